@@ -93,7 +93,7 @@ impl Pebble {
     /// The options that have certificates got here, and tried again soon.
     fn settings(&self, more: &str) -> String {
         format!(
-            "automatic-certificates {{\n directory \"https://localhost:{}/dir\" authority=\"{}\"\n retry-interval \"1s\"\n{more}\n}}\n",
+            "automatic-certificates {{\n directory \"https://localhost:{}/dir\" ca-file=\"{}\"\n retry-interval \"1s\"\n{more}\n}}\n",
             self.server.address.port(),
             self.ca.path().join("ca.pem").display(),
         )

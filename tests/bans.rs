@@ -37,7 +37,7 @@ fn who_is_banned_gets_nothing_until_the_ban_ends() {
     assert!(get(&mut kept).starts_with("HTTP/1.1 403 "), "a connection that was there");
     assert!(order(&operated, &["bans"]).starts_with("127.0.0.0/8  "));
     // It outlives configurations, and processes.
-    operated.reload(&(SITE.to_owned() + "limits { fields-max 50 }\n"));
+    operated.reload(&(SITE.to_owned() + "limits { header-fields-max 50 }\n"));
     assert_eq!(request(&operated), None);
     operated.upgrade();
     assert_eq!(request(&operated), None);
@@ -52,7 +52,7 @@ fn who_is_banned_gets_nothing_until_the_ban_ends() {
         (vec!["unban", "192.0.2.1"], "192.0.2.1/32 is not banned"),
         (vec!["ban", "nobody"], "`nobody` is not an address or network"),
         (vec!["ban", "192.0.2.1", "--for", "never"], "`never` is not a time"),
-        (vec!["ban", "10.0.0.5/8"], "has bits behind its prefix; write `\"10.0.0.0/8\"`"),
+        (vec!["ban", "10.0.0.5/8"], "has bits after its prefix; write `\"10.0.0.0/8\"`"),
     ] {
         let output = operated.order(&arguments);
         assert!(!output.status.success());

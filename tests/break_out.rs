@@ -232,7 +232,7 @@ fn reloads(directory: &Path) {
     // Before, for the files that are looked at are out of reach afterwards.
     let configs = [
         ("", vec![]),
-        ("limits { fields-max 5 }", vec![]),
+        ("limits { header-fields-max 5 }", vec![]),
         ("site \"a\" { listen \"127.0.0.1:1\"; root \"@DIR@/site\" }", vec![]),
         ("site \"a\" { listen \"127.0.0.1:1\"; root \"@DIR@/other\" }", vec!["reading @DIR@/other"]),
         ("access-log \"@DIR@/other/log\"", vec!["writing to @DIR@/other"]),

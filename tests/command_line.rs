@@ -146,7 +146,7 @@ fn who_can_not_be_given_orders() {
 
 #[test]
 fn editors_get_json() {
-    let text = "server {\n    grace-tim \"3s\"\n}\nsite { root \"é\"; workers 4 }\n";
+    let text = "server {\n    grace-perid \"3s\"\n}\nsite { root \"é\"; workers 4 }\n";
     let (code, stdout, stderr) = run_with(text, Path::new("/"), &["check", "--json", "-c", "-"]);
     assert_eq!((code, stderr.as_str()), (3, ""));
     let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
@@ -161,10 +161,10 @@ fn editors_get_json() {
         assert_eq!(one["help"].as_str(), Some(help));
         assert_eq!(one["end_column"].as_u64(), Some(column + word.len() as u64));
     };
-    check(0, "grace-tim", 2, 5, "did you mean `grace-time`?");
+    check(0, "grace-perid", 2, 5, "did you mean `grace-period`?");
     // A column is a character, not a byte.
     // That there is no such root is told all the same.
-    check(2, "workers", 4, 18, "`workers` stands in `server`");
+    check(2, "workers", 4, 18, "use `workers` in `server`");
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn check_looks_as_the_user_whom_the_server_becomes() {
     assert_eq!(check(&config.replace("65534", "0")).0, 0);
     // Root makes the directory of a log for that user.
     let (code, _, stderr) = check(&config.replace("x.log", "logs/x.log").replace("65534", "0"));
-    assert_eq!((code, stderr.contains("root makes ")), (0, true), "{stderr}");
+    assert_eq!((code, stderr.contains("root creates ")), (0, true), "{stderr}");
     let user = Some(rustix::fs::Uid::from_raw(65_534));
     rustix::fs::chown(&key, user, None).unwrap();
     rustix::fs::chown(directory.path().join("x.log"), user, None).unwrap();

@@ -13,7 +13,7 @@ const HEAD: &str = "\r\n\r\n";
 /// A server in front of `upstream`, with these options of `forward`.
 fn front(upstream: SocketAddr, options: &str) -> Server {
     Server::run(&format!(
-        "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{upstream}\" {{\n client-fields none\n \
+        "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{upstream}\" {{\n forwarded-headers none\n \
          request-trailers \"X-T\"\n response-trailers \"X-T\"\n {options}\n }}\n}}\n\
          server {{ workers 1 }}\n"
     ))

@@ -40,12 +40,12 @@ fn who_is_trusted() {
     let (ours, others) = (ours.display(), others.display());
     let name = "tls-server-name \"app.example\"";
     for (options, expect) in [
-        (format!("tls-authorities \"{ours}\"\n {name}"), Ok("HTTP/2")),
-        (format!("tls-authorities \"{ours}\"\n {name}\n tls-http2 off"), Ok("HTTP/1.1")),
+        (format!("tls-ca-file \"{ours}\"\n {name}"), Ok("HTTP/2")),
+        (format!("tls-ca-file \"{ours}\"\n {name}\n tls-http2 off"), Ok("HTTP/1.1")),
         // The certificate is not for the address; its authority is not known, or another.
-        (format!("tls-authorities \"{ours}\""), Err("certificate")),
+        (format!("tls-ca-file \"{ours}\""), Err("certificate")),
         (name.to_owned(), Err("certificate")),
-        (format!("tls-authorities \"{others}\"\n {name}"), Err("certificate")),
+        (format!("tls-ca-file \"{others}\"\n {name}"), Err("certificate")),
         (format!("tls-verify off\n {name}"), Ok("HTTP/2")),
         ("tls-verify off".to_owned(), Ok("HTTP/2")),
     ] {
@@ -77,7 +77,7 @@ fn a_certificate_is_shown() {
     authority.sign(&["proxy.example"]).write(path, "proxy");
     std::fs::write(path.join("ca.pem"), authority.pem()).unwrap();
     let ca = path.join("ca.pem").display().to_string();
-    let behind = behind(path, &format!(" client-certificate \"required\" authorities=\"{ca}\""));
+    let behind = behind(path, &format!(" client-certificate \"required\" ca-file=\"{ca}\""));
     let shown = format!("tls-certificate \"{0}/proxy.pem\" key=\"{0}/proxy.key\"", path.display());
     for (options, status) in [
         (format!("{shown}\n health-check \"/\" interval=\"100ms\""), " 200 "),
@@ -85,7 +85,7 @@ fn a_certificate_is_shown() {
         (String::new(), " 502 "),
     ] {
         let server = Server::run(&format!(
-            "upstream \"u\" {{\n server \"https://127.0.0.1:{}\"\n tls-authorities \"{ca}\"\n \
+            "upstream \"u\" {{\n server \"https://127.0.0.1:{}\"\n tls-ca-file \"{ca}\"\n \
              tls-server-name \"app.example\"\n last-resort off\n {options}\n}}\n\
              site {{\n listen \"127.0.0.1:0\"\n forward \"u\" {{\n host \"app.example\"\n }}\n}}\nserver {{ workers 1 }}\n",
             behind.address.port()
@@ -106,11 +106,11 @@ fn what_is_wrong_is_said_before_anything_starts() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config.kdl");
     for (upstream, expect) in [
-        ("server \"https://a\"\n tls-authorities \"missing.pem\"", "there is no such file"),
+        ("server \"https://a\"\n tls-ca-file \"missing.pem\"", "there is no such file"),
         ("server \"https://a\"\n tls-certificate \"missing.pem\"", "there is no such file"),
-        ("server \"http://a\"\n tls-verify off", "no server of this upstream is spoken to by TLS"),
-        ("server \"h2c://a\"\n proxy-protocol v2", "`proxy-protocol` is for one client a connection"),
-        ("server \"https://a/b\"", "is more than a server"),
+        ("server \"http://a\"\n tls-verify off", "no server of this upstream uses TLS"),
+        ("server \"h2c://a\"\n proxy-protocol v2", "`proxy-protocol` needs one client per connection"),
+        ("server \"https://a/b\"", "is not only a server"),
         ("server \"grpc://a\"", "h2c://"),
     ] {
         std::fs::write(&file, format!("upstream \"u\" {{\n {upstream}\n}}\nsite {{\n forward \"u\"\n}}\n")).unwrap();
@@ -129,12 +129,12 @@ fn new_files_are_taken_up() {
     std::fs::write(path.join("ca.pem"), authority.pem()).unwrap();
     std::fs::write(path.join("trusted.pem"), authority.pem()).unwrap();
     let known = path.join("ca.pem").display().to_string();
-    let behind = behind(path, &format!(" client-certificate \"required\" authorities=\"{known}\""));
+    let behind = behind(path, &format!(" client-certificate \"required\" ca-file=\"{known}\""));
     let errors = path.join("errors");
     // No connection is kept, so that each request makes a handshake.
     let server = Server::run_logging(
         &format!(
-            "upstream \"u\" {{\n server \"https://127.0.0.1:{}\"\n tls-authorities \"{1}/trusted.pem\"\n \
+            "upstream \"u\" {{\n server \"https://127.0.0.1:{}\"\n tls-ca-file \"{1}/trusted.pem\"\n \
              tls-certificate \"{1}/proxy.pem\" key=\"{1}/proxy.key\"\n tls-server-name \"app.example\"\n \
              tls-http2 off\n idle-max 0\n}}\nsite {{\n listen \"127.0.0.1:0\"\n forward \"u\"\n}}\n\
              server {{ workers 1; certificate-check-interval \"100ms\" }}\n",

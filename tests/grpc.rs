@@ -49,7 +49,7 @@ fn calls_of_all_kinds() {
     call(directory, &address, Some(&authority_path));
     // The way to the server enciphered, too.
     let twice = Server::run(&format!(
-        "{}upstream \"calls\" {{\n server \"https://{address}\"\n tls-authorities \"{}\"\n}}\n",
+        "{}upstream \"calls\" {{\n server \"https://{address}\"\n tls-ca-file \"{}\"\n}}\n",
         site("", "calls"),
         authority_path.display()
     ));

@@ -11,7 +11,7 @@ use crate::support::versions::AnyVersion;
 use crate::support::{Server, ask, read_all, read_until};
 
 /// Limits that a test can wait for.
-const LIMITS: &str = "memory-bytes-max \"16MiB\"; processor-time-max \"200ms\"; buffered-bytes-max \"1MiB\"";
+const LIMITS: &str = "memory-bytes-max \"16MiB\"; cpu-time-max \"200ms\"; buffered-bytes-max \"1MiB\"";
 
 fn get(server: &Server, target: &str) -> String {
     ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
@@ -126,7 +126,7 @@ fn hostile_guests() {
             ("/flood", "500", "more content than buffered-bytes-max"),
             ("/flood-fields", "500", "bytes of header fields"),
             ("/flood-log", "504", "wrote more than log-bytes-max"),
-            ("/loop", "504", "more CPU time than processor-time-max"),
+            ("/loop", "504", "more CPU time than cpu-time-max"),
             ("/bad-field", "500", "invalid header field"),
         ] {
             let answer = get(&server, &format!("/guest{target}"));
@@ -143,7 +143,7 @@ fn hostile_guests() {
 #[test]
 fn a_guest_that_loops_or_sleeps_holds_up_nobody() {
     let Some(filters) = filters() else { return };
-    let options = "processor-time-max \"3s\"; first-byte-timeout \"2s\"; reset none";
+    let options = "cpu-time-max \"3s\"; first-byte-timeout \"2s\"; reset none";
     let (server, _files) = server(filters, options);
     let mut streams: Vec<_> = (0..4).map(|_| server.connect()).collect();
     for (stream, target) in streams.iter_mut().zip(["loop", "hang", "loop", "hang"]) {

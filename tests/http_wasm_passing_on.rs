@@ -19,7 +19,7 @@ fn server(filters: &Path, rules: &str, behind: &str) -> (Server, TempDir) {
     std::fs::write(files.path().join("private/file"), "a secret").unwrap();
     let config = format!(
         "server {{ workers 1; pin-workers off }}\nmodules {{ compile-wait \"5m\"; compiled \"{}\" }}\nsite {{\n listen \"127.0.0.1:0\"\n \
-         {rules}\n module \"*\" \"{}\" {{ reset none; processor-time-max \"200ms\"; buffered-bytes-max \"1KiB\" }}\n \
+         {rules}\n module \"*\" \"{}\" {{ reset none; cpu-time-max \"200ms\"; buffered-bytes-max \"1KiB\" }}\n \
          {behind}\n root \"{}\"\n}}\n",
         compiled_directory().display(),
         filters.display(),
@@ -121,7 +121,7 @@ fn what_the_server_behind_gets() {
         let ask = |target: &str, fields: &str, content: &str, end: &'static str| {
             let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\nETag: \"x\"\r\n\r\nok";
             let upstream = Upstream::start(vec![vec![Step::Read(end), Step::Write(answer)]]);
-            let forward = format!("forward \"http://{}\" {{ client-fields none }}", upstream.address);
+            let forward = format!("forward \"http://{}\" {{ forwarded-headers none }}", upstream.address);
             let (server, _files) = server(filters, rules, &forward);
             let length = content.len();
             let head =

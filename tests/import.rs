@@ -146,7 +146,7 @@ fn what_was_translated_answers_the_same() {
 #[test]
 fn what_guards_is_never_more_open() {
     let Some(nginx) = RealServer::start(&NGINX) else { return };
-    let (server, config) = translated(&nginx, "sites/two.conf", 4, "4 are refused");
+    let (server, config) = translated(&nginx, "sites/two.conf", 4, "4 are replaced by a rejection");
     for path in GUARDED_PATHS {
         let found = answer(server.address, "guards.example", path);
         assert_eq!(found, answer(nginx.address, "guards.example", path), "{path}\n{config}");
@@ -160,7 +160,7 @@ fn what_guards_is_never_more_open() {
 #[test]
 fn no_way_leads_around_a_guard() {
     let Some(nginx) = RealServer::start(&NGINX) else { return };
-    let (server, config) = translated(&nginx, "sites/three.conf", 4, "are refused");
+    let (server, config) = translated(&nginx, "sites/three.conf", 4, "are replaced by a rejection");
     for (path, is_open) in WAYS {
         let [found, expect] = [&server.address, &nginx.address].map(|to| answer(*to, "ways.example", path).0);
         assert_eq!(expect == "200", is_open, "{path}: {expect}");
@@ -224,9 +224,9 @@ fn what_cannot_be_read_is_said() {
     check(&[file.as_os_str(), "-o".as_ref(), written.as_os_str()], 0, "nginx.conf:1: wonder on: not translated");
     assert!(fs::read_to_string(&written).unwrap().contains("root \"/srv\""));
     // What is there is never overwritten.
-    check(&[file.as_os_str(), "-o".as_ref(), written.as_os_str()], 1, "is there already");
+    check(&[file.as_os_str(), "-o".as_ref(), written.as_os_str()], 1, "already exists");
     fs::write(&file, "server { listen 80; root /srv; auth_request /a; }").unwrap();
-    check(&[file.as_os_str()], 4, "Refused, since what guarded");
+    check(&[file.as_os_str()], 4, "Rejected paths, because their rules");
     fs::write(&file, "server { listen 99999; root /srv; }").unwrap();
     check(&[file.as_os_str()], 5, "the translation has errors");
     fs::write(&file, "<VirtualHost *:80>\n</VirtualHost>\n").unwrap();

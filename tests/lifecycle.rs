@@ -26,7 +26,7 @@ fn server(workers: usize, options: &str) -> (Server, TempDir) {
 fn a_drain_answers_what_was_asked_and_closes_the_rest() {
     for signal in ["TERM", "INT", "QUIT"] {
         // One alone: that a connection was closed tells that it knows.
-        let (mut server, _files) = server(1, "grace-time \"60s\"");
+        let (mut server, _files) = server(1, "grace-period \"60s\"");
         let mut idle = server.connect();
         idle.write_all(GET).unwrap();
         read_until(&mut idle, "hello");
@@ -51,7 +51,7 @@ fn a_drain_answers_what_was_asked_and_closes_the_rest() {
 #[test]
 fn the_grace_time_and_a_second_signal_end_a_drain() {
     for (grace_time, signals) in [("1s", 1), ("600s", 2)] {
-        let (mut server, _files) = server(2, &format!("grace-time \"{grace_time}\""));
+        let (mut server, _files) = server(2, &format!("grace-period \"{grace_time}\""));
         let mut busy = server.connect();
         busy.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
         read_until(&mut busy, "\r\n\r\n");

@@ -29,7 +29,7 @@ fn statuses(text: &str) -> Vec<&str> {
 
 #[test]
 fn sizes() {
-    let (server, _files) = server("head-bytes-max 1000; fields-max 4; target-bytes-max 100; body-bytes-max 10");
+    let (server, _files) = server("head-bytes-max 1000; header-fields-max 4; target-bytes-max 100; body-bytes-max 10");
     let fields = |count: usize| (0..count).map(|n| format!("X-{n}: y\r\n")).collect::<String>();
     for (name, input, expect) in [
         ("target", get(&format!("/{}", "a".repeat(100))), "414"),

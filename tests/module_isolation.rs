@@ -12,7 +12,7 @@ use crate::support::{PATIENCE, Server, ask, read_all, read_until};
 
 /// Limits that a test can wait for. Those of time that passes have a test of their own: on a busy machine a module that
 /// computes has few of the processor's.
-const LIMITS: &str = "memory-bytes-max \"16MiB\"; processor-time-max \"200ms\"; response-bytes-max \"1MiB\"";
+const LIMITS: &str = "memory-bytes-max \"16MiB\"; cpu-time-max \"200ms\"; response-bytes-max \"1MiB\"";
 
 /// A server with hostile modules and a file beside them.
 fn server(guests: &Path) -> (Server, TempDir) {
@@ -63,7 +63,7 @@ fn too_much_before_an_answer() {
     check("/recursion", "500", "call stack exhausted");
     check("/handles", "500", "no free keys");
     check("/flood-log", "504", "wrote more than log-bytes-max");
-    check("/loop", "504", "CPU time than processor-time-max\" request=\"GET /loop\"");
+    check("/loop", "504", "CPU time than cpu-time-max\" request=\"GET /loop\"");
     check("/fields-without-end", "500", "total size of fields exceeds limit");
 }
 
@@ -71,7 +71,7 @@ fn too_much_before_an_answer() {
 #[test]
 fn pollables_without_end_take_the_instance_s_own_memory() {
     let Some(guests) = guests() else { return };
-    let server = serve_guests(guests, "memory-bytes-max \"4MiB\"; processor-time-max \"1h\"", "");
+    let server = serve_guests(guests, "memory-bytes-max \"4MiB\"; cpu-time-max \"1h\"", "");
     let answer = get(&server, "/pollables-without-end");
     assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
     server.await_log("too many stream handles (limit reached: memory-bytes-max of the module)");
@@ -98,7 +98,7 @@ fn failures_in_the_middle_of_content() {
     assert!(is_early || short.contains("Content-Length: 10\r\n") && !short.ends_with("xxxxxxxxxx"), "{short}");
     // The answer is complete; what goes on behind it ends as well.
     assert!(get(&server, "/loop-after").contains("done"));
-    server.await_log("processor-time-max\" request=\"GET /loop-after\"");
+    server.await_log("cpu-time-max\" request=\"GET /loop-after\"");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn modules_that_hang() {
 #[test]
 fn a_client_that_reads_nothing_costs_little() {
     let Some(guests) = guests() else { return };
-    let server = serve_guests(guests, "processor-time-max \"10m\"", "");
+    let server = serve_guests(guests, "cpu-time-max \"10m\"", "");
     assert!(get(&server, "/hello").contains("hello\n"));
     let before = server.memory_kib();
     let mut stream = server.connect();
@@ -203,7 +203,7 @@ fn no_request_sees_anothers_data_unless_instances_are_used_again() {
         check("reset none; idle-instances-max 0", "/count /count", "1 1");
         // Whoever failed, or is not done, is not used again.
         for target in ["/trap", "/exit", "/kept-answer", "/kept-content", "/after", "/loop-in-content"] {
-            check("reset none; processor-time-max \"500ms\"", &format!("/count {target} /count"), "1 1");
+            check("reset none; cpu-time-max \"500ms\"", &format!("/count {target} /count"), "1 1");
         }
     }
 }
@@ -243,7 +243,7 @@ fn what_an_instance_keeps_is_no_answer() {
 #[test]
 fn each_request_has_its_own_share_of_the_log_and_of_time() {
     let Some(guests) = guests() else { return };
-    let server = serve_guests(guests, "reset none; log-bytes-max \"100B\"; processor-time-max \"200ms\"", "");
+    let server = serve_guests(guests, "reset none; log-bytes-max \"100B\"; cpu-time-max \"200ms\"", "");
     for _ in 0..20 {
         assert!(content(&get(&server, "/log?9")).ends_with("logged"));
     }

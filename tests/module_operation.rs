@@ -15,7 +15,7 @@ use crate::support::operated::Operated;
 use crate::support::{PATIENCE, ask, read_until};
 
 /// Limits that a test can wait for.
-const LIMITS: &str = "memory-bytes-max \"16MiB\"; processor-time-max \"200ms\"; response-bytes-max \"1MiB\"";
+const LIMITS: &str = "memory-bytes-max \"16MiB\"; cpu-time-max \"200ms\"; response-bytes-max \"1MiB\"";
 
 /// One site of a module and a file, with what else is in either.
 fn config(module: &str, options: &str, site: &str) -> String {
@@ -99,7 +99,7 @@ fn what_is_counted_of_a_module() {
     for (cause, count) in [
         ("failed", 2),
         ("memory-bytes-max", 1),
-        ("processor-time-max", 1),
+        ("cpu-time-max", 1),
         ("response-bytes-max", 1),
         ("first-byte-timeout", 0),
         ("instances-max", 0),
@@ -113,7 +113,7 @@ fn what_is_counted_of_a_module() {
     for line in [
         "tailcoat_module_requests_total{module=\"guests\"} 8",
         "tailcoat_module_instances{module=\"guests\"} 1",
-        "tailcoat_module_failures_total{module=\"guests\",cause=\"processor-time-max\"} 1",
+        "tailcoat_module_failures_total{module=\"guests\",cause=\"cpu-time-max\"} 1",
         "tailcoat_module_failures_total{module=\"guests\",cause=\"table-elements-max\"} 0",
         "tailcoat_cgi_programs 0",
     ] {
@@ -121,7 +121,7 @@ fn what_is_counted_of_a_module() {
     }
     let text = String::from_utf8(operated.order(&["status"]).stdout).unwrap();
     let line = text.lines().find(|line| line.starts_with("module guests")).expect("a line for it");
-    assert!(line.contains("1 instances") && line.contains("processor-time-max 1"), "{line}");
+    assert!(line.contains("1 instances") && line.contains("cpu-time-max 1"), "{line}");
     drop(waiting);
     await_status(&operated, |status| {
         status["modules"][0]["instances"] == 0 && status["modules"][0]["memory_bytes"] == 0
@@ -132,7 +132,7 @@ fn what_is_counted_of_a_module() {
 #[test]
 fn others_are_answered_while_modules_loop() {
     let Some(guests) = guests() else { return };
-    let options = "processor-time-max \"1h\"; first-byte-timeout \"1h\"";
+    let options = "cpu-time-max \"1h\"; first-byte-timeout \"1h\"";
     let operated = start(&config(&guests.display().to_string(), options, ""));
     let mut stream = operated.server.connect();
     let mut ask_others = || {
@@ -165,7 +165,7 @@ fn others_are_answered_while_modules_loop() {
         let error = stream.read(&mut [0; 1]).expect_err("they still loop");
         assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
     }
-    assert_eq!(failures(&status(&operated)["modules"][0], "processor-time-max"), 0);
+    assert_eq!(failures(&status(&operated)["modules"][0], "cpu-time-max"), 0);
 }
 
 /// A module's file with so many sections that nobody needs (Binary Format, section 5.5.3), so that it is another.

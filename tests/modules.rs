@@ -87,7 +87,8 @@ fn modules_behind_tls_are_told() {
 #[test]
 fn modules_answer_alike_in_all_versions() {
     let Some(guests) = guests() else { return };
-    let options = format!(" module \"*\" \"{}\" {{ client-fields none; body-bytes-max \"2MiB\" }}", guests.display());
+    let options =
+        format!(" module \"*\" \"{}\" {{ forwarded-headers none; body-bytes-max \"2MiB\" }}", guests.display());
     let shared = format!("modules {{ compile-wait \"5m\"; compiled \"{}\" }}", compiled_directory().display());
     let Some(server) = AnyVersion::start(&options, &shared) else { return };
     let directory = tempfile::tempdir().unwrap();
@@ -202,7 +203,7 @@ fn content_goes_both_ways_as_it_comes() {
 #[test]
 fn long_content_takes_little_memory() {
     let Some(guests) = guests() else { return };
-    let server = serve_guests(guests, "body-bytes-max \"1GiB\"; processor-time-max \"10m\"", "");
+    let server = serve_guests(guests, "body-bytes-max \"1GiB\"; cpu-time-max \"10m\"", "");
     check(&server, "/hello", "hello\n");
     let before = server.memory_kib();
     const BYTES: usize = 32 << 20;
@@ -476,7 +477,7 @@ fn clients_that_leave_end_their_instances() {
 #[test]
 fn a_guest_that_keeps_its_pollables_reads_64_mib() {
     let Some(guests) = guests() else { return };
-    let options = "body-bytes-max \"100MiB\"; processor-time-max \"1h\"; memory-bytes-max \"16MiB\"";
+    let options = "body-bytes-max \"100MiB\"; cpu-time-max \"1h\"; memory-bytes-max \"16MiB\"";
     let server = serve_guests(guests, options, "");
     let bytes = 64 << 20;
     let mut stream = server.connect();

@@ -175,7 +175,7 @@ fn clients_do_not_choose_their_address() {
     for (site, real_ip) in [("", None), ("request-header \"X-Real-IP\" \"{client}\"", Some("X-Real-IP: 127.0.0.1\r\n"))]
     {
         let upstream = Upstream::start(vec![vec![Await(HEAD), Say(OK)]]);
-        let server = front(&[upstream.address], "", site, "underscore-fields on");
+        let server = front(&[upstream.address], "", site, "underscores-in-headers on");
         ask(&server, &format!("GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{LINES}\r\n"));
         let seen = upstream.connection();
         assert!(!seen.contains("6.6.6.6") && seen.contains("X-Forwarded-For: 127.0.0.1\r\n"), "{seen}");
@@ -189,7 +189,7 @@ fn clients_do_not_choose_the_path_by_a_field() {
     const LINES: &str = "X-Original-URL: /admin\r\nX-Rewrite-URL: /admin\r\nX_Rewrite_Url: /admin\r\n";
     for (site, of_rules) in [("", None), ("request-header \"X-Original-URL\" \"/a\"", Some("X-Original-URL: /a\r\n"))] {
         let upstream = Upstream::start(vec![vec![Await(HEAD), Say(OK)]]);
-        let server = front(&[upstream.address], "", site, "underscore-fields on");
+        let server = front(&[upstream.address], "", site, "underscores-in-headers on");
         ask(&server, &format!("GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{LINES}\r\n"));
         let seen = upstream.connection();
         assert!(seen.starts_with("GET /a ") && !seen.contains("/admin"), "{seen}");

@@ -523,7 +523,7 @@ fn what_is_set_does_not_undo_what_was_set() {
     // At the same time.
     std::thread::scope(|scope| {
         scope.spawn(|| set(&["limit", "target-bytes-max", "500B"]));
-        scope.spawn(|| set(&["limit", "fields-max", "3"]));
+        scope.spawn(|| set(&["limit", "header-fields-max", "3"]));
         scope.spawn(|| set(&["workers", "1"]));
     });
     let request = |target: usize, fields: usize| {
@@ -534,7 +534,7 @@ fn what_is_set_does_not_undo_what_was_set() {
     assert_eq!([request(600, 0), request(10, 4), request(10, 2)], ["414", "431", "404"]);
     wait_until("the worker that goes has gone", || operated.threads("worker-") == 1);
     let log = operated.file("errors.log");
-    assert!(!log.contains("fields-max 3: set by an operator"), "the level is still that of before: {log}");
+    assert!(!log.contains("header-fields-max 3: set by an operator"), "the level is still that of before: {log}");
     operated.reload(&saying("hello"));
     assert_eq!([request(600, 0), request(10, 4)], ["404", "404"]);
     wait_until("workers are as configured", || operated.threads("worker-") == 2);

@@ -341,7 +341,7 @@ fn parts_and_heads_of_what_is_stored() {
 #[test]
 fn what_a_response_depends_on() {
     let origin = Origin::start();
-    let server = front(&origin, "key-fields \"X-Device\"; key-cookies \"currency\"; ignore-parameters \"utm_*\"", "");
+    let server = front(&origin, "key-headers \"X-Device\"; key-cookies \"currency\"; ignore-parameters \"utm_*\"", "");
     for _ in 0..2 {
         check(&ask(&server, "GET", "/varied"), "0001");
         check(&ask_with(&server, "GET /varied", "X-Lang: de\n"), "0002");

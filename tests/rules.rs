@@ -251,7 +251,7 @@ fn what_is_set_here_wins() {
         let answer = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
         let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(answer)]]);
         let server = Server::run(&format!(
-            "site {{\nlisten \"127.0.0.1:0\"\n{rules}\nforward \"http://{}\" {{ client-fields \"both\" }}\n}}\n",
+            "site {{\nlisten \"127.0.0.1:0\"\n{rules}\nforward \"http://{}\" {{ forwarded-headers \"both\" }}\n}}\n",
             upstream.address
         ));
         Answer::of(&server, &format!("GET / HTTP/1.1\r\n{fields}"));

@@ -184,11 +184,11 @@ fn rules_say_who_may_see_it() {
 fn what_anybody_could_see_is_an_error_of_the_configuration() {
     let directory = tempfile::tempdir().unwrap();
     for (config, says) in [
-        ("site { listen 20080; metrics \"/metrics\" }", Some("nothing says who may see `/metrics`")),
-        ("site { listen 20080; status-page \"/s\"; deny \"192.0.2.1\" }", Some("nothing says who may see `/s`")),
+        ("site { listen 20080; metrics \"/metrics\" }", Some("`/metrics` has no access rule")),
+        ("site { listen 20080; status-page \"/s\"; deny \"192.0.2.1\" }", Some("`/s` has no access rule")),
         (
             "server { status-listen 20081 }\nsite { listen 20080; respond \"*\" 200 }",
-            Some("can be reached from elsewhere"),
+            Some("can be reached from other machines"),
         ),
         ("site { listen 20080; metrics \"/metrics\"; deny all path=\"/metrics\" }", None),
         ("deny all\nsite { listen 20080; metrics \"/metrics\" }", None),

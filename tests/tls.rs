@@ -144,7 +144,7 @@ fn sessions_are_resumed_by_whichever_worker() {
     let authority = Authority::new();
     let keys = certificates(&authority, &["a.example"]);
     // A certificate is to be shown each time: a session may be of a site on another listener, which asks for none.
-    let asks = format!("client-certificate \"optional\" authorities=\"{}\"\n", keys.path().join("ca.pem").display());
+    let asks = format!("client-certificate \"optional\" ca-file=\"{}\"\n", keys.path().join("ca.pem").display());
     for (option, expect) in
         [("", HandshakeKind::Resumed), ("tls-tickets off\n", HandshakeKind::Full), (asks.as_str(), HandshakeKind::Full)]
     {
@@ -165,7 +165,7 @@ fn clients_show_certificates() {
     let keys = certificates(&authority, &["a.example", "b.example", "c.example"]);
     let known = keys.path().join("clients.pem");
     std::fs::write(&known, clients.pem()).expect("it can be written");
-    let asks = |mode: &str| format!("client-certificate \"{mode}\" authorities=\"{}\"\n", known.display());
+    let asks = |mode: &str| format!("client-certificate \"{mode}\" ca-file=\"{}\"\n", known.display());
     let config = [
         site(keys.path(), "a.example", &asks("required")),
         site(keys.path(), "b.example", &asks("optional")),
@@ -427,7 +427,7 @@ fn servers_behind_are_told_of_tls() {
         Step::Read("\r\n\r\n"),
         Step::Write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"),
     ]]);
-    let forward = format!("forward \"http://{}\" {{ client-fields \"both\" }}\n", upstream.address);
+    let forward = format!("forward \"http://{}\" {{ forwarded-headers \"both\" }}\n", upstream.address);
     let config = site(keys.path(), "a.example", &forward).replace("respond \"/\" 200 \"a.example\"", "");
     let server = Server::run(&(config + ONE_WORKER));
     let mut stream = connect(&server, &Arc::new(authority.client(None)), "a.example").expect("the handshake succeeds");
@@ -472,7 +472,7 @@ fn logs_and_servers_behind_are_told_how() {
     let upstream = Upstream::start(vec![vec![Step::Read("\r\n\r\n"), Step::Write(ok)]]);
     let log = |name: &str| keys.path().join(name).display().to_string();
     let rules = format!(
-        "forward \"http://{}\"\nclient-certificate \"optional\" authorities=\"{}\"\naccess-log \"{}\" format=binary\n\
+        "forward \"http://{}\"\nclient-certificate \"optional\" ca-file=\"{}\"\naccess-log \"{}\" format=binary\n\
          request-header \"X-Client\" \"{{tls_client}}\"\n\
          request-header \"X-Tls\" \"{{tls_version}} {{tls_cipher_suite}} {{tls_server_name}} {{scheme}}\"\n",
         upstream.address,
@@ -562,13 +562,13 @@ fn wrong_certificates_are_found_before_the_start() {
     assert!(!check("certificate \"/nowhere.pem\"", "there is no such file"));
     let good = format!("certificate \"{certificate}\" key=\"{key}\"");
     assert!(check(&good, ""));
-    assert!(!check(&format!("{good}\nclient-certificate \"required\""), "names no `authorities`"));
+    assert!(!check(&format!("{good}\nclient-certificate \"required\""), "has no `ca-file`"));
     assert!(!check(
         &format!("{good}\ntls-version-min \"1.3\"\ntls-cipher-suites \"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\""),
-        "is of TLS 1.3"
+        "has no suite of TLS 1.3"
     ));
     let of_other = format!("certificate \"{}\" key=\"{other}\"", path("b.example.pem"));
-    assert!(check(&of_other, "no certificate of this site is for `a.example`"), "that is a warning");
+    assert!(check(&of_other, "no certificate of this site is valid for `a.example`"), "that is a warning");
 }
 
 #[test]

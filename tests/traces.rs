@@ -192,7 +192,7 @@ fn spans_are_sent_at_the_end() {
         collector.address
     ));
     let traces = format!(
-        "traces {{\n endpoint \"https://localhost:{}/otlp\"\n tls-authorities \"{}\"\n batch-delay \"1h\"\n}}",
+        "traces {{\n endpoint \"https://localhost:{}/otlp\"\n tls-ca-file \"{}\"\n batch-delay \"1h\"\n}}",
         front.address.port(),
         ca.display()
     );

@@ -204,7 +204,7 @@ fn config(variant: u32, origin: SocketAddr, secure: SocketAddr) -> String {
     let tls = format!("\"{secure}\" tls=on\n certificate \"@DIR@/localhost.pem\" key=\"@DIR@/localhost.key\"");
     format!(
         "access-log \"@DIR@/{log}.log\" format=\"{{path}} {{status}}\"\n\
-         limits {{\n fields-max {}\n}}\n{more}\
+         limits {{\n header-fields-max {}\n}}\n{more}\
          site \"localhost\" {{\n listen \"127.0.0.1:0\"\n listen {tls}\n default\n root \"@DIR@/www\"\n \
          {module}\n forward \"http://{origin}\" path=\"/origin/*\"\n respond \"/variant\" 200 \"{variant}\"\n}}\n\
          modules {{\n compile-wait \"5m\"\n compiled \"{}\"\n}}\n",

@@ -13,7 +13,7 @@ FAST_OPEN = "fast-open-queue 256"
 # Name on the command line -> the option.
 OPTIONS = {
     "defer-accept": "defer-accept off",
-    "no-delay": "no-delay off",
+    "tcp-nodelay": "tcp-nodelay off",
     "listen-backlog": "listen-backlog 128",
     "fast-open-queue": FAST_OPEN,
 }

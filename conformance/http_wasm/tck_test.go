@@ -43,7 +43,7 @@ modules { compiled off }
 site {
     listen "127.0.0.1:0"
     module "*" %q { reset %s }
-    forward "http://%s" { client-fields none }
+    forward "http://%s" { forwarded-headers none }
 }
 `, guest, reset, backend)
 	file := filepath.Join(directory, "tailcoat.kdl")

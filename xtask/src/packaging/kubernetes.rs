@@ -32,13 +32,13 @@ pub(super) fn check(program: &Path) -> Result<Outcome, Box<dyn Error>> {
     Ok(Outcome::Passed)
 }
 
-/// A server has time to end: `grace-time` and the wait of `preStop` are less than Kubernetes waits.
+/// A server has time to end: `grace-period` and the wait of `preStop` are less than Kubernetes waits.
 fn times_agree(manifests: &str) -> Result<(), Box<dyn Error>> {
     let seconds = |key: &str| -> Result<u64, Box<dyn Error>> {
         let value = value(manifests, key).ok_or_else(|| format!("{MANIFESTS} has no {key}"))?;
         Ok(value.trim_matches(['"', 's']).parse()?)
     };
-    let (grace, pause) = (seconds("grace-time ")?, seconds("seconds: ")?);
+    let (grace, pause) = (seconds("grace-period ")?, seconds("seconds: ")?);
     expect(grace + pause < seconds("terminationGracePeriodSeconds: ")?, "the grace period is longer than draining")
 }
 

@@ -1,4 +1,4 @@
-//! `ban`, `unban`, `bans`: clients that a running server is to keep out for some time.
+//! `ban`, `unban`, `bans`: temporary bans of clients.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,11 +12,15 @@ use crate::config;
 use crate::control::{Order, Report};
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tailcoat ban 192.0.2.7 --for 24h
+  tailcoat ban 2001:db8::/32")]
 pub(super) struct Ban {
-    /// An address, or a network such as `192.0.2.0/24`; of an address of IPv6 its first 64 bits count, unless it is `ADDRESS/128`
+    /// Address, or network such as `192.0.2.0/24`; an IPv6 address stands for its first 64 bits unless written `ADDRESS/128`
     client: String,
 
-    /// For how long
+    /// Duration of the ban: `30s`, `10m`, `24h`
     #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = config::duration_from_text)]
     time: Duration,
 
@@ -26,7 +30,7 @@ pub(super) struct Ban {
 
 #[derive(Debug, Args)]
 pub(super) struct Unban {
-    /// An address or a network, as it was banned
+    /// Address or network, as in `ban`
     client: String,
 
     #[command(flatten)]

@@ -20,17 +20,21 @@ pub(super) struct Cache {
 
 #[derive(Debug, Subcommand)]
 enum CacheCommand {
-    /// Take upstreams' responses out of the cache, and print how many
+    /// Remove responses from the cache, and print their number
     Purge(PurgeArguments),
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tailcoat cache purge https://example.com/news/*
+  tailcoat cache purge --all")]
 struct PurgeArguments {
-    /// URLs as clients ask for them; one that ends with `*` is all that begin so
+    /// URLs as clients request them; a `*` at the end matches all URLs with this prefix
     #[arg(value_name = "URL", required_unless_present = "all", value_parser = parse_url)]
     urls: Vec<String>,
 
-    /// All that is stored
+    /// Remove all responses
     #[arg(long, conflicts_with = "urls")]
     all: bool,
 }

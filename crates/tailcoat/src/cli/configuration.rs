@@ -117,7 +117,7 @@ pub(super) fn load_valid(file: &Path) -> Result<Config, ExitCode> {
 
 /// Tells a person what was found.
 pub(super) fn print_findings(diagnostics: &Diagnostics) {
-    // Boxes and colours are for a person at a terminal who has not asked for none (https://no-color.org).
+    // Boxes and colours need a terminal, and no NO_COLOR (https://no-color.org).
     let fancy = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     eprint!("{}", diagnostics.to_text(fancy));
 }

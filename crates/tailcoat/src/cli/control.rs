@@ -1,4 +1,4 @@
-//! What commands to the running server have in common: finding its control socket, and what they do with reports.
+//! Common parts of commands to the running server: finding its control socket, and handling reports.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -11,19 +11,20 @@ use super::fail;
 use crate::config;
 use crate::control::{self, Order, Report};
 
-/// Which server a command is for.
+/// Server that gets a command.
 #[derive(Debug, Args)]
 pub(super) struct ServerSocket {
     #[command(flatten)]
     file: ConfigFile,
 
-    /// The server's control socket [default: `control-socket` of the configuration]
+    /// Control socket of the server [default: `control-socket` of the configuration]
     #[arg(long, value_name = "FILE", conflicts_with = "config", global = true)]
     socket: Option<PathBuf>,
 }
 
 impl ServerSocket {
-    /// Gives an order; `each` gets each report but refusals, which are said here, and says with what the command ends.
+    /// Sends an order. `each` gets each report except rejections, which are printed here, and returns the result of the
+    /// command.
     pub(super) fn give(
         &self,
         of_top: Option<PathBuf>,
@@ -45,10 +46,11 @@ impl ServerSocket {
         given.map_or_else(|error| not_given(&socket, &error), |()| code)
     }
 
-    /// Where the server listens.
+    /// Control socket of the server.
     ///
     /// # Errors
-    /// That can't be told; what is wrong has been said.
+    ///
+    /// If it is unknown. The error has been printed.
     pub(super) fn find(&self, of_top: Option<PathBuf>) -> Result<PathBuf, ExitCode> {
         if let Some(socket) = &self.socket {
             return Ok(socket.clone());
@@ -63,13 +65,13 @@ impl ServerSocket {
                 eprintln!("  give the server's configuration file with -c, or its control socket with --socket");
                 Err(code)
             }
-            // With so much wrong with it, nothing can be ordered by it, and it can be said here what that is.
+            // A configuration with such errors names no socket, so its errors are printed here.
             Err(_) => Err(configuration::check(Some(file), false)),
         }
     }
 }
 
-/// Says why nobody has taken an order.
+/// Prints why no server has accepted an order.
 pub(super) fn not_given(socket: &Path, error: &io::Error) -> ExitCode {
     let socket = socket.display();
     match error.kind() {

@@ -19,11 +19,11 @@ pub(super) struct DoctorArguments {
     #[command(flatten)]
     file: ConfigFile,
 
-    /// Look at the machine alone
+    /// Check the machine only
     #[arg(long, conflicts_with = "config")]
     no_config: bool,
 
-    /// Print what was found as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 }

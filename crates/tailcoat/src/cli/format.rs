@@ -12,18 +12,22 @@ use super::{EXIT_CONFIG, EXIT_FAILURE, fail, print};
 use crate::config;
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tailcoat fmt site.kdl
+  tailcoat fmt --check *.kdl")]
 pub(super) struct Format {
-    /// Files to format in place; none or `-` is from standard input to standard output
+    /// Files to format in place; with none or `-`, format standard input to standard output
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Change nothing; name the files that aren't formatted, and exit with 1 if there are any
+    /// List unformatted files without changing them, and exit with 1 if there are any
     #[arg(long)]
     check: bool,
 }
 
 impl Format {
-    /// Formats all files; the worst that came of one is what comes of all.
+    /// Formats all files. The worst result of one is the result of all.
     pub(super) fn run(self) -> ExitCode {
         let files = if self.files.is_empty() { vec![PathBuf::from("-")] } else { self.files };
         let mut worst = 0;
@@ -44,7 +48,7 @@ fn format(file: &Path, check: bool) -> Result<(), u8> {
         EXIT_FAILURE
     };
     let mut bytes = Vec::new();
-    // One byte more than a configuration may have is enough to be told so.
+    // One byte above the limit is enough for the error.
     let limit = config::TEXT_BYTES_MAX as u64 + 1;
     let read = if is_stream {
         io::stdin().lock().take(limit).read_to_end(&mut bytes)
@@ -71,7 +75,7 @@ fn format(file: &Path, check: bool) -> Result<(), u8> {
     }
 }
 
-/// Replaces a file as a whole: whoever reads it meanwhile gets the old text or the new. A link stays one.
+/// Replaces a file atomically: readers get the old text or the new. A symbolic link stays one.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let file = fs::canonicalize(file)?;
     let mut beside = file.clone().into_os_string();
@@ -83,7 +87,7 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
         fs::rename(&beside, &file)
     });
     if written.is_err() {
-        // What failed is told; that this too may fail is of no use to anyone.
+        // The error has been printed; a failed cleanup adds nothing.
         let _ = fs::remove_file(&beside);
     }
     written

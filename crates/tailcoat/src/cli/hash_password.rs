@@ -14,27 +14,30 @@ const BCRYPT_BYTES_MAX: usize = 72;
 
 /// Options of `hash-password`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tailcoat hash-password --user anna >> admin.htpasswd")]
 pub(super) struct HashPassword {
-    /// Name of the user: a whole line is printed for a file of `basic-auth`
+    /// User name: print a whole line for a file of `basic-auth`
     #[arg(short, long, value_name = "NAME", value_parser = parse_user)]
     user: Option<String>,
 
-    /// Kind of hash; other servers know bcrypt best
+    /// Hash function; other servers support bcrypt best
     #[arg(short, long, value_enum, default_value_t = Kind::Bcrypt)]
     kind: Kind,
 
-    /// How much work verifying is: of bcrypt the exponent, of the others the number of rounds
+    /// Cost of verification: exponent of bcrypt, number of rounds of the others [default: see --kind]
     #[arg(short, long, value_name = "NUMBER")]
     cost: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// $2y$, by default of cost 12
+    /// $2y$, default cost 12
     Bcrypt,
-    /// $argon2id$, by default of 19 MiB and 2 rounds
+    /// $argon2id$, 19 MiB, default 2 rounds
     Argon2id,
-    /// $6$ of crypt(5), by default of 500000 rounds
+    /// $6$ of crypt(5), default 500000 rounds
     Sha512,
 }
 
@@ -108,7 +111,7 @@ fn parse_user(text: &str) -> Result<String, &'static str> {
     Ok(text.to_owned())
 }
 
-/// The first line of standard input. On a terminal it is asked for twice, and not shown.
+/// First line of standard input. A terminal prompts twice, without echo.
 fn read_password() -> io::Result<String> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
@@ -149,7 +152,7 @@ impl Hidden {
 
 impl Drop for Hidden {
     fn drop(&mut self) {
-        // Whoever can't be told sees no more of what they type, as after any program that was killed there.
+        // If this fails, the terminal does not show input, as after any program that was killed here.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
     }
 }

@@ -12,16 +12,20 @@ use super::{EXIT_CONFIG, EXIT_REFUSED, EXIT_TRANSLATION, fail, print};
 use crate::import::{self, Imported, Outcome, Remark};
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tailcoat import /etc/nginx/nginx.conf -o tailcoat.kdl
+  tailcoat import --needless nginx.conf > tailcoat.kdl")]
 pub(super) struct Import {
-    /// Configuration of nginx, such as /etc/nginx/nginx.conf; what it includes is read too
+    /// nginx configuration, such as /etc/nginx/nginx.conf; included files are read too
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Write the configuration into this file, which must not be there yet, instead of printing it
+    /// File to write, which must not exist yet [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Also tell which directives need nothing here, and why
+    /// Also list directives that need nothing here, and why
     #[arg(long)]
     needless: bool,
 }
@@ -59,19 +63,19 @@ impl Import {
         let refused = of(|outcome| matches!(outcome, Outcome::Refused(_)));
         let left = of(|outcome| matches!(outcome, Outcome::Left(_)));
         let needless = of(|outcome| matches!(outcome, Outcome::Needless(_)));
-        print_remarks("Refused, since what guarded or answered these paths can't be said here:", &refused);
+        print_remarks("Rejected paths, because their rules or handlers cannot be translated:", &refused);
         print_remarks("Not translated:", &left);
         if self.needless {
             print_remarks("Needs nothing here:", &needless);
         }
         print_findings(&imported.diagnostics);
-        let hint = if self.needless || needless.is_empty() { "" } else { " (--needless tells which)" };
-        let (refused, left, needless) = (refused.len(), left.len(), needless.len());
+        let hint = if self.needless || needless.is_empty() { "" } else { " (list them with --needless)" };
+        let (rejected, left, needless) = (refused.len(), left.len(), needless.len());
         eprintln!(
-            "tailcoat: {left} directives were not translated, {refused} are refused, {needless} need nothing here{hint}"
+            "tailcoat: {left} directives were not translated, {rejected} are replaced by a rejection, {needless} need nothing here{hint}"
         );
         if imported.diagnostics.has_error() {
-            eprintln!("tailcoat: the translation has errors, which are to be mended before it runs");
+            eprintln!("tailcoat: the translation has errors; fix them before you run it");
         }
     }
 }
@@ -80,7 +84,7 @@ fn write(file: &Path, text: &str) -> ExitCode {
     match File::create_new(file).and_then(|mut file| file.write_all(text.as_bytes())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fail(format_args!("{} is there already, and stays as it is: name another file", file.display()))
+            fail(format_args!("{} already exists; name another file", file.display()))
         }
         Err(error) => fail(format_args!("{}: {error}", file.display())),
     }

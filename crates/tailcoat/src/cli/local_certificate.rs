@@ -1,4 +1,4 @@
-//! `serve --tls`: a certificate for this machine, by an authority of the user's own, which browsers trust once told so.
+//! `serve --tls`: a certificate for this machine, signed by the user's own CA, which the user imports in browsers.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -15,28 +15,29 @@ use x509_parser::time::ASN1Time;
 use crate::config::{CertificateFiles, Listen, state_directory};
 use crate::tls::{PUBLIC_FILE, create_private_directory, write_private, write_public};
 
-/// The authority is to be trusted once.
+/// Long, because users must trust the CA once.
 const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// A certificate is made anew at each start. Some clients take none that is good for longer than this.
+/// Each start makes a new certificate. Some clients reject longer validity.
 const VALIDITY: Duration = Duration::from_secs(397 * 86_400);
 
-/// For clocks that are behind.
+/// Tolerance for clocks that are slow.
 const SLACK: Duration = Duration::from_secs(86_400);
 
 /// A certificate for this machine.
 pub(super) struct LocalCertificate {
-    /// Its files.
+    /// Files of the certificate.
     pub(super) files: CertificateFiles,
-    /// The certificate of the authority.
+    /// Certificate of the CA.
     authority: PathBuf,
 }
 
 impl LocalCertificate {
-    /// Makes a certificate for these addresses in the state directory, and the authority if there is none yet.
+    /// Makes a certificate for these addresses in the state directory, and a CA if there is none yet.
     ///
     /// # Errors
-    /// What could not be written or read, for a person.
+    ///
+    /// A message for people if a file cannot be written or read.
     pub(super) fn make(listen: &[Listen]) -> Result<Self, String> {
         let directory = state_directory()
             .ok_or("there is no place for a certificate: HOME is not set; give one with --tls-cert")?;
@@ -53,27 +54,27 @@ impl LocalCertificate {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate().map_err(failed)?;
         let certificate = params.signed_by(&key, &issuer).map_err(failed)?;
-        // Both in one file: whoever reads it has a pair, even if another replaces it just now.
+        // Both are in one file: a reader gets a pair, even if another process replaces it now.
         let pair = [certificate.pem(), key.serialize_pem()].concat();
         write_private(&path("local.pem"), &pair).map_err(|error| error.to_string())?;
         let files = CertificateFiles { certificate: path("local.pem"), key: path("local.pem"), ocsp: None };
         Ok(Self { files, authority: path("local-ca.pem") })
     }
 
-    /// How to have it trusted.
+    /// Instructions to trust the CA.
     pub(super) fn advice(&self) -> String {
         let authority = self.authority.display();
         format!(
-            "The certificate is by an authority of your own, {authority}\n\
-             Browsers trust it once that is imported (settings, certificates, authorities); programs on Debian after\n  \
+            "The certificate is signed by your own CA: {authority}\n\
+             Import it in browsers (settings, certificates). For programs on Debian, run:\n  \
              sudo cp {authority} /usr/local/share/ca-certificates/tailcoat-local.crt && sudo update-ca-certificates\n\
-             or, one by one, such as\n  \
+             or use it in one program:\n  \
              curl --cacert {authority} https://localhost:…/"
         )
     }
 }
 
-/// The authority that is there, or a new one.
+/// Existing CA, or a new one.
 fn authority(certificate_path: &Path, key_path: &Path) -> Result<Issuer<'static, KeyPair>, String> {
     let params = authority_params();
     if certificate_path.exists() {
@@ -84,10 +85,10 @@ fn authority(certificate_path: &Path, key_path: &Path) -> Result<Issuer<'static,
         let _ = fs::set_permissions(certificate_path, fs::Permissions::from_mode(PUBLIC_FILE));
         return Ok(Issuer::new(params, key));
     }
-    let failed = |error: rcgen::Error| format!("cannot make an authority: {error}");
+    let failed = |error: rcgen::Error| format!("cannot make a CA: {error}");
     let key = KeyPair::generate().map_err(failed)?;
     let certificate = params.self_signed(&key).map_err(failed)?;
-    // The key first: an authority is there when its certificate is.
+    // The key comes first: a CA exists when its certificate does.
     write_private(key_path, &key.serialize_pem()).map_err(|error| error.to_string())?;
     write_public(certificate_path, &certificate.pem()).map_err(|error| error.to_string())?;
     Ok(Issuer::new(params, key))

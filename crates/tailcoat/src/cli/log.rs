@@ -15,9 +15,9 @@ use crate::log::{ConvertError, ConvertReport, RecordFilter, convert};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LogCommand {
-    /// Turn a binary access log into text
+    /// Convert a binary access log to text
     Convert(Convert),
-    /// Show requests of a running server as they are logged, until interrupted
+    /// Follow requests of the running server until interrupted
     Tail(Tail),
 }
 
@@ -31,35 +31,39 @@ impl LogCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tailcoat log tail --status 5xx
+  tailcoat log tail --slower-than 500 --format json")]
 pub(super) struct Tail {
     #[command(flatten)]
     server: ServerSocket,
 
-    /// Only this status, or a class of them: `404`, `5xx`, `400-499`
+    /// Show only this status or class: `404`, `5xx`, `400-499`
     #[arg(long, value_name = "STATUS", value_parser = statuses)]
     status: Option<(u16, u16)>,
 
-    /// Only this method
+    /// Show only this method
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
 
-    /// Only requests for this host
+    /// Show only requests for this host
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 
-    /// Only targets that begin so
+    /// Show only targets with this prefix
     #[arg(long, value_name = "PREFIX")]
     path: Option<String>,
 
-    /// Only this client; what ends with a dot or colon is the beginning of an address
+    /// Show only this client; a text that ends with a dot or colon is a prefix of addresses
     #[arg(long, value_name = "ADDRESS")]
     client: Option<String>,
 
-    /// Only requests that took at least so many milliseconds
+    /// Show only requests that took at least this time, in milliseconds
     #[arg(long, value_name = "MILLISECONDS", default_value = "0")]
     slower_than: u64,
 
-    /// `combined`, `common`, `json`, or a template such as `{client} {status}`
+    /// Output format: `combined`, `common`, `json`, or a template such as `{client} {status}`
     #[arg(short, long, value_name = "FORMAT", default_value = "combined", value_parser = checked_format)]
     format: String,
 }
@@ -108,7 +112,7 @@ fn follow(socket: &Path, order: &Order) -> ExitCode {
             Ok(())
         };
         match (control::give(socket, order, &mut each), successor) {
-            // Where the process that was asked first has ended, the other one goes on.
+            // After an upgrade, the new process continues.
             (_, Some(successor)) => successor.join().unwrap_or(ExitCode::FAILURE),
             (Err(error), None) if error.kind() != io::ErrorKind::UnexpectedEof => not_given(socket, &error),
             (_, None) => {
@@ -138,16 +142,19 @@ fn checked_format(text: &str) -> Result<String, String> {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tailcoat log convert access.bin --format json -o access.json")]
 pub(super) struct Convert {
-    /// Binary log; `-` is standard input
+    /// Binary access log; `-` is standard input
     #[arg(value_name = "FILE", default_value = "-")]
     input: PathBuf,
 
-    /// File to write; it must not exist yet [default: standard output]
+    /// File to write, which must not exist yet [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// `combined`, `common`, `json`, `w3c`, or a template such as `{client} {status}`
+    /// Output format: `combined`, `common`, `json`, `w3c`, or a template such as `{client} {status}`
     #[arg(short, long, value_name = "FORMAT", default_value = "combined", value_parser = text_format)]
     format: AccessLogFormat,
 }
@@ -160,7 +167,7 @@ fn text_format(text: &str) -> Result<AccessLogFormat, String> {
 }
 
 impl Convert {
-    /// Converts what can be; damage is told, and makes the exit code 1.
+    /// Converts all valid records. Damage is reported, and makes the exit code 1.
     fn run(self) -> ExitCode {
         let shown = self.input.display();
         let input: Box<dyn Read> = if self.input == Path::new("-") {

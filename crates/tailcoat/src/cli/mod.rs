@@ -1,4 +1,4 @@
-//! The command line: what it may say, and who does it.
+//! The command line: its arguments, and the modules that run each command.
 
 mod ban;
 mod cache;
@@ -31,28 +31,38 @@ use crate::config::{self, Config, Origin};
 use crate::log::ServerLog;
 use crate::server::{Foundation, Handover, Server, ServerAddress, launcher};
 
-/// Exit code: something failed while running, or `fmt --check` found a file that isn't formatted.
+/// Exit code: a command failed, or `fmt --check` found an unformatted file.
 pub const EXIT_FAILURE: u8 = 1;
-/// Exit code: the command line can't be understood.
+/// Exit code: the command line is invalid.
 pub const EXIT_USAGE: u8 = 2;
-/// Exit code: the configuration has errors or can't be read.
+/// Exit code: the configuration has errors or cannot be read.
 pub const EXIT_CONFIG: u8 = 3;
-/// Exit code: a translation refuses what it can't say.
+/// Exit code: a translation rejects paths that it cannot translate.
 pub const EXIT_REFUSED: u8 = 4;
 /// Exit code: a translation has errors.
 pub const EXIT_TRANSLATION: u8 = 5;
 
-/// Exit codes, for the help and the manual page.
-const EXIT_CODES: &str = "\
-Exit codes:
-  0  all went well
-  1  something failed while running, or `fmt --check` found a file that isn't formatted
-  2  the command line can't be understood
-  3  the configuration has errors or can't be read
-  4  `import` wrote a configuration that refuses paths, since what guarded or answered them can't be said here
-  5  `import` wrote a configuration that has errors";
+/// Examples and exit codes, for the help and the manual page.
+const AFTER_HELP: &str = concat!(
+    "Examples:\n",
+    "  tailcoat serve --browse .                      serve this directory\n",
+    "  tailcoat check -c site.kdl                     find errors in a configuration\n",
+    "  tailcoat run -c site.kdl                       run the server\n",
+    "  tailcoat reload                                apply a changed configuration\n",
+    "  tailcoat status --watch                        watch the running server\n",
+    "  tailcoat import /etc/nginx/nginx.conf          translate an nginx configuration\n",
+    "  tailcoat reference --search proxy_read_timeout find an option\n",
+    "\n",
+    "Exit codes:\n",
+    "  0  success\n",
+    "  1  the command failed, or `fmt --check` found an unformatted file\n",
+    "  2  the command line is invalid\n",
+    "  3  the configuration has errors or cannot be read\n",
+    "  4  `import` wrote a configuration that rejects paths whose rules or handlers it could not translate\n",
+    "  5  `import` wrote a configuration that has errors",
+);
 
-/// A web server built for speed.
+/// Web server, reverse proxy and load balancer
 #[derive(Debug, Parser)]
 #[command(
     name = "tailcoat",
@@ -60,15 +70,15 @@ Exit codes:
     about,
     disable_version_flag = true,
     arg_required_else_help = true,
-    after_help = EXIT_CODES,
+    after_help = AFTER_HELP,
     subcommand_negates_reqs = true
 )]
 struct Arguments {
-    /// Configuration file; without a command, the server runs with it, as `run` does
+    /// Configuration file; without a command, run the server with it, like `run`
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Check the configuration and exit, as `check` does
+    /// Check the configuration and exit, like `check`
     #[arg(short, long)]
     test: bool,
 
@@ -76,7 +86,7 @@ struct Arguments {
     #[arg(short = 'v', long)]
     version: bool,
 
-    /// Print the version and how this program was built
+    /// Print the version and build settings
     #[arg(short = 'V')]
     build: bool,
 
@@ -86,96 +96,104 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve a directory, without a configuration file
+    /// Serve a directory without a configuration file
     Serve(serve::Serve),
     /// Run the server with a configuration file
+    #[command(after_help = "\
+Examples:
+  tailcoat run
+  tailcoat run -c site.kdl --watch")]
     Run {
         #[command(flatten)]
         file: configuration::ConfigFile,
-        /// Reload when the file, or one that it includes, has changed
+        /// Reload when the file, or a file that it includes, changes
         #[arg(long)]
         watch: bool,
-        /// The user to become, if this is root, instead of that in the file
+        /// User to switch to when started by root [default: `user` of the configuration]
         #[arg(long, value_name = "USER", value_parser = config::user_from_text)]
         user: Option<config::ProgramUser>,
     },
-    /// Check a configuration file: all errors in one go, and what would keep the server from starting
+    /// Check a configuration file for all errors, and for problems that would keep the server from starting
     ///
-    /// Standard input is checked for errors alone, as editors want it: what the server would open is not looked at.
+    /// With `-` (standard input), only the text is checked, as editors need it: files and ports are not opened.
+    #[command(after_help = "\
+Examples:
+  tailcoat check
+  tailcoat check -c site.kdl
+  tailcoat check --json -c - < site.kdl")]
     Check {
         #[command(flatten)]
         file: configuration::ConfigFile,
-        /// Print what was found as JSON, for editors
+        /// Print the results as JSON, for editors
         #[arg(long)]
         json: bool,
     },
-    /// Format configuration files; comments stay
+    /// Format configuration files, and replace old option names; comments stay
     Fmt(format::Format),
-    /// Translate the configuration of another server, and tell what is left to do
+    /// Translate an nginx configuration, and list what is left to do
     Import(import::Import),
-    /// Print a configuration of all options at their defaults, with what each does
+    /// Print a configuration with all options at their defaults
     DefaultConfig,
-    /// Hash a password, read from standard input, for a file of `basic-auth`
+    /// Hash a password from standard input for a file of `basic-auth`
     HashPassword(hash_password::HashPassword),
-    /// Show what there is to see of a running server
+    /// Show requests, connections and memory of the running server
     Status(status::StatusArguments),
-    /// Show the servers that requests are forwarded to, and how they are
+    /// Show the upstream servers and their health
     Upstreams(status::UpstreamsArguments),
-    /// Look for what costs speed or safety: in the kernel's settings, limits, permissions and the configuration
+    /// Find problems of speed and security in kernel settings, limits, permissions and the configuration
     Doctor(doctor::DoctorArguments),
-    /// Have the running server read its configuration again; one with errors changes nothing
+    /// Apply the changed configuration to the running server; one with errors changes nothing
     Reload(reload::Reload),
-    /// Have the binary that is in the place of the running server's take over; if it does not start, nothing changes
+    /// Replace the running server by the new binary at its path; if that does not start, nothing changes
     Upgrade(reload::Upgrade),
-    /// Change the running server until its configuration is read again
+    /// Change settings of the running server until the next reload
     Set(set::Set),
-    /// Send a server of an upstream no more requests; what it has under way goes on
+    /// Send no new requests to a server of an upstream; requests in progress continue
     Drain(set::Drain),
-    /// Keep a client out of the running server for some time: it gets no connection, and 403 for what it asks
+    /// Ban a client for some time: new connections are closed, and requests get 403
     Ban(ban::Ban),
-    /// Keep a client out no more
+    /// Lift a ban
     Unban(ban::Unban),
-    /// Show who is kept out, and for how long yet
+    /// List banned clients and the time left
     Bans(ban::Bans),
-    /// Work with the cache of a running server
+    /// Purge responses from the cache of the running server
     Cache(cache::Cache),
-    /// Begin, check and compile WebAssembly modules
+    /// Create, check and compile WebAssembly modules
     #[command(subcommand)]
     Module(module::ModuleCommand),
-    /// Work with access logs
+    /// Show and convert access logs
     #[command(subcommand)]
     Log(log::LogCommand),
     /// Print completions for a shell
     Completions {
-        /// The shell
+        /// Shell to print completions for
         shell: clap_complete::Shell,
     },
     /// Print the manual page
     Man {
-        /// Write all pages into this directory: of the program, of its commands and of the configuration
+        /// Write all manual pages into this directory: program, commands and configuration
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
-    /// Start servers for one that can't; it begins this itself
+    /// Start processes for a confined server; the server runs this itself
     #[command(hide = true)]
     Launcher {
         /// Configuration file
         #[arg(long)]
         config: Option<PathBuf>,
-        /// The server's program
+        /// Program of the server
         program: PathBuf,
-        /// Its arguments
+        /// Arguments of the program
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Print the reference of the configuration, in Markdown
-    Reference,
-    /// Print a JSON schema of the configuration as data, for programs that write configurations or offer its options in
-    /// an editor; the server itself reads KDL
+    /// Print the reference of the configuration, or find an option in it
+    Reference(pages::Reference),
+    /// Print a JSON schema of the configuration, for editors and for programs that write configurations
     Schema,
 }
 
-/// Does what the command line of this process says.
+/// Runs the command of this process's command line.
 pub fn main() -> ExitCode {
     run(std::env::args_os())
 }
@@ -184,8 +202,8 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help that was asked for goes to standard output with 0, errors to standard error with 2. If even that
-            // can't be written, nobody is there to be told.
+            // Requested help goes to standard output with exit code 0, errors to standard error with 2. A failure to
+            // write either cannot be reported.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
         }
@@ -223,12 +241,12 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { dir }) => pages::man(dir),
         Some(Command::Launcher { config, program, arguments }) => launcher(config.as_deref(), &program, &arguments),
-        Some(Command::Reference) => print(&config::reference()),
+        Some(Command::Reference(command)) => command.run(),
         Some(Command::Schema) => print(&config::schema()),
     }
 }
 
-/// Starts the server, and serves until it is ended.
+/// Starts the server, and serves until it is stopped.
 fn start(config: Config, origin: Origin, mut handover: Option<Handover>) -> ExitCode {
     let server_log = ServerLog::stderr(config.server.log_level);
     let server = Foundation::lay(&config, &origin, &server_log)
@@ -259,7 +277,7 @@ fn start(config: Config, origin: Origin, mut handover: Option<Handover>) -> Exit
     }
 }
 
-/// Where a browser on this machine finds the server. All addresses of a family are `localhost`, which is shown once.
+/// URLs under which a browser on this machine finds the server. A wildcard address becomes `localhost`, shown once.
 fn urls(addresses: &[ServerAddress]) -> Vec<String> {
     let mut urls: Vec<String> = Vec::new();
     for ServerAddress { socket: address, has_tls } in addresses {
@@ -274,7 +292,7 @@ fn urls(addresses: &[ServerAddress]) -> Vec<String> {
     urls
 }
 
-/// The IP address as a URL has it (RFC 3986, section 3.2.2).
+/// IP address in URL syntax (RFC 3986, section 3.2.2).
 fn host(address: &SocketAddr) -> String {
     match address.ip() {
         IpAddr::V4(ip) => ip.to_string(),
@@ -293,7 +311,7 @@ fn build_text() -> String {
     )
 }
 
-/// Writes to standard output. A reader that went away (`| head`) is no failure.
+/// Writes to standard output. A closed pipe (`| head`) is not a failure.
 fn print(text: &str) -> ExitCode {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -302,7 +320,7 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Says what failed.
+/// Prints an error.
 fn fail(message: impl Display) -> ExitCode {
     eprintln!("tailcoat: {message}");
     ExitCode::from(EXIT_FAILURE)

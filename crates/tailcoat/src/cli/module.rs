@@ -18,34 +18,37 @@ use crate::modules::{Access, Inspection, inspect, precompile};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ModuleCommand {
-    /// Tell what a module imports and wants, and whether it can answer requests; nothing of it is run
+    /// Check a module: its imports, and its ability to answer requests; it is not run
     Check {
-        /// The component
+        /// Component to check
         file: PathBuf,
     },
-    /// Compile modules now, so that the server need not do it when it starts
+    /// Compile modules now, so that the server starts faster
     ///
-    /// The machine code goes into the directory where `run` looks for it (`modules { compiled }`), and is for this version of
-    /// tailcoat and this kind of processor. Run it as the user of the server; root becomes the user that the configuration
-    /// names.
+    /// The machine code is stored where `run` looks for it (`modules { compiled }`). It fits this version of tailcoat and
+    /// this kind of CPU. Run the command as the user of the server; root switches to the user in the configuration.
     Compile {
-        /// Configuration file that says where compiled modules are kept; without FILES, all of its modules are compiled
+        /// Configuration file that names the directory of compiled modules
         #[arg(short, long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// The modules [default: those of the configuration]
+        /// Modules to compile [default: all of the configuration]
         files: Vec<PathBuf>,
     },
-    /// Begin a module: a project that is ready to be built
+    /// Create a project for a module
     New(NewModule),
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tailcoat module new shop
+  tailcoat module new --language python shop")]
 pub(super) struct NewModule {
-    /// The directory, which is made; its name is the module's
+    /// Directory to create; its name becomes the module's name
     #[arg(value_parser = parse_directory)]
     directory: PathBuf,
 
-    /// The language
+    /// Programming language
     #[arg(short, long, value_enum, default_value_t = Language::Rust)]
     language: Language,
 }

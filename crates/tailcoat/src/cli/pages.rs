@@ -1,24 +1,63 @@
-//! Commands that print what the program knows about itself.
+//! Commands that print completions, manual pages and the reference.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::CommandFactory;
+use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use super::{Arguments, fail, print};
+use super::{Arguments, EXIT_FAILURE, fail, print};
 use crate::config;
 
-/// `completions`: the completions of a shell.
+/// Options of `reference`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tailcoat reference forward
+  tailcoat reference --search proxy_read_timeout
+  tailcoat reference > configuration.md")]
+pub(super) struct Reference {
+    /// Print this option alone
+    #[arg(value_name = "OPTION", conflicts_with = "search")]
+    option: Option<String>,
+    /// Find options by name, by their names in nginx, Apache and Caddy, or by words of their texts
+    #[arg(short, long, value_name = "WORDS", num_args = 1..)]
+    search: Vec<String>,
+}
+
+impl Reference {
+    /// Prints the whole reference as Markdown, one option, or the results of a search.
+    pub(super) fn run(&self) -> ExitCode {
+        if let Some(option) = &self.option {
+            return match config::reference_of(option) {
+                Ok(text) => print(&text),
+                Err(message) => fail(message),
+            };
+        }
+        if self.search.is_empty() {
+            return print(&config::reference());
+        }
+        let words = self.search.join(" ");
+        match config::search(&words) {
+            Some(text) => print(&text),
+            None => {
+                eprintln!("tailcoat: no option matches `{words}`; try fewer or other words");
+                ExitCode::from(EXIT_FAILURE)
+            }
+        }
+    }
+}
+
+/// Prints the completions of a shell (`completions`).
 pub(super) fn completions(shell: Shell) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "tailcoat", &mut script);
     print(&String::from_utf8_lossy(&script))
 }
 
-/// `man`: the manual page of the program, or all pages into a directory.
+/// Prints the manual page of the program, or writes all pages into a directory (`man`).
 pub(super) fn man(directory: Option<PathBuf>) -> ExitCode {
     let result = match directory {
         Some(directory) => write_pages(&directory),
@@ -58,34 +97,115 @@ fn page(command: clap::Command, name: &str) -> io::Result<String> {
     let mut page = Vec::new();
     Man::new(command).title(name.to_uppercase()).section("1").render(&mut page)?;
     let page = String::from_utf8(page).map_err(io::Error::other)?;
-    // What stands behind the options in the help.
-    Ok(match page.contains(".SH EXTRA\nExit codes:\n") {
-        true => page.replace(".SH EXTRA\nExit codes:\n", ".SH \"EXIT STATUS\"\n") + MORE_OF_PROGRAM,
+    // clap_mangen calls the text after the options EXTRA.
+    let page = page.replace(".SH EXTRA\nExamples:\n", ".SH EXAMPLES\n");
+    Ok(match page.contains("\nExit codes:\n") {
+        true => page.replace("\nExit codes:\n", "\n.SH \"EXIT STATUS\"\n") + MORE_OF_PROGRAM,
         false => page,
     })
 }
 
-/// What the manual page of the program has besides what its help says.
+/// Sections of the program's manual page that its help does not have.
 const MORE_OF_PROGRAM: &str = r#".SH SIGNALS
 .TP
 \fBSIGTERM\fR, \fBSIGINT\fR
-Takes no more connections, waits for open requests up to \fBgrace\-time\fR, and ends. A second one ends at once.
+Stops accepting connections, waits up to \fBgrace\-time\fR for open requests, and exits. A second signal exits at once.
 .TP
 \fBSIGQUIT\fR
-The same, and waits as long as it takes.
+Stops likewise, but waits without a limit.
 .TP
 \fBSIGHUP\fR
-Reads the configuration again. One with an error changes nothing.
+Reloads the configuration. One with errors changes nothing.
 .TP
 \fBSIGUSR2\fR
-Has the program at the same path take over, and ends when that serves.
+Starts the binary at the same path, and exits when the new process serves.
 .TP
 \fBSIGUSR1\fR
-Opens the access logs again, after they have been moved.
+Reopens the access logs after rotation.
 .SH FILES
 .TP
 \fI/etc/tailcoat/tailcoat.kdl\fR
-The configuration, unless \fB\-c\fR names another.
+Configuration file, unless \fB\-c\fR names another.
 .SH "SEE ALSO"
 \fBtailcoat.kdl\fR(5), \fBtailcoat\-serve\fR(1), \fBtailcoat\-run\fR(1), \fBtailcoat\-check\fR(1)
 "#;
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// Verbs with which a command's help may begin.
+    const VERBS: &[&str] = &[
+        "Apply",
+        "Ban",
+        "Change",
+        "Check",
+        "Compile",
+        "Convert",
+        "Create",
+        "Create,",
+        "End",
+        "Find",
+        "Follow",
+        "Format",
+        "Hash",
+        "Lift",
+        "List",
+        "Print",
+        "Purge",
+        "Remove",
+        "Replace",
+        "Run",
+        "Send",
+        "Serve",
+        "Show",
+        "Start",
+        "Translate",
+    ];
+
+    fn check_help(command: &clap::Command, path: &str) {
+        for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+            let path = format!("{path} {}", inner.get_name());
+            let about = inner.get_about().map(ToString::to_string).unwrap_or_default();
+            let verb = about.split(' ').next().unwrap_or_default();
+            assert!(VERBS.contains(&verb), "the help of `{path}` must begin with a verb: {about}");
+            assert!(about.len() <= 110 && !about.contains('\n') && !about.ends_with('.'), "{path}: {about}");
+            for argument in inner.get_arguments() {
+                assert!(
+                    argument.get_help().is_some() || argument.is_hide_set() || inner.is_hide_set(),
+                    "{path}: {argument}"
+                );
+            }
+            check_help(inner, &path);
+        }
+    }
+
+    #[test]
+    fn the_help_of_each_command_is_one_line_that_begins_with_a_verb() {
+        let mut program = Arguments::command();
+        program.build();
+        check_help(&program, "tailcoat");
+    }
+
+    #[test]
+    fn main_commands_have_examples_that_they_understand() {
+        let mut program = Arguments::command();
+        program.build();
+        for name in ["serve", "run", "check", "fmt", "import", "status", "reference", "set", "drain", "ban"] {
+            let command = program.find_subcommand(name).unwrap_or_else(|| panic!("there is no `{name}`"));
+            let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let mut lines = examples.lines();
+            assert_eq!(lines.next(), Some("Examples:"), "{name}");
+            for line in lines {
+                // Redirections are the shell's.
+                let words = line.split_whitespace().take_while(|word| !word.starts_with(['<', '>']));
+                let parsed = Arguments::try_parse_from(words);
+                assert!(parsed.is_ok(), "`{line}`: {parsed:?}");
+            }
+            let page = page(command.clone(), name).unwrap();
+            assert!(page.contains(".SH EXAMPLES"), "{page}");
+        }
+    }
+}

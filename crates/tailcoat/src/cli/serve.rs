@@ -17,41 +17,46 @@ const ROOT: ProgramUser = ProgramUser { user_id: 0, group_id: 0 };
 /// The port that is tried first if none is given.
 const FIRST_PORT: u16 = 8080;
 
-/// How many ports are tried.
+/// Number of ports that are tried.
 const PORTS_TRIED: u16 = 100;
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tailcoat serve
+  tailcoat serve --browse --listen 8000 /srv/www
+  tailcoat serve --tls --forward http://127.0.0.1:3000 public")]
 pub(super) struct Serve {
     /// Directory to serve
     #[arg(value_name = "DIR", default_value = ".")]
     directory: PathBuf,
 
-    /// Address to listen on: `PORT` (of all addresses), `ADDRESS:PORT` or `unix:PATH`; may be given several times
-    /// [default: 127.0.0.1:8080, or the next port that is free]
+    /// Address to listen on: `PORT` (all addresses), `ADDRESS:PORT` or `unix:PATH`; may be repeated
+    /// [default: 127.0.0.1:8080, or the next free port]
     #[arg(short, long, value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     listen: Vec<Addresses>,
 
-    /// Number of workers [default: one a core]
+    /// Number of workers [default: one for each CPU core]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
 
-    /// Log requests to this file; `-` is standard output
+    /// Access log file; `-` is standard output [default: none]
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
 
-    /// Forward to another server what the directory has no answer for: `http://HOST:PORT` or `unix:PATH`
+    /// Forward requests without a file to `http://HOST:PORT` or `unix:PATH`
     #[arg(short, long, value_name = "URL", value_parser = parse_forward)]
     forward: Option<ServerAddress>,
 
-    /// The user to become, if this is root [default: none, but root's privileges are given up]
+    /// User to switch to when started by root [default: stay root, without its privileges]
     #[arg(long, value_name = "USER", value_parser = user_from_text)]
     user: Option<ProgramUser>,
 
-    /// Speak TLS, with a certificate for this machine that is made if need be
+    /// Serve HTTPS with a local certificate, which is created if needed
     #[arg(long)]
     tls: bool,
 
-    /// Speak TLS with this certificate, and those that lead from it to an authority's (PEM)
+    /// Serve HTTPS with this certificate chain (PEM)
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
 
@@ -59,12 +64,12 @@ pub(super) struct Serve {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// List directories without an index file
+    /// List directories that have no index file
     #[arg(short, long)]
     browse: bool,
 }
 
-/// What one `--listen` means: a port alone is an address of IPv4 and one of IPv6.
+/// Addresses of one `--listen`: a port alone is an IPv4 and an IPv6 address.
 #[derive(Clone, Debug)]
 struct Addresses(Vec<Listen>);
 
@@ -97,7 +102,7 @@ impl Serve {
         }
     }
 
-    /// The certificate, if TLS is to be spoken.
+    /// Certificate for TLS, if requested.
     fn certificate(&self, listen: &[Listen]) -> Result<Option<CertificateFiles>, String> {
         if let Some(certificate) = &self.tls_cert {
             let key = self.tls_key.as_ref().unwrap_or(certificate).clone();
@@ -128,7 +133,7 @@ impl Serve {
             target: if file == Path::new("-") { AccessLogTarget::Stdout } else { AccessLogTarget::File(file.into()) },
             format: AccessLogFormat::Combined,
         });
-        // Whoever serves a directory of their own can read it themselves.
+        // A user who serves their own directory can read it.
         let user = self.user.or_else(|| rustix::process::geteuid().is_root().then_some(ROOT));
         let server = Server { workers: self.workers.map(usize::from), user, ..Server::default() };
         Ok(Config { server, upstreams, sites: vec![site], access_log, ..Config::default() })
@@ -165,7 +170,7 @@ fn root(directory: &Path) -> Result<String, String> {
     full.into_os_string().into_string().map_err(|_| format!("{shown}: the name of this directory is not UTF-8"))
 }
 
-/// The first port that nobody listens on. The server itself finds out if another program takes it meanwhile.
+/// First free port. The server itself finds out if another program takes it in the meantime.
 fn free_port() -> Result<SocketAddr, String> {
     for port in FIRST_PORT..FIRST_PORT + PORTS_TRIED {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -10,6 +10,11 @@ use super::print;
 use crate::control::{Order, Report};
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tailcoat set workers 8
+  tailcoat set limit idle-timeout 15s
+  tailcoat set log-level debug")]
 pub(super) struct Set {
     #[command(flatten)]
     server: ServerSocket,
@@ -20,22 +25,22 @@ pub(super) struct Set {
 
 #[derive(Debug, Subcommand)]
 enum SetCommand {
-    /// Have so many workers; those that go end with their connections
+    /// Change the number of workers; a surplus worker ends when its connections close
     Workers {
-        /// How many
+        /// Number of workers
         #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
         count: u16,
     },
-    /// Show what is at least as severe in the server's own log
+    /// Change the level of the server log
     LogLevel {
-        /// The least severity
+        /// Minimum severity of messages
         level: Level,
     },
-    /// Keep another limit
+    /// Change a limit
     Limit {
-        /// An option of `limits`
+        /// Option of `limits`
         name: String,
-        /// Its value, or values, as in the configuration: `500`, `30s`, `16KiB`, `100 20`
+        /// Values as in the configuration: `500`, `30s`, `16KiB`, `100 20`
         #[arg(required = true)]
         values: Vec<String>,
     },
@@ -50,14 +55,18 @@ enum Level {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tailcoat drain app http://127.0.0.1:8001
+  tailcoat drain --end app http://127.0.0.1:8001")]
 pub(super) struct Drain {
-    /// The upstream; one of a single server is called like that
+    /// Name of the upstream; a single server of `forward` is its own upstream
     upstream: String,
 
-    /// The server, as it is configured
+    /// Address of the server, as in the configuration
     address: String,
 
-    /// Send it requests again
+    /// End the drain: send requests again
     #[arg(long)]
     end: bool,
 

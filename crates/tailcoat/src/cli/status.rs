@@ -14,7 +14,7 @@ use super::{fail, print};
 use crate::control::{Order, Report};
 use crate::status::Status;
 
-/// Open requests of each worker that are asked for.
+/// Maximum number of open requests that a worker reports.
 const REQUESTS_MAX: usize = 50;
 
 /// Lines and columns of what is no terminal, or does not say.
@@ -24,19 +24,24 @@ const SIZE: (usize, usize) = (1_000, 200);
 const HOME: &str = "\x1b[H\x1b[J";
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tailcoat status
+  tailcoat status --watch
+  tailcoat status --json")]
 pub(super) struct StatusArguments {
     #[command(flatten)]
     server: ServerSocket,
 
-    /// Print all there is as JSON
+    /// Print all data as JSON
     #[arg(long)]
     json: bool,
 
-    /// Show it again and again, with rates, until interrupted
+    /// Refresh the display, with rates, until interrupted
     #[arg(short, long, conflicts_with = "json")]
     watch: bool,
 
-    /// Seconds between two looks
+    /// Refresh interval in seconds
     #[arg(long, value_name = "SECONDS", default_value = "1", requires = "watch", value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
 }
@@ -46,7 +51,7 @@ pub(super) struct UpstreamsArguments {
     #[command(flatten)]
     server: ServerSocket,
 
-    /// Print all there is as JSON
+    /// Print all data as JSON
     #[arg(long)]
     json: bool,
 }

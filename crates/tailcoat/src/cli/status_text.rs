@@ -409,7 +409,7 @@ mod tests {
         };
         let server =
             ServerStatus { name: "http://a:1".into(), health: "down".into(), failures: 2, ..Default::default() };
-        let failure = ModuleFailureCount { cause: "processor-time-max".into(), count: 1 };
+        let failure = ModuleFailureCount { cause: "cpu-time-max".into(), count: 1 };
         let module = ModuleStatus {
             name: "shop".into(),
             instances: 3,
@@ -464,7 +464,7 @@ mod tests {
             "evicted     idle 7 (closed",
             "worker 0    [#####               ]  25 %   4 connections",
             "upstream app   0/s   0 of 1 servers up",
-            "module shop   125/s   3 instances, 2.0 MiB   failures processor-time-max 1   compiling",
+            "module shop   125/s   3 instances, 2.0 MiB   failures cpu-time-max 1   compiling",
             "programs    2 running   25/s started   0 rejected",
             "  1500 ms  writing ",
         ] {

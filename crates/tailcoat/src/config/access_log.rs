@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
-/// Where requests are logged, and how.
+/// Access log: target and format.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AccessLog {
-    /// Where to.
+    /// Target of the log.
     pub target: AccessLogTarget,
     /// In which format.
     pub format: AccessLogFormat,
 }
 
-/// Where an access log goes.
+/// Target of an access log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AccessLogTarget {
     /// A file, opened again at SIGUSR1.
@@ -40,7 +40,7 @@ pub enum AccessLogFormat {
 }
 
 impl AccessLogFormat {
-    /// Whether a template is a JSON object, as its first and last braces say.
+    /// Returns `true` if the first and last braces of a template are those of a JSON object.
     pub fn is_object(template: &str) -> bool {
         let template = template.trim();
         template.starts_with("{{") && template.ends_with("}}")

@@ -1,4 +1,4 @@
-//! How certificates are got without anybody's doing (ACME, RFC 8555): the model.
+//! Automatic certificates (ACME, RFC 8555): the model.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,30 +9,30 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 use super::model::HostPattern;
 use super::regular_file::read_regular;
 
-/// How certificates are got for sites that have none of their own.
+/// Settings for certificates of sites that have none of their own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AutomaticCertificates {
-    /// URL of the authority's directory.
+    /// ACME directory URL of the CA.
     pub directory: String,
-    /// Certificate of the authority that vouches for the directory itself, as PEM; `None` takes those this machine trusts.
+    /// CA certificate (PEM) for the ACME server itself; `None` trusts the system's CAs.
     pub authority: Option<PathBuf>,
-    /// Where the authority may write to: URLs such as `mailto:`.
+    /// Contact URLs for the CA, such as `mailto:`.
     pub contacts: Vec<String>,
-    /// How names are shown to be ours; empty leaves it to what there is.
+    /// Challenges, in order of preference; empty means automatic.
     pub challenges: Vec<ChallengeKind>,
     /// The program that changes DNS records.
     pub dns_hook: Option<DnsHook>,
-    /// The account with the authority that the ACME account belongs to.
+    /// Account with the CA to which the ACME account is bound.
     pub external_account: Option<ExternalAccount>,
-    /// The profile of certificates that is asked for; `None` is the authority's default.
+    /// Requested certificate profile; `None` is the CA's default.
     pub profile: Option<String>,
-    /// How long to wait after an order has failed, at first. It doubles with each further failure.
+    /// Time to wait after an order has failed, at first. It doubles with each further failure.
     pub retry_interval: Duration,
     /// An order fails after this time.
     pub order_timeout: Duration,
 }
 
-/// How a name is shown to be ours.
+/// Method that proves control over a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChallengeKind {
     /// By a response on port 80 (RFC 8555, section 8.3).
@@ -48,13 +48,13 @@ pub enum ChallengeKind {
 pub struct DnsHook {
     /// The program.
     pub program: PathBuf,
-    /// What it gets before `add` or `remove`, the name and the value.
+    /// Arguments before `add` or `remove`, the name and the value.
     pub arguments: Vec<String>,
-    /// It is ended after this time.
+    /// Maximum run time; then the program is killed.
     pub timeout: Duration,
 }
 
-/// An account with an authority (RFC 8555, section 7.3.4).
+/// Account with a CA (RFC 8555, section 7.3.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalAccount {
     /// The key's identifier.
@@ -86,7 +86,7 @@ impl Default for AutomaticCertificates {
 }
 
 impl AutomaticCertificates {
-    /// Whether a certificate for this name is got unless somebody says otherwise.
+    /// Returns `true` if a certificate for this name can be obtained by default.
     pub fn can_be_got(&self, name: &HostPattern) -> bool {
         let can_be_shown = matches!(name, HostPattern::Exact(_)) || self.dns_hook.is_some();
         can_be_shown && is_public(name)
@@ -152,7 +152,7 @@ const PRIVATE_DOMAINS: &[&str] = &[
     "test",
 ];
 
-/// Whether a public authority may have a certificate for this name.
+/// Returns `true` if a public CA may issue a certificate for this name.
 pub fn is_public(name: &HostPattern) -> bool {
     let name = match name {
         HostPattern::Exact(name) => name.as_str(),
@@ -248,16 +248,16 @@ mod tests {
         for (text, expect) in [
             (
                 site("\"*.example.com\"", "automatic-certificate on"),
-                "a certificate for `*.example.com` can be got by DNS only",
+                "a certificate for `*.example.com` needs a DNS challenge",
             ),
             (site("", "automatic-certificate on"), "an automatic certificate needs names"),
             (site("\"a.example\"", "listen 443 tls=on"), "this site has no certificate"),
             (site("\"example.com\"", "listen 80\n automatic-certificate on"), "no address of this site has TLS"),
             (settings("challenges \"dns-01\""), "`dns-01` needs a `dns-hook`"),
-            (settings("directory \"http://ca.example/\""), "`http://ca.example/` is no URL of a directory"),
+            (settings("directory \"http://ca.example/\""), "`http://ca.example/` is not the URL of an ACME directory"),
             (settings("dns-hook \"/nowhere/hook\""), "/nowhere/hook: there is no such program"),
             (settings("external-account \"k\" key-file=\"/nowhere/key\""), "/nowhere/key: No such file"),
-            (settings("directory \"https://ca/\" authority=\"/nowhere/ca\""), "/nowhere/ca: there is no such file"),
+            (settings("directory \"https://ca/\" ca-file=\"/nowhere/ca\""), "/nowhere/ca: there is no such file"),
         ] {
             let checked = checked(&text);
             let messages: Vec<_> = checked.diagnostics.iter().map(|one| one.message.as_str()).collect();

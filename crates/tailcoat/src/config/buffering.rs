@@ -1,4 +1,4 @@
-//! Which messages are buffered between clients and upstreams, and where.
+//! Buffering of messages between clients and upstreams.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 /// Buffering of messages in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffering {
-    /// Where the upstream works on few requests at a time: it runs scripts, or has a limit of connections.
+    /// On where the upstream works on few requests at once: it runs scripts, or has a connection limit.
     Auto,
     /// Always.
     On,
@@ -19,10 +19,10 @@ pub enum Buffering {
     Off,
 }
 
-/// How messages of a handler are buffered.
+/// Buffering of a handler's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// True if requests are received whole before the upstream is asked.
+    /// True if requests are received whole before they are forwarded.
     pub requests: Buffering,
     /// True if responses are read ahead of slow clients.
     pub responses: Buffering,
@@ -94,7 +94,7 @@ impl Upstream {
 }
 
 impl Config {
-    /// Where buffers have their files, if there may be some.
+    /// Directory for buffer files, if there can be any.
     pub fn used_buffer_directory(&self) -> Option<PathBuf> {
         let uses_files = |forward: &Forward| {
             let mut upstreams = self.upstreams.iter();
@@ -109,8 +109,8 @@ impl Config {
         is_used.then(|| self.buffer_directory())
     }
 
-    /// Where buffers have their files: what the configuration or else the environment says. Not `/tmp`, which often is
-    /// memory.
+    /// Directory for buffer files: from the configuration, otherwise from the environment. Not `/tmp`, which is often
+    /// in memory.
     pub fn buffer_directory(&self) -> PathBuf {
         let of_environment = || std::env::var_os("TMPDIR").filter(|path| !path.is_empty()).map(PathBuf::from);
         self.server.buffer_directory.clone().or_else(of_environment).unwrap_or_else(|| "/var/tmp".into())

@@ -29,11 +29,11 @@ const ACCESS_LOG: &str = "access-log";
 /// Most files that one `include` may read.
 const INCLUDED_FILES_MAX: usize = 10_000;
 
-/// What all sites may share, or a site may have of its own.
+/// Settings that all sites share and a site can replace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Shared {
     pub(super) error_pages: Vec<ErrorPage>,
-    /// `None` if nothing is said, `Some(None)` for none.
+    /// `None` without the option, `Some(None)` for `off`.
     pub(super) access_log: Option<Option<AccessLog>>,
     /// Paths whose requests are in no log.
     pub(super) unlogged: Vec<PathPattern>,
@@ -51,17 +51,17 @@ pub(super) struct Draft {
     /// If there is such a block.
     traces: Option<Traces>,
     shared: Shared,
-    /// Where the access log of all sites is said.
+    /// Place of the access log of all sites in the text.
     pub(super) access_log_place: Option<(Arc<Source>, Range<usize>, Option<AccessLog>)>,
     /// Of all sites.
     pub(super) rules: RulesDraft,
-    /// How all sites serve files.
+    /// File options of all sites.
     files: Vec<FileSetting>,
     pub(super) sites: Vec<SiteDraft>,
     pub(super) upstreams: Vec<UpstreamDraft>,
     /// Files that were included, and directories that were looked through for them.
     pub(super) included: Vec<PathBuf>,
-    /// Whether sites are passed over.
+    /// Skips sites.
     skips_sites: bool,
     /// Blocks and options that were given, to tell when one is given again by another file.
     given: Vec<(&'static str, Arc<Source>, Range<usize>)>,
@@ -74,7 +74,7 @@ type FileSetting = (fn(&mut Files, &Values), Values);
 pub(super) struct UpstreamDraft {
     pub(super) source: Arc<Source>,
     pub(super) span: Range<usize>,
-    /// Whether all that is said of it could be understood.
+    /// True if everything in the block is valid.
     pub(super) is_whole: bool,
     pub(super) upstream: Upstream,
 }
@@ -84,29 +84,29 @@ pub(super) struct SiteDraft {
     pub(super) source: Arc<Source>,
     /// The word `site`.
     pub(super) span: Range<usize>,
-    /// Whether all that is said of it could be understood, so that what follows from it is worth a message.
+    /// True if everything in the block is valid, so that messages about consequences make sense.
     pub(super) is_whole: bool,
-    /// Whether at least its names and addresses could.
+    /// True if at least its names and addresses are valid.
     pub(super) is_placed: bool,
     pub(super) site: Site,
     pub(super) name_spans: Vec<Range<usize>>,
     pub(super) listen_span: Range<usize>,
     /// Nothing says where it listens.
     pub(super) has_default_listen: bool,
-    /// Where each route is.
+    /// Spans of the routes, in their order.
     pub(super) route_spans: Vec<Range<usize>>,
     pub(super) error_page_spans: Vec<Range<usize>>,
-    /// Where its access log is said.
+    /// Span of its `access-log`.
     pub(super) access_log_span: Option<Range<usize>>,
     pub(super) certificate_spans: Vec<Range<usize>>,
     pub(super) rules: RulesDraft,
     shared: Shared,
     files: Vec<FileSetting>,
-    /// How the files of each route that has some are served.
+    /// File options of each route that serves files, by index.
     route_files: Vec<(usize, Vec<FileSetting>)>,
-    /// Those whose roots are known when the whole site is.
+    /// Gateways whose roots depend on the whole site.
     gateways: Vec<GatewayDraft>,
-    /// What is tried after the site's own root.
+    /// Routes after the site's own root.
     fallbacks: Vec<(Route, Range<usize>)>,
 }
 
@@ -116,7 +116,7 @@ struct GatewayDraft {
     gateway: Gateway,
     /// If they have one of their own.
     root: Option<Vec<RootPiece>>,
-    /// They are no files.
+    /// True if it is an application without files.
     is_application: bool,
 }
 
@@ -165,8 +165,8 @@ impl Draft {
                 Set::Include if may_include => self.include(source, &setting, diagnostics),
                 Set::Include => Reader { source: source.clone(), diagnostics }.error(Finding::new(
                     setting.span,
-                    "an included file includes no others",
-                    "leave this out",
+                    "an included file cannot include other files",
+                    "remove this",
                 )),
                 Set::Server(_)
                 | Set::Limits(_)
@@ -187,7 +187,7 @@ impl Draft {
         }
     }
 
-    /// Whether no other file has given this option; within a file the reader sees to it.
+    /// Returns `true` if no other file has this option; the reader checks within a file.
     fn is_first(&mut self, setting: &Setting<'_>, source: &Arc<Source>, diagnostics: &mut Diagnostics) -> bool {
         let name = setting.option.name;
         if setting.option.repeatable {
@@ -235,14 +235,14 @@ impl Draft {
         if let Some(listen) = self.server.status_listen.iter().find(|listen| !listen.is_of_this_machine())
             && place == Place::Server
         {
-            let message = format!("{listen} can be reached from elsewhere");
+            let message = format!("{listen} can be reached from other machines");
             let finding = Finding::new(setting.span.clone(), message, "`status-listen` in here")
-                .help("take an address of this machine, such as \"127.0.0.1:9180\"; or have `metrics` and `status-page` in a site, with a password".to_owned());
+                .help("use an address of this machine, such as \"127.0.0.1:9180\", or put `metrics` and `status-page` into a site with a password".to_owned());
             Reader { source: source.clone(), diagnostics }.error(finding);
         }
         if place == Place::Limits && self.limits.target_bytes_max > self.limits.head_bytes_max {
             let finding = Finding::new(setting.span.clone(), "`target-bytes-max` is above `head-bytes-max`", "in here")
-                .help("the target is a part of the head: raise `head-bytes-max`".to_owned());
+                .help("the target is part of the head; raise `head-bytes-max`".to_owned());
             Reader { source: source.clone(), diagnostics }.error(finding);
         }
     }
@@ -292,7 +292,7 @@ impl Draft {
         }
     }
 
-    /// The upstreams that have a name, and those that a single server's address stands for.
+    /// Named upstreams, and those of single server addresses.
     fn all_upstreams(&self) -> Vec<Upstream> {
         let mut upstreams: Vec<Upstream> = self.upstreams.iter().map(|draft| draft.upstream.clone()).collect();
         let routes = self.sites.iter().flat_map(|draft| &draft.site.routes);
@@ -330,10 +330,10 @@ impl Draft {
     }
 }
 
-/// What does not fit together in what is said of traces, and what can be done about it.
+/// Contradiction in `traces`, and how to fix it.
 fn traces_fault(traces: &Traces) -> Option<(String, &'static str)> {
     if traces.batch_spans_max > traces.queue_spans_max {
-        let help = "a batch comes from the queue: raise `queue-spans-max`";
+        let help = "a batch is taken from the queue; raise `queue-spans-max`";
         return Some(("`batch-spans-max` is above `queue-spans-max`".to_owned(), help));
     }
     let error = traces.authorities.as_deref().and_then(|file| load_authority(file).err())?;
@@ -525,7 +525,7 @@ impl SiteDraft {
         self.site.routes.push(Route { path: PathPattern::Any, handler });
     }
 
-    /// Gateways with their roots; what they do with the rest comes behind all files.
+    /// Gives gateways their roots; their fallbacks come after all files.
     fn complete_gateways(&mut self, files: &Files) {
         for draft in std::mem::take(&mut self.gateways) {
             let mut gateway = draft.gateway;
@@ -634,18 +634,18 @@ fn read_caching(source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut D
     caching
 }
 
-/// Where a site listens that doesn't say.
+/// Port of a site without `listen`.
 const HTTP_PORT: u16 = 80;
 
-/// Where it listens with TLS, if it has certificates.
+/// TLS port of a site without `listen` that has certificates.
 const HTTPS_PORT: u16 = 443;
 
-/// Whether files were given a root.
+/// Returns `true` if the files have a root.
 pub(super) fn has_root(files: &Files) -> bool {
     files.root.pieces.iter().any(|piece| !matches!(piece, RootPiece::Literal(text) if text.is_empty()))
 }
 
-/// The files that a pattern with at most one `*`, in the last part of the path, stands for.
+/// Files that match a pattern with at most one `*`, in the last part of the path.
 pub(crate) fn expand(pattern: &Path) -> std::io::Result<Vec<PathBuf>> {
     let name = pattern.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let Some((before, after)) = name.split_once('*') else { return Ok(vec![pattern.to_owned()]) };

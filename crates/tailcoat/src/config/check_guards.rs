@@ -43,13 +43,13 @@ pub(super) fn check(sites: &[&SiteDraft], of_all: &RulesDraft, diagnostics: &mut
     }
 }
 
-/// Where a site leads with a path.
+/// Ways in which a site serves a path.
 fn ways<'c>(site: &'c SiteDraft, path: &str) -> Vec<Way<'c>> {
     let mut found = Vec::new();
     for route in &site.site.routes {
         if let Some(way) = Way::of(route).filter(|way| way.paths.matches(path.as_bytes())) {
             found.push(way);
-            // It leaves nothing to routes after it.
+            // This handler leaves nothing to later routes.
             if matches!(route.handler, Handler::Forward(_)) {
                 break;
             }
@@ -64,16 +64,16 @@ fn warn(
     (path, route): (&str, std::ops::Range<usize>),
     diagnostics: &mut Diagnostics,
 ) {
-    let message = format!("paths that this guards can be reached without it, such as by `{path}`");
+    let message = format!("paths that this rule guards can be reached without it, such as by `{path}`");
     let finding = Finding::new(span.clone(), message, "this")
         .related(other.source.clone(), route, "this leads to the same files or upstream")
-        .help(format!("guard `{path}` and the like of it in that site as well"));
+        .help(format!("add a rule for `{path}` and similar paths to that site too"));
     Reader { source: source.clone(), diagnostics }.warning(finding);
 }
 
 /// The paths and routes of a site that lead where a way leads with this path, without a guard.
 fn around(site: &SiteDraft, way: &Way<'_>, behind: &str, of_all: &RulesDraft) -> Vec<(String, std::ops::Range<usize>)> {
-    // Who needs a certificate there has been let in by it.
+    // The rule of a client certificate already guards it.
     if site.site.tls.client_certificates.is_some() {
         return Vec::new();
     }

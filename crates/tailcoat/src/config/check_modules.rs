@@ -1,4 +1,4 @@
-//! What only shows when the files of modules are looked at.
+//! Checks of module files.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -37,7 +37,7 @@ fn check_grants(site: &SiteDraft, module: &Module, span: &Range<usize>, diagnost
     }
 }
 
-/// What is wrong with a module's file, as far as its first bytes tell.
+/// Fault of a module file, as far as its first bytes show.
 fn file_fault(file: &Path, span: &Range<usize>) -> Option<Finding> {
     let fault = |message: String, label: &'static str| Finding::new(span.clone(), message, label);
     match is_module(file) {
@@ -45,12 +45,12 @@ fn file_fault(file: &Path, span: &Range<usize>) -> Option<Finding> {
         Ok(true) => None,
         Ok(false) => Some(
             fault(format!("{} is not WebAssembly", file.display()), "here")
-                .help("a module is in binary form: `tailcoat module new` begins one".to_owned()),
+                .help("use the binary format; `tailcoat module new` creates a module project".to_owned()),
         ),
     }
 }
 
-/// Whether it is WebAssembly, as the preamble says: magic, version and layer, that of a component or a core module.
+/// Returns `true` if the preamble is that of WebAssembly: magic, version and layer of a component or core module.
 fn is_module(file: &Path) -> io::Result<bool> {
     let mut preamble = Vec::new();
     open_regular(file)?.take(8).read_to_end(&mut preamble)?;

@@ -1,4 +1,4 @@
-//! What can't work of a rule, told where it stands.
+//! Checks of rules.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use super::rules::*;
 use super::taken_paths::TakenPaths;
 use super::value::{Openness, Values, check_target, openness};
 
-/// Problems of a password file that are told one by one.
+/// Problems of a password file that are reported one by one.
 const PROBLEMS_SHOWN_MAX: usize = 3;
 
 /// Notes that requests can choose where a redirect leads.
 fn check_openness(openness: Openness, span: Range<usize>, reader: &mut Reader<'_>) {
-    let help = "write something of your own before what is filled in: `/new/`, or a host and a slash";
+    let help = "write a fixed text before the placeholder, such as `/new/`, or a host and a slash";
     match openness {
         Openness::Closed => {}
         Openness::Doubtful => {
-            let message = "this redirect leads to another host if what is filled in begins with a slash";
-            let help = "let the expression begin with `^/(`, for no path has two slashes in a row, or write something of \
-                        your own before the group";
+            let message = "this redirect leads to another host if the placeholder's value begins with a slash";
+            let help = "begin the expression with `^/(`, because no path has two slashes in a row, or write a fixed text \
+                        before the group";
             reader.warning(Finding::new(span, message, "this").help(help.to_owned()));
         }
         Openness::Open => {
@@ -32,7 +32,7 @@ fn check_openness(openness: Openness, span: Range<usize>, reader: &mut Reader<'_
     }
 }
 
-/// Whether a rewrite may lead to one of these paths, as far as its target says what that begins with.
+/// Returns `true` if the beginning of the target allows a rewrite to one of these paths.
 fn may_lead_to(rewrite: &Rewrite, path: &PathPattern) -> bool {
     let start = match rewrite.target.pieces.first() {
         Some(TemplatePiece::Literal(text)) => text.split('?').next().unwrap_or_default(),
@@ -43,7 +43,7 @@ fn may_lead_to(rewrite: &Rewrite, path: &PathPattern) -> bool {
     start.starts_with(other) || other.starts_with(start)
 }
 
-/// What all these paths begin with.
+/// Common prefix of these paths.
 fn start(path: &PathPattern) -> &str {
     match path {
         PathPattern::Exact(path) | PathPattern::Prefix(path) => path,
@@ -51,7 +51,7 @@ fn start(path: &PathPattern) -> &str {
     }
 }
 
-/// Where a rule stands.
+/// Place of a rule.
 pub(super) type Place = (Arc<Source>, Range<usize>);
 
 /// Rules that are being put together, and where they stand.
@@ -118,7 +118,7 @@ impl RulesDraft {
         }
     }
 
-    /// The paths that not everybody may see, and where the rules for them stand.
+    /// Guarded paths, and the places of their rules.
     pub(super) fn guards(&self) -> impl Iterator<Item = (&PathPattern, &Place)> {
         let clients = self.rules.clients.iter().zip(&self.clients).filter(|(rule, _)| rule.keeps_all_out());
         let passwords = self.rules.passwords.iter().zip(&self.passwords).filter(|(rule, _)| rule.file.is_some());
@@ -138,14 +138,14 @@ impl RulesDraft {
         taken
     }
 
-    /// Where the redirect of all these paths stands.
+    /// Place of the redirect of all these paths.
     pub(super) fn redirect_of_all(
         &self,
         redirected: &TakenPaths<'_>,
         path: &PathPattern,
     ) -> Option<&(Arc<Source>, Range<usize>)> {
         let index = redirected.covering(path)?;
-        // What a rewrite has led there before comes to no redirect any more.
+        // A path that a rewrite produced before is not redirected again.
         let is_led = |rewrite: &Rewrite| {
             rewrite.status.is_none() && !rewrite.conditions.is_missing && may_lead_to(rewrite, path)
         };
@@ -157,15 +157,15 @@ impl RulesDraft {
         self.rules.rewrites.iter().zip(&self.rewrites).filter(|(rewrite, _)| rewrite.conditions.is_missing)
     }
 
-    /// An `allow` that nothing follows which would keep anybody out.
+    /// Warns about an `allow` after which no rule rejects a client.
     fn check_allow(&self, of_all: Option<&Self>, diagnostics: &mut Diagnostics) {
         let Some((source, span)) = &self.open_allow else { return };
-        // Those of all sites come after those of a site.
+        // Rules of all sites come after those of a site.
         if of_all.is_some_and(|of_all| of_all.rules.clients.iter().any(|rule| !rule.is_allowed)) {
             return;
         }
-        let finding = Finding::new(span.clone(), "this `allow` keeps nobody out", "no `deny` follows")
-            .help("add `deny all` behind it".to_owned());
+        let finding = Finding::new(span.clone(), "this `allow` rejects no client", "no `deny` follows")
+            .help("add `deny all` after it".to_owned());
         Reader { source: source.clone(), diagnostics }.warning(finding);
     }
 
@@ -177,8 +177,12 @@ impl RulesDraft {
         }
         for (rule, (source, span)) in self.rules.passwords.iter().zip(&self.passwords) {
             if rule.is_alternative {
-                let finding = Finding::new(span.clone(), "this lets nobody in by address", "there is no `allow`")
-                    .help("write who needs no password: `allow \"192.0.2.0/24\"`, and `deny all`".to_owned());
+                let finding =
+                    Finding::new(span.clone(), "this `basic-auth` lets no client in by address", "there is no `allow`")
+                        .help(
+                            "add clients that need no password, such as `allow \"192.0.2.0/24\"`, and `deny all`"
+                                .to_owned(),
+                        );
                 Reader { source: source.clone(), diagnostics }.warning(finding);
             }
         }
@@ -190,19 +194,19 @@ impl RulesDraft {
         if let Some(wrong) = check_target(&rewrite.path, &rewrite.target) {
             reader.error(Finding::new(span, wrong.message, "this").help(wrong.help));
         } else if rewrite.status.is_some() && leads_to_itself(rewrite) {
-            let finding = Finding::new(span, "this redirect leads to itself", "clients would go in circles");
+            let finding = Finding::new(span, "this redirect leads to itself", "clients would loop");
             reader.error(finding.help("give it another target, or a condition".to_owned()));
         } else if rewrite.status.is_some() {
             check_openness(openness(&rewrite.path, &rewrite.target), span, reader);
         }
     }
 
-    /// The connection adds it last, unless told not to.
+    /// The connection adds it last, unless `server-tokens` is off.
     fn check_server_field(&self, setting: &Setting<'_>, reader: &mut Reader<'_>) {
         let Some(edit) = self.rules.response_fields.last() else { return };
         if edit.name.eq_ignore_ascii_case("server") {
             let finding = Finding::new(setting.span.clone(), "`Server` is set by the server itself", "here")
-                .help("to leave it out, write `server-field off` in `server`".to_owned());
+                .help("to remove it, write `server-tokens off` in `server`".to_owned());
             reader.error(finding);
         }
     }
@@ -211,11 +215,11 @@ impl RulesDraft {
         let Some(rule) = self.rules.passwords.last() else { return };
         let Some(file) = &rule.file else { return };
         let span = setting.values.all("file").next().map_or(setting.span.clone(), |(_, span)| span.clone());
-        // It may come later, like a root, and until then nobody can sign in.
+        // The file may appear later, like a root; until then, no user can log in.
         let problems = match PasswordFile::read(file) {
             Err(error) => vec![format!("{}: {error}", file.display())],
             Ok(read) if read.hashes.is_empty() && read.problems.is_empty() => {
-                vec![format!("{}: there are no users", file.display())]
+                vec![format!("{}: the file has no users", file.display())]
             }
             Ok(read) => {
                 let shown = read.problems.iter().take(PROBLEMS_SHOWN_MAX);
@@ -228,7 +232,7 @@ impl RulesDraft {
     }
 }
 
-/// Whether who follows a redirect is redirected once more, whatever they ask for.
+/// Returns `true` if a client that follows the redirect is redirected again, whatever the path.
 fn leads_to_itself(rewrite: &Rewrite) -> bool {
     let is_same = match (&rewrite.path, rewrite.target.pieces.as_slice()) {
         (_, [TemplatePiece::Path]) => true,
@@ -250,8 +254,8 @@ fn check_covered(
     else {
         return;
     };
-    let finding = Finding::new(span.clone(), "this is never tried", "all its paths fit one before")
+    let finding = Finding::new(span.clone(), "this is never used", "an earlier one matches all its paths")
         .related(other.clone(), earlier.clone(), "this one")
-        .help("put what is for fewer paths first".to_owned());
+        .help("put the more specific path first".to_owned());
     Reader { source: source.clone(), diagnostics }.warning(finding);
 }

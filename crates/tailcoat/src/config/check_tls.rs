@@ -1,5 +1,4 @@
-//! What can't work of TLS, told where it stands. Certificates are read, so that a configuration that was found good can be
-//! served.
+//! Checks of TLS. Certificates are read, so that a valid configuration can be served.
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,7 +16,7 @@ pub(super) fn check_site(site: &SiteDraft, settings: &AutomaticCertificates, dia
     let (tls, listens) = (&site.site.tls, !site.site.tls_listen.is_empty());
     if listens && tls.certificates.is_empty() && !tls.is_automatic {
         let finding = Finding::new(site.listen_span.clone(), "this site has no certificate", "`tls` here").help(
-            "add such as `certificate \"/etc/ssl/example.com.pem\" key=\"/etc/ssl/example.com.key\"`, or \
+            "add, for example, `certificate \"/etc/ssl/example.com.pem\" key=\"/etc/ssl/example.com.key\"`, or \
                  `automatic-certificate on`"
                 .to_owned(),
         );
@@ -25,19 +24,19 @@ pub(super) fn check_site(site: &SiteDraft, settings: &AutomaticCertificates, dia
     }
     if !listens && (!tls.certificates.is_empty() || tls.automatic == Some(true)) {
         let finding = Finding::new(site.listen_span.clone(), "no address of this site has TLS", "here")
-            .help("write such as `listen 443 tls=on`".to_owned());
+            .help("write, for example, `listen 443 tls=on`".to_owned());
         note(site, Severity::Error, finding, diagnostics);
     }
     let is_of_13 = |suite: &String| suite.starts_with("TLS13_");
     if tls.version_min == TlsVersion::Tls13 && !tls.cipher_suites.is_empty() && !tls.cipher_suites.iter().any(is_of_13)
     {
-        let finding = Finding::new(site.span.clone(), "none of the `tls-cipher-suites` is of TLS 1.3", "in here")
-            .help("add such as `\"TLS13_AES_128_GCM_SHA256\"`".to_owned());
+        let finding = Finding::new(site.span.clone(), "`tls-cipher-suites` has no suite of TLS 1.3", "in here")
+            .help("add, for example, `\"TLS13_AES_128_GCM_SHA256\"`".to_owned());
         note(site, Severity::Error, finding, diagnostics);
     }
     if let Some(asked) = &tls.client_certificates {
         let message = match asked.authorities.as_os_str().is_empty() {
-            true => Some("`client-certificate` names no `authorities`".to_owned()),
+            true => Some("`client-certificate` has no `ca-file`".to_owned()),
             false => asked.load().err().map(|error| error.to_string()),
         };
         if let Some(message) = message {
@@ -45,9 +44,12 @@ pub(super) fn check_site(site: &SiteDraft, settings: &AutomaticCertificates, dia
         }
     }
     if tls.automatic == Some(true) && !tls.certificates.is_empty() {
-        let finding =
-            Finding::new(site.certificate_spans[0].clone(), "the certificate is to be automatic", "but here is one")
-                .help("leave out one of both".to_owned());
+        let finding = Finding::new(
+            site.certificate_spans[0].clone(),
+            "this site has an automatic certificate and its own",
+            "given here",
+        )
+        .help("remove one of them".to_owned());
         note(site, Severity::Error, finding, diagnostics);
     }
     if tls.is_automatic {
@@ -57,8 +59,13 @@ pub(super) fn check_site(site: &SiteDraft, settings: &AutomaticCertificates, dia
         tls.automatic.is_none() && tls.certificates.is_empty() && !tls.is_automatic && site.has_default_listen;
     if is_silent && !site.site.names.is_empty() && site.site.names.iter().all(is_public) {
         // A name with a `*`, for want of a hook.
-        let finding = Finding::new(site.span.clone(), "this site speaks no TLS", "its names have a `*`").help(
-            "give a `dns-hook` in `automatic-certificates`, a `certificate`, or say `automatic-certificate off`"
+        let finding = Finding::new(
+            site.span.clone(),
+            "this site has no TLS, because an automatic certificate for `*` needs DNS",
+            "here",
+        )
+        .help(
+            "set a `dns-hook` in `automatic-certificates`, add a `certificate`, or write `automatic-certificate off`"
                 .to_owned(),
         );
         note(site, Severity::Warning, finding, diagnostics);
@@ -66,7 +73,7 @@ pub(super) fn check_site(site: &SiteDraft, settings: &AutomaticCertificates, dia
     check_certificates(site, diagnostics);
 }
 
-/// An authority can only have certificates for names that it can be shown to be ours.
+/// A CA issues certificates only for names over which control can be proven.
 fn check_names(site: &SiteDraft, settings: &AutomaticCertificates, diagnostics: &mut Diagnostics) {
     if site.site.names.is_empty() {
         let finding = Finding::new(site.span.clone(), "an automatic certificate needs names", "this site has none");
@@ -74,9 +81,9 @@ fn check_names(site: &SiteDraft, settings: &AutomaticCertificates, diagnostics: 
     }
     for (name, span) in site.site.names.iter().zip(&site.name_spans) {
         if matches!(name, HostPattern::Suffix(_)) && settings.dns_hook.is_none() {
-            let message = format!("a certificate for `{}` can be got by DNS only", certificate_name(name));
+            let message = format!("a certificate for `{}` needs a DNS challenge", certificate_name(name));
             let finding = Finding::new(span.clone(), message, "this name").help(
-                "give a `dns-hook` in `automatic-certificates`, a `certificate`, or say `automatic-certificate off`"
+                "set a `dns-hook` in `automatic-certificates`, add a `certificate`, or write `automatic-certificate off`"
                     .to_owned(),
             );
             note(site, Severity::Error, finding, diagnostics);
@@ -84,7 +91,7 @@ fn check_names(site: &SiteDraft, settings: &AutomaticCertificates, diagnostics: 
     }
 }
 
-/// What is wrong with a block `automatic-certificates`, which stands there.
+/// Reports contradictions in the block `automatic-certificates`.
 pub(super) fn check_automatic(settings: &AutomaticCertificates, span: &Range<usize>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |message: String, help: Option<&str>| {
@@ -95,7 +102,10 @@ pub(super) fn check_automatic(settings: &AutomaticCertificates, span: &Range<usi
         });
     };
     if !settings.directory.starts_with("https://") {
-        add(format!("`{}` is no URL of a directory", settings.directory), Some("it begins with `https://`"));
+        add(
+            format!("`{}` is not the URL of an ACME directory", settings.directory),
+            Some("write a URL that begins with `https://`"),
+        );
     }
     if settings.challenges.contains(&ChallengeKind::Dns01) && settings.dns_hook.is_none() {
         add("`dns-01` needs a `dns-hook`".to_owned(), Some("name the program that adds records to DNS"));
@@ -149,7 +159,7 @@ fn check_certificates(site: &SiteDraft, diagnostics: &mut Diagnostics) {
     for (name, span) in site.site.names.iter().zip(&site.name_spans) {
         let example = certificate_name(name);
         if !certificates.iter().any(|certificate| certificate.is_for(&example)) {
-            let message = format!("no certificate of this site is for `{example}`");
+            let message = format!("no certificate of this site is valid for `{example}`");
             note(site, Severity::Warning, Finding::new(span.clone(), message, "this name"), diagnostics);
         }
     }

@@ -4,37 +4,37 @@ use super::access_log::AccessLog;
 use super::model::{Config, Handler};
 use super::module::{CompiledDirectory, Module};
 
-/// What of the system the server takes from itself when it has started.
+/// Restrictions that the server applies to itself after it has started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confinement {
-    /// Whether it sees only the files that the configuration names (Landlock).
+    /// Restricts files to those that the configuration names (Landlock).
     pub files: bool,
-    /// Whether it can connect to other servers only if the configuration has some (Landlock).
+    /// Allows TCP connections only if the configuration needs some (Landlock).
     pub connections: bool,
-    /// What becomes of system calls that it has no use for (seccomp).
+    /// Handling of unneeded system calls (seccomp).
     pub system_calls: SystemCalls,
     /// Further files and directories that it may read.
     pub read: Vec<PathBuf>,
-    /// Those that it may change as well.
+    /// Files and directories that the server may also change.
     pub write: Vec<PathBuf>,
-    /// Those whose programs it may run as well.
+    /// Files and directories whose programs may also run.
     pub execute: Vec<PathBuf>,
 }
 
-/// What becomes of system calls that the server has no use for.
+/// Handling of system calls that the server does not need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SystemCalls {
-    /// They fail (EPERM).
+    /// Fail with EPERM.
     #[default]
     Refused,
-    /// They are done, and the kernel logs them.
+    /// Succeed, and the kernel logs them.
     Logged,
-    /// They are done.
+    /// Succeed.
     Allowed,
 }
 
 impl Confinement {
-    /// Whether anything is taken.
+    /// Returns `true` if there is any restriction.
     pub fn takes_anything(&self) -> bool {
         self.files || self.connections || self.system_calls != SystemCalls::Allowed
     }
@@ -47,14 +47,14 @@ impl Default for Confinement {
     }
 }
 
-/// What a configuration needs, as far as several parts of it say so.
+/// Needs of a configuration that several of its parts decide.
 impl Config {
-    /// Whether programs are started at all: for requests, or to change records in DNS.
+    /// Returns `true` if programs run: for requests, or for DNS records.
     pub fn starts_programs(&self) -> bool {
         self.has_programs() || self.has_automatic_certificates() && self.automatic_certificates.dns_hook.is_some()
     }
 
-    /// Whether there are sites that get their certificates by themselves.
+    /// Returns `true` if there are sites with automatic certificates.
     pub fn has_automatic_certificates(&self) -> bool {
         self.sites.iter().any(|site| site.tls.is_automatic)
     }
@@ -67,7 +67,7 @@ impl Config {
         })
     }
 
-    /// Whether something is kept in the state directory.
+    /// Returns `true` if the state directory is used.
     pub fn keeps_state(&self) -> bool {
         let keeps_code = self.modules.compiled_directory == CompiledDirectory::State;
         self.has_automatic_certificates() || keeps_code && self.module_routes().next().is_some()

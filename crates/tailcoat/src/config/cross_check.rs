@@ -1,4 +1,4 @@
-//! What only shows when all sites are known: conflicts between them, and things that can't work.
+//! Checks of the whole: conflicts between sites, and settings that cannot work together.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -50,7 +50,7 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// What a handler forwards to.
+/// Upstream of a handler.
 fn target_of(handler: &Handler) -> Option<&String> {
     match handler {
         Handler::Forward(forward) => Some(&forward.upstream),
@@ -61,7 +61,7 @@ fn target_of(handler: &Handler) -> Option<&String> {
     }
 }
 
-/// Nobody is told of the server who has not been chosen.
+/// Requires an access rule for status pages that other machines can reach.
 fn check_status_views(site: &SiteDraft, draft: &Draft, diagnostics: &mut Diagnostics) {
     if site.site.listen.iter().all(Listen::is_of_this_machine) {
         return;
@@ -71,11 +71,12 @@ fn check_status_views(site: &SiteDraft, draft: &Draft, diagnostics: &mut Diagnos
         if let (Handler::Status(_), PathPattern::Exact(path)) = (&route.handler, &route.path)
             && !is_guarded()
         {
-            let message = format!("nothing says who may see `{path}`");
-            let finding = Finding::new(span.clone(), message, "its site can be reached from elsewhere").help(format!(
-                "add `allow \"192.0.2.0/24\" path=\"{path}\"` and `deny all path=\"{path}\"`, or `basic-auth`; or \
-                 have it at `status-listen \"127.0.0.1:9180\"` of `server`"
-            ));
+            let message = format!("`{path}` has no access rule");
+            let finding =
+                Finding::new(span.clone(), message, "its site can be reached from other machines").help(format!(
+                    "add `allow \"192.0.2.0/24\" path=\"{path}\"` and `deny all path=\"{path}\"`, or `basic-auth`; or \
+                 use `status-listen \"127.0.0.1:9180\"` of `server` instead"
+                ));
             note(site, Severity::Error, finding, diagnostics);
         }
     }
@@ -124,7 +125,7 @@ fn check_defaults(draft: &Draft, diagnostics: &mut Diagnostics) {
             let message = format!("two default sites on {listen}");
             let finding = Finding::new(site.span.clone(), message, "the second")
                 .related(other.source.clone(), other.span.clone(), "the first")
-                .help("a site without names is a default; give one of them names, or another address".to_owned());
+                .help("a site without names is a default site; give one of them names or another address".to_owned());
             note(site, Severity::Error, finding, diagnostics);
             continue;
         }
@@ -155,7 +156,7 @@ fn check_unix_modes(draft: &Draft, diagnostics: &mut Diagnostics) {
             let Listen::Unix(path, mode) = listen else { continue };
             match known.get(path.as_path()) {
                 Some((first, other)) if first != mode => {
-                    let message = format!("unix:{} has two sets of permissions", path.display());
+                    let message = format!("unix:{} has two different modes", path.display());
                     let finding = Finding::new(site.listen_span.clone(), message, "others here").related(
                         other.source.clone(),
                         other.listen_span.clone(),
@@ -177,7 +178,7 @@ fn check_proxied(draft: &Draft, diagnostics: &mut Diagnostics) {
     let proxied = whole_sites(draft).find(|site| !site.site.proxied_listen.is_empty());
     if let Some(site) = proxied.filter(|_| draft.server.trusted_proxies.is_empty()) {
         let finding = Finding::new(site.listen_span.clone(), "`proxy-protocol` without `trusted-proxies`", "here")
-            .help("say whose word is taken, such as `server { trusted-proxies \"10.0.0.0/8\" }`".to_owned());
+            .help("list the proxies, for example `server { trusted-proxies \"10.0.0.0/8\" }`".to_owned());
         note(site, Severity::Error, finding, diagnostics);
     }
 }
@@ -194,7 +195,7 @@ fn check_alike(draft: &Draft, property: &str, having: impl Fn(&Site) -> &Vec<Lis
                 let finding = Finding::new(site.listen_span.clone(), message, "here").related(
                     other.source.clone(),
                     other.listen_span.clone(),
-                    "and otherwise here",
+                    "differs here",
                 );
                 note(site, Severity::Error, finding, diagnostics);
             }
@@ -247,56 +248,56 @@ fn check_protocols(draft: &Draft, diagnostics: &mut Diagnostics) {
         let servers = || upstream.upstream.servers.iter().map(|server| &server.address);
         let [protocol] = protocols.as_slice() else {
             if let [first, second, ..] = protocols.as_slice() {
-                error(format!("this upstream is spoken to in {first} and in {second}"), "make one for each");
+                error(format!("this upstream is used with {first} and with {second}"), "define one upstream for each");
             }
             continue;
         };
         if *protocol == "HTTP" && servers().any(|address| matches!(address, ServerAddress::OtherTcp(..))) {
-            error("`forward` speaks HTTP to this upstream".into(), "write its servers as `\"http://HOST:PORT\"`");
+            error("`forward` uses HTTP with this upstream".into(), "write its servers as `\"http://HOST:PORT\"`");
         }
         if *protocol != "HTTP" && servers().any(is_http) {
-            let message = format!("`{protocol}` speaks another protocol than HTTP to this upstream");
+            let message = format!("`{protocol}` does not use HTTP with this upstream");
             error(message, "write its servers as `\"tcp://HOST:PORT\"`");
         }
         if *protocol != "HTTP" && upstream.upstream.health_check.is_some() {
-            let message = format!("health checks are requests of HTTP, which servers of `{protocol}` don't answer");
-            error(message, "leave `health-check` out: servers that fail requests are passed over anyway");
+            let message = format!("health checks are HTTP requests, which `{protocol}` servers do not answer");
+            error(message, "remove `health-check`; servers that fail requests are ejected anyway");
         }
     }
 }
 
-/// Whether what is spoken there is HTTP, whatever the version.
+/// Returns `true` if the protocol is HTTP, whatever its version.
 fn is_http(address: &ServerAddress) -> bool {
     matches!(address, ServerAddress::Tcp(..) | ServerAddress::Http2(..) | ServerAddress::Tls(..))
 }
 
-/// What can't work in an upstream, each with what can be done about it.
+/// Contradictions in an upstream, each with a way to fix it.
 fn upstream_faults(upstream: &Upstream) -> Vec<(&'static str, &'static str)> {
     let mut faults = Vec::new();
     if upstream.name.is_empty() {
-        faults.push(("this upstream has no name", "write such as `upstream \"app\" { … }`"));
+        faults.push(("this upstream has no name", "write, for example, `upstream \"app\" { … }`"));
     }
     if upstream.servers.is_empty() {
-        faults.push(("this upstream has no server", "add such as `server \"http://127.0.0.1:8080\"`"));
+        faults.push(("this upstream has no server", "add, for example, `server \"http://127.0.0.1:8080\"`"));
     } else if upstream.servers.iter().all(|server| server.backup) {
-        faults.push(("all servers of this upstream are backups", "take `backup` from one of them"));
+        faults.push(("all servers of this upstream are backups", "remove `backup` from one of them"));
     }
     if upstream.servers.len() > Upstream::SERVERS_MAX {
-        faults.push(("this upstream has too many servers", "an upstream has at most 1000"));
+        faults.push(("this upstream has too many servers", "use at most 1000 servers"));
     }
     let speaks_http2 = |server: &UpstreamServer| matches!(server.address, ServerAddress::Http2(..));
     if upstream.proxy_protocol.is_some() && upstream.servers.iter().any(speaks_http2) {
-        let help = "take one out, or write the server as `\"http://HOST:PORT\"`";
-        faults.push(("`proxy-protocol` is for one client a connection, and HTTP/2 has many on one", help));
+        let help = "remove one, or write the server as `\"http://HOST:PORT\"`";
+        faults.push(("`proxy-protocol` needs one client per connection, but HTTP/2 shares connections", help));
     }
     if upstream.tls != UpstreamTls::default() && !upstream.has_tls() {
-        faults.push(("no server of this upstream is spoken to by TLS", "write one as `\"https://HOST\"`"));
+        faults.push(("no server of this upstream uses TLS", "write a server as `\"https://HOST\"`"));
     }
     if upstream.eject_time > upstream.eject_time_max {
         faults.push(("`eject-time` is above `eject-time-max`", "raise `eject-time-max`"));
     }
     if upstream.health_check.as_ref().is_some_and(|check| check.status_min > check.status_max) {
-        faults.push(("`status-min` is above `status-max`", "no status would be good"));
+        faults.push(("`status-min` is above `status-max`", "no status would be a success"));
     }
     faults
 }
@@ -307,7 +308,7 @@ fn check_handlers(site: &SiteDraft, upstreams: &[UpstreamDraft], diagnostics: &m
     let redirects = rules.rewrites.iter().any(|rule| rule.status.is_some()) || rules.redirects_to_https == Some(true);
     if site.site.routes.is_empty() && !redirects {
         let finding = Finding::new(site.span.clone(), "this site has nothing to serve", "no `root` inside")
-            .help("add such as `root \"/srv/www\"`, a `redirect`, a `respond` or a `forward`".to_owned());
+            .help("add, for example, `root \"/srv/www\"`, a `redirect`, a `respond` or a `forward`".to_owned());
         note(site, Severity::Error, finding, diagnostics);
     }
     for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
@@ -320,7 +321,7 @@ fn check_handlers(site: &SiteDraft, upstreams: &[UpstreamDraft], diagnostics: &m
         let Handler::Files(files) = &route.handler else { continue };
         if !has_root(files) {
             let finding = Finding::new(span.clone(), "these files have no root", "no `root` inside, nor in the site")
-                .help("add such as `root \"/srv/downloads\"`".to_owned());
+                .help("add, for example, `root \"/srv/downloads\"`".to_owned());
             note(site, Severity::Error, finding, diagnostics);
         }
         if files.compress_bytes_min > files.compress_bytes_max {
@@ -337,7 +338,7 @@ fn check_handlers(site: &SiteDraft, upstreams: &[UpstreamDraft], diagnostics: &m
     check_programs(site, diagnostics);
 }
 
-/// What is sent for a directory, or for what is missing, is no program that nobody runs.
+/// Warns if an index or fallback is a program that no handler runs.
 fn check_programs(site: &SiteDraft, diagnostics: &mut Diagnostics) {
     for (index, (route, span)) in site.site.routes.iter().zip(&site.route_spans).enumerate() {
         let Handler::Files(files) = &route.handler else { continue };
@@ -349,10 +350,10 @@ fn check_programs(site: &SiteDraft, diagnostics: &mut Diagnostics) {
             if runners.may_run(file) {
                 continue;
             }
-            let effect = if runners.is_empty() { "clients would get its source" } else { "nobody would get it" };
+            let effect = if runners.is_empty() { "clients would get its source" } else { "no client would get it" };
             let extension = file.rsplit('.').next().unwrap_or_default();
             let finding = Finding::new(span.clone(), format!("nothing runs `{name}`: {effect}"), label).help(format!(
-                "add such as `forward \"http://127.0.0.1:8080\" path=\"*.{extension}\"`, or leave the name out"
+                "add, for example, `forward \"http://127.0.0.1:8080\" path=\"*.{extension}\"`, or remove the name"
             ));
             note(site, Severity::Warning, finding, diagnostics);
         }
@@ -377,12 +378,12 @@ fn check_forward(
     if let Some(name) = forward.intermediary.misplaced() {
         let message = format!("`{name}` may not be a trailer field (RFC 9110, section 6.5.1)");
         let finding = Finding::new(span.clone(), message, "`request-trailers` or `response-trailers` in here");
-        let help = "servers may take it for the field of the head that it is named like; leave it out";
+        let help = "servers may treat it as a header field of that name; remove it";
         note(site, Severity::Error, finding.help(help.to_owned()), diagnostics);
     }
 }
 
-/// What is forwarded to is known.
+/// Checks that the upstream of a handler exists.
 fn check_target(
     site: &SiteDraft,
     target: &String,
@@ -397,7 +398,7 @@ fn check_target(
     let finding = Finding::new(span.clone(), format!("there is no upstream `{target}`"), "forwarded to here");
     let help = match nearest(target, &names) {
         Some(name) => format!("did you mean `{name}`?"),
-        None => format!("write `upstream \"{target}\" {{ … }}` outside of sites, or a server's URL here"),
+        None => format!("write `upstream \"{target}\" {{ … }}` at the top level, or a server's URL here"),
     };
     note(site, Severity::Error, finding.help(help), diagnostics);
 }
@@ -417,7 +418,11 @@ fn check_gateway(
     };
     let name = gateway.protocol.name();
     if gateway.protocol == GatewayProtocol::Cgi && gateway.root.is_none() {
-        error(format!("this `{name}` has no root"), "nor has the site", "add such as `root=\"/usr/lib/cgi-bin\"`");
+        error(
+            format!("this `{name}` has no root"),
+            "nor has the site",
+            "add, for example, `root=\"/usr/lib/cgi-bin\"`",
+        );
     }
     if !prefix_fits(&gateway.scripts, &gateway.strip_prefix) {
         let message = format!("no path of this pattern begins with `{}`", gateway.strip_prefix);
@@ -428,15 +433,12 @@ fn check_gateway(
         error(message, "`application` in here", "");
     }
     if gateway.keeps_connections && gateway.protocol != GatewayProtocol::FastCgi {
-        error(format!("{name} has a connection for each request"), "`keep-connections` in here", "leave it out");
+        error(format!("{name} uses one connection for each request"), "`keep-connections` in here", "remove it");
     }
     if gateway.programs.user.is_some() && !can_change_user() {
-        let finding = Finding::new(
-            span.clone(),
-            "only a server that root has started can run programs as another `user`",
-            "in here",
-        )
-        .help("they can't be started unless the server is started as root".to_owned());
+        let finding =
+            Finding::new(span.clone(), "only a server started by root can run programs as another `user`", "in here")
+                .help("start the server as root, or remove `user`".to_owned());
         note(site, Severity::Warning, finding, diagnostics);
     }
     if gateway.protocol != GatewayProtocol::Cgi {
@@ -444,7 +446,7 @@ fn check_gateway(
     }
 }
 
-/// Whether paths of this pattern may begin with this prefix.
+/// Returns `true` if paths of this pattern may begin with this prefix.
 fn prefix_fits(path: &PathPattern, prefix: &str) -> bool {
     match path {
         PathPattern::Any | PathPattern::Suffix(_) | PathPattern::Regex(_) => true,
@@ -454,7 +456,7 @@ fn prefix_fits(path: &PathPattern, prefix: &str) -> bool {
     }
 }
 
-/// A route behind one that takes all its requests is never tried.
+/// Warns about routes after one that answers all of their requests.
 fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
     let mut taken = TakenPaths::default();
     let redirected = site.rules.redirected_paths();
@@ -464,17 +466,17 @@ fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
                 continue;
             }
             let span = site.route_spans[index].clone();
-            let finding = Finding::new(span, "this is never tried", "all its requests are answered before")
+            let finding = Finding::new(span, "this is never used", "its requests are answered earlier")
                 .related(site.source.clone(), site.route_spans[earlier].clone(), "by this")
-                .help("put what is for fewer paths first".to_owned());
+                .help("put the more specific path first".to_owned());
             note(site, Severity::Warning, finding, diagnostics);
         } else if let Some((source, span)) = site.rules.redirect_of_all(&redirected, &route.path) {
             let finding =
-                Finding::new(site.route_spans[index].clone(), "this is never tried", "all its requests are redirected")
+                Finding::new(site.route_spans[index].clone(), "this is never used", "its requests are redirected")
                     .related(source.clone(), span.clone(), "by this");
             note(site, Severity::Warning, finding, diagnostics);
         }
-        // Files leave what they don't have to those behind them, and modules may pass on.
+        // Files decline paths that they do not have, and modules may decline requests.
         if !matches!(route.handler, Handler::Files(_) | Handler::Gateway(..) | Handler::Module(_)) {
             taken.add(&route.path, index);
         }
@@ -483,12 +485,12 @@ fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
         let Some(taker) = taken.covering(&rewrite.path) else { continue };
         let finding = Finding::new(span.clone(), "this never applies", "no path is missing")
             .related(site.source.clone(), site.route_spans[taker].clone(), "all requests are answered here")
-            .help("give that a path, such as `path=\"*.php\"`, or leave `missing` out".to_owned());
+            .help("give that a path, such as `path=\"*.php\"`, or remove `missing`".to_owned());
         Reader { source: source.clone(), diagnostics }.warning(finding);
     }
 }
 
-/// Whether a route answers all for the time being, so that what stands behind it is there for later.
+/// Returns `true` if a route answers all requests temporarily, so that later routes are kept on purpose.
 fn is_maintenance(route: &Route) -> bool {
     let is_unavailable = |respond: &Respond| respond.status == wire::http::Status::SERVICE_UNAVAILABLE;
     matches!(&route.handler, Handler::Respond(respond) if route.path == PathPattern::Any && is_unavailable(respond))
@@ -528,9 +530,12 @@ fn check_error_pages(site: &SiteDraft, diagnostics: &mut Diagnostics) {
         }
         match &page.file {
             ErrorPageFile::BelowRoot(path) if site_root.is_none() => {
-                let finding =
-                    Finding::new(span.clone(), format!("`{path}` is below the site's root, and it has none"), "here")
-                        .help("add a `root`, or write `\"file:PATH\"`".to_owned());
+                let finding = Finding::new(
+                    span.clone(),
+                    format!("`{path}` is below the site's root, but the site has no root"),
+                    "here",
+                )
+                .help("add a `root`, or write `\"file:PATH\"`".to_owned());
                 note(site, Severity::Error, finding, diagnostics);
             }
             ErrorPageFile::File(file) => {
@@ -552,7 +557,7 @@ pub(super) fn describe_io(error: &std::io::Error) -> String {
     }
 }
 
-/// Whether this process can become any user: root can, and a server that root has started for such programs.
+/// Returns `true` if this process can switch to any user: root can, and so can the spawner of a server started by root.
 fn can_change_user() -> bool {
     use rustix::thread::{CapabilitySet, capabilities};
     capabilities(None).is_ok_and(|sets| sets.permitted.contains(CapabilitySet::SETUID | CapabilitySet::SETGID))

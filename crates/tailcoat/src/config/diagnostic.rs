@@ -13,7 +13,7 @@ use serde_json::json;
 /// A configuration text and where it came from.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Source {
-    /// What messages call it: a path, or `<stdin>`.
+    /// Name in messages: a path, or `<stdin>`.
     pub name: String,
     /// The text.
     pub text: String,
@@ -31,7 +31,7 @@ impl Source {
     }
 }
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The configuration can't be used.
@@ -56,15 +56,15 @@ pub struct Diagnostic {
     pub source: Arc<Source>,
     /// The bytes of the text it is about.
     pub span: Range<usize>,
-    /// How bad it is.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// What is wrong, as a sentence without a full stop.
+    /// Sentence without a full stop: what is wrong.
     pub message: String,
-    /// What stands at the caret.
+    /// Text at the caret.
     pub label: String,
-    /// What a person can do about it.
+    /// Way to fix it.
     pub help: Option<String>,
-    /// Another place it has to do with, and what stands at the caret there.
+    /// Related place, and the text at its caret.
     pub related: Option<(Arc<Source>, Range<usize>, String)>,
 }
 
@@ -77,7 +77,7 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// More findings than this are counted, but not kept: nobody reads them.
+    /// Maximum number of findings that are kept; further ones are only counted.
     pub const LIST_MAX: usize = 100;
 
     /// The findings that were kept.
@@ -85,7 +85,7 @@ impl Diagnostics {
         self.list.iter()
     }
 
-    /// Whether there is an error among them.
+    /// Returns `true` if there is an error.
     pub fn has_error(&self) -> bool {
         self.error_count > 0
     }
@@ -95,7 +95,7 @@ impl Diagnostics {
         self.error_count
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no findings.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -105,12 +105,12 @@ impl Diagnostics {
         self.list.len() + self.omitted - self.error_count
     }
 
-    /// Whether further findings are only counted.
+    /// Returns `true` if further findings are only counted.
     pub(super) fn is_full(&self) -> bool {
         self.list.len() >= Self::LIST_MAX
     }
 
-    /// Adds what a user has found who may not open all that whoever found these may, with what they can do about it.
+    /// Adds findings of a user who may open fewer files than the user of the other findings.
     pub fn add_denied(&mut self, found: &Self, user: &str) {
         for denied in found.iter().filter(|one| one.message.to_ascii_lowercase().contains("permission denied")) {
             let is_same = |known: &Diagnostic| known.span == denied.span && known.message == denied.message;
@@ -241,7 +241,7 @@ impl<'a> Report<'a> {
 struct ShownSource {
     name: String,
     text: String,
-    /// Where lines begin: at 0 and behind each line feed.
+    /// Offsets of line starts: 0, and after each line feed.
     line_starts: Vec<usize>,
 }
 

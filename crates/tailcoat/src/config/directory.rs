@@ -1,11 +1,11 @@
-//! Whose a directory is.
+//! Ownership of directories.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Whether this is a directory of root's in which nobody else can put another thing in the place of one that is root's. Only
-/// there are directories made for the user whom the server becomes.
+/// Returns `true` if only root can replace entries of root in this directory. The server creates directories for its
+/// later user only there.
 pub fn is_roots_alone(directory: &Path) -> bool {
     fs::metadata(directory).is_ok_and(|status| {
         let mode = status.mode();

@@ -1,4 +1,4 @@
-//! Whether the files of a configuration have changed since they were read.
+//! Detects changes in the files of a configuration.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::draft_without_sites;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileStates(Vec<(PathBuf, Option<FileState>)>);
 
-/// What tells one state of a file from another.
+/// State of a file: different states mean a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileState {
     device: u64,
@@ -21,19 +21,19 @@ pub struct FileState {
 }
 
 impl FileStates {
-    /// Those of the configuration in this file as they are now, whatever is wrong with it. What is read afterwards is no
-    /// older.
+    /// States of the files of the configuration in this file, as they are now, even if it has errors. Whatever is read
+    /// afterwards is no older.
     pub fn of(path: &Path) -> Self {
         let included = draft_without_sites(path).map(|draft| draft.included).unwrap_or_default();
         Self::at([path.to_owned()].into_iter().chain(included))
     }
 
-    /// Where they are.
+    /// Paths of the files.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.0.iter().map(|(path, _)| path.as_path())
     }
 
-    /// The same files as they are now.
+    /// States of these files as they are now.
     pub fn look_again(&self) -> Self {
         Self::at(self.0.iter().map(|(path, _)| path.clone()))
     }
@@ -44,7 +44,7 @@ impl FileStates {
 }
 
 impl FileState {
-    /// That of a file now; `None` if it can't be told: there is none, for one.
+    /// State of a file now; `None` if it cannot be read, for example because it does not exist.
     pub fn of(path: &Path) -> Option<Self> {
         let file = std::fs::metadata(path).ok()?;
         Some(Self {

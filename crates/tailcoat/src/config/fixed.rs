@@ -1,17 +1,17 @@
-//! What a checked configuration says of fixed responses and pages for errors.
+//! Fixed responses and error pages: the model.
 
 use std::path::PathBuf;
 
 use wire::http::Status;
 
-/// A fixed answer.
+/// Fixed response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Respond {
-    /// Its status.
+    /// Status of the response.
     pub status: Status,
-    /// Its content.
+    /// Body.
     pub body: String,
-    /// Its content type.
+    /// Content type.
     pub content_type: String,
 }
 
@@ -26,7 +26,7 @@ pub struct ErrorPage {
     pub file: ErrorPageFile,
 }
 
-/// Where an error page is.
+/// Place of an error page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorPageFile {
     /// Below the root of the site's files.

@@ -19,7 +19,7 @@ pub(super) fn format(text: &str) -> Option<String> {
     (meaning(text)? == meaning(&formatted)? && comments(text) == comments(&formatted)).then_some(formatted)
 }
 
-/// What a text says, without how it is written.
+/// Meaning of a text, without its layout.
 fn meaning(text: &str) -> Option<String> {
     let mut document = KdlDocument::parse_v2(text).ok()?;
     document.clear_format_recursive();
@@ -38,11 +38,11 @@ struct Writer {
     out: String,
     /// Blocks that are open.
     depth: usize,
-    /// Whether the next token follows the last one without a space.
+    /// True if the next token follows the last one without a space.
     glue: bool,
     /// Newlines since the last token that isn't space.
     newlines: usize,
-    /// What the last token means for the next.
+    /// Effect of the last token on the next.
     after: After,
 }
 
@@ -136,15 +136,15 @@ impl Writer {
         self.glue = false;
     }
 
-    /// Goes to where the next token belongs: behind the last, or in a new line. What belongs to a block (`{`, and `/-`
-    /// before one) may follow the `}` of another in the same line.
+    /// Goes to the place of the next token: after the last one, or on a new line. `{`, and `/-` before a block, may
+    /// follow the `}` of another block on the same line.
     fn place(&mut self, may_follow_block: bool) {
         let goes_on = match self.after {
             After::Slashdash => true,
             After::Value => self.newlines == 0,
             After::Close => may_follow_block && self.newlines == 0,
             After::Escline if self.newlines == 1 => return self.continue_line(),
-            // It continues the line over one newline, not over two.
+            // An escaped newline continues the line over one newline, not over two.
             After::Escline => self.newlines == 0,
             After::Start | After::Open | After::Semicolon | After::LineComment => false,
         };

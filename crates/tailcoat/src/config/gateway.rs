@@ -1,4 +1,4 @@
-//! What a checked configuration says of scripts and applications that are run by CGI's rules.
+//! Scripts and applications that run by the rules of CGI: the model.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use super::model::{ClientFields, Forward, PathPattern, RootPattern};
 /// Scripts or an application, and how they are run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gateway {
-    /// What is spoken with whoever runs them.
+    /// Protocol to the program or server.
     pub protocol: GatewayProtocol,
-    /// Who that is, if it is a server; limits of requests and answers; whether answers are cached.
+    /// Upstream, if a server runs the scripts; limits of requests and responses; caching.
     pub forward: Forward,
-    /// Which paths are scripts'.
+    /// Paths of scripts.
     pub scripts: PathPattern,
-    /// Where the scripts are; `None` for an application that is no file.
+    /// Directory of the scripts; `None` for an application without files.
     pub root: Option<RootPattern>,
     /// Taken from the front of a path before its script is looked for below the root; empty for nothing.
     pub strip_prefix: String,
@@ -25,21 +25,21 @@ pub struct Gateway {
     pub index: Vec<String>,
     /// The script for paths that nothing else has: a path below the root.
     pub fallback: Option<String>,
-    /// What the server that runs the scripts calls the root.
+    /// Path of the root as the FastCGI server sees it.
     pub server_root: Option<String>,
     /// Further variables, in order; an empty value takes one away.
     pub variables: Vec<(String, String)>,
-    /// Whether connections are kept open for further requests.
+    /// Keeps connections open for further requests.
     pub keeps_connections: bool,
     /// Local redirects of scripts that are followed for a request.
     pub local_redirects_max: u32,
     /// Bytes of standard error that are logged for a request.
     pub error_bytes_max: usize,
-    /// How programs are run here.
+    /// Processes of CGI programs.
     pub programs: Programs,
 }
 
-/// How requests get to scripts.
+/// Protocol between server and scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GatewayProtocol {
     /// A program is started for each.
@@ -52,24 +52,24 @@ pub enum GatewayProtocol {
     Uwsgi,
 }
 
-/// How programs are run.
+/// Processes of CGI programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Programs {
     /// The program that is run, with the script as its argument; `None` for the script itself.
     pub interpreter: Option<PathBuf>,
-    /// Who they run as; `None` for who the server runs as.
+    /// User of the programs; `None` means the server's own.
     pub user: Option<ProgramUser>,
     /// Programs that run at a time.
     pub processes_max: usize,
     /// Requests that may wait for one to end.
     pub queue_max: usize,
-    /// How long they may wait.
+    /// Maximum time in the queue.
     pub queue_timeout: Duration,
-    /// How long a program may run.
+    /// Maximum run time of a program.
     pub run_time_max: Duration,
-    /// How long a program that has been told to end may take.
+    /// Time between SIGTERM and SIGKILL.
     pub end_timeout: Duration,
-    /// Bytes of its answer; 0 is no limit.
+    /// Maximum size of the output in bytes; 0 is no limit.
     pub output_bytes_max: u64,
 }
 
@@ -114,19 +114,19 @@ impl Gateway {
         }
     }
 
-    /// Whether the scripts are files here.
+    /// Returns `true` if the scripts are files on this machine.
     pub fn has_files(&self) -> bool {
         matches!(self.protocol, GatewayProtocol::Cgi | GatewayProtocol::FastCgi) && self.root.is_some()
     }
 
-    /// Whether something is to be done with paths that neither scripts nor files have.
+    /// Returns `true` if the gateway also handles paths without script and file.
     pub fn has_rest(&self) -> bool {
         self.has_files() && (!self.index.is_empty() || self.fallback.is_some())
     }
 }
 
 impl GatewayProtocol {
-    /// What the option is called.
+    /// Name of the option.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cgi => "cgi",

@@ -15,7 +15,7 @@ impl Default for HttpVersions {
     }
 }
 
-/// Limits of a connection that speaks HTTP/2, besides those that all have.
+/// Limits of an HTTP/2 connection, in addition to those of all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http2Limits {
     /// Requests that may be open at a time.

@@ -1,15 +1,15 @@
-//! What a proxy adds to messages, and what it leaves out of them, as their intermediary (RFC 9110, sections 6.5 and 7.6).
+//! Fields that a proxy adds to messages and removes from them as an intermediary (RFC 9110, sections 6.5 and 7.6).
 
 use wire::http::forwarding::{is_request_trailer, is_response_trailer, may_be_trailer};
 
-/// How a proxy names itself, and which trailer fields it passes on.
+/// Name of the proxy, and trailer fields that it passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intermediary {
-    /// Its name in Via.
+    /// Name in `Via`.
     pub via_name: String,
-    /// How often a request may have been forwarded by proxies of this name.
+    /// Maximum number of times that proxies of this name may have forwarded a request.
     pub via_passes_max: usize,
-    /// Trailer fields of requests that are passed on besides the usual ones, in lower case.
+    /// Additional trailer fields of requests that pass, in lower case.
     pub request_trailers: Vec<Box<str>>,
     /// Trailer fields of responses, likewise.
     pub response_trailers: Vec<Box<str>>,

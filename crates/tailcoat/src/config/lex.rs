@@ -7,13 +7,13 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
     pub(super) kind: TokenKind,
-    /// Its bytes in the text.
+    /// Byte range in the text.
     pub(super) span: Range<usize>,
     /// Deepest nesting of a block comment; else 0.
     pub(super) nesting: usize,
 }
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind {
     /// White space within a line.

@@ -1,8 +1,8 @@
 //! The configuration: text in, a checked and immutable [`Config`] out.
 //!
-//! The way of a text: [`text`] and [`syntax`] check that it is KDL, [`read`] holds each node against the table in [`options`], whose
-//! values [`value`] reads, [`build`] puts the parts together, and [`cross_check`] looks at the whole. Each notes what
-//! is wrong in [`Diagnostics`] and goes on, so that one run finds all.
+//! [`text`] and [`syntax`] check that a text is KDL. [`read`] compares each node with the tables in [`options`];
+//! [`value`] reads its values. [`build`] puts the parts together, and [`cross_check`] checks the whole. Each step notes
+//! errors in [`Diagnostics`] and continues, so that one run finds all of them.
 
 mod access_log;
 mod automatic;
@@ -23,6 +23,7 @@ mod gateway;
 mod http2;
 mod intermediary;
 mod lex;
+mod lookup;
 mod model;
 mod module;
 mod options;
@@ -63,8 +64,10 @@ pub use files::{FileState, FileStates};
 pub use gateway::*;
 pub use http2::{Http2Limits, HttpVersions};
 pub use intermediary::Intermediary;
+pub use lookup::{reference_of, search};
 pub use model::*;
 pub use module::*;
+pub(crate) use options::foreign::needless_in_nginx;
 pub use pages::{default_config, manual, reference};
 pub use password_file::{PASSWORD_FILE_BYTES_MAX, PasswordFile, PasswordHash};
 pub use programs::{Precedence, Runners};
@@ -83,15 +86,15 @@ pub(crate) use value::{format_duration, format_size};
 use build::Draft;
 use rustix::process::geteuid;
 
-/// Where the configuration is if nobody says otherwise.
+/// Default path of the configuration.
 pub const DEFAULT_PATH: &str = "/etc/tailcoat/tailcoat.kdl";
 
-/// Where the state of a server is that root has started and that is another user by now.
+/// State directory of a server that root started and that has switched to another user.
 pub const SYSTEM_STATE_DIRECTORY: &str = "/var/lib/tailcoat";
 
-/// Where the program keeps what has to outlive it: what systemd says, else as the XDG base directory specification has it.
-/// A server that root has started, and that is another user by now, can do nothing at root's home. `None` if the environment
-/// names no place.
+/// Directory for state that outlives the process: `STATE_DIRECTORY` of systemd, otherwise as in the XDG base directory
+/// specification. A server that root started and that has switched to another user cannot use root's home. `None` if
+/// the environment names no directory.
 pub fn state_directory() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let own = |home: PathBuf, below: &str| match home.metadata() {
@@ -103,22 +106,22 @@ pub fn state_directory() -> Option<PathBuf> {
         .or_else(|| variable("HOME").map(|home| own(home, ".local/state/tailcoat")))
 }
 
-/// Where a configuration came from: what a reload reads again.
+/// Source of a configuration, which a reload reads again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A file, and if it is to be read again when it changes, what it was like before it was read; `-` is standard input,
-    /// which can't be read again.
+    /// A file, with the states of its files before they were read if changes trigger a reload. `-` is standard input,
+    /// which cannot be read again.
     File(PathBuf, Option<FileStates>),
     /// The command line of `serve`.
     CommandLine,
 }
 
-/// What came of checking a configuration.
+/// Result of checking a configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
     /// The configuration; `None` if there was an error.
     pub config: Option<Config>,
-    /// What was found. There may be warnings beside a configuration.
+    /// Findings. A valid configuration can have warnings.
     pub diagnostics: Diagnostics,
 }
 
@@ -140,7 +143,7 @@ pub fn control_socket(path: &Path) -> io::Result<Option<PathBuf>> {
     Ok(draft_without_sites(path)?.server.control_socket)
 }
 
-/// What a file says besides its sites, of which there may be thousands, and which files it includes.
+/// Everything in a file except its sites, of which there may be thousands, and the files it includes.
 fn draft_without_sites(path: &Path) -> io::Result<Draft> {
     let bytes = text::read_bytes(path)?;
     let full = std::path::absolute(path)?;
@@ -166,8 +169,8 @@ pub fn check_stream(name: &str, stream: impl io::Read, directory: &Path) -> io::
     Ok(check_bytes(name, text::read_bytes_from(stream)?, directory))
 }
 
-/// Looks beyond the configuration as well: whether what [`check_file`] accepts could be started, as far as that can be told
-/// without making anything.
+/// Checks a configuration like [`check_file`], and also the resources that a start needs, as far as possible without creating
+/// any.
 ///
 /// # Errors
 ///
@@ -176,11 +179,12 @@ pub fn check_file_to_run(path: &Path) -> io::Result<Checked> {
     check_with(path, probe::probe)
 }
 
-/// The same, by the user as whom the server will run: what that user may not open is an error.
+/// Checks a configuration file like [`check_file`], as the user of the running server: files that this user may not
+/// open are errors.
 ///
 /// # Errors
 ///
-/// If the file can't be read. All else is in the diagnostics.
+/// If the file cannot be read. All other problems are in the diagnostics.
 pub fn check_file_as_its_user(path: &Path) -> io::Result<Checked> {
     check_with(path, probe::probe_as_its_user)
 }
@@ -254,11 +258,11 @@ pub fn user_from_text(text: &str) -> Result<ProgramUser, String> {
     value::parse_user(text).map_err(|wrong| wrong.to_string())
 }
 
-/// These limits, but for what a text says, as in the block `limits`.
+/// Limits changed by a text as in the block `limits`.
 ///
 /// # Errors
 ///
-/// What is wrong with it, for a person.
+/// A message for people if the text is invalid.
 pub fn limits_from_text(limits: &Limits, text: &str) -> Result<Limits, String> {
     let mut diagnostics = Diagnostics::default();
     let block = format!("limits {{\n{text}\n}}\n").into_bytes();
@@ -290,10 +294,10 @@ pub fn format_bytes(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
     let source = text::to_source(name, bytes, Path::new("/"), &mut diagnostics);
     if !diagnostics.has_error() && text::parse_document(&source, &mut diagnostics).is_some() && !diagnostics.has_error()
     {
-        if let Some(formatted) = format::format(&source.text) {
+        if let Some(formatted) = format::format(&options::renamed::with_new_names(&source.text)) {
             return Ok(formatted);
         }
-        let message = "this can't be formatted without changing what it says";
+        let message = "this file cannot be formatted without changing its meaning";
         read::Reader { source, diagnostics: &mut diagnostics }.error(read::Finding::new(0..0, message, ""));
     }
     diagnostics.sort();

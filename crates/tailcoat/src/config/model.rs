@@ -1,5 +1,4 @@
-//! What a checked configuration says. Everything here is immutable and shared by all workers; a new configuration is a
-//! new [`Config`], swapped whole.
+//! A checked configuration. It is immutable and shared by all workers. A reload replaces the whole [`Config`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,19 +32,19 @@ pub struct Config {
     pub server: Server,
     /// Everything that grows has a limit here.
     pub limits: Limits,
-    /// What the server takes from itself.
+    /// Restrictions that the server applies to itself.
     pub confinement: Confinement,
     /// The object cache.
     pub cache: Cache,
-    /// What WebAssembly modules share.
+    /// Settings that all modules share.
     pub modules: Modules,
     /// Servers that requests are forwarded to, by groups.
     pub upstreams: Vec<Upstream>,
-    /// How sites that have no certificate get one.
+    /// Settings of automatic certificates.
     pub automatic_certificates: AutomaticCertificates,
     /// The sites; the first that matches a request's host and listener has it.
     pub sites: Vec<Site>,
-    /// Rules for all sites, besides their own.
+    /// Rules of all sites, in addition to a site's own.
     pub rules: Rules,
     /// Log of all requests of sites that don't name one of their own.
     pub access_log: Option<AccessLog>,
@@ -54,12 +53,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// Whether programs are started for requests.
+    /// Returns `true` if requests can start programs.
     pub fn has_programs(&self) -> bool {
         self.gateways().any(|gateway| gateway.protocol == GatewayProtocol::Cgi)
     }
 
-    /// Whether rules of a site, or of all sites, say who may see this path.
+    /// Returns `true` if a rule of the site, or of all sites, guards this path.
     pub fn guards(&self, site: &Site, path: &PathPattern) -> bool {
         self.rules.guards(path) || site.rules.guards(path)
     }
@@ -85,17 +84,17 @@ impl Config {
 /// Workers and what they share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
-    /// Who the server becomes when it is started by root; `None` is the user `tailcoat`, if there is one.
+    /// User to switch to when root starts the server; `None` is the user `tailcoat`, if there is one.
     pub user: Option<ProgramUser>,
     /// Number of workers; `None` is one a core that the process may use.
     pub workers: Option<usize>,
-    /// Whether each worker is bound to a core of its own.
+    /// Binds each worker to its own CPU core.
     pub pin_workers: bool,
-    /// How long a drain (SIGTERM, SIGINT) waits for open requests.
+    /// Time that open requests have to finish after SIGTERM or SIGINT.
     pub grace_time: Duration,
-    /// How long a new process may take till it serves, when the binary is upgraded.
+    /// Maximum time that a new process has to become ready during an upgrade.
     pub upgrade_timeout: Duration,
-    /// Whether responses carry `Server: tailcoat`.
+    /// Sends `Server: tailcoat` in responses.
     pub server_field: bool,
     /// Versions of HTTP that are spoken, of which there is at least one.
     pub http_versions: HttpVersions,
@@ -107,7 +106,7 @@ pub struct Server {
     pub fast_open_queue: u32,
     /// Send without waiting for full segments (TCP_NODELAY).
     pub no_delay: bool,
-    /// Whether the kernel enciphers large files (kTLS).
+    /// Use of the kernel's TLS for large files (kTLS).
     pub kernel_tls: KernelTls,
     /// Threads a worker may use for reads that would block.
     pub blocking_threads_max: usize,
@@ -117,7 +116,7 @@ pub struct Server {
     pub trusted_proxies_files: Vec<PathBuf>,
     /// The field in which they give it.
     pub forwarded_field: ForwardedField,
-    /// How often the files of certificates are looked at.
+    /// Interval at which certificate files are checked.
     pub certificate_check_interval: Duration,
     /// Least severity that the server's own log on stderr shows.
     pub log_level: LogLevel,
@@ -125,13 +124,13 @@ pub struct Server {
     pub access_log_flush_interval: Duration,
     /// Requests that could not be logged are reported in the server's own log at most this often.
     pub access_log_report_interval: Duration,
-    /// Where operators give orders to the running server.
+    /// Socket for commands to the running server.
     pub control_socket: Option<PathBuf>,
-    /// Where metrics and the status page are served besides sites: addresses of this machine.
+    /// Local addresses for metrics and the status page, apart from sites.
     pub status_listen: Vec<Listen>,
-    /// Where buffers have their files.
+    /// Directory for buffer files.
     pub buffer_directory: Option<PathBuf>,
-    /// Whether workers count what they do.
+    /// Counts the work of workers.
     pub counters: bool,
     /// Sites, and upstreams, that are counted by themselves; further ones are counted together.
     pub counted_names_max: usize,
@@ -177,13 +176,13 @@ impl LogLevel {
 pub struct Limits {
     /// Bytes of a request's head, from its first byte to the empty line.
     pub head_bytes_max: usize,
-    /// Field lines in a head. Trailers, which nobody keeps, are held to `head_bytes_max`.
+    /// Maximum number of field lines in a head. Trailers, which are not kept, count towards `head_bytes_max`.
     pub fields_max: usize,
     /// Bytes of a request target.
     pub target_bytes_max: usize,
     /// Bytes of a request's content; more is 413. Sites and their handlers may have others.
     pub body_bytes_max: BodyBytesMax,
-    /// Requests on a connection; the last answer says `Connection: close`. 0 is no limit.
+    /// Maximum number of requests on a connection; the last response says `Connection: close`. 0 is no limit.
     pub requests_per_connection_max: u32,
     /// Open connections of the whole server. `None`: what the limit of file descriptors allows.
     pub connections_max: Option<usize>,
@@ -197,24 +196,24 @@ pub struct Limits {
     pub password_checks_max: usize,
     /// Passwords that may wait to be checked.
     pub password_checks_waiting_max: usize,
-    /// How long a connection may stay without a request.
+    /// Maximum time of a connection without a request.
     pub idle_timeout: Duration,
-    /// How long a head may take from its first byte to its last.
+    /// Maximum time to receive a head, from its first byte to its last.
     pub head_timeout: Duration,
-    /// How long the beginning of a connection that speaks TLS may take, up to the end of the handshake.
+    /// Maximum time from accepting a TLS connection to the end of the handshake.
     pub tls_handshake_timeout: Duration,
     /// Handshakes of TLS that a worker begins in a second; others wait. 0 is no limit.
     pub tls_handshakes_per_second_max: u32,
-    /// How long a request body may stand still.
+    /// Maximum pause in a request body.
     pub body_timeout: Duration,
-    /// How long a response may stand still because the client does not read.
+    /// Maximum time without progress of a response because the client does not read.
     pub write_timeout: Duration,
     /// Least mean rate of a body or response, in bytes a second, after the first `write_timeout`; 0 is no limit.
     pub rate_bytes_per_second_min: u64,
-    /// How long a connection is read on after its last response, so that what the client still sends does not reset it
-    /// before the client has read the response.
+    /// Time for which a connection is read after its last response. Otherwise, data that the client still sends could
+    /// reset the connection before the client has read the response.
     pub linger_timeout: Duration,
-    /// How long ready connections may wait for their worker before it sheds; zero is no limit.
+    /// Time that ready connections may wait for their worker before it sheds load; zero is no limit.
     pub lag_max: Duration,
     /// Ranges in one request; more are answered with the whole.
     pub ranges_max: usize,
@@ -230,7 +229,7 @@ pub struct Limits {
     pub http2: Http2Limits,
 }
 
-/// How many bytes a request's content may have.
+/// Maximum size of a request body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BodyBytesMax {
     /// As many as in the wider place: that of a handler is its site, that of a site are the limits.
@@ -243,7 +242,7 @@ pub enum BodyBytesMax {
 }
 
 impl BodyBytesMax {
-    /// What `Auto` is where this server answers: nothing here wants more.
+    /// Value of `Auto` where this server answers, because nothing here needs more.
     const ANSWERED_HERE: u64 = 1 << 20;
 
     /// This, or that of the wider place.
@@ -252,7 +251,7 @@ impl BodyBytesMax {
         if self == Self::Inherited { wider } else { self }
     }
 
-    /// Where this server answers, in bytes.
+    /// Limit in bytes where this server answers.
     pub fn answered_here(self) -> u64 {
         match self {
             Self::Inherited | Self::Auto => Self::ANSWERED_HERE,
@@ -260,7 +259,7 @@ impl BodyBytesMax {
         }
     }
 
-    /// Where another server answers, in bytes.
+    /// Limit in bytes where an upstream answers.
     pub fn forwarded(self) -> u64 {
         match self {
             Self::Inherited | Self::Auto => u64::MAX,
@@ -274,20 +273,19 @@ impl BodyBytesMax {
 pub struct Cache {
     /// Memory for heads and bodies of all workers together, in bytes.
     pub memory_bytes_max: u64,
-    /// Whether that is less where there is little memory.
+    /// True if the limit is lower on machines with little memory.
     pub memory_bytes_auto: bool,
     /// Files up to this size, in bytes, are kept in memory; larger ones as an open descriptor.
     pub object_bytes_max: u64,
     /// Descriptors kept open for larger files.
     pub files_max: usize,
-    /// How long an object is served before its file is looked at again.
+    /// Time for which an object is served before its file is checked.
     pub revalidate_after: Duration,
     /// Watch directories (inotify), so that changes are seen at once.
     pub watch: bool,
     /// Directories watched at a time; the others are looked at from time to time.
     pub watches_max: usize,
-    /// Roots of different hosts that are kept open at a time; the others are opened anew for each request that finds them
-    /// gone.
+    /// Maximum number of open roots with `{host}`; others are opened again for each request that needs them.
     pub roots_max: usize,
 }
 
@@ -298,11 +296,11 @@ pub struct Site {
     pub names: Vec<HostPattern>,
     /// Addresses it listens on; none is the default address.
     pub listen: Vec<Listen>,
-    /// Those of `listen` on which connections of trusted proxies begin with the PROXY protocol.
+    /// Addresses of `listen` on which connections of trusted proxies begin with the PROXY protocol.
     pub proxied_listen: Vec<Listen>,
-    /// Those of `listen` on which TLS is spoken.
+    /// Addresses of `listen` with TLS.
     pub tls_listen: Vec<Listen>,
-    /// How TLS is spoken there.
+    /// TLS of these addresses.
     pub tls: Tls,
     /// Takes requests for hosts that no site of the listener names.
     pub default: bool,
@@ -312,24 +310,24 @@ pub struct Site {
     pub error_pages: Vec<ErrorPage>,
     /// Bytes of a request's content.
     pub body_bytes_max: BodyBytesMax,
-    /// What is done before handlers have requests, and after.
+    /// Rules before and after the handlers.
     pub rules: Rules,
-    /// Where its requests are logged instead of in the server's access log.
+    /// Access log of the site, in place of the server's.
     pub access_log: Option<AccessLog>,
-    /// Whether its requests are not logged at all, not even in the server's access log.
+    /// Turns off access logging for the site, in the server's access log too.
     pub access_log_off: bool,
     /// Paths whose requests are not logged.
     pub unlogged: Vec<PathPattern>,
 }
 
 impl Site {
-    /// What it is called in metrics: its first name, or `_` for a site that has none.
+    /// Name in metrics: the first name of the site, or `_` without names.
     pub fn label(&self) -> String {
         self.names.first().map_or_else(|| "_".to_owned(), HostPattern::to_string)
     }
 }
 
-/// What tells of the server itself.
+/// View of the server's own state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusView {
     /// In which form.
@@ -356,7 +354,7 @@ pub enum Listen {
     Inherited(String),
 }
 
-/// Which hosts a site answers to. Names are lower case, without a trailing dot or port.
+/// Hosts that a site answers to. Names are in lower case, without a trailing dot or port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostPattern {
     /// Just this name or address.
@@ -368,13 +366,13 @@ pub enum HostPattern {
 /// A path pattern and its handler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// Which paths.
+    /// Paths of the route.
     pub path: PathPattern,
-    /// Who answers.
+    /// Handler of the route.
     pub handler: Handler,
 }
 
-/// Which paths, after percent-decoding and removal of dot segments.
+/// Paths after percent-decoding and removal of dot segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PathPattern {
     /// `*`: all.
@@ -390,12 +388,12 @@ pub enum PathPattern {
     Regex(Regex),
 }
 
-/// Who answers: the configuration of each handler.
+/// Configuration of the handler that answers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Handler {
     /// Files below a root.
     Files(Files),
-    /// A fixed answer.
+    /// Fixed response.
     Respond(Respond),
     /// Another server's answer.
     Forward(Forward),
@@ -403,16 +401,16 @@ pub enum Handler {
     Gateway(Arc<Gateway>, GatewayPart),
     /// A WebAssembly module's answer.
     Module(Box<Module>),
-    /// What tells of the server itself.
+    /// View of the server's own state.
     Status(StatusView),
 }
 
-/// Which of a gateway's requests a route has.
+/// Part of a gateway's requests that a route handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GatewayPart {
-    /// Those of scripts.
+    /// Requests for scripts.
     Scripts,
-    /// Those that nothing else has: directories without their slash, and what is for the fallback.
+    /// Requests that nothing else handles: directories without their slash, and the fallback.
     Rest,
 }
 
@@ -421,47 +419,47 @@ pub enum GatewayPart {
 pub struct Forward {
     /// The name of the upstream: of one that the configuration has, or the address of a single server.
     pub upstream: String,
-    /// What Host says.
+    /// Value of `Host`.
     pub host: ForwardHost,
-    /// How the server learns who the client is.
+    /// Header fields about the client for the upstream.
     pub client_fields: ClientFields,
-    /// Whether fields with underscores in their names go on, which many applications take for those with hyphens, or for what
-    /// only servers tell them.
+    /// Passes fields with underscores in their names. Many applications treat these as fields with hyphens, or as
+    /// variables that only servers set.
     pub underscore_fields: bool,
-    /// Taken from the front of a path before it is asked for; empty for nothing.
+    /// Prefix removed from a path before it is forwarded; empty for none.
     pub strip_prefix: String,
     /// Bytes of a request's content.
     pub body_bytes_max: BodyBytesMax,
     /// Protocols, in lower case, that a connection may change to.
     pub upgrades: Vec<String>,
-    /// How long the server may take from the end of the request to the end of its response's head.
+    /// Maximum time from the end of the request to the end of the response's head.
     pub first_byte_timeout: Duration,
-    /// How long the server may be silent in the middle of content.
+    /// Maximum pause in the response body.
     pub between_bytes_timeout: Duration,
-    /// Whether a request is given up when its client has closed the connection, or its half of it.
+    /// Aborts the request when the client closes its connection, or its sending half.
     pub abort_with_client: bool,
-    /// How long both ends of a tunnel may be silent.
+    /// Maximum time without data in both directions of a tunnel.
     pub tunnel_timeout: Duration,
     /// Bytes of a response's head, and of its trailer section.
     pub response_head_bytes_max: usize,
     /// Field lines in a response's head.
     pub response_fields_max: usize,
-    /// Whether and how responses are cached.
+    /// Caching of responses; `None` caches nothing.
     pub cache: Option<ResponseCaching>,
-    /// What is added to messages and left out of them on their way.
+    /// Fields that are added and removed on the way.
     pub intermediary: Box<Intermediary>,
-    /// Whether who answers is told what the client asked for besides what that was rewritten to, as scripts are.
+    /// Adds the requested target to a rewritten request, as scripts need it.
     pub tells_target_asked: bool,
     /// True if scripts or applications answer, a few at a time.
     pub runs_scripts: bool,
-    /// How messages are buffered.
+    /// Buffering of messages.
     pub buffers: Box<Buffers>,
 }
 
-/// What the Host field of a forwarded request says.
+/// Value of `Host` in a forwarded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ForwardHost {
-    /// What the client's says.
+    /// The client's value.
     Keep,
     /// The address of the upstream's first server.
     Upstream,
@@ -469,7 +467,7 @@ pub enum ForwardHost {
     Set(String),
 }
 
-/// How a server learns who the client is.
+/// Header fields that tell an upstream about the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientFields {
     /// By X-Forwarded-For, X-Forwarded-Host and X-Forwarded-Proto.
@@ -480,12 +478,12 @@ pub enum ClientFields {
     Both,
     /// Not at all.
     None,
-    /// By what the request has of them, whoever wrote it.
+    /// The request's own fields, from any sender.
     Keep,
 }
 
 impl ClientFields {
-    /// What the word in the configuration stands for.
+    /// Value for a word in the configuration.
     pub(super) fn from_name(name: &str) -> Self {
         match name {
             "forwarded" => Self::Forwarded,
@@ -526,24 +524,24 @@ impl Forward {
 /// Files below a root.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Files {
-    /// Where the files are.
+    /// Directory of the files.
     pub root: RootPattern,
     /// Taken from the front of a path before its file is looked for below the root: with `/downloads`, the path
     /// `/downloads/a` is the file `a`. Empty for nothing; never ends with a slash.
     pub strip_prefix: String,
     /// File names tried for a directory.
     pub index: Vec<String>,
-    /// Whether a directory without an index file is listed.
+    /// Lists directories without an index file.
     pub browse: bool,
     /// Entries in a listing; the rest is left out, and the listing says so.
     pub browse_entries_max: usize,
-    /// Whether names that begin with a dot are served.
+    /// Serves names that begin with a dot.
     pub hidden: bool,
     /// Served, with status 200, for paths without a file (single-page applications): a path below the root.
     pub fallback: Option<String>,
-    /// Whether `file.br`, `file.zst` and `file.gz` beside `file` are served to clients that take them.
+    /// Serves `file.br`, `file.zst` and `file.gz` to clients that accept them.
     pub precompressed: bool,
-    /// Whether compressible types are compressed.
+    /// Compresses compressible types.
     pub compress: bool,
     /// Least size, in bytes, for compression.
     pub compress_bytes_min: u64,
@@ -554,7 +552,7 @@ pub struct Files {
     /// Extensions (lower case, without the dot) of files that are left to the next handler, if there is one: programs,
     /// whose source is not for clients. Shared by all that have none of their own.
     pub exclude_extensions: Arc<[String]>,
-    /// Whether a query is ignored; otherwise a request with one is declined if another handler follows.
+    /// Ignores queries; otherwise a request with a query is declined if another handler follows.
     pub ignore_query: bool,
     /// `charset` parameter of text types; empty for none.
     pub charset: String,
@@ -567,12 +565,12 @@ pub struct Files {
     pub fields: Arc<Vec<FieldRule>>,
 }
 
-/// Where the files of a request are: a path whose pieces may depend on the host.
+/// Directory of a request's files: a path whose pieces may depend on the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RootPattern {
     /// The pieces, joined without a separator.
     pub pieces: Vec<RootPiece>,
-    /// Whether a leading `www.` of the host is dropped.
+    /// Removes a leading `www.` from the host.
     pub strip_www: bool,
     /// Dropped from the end of the host (TUX's `strip_host_tail`).
     pub strip_suffix: String,
@@ -592,7 +590,7 @@ pub enum RootPiece {
 /// A field set on responses for some paths or types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRule {
-    /// Which responses.
+    /// Responses that get the field.
     pub matches: FieldMatch,
     /// Field name.
     pub name: String,
@@ -600,7 +598,7 @@ pub struct FieldRule {
     pub value: String,
 }
 
-/// Which responses a [`FieldRule`] is for.
+/// Responses to which a [`FieldRule`] applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldMatch {
     /// By path.
@@ -720,7 +718,7 @@ impl Files {
 }
 
 impl PathPattern {
-    /// Whether this path, decoded and without dot segments, is one of them.
+    /// Returns `true` if the pattern matches this path, which is decoded and has no dot segments.
     pub fn matches(&self, path: &[u8]) -> bool {
         match self {
             Self::Any => true,
@@ -733,8 +731,8 @@ impl PathPattern {
 }
 
 impl PathPattern {
-    /// Whether what guards these paths also guards this one: besides its own, `/a/*` guards `/a`, for to most programs
-    /// the two are the same.
+    /// Returns `true` if a guard of these paths also guards this one: in addition to its matches, `/a/*` guards `/a`,
+    /// because most programs treat both alike.
     pub fn guards(&self, path: &[u8]) -> bool {
         let is_directory = |prefix: &String| prefix.strip_suffix('/').is_some_and(|name| name.as_bytes() == path);
         self.matches(path) || matches!(self, Self::Prefix(prefix) if is_directory(prefix))
@@ -742,7 +740,7 @@ impl PathPattern {
 }
 
 impl Listen {
-    /// Whether only processes of this machine can connect to it, as far as that can be told.
+    /// Returns `true` if only processes of this machine can connect, as far as the address shows.
     pub fn is_of_this_machine(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().to_canonical().is_loopback(),

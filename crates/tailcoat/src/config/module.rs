@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::model::{BodyBytesMax, ClientFields, HostPattern};
 
-/// What WebAssembly modules share.
+/// Settings that all WebAssembly modules share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Modules {
     /// Instances of all modules at a time.
@@ -12,15 +12,15 @@ pub struct Modules {
     pub memory_bytes_max: u64,
     /// Threads for modules that compute for long; `None` is one a core that the process may use.
     pub threads: Option<usize>,
-    /// Where compiled code is kept; `None` is the state directory.
+    /// Directory of compiled code.
     pub compiled_directory: CompiledDirectory,
-    /// How often the files of modules are looked at.
+    /// Interval at which module files are checked.
     pub check_interval: Duration,
-    /// How long a start waits for modules to be compiled.
+    /// Maximum time that a start waits for modules to compile.
     pub compile_wait: Duration,
 }
 
-/// Where compiled code is kept.
+/// Directory of compiled code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CompiledDirectory {
     /// Below the state directory, if there is one.
@@ -37,29 +37,29 @@ pub enum CompiledDirectory {
 pub struct Module {
     /// The component.
     pub file: PathBuf,
-    /// How the module learns who the client is.
+    /// Header fields about the client for the module.
     pub client_fields: ClientFields,
     /// Bytes of a request's content.
     pub body_bytes_max: BodyBytesMax,
-    /// What becomes of an instance between two requests.
+    /// State of an instance between two requests.
     pub reset: Reset,
-    /// What an http-wasm module can ask for as its settings.
+    /// Configuration text that an http-wasm module can read.
     pub settings: String,
-    /// Whether what is in its directories may have to be waited for.
+    /// True if its directories may be on a slow disk.
     pub waits_for_disk: bool,
-    /// What the module is given besides requests.
+    /// Permissions of the module.
     pub grants: Grants,
-    /// How much it may use.
+    /// Limits of an instance.
     pub limits: ModuleLimits,
 }
 
-/// What becomes of an instance between two requests.
+/// State of an instance between two requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reset {
     /// The next request has a fresh one.
     #[default]
     Fresh,
-    /// Its memory becomes what it was when it had started.
+    /// Restores its memory to the state after start.
     Memory,
     /// Nothing.
     None,
@@ -79,7 +79,7 @@ impl Reset {
     }
 }
 
-/// What a module is given besides requests. Nothing by default.
+/// Permissions of a module in addition to requests. None by default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Grants {
     /// Environment variables.
@@ -88,18 +88,18 @@ pub struct Grants {
     pub directories: Vec<GrantedDirectory>,
     /// Hosts that it may send requests to.
     pub hosts: Vec<OutgoingHost>,
-    /// Whether it has a key-value store, in memory and of its own.
+    /// Gives it a key-value store of its own, in memory.
     pub key_value: bool,
 }
 
 /// A directory that a module may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantedDirectory {
-    /// What the module calls it.
+    /// Name inside the module.
     pub name: String,
-    /// Where it is.
+    /// Directory on this machine.
     pub directory: PathBuf,
-    /// Whether the module may change what is in it.
+    /// Lets the module change its content.
     pub is_writable: bool,
 }
 
@@ -113,7 +113,8 @@ pub struct OutgoingHost {
 }
 
 impl OutgoingHost {
-    /// Whether requests of a scheme with this default port to this host, in lower case, and port are among them.
+    /// Returns `true` if the module may send requests to this host, in lower case, and port, with a scheme of this
+    /// default port.
     pub fn allows(&self, host: &str, port: u16, default_port: u16) -> bool {
         let fits = match &self.host {
             HostPattern::Exact(exact) => exact == host,
@@ -123,24 +124,24 @@ impl OutgoingHost {
     }
 }
 
-/// How much an instance of a module may use.
+/// Limits of an instance of a module.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModuleLimits {
     /// Instances at a time, each of which answers one request.
     pub instances_max: usize,
     /// Instances that each worker keeps for requests to come, if they are reset and not fresh.
     pub idle_instances_max: usize,
-    /// How long a request may wait for one.
+    /// Maximum time that a request waits for an instance.
     pub queue_timeout: Duration,
     /// Memory of an instance, in bytes.
     pub memory_bytes_max: usize,
     /// Elements of an instance's tables.
     pub table_elements_max: usize,
-    /// How long an instance may compute.
+    /// Maximum CPU time of a request.
     pub processor_time_max: Duration,
-    /// How long it may take to the head of its response.
+    /// Maximum time to the head of the response.
     pub first_byte_timeout: Duration,
-    /// How long it may be silent in the middle of content, and how long it may work on after its response.
+    /// Maximum pause in a body, and maximum run time after the response.
     pub between_bytes_timeout: Duration,
     /// Bytes of a response's content.
     pub response_bytes_max: u64,

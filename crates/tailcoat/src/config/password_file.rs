@@ -21,7 +21,7 @@ pub struct PasswordFile {
     /// its index. See [`stand_in`](Self::stand_in).
     costs: Vec<usize>,
     cost_samples: Vec<PasswordHash>,
-    /// Lines that could not be used, by number from 1, and why. Who stands there can't sign in.
+    /// Invalid lines, by number from 1, with the reason. Their users cannot log in.
     pub problems: Vec<(usize, &'static str)>,
 }
 
@@ -77,11 +77,13 @@ impl PasswordFile {
         place.insert(hash);
     }
 
-    /// The hash that is verified for a user who is not in the file, so that time doesn't tell who is; `None` for none.
+    /// Hash that is verified for an unknown user, so that response times do not reveal which users exist; `None` if
+    /// there are no users.
     ///
-    /// Each name always gets the same, and the kinds and costs of hashes are as frequent among unknown names as among the
-    /// users of the file. The key of that choice is the file's first hash, which clients don't know: it outlives restarts,
-    /// and users who are added at the end move few unknown names to another cost, which no known user does either.
+    /// Each name always gets the same hash. Kinds and costs of hashes are as frequent among unknown names as among the
+    /// users of the file. The key of that choice is the file's first hash, which clients do not know. It outlives
+    /// restarts. Users who are added at the end move few unknown names to another cost, which no known user does
+    /// either.
     pub fn stand_in(&self, user: &[u8]) -> Option<&PasswordHash> {
         let mut digest = Sha256::new();
         digest.update(self.cost_samples.first()?.text());
@@ -118,8 +120,8 @@ impl PasswordHash {
     }
 }
 
-/// Which of `count` places is a number's: each is as likely, and with a place more few numbers move (Lamping and Veach,
-/// "A Fast, Minimal Memory, Consistent Hash Algorithm", 2014).
+/// Place of a number among `count` places. Each place is equally likely, and an additional place moves few numbers
+/// (Lamping and Veach, "A Fast, Minimal Memory, Consistent Hash Algorithm", 2014).
 fn consistent_index(mut number: u64, count: usize) -> usize {
     let (mut place, mut next) = (0, 0);
     while next < count as u64 {
@@ -131,9 +133,9 @@ fn consistent_index(mut number: u64, count: usize) -> usize {
 }
 
 fn parse_line(line: &[u8]) -> Result<(&[u8], PasswordHash), &'static str> {
-    let colon = line.iter().position(|byte| *byte == b':').ok_or("there is no `:` behind the user's name")?;
+    let colon = line.iter().position(|byte| *byte == b':').ok_or("there is no `:` after the user's name")?;
     let (user, rest) = (&line[..colon], &line[colon + 1..]);
-    // What follows another colon is a comment.
+    // Text after another colon is a comment.
     let hash = rest.split(|byte| *byte == b':').next().unwrap_or_default();
     if user.is_empty() {
         return Err("there is no user's name before the `:`");

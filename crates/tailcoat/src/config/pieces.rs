@@ -24,12 +24,12 @@ pub(super) fn parse(text: &str) -> Result<KdlDocument, KdlError> {
     let count = (text.len() / PIECE_BYTES_MIN).min(cores).min(PIECES_MAX);
     match if count > 1 { parse_pieces(text, &pieces(text, count)) } else { None } {
         Some(document) => Ok(document),
-        // What is wrong is told of the whole.
+        // Errors must refer to the whole text.
         None => KdlDocument::parse_v2(text),
     }
 }
 
-/// About as many pieces as this, of about the same length. Each ends with a block that is in no other, and the line behind it.
+/// Splits a text into about this many pieces of similar length. Each ends with a top-level block and the line after it.
 fn pieces(text: &str, count: usize) -> Vec<Range<usize>> {
     let mut pieces = Vec::with_capacity(count);
     let (mut start, mut depth, mut is_after_block) = (0, 0_usize, false);

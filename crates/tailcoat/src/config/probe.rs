@@ -1,5 +1,5 @@
-//! What `run` will open, besides what each check looks at anyway: told beforehand, as far as it can be without making
-//! anything. `run` itself has no need of it.
+//! Checks of resources that `run` will open, without creating any, beyond those of other checks. `run` itself does not
+//! need them.
 
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
@@ -24,7 +24,7 @@ pub(super) fn probe(draft: &Draft, diagnostics: &mut Diagnostics) {
     look(draft, Severity::Warning, diagnostics);
 }
 
-/// The same, as the user as whom the server will run.
+/// Checks what the user of the running server can open.
 pub(super) fn probe_as_its_user(draft: &Draft, diagnostics: &mut Diagnostics) {
     look(draft, Severity::Error, diagnostics);
 }
@@ -41,15 +41,16 @@ fn look(draft: &Draft, denied: Severity, diagnostics: &mut Diagnostics) {
                 .filter(|directory| error.kind() == ErrorKind::NotFound && !directory.exists());
             match directory {
                 _ if error.kind() == ErrorKind::PermissionDenied && denied == Severity::Warning => {
-                    reader.warning(finding.help("whoever runs the server must be able to open it".to_owned()));
+                    reader.warning(finding.help("the server's user must be able to open it".to_owned()));
                 }
                 Some(directory) if draft.server.user.is_some() && directory.parent().is_some_and(is_roots_alone) => {
                     let directory = directory.display();
-                    let help =
-                        format!("root makes {directory} when it starts the server as another user; else make it");
+                    let help = format!(
+                        "root creates {directory} when it starts the server as another user; otherwise create it"
+                    );
                     reader.warning(finding.help(help));
                 }
-                Some(directory) => reader.error(finding.help(format!("make the directory {}", directory.display()))),
+                Some(directory) => reader.error(finding.help(format!("create the directory {}", directory.display()))),
                 None => reader.error(finding),
             }
         };
@@ -81,7 +82,7 @@ impl Draft {
     }
 }
 
-/// Whether a file can be opened for writing, or made.
+/// Checks that a file can be opened for writing, or created.
 fn can_be_opened(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(status) if status.is_dir() => Err(ErrorKind::IsADirectory.into()),
@@ -93,7 +94,7 @@ fn can_be_opened(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a file that is not there can be made.
+/// Checks that a missing file can be created.
 fn can_be_made(path: &Path) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     if !fs::metadata(directory)?.is_dir() {
@@ -102,8 +103,8 @@ fn can_be_made(path: &Path) -> io::Result<()> {
     Ok(access(directory, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
-/// Whether an address is one of this machine, and a socket's directory one to make it in. Which ports are free, and whether
-/// small ones may be taken, is another matter when the server starts.
+/// Checks that an address belongs to this machine, and that a socket can be created in its directory. A start checks
+/// itself which ports are free and permitted.
 fn can_be_bound(listen: &Listen) -> io::Result<()> {
     match listen {
         Listen::Tcp(address) => match TcpListener::bind(SocketAddr::new(address.ip(), 0)) {

@@ -1,4 +1,4 @@
-//! Which files are programs, whose source is not for clients, and who runs them.
+//! Program files, whose source must not be sent, and the routes that run them.
 
 use super::model::{Config, Files, GatewayPart, Handler, PathPattern, Route, Site};
 
@@ -22,7 +22,7 @@ pub(super) const PROGRAM_EXTENSIONS: [&str; 66] = [
     "lua", "lp", "tcl", "rvt", "adp",
 ];
 
-/// Who runs the programs among a route's files: the paths of the routes that may.
+/// Paths of the routes that may run programs among a route's files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Runners {
     /// Of those that have a request before the files do.
@@ -32,7 +32,7 @@ pub struct Runners {
 }
 
 impl Runners {
-    /// Those of a site's route.
+    /// Runners for a site's route.
     pub fn of(site: &Site, route: usize) -> Self {
         let paths = |routes: &[Route]| {
             let runners = routes.iter().filter(|route| route.handler.runs_programs());
@@ -41,22 +41,22 @@ impl Runners {
         Self { before: paths(&site.routes[..route]), after: paths(&site.routes[route + 1..]) }
     }
 
-    /// Whether nothing runs programs in this site, where they are files like others.
+    /// Returns `true` if nothing runs programs in this site, so that they are ordinary files.
     pub fn is_empty(&self) -> bool {
         self.before.is_empty() && self.after.is_empty()
     }
 
-    /// Whether a request for this path never comes to the files.
+    /// Returns `true` if a request for this path never reaches the files.
     pub fn take_before(&self, path: &[u8]) -> bool {
         self.before.iter().any(|pattern| pattern.matches(path))
     }
 
-    /// Whether a request for this path goes on to one of them when the files decline it.
+    /// Returns `true` if an earlier declined request for this path goes to one of the runners.
     pub fn take_after(&self, path: &[u8]) -> bool {
         self.after.iter().any(|pattern| pattern.matches(path))
     }
 
-    /// Whether one of them may be asked for a file of this name, in whatever directory.
+    /// Returns `true` if a runner may get a file of this name, in any directory.
     pub(super) fn may_run(&self, name: &str) -> bool {
         self.before.iter().chain(&self.after).any(|pattern| match pattern {
             PathPattern::Any | PathPattern::Prefix(_) => true,
@@ -64,17 +64,17 @@ impl Runners {
         })
     }
 
-    /// Whether a directory may come to the files, but not its entry of this name.
+    /// Returns `true` if a directory may reach the files, but not its entry of this name.
     fn may_take_entry(&self, name: &str) -> bool {
         self.before.iter().any(|pattern| may_take_entry(pattern, name))
     }
 }
 
-/// Whether paths of this pattern may be an entry of this name, but not the directory that has it.
+/// Returns `true` if paths of this pattern can match an entry of this name but not its directory.
 fn may_take_entry(pattern: &PathPattern, name: &str) -> bool {
     match pattern {
         PathPattern::Any => false,
-        // Who takes what is below a directory takes the directory.
+        // A prefix that matches entries also matches their directory.
         PathPattern::Prefix(prefix) => !prefix.ends_with('/'),
         pattern => may_end_with(pattern, name),
     }
@@ -88,7 +88,7 @@ pub(super) fn programs_of(route: &Route) -> &PathPattern {
     }
 }
 
-/// Whether paths of this pattern, which is no prefix, may end with this name.
+/// Returns `true` if paths of this pattern, which is not a prefix, can end with this name.
 fn may_end_with(pattern: &PathPattern, name: &str) -> bool {
     let name = format!("/{name}");
     match pattern {
@@ -99,7 +99,7 @@ fn may_end_with(pattern: &PathPattern, name: &str) -> bool {
 }
 
 impl Handler {
-    /// Whether it runs programs, or asks who does.
+    /// Returns `true` if this handler runs programs or forwards to an upstream that does.
     pub fn runs_programs(&self) -> bool {
         match self {
             Self::Forward(_) | Self::Gateway(..) => true,
@@ -109,15 +109,15 @@ impl Handler {
 }
 
 impl Files {
-    /// Whether a file of this name is a program: by its extension, in whatever case.
+    /// Returns `true` if a file of this name is a program, by its extension in any case.
     pub fn is_program(&self, name: &[u8]) -> bool {
         let file_name = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let Some(dot) = memchr::memrchr(b'.', file_name) else { return false };
         self.exclude_extensions.iter().any(|extension| file_name[dot + 1..].eq_ignore_ascii_case(extension.as_bytes()))
     }
 
-    /// Whether a request for another path may have to be made of one for these: for a program that is a directory's index,
-    /// or the fallback.
+    /// Returns `true` if a request for these files may need to become one for another path: a program that is a
+    /// directory's index, or the fallback.
     pub fn may_have_program(&self, runners: &Runners) -> bool {
         let mut names = self.index.iter().map(String::as_str).chain(self.fallback.as_deref());
         !runners.is_empty()
@@ -128,7 +128,7 @@ impl Files {
     }
 }
 
-/// What of a site has a say in a request before one of its handlers has: another path may be answered otherwise for it.
+/// Rules and routes of a site before one of its handlers. Because of them, another path may get another response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Precedence {
     /// The handler's own paths.
@@ -140,7 +140,7 @@ pub struct Precedence {
 }
 
 impl Precedence {
-    /// What comes before a site's route.
+    /// Rules and routes before a site's route.
     pub fn of(config: &Config, site: &Site, route: usize) -> Self {
         let is_narrow = |pattern: &&PathPattern| **pattern != PathPattern::Any;
         let before = site.routes[..route].iter().map(|route| &route.path);
@@ -152,14 +152,14 @@ impl Precedence {
         }
     }
 
-    /// Whether there is nothing that could tell two paths apart.
+    /// Returns `true` if nothing distinguishes two paths.
     pub fn is_empty(&self) -> bool {
         self.guards.is_empty() && self.before.is_empty()
     }
 
-    /// Whether a request for one path that the handler answers with what another has is to be asked for by that one: what
-    /// is said of that path is not what is said of the first. If that path is none of the handler's, who asks for it is in
-    /// vain here: then only if something guards it.
+    /// Returns `true` if a request for `path` that the handler answers with the content of `other` must be routed by `other`.
+    /// This is so if different rules apply to both. If `other` is not a path of the handler, clients cannot request
+    /// it here; then only a guard of it counts.
     pub fn tells_apart(&self, path: &[u8], other: &[u8]) -> bool {
         let differs = |pattern: &PathPattern| pattern.guards(path) != pattern.guards(other);
         path != other
@@ -171,7 +171,7 @@ impl Precedence {
 }
 
 impl Site {
-    /// Which paths are scripts.
+    /// Patterns of script paths.
     pub fn script_patterns(&self) -> impl Iterator<Item = &PathPattern> {
         self.routes.iter().filter_map(|route| match &route.handler {
             Handler::Gateway(gateway, GatewayPart::Scripts) if gateway.has_files() => Some(&gateway.scripts),
@@ -179,7 +179,7 @@ impl Site {
         })
     }
 
-    /// Whether files or scripts of this site may have requests asked for again under another path.
+    /// Returns `true` if files or scripts of this site may route requests again by another path.
     pub fn asks_elsewhere(&self) -> bool {
         self.routes.iter().enumerate().any(|(at, route)| {
             let may_lead_apart = |index: &[String], fallback: Option<&str>| {
@@ -188,7 +188,7 @@ impl Site {
             match &route.handler {
                 Handler::Files(files) => {
                     let runners = Runners::of(self, at);
-                    // Who takes all that the files decline gets it as it was asked for.
+                    // A route that takes everything the files decline gets it with the original path.
                     (!runners.after.contains(&PathPattern::Any) && files.may_have_program(&runners))
                         || may_lead_apart(&files.index, files.fallback.as_deref())
                 }
@@ -201,8 +201,8 @@ impl Site {
     }
 }
 
-/// Whether these paths may be those of a request, but not of the index or the fallback that answers it, or the other way
-/// round: what [`Precedence::tells_apart`] then finds for each request.
+/// Returns `true` if these paths may match a request but not the index or fallback that answers it, or the other way
+/// round. [`Precedence::tells_apart`] then decides for each request.
 fn may_tell_apart(pattern: &PathPattern, index: &[String], fallback: Option<&str>) -> bool {
     let is_of_directories = match pattern {
         PathPattern::Exact(path) | PathPattern::Suffix(path) => path.ends_with('/'),

@@ -7,7 +7,7 @@ use kdl::{KdlDocument, KdlEntry, KdlNode};
 use miette::SourceSpan;
 
 use super::diagnostic::{Diagnostic, Diagnostics, Severity, Source};
-use super::options::{OptionDefinition, Parameter, Place, Set, Shape, places_of};
+use super::options::{OptionDefinition, Parameter, Place, Set, Shape, foreign, places_of, renamed};
 use super::suggest::nearest;
 use super::value::{self, Values};
 
@@ -15,7 +15,6 @@ use super::value::{self, Values};
 pub(super) struct Reader<'a> {
     /// The text.
     pub(super) source: Arc<Source>,
-    /// What was found.
     pub(super) diagnostics: &'a mut Diagnostics,
 }
 
@@ -23,11 +22,10 @@ pub(super) struct Reader<'a> {
 pub(super) struct Setting<'d> {
     pub(super) option: &'static OptionDefinition,
     pub(super) values: Values,
-    /// Where its name stands.
+    /// Span of its name.
     pub(super) span: Range<usize>,
-    /// Whether its values could be understood.
+    /// True if its values are valid.
     pub(super) is_whole: bool,
-    /// Its block.
     pub(super) children: Option<&'d KdlDocument>,
 }
 
@@ -62,10 +60,7 @@ impl Reader<'_> {
         let mut settings: Vec<Setting<'d>> = Vec::new();
         for node in document.nodes() {
             let name = node.name();
-            let Some(option) = place.option(name.value()) else {
-                self.unknown_option(name.value(), span(name.span()), place);
-                continue;
-            };
+            let Some(option) = self.option(name.value(), span(name.span()), place) else { continue };
             if !option.repeatable
                 && let Some(first) = settings.iter().find(|first| first.option.name == option.name)
             {
@@ -112,13 +107,27 @@ impl Reader<'_> {
         });
     }
 
+    /// The option of this name, or of the new name that it has got. Notes old and unknown names.
+    fn option(&mut self, name: &str, span: Range<usize>, place: Place) -> Option<&'static OptionDefinition> {
+        let option = place.option(name).or_else(|| place.option(renamed::new_option(name)?));
+        match option {
+            Some(option) if option.name != name => self.old_name("option", name, option.name, span),
+            Some(_) => {}
+            None => self.unknown_option(name, span, place),
+        }
+        option
+    }
+
+    fn old_name(&mut self, kind: &str, old: &str, new: &str, span: Range<usize>) {
+        let help = format!("write `{new}`, or run `tailcoat fmt`; `{old}` stops working in version 1.0");
+        self.warning(Finding::new(span, format!("the {kind} `{old}` is now called `{new}`"), "old name").help(help));
+    }
+
     fn unknown_option(&mut self, name: &str, span: Range<usize>, place: Place) {
         let shown: String = name.chars().take(64).collect();
         // The nearest name takes time to find, and what is not shown needs none.
         let help = (!self.diagnostics.is_full()).then(|| help_for_unknown(name, place));
-        self.error(
-            Finding::new(span, format!("unknown option `{shown}` {}", place.describe()), "not known here").help(help),
-        );
+        self.error(Finding::new(span, format!("unknown option `{shown}` {}", place.describe()), "unknown").help(help));
     }
 
     /// A block where none can be, or none where there must be one.
@@ -133,7 +142,7 @@ impl Reader<'_> {
                 self.error(Finding::new(name, format!("`{}` needs a block", option.name), "no `{` follows").help(help));
             }
         } else if !takes_block && node.children().is_some() {
-            let help = format!("write such as `{}`", option.example);
+            let help = format!("write, for example, `{}`", option.example);
             self.error(Finding::new(name, format!("`{}` has no block", option.name), "a block follows").help(help));
         }
         if let Some(annotation) = node.ty() {
@@ -149,6 +158,7 @@ impl Reader<'_> {
         for entry in node.entries() {
             let Some(name) = entry.name().map(kdl::KdlIdentifier::value) else { continue };
             let parameter = self.property(option, name, entry);
+            let name = parameter.map_or(name, |parameter| parameter.name);
             let again = given.iter().find(|(known, _)| *known == name).map(|(_, first)| first.clone());
             if let Some(first) = again {
                 let finding = Finding::new(span(entry.span()), format!("`{name}` is given twice"), "again here")
@@ -167,18 +177,24 @@ impl Reader<'_> {
     }
 
     fn property(&mut self, option: &OptionDefinition, name: &str, entry: &KdlEntry) -> Option<&'static Parameter> {
-        let found =
-            option.parameters.iter().find(|parameter| parameter.shape == Shape::Property && parameter.name == name);
+        let property = |name: &str| {
+            option.parameters.iter().find(|parameter| parameter.shape == Shape::Property && parameter.name == name)
+        };
+        let found = property(name).or_else(|| property(renamed::new_property(option.name, name)?));
+        if let Some(found) = found.filter(|found| found.name != name) {
+            let span = entry.name().map_or_else(|| span(entry.span()), |name| span(name.span()));
+            self.old_name("property", name, found.name, span);
+        }
         if found.is_none() {
             let names: Vec<_> =
                 option.parameters.iter().filter(|one| one.shape == Shape::Property).map(|one| one.name).collect();
             let help = match (names.as_slice(), nearest(name, &names)) {
-                ([], _) => format!("it has no properties; write such as `{}`", option.example),
+                ([], _) => format!("it has no properties; write, for example, `{}`", option.example),
                 (_, Some(near)) => format!("did you mean `{near}`?"),
                 _ => format!("it has {}", value::one_of(&names)),
             };
             let message = format!("`{}` has no property `{name}`", option.name);
-            self.error(Finding::new(span(entry.span()), message, "not known here").help(help));
+            self.error(Finding::new(span(entry.span()), message, "unknown").help(help));
         }
         found
     }
@@ -202,7 +218,7 @@ impl Reader<'_> {
 
     fn wrong_count(&mut self, node: &KdlNode, option: &OptionDefinition, arguments: &[&KdlEntry]) {
         let positional: Vec<_> = option.parameters.iter().filter(|one| one.shape != Shape::Property).collect();
-        let help = format!("write such as `{}`", option.example);
+        let help = format!("write, for example, `{}`", option.example);
         let required = positional.iter().filter(|one| matches!(one.shape, Shape::One | Shape::Many)).count();
         let finding = match arguments.get(positional.len()) {
             Some(surplus) if arguments.len() >= required => {
@@ -220,7 +236,7 @@ impl Reader<'_> {
                     .map(|one| one.name)
                     .collect();
                 let message = format!("`{}` needs {}", option.name, value::all_of(&names));
-                Finding::new(span(node.name().span()), message, "too few values follow")
+                Finding::new(span(node.name().span()), message, "values are missing")
             }
         };
         self.error(finding.help(help));
@@ -244,12 +260,12 @@ impl Reader<'_> {
     }
 
     fn unused_annotation(&mut self, span: Range<usize>) {
-        self.error(Finding::new(span, "types in parentheses are not used here", "leave this out"));
+        self.error(Finding::new(span, "type annotations are not supported", "remove this"));
     }
 }
 
-/// Which parameter each of so many arguments belongs to; `None` if they are too few or too many. Those that may be
-/// absent take what the others leave, from the left.
+/// Parameter of each argument; `None` if there are too few or too many. Optional parameters take the surplus, from the
+/// left.
 fn assign(parameters: &'static [Parameter], count: usize) -> Option<Vec<&'static Parameter>> {
     let required = parameters.iter().filter(|one| matches!(one.shape, Shape::One | Shape::Many)).count();
     let mut surplus = count.checked_sub(required)?;
@@ -271,20 +287,21 @@ fn assign(parameters: &'static [Parameter], count: usize) -> Option<Vec<&'static
 fn help_for_unknown(name: &str, place: Place) -> String {
     let known: Vec<_> = place.options().map(|option| option.name).collect();
     let elsewhere: Vec<_> = Place::ALL.into_iter().flat_map(Place::options).collect();
-    let known_as =
-        |option: &&&'static OptionDefinition| option.known_as.iter().any(|one| one.eq_ignore_ascii_case(name));
-    if let Some(option) = place.options().find(|option| known_as(&option)) {
+    if let Some(option) = option_known_as(name, place.options()) {
         return format!("`{name}` is `{}` here", option.name);
     }
     let belongs = |option: &str| {
         let places: Vec<_> = places_of(option).into_iter().map(Place::describe).collect();
-        format!("`{option}` stands {}", places.join(" or "))
+        format!("use `{option}` {}", places.join(" or "))
     };
     if elsewhere.iter().any(|option| option.name == name) {
         return belongs(name);
     }
-    if let Some(option) = elsewhere.iter().find(known_as) {
+    if let Some(option) = option_known_as(name, elsewhere.iter().copied()) {
         return format!("`{name}` is `{}` here; {}", option.name, belongs(option.name));
+    }
+    if let Some(note) = foreign::note(name) {
+        return format!("`{name}` of {}: {}", note.server, note.answer);
     }
     if let Some(name) = nearest(name, &known) {
         return format!("did you mean `{name}`?");
@@ -292,8 +309,17 @@ fn help_for_unknown(name: &str, place: Place) -> String {
     let names: Vec<_> = elsewhere.iter().map(|option| option.name).collect();
     match nearest(name, &names) {
         Some(name) => belongs(name),
-        None => format!("possible {} are {}", place.describe(), value::all_of(&known)),
+        None => format!("options {} are {}", place.describe(), value::all_of(&known)),
     }
+}
+
+/// The option that this name of another server means: of several, the one that lists it earliest.
+fn option_known_as(
+    name: &str,
+    options: impl Iterator<Item = &'static OptionDefinition>,
+) -> Option<&'static OptionDefinition> {
+    let found = options.filter_map(|option| Some((option.known_as.position(name)?, option)));
+    found.min_by_key(|(position, _)| *position).map(|(_, option)| option)
 }
 
 /// A span in bytes.

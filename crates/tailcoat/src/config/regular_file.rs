@@ -1,5 +1,5 @@
-//! Files that a configuration names, opened so that nobody who reads them waits for ever: a FIFO, a terminal or another device
-//! in the place of a password file would hold up requests, checks and reloads.
+//! Opens files that a configuration names, without blocking. A FIFO, a terminal or another device in place of a
+//! password file would block requests, checks and reloads.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -8,10 +8,11 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// Opens a regular file for reading. Anything else is not even opened, for that can have effects.
+/// Opens a regular file for reading. Other kinds of files are not opened, because opening can have effects.
 ///
 /// # Errors
-/// The kernel's, or that it is another kind of file.
+///
+/// Errors of the kernel, or a file of another kind.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     expect_regular(&fs::metadata(path)?)?;
     // Should another kind of file have taken the name in between, O_NONBLOCK keeps us from waiting for a FIFO's writer.

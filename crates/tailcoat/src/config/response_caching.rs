@@ -1,33 +1,31 @@
-//! How upstreams' responses are cached.
+//! Caching of upstream responses: the model.
 
 use std::time::Duration;
 
 use wire::http::Status;
 
-/// How upstreams' responses are cached. What they say themselves (Cache-Control, Expires, Vary) goes before all that is
-/// supposed here.
+/// Caching of upstream responses. Their own Cache-Control, Expires and Vary take precedence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResponseCaching {
     /// Content of a response that is stored, in bytes.
     pub object_bytes_max: u64,
-    /// How long responses that don't say it are fresh, by status; the first that fits counts.
+    /// Times for which responses without a lifetime are fresh, by status; the first match counts.
     pub default_ages: Vec<(Status, Duration)>,
-    /// Whether a response that names no lifetime is held fresh for a tenth of the time since its Last-Modified (RFC 9111,
-    /// section 4.2.2).
+    /// Caches a response without a lifetime for a tenth of the time since its Last-Modified (RFC 9111, section 4.2.2).
     pub heuristic: bool,
-    /// How long a stale response that does not say it is served while it is validated (RFC 5861, section 3).
+    /// Default time for which a stale response is served while it is validated (RFC 5861, section 3).
     pub stale_while_revalidate: Duration,
-    /// How long a stale response that does not say it is served if the upstream fails (RFC 5861, section 4).
+    /// Default time for which a stale response is served if the upstream fails (RFC 5861, section 4).
     pub stale_if_error: Duration,
-    /// Whether Cache-Control and Pragma of requests are obeyed.
+    /// Obeys Cache-Control and Pragma of requests.
     pub request_directives: bool,
-    /// What is done with responses that set cookies.
+    /// Handling of responses that set cookies.
     pub set_cookie: SetCookie,
-    /// Whether hosts tell responses apart.
+    /// Includes the host in the cache key.
     pub key_host: bool,
     /// Parameters of queries that tell responses apart; none for all but `ignored_parameters`.
     pub key_parameters: Vec<NamePattern>,
-    /// Request fields that tell responses apart, besides those that their Vary names.
+    /// Request header fields in the cache key, in addition to those of `Vary`.
     pub key_fields: Vec<Box<str>>,
     /// Cookies that do.
     pub key_cookies: Vec<Box<str>>,
@@ -37,22 +35,22 @@ pub struct ResponseCaching {
     pub bypass_cookies: Vec<NamePattern>,
     /// Fields that are for this cache before Cache-Control (RFC 9213), in order.
     pub targeted_fields: Vec<Box<str>>,
-    /// How long a request waits for another that fetches the same.
+    /// Maximum time that a request waits for another that fetches the same response.
     pub collapse_timeout: Duration,
     /// Requests that may wait for one fetch.
     pub collapse_max: usize,
-    /// Whether responses say what the cache did (RFC 9211).
+    /// Adds `Cache-Status` to responses (RFC 9211).
     pub cache_status: bool,
 }
 
-/// What is done with responses that set cookies.
+/// Handling of responses that set cookies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetCookie {
-    /// They are not stored.
+    /// Not stored.
     Refuse,
-    /// They are stored without Set-Cookie.
+    /// Stored without `Set-Cookie`.
     Drop,
-    /// They are stored as they are.
+    /// Stored as they are.
     Keep,
 }
 
@@ -70,12 +68,12 @@ impl NamePattern {
         Self { name: name.into(), is_prefix: name.len() < pattern.len() }
     }
 
-    /// Whether this is such a name.
+    /// Returns `true` if the pattern matches this name.
     pub fn matches(&self, name: &[u8]) -> bool {
         if self.is_prefix { name.starts_with(self.name.as_bytes()) } else { name == self.name.as_bytes() }
     }
 
-    /// Whether this is such a name to those that take capitals for small letters.
+    /// Returns `true` if the pattern matches this name, letter case aside.
     pub fn matches_in_any_case(&self, name: &[u8]) -> bool {
         let begin = if self.is_prefix { name.get(..self.name.len()) } else { Some(name) };
         begin.is_some_and(|begin| begin.eq_ignore_ascii_case(self.name.as_bytes()))

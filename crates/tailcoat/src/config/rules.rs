@@ -1,5 +1,5 @@
-//! What is done with requests before handlers have them, and with responses after: the model of a site's rules.
-//! `routing::rules` carries them out, in the order that its documentation has.
+//! Rules before and after handlers: the model. `routing::rules` applies them, in the order that its documentation
+//! gives.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -14,19 +14,19 @@ use super::PathPattern;
 /// The rules of a site, or of all sites.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Rules {
-    /// Which clients may come: the first that fits decides.
+    /// Access by address: the first match decides.
     pub clients: Vec<ClientRule>,
-    /// How often they may come: all that fit count.
+    /// Limits on the frequency of requests: all matches count.
     pub rate_limits: Vec<RateLimit>,
-    /// How many requests may be in progress: all that fit count.
+    /// Limits on requests in progress: all matches count.
     pub request_limits: Vec<RequestLimit>,
     /// Redirects and rewrites: the first that fits is applied.
     pub rewrites: Vec<Rewrite>,
-    /// Whether clients that come without TLS are sent to the same URL with it; `None` if nothing is said.
+    /// Redirects clients without TLS to the same URL with `https`; `None` is the default.
     pub redirects_to_https: Option<bool>,
     /// `Strict-Transport-Security` of responses over TLS.
     pub strict_transport_security: Option<String>,
-    /// Which paths need a password: the first that fits is asked.
+    /// Paths that need a password: the first match counts.
     pub passwords: Vec<PasswordRule>,
     /// Changes of the fields that handlers see, in order.
     pub request_fields: Vec<FieldEdit>,
@@ -35,7 +35,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Whether they say who may see this path: by address, or by password.
+    /// Returns `true` if a rule guards this path: by address or by password.
     pub fn guards(&self, path: &PathPattern) -> bool {
         let PathPattern::Exact(path) = path else { return false };
         let is_for = |pattern: &PathPattern| pattern.guards(path.as_bytes());
@@ -44,20 +44,20 @@ impl Rules {
     }
 }
 
-/// Whether some clients may come.
+/// Access rule for clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientRule {
-    /// Where.
+    /// Paths of the rule.
     pub path: PathPattern,
     /// Under which conditions: all must hold.
     pub conditions: Conditions,
-    /// Whether they may.
+    /// Allows the clients; otherwise rejects them.
     pub is_allowed: bool,
-    /// Who.
+    /// Clients of the rule.
     pub clients: Vec<ClientPattern>,
     /// Files that some of them are from.
     pub files: Vec<PathBuf>,
-    /// What they get who may not.
+    /// Status for rejected clients.
     pub status: Status,
 }
 
@@ -68,7 +68,7 @@ impl ClientRule {
     }
 }
 
-/// Which clients.
+/// Clients of an access rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientPattern {
     /// Any.
@@ -82,56 +82,56 @@ pub enum ClientPattern {
 /// Addresses that begin with the same bits. An IPv4 address mapped into IPv6 (RFC 4291, section 2.5.5.2) is one of IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
-    /// The first address; all bits behind the prefix are 0.
+    /// First address; all bits after the prefix are 0.
     pub first: IpAddr,
     /// Length of the prefix, in bits: at most 32 for IPv4 and 128 for IPv6.
     pub prefix_bits: u8,
 }
 
-/// How often requests may come.
+/// Limit on the frequency of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimit {
-    /// Where.
+    /// Paths of the limit.
     pub path: PathPattern,
-    /// How often.
+    /// Permitted frequency.
     pub rate: Rate,
     /// Requests that may come at once.
     pub burst: u32,
-    /// What is counted apart.
+    /// Key by which requests are counted.
     pub key: LimitKey,
-    /// What those too many get.
+    /// Status for requests above the limit.
     pub status: Status,
     /// Keys that are remembered at the same time.
     pub keys_max: usize,
-    /// Whether those too many are only logged.
+    /// Only logs requests above the limit.
     pub is_dry_run: bool,
 }
 
 /// So many in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// How many; at least 1.
+    /// Number of requests in the period; at least 1.
     pub count: u32,
     /// In which time.
     pub period: Duration,
 }
 
-/// How many requests may be in progress at the same time, from their heads to the ends of their responses.
+/// Limit on requests in progress, from their heads to the ends of their responses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestLimit {
-    /// Where.
+    /// Paths of the limit.
     pub path: PathPattern,
-    /// How many.
+    /// Maximum number of requests in progress.
     pub requests_max: u32,
-    /// What is counted apart.
+    /// Key by which requests are counted.
     pub key: LimitKey,
-    /// What those too many get.
+    /// Status for requests above the limit.
     pub status: Status,
-    /// Whether those too many are only logged.
+    /// Only logs requests above the limit.
     pub is_dry_run: bool,
 }
 
-/// What a limit counts apart.
+/// Key by which a limit counts requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitKey {
     /// The client's address; of an IPv6 address the first 64 bits, for the rest is the client's to choose.
@@ -153,18 +153,18 @@ pub struct Rewrite {
     pub path: PathPattern,
     /// Under which conditions: all must hold.
     pub conditions: Conditions,
-    /// Where to: a path with or without a query, for redirects also a URL.
+    /// Target: a path with or without a query; for redirects also a URL.
     pub target: Template,
     /// The status of a redirect; `None` for a rewrite, which the client doesn't see.
     pub status: Option<Status>,
 }
 
-/// What must hold of a request besides its path.
+/// Conditions on a request in addition to its path.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Conditions {
-    /// Its method is one of these, or none of them.
+    /// Methods that match, or do not.
     pub methods: Option<Test<Vec<String>>>,
-    /// Its query.
+    /// Test of the query.
     pub query: Option<Test<QueryTest>>,
     /// A field.
     pub field: Option<Test<FieldTest>>,
@@ -175,7 +175,7 @@ pub struct Conditions {
 /// A test that must hold, or must not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Test<T> {
-    /// Whether it must not hold.
+    /// Negates the test.
     pub is_negated: bool,
     /// The test.
     pub of: T,
@@ -184,9 +184,9 @@ pub struct Test<T> {
 /// A test of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub enum QueryTest {
-    /// It has an argument of this name.
+    /// An argument of this name.
     Has(String),
-    /// It has an argument of this name and value, as they are sent.
+    /// An argument of this name and value, as clients send them.
     Equals(String, String),
     /// The whole, as it was sent and without `?`, matches.
     Matches(Regex),
@@ -195,9 +195,9 @@ pub enum QueryTest {
 /// A test of a request's field. Of several lines, one must fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldTest {
-    /// Its name.
+    /// Name of the field.
     pub name: String,
-    /// What it must be; `None` if it only must be there.
+    /// Required value; `None` if the field must only exist.
     pub value: Option<TextTest>,
 }
 
@@ -206,22 +206,22 @@ pub struct FieldTest {
 pub enum TextTest {
     /// This.
     Equals(String),
-    /// What matches.
+    /// Texts that match.
     Matches(Regex),
 }
 
-/// Which paths need a password.
+/// Password rule for paths.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PasswordRule {
-    /// Which paths.
+    /// Paths of the rule.
     pub path: PathPattern,
     /// Users and hashes of their passwords; `None` if these paths need none.
     pub file: Option<PathBuf>,
-    /// What browsers show when they ask for the password.
+    /// Name that browsers show when they ask for the password.
     pub realm: String,
-    /// Whether handlers get the credentials.
+    /// Passes the credentials to handlers.
     pub passes_credentials: bool,
-    /// Whether clients that are let in by their address need none, and others may come with one.
+    /// True if an address or a password is enough.
     pub is_alternative: bool,
 }
 
@@ -234,18 +234,18 @@ pub struct FieldEdit {
     pub name: String,
     /// The value; an empty one takes the field away.
     pub value: Template,
-    /// What is done with it.
+    /// Change of the field.
     pub action: FieldAction,
 }
 
-/// What is done with a field.
+/// Change of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldAction {
-    /// It takes the place of all lines of this name.
+    /// Replaces all lines of this name.
     Set,
     /// A line more.
     Add,
-    /// It is there if it wasn't.
+    /// Adds the field if it is missing.
     Default,
 }
 
@@ -267,7 +267,7 @@ pub enum TemplatePiece {
     Scheme,
     /// `{path}`, percent-encoded.
     Path,
-    /// `{rest}`: what the `*` of the path pattern stands for.
+    /// `{rest}`: the text that the `*` of the path pattern matched.
     Rest,
     /// `{query}`: the query with `?`, or nothing.
     Query,
@@ -289,14 +289,14 @@ pub enum TemplatePiece {
     Field(String),
 }
 
-/// What is known of a connection that speaks TLS.
+/// Facts of a TLS connection for placeholders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsPiece {
     /// The version.
     Version,
     /// The cipher suite.
     CipherSuite,
-    /// The name of a server that the client asked for.
+    /// Server name that the client requested (SNI).
     ServerName,
     /// The subject of the client's certificate.
     Client,
@@ -320,7 +320,7 @@ impl Regex {
         builder.unicode(false).dot_matches_new_line(true).size_limit(REGEX_BYTES_MAX).build().map(Self)
     }
 
-    /// The same expression for texts in whatever case, unless it says `(?-i)` itself.
+    /// Expression without regard to letter case, unless it says `(?-i)` itself.
     pub fn ignoring_case(&self) -> Self {
         let mut builder = regex::bytes::RegexBuilder::new(self.0.as_str());
         builder.unicode(false).dot_matches_new_line(true).case_insensitive(true);
@@ -438,7 +438,7 @@ impl Template {
 }
 
 impl Conditions {
-    /// Whether nothing of the request counts but its path.
+    /// Returns `true` if only the path of a request counts.
     pub fn is_of_path_only(&self) -> bool {
         self.methods.is_none() && self.query.is_none() && self.field.is_none()
     }
@@ -453,7 +453,7 @@ impl Rules {
         clients.chain(limits).chain(more_limits).chain(self.passwords.iter().map(|rule| &rule.path))
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no conditions.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -2,15 +2,14 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::options::{OptionDefinition, Place, Set, Shape};
+use super::options::{OptionDefinition, Place, Set, Shape, renamed};
 use super::value::{Kind, LOG_FORMATS};
 
-/// How nodes map to JSON: the schema's own description.
+/// Mapping of nodes to JSON: the schema's description.
 const MAPPING: &str = "The configuration of Tailcoat as data. A file and a block are objects; an option is a member of \
-    that name. An option that takes one value is that value, one that is on or off a boolean, one that takes several \
-    values of one kind an array. Any other option is an object with a member for each of its values, named as in the \
-    reference, and, if it has a block, for each option inside. An option that may be given several times is an array \
-    of these, in order.";
+    that name. An option with one value is that value, or a boolean if it is on or off. An option with several values of \
+    one kind is an array. Any other option is an object. It has a member for each value, named as in the reference, and \
+    for each option in its block. An option that may be repeated is an array of these, in order.";
 
 /// The schema (JSON Schema, draft 2020-12) of the configuration as data; its `description` tells how KDL maps to it.
 pub fn schema() -> String {
@@ -24,11 +23,25 @@ pub fn schema() -> String {
 fn block(place: Place) -> Map<String, Json> {
     let options: Map<String, Json> =
         place.options().map(|option| (option.name.to_owned(), Json::Object(option_schema(option)))).collect();
+    let mut options = options;
+    for old in renamed::OPTIONS {
+        if let Some(Json::Object(mut schema)) = options.get(old.new).cloned() {
+            deprecate(&mut schema, old.new);
+            options.insert(old.old.into(), schema.into());
+        }
+    }
     let mut schema = Map::new();
     schema.insert("type".into(), "object".into());
     schema.insert("properties".into(), options.into());
     schema.insert("additionalProperties".into(), false.into());
     schema
+}
+
+/// Marks the schema of an old name.
+fn deprecate(schema: &mut Map<String, Json>, new: &str) {
+    schema.insert("deprecated".into(), true.into());
+    schema.insert("description".into(), format!("Old name of `{new}`, until version 1.0.").into());
+    schema.remove("examples");
 }
 
 fn option_schema(option: &OptionDefinition) -> Map<String, Json> {
@@ -67,7 +80,13 @@ fn node(option: &OptionDefinition) -> Map<String, Json> {
             if matches!(parameter.shape, Shape::One | Shape::Many) {
                 required.push(parameter.name);
             }
-            // The root of `files` may be a property or stand in the block.
+            // The root of `files` may be a property or an option in the block.
+            let old = renamed::PROPERTIES.iter().find(|old| (old.option, old.new) == (option.name, parameter.name));
+            if let Some(old) = old {
+                let mut schema = parameter_schema.clone();
+                deprecate(&mut schema, parameter.name);
+                properties.insert(old.old.into(), schema.into());
+            }
             properties.entry(parameter.name).or_insert(parameter_schema.into());
         }
     }

@@ -2,7 +2,7 @@
 
 use super::value::one_of;
 
-/// More names than this are not listed: nobody reads them.
+/// Maximum number of names in a list; longer lists are not read.
 const LISTED_MAX: usize = 12;
 
 /// The nearest of these names, if one is near enough to be what was meant.

@@ -1,5 +1,5 @@
-//! Whether a text is KDL, as far as its tokens tell: what is found here is what people get wrong, in their words. It
-//! also keeps from the KDL parser what would overflow its stack, which grows with each mistake that it recovers from.
+//! Checks tokens of a text for common mistakes in KDL, with messages for people. It also rejects texts that would
+//! overflow the stack of the KDL parser, which grows with each mistake that the parser recovers from.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub const NESTING_MAX: usize = 8;
 /// Longest name, number or keyword, in bytes.
 const WORD_BYTES_MAX: usize = 256;
 
-/// What was found in a text.
+/// Findings in a text.
 pub(super) struct Checked {
     /// The mistakes: of those that leave a line in doubt the first of the line, and all words that are none.
     pub(super) findings: Vec<Finding>,
@@ -29,7 +29,7 @@ pub(super) fn check(text: &str) -> Checked {
     if !found.findings.is_empty()
         && let Some(span) = nginx_line(text)
     {
-        let finding = Finding::new(span, "this is how nginx is configured", "a line of nginx");
+        let finding = Finding::new(span, "this is nginx syntax", "a line of nginx");
         let help = "`tailcoat import FILE` translates a configuration of nginx".to_owned();
         found = Checked { findings: vec![finding.help(help)], taken_for: None };
     }
@@ -73,12 +73,12 @@ struct Checker<'a> {
     taken_for: Option<Vec<(Range<usize>, String)>>,
     /// End of the last line with a finding.
     found_up_to: usize,
-    /// Where the blocks that are open begin, and whether `/-` takes them away.
+    /// Spans of open blocks, and `true` if `/-` disables them.
     blocks: Vec<(Range<usize>, bool)>,
     state: State,
 }
 
-/// What came before in the statement.
+/// State within a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Nothing.
@@ -110,11 +110,11 @@ impl Checker<'_> {
             TokenKind::Close => self.on_close(span),
             TokenKind::Slashdash => {
                 if matches!(self.state, State::Slashdash { .. } | State::Equals) {
-                    self.find(Finding::new(span, "this takes nothing away", "an option or value has to follow `/-`"));
+                    self.find(Finding::new(span, "this disables nothing", "an option or value must follow `/-`"));
                 }
                 self.state = State::Slashdash { at_start: self.state == State::Start };
             }
-            // What is taken away may stand in a further line; another `/-` there is one too many all the same.
+            // A disabled part may stand on the next line; another `/-` there is still one too many.
             TokenKind::Escline if matches!(self.state, State::Slashdash { .. }) => {}
             TokenKind::Escline => self.state = State::Escline,
             TokenKind::Punctuation => self.on_punctuation(span),
@@ -152,7 +152,7 @@ impl Checker<'_> {
         match self.state {
             State::Start | State::Slashdash { at_start: true } => {
                 let finding = Finding::new(span.clone(), "this block has no name before it", "opened here");
-                self.find(finding.help("a name and its `{` stand in one line".to_owned()));
+                self.find(finding.help("write the name and its `{` on one line".to_owned()));
             }
             State::Block { is_away: false } => {
                 self.find(Finding::new(span.clone(), "an option has only one block", "a second one"));
@@ -171,7 +171,7 @@ impl Checker<'_> {
             Some((_, is_away)) => self.state = State::Block { is_away },
             None => {
                 let finding = Finding::new(span, "this `}` closes no block", "this");
-                self.find(finding.help("take it away, or open a block before".to_owned()));
+                self.find(finding.help("remove it, or open a block before it".to_owned()));
                 self.state = State::Start;
             }
         }
@@ -180,11 +180,11 @@ impl Checker<'_> {
     fn on_punctuation(&mut self, span: Range<usize>) {
         if &self.text[span.clone()] != "=" {
             return self
-                .find(Finding::new(span, "parentheses are not used here", "this").help("leave it out".to_owned()));
+                .find(Finding::new(span, "type annotations are not supported", "this").help("remove it".to_owned()));
         }
         if !matches!(self.state, State::Word(_) | State::Space) {
-            let finding = Finding::new(span, "nothing has this value", "no name before it");
-            return self.find(finding.help("a property is written `name=value`".to_owned()));
+            let finding = Finding::new(span, "this value has no name", "no name before it");
+            return self.find(finding.help("write a property as `name=value`".to_owned()));
         }
         self.state = State::Equals;
     }
@@ -194,7 +194,7 @@ impl Checker<'_> {
         match (explain_word(word), self.state) {
             (None | Some(_), State::Word(end)) if end == span.start => {
                 let finding = Finding::new(span.clone(), "a space is missing before this", "this");
-                let help = word.starts_with(',').then(|| "a space, without a comma, parts two values".to_owned());
+                let help = word.starts_with(',').then(|| "separate values with a space, not with a comma".to_owned());
                 self.find(finding.help(help));
             }
             (Some((message, help)), _)
@@ -204,18 +204,18 @@ impl Checker<'_> {
                 self.findings.push(Finding::new(span.clone(), message, "this").help(help));
                 self.taken_for.iter_mut().for_each(|taken| taken.push((span.clone(), meant.clone())));
             }
-            // What was found already, as a part of something else.
+            // A word that is part of an earlier finding.
             (Some(_), _) if meant_by(word).is_some() => {}
             (Some((message, help)), _) => {
                 self.find(Finding::new(shortened(span.clone(), self.text), message, "this").help(help));
             }
             (None, State::Block { .. }) => {
-                let finding = Finding::new(span.clone(), "an option begins in a new line, or after `;`", "this");
+                let finding = Finding::new(span.clone(), "begin an option on a new line, or after `;`", "this");
                 self.find(finding);
             }
             (None, State::Escline) => {
-                let finding = Finding::new(span.clone(), "`\\` stands at the end of a line", "this comes after it");
-                self.find(finding.help("in a text, with quotes, it is written `\\\\`".to_owned()));
+                let finding = Finding::new(span.clone(), "`\\` must be at the end of a line", "this comes after it");
+                self.find(finding.help("in a quoted text, write it as `\\\\`".to_owned()));
             }
             _ => {}
         }
@@ -242,13 +242,13 @@ impl Checker<'_> {
             let seen = self.text.trim_end();
             let last = seen.chars().next_back().map_or(0, char::len_utf8);
             let span = seen.len() - last..seen.len();
-            self.find(Finding::new(span, "something has to follow this", "the text ends here"));
+            self.find(Finding::new(span, "something must follow this", "the text ends here"));
         }
         Checked { findings: self.findings, taken_for: self.taken_for }
     }
 }
 
-/// The text that somebody meant who wrote a word that is none.
+/// Quoted text that the author of a wrong word meant.
 fn meant_by(word: &str) -> Option<String> {
     match word {
         "true" => Some("on".to_owned()),
@@ -265,8 +265,8 @@ fn within_single_quotes(word: &str) -> Option<&str> {
     word.strip_prefix('\'')?.strip_suffix('\'').filter(|inner| !inner.contains(['\'', '\\', '"']))
 }
 
-/// The first character behind a backslash, in a text of one line that is closed and not raw, that makes no escape (KDL 2,
-/// "Escapes"). Expressions are often written so.
+/// First character after a backslash that is not a valid escape (KDL 2, "Escapes"), in a text of one line that is
+/// closed and not raw. Expressions are often written this way.
 fn unknown_escape(word: &str) -> Option<char> {
     if !word.starts_with('"') || word.starts_with("\"\"\"") || !is_closed(word) {
         return None;
@@ -288,7 +288,7 @@ fn unknown_escape(word: &str) -> Option<char> {
     None
 }
 
-/// What is wrong with a name, number, keyword or text: a message and help.
+/// Fault of a name, number, keyword or text: message and help.
 fn explain_word(word: &str) -> Option<(String, Option<String>)> {
     let first = word.chars().next()?;
     if word.trim_start_matches('#').starts_with('"') {
@@ -296,12 +296,16 @@ fn explain_word(word: &str) -> Option<(String, Option<String>)> {
             return Some(("this text is not closed".into(), Some("a text begins and ends with `\"`".into())));
         }
         return unknown_escape(word).map(|escape| {
-            let help = "a backslash is written `\\\\`, or the text as `#\"…\"#`, where it means itself".to_owned();
-            (format!("`\\{escape}` means nothing in a text"), Some(help))
+            let help =
+                "write a backslash as `\\\\`, or write the text as `#\"…\"#`, where it needs no escape".to_owned();
+            (format!("`\\{escape}` is not an escape sequence"), Some(help))
         });
     }
     if word.len() > WORD_BYTES_MAX {
-        return Some(("this word is too long".into(), Some(format!("more than {WORD_BYTES_MAX} bytes need quotes"))));
+        return Some((
+            "this word is too long".into(),
+            Some(format!("put words of more than {WORD_BYTES_MAX} bytes in quotes")),
+        ));
     }
     match word {
         "#true" | "#false" | "#null" | "#inf" | "#-inf" | "#nan" => return None,
@@ -314,7 +318,7 @@ fn explain_word(word: &str) -> Option<(String, Option<String>)> {
     }
     if first == '#' {
         return Some((
-            format!("`{word}` is not known"),
+            format!("`{word}` is not valid here"),
             Some("a comment begins with `//`; `on` and `off` are words".into()),
         ));
     }
@@ -324,7 +328,7 @@ fn explain_word(word: &str) -> Option<(String, Option<String>)> {
     })
 }
 
-/// Whether a text ends with the quotes and signs that it begins with.
+/// Returns `true` if a text ends with the quotes and signs that it begins with.
 fn is_closed(word: &str) -> bool {
     let hashes = word.bytes().take_while(|&byte| byte == b'#').count();
     let quotes = if word[hashes..].starts_with("\"\"\"") { 3 } else { 1 };
@@ -398,11 +402,11 @@ mod tests {
         test("listen \"a\",\"b\"", &["a space is missing before this"]);
         test("listen 0.0.0.0:80\nlisten 127.0.0.1:80", &["`0.0.0.0:80` needs quotes", "`127.0.0.1:80` needs quotes"]);
         test("browse true", &["`true` is not a value"]);
-        test("# comment", &["`#` is not known"]);
-        test("server {\n  server_name a;\n  location / { }\n}", &["this is how nginx is configured"]);
-        test("a \"~\\d\\\\d\\.\" true", &["`\\d` means nothing in a text", "`true` is not a value"]);
+        test("# comment", &["`#` is not valid here"]);
+        test("server {\n  server_name a;\n  location / { }\n}", &["this is nginx syntax"]);
+        test("a \"~\\d\\\\d\\.\" true", &["`\\d` is not an escape sequence", "`true` is not a value"]);
         test("a \"\\u{41}\\\\d\\n\\\"\\   b\" #\"\\d\"#", &[]);
-        test("a \"\\u41\"", &["`\\u` means nothing in a text"]);
+        test("a \"\\u41\"", &["`\\u` is not an escape sequence"]);
         test("a \"b", &["this text is not closed"]);
         test("a \"b\\\"", &["this text is not closed"]);
         test("a #\"b\"", &["this text is not closed"]);
@@ -412,16 +416,16 @@ mod tests {
         test("{ a }", &["this block has no name before it"]);
         test("a\n{ b }", &["this block has no name before it"]);
         test("a {} {}", &["an option has only one block"]);
-        test("a {} b", &["an option begins in a new line, or after `;`"]);
+        test("a {} b", &["begin an option on a new line, or after `;`"]);
         test("a \"b\"c", &["a space is missing before this"]);
-        test("a = ", &["something has to follow this"]);
-        test("= b", &["nothing has this value"]);
-        test("(t)a", &["parentheses are not used here"]);
-        test("a \\ b", &["`\\` stands at the end of a line"]);
-        test("/- /-\u{feff}", &["this takes nothing away"]);
-        test("/-\u{feff}", &["something has to follow this"]);
-        test("/-", &["something has to follow this"]);
-        test("/- \\\n/- \\\n a", &["this takes nothing away"]);
+        test("a = ", &["something must follow this"]);
+        test("= b", &["this value has no name"]);
+        test("(t)a", &["type annotations are not supported"]);
+        test("a \\ b", &["`\\` must be at the end of a line"]);
+        test("/- /-\u{feff}", &["this disables nothing"]);
+        test("/-\u{feff}", &["something must follow this"]);
+        test("/-", &["something must follow this"]);
+        test("/- \\\n/- \\\n a", &["this disables nothing"]);
         test("/- \\\n a", &[]);
         test("a 1 0x1f -1.5e3 +1_000 .a - -a a=1 b = \"c\" #true \"\" #\"\"# \\\n b; c { d; /-e 1 } // f", &[]);
         test("a /-{ b } { c }\n/- d\n/-\ne", &[]);
@@ -429,7 +433,7 @@ mod tests {
     }
 
     proptest! {
-        /// What passes is parsed without overflowing the stack, which would end the test, however long it is.
+        /// A text that passes does not overflow the parser's stack, however long it is. An overflow would end the test.
         #[test]
         fn what_passes_does_not_overflow_the_parser(
             pieces in prop::collection::vec(prop::sample::select(vec![

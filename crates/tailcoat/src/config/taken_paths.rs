@@ -26,7 +26,7 @@ impl<'a> TakenPaths<'a> {
             PathPattern::Suffix(suffix) => {
                 self.suffixes.entry(suffix.len()).or_default().entry(suffix).or_insert(index)
             }
-            // Nobody can tell which others all its paths are among.
+            // A regular expression may match any of the other paths.
             PathPattern::Regex(_) => return,
         };
         debug_assert!(*known <= index, "the first is kept");

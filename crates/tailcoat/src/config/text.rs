@@ -108,13 +108,13 @@ pub(super) fn parse_document(source: &Arc<Source>, diagnostics: &mut Diagnostics
         .ok()
 }
 
-/// Parses a text in which these words stand for texts: for the parser, other words of the same length take their places.
+/// Parses a text in which these words stand for texts. The parser gets other words of the same length.
 fn read_on(text: &str, taken_for: &[(Range<usize>, String)]) -> Option<KdlDocument> {
     let mut parsed = text.to_owned();
     for (span, _) in taken_for {
         parsed.replace_range(span.clone(), &"x".repeat(span.len()));
     }
-    // What stands around the words is sound, so that the parser is as safe from this text as from others.
+    // The text around the words is sound, so that the parser is as safe with it as with others.
     if !syntax::check(&parsed).findings.is_empty() {
         return None;
     }
@@ -150,7 +150,7 @@ fn put_in(document: &mut KdlDocument, taken_for: &[(Range<usize>, String)]) {
 
 fn harmful_character(text: &str) -> Option<Finding> {
     let (at, character) = text.char_indices().find(|(_, character)| is_harmful(*character))?;
-    let message = format!("the character U+{:04X} can't be used in a configuration", character as u32);
+    let message = format!("the character U+{:04X} cannot be used in a configuration", character as u32);
     Some(Finding::new(at..at + character.len_utf8(), message, "this").help("is this the right file?".to_owned()))
 }
 
@@ -177,8 +177,8 @@ fn translate(diagnostic: KdlDiagnostic, text: &str) -> Finding {
     // A long span hides the place where it begins.
     let span = start..start + piece.find('\n').unwrap_or(piece.len());
     if piece.starts_with('"') {
-        let help = "in a text, `\\` and `\"` are written `\\\\` and `\\\"`".to_owned();
-        return Finding::new(span, "this text is not written right", "this").help(help);
+        let help = "in a text, write `\\` and `\"` as `\\\\` and `\\\"`".to_owned();
+        return Finding::new(span, "this text is not valid", "this").help(help);
     }
     let message = diagnostic.message.unwrap_or_else(|| "this is not KDL".into());
     Finding::new(span, message, "here").help(diagnostic.help)
@@ -201,7 +201,7 @@ mod tests {
         check("a; site \"a\" \\\n \"b\" { root \"/\" } // c\nsite {}\nb", "a;  // c\n\nb");
         check("/* site { */ site /* { */ {}\nb", "/* site { */ \nb");
         check("site \"without a block\"\nb", "b");
-        // What is a part of something else, or commented out, or called so in another way.
+        // A part of something else, a comment, or another node of this name.
         for text in ["server { site {} }", "/-site {}", "a site {}", "(a)site {}", "\"site\" {}", "sites {}"] {
             check(text, text);
         }

@@ -1,4 +1,4 @@
-//! How a site speaks TLS: the model, and the files of certificates.
+//! TLS of a site: the model, and the files of certificates.
 
 use std::fmt;
 use std::io;
@@ -19,26 +19,26 @@ use super::regular_file::read_regular;
 /// The TLS of a site.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Tls {
-    /// Its certificates; none if it has no TLS.
+    /// Certificates; empty without TLS.
     pub certificates: Vec<CertificateFiles>,
-    /// Whether its certificate is got without anybody's doing; `None` leaves that to its names.
+    /// Choice of an automatic certificate; `None` lets the names decide.
     pub automatic: Option<bool>,
-    /// Whether that is so, all told. Then the one certificate it has may not be there yet.
+    /// Result of that choice. The one certificate may then be missing for a while.
     pub is_automatic: bool,
     /// The oldest version that is spoken.
     pub version_min: TlsVersion,
     /// Names of the cipher suites, the best first; none is all that are safe.
     pub cipher_suites: Vec<String>,
-    /// Whether clients are asked for certificates.
+    /// Request for client certificates; `None` requests none.
     pub client_certificates: Option<ClientCertificates>,
-    /// Whether clients may resume sessions with tickets.
+    /// Turns session tickets off.
     pub has_no_tickets: bool,
 }
 
-/// Whether the kernel is to encipher (kTLS), if it can.
+/// Use of the kernel's TLS (kTLS), if available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelTls {
-    /// Whether it is.
+    /// Asks for the use of the kernel.
     pub is_wanted: bool,
     /// Of a file, so many bytes have to be sent.
     pub file_bytes_min: u64,
@@ -71,12 +71,12 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// What clients are asked for.
+/// Request for client certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificates {
-    /// Certificates of the authorities whose word is taken, as PEM.
+    /// CA certificates (PEM) that must have signed client certificates.
     pub authorities: PathBuf,
-    /// Whether clients without one are refused.
+    /// Rejects clients without a certificate.
     pub is_required: bool,
 }
 
@@ -96,15 +96,15 @@ pub const CIPHER_SUITES: &[&str] = &[
 /// A certificate with its key.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    /// What handshakes need.
+    /// Key for handshakes.
     pub key: Arc<CertifiedKey>,
     /// The names it is for, lower case; a wildcard begins with `*.`.
     pub names: Vec<String>,
-    /// Its last second, since 1970.
+    /// Last second of validity, since 1970.
     pub not_after_unix_seconds: i64,
 }
 
-/// Why a certificate can't be used.
+/// Reason why a certificate cannot be used.
 #[derive(Debug)]
 pub struct CertificateError {
     path: PathBuf,
@@ -128,7 +128,7 @@ impl CertificateError {
         move |error| match error {
             pem::Error::NoItemsFound if is_encrypted(path) => Self::at(
                 path,
-                "this private key is encrypted; nobody is there to give the passphrase when the server starts: \
+                "this private key is encrypted, but the server cannot ask for a passphrase when it starts: \
                  write it without one (`openssl pkey -in OLD -out NEW`)",
             ),
             pem::Error::NoItemsFound => Self::at(path, format_args!("there is no {what} in this file")),
@@ -138,7 +138,8 @@ impl CertificateError {
     }
 }
 
-/// Whether a file has a private key that takes a passphrase (RFC 7468, section 11; RFC 1421 as OpenSSL writes it).
+/// Returns `true` if the file has a private key with a passphrase (RFC 7468, section 11; RFC 1421 as OpenSSL writes
+/// it).
 fn is_encrypted(path: &Path) -> bool {
     read_regular(path).is_ok_and(|text| {
         let text = String::from_utf8_lossy(&text);
@@ -147,7 +148,7 @@ fn is_encrypted(path: &Path) -> bool {
 }
 
 impl Certificate {
-    /// Whether it has this name, or a wildcard for the first part of it (RFC 9525, section 6.3).
+    /// Returns `true` if the certificate has this name, or a wildcard for its first part (RFC 9525, section 6.3).
     pub fn is_for(&self, name: &str) -> bool {
         let below = name.split_once('.').map(|(_, parent)| parent);
         self.names.iter().any(|known| match known.strip_prefix("*.") {
@@ -191,7 +192,7 @@ impl CertificateFiles {
         }
         if let Some(ocsp) = &self.ocsp {
             let response = read_regular(ocsp).map_err(|error| CertificateError::at(ocsp, describe(&error)))?;
-            // It may be about to be written. An empty one has no form in a handshake (RFC 6066, section 8).
+            // The file may be about to be written. A handshake cannot carry an empty response (RFC 6066, section 8).
             if response.is_empty() {
                 return Err(CertificateError::at(ocsp, "there is no OCSP response in this file"));
             }
@@ -201,10 +202,11 @@ impl CertificateFiles {
     }
 }
 
-/// Reads the certificate of an authority.
+/// Reads CA certificates.
 ///
 /// # Errors
-/// The file can't be read, or has no usable certificate.
+///
+/// The file cannot be read, or has no usable certificate.
 pub fn load_authority(path: &Path) -> Result<RootCertStore, CertificateError> {
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates(path)? {
@@ -214,10 +216,11 @@ pub fn load_authority(path: &Path) -> Result<RootCertStore, CertificateError> {
 }
 
 impl ClientCertificates {
-    /// Reads the authorities' certificates.
+    /// Reads the CA certificates.
     ///
     /// # Errors
-    /// The file can't be read, or has no usable certificate.
+    ///
+    /// The file cannot be read, or has no usable certificate.
     pub fn load(&self) -> Result<RootCertStore, CertificateError> {
         load_authority(&self.authorities)
     }
@@ -236,7 +239,7 @@ fn read_pem(path: &Path) -> Result<Vec<u8>, pem::Error> {
     read_regular(path).map_err(pem::Error::Io)
 }
 
-/// The subject's alternative names; what the common name says nobody reads any more (RFC 9525, section 2).
+/// Subject alternative names. The common name no longer counts (RFC 9525, section 2).
 fn names_of(certificate: &X509Certificate<'_>) -> Vec<String> {
     let Ok(Some(extension)) = certificate.subject_alternative_name() else { return Vec::new() };
     let names = extension.value.general_names.iter();

@@ -1,4 +1,4 @@
-//! How it is told what requests took part in: the model.
+//! Traces: the model.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,19 +7,19 @@ use std::time::Duration;
 /// Traces: the context of W3C, and where spans go (OpenTelemetry).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traces {
-    /// Where spans are sent; `None` records none.
+    /// Collector of spans; `None` records none.
     pub endpoint: Option<CollectorUrl>,
-    /// Certificates of the authorities that vouch for the collector; `None` takes those this machine trusts.
+    /// CA certificates (PEM) for the collector; `None` trusts the system's CAs.
     pub authorities: Option<PathBuf>,
     /// Fields of requests to the collector.
     pub headers: Vec<(String, String)>,
-    /// What the server is called.
+    /// Name of the server (`service.name`).
     pub service_name: String,
-    /// What else is said of it: names and values.
+    /// Additional attributes of the server: names and values.
     pub resource_attributes: Vec<(String, String)>,
     /// The part of traces that are begun here, from 0 to 1, of which spans are recorded.
     pub sample_ratio: f64,
-    /// Whose traces go on.
+    /// Requests whose trace context is used.
     pub accept_context: AcceptContext,
     /// Bytes of the value of an attribute.
     pub attribute_bytes_max: usize,
@@ -27,33 +27,33 @@ pub struct Traces {
     pub queue_spans_max: usize,
     /// Spans that are sent at once.
     pub batch_spans_max: usize,
-    /// How long spans wait for a batch to be full.
+    /// Maximum time that spans wait for a full batch.
     pub batch_delay: Duration,
-    /// How long a try to send a batch may take.
+    /// Maximum time of one export attempt.
     pub timeout: Duration,
-    /// How long a batch is tried to be sent.
+    /// Time for which an export is retried.
     pub retry_time: Duration,
 }
 
-/// Whose word for the trace of a request is taken.
+/// Requests whose trace context is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptContext {
     /// Anybody's.
     Any,
-    /// That of proxies that are trusted.
+    /// Requests through trusted proxies.
     TrustedProxies,
     /// Nobody's: each request begins a trace.
     None,
 }
 
-/// Where a collector is.
+/// Address of a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorUrl {
-    /// Whether TLS is spoken with it.
+    /// Uses TLS.
     pub is_tls: bool,
     /// Name or address; one of IPv6 in brackets.
     pub host: String,
-    /// Its port.
+    /// Port of the collector.
     pub port: u16,
     /// The path that batches are sent to.
     pub path: String,

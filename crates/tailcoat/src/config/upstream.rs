@@ -1,4 +1,4 @@
-//! What a checked configuration says of the servers that requests are forwarded to.
+//! Upstream servers: the model.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,71 +9,71 @@ use super::tls::CertificateFiles;
 /// A group of servers that can answer the same requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upstream {
-    /// What `forward` and logs call it.
+    /// Name in `forward` and in logs.
     pub name: String,
     /// The servers; there is at least one that is no backup.
     pub servers: Vec<UpstreamServer>,
-    /// Who of them gets a request.
+    /// Load balancing method.
     pub balance: Balance,
-    /// How long a connection may take to come about, looking up the name included.
+    /// Maximum time to open a connection, including name resolution.
     pub connect_timeout: Duration,
     /// Connections in use at once to each server, by all workers together, or requests in progress if connections carry
     /// several; 0 is no limit.
     pub connections_max: u32,
     /// Unused connections that a worker keeps open to each server.
     pub idle_max: usize,
-    /// How long an unused connection is kept open.
+    /// Maximum time that an idle connection stays open.
     pub idle_timeout: Duration,
-    /// Which requests may be sent on a kept connection.
+    /// Policy for sharing idle connections among clients.
     pub reuse: Reuse,
     /// Requests sent on a connection before it is closed; 0 is no limit.
     pub requests_per_connection_max: u32,
     /// Requests in progress at once on a connection of HTTP/2.
     pub streams_per_connection_max: usize,
-    /// How old a connection may be when a request is sent on it.
+    /// Maximum age of a connection on which a request is sent.
     pub connection_age_max: Duration,
     /// Requests that may wait for a connection while all servers have as many as they may; 0 is none.
     pub queue_max: usize,
-    /// How long a request may wait so.
+    /// Maximum time that a request waits in the queue.
     pub queue_timeout: Duration,
-    /// How long requests may wait so before the queue is overloaded; zero is no limit, `None` is a twentieth of `queue_timeout`.
+    /// Waiting time above which the queue can be overloaded; zero is no limit, `None` a twentieth of `queue_timeout`.
     pub queue_wait_max: Option<Duration>,
-    /// Servers that are asked for a request, one after another.
+    /// Maximum number of servers tried for a request.
     pub tries_max: usize,
     /// Failures in a row after which a server is passed over; 0 is never.
     pub fail_max: u32,
     /// In what time they must have happened.
     pub fail_window: Duration,
-    /// How long a server is passed over the first time; doubles each time it fails again.
+    /// Time of the first ejection; it doubles with each further failure.
     pub eject_time: Duration,
-    /// How long it is passed over at most.
+    /// Maximum time of an ejection.
     pub eject_time_max: Duration,
-    /// Whether servers that seem to be down are asked all the same when there are no others.
+    /// Sends requests to ejected servers if there are no others.
     pub last_resort: bool,
     /// In what time a server that is back comes to its full share; zero is at once.
     pub slow_start: Duration,
-    /// How often names are looked up again.
+    /// Interval at which names are resolved again.
     pub resolve_interval: Duration,
-    /// Whether and how the client's address is told to servers before anything else.
+    /// Version of the PROXY protocol header at the beginning of each connection; `None` sends none.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// How those are spoken to whose address is `https://…`.
+    /// TLS for servers at `https://…`.
     pub tls: UpstreamTls,
-    /// How servers are checked on, beside the requests they answer.
+    /// Active health check of the servers.
     pub health_check: Option<HealthCheck>,
 }
 
-/// How TLS is spoken with the servers of an [`Upstream`].
+/// TLS of an [`Upstream`]'s servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamTls {
-    /// Certificates of the authorities whose word is taken, as PEM; `None` is those that the system trusts.
+    /// CA certificates (PEM) that must have signed server certificates; `None` trusts the system's CAs.
     pub authorities: Option<PathBuf>,
-    /// The name that a server is asked for and has to prove; `None` is the host of its address.
+    /// Name that is requested (SNI) and that the certificate must have; `None` is the host of the address.
     pub server_name: Option<String>,
-    /// Whether a server has to prove who it is.
+    /// Verifies server certificates.
     pub is_verified: bool,
-    /// What is shown to servers that want to know who asks.
+    /// Client certificate for servers that require one.
     pub certificate: Option<CertificateFiles>,
-    /// Whether HTTP/2 is offered.
+    /// Offers HTTP/2.
     pub offers_http2: bool,
 }
 
@@ -94,15 +94,15 @@ impl Default for UpstreamTls {
 /// A server of an [`Upstream`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamServer {
-    /// Where it is.
+    /// Address of the server.
     pub address: ServerAddress,
-    /// Its share of the requests, relative to the others'.
+    /// Share of requests relative to other servers.
     pub weight: u32,
-    /// Whether it is asked only when the others are down.
+    /// Gets requests only when all other servers are down.
     pub backup: bool,
 }
 
-/// Where a server is. Written as in the configuration: `http://localhost:8080`, `https://app.example`,
+/// Address of a server, written as in the configuration: `http://localhost:8080`, `https://app.example`,
 /// `h2c://localhost:50051`, `tcp://localhost:9000`, `unix:/run/app.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ServerAddress {
@@ -118,29 +118,29 @@ pub enum ServerAddress {
     Unix(PathBuf),
 }
 
-/// Who of several servers gets a request.
+/// Load balancing method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Balance {
     /// Of two chosen at random, the one with fewer requests in progress.
     LeastConnections,
     /// Each in turn.
     RoundRobin,
-    /// The same one for the same key, as long as it is there and not much busier than the others.
+    /// One server for each key, as long as it is up and not much busier than the others.
     Hash(HashKey),
 }
 
-/// Which clients' requests a kept connection may carry, one after another.
+/// Clients whose requests may share a kept connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     /// Only those of the client connection that it was opened for.
     Never,
-    /// Those of all clients until it has carried content; from then on, those of that client connection.
+    /// All clients until the connection has carried a body; from then on, that client connection.
     Safe,
-    /// Those of all clients.
+    /// All clients.
     Always,
 }
 
-/// What requests have in common that shall go to the same server.
+/// Key of requests that go to the same server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HashKey {
     /// The client's address.
@@ -160,16 +160,16 @@ pub enum ProxyProtocol {
     V2,
 }
 
-/// How servers are checked on: with GET requests of the server's own.
+/// Active health check by GET requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     /// Path and query of the request.
     pub path: String,
-    /// Its `Host`; `None` is the server's address.
+    /// `Host` of the request; `None` is the server's address.
     pub host: Option<String>,
     /// Time from one check to the next.
     pub interval: Duration,
-    /// How long an answer may take, with the connection.
+    /// Maximum time of a response, including the connection.
     pub timeout: Duration,
     /// Lowest status of a good answer.
     pub status_min: u16,
@@ -216,17 +216,17 @@ impl Upstream {
         }
     }
 
-    /// How long requests may wait before the queue is overloaded; zero is no limit.
+    /// Waiting time above which the queue can be overloaded; zero is no limit.
     pub fn queue_wait_max(&self) -> Duration {
         self.queue_wait_max.unwrap_or(self.queue_timeout / 20)
     }
 
-    /// Whether any server is spoken to by TLS.
+    /// Returns `true` if any server uses TLS.
     pub fn has_tls(&self) -> bool {
         self.servers.iter().any(|server| matches!(server.address, ServerAddress::Tls(..)))
     }
 
-    /// One server with the defaults: what a URL stands for where the name of an upstream could.
+    /// Upstream of one server with the defaults, for a URL in place of a name.
     pub fn of_server(address: ServerAddress) -> Self {
         let name = address.to_string();
         Self { servers: vec![UpstreamServer { address, weight: 1, backup: false }], ..Self::named(name) }

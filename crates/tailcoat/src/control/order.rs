@@ -189,7 +189,7 @@ mod tests {
             Order::SetLogLevel { level: "warn".into() },
             Order::Ban { client: "192.0.2.1".into(), seconds: 60 },
             Order::ListBans,
-            Order::SetLimit { option: "fields-max 5".into() },
+            Order::SetLimit { option: "header-fields-max 5".into() },
             Order::DrainServer { upstream: "app".into(), server: "http://a:1".into(), is_drained: true },
         ];
         for order in orders {

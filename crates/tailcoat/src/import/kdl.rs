@@ -8,7 +8,7 @@ pub(super) struct Node {
     name: &'static str,
     values: Vec<Value>,
     properties: Vec<(&'static str, Value)>,
-    /// What stands in its block.
+    /// Nodes in its block.
     pub(super) children: Vec<Node>,
     comment: Option<String>,
 }
@@ -53,13 +53,13 @@ impl Node {
         self
     }
 
-    /// What is said before the line.
+    /// Adds a comment before the line.
     pub(super) fn comment(mut self, comment: impl Into<String>) -> Self {
         self.comment = Some(comment.into());
         self
     }
 
-    /// What is said before that.
+    /// Adds a comment before an existing one.
     pub(super) fn add_comment(&mut self, comment: &str) {
         let said = self.comment.take().unwrap_or_default();
         self.comment = Some(format!("{comment}\n{said}").trim_matches('\n').to_owned());
@@ -78,13 +78,13 @@ impl Node {
         self.name
     }
 
-    /// Whether it has the same name and, but for the last, the same values.
+    /// Returns `true` if the other node has the same name and, except for the last, the same values.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let but_last = |node: &Self| node.values[..node.values.len().saturating_sub(1)].to_vec();
         self.name == other.name && but_last(self) == but_last(other)
     }
 
-    /// Its last value, as it was given.
+    /// Last value, unquoted.
     pub(super) fn last_value(&self) -> &str {
         self.values.last().map_or("", |(Value::Text(value) | Value::Word(value))| value)
     }
@@ -97,7 +97,7 @@ impl Node {
         self
     }
 
-    /// Whether it is for all paths of this pattern, on no condition.
+    /// Returns `true` if it applies to all paths of this pattern, without conditions.
     pub(super) fn is_rule_of(&self, pattern: &str) -> bool {
         matches!(self.values.first(), Some(Value::Text(value)) if value == pattern)
             && self.properties.iter().all(|(name, _)| *name == "status")
@@ -175,7 +175,7 @@ fn quote(text: &str) -> String {
         return format!("\"{text}\"");
     }
     let hashes = (1..).map(|count| "#".repeat(count)).find(|hashes| !text.contains(&format!("\"{hashes}")));
-    // Some number of signs is more than any that stand behind a quotation mark in the text.
+    // Enough signs exceed any run of them after a quotation mark in the text.
     let hashes = hashes.unwrap_or_default();
     format!("{hashes}\"{text}\"{hashes}")
 }

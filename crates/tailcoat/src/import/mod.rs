@@ -1,6 +1,6 @@
-//! Configurations of other servers, translated into ours: as far as it goes, and with what is left over said line by line.
+//! Translates configurations of other servers, and lists the lines that it cannot translate.
 //!
-//! What cannot be said here is never dropped in silence: each directive is translated, needless here for a reason, or left.
+//! No directive is dropped silently: each is translated, needs nothing here for a reason, or is reported.
 
 mod kdl;
 mod nginx;
@@ -12,37 +12,37 @@ use std::rc::Rc;
 
 use crate::config::{self, Diagnostics};
 
-/// What came of a translation.
+/// Result of a translation.
 #[derive(Debug)]
 pub struct Imported {
     /// The configuration for Tailcoat, formatted. It may have errors that only show when it is checked, such as files that are
     /// not there.
     pub text: String,
-    /// What was not translated, in the order in which it stands in the files.
+    /// Directives that were not translated, in the order of the files.
     pub remarks: Vec<Remark>,
-    /// What a check of the text finds.
+    /// Findings of a check of the text.
     pub diagnostics: Diagnostics,
 }
 
-/// A directive that nothing stands for in the translation.
+/// Directive without a counterpart in the translation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
-    /// Where it stands.
+    /// Place of the directive.
     pub place: Place,
     /// The directive, without its block.
     pub directive: String,
-    /// What became of it.
+    /// Result for the directive.
     pub outcome: Outcome,
 }
 
-/// Why nothing stands for a directive.
+/// Reason why a directive was not translated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It needs nothing here, and why.
+    /// Nothing is needed here, for this reason.
     Needless(&'static str),
-    /// It is left to a person, and what to know about it.
+    /// The user must translate it, with this hint.
     Left(String),
-    /// What it guarded or answered is refused, since it can't be said here, and why.
+    /// Paths are rejected, because the rule or handler cannot be translated, for this reason.
     Refused(String),
 }
 
@@ -51,7 +51,7 @@ pub enum Outcome {
 pub struct Place {
     /// The file, as it was named.
     pub file: Rc<Path>,
-    /// Its line, from 1.
+    /// Line number, from 1.
     pub line: usize,
 }
 
@@ -67,26 +67,26 @@ impl fmt::Display for Remark {
         match outcome {
             Outcome::Needless(why) => write!(formatter, "{place}: {directive}: needs nothing here: {why}"),
             Outcome::Left(why) => write!(formatter, "{place}: {directive}: not translated: {why}"),
-            Outcome::Refused(why) => write!(formatter, "{place}: {directive}: its paths are refused: {why}"),
+            Outcome::Refused(why) => write!(formatter, "{place}: {directive}: its paths are rejected: {why}"),
         }
     }
 }
 
-/// Why a configuration could not be translated at all.
+/// Reason why a configuration could not be translated at all.
 #[derive(Debug)]
 pub enum ImportError {
     /// A file could not be read.
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
     },
     /// The file is not what it should be.
     Malformed {
-        /// Where that was seen.
+        /// Place of the error.
         place: Place,
-        /// What is wrong.
+        /// Error message.
         message: String,
     },
 }

@@ -123,7 +123,7 @@ kinds! {
         TlsHandshakeTimeout = "tls-handshake-timeout",
         /// A head took too long to arrive.
         HeadTimeout = "head-timeout",
-        /// A head was too large, or had too many fields (`fields-max`); both get 431.
+        /// A head was too large, or had too many fields (`header-fields-max`); both get 431.
         HeadBytesMax = "head-bytes-max",
         /// A target was too long.
         TargetBytesMax = "target-bytes-max",
@@ -174,7 +174,7 @@ kinds! {
         /// The module itself: it trapped, exited, or sent no response or an invalid one.
         Failed = "failed",
         /// Too much CPU time used.
-        ProcessorTimeMax = "processor-time-max",
+        ProcessorTimeMax = "cpu-time-max",
         /// Response not started in time.
         FirstByteTimeout = "first-byte-timeout",
         /// Response stopped in the middle.

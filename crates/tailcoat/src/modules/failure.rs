@@ -32,7 +32,7 @@ impl Failure {
     /// Why an instance with this meter and limiter has ended with an error.
     pub(super) fn of(error: &wasmtime::Error, meter: &Meter, limiter: &Limiter) -> Self {
         if meter.is_used_up() {
-            return Self::new(ModuleFailure::ProcessorTimeMax, "used more CPU time than processor-time-max");
+            return Self::new(ModuleFailure::ProcessorTimeMax, "used more CPU time than cpu-time-max");
         }
         if error.is::<PoolConcurrencyLimitError>() {
             let how = format!("no free instance for a request: {}", error.root_cause());

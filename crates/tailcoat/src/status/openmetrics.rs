@@ -428,7 +428,7 @@ mod tests {
             servers: vec![server],
             ..UpstreamStatus::default()
         };
-        let failures = vec![ModuleFailureCount { cause: "processor-time-max".into(), count: 4 }];
+        let failures = vec![ModuleFailureCount { cause: "cpu-time-max".into(), count: 4 }];
         let module = ModuleStatus { name: "shop".into(), instances: 2, failures, ..ModuleStatus::default() };
         let worker = WorkerStatus { has_answered: true, busy_us: 1_500_000, ..WorkerStatus::default() };
         Status {
@@ -456,7 +456,7 @@ mod tests {
             r#"tailcoat_upstream_responses_total{upstream="app",status="2xx"} 5"#,
             r#"tailcoat_upstream_server_failures_total{upstream="app",server="http://a:1"} 3"#,
             r#"tailcoat_module_instances{module="shop"} 2"#,
-            r#"tailcoat_module_failures_total{module="shop",cause="processor-time-max"} 4"#,
+            r#"tailcoat_module_failures_total{module="shop",cause="cpu-time-max"} 4"#,
             "tailcoat_cgi_programs 0",
         ] {
             assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");

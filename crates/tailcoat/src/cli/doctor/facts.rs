@@ -1,4 +1,4 @@
-//! What there is to know of the machine.
+//! Facts about the machine.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,33 +11,33 @@ use crate::confinement;
 /// The machine, as far as it matters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
-    /// Whether this is a container: most settings are not its own to change.
+    /// True in a container, which cannot change most settings.
     pub(super) is_container: bool,
     /// Settings of the kernel, by their names as sysctl(8) has them: those that could be read.
     pub(super) settings: HashMap<&'static str, String>,
     /// Descriptors that a process started here may open.
     pub(super) open_files_max: u64,
-    /// Whether the kernel can confine names to a root.
+    /// True if the kernel can confine names to a root.
     pub(super) confines_names: bool,
-    /// Why the kernel can't encipher, if the configuration wants it to.
+    /// Reason why the kernel cannot encrypt, if the configuration asks for it.
     pub(super) kernel_tls_missing: Option<String>,
     /// Cores that a process may use.
     pub(super) cores: usize,
-    /// Processor time that a container may use, in thousandths of a core.
+    /// CPU time that a container may use, in thousandths of a core.
     pub(super) cpu_quota_thousandths: Option<u64>,
     /// Memory of the machine, or what a container may use.
     pub(super) memory_bytes: Option<u64>,
-    /// How the frequency of the first core is chosen.
+    /// Frequency governor of the first core.
     pub(super) frequency_governor: Option<String>,
-    /// Whether a server started by who runs this stays root.
+    /// True if a server started by this user stays root.
     pub(super) stays_root: bool,
     /// Files of the configuration, and the bits of their permissions.
     pub(super) files: Vec<(FileRole, PathBuf, u32)>,
-    /// Those of them with secrets that programs may read that are started for requests.
+    /// Files with secrets that CGI programs may read.
     pub(super) shown_to_programs: Vec<PathBuf>,
 }
 
-/// What a file is for.
+/// Purpose of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileRole {
     Config,
@@ -101,7 +101,7 @@ fn is_nobody_else_wanted(config: Option<&Config>) -> bool {
     wanted.ok().flatten().is_none_or(|user| user.user_id == 0)
 }
 
-/// What those who make containers leave in them.
+/// Returns `true` if marks of container runtimes exist.
 fn is_container() -> bool {
     let files = ["/.dockerenv", "/run/.containerenv"];
     let variables = ["container", "KUBERNETES_SERVICE_HOST"];

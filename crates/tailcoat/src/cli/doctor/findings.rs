@@ -8,15 +8,15 @@ use crate::connection::Unavailable;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) cost: Cost,
-    /// What is so.
+    /// Fact.
     pub(super) what: String,
-    /// What that does.
+    /// Effect of the fact.
     pub(super) why: String,
     /// A command, or a line of the configuration.
     pub(super) mend: String,
 }
 
-/// What something costs.
+/// Kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cost {
     /// The server does not start, or not do all it is to.
@@ -44,7 +44,7 @@ const SEND_BUFFER_BYTES_WANTED: u64 = 4 << 20;
 /// Of the memory, what the cache may have without leaving too little for the rest, in percent.
 const CACHE_PERCENT_MAX: u64 = 75;
 
-/// What should be changed; what matters most first.
+/// Findings, the most important first.
 pub(super) fn examine(facts: &Facts, config: Option<&Config>) -> Vec<Finding> {
     let mut findings = Findings(Vec::new());
     findings.kernel(facts);
@@ -274,7 +274,7 @@ impl Findings {
     }
 }
 
-/// How many ports connections of ours may have.
+/// Number of ports for outgoing connections.
 fn ports(facts: &Facts) -> Option<u64> {
     let mut bounds = facts.settings.get("net.ipv4.ip_local_port_range")?.split_whitespace().map(str::parse::<u64>);
     let (first, last) = (bounds.next()?.ok()?, bounds.next()?.ok()?);

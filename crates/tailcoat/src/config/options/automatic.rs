@@ -1,53 +1,65 @@
 use std::time::Duration;
 
-use super::{Kind, OPTION, OptionDefinition, Set, any, many, one, property};
+use super::{Kind, KnownAs, OPTION, OptionDefinition, Set, any, many, one, property};
 use crate::config::automatic::*;
 
-/// What stands before these options in the reference.
+/// Introduction to these options in the reference.
 pub(super) const DOC: &str = "\
-    How sites get certificates without anybody's doing (ACME, RFC 8555): see `automatic-certificate` of a site. They \
-    stand in `automatic-certificates`, for all sites. Account, keys and certificates are kept in the directory `acme` \
-    of the state directory (`STATE_DIRECTORY`, else `XDG_STATE_HOME/tailcoat`, else `~/.local/state/tailcoat`), which \
-    other processes may share. A certificate is renewed when the authority says so (ARI, RFC 9773), else after two \
-    thirds of its time. Who has certificates got agrees to the authority's terms of service.";
+    Automatic HTTPS: certificates that Tailcoat obtains and renews itself (ACME, RFC 8555). Sites turn it on or \
+    off with `automatic-certificate`. Use these options in `automatic-certificates`, for all sites. The account, \
+    keys and certificates are stored in `acme` in the state directory (`STATE_DIRECTORY`, otherwise \
+    `XDG_STATE_HOME/tailcoat`, otherwise `~/.local/state/tailcoat`). Several processes may share it. A certificate \
+    is renewed when the certificate authority (CA) suggests it (ARI, RFC 9773), otherwise after two thirds of its \
+    lifetime. By using automatic certificates you agree to the CA's terms of service.";
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// How certificates are got.
+/// Options of `automatic-certificates`.
 pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "directory",
-        parameters: &[one("url", Kind::Text), property("authority", Kind::File)],
+        parameters: &[one("url", Kind::Text), property("ca-file", Kind::File)],
         default: r#"directory "https://acme-v02.api.letsencrypt.org/directory""#,
-        doc: "The authority: URL of its directory, by default that of Let's Encrypt. Its own certificate must be by one \
-              that this machine trusts, or by the `authority` in this file (PEM). To try things out, take \
-              `https://acme-staging-v02.api.letsencrypt.org/directory`, which browsers don't trust.",
-        example: r#"directory "https://ca.internal/acme/directory" authority="/etc/ssl/internal-ca.pem""#,
-        known_as: &["acme_ca", "MDCertificateAuthority", "ca", "acme_ca_root"],
+        doc: "ACME directory URL of the certificate authority (CA); by default that of Let's Encrypt. The CA \
+              server's own certificate must be signed by a CA that this machine trusts, or by one in the file \
+              `ca-file` (PEM). For tests, use `https://acme-staging-v02.api.letsencrypt.org/directory`; browsers \
+              do not trust its certificates.",
+        example: r#"directory "https://ca.internal/acme/directory" ca-file="/etc/ssl/internal-ca.pem""#,
+        known_as: KnownAs {
+            nginx: &["uri"],
+            apache: &["MDCertificateAuthority", "MDCACertificateFile"],
+            caddy: &["acme_ca", "acme_ca_root", "ca", "ca_root", "dir", "trusted_roots"],
+            ..KnownAs::NONE
+        },
         set: Set::Automatic(|automatic, values| {
             automatic.directory = values.text("url").unwrap_or_default();
-            automatic.authority = values.file("authority");
+            automatic.authority = values.file("ca-file");
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "contact",
         parameters: &[many("url", Kind::Text)],
-        doc: "Where the authority may write to, such as a `mailto:` URL.",
+        doc: "Contact URL for the CA, such as a `mailto:` URL.",
         example: r#"contact "mailto:admin@example.com""#,
-        known_as: &["email", "MDContactEmail"],
+        known_as: KnownAs { nginx: &["contact"], apache: &["MDContactEmail"], caddy: &["email"], ..KnownAs::NONE },
         set: Set::Automatic(|automatic, values| automatic.contacts = values.texts("url")),
         ..OPTION
     },
     OptionDefinition {
         name: "challenges",
         parameters: &[many("kind", Kind::Choice(ChallengeKind::NAMES))],
-        doc: "How it is shown that a name is ours: by a response on port 80 (`http-01`), a handshake on port 443 \
-              (`tls-alpn-01`), or a record in DNS (`dns-01`), which needs a `dns-hook`. By default the third where there \
-              is one, else the first two. If it fails with one, the next attempt \
-              takes the next. Names with a `*` are always shown by DNS.",
+        doc: "Methods that prove to the CA that you control a name. `http-01` is a response on port 80, \
+              `tls-alpn-01` a handshake on port 443, and `dns-01` a DNS record, which needs a `dns-hook`. The \
+              default is `dns-01` if there is a `dns-hook`, otherwise the other two. After a failure, the next \
+              attempt uses the next method. Names with `*` always use DNS.",
         example: r#"challenges "tls-alpn-01""#,
-        known_as: &["MDCAChallenges", "disable_http_challenge", "disable_tlsalpn_challenge"],
+        known_as: KnownAs {
+            nginx: &["challenge"],
+            apache: &["MDCAChallenges"],
+            caddy: &["disable_http_challenge", "disable_tlsalpn_challenge", "alt_http_port", "alt_tlsalpn_port"],
+            ..KnownAs::NONE
+        },
         set: Set::Automatic(|automatic, values| {
             automatic.challenges =
                 values.texts("kind").iter().filter_map(|name| ChallengeKind::from_name(name)).collect();
@@ -61,12 +73,16 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             any("argument", Kind::Text),
             property("timeout", Kind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(3_600) }),
         ],
-        doc: "The program that adds records to DNS and removes them. It gets these arguments, then `add` or `remove`, the \
-              name (`_acme-challenge.example.com`) and the value of a TXT record. A name can have several at a time. \
-              When it ends after `add`, the name servers must know the record. It is ended after this time, by default \
-              two minutes.",
+        doc: "Program that adds and removes DNS records. It gets your arguments, then `add` or `remove`, the name \
+              (`_acme-challenge.example.com`), and the value of the TXT record. A name can have several records at \
+              once. When the program exits after `add`, the name servers must already serve the record. It is killed \
+              after `timeout` (default 2 minutes).",
         example: r#"dns-hook "/usr/local/bin/dns-record" "--zone" "example.com" timeout="5m""#,
-        known_as: &["MDChallengeDns01", "dns", "acme_dns"],
+        known_as: KnownAs {
+            apache: &["MDChallengeDns01"],
+            caddy: &["acme_dns", "dns", "propagation_delay"],
+            ..KnownAs::NONE
+        },
         set: Set::Automatic(|automatic, values| {
             automatic.dns_hook = values.file("program").map(|program| DnsHook {
                 program,
@@ -79,10 +95,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "external-account",
         parameters: &[one("key-id", Kind::Text), property("key-file", Kind::File)],
-        doc: "The account that you have with the authority, where it asks for one (external account binding): the key's \
-              identifier, and a file with the HMAC key as the authority gives it, in base64url.",
+        doc: "Account that you have with the CA, if the CA requires one (external account binding). `key-file` holds \
+              the HMAC key in base64url, as the CA gives it.",
         example: r#"external-account "kid-1" key-file="/etc/tailcoat/eab.key""#,
-        known_as: &["acme_eab", "MDExternalAccountBinding"],
+        known_as: KnownAs {
+            nginx: &["external_account_key"],
+            apache: &["MDExternalAccountBinding"],
+            caddy: &["acme_eab", "eab"],
+            ..KnownAs::NONE
+        },
         set: Set::Automatic(|automatic, values| {
             automatic.external_account = Some(ExternalAccount {
                 key_id: values.text("key-id").unwrap_or_default(),
@@ -94,9 +115,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "profile",
         parameters: &[one("name", Kind::Text)],
-        doc: "The profile of certificates to ask for, of those that the authority has.",
+        doc: "Certificate profile requested from the CA.",
         example: r#"profile "shortlived""#,
-        known_as: &["MDProfile"],
+        known_as: KnownAs { nginx: &["profile"], apache: &["MDProfile"], caddy: &["profile"], ..KnownAs::NONE },
         set: Set::Automatic(|automatic, values| automatic.profile = values.text("name")),
         ..OPTION
     },
@@ -104,10 +125,10 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "retry-interval",
         parameters: &[one("time", Kind::Duration { min: Duration::from_secs(1), max: RETRY_INTERVAL_MAX })],
         default: r#"retry-interval "1m""#,
-        doc: "How long to wait after a failure before trying again. It doubles with each further one, up to a day, and is \
-              longer if the authority says so.",
+        doc: "Time to wait after a failure before the next attempt. It doubles with each further failure, up to a \
+              day, and is longer if the CA asks for it.",
         example: r#"retry-interval "10m""#,
-        known_as: &["MDRetryDelay"],
+        known_as: KnownAs { apache: &["MDRetryDelay", "MDRetryFailover"], ..KnownAs::NONE },
         set: Set::Automatic(|automatic, values| {
             automatic.retry_interval = values.duration("time").unwrap_or(MINUTE);
         }),
@@ -117,8 +138,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "order-timeout",
         parameters: &[one("time", Kind::Duration { min: Duration::from_secs(10), max: Duration::from_secs(86_400) })],
         default: r#"order-timeout "10m""#,
-        doc: "An order fails when it takes longer, what the authority and the hook need included.",
+        doc: "Maximum time of a certificate order, the CA's and the hook's time included. After it, the order fails.",
         example: r#"order-timeout "30m""#,
+        known_as: KnownAs { caddy: &["propagation_timeout"], ..KnownAs::NONE },
         set: Set::Automatic(|automatic, values| {
             automatic.order_timeout = values.duration("time").unwrap_or(10 * MINUTE);
         }),

@@ -1,20 +1,22 @@
-use super::{FLAG, Kind, OPTION, OptionDefinition, Set, many, one};
+use super::{FLAG, Kind, KnownAs, OPTION, OptionDefinition, Set, many, one};
 use crate::config::confinement::SystemCalls;
 use crate::config::value::Value;
 
-pub(super) const DOC: &str = "What the server takes from itself when it has started, so that whoever finds a hole in it has \
-    little: files that the configuration does not name, programs, system calls. It can't be given back to a running process: \
-    a reload that needs more becomes an upgrade ([docs/confinement.md](confinement.md)). They stand in `confinement`.";
+pub(super) const DOC: &str = "\
+    Restrictions that the server applies to itself after it has started (sandbox). An attacker who gains control \
+    of the process then cannot use files that the configuration does not name, other programs, or unneeded system \
+    calls. A running process cannot regain permissions, so a reload that needs more becomes an upgrade \
+    ([docs/confinement.md](confinement.md)). Use these options in `confinement`.";
 
 pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "files",
         parameters: FLAG,
         default: "files on",
-        doc: "Whether the server can only read and write what the configuration names: roots, certificates, logs, state \
-              (Landlock). Kernels without Landlock (before 5.13) leave it as it is, and the log says so.",
+        doc: "Lets the server read and write only what the configuration names: roots, certificates, logs, state \
+              (Landlock). On kernels without Landlock (before 5.13) it has no effect, and the log says so.",
         example: "files off",
-        known_as: &["landlock", "chroot", "ProtectSystem"],
+        known_as: KnownAs { apache: &["ChrootDir"], others: &["landlock", "chroot", "ProtectSystem"], ..KnownAs::NONE },
         set: Set::Confinement(|confinement, values| confinement.files = values.on()),
         ..OPTION
     },
@@ -22,23 +24,23 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "connections",
         parameters: FLAG,
         default: "connections on",
-        doc: "Whether the server can connect to others by TCP only if the configuration has something that does: servers that \
-              requests are forwarded to, automatic certificates, modules with `outgoing`, programs of `cgi` (Landlock, since \
-              Linux 6.7).",
+        doc: "Lets the server open TCP connections only if the configuration needs them (Landlock, Linux 6.7 or \
+              later). Upstreams, automatic certificates, modules with `outgoing`, and programs of `cgi` need them.",
         example: "connections off",
-        known_as: &["RestrictAddressFamilies"],
+        known_as: KnownAs { others: &["RestrictAddressFamilies"], ..KnownAs::NONE },
         set: Set::Confinement(|confinement, values| confinement.connections = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "system-calls",
         parameters: &[one("which", Kind::Choice(&["refuse", "log", "allow"]))],
+        // words: allow: name of a value
         default: "system-calls refuse",
-        doc: "What becomes of system calls that the server has no use for, such as those that start programs, change users or \
-              load code into the kernel (seccomp): they fail, are done and logged by the kernel (`dmesg`, the audit log), or are \
-              done.",
+        doc: "Handling of system calls that the server does not need, such as starting programs, changing users or \
+              loading kernel modules (seccomp). `refuse` makes them fail, `log` allows them and lets the kernel log \
+              them (`dmesg`, the audit log), `allow` allows them.",
         example: "system-calls log",
-        known_as: &["seccomp", "SystemCallFilter"],
+        known_as: KnownAs { others: &["seccomp", "SystemCallFilter"], ..KnownAs::NONE },
         set: Set::Confinement(|confinement, values| {
             confinement.system_calls = match values.text("which").as_deref() {
                 Some("log") => SystemCalls::Logged,
@@ -51,29 +53,29 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "read",
         parameters: &[many("path", Kind::File)],
-        doc: "Further files and directories that the server may read. With a directory in which sites come and go, reloads need \
-              no upgrade.",
+        doc: "More files and directories that the server may read. If you list a directory in which sites come and \
+              go, reloads need no upgrade.",
         example: r#"read "/srv""#,
-        known_as: &["ReadOnlyPaths", "BindReadOnlyPaths"],
+        known_as: KnownAs { others: &["ReadOnlyPaths", "BindReadOnlyPaths"], ..KnownAs::NONE },
         set: Set::Confinement(|confinement, values| confinement.read = files(values)),
         ..OPTION
     },
     OptionDefinition {
         name: "write",
         parameters: &[many("path", Kind::File)],
-        doc: "Further files and directories that the server, and programs of `cgi`, may read and change.",
+        doc: "More files and directories that the server and programs of `cgi` may read and change.",
         example: r#"write "/var/lib/forum""#,
-        known_as: &["ReadWritePaths", "BindPaths"],
+        known_as: KnownAs { others: &["ReadWritePaths", "BindPaths"], ..KnownAs::NONE },
         set: Set::Confinement(|confinement, values| confinement.write = files(values)),
         ..OPTION
     },
     OptionDefinition {
         name: "execute",
         parameters: &[many("path", Kind::File)],
-        doc: "Further files and directories whose programs may be run by programs of `cgi`, and by `dns-hook`, and read. Those of \
-              the system (`/usr`, `/bin`, `/sbin`, `/lib`) may be if there are any such.",
+        doc: "More files and directories whose programs `cgi` programs and `dns-hook` may read and run. The system's \
+              directories (`/usr`, `/bin`, `/sbin`, `/lib`) are allowed if the configuration has any of these.",
         example: r#"execute "/opt/perl""#,
-        known_as: &["ExecPaths"],
+        known_as: KnownAs { others: &["ExecPaths"], ..KnownAs::NONE },
         set: Set::Confinement(|confinement, values| confinement.execute = files(values)),
         ..OPTION
     },

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-use super::{FLAG, Kind, OPTION, OptionDefinition, Set, any, many, one, optional, property};
+use super::{FLAG, Kind, KnownAs, OPTION, OptionDefinition, Set, any, many, one, optional, property};
 use crate::config::model::{FieldMatch, FieldRule, Files, PathPattern};
 
-/// Where files are.
+/// Options of `site` and `files`.
 pub(super) static ROOT: &[OptionDefinition] = &[OptionDefinition {
     name: "root",
     parameters: &[
@@ -11,12 +11,17 @@ pub(super) static ROOT: &[OptionDefinition] = &[OptionDefinition {
         property("strip-www", Kind::Flag),
         property("strip-suffix", Kind::HostSuffix),
     ],
-    doc: "Directory of the files. `{host}` stands for the host of the request and `{host:1}` for its first letter, so \
-          that one site can serve many: `\"/srv/{host:1}/{host:2}/{host}\"`. With `strip-www=on` the host loses a \
-          leading `www.`, and with `strip-suffix=\".example.net\"` this ending, before it is filled in. Links that \
-          lead out of the directory are not followed.",
+    doc: "Directory of the files. `{host}` stands for the request's host and `{host:1}` for its first letter. \
+          With them one site serves many hosts: `\"/srv/{host:1}/{host:2}/{host}\"`. `strip-www=on` removes a \
+          leading `www.` from the host first; `strip-suffix=\".example.net\"` removes that ending. Symbolic \
+          links that lead out of the directory are not followed.",
     example: r#"root "/srv/{host}" strip-www=on strip-suffix=".example.net""#,
-    known_as: &["DocumentRoot", "document-root", "server.document-root", "alias", "file.dir"],
+    known_as: KnownAs {
+        nginx: &["alias", "root"],
+        apache: &["DocumentRoot", "VirtualDocumentRoot", "Alias"],
+        caddy: &["root"],
+        others: &["document-root", "server.document-root", "file.dir"],
+    },
     set: Set::Files(|files, values| {
         files.root.pieces = values.root("directory").unwrap_or_default();
         files.root.strip_www = values.flag("strip-www").unwrap_or(false);
@@ -25,28 +30,33 @@ pub(super) static ROOT: &[OptionDefinition] = &[OptionDefinition {
     ..OPTION
 }];
 
-/// What only a part of a site may have.
+/// Options of `files` alone.
 pub(super) static BLOCK: &[OptionDefinition] = &[OptionDefinition {
     name: "strip-prefix",
     parameters: &[one("prefix", Kind::PathPrefix)],
-    doc: "Taken from the front of a path before its file is looked for. Without it, `files \"/downloads/*\"` with the \
-          root `/srv/dl` serves `/downloads/a` from `/srv/dl/downloads/a`; with `strip-prefix \"/downloads\"`, from \
+    doc: "Prefix removed from a path before its file is looked up. With `files \"/downloads/*\"` and the root \
+          `/srv/dl`, `/downloads/a` is the file `/srv/dl/downloads/a`. With `strip-prefix \"/downloads\"`, it is \
           `/srv/dl/a`.",
     example: r#"strip-prefix "/downloads""#,
-    known_as: &["handle_path", "alias"],
+    known_as: KnownAs { nginx: &["alias"], apache: &["Alias"], caddy: &["handle_path", "uri"], ..KnownAs::NONE },
     set: Set::Files(|files, values| files.strip_prefix = values.text("prefix").unwrap_or_default()),
     ..OPTION
 }];
 
-/// How files are served: for all sites, a site, or a part of one.
+/// Options of static files: for all sites, a site, or a path.
 pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "index",
         parameters: &[any("file", Kind::FileName)],
         default: r#"index "index.html""#,
-        doc: "Files tried, in order, for a directory; without names, none are.",
+        doc: "Names of index files, tried in order for a directory. Without names, there is no index file.",
         example: r#"index "index.html" "index.htm""#,
-        known_as: &["DirectoryIndex", "index-file.names", "file.index"],
+        known_as: KnownAs {
+            nginx: &["index"],
+            apache: &["DirectoryIndex"],
+            caddy: &["index"],
+            others: &["index-file.names", "file.index"],
+        },
         set: Set::Files(|files, values| files.index = values.texts("file")),
         ..OPTION
     },
@@ -54,9 +64,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "browse",
         parameters: FLAG,
         default: "browse off",
-        doc: "Whether a directory without an index file is listed: as HTML, or as JSON for clients that ask for it.",
+        doc: "Lists directories that have no index file: as HTML, or as JSON if the client asks for it.",
         example: "browse",
-        known_as: &["autoindex", "dir-listing.activate", "file.dirlisting", "directory-listing"],
+        known_as: KnownAs {
+            nginx: &["autoindex"],
+            apache: &["Indexes"],
+            caddy: &["browse"],
+            others: &["dir-listing.activate", "file.dirlisting", "directory-listing"],
+        },
         set: Set::Files(|files, values| files.browse = values.on()),
         ..OPTION
     },
@@ -64,9 +79,11 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "browse-entries-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 1_000_000 })],
         default: "browse-entries-max 10000",
-        doc: "Entries in the listing of a directory. A longer one says that it is cut off: the page in words, and both \
-              page and JSON by the field `Listing-Truncated: ?1`. Each entry takes some 300 bytes while the page is made.",
+        doc: "Maximum number of entries in a directory listing. A longer listing is cut; the page says so, and page \
+              and JSON carry `Listing-Truncated: ?1`. An entry needs about 300 bytes of memory while the page is \
+              made.",
         example: "browse-entries-max 1000",
+        known_as: KnownAs { caddy: &["file_limit"], ..KnownAs::NONE },
         set: Set::Files(|files, values| {
             files.browse_entries_max = values.number("count").unwrap_or_default() as usize;
         }),
@@ -76,20 +93,25 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "hidden",
         parameters: FLAG,
         default: "hidden off",
-        doc: "Whether files and directories whose names begin with a dot are served. `.well-known` always is. What is below \
-              the root, but not served for that, is not left to a `forward` that follows either: it is answered with 404.",
+        doc: "Serves files and directories whose names begin with a dot. `.well-known` is always served. A hidden \
+              file below the root gets 404, even if a `forward` follows.",
         example: "hidden",
-        known_as: &["hide", "dotfiles"],
+        known_as: KnownAs { caddy: &["hide"], others: &["dotfiles"], ..KnownAs::NONE },
         set: Set::Files(|files, values| files.hidden = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "fallback",
         parameters: &[one("path", Kind::SitePath)],
-        doc: "A file served, with status 200, for paths without a file: for single-page applications. `off` is for parts of \
-              a site that has one.",
+        doc: "File sent with status 200 for paths that have no file, as single-page applications need. `off` turns \
+              it off for a part of a site.",
         example: r#"fallback "/index.html""#,
-        known_as: &["FallbackResource", "try_files"],
+        known_as: KnownAs {
+            nginx: &["try_files"],
+            apache: &["FallbackResource"],
+            caddy: &["try_files"],
+            ..KnownAs::NONE
+        },
         set: Set::Files(|files, values| files.fallback = values.text("path").filter(|path| !path.is_empty())),
         ..OPTION
     },
@@ -97,10 +119,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "precompressed",
         parameters: FLAG,
         default: "precompressed on",
-        doc: "Whether `file.br`, `file.zst` and `file.gz` beside `file` are served, if they are not older, to clients \
-              that take them.",
+        doc: "Serves `file.br`, `file.zst` or `file.gz` in place of `file` to clients that accept the encoding. The \
+              compressed file must not be older than `file`.",
         example: "precompressed off",
-        known_as: &["gzip_static", "brotli_static", "file.send-compressed"],
+        known_as: KnownAs {
+            nginx: &["gzip_static", "brotli_static", "zstd_static"],
+            caddy: &["precompressed"],
+            others: &["file.send-compressed"],
+            ..KnownAs::NONE
+        },
         set: Set::Files(|files, values| files.precompressed = values.on()),
         ..OPTION
     },
@@ -108,9 +135,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "compress",
         parameters: FLAG,
         default: "compress on",
-        doc: "Whether compressible types are compressed, once, and kept in the cache.",
+        doc: "Compresses files of compressible types once and keeps the result in the cache (gzip, Brotli, \
+              Zstandard).",
         example: "compress off",
-        known_as: &["gzip", "brotli", "zstd", "encode", "deflate", "mod_deflate"],
+        known_as: KnownAs {
+            nginx: &["gzip", "brotli", "zstd"],
+            apache: &["DEFLATE", "AddOutputFilterByType", "BROTLI_COMPRESS"],
+            caddy: &["encode"],
+            others: &["deflate", "mod_deflate", "compression"],
+        },
         set: Set::Files(|files, values| files.compress = values.on()),
         ..OPTION
     },
@@ -118,9 +151,13 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "compress-bytes-min",
         parameters: &[one("size", Kind::Size { min: 0, max: 1 << 30 })],
         default: r#"compress-bytes-min "1KiB""#,
-        doc: "Smaller files are not compressed.",
+        doc: "Minimum size of files that are compressed.",
         example: r#"compress-bytes-min "512B""#,
-        known_as: &["gzip_min_length", "brotli_min_length"],
+        known_as: KnownAs {
+            nginx: &["gzip_min_length", "brotli_min_length", "zstd_min_length"],
+            caddy: &["minimum_length"],
+            ..KnownAs::NONE
+        },
         set: Set::Files(|files, values| files.compress_bytes_min = values.number("size").unwrap_or_default()),
         ..OPTION
     },
@@ -128,8 +165,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "compress-bytes-max",
         parameters: &[one("size", Kind::Size { min: 0, max: 1 << 30 })],
         default: r#"compress-bytes-max "1MiB""#,
-        doc: "Larger files are not compressed.",
+        doc: "Maximum size of files that are compressed. Larger files are sent as they are.",
         example: r#"compress-bytes-max "4MiB""#,
+        known_as: KnownAs { apache: &["DeflateInflateLimitRequestBody"], ..KnownAs::NONE },
         set: Set::Files(|files, values| files.compress_bytes_max = values.number("size").unwrap_or_default()),
         ..OPTION
     },
@@ -137,25 +175,30 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "permission-rule",
         parameters: FLAG,
         default: "permission-rule off",
-        doc: "TUX's rule: only files that everybody may read, and that are neither executable nor sticky, are served. \
-              The rest is left to the next handler, or refused with 403.",
+        doc: "Serves only files that all users may read and that are neither executable nor sticky (the rule of TUX). \
+              Other files are left to the next handler, or get 403.",
         example: "permission-rule",
-        known_as: &["mode_allowed", "mode_forbidden"],
+        known_as: KnownAs { others: &["mode_allowed", "mode_forbidden"], ..KnownAs::NONE },
         set: Set::Files(|files, values| files.permission_rule = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "exclude-extensions",
         parameters: &[many("extension", Kind::Extension)],
+        // words: allow: a list, not a sentence
         default: r#"exclude-extensions "php" "php3" "php4" "php5" "php6" "php7" "php8" "phps" "pht" "phtm" "phtml" "phar" "ctp" "inc" "module" "install" "engine" "profile" "theme" "cgi" "fcgi" "fpl" "pl" "pm" "plx" "psgi" "ep" "py" "pyw" "psp" "wsgi" "rb" "rbw" "rhtml" "erb" "asp" "asa" "aspx" "asax" "ascx" "ashx" "asmx" "axd" "svc" "master" "cshtml" "vbhtml" "jsp" "jspa" "jspf" "jspx" "jsv" "jsw" "jhtml" "jws" "cfm" "cfml" "cfc" "shtml" "shtm" "stm" "lua" "lp" "tcl" "rvt" "adp""#,
-        doc: "Files with these extensions, in upper or lower case, are programs: PHP and what PHP applications include, CGI, \
-              Perl, Python, Ruby, ASP, JSP, ColdFusion, server side includes, Lua and Tcl. In sites with a `forward` they are left \
-              to the server behind it, which runs them, and their source is not for clients. One that is the `index` of \
-              a directory, or the `fallback`, is asked for by its own path, unless a `forward` that follows has the path \
-              that was asked for. Programs that no `forward` takes are answered with 404. In sites without `forward` they \
-              are files like others. `off` is none.",
+        doc: "Extensions of programs whose source must not be sent, in upper or lower case. The default covers PHP \
+              and its include files, CGI, Perl, Python, Ruby, ASP, JSP, ColdFusion, server-side includes, Lua and \
+              Tcl. In a site with `forward`, such files are left to the upstream, which runs them. A program that no \
+              `forward` takes gets 404. A directory's `index` or the `fallback` that is a program is requested by \
+              its own path, unless a `forward` that follows takes the original path. In sites without `forward`, \
+              these files are served like any others. `off` means no extensions.",
         example: r#"exclude-extensions "php""#,
-        known_as: &["static-file.exclude-extensions", "AddHandler", "SetHandler"],
+        known_as: KnownAs {
+            apache: &["AddHandler", "SetHandler", "Files", "FilesMatch"],
+            others: &["static-file.exclude-extensions"],
+            ..KnownAs::NONE
+        },
         set: Set::Files(|files, values| {
             files.exclude_extensions =
                 values.texts("extension").into_iter().filter(|extension| extension != "off").collect();
@@ -166,10 +209,10 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "ignore-query",
         parameters: FLAG,
         default: "ignore-query on",
-        doc: "Whether a query (`?a=b`) is ignored. With `off`, requests with one are left to the next handler, if \
-              there is one.",
+        doc: "Ignores the query (`?a=b`) when serving files. With `off`, requests with a query are left to the next \
+              handler, if there is one.",
         example: "ignore-query off",
-        known_as: &["ignore_query"],
+        known_as: KnownAs { others: &["ignore_query"], ..KnownAs::NONE },
         set: Set::Files(|files, values| files.ignore_query = values.on()),
         ..OPTION
     },
@@ -177,9 +220,13 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "charset",
         parameters: &[one("name", Kind::Text)],
         default: r#"charset "utf-8""#,
-        doc: "The `charset` that text types are sent with; `\"\"` for none.",
+        doc: "`charset` sent with text types; `\"\"` sends none.",
         example: r#"charset "iso-8859-1""#,
-        known_as: &["AddDefaultCharset"],
+        known_as: KnownAs {
+            nginx: &["charset", "charset_types"],
+            apache: &["AddDefaultCharset", "AddCharset"],
+            ..KnownAs::NONE
+        },
         set: Set::Files(|files, values| files.charset = values.text("name").unwrap_or_default()),
         ..OPTION
     },
@@ -187,9 +234,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "type",
         parameters: &[one("type", Kind::MediaType), many("extension", Kind::Extension)],
         repeatable: true,
-        doc: "Content type of files with these extensions, instead of the built-in one.",
+        doc: "Content type of files with these extensions. It replaces the built-in type.",
         example: r#"type "text/markdown" "md" "markdown""#,
-        known_as: &["types", "AddType", "mimetype.assign", "mime"],
+        known_as: KnownAs {
+            nginx: &["types"],
+            apache: &["AddType", "TypesConfig"],
+            caddy: &["mime"],
+            others: &["mimetype.assign"],
+        },
         set: Set::Files(|files, values| {
             let content_type = values.text("type").unwrap_or_default();
             for extension in values.texts("extension") {
@@ -203,9 +255,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "default-type",
         parameters: &[one("type", Kind::MediaType)],
         default: r#"default-type "application/octet-stream""#,
-        doc: "Content type of files whose extension is unknown.",
+        doc: "Content type of files with an unknown extension.",
         example: r#"default-type "text/plain""#,
-        known_as: &["ForceType", "DefaultType"],
+        known_as: KnownAs { nginx: &["default_type"], apache: &["ForceType", "DefaultType"], ..KnownAs::NONE },
         set: Set::Files(|files, values| files.default_type = values.text("type").unwrap_or_default()),
         ..OPTION
     },
@@ -217,11 +269,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             one("value", Kind::FieldValue),
         ],
         repeatable: true,
-        doc: "A field of responses: of all, or of those whose path or content type matches. The path is the one that was \
-              asked for: `/` is no `\"*.html\"`, whatever file it is served from, but `\"text/html\"` fits both. A later \
-              one replaces an earlier one of the same name; an empty value takes the field away.",
+        doc: "Header field added to responses for files. With a first value, it applies only to paths or content \
+              types that match. It matches the path the client requested: `/` does not match `\"*.html\"`, but \
+              `\"text/html\"` matches both. A later option replaces an earlier one of the same name; an empty value \
+              removes the field.",
         example: r#"header "*.woff2" "Access-Control-Allow-Origin" "*""#,
-        known_as: &["headers", "header.add"],
+        known_as: KnownAs { caddy: &["header"], others: &["headers", "header.add"], ..KnownAs::NONE },
         set: Set::Files(|files, values| {
             add_field(files, values.field_match("match"), values.text("name"), values.text("value"))
         }),
@@ -231,9 +284,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "cache-control",
         parameters: &[optional("match", Kind::FieldMatch), one("value", Kind::FieldValue)],
         repeatable: true,
-        doc: "How long clients and caches may keep responses: short for `header` with `Cache-Control`.",
+        doc: "Sets `Cache-Control` on responses for files: how long clients and caches may keep them. It is short \
+              for `header` with the name `Cache-Control`.",
         example: r#"cache-control "/assets/*" "max-age=31536000, immutable""#,
-        known_as: &["expires", "ExpiresByType", "expire.url"],
+        known_as: KnownAs {
+            nginx: &["expires"],
+            apache: &["ExpiresActive", "ExpiresByType", "ExpiresDefault"],
+            others: &["expire.url"],
+            ..KnownAs::NONE
+        },
         set: Set::Files(|files, values| {
             add_field(files, values.field_match("match"), Some("Cache-Control".into()), values.text("value"))
         }),

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{BODY_BYTES, FLAG, Kind, OPTION, OptionDefinition, Place, Set, Values, many, one};
+use super::{BODY_BYTES, FLAG, Kind, KnownAs, OPTION, OptionDefinition, Place, Set, Values, many, one};
 use crate::config::buffering::Buffering;
 use crate::config::model::*;
 use crate::config::value::Value;
@@ -20,16 +20,21 @@ fn lower_case(values: &Values) -> Vec<Box<str>> {
     names.collect()
 }
 
-/// What stands in `forward` alone.
+/// Options of `forward` alone.
 pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "host",
         parameters: &[one("host", Kind::ForwardHost)],
         default: "host keep",
-        doc: "What the server is told as `Host`: with `keep` what the client's request says; with `upstream` the \
-              address of the upstream's first server; else this name.",
+        doc: "`Host` sent to the upstream. `keep` sends the client's value, `upstream` the address of the upstream's \
+              first server; any other value is sent as it is.",
         example: r#"host "app.internal""#,
-        known_as: &["ProxyPreserveHost", "proxy.preserve-host", "header_up", "proxy_set_header"],
+        known_as: KnownAs {
+            nginx: &["proxy_set_header"],
+            apache: &["ProxyPreserveHost"],
+            caddy: &["header_up"],
+            others: &["proxy.preserve-host"],
+        },
         set: Set::Forward(|forward, values| {
             forward.host = match values.text("host").as_deref() {
                 None | Some("keep") => ForwardHost::Keep,
@@ -40,55 +45,66 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
-        name: "client-fields",
+        name: "forwarded-headers",
         parameters: &[one("which", Kind::Choice(&["x-forwarded", "forwarded", "both", "none", "keep"]))],
-        default: "client-fields x-forwarded",
-        doc: "How the server is told who the client is and what it asked for: by `X-Forwarded-For`, `-Host` and \
-              `-Proto`, by `Forwarded` (RFC 7239), by `both` or `none`. What clients write there themselves, or in other \
-              fields that begin with `X-Forwarded-`, is not passed on, except with `keep`. The same holds for other \
-              fields that tell a client's address: `X-Real-IP`, `X-Client-IP`, `X-Cluster-Client-IP`, `Client-IP`, \
-              `True-Client-IP`, `CF-Connecting-IP`, `CF-Connecting-IPv6`, `Fastly-Client-IP`, `Proxy-Client-IP`, \
-              `WL-Proxy-Client-IP`, `X-Envoy-External-Address` and `X-Original-Forwarded-For`. It also holds for \
-              `X-Original-URL` and `X-Rewrite-URL`, from which some applications take the path. If the request comes from one of the `trusted-proxies`, these fields pass, the list goes on from what such proxies have \
-              written, and what they say of host and protocol stays. `request-header \"X-Real-IP\" \"{client}\"` sets \
-              one.",
-        example: "client-fields both",
-        known_as: &["ProxyAddHeaders", "proxy.header", "option forwardfor", "trusted_proxies"],
+        default: "forwarded-headers x-forwarded",
+        doc: "Header fields that tell the upstream who the client is and what it requested. `x-forwarded` sends \
+              `X-Forwarded-For`, `X-Forwarded-Host` and `X-Forwarded-Proto`; `forwarded` sends `Forwarded` (RFC \
+              7239). Values that clients send in these fields, or in others that begin with `X-Forwarded-`, are \
+              dropped; `keep` passes them. Also dropped are `X-Real-IP`, `X-Client-IP`, `X-Cluster-Client-IP`, \
+              `Client-IP`, `True-Client-IP`, `CF-Connecting-IP`, `CF-Connecting-IPv6`, `Fastly-Client-IP`, \
+              `Proxy-Client-IP`, `WL-Proxy-Client-IP`, `X-Envoy-External-Address` and `X-Original-Forwarded-For`. So \
+              are `X-Original-URL` and `X-Rewrite-URL`, from which some applications take the path. If the request comes from one of the `trusted-proxies`, all these fields pass. Tailcoat then appends to \
+              the proxy's list of addresses and keeps its host and protocol. `request-header \"X-Real-IP\" \
+              \"{client}\"` sets one of them.",
+        example: "forwarded-headers both",
+        known_as: KnownAs {
+            nginx: &["proxy_set_header"],
+            apache: &["ProxyAddHeaders"],
+            caddy: &["trusted_proxies", "header_up"],
+            others: &["proxy.header", "forwardfor", "option forwardfor"],
+        },
         set: Set::Forward(|forward, values| {
             forward.client_fields = ClientFields::from_name(&values.text("which").unwrap_or_default());
         }),
         ..OPTION
     },
     OptionDefinition {
-        name: "underscore-fields",
+        name: "underscores-in-headers",
         parameters: FLAG,
-        default: "underscore-fields off",
-        doc: "Whether fields of clients whose names have underscores are passed on. Applications take `X_User` for \
-              `X-User`, and some take `SCRIPT_NAME` for the front of the path, which leads around what guards paths here. \
-              Those that `request-header` sets are passed on.",
-        example: "underscore-fields on",
-        known_as: &["underscores_in_headers", "ignore_invalid_headers"],
+        default: "underscores-in-headers off",
+        doc: "Passes request header fields whose names contain underscores. Many applications treat `X_User` as \
+              `X-User`, and some take `SCRIPT_NAME` as part of the path. Both would let clients bypass rules here, \
+              so it is off by default. Fields that `request-header` sets always pass.",
+        example: "underscores-in-headers on",
+        known_as: KnownAs {
+            nginx: &["underscores_in_headers", "ignore_invalid_headers"],
+            apache: &["HttpProtocolOptions"],
+            ..KnownAs::NONE
+        },
         set: Set::Forward(|forward, values| forward.underscore_fields = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "request-trailers",
         parameters: &[many("name", Kind::RequestFieldName)],
-        doc: "Trailer fields of requests that the server gets, besides `Content-Digest`, `Repr-Digest`, `Digest` and \
-              `Content-MD5`. No others are passed on: many applications take a trailer for a field of the head.",
+        doc: "Trailer fields of requests that are passed to the upstream, in addition to `Content-Digest`, `Repr-Digest`, \
+              `Digest` and `Content-MD5`. All others are dropped, because many applications treat a trailer as a \
+              header field.",
         example: r#"request-trailers "X-Checksum""#,
-        known_as: &["MergeTrailers", "proxy_pass_trailers"],
+        known_as: KnownAs { apache: &["MergeTrailers"], ..KnownAs::NONE },
         set: Set::Forward(|forward, values| forward.intermediary.request_trailers = lower_case(values)),
         ..OPTION
     },
     OptionDefinition {
         name: "response-trailers",
         parameters: &[many("name", Kind::FieldName)],
-        doc: "Trailer fields of responses that clients get, besides `Content-Digest`, `Repr-Digest`, `Digest`, \
-              `Content-MD5`, `ETag`, `Server-Timing`, `grpc-status`, `grpc-message` and `grpc-status-details-bin`. Of \
-              responses to gRPC requests, all pass except those that no trailer may be, such as `Set-Cookie`.",
+        doc: "Trailer fields of responses that are passed to clients. `Content-Digest`, `Repr-Digest`, `Digest`, \
+              `Content-MD5`, `ETag`, `Server-Timing`, `grpc-status`, `grpc-message` and `grpc-status-details-bin` \
+              always pass. In gRPC responses, all trailers pass except those that are never allowed there, such as \
+              `Set-Cookie`.",
         example: r#"response-trailers "X-Checksum""#,
-        known_as: &["proxy_pass_trailers"],
+        known_as: KnownAs { nginx: &["proxy_pass_trailers", "grpc_pass_trailers"], ..KnownAs::NONE },
         set: Set::Forward(|forward, values| forward.intermediary.response_trailers = lower_case(values)),
         ..OPTION
     },
@@ -96,10 +112,10 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "via-name",
         parameters: &[one("name", Kind::ProxyName)],
         default: r#"via-name "tailcoat""#,
-        doc: "The name of this proxy in `Via` (RFC 9110, section 7.6.3). `via-passes-max` counts it. Give proxies that \
-              stand one behind the other names of their own if together they are more than `via-passes-max`.",
+        doc: "Name of this proxy in `Via` (RFC 9110, section 7.6.3). `via-passes-max` counts it to detect loops. \
+              Give chained proxies different names if there are more of them than `via-passes-max`.",
         example: r#"via-name "edge""#,
-        known_as: &["ProxyVia", "http-request set-header Via"],
+        known_as: KnownAs { apache: &["ProxyVia"], ..KnownAs::NONE },
         set: Set::Forward(|forward, values| {
             forward.intermediary.via_name = values.text("name").unwrap_or_default();
         }),
@@ -109,10 +125,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "via-passes-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 100 })],
         default: "via-passes-max 10",
-        doc: "How often proxies of this `via-name` may have forwarded a request. One more is a loop: the request is \
-              answered with 508.",
+        doc: "Maximum number of times that proxies with this `via-name` may forward a request. One more is a loop, \
+              and the client gets 508.",
         example: "via-passes-max 3",
-        known_as: &["CDN-Loop", "ProxyMaxForwards", "LimitInternalRecursion"],
+        known_as: KnownAs {
+            apache: &["ProxyMaxForwards", "LimitInternalRecursion"],
+            others: &["CDN-Loop"],
+            ..KnownAs::NONE
+        },
         set: Set::Forward(|forward, values| {
             forward.intermediary.via_passes_max = values.number("count").unwrap_or_default() as usize;
         }),
@@ -121,10 +141,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "strip-prefix",
         parameters: &[one("prefix", Kind::PathPrefix)],
-        doc: "Taken from the front of paths before the server is asked: with `\"/app\"`, it is asked for `/a` where a \
-              client asks for `/app/a`. Links in its answers are not changed.",
+        doc: "Prefix removed from the path before the request is forwarded. With `\"/app\"`, the upstream gets `/a` \
+              when the client requests `/app/a`. Links in responses are not changed.",
         example: r#"strip-prefix "/app""#,
-        known_as: &["handle_path", "uri strip_prefix", "proxy_pass"],
+        known_as: KnownAs {
+            nginx: &["proxy_pass", "rewrite"],
+            apache: &["ProxyPass"],
+            caddy: &["handle_path", "uri", "strip_prefix"],
+            ..KnownAs::NONE
+        },
         set: Set::Forward(|forward, values| forward.strip_prefix = values.text("prefix").unwrap_or_default()),
         ..OPTION
     },
@@ -132,9 +157,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "upgrade",
         parameters: &[many("protocol", Kind::UpgradeProtocol)],
         default: r#"upgrade "websocket""#,
-        doc: "Protocols that a connection may change to. After that, bytes go both ways unseen; `off` allows none.",
+        doc: "Protocols to which a connection may be upgraded. After the upgrade, bytes pass both ways unchanged. \
+              `off` allows none.",
         example: r#"upgrade "websocket" "tftp""#,
-        known_as: &["websocket", "proxy.tunnel", "ProxyWebsocket"],
+        known_as: KnownAs {
+            nginx: &["proxy_set_header"],
+            apache: &["ProxyWebsocketFallbackToProxyHttp", "upgrade"],
+            caddy: &["reverse_proxy"],
+            others: &["websocket", "proxy.tunnel"],
+        },
         set: Set::Forward(|forward, values| {
             let protocols = values.all("protocol").filter_map(|(value, _)| match value {
                 Value::Text(protocol) => Some(protocol.to_ascii_lowercase()),
@@ -148,23 +179,33 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "tunnel-timeout",
         parameters: &[one("time", TIMEOUT)],
         default: r#"tunnel-timeout "1h""#,
-        doc: "How long both ends of an upgraded connection may be silent.",
+        doc: "Maximum time without data in either direction on an upgraded connection (WebSocket).",
         example: r#"tunnel-timeout "5m""#,
-        known_as: &["timeout tunnel", "stream_timeout"],
+        known_as: KnownAs {
+            nginx: &["proxy_timeout", "proxy_read_timeout"],
+            apache: &["ProxyWebsocketIdleTimeout"],
+            caddy: &["stream_timeout"],
+            others: &["timeout tunnel"],
+        },
         set: Set::Forward(|forward, values| forward.tunnel_timeout = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
 ];
 
-/// What stands wherever others answer: limits of requests and of answers.
+/// Options of every block that forwards requests: limits of requests and responses.
 pub(super) static ANSWERS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "body-bytes-max",
         parameters: BODY_BYTES,
-        doc: "Size of a request's content that is forwarded here, instead of what the site or `limits` says; see there. \
-              `auto` is no limit.",
+        doc: "Maximum size of a request body that is forwarded. It replaces the value of the site or of `limits`, \
+              which describes it. `auto` means no limit.",
         example: r#"body-bytes-max "100MiB""#,
-        known_as: &["client_max_body_size", "LimitRequestBody", "request_body", "max_size"],
+        known_as: KnownAs {
+            nginx: &["client_max_body_size"],
+            apache: &["LimitRequestBody"],
+            caddy: &["request_body", "max_size"],
+            ..KnownAs::NONE
+        },
         set: Set::Forward(|forward, values| forward.body_bytes_max = values.body_bytes_max("size")),
         ..OPTION
     },
@@ -172,17 +213,21 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
         name: "first-byte-timeout",
         parameters: &[one("time", TIMEOUT)],
         default: r#"first-byte-timeout "1m""#,
-        doc: "How long the server may take to answer, from the last piece of the request that was sent; then the client \
-              gets 504.",
+        doc: "Maximum time until the upstream begins its response, counted from the last bytes of the request sent. \
+              After it, the client gets 504.",
         example: r#"first-byte-timeout "5m""#,
-        known_as: &[
-            "proxy_read_timeout",
-            "response_header_timeout",
-            "ProxyTimeout",
-            "timeout server",
-            "fastcgi_read_timeout",
-            "CGIDScriptTimeout",
-        ],
+        known_as: KnownAs {
+            nginx: &[
+                "proxy_read_timeout",
+                "fastcgi_read_timeout",
+                "scgi_read_timeout",
+                "uwsgi_read_timeout",
+                "grpc_read_timeout",
+            ],
+            apache: &["ProxyTimeout", "CGIDScriptTimeout", "CGIScriptTimeout"],
+            caddy: &["response_header_timeout"],
+            others: &["timeout server"],
+        },
         set: Set::Forward(|forward, values| forward.first_byte_timeout = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
@@ -190,24 +235,41 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
         name: "between-bytes-timeout",
         parameters: &[one("time", TIMEOUT)],
         default: r#"between-bytes-timeout "1m""#,
-        doc: "How long the server may be silent in the middle of an answer; then the client's connection is closed, for \
-              the answer can't be completed.",
+        doc: "Maximum pause between two parts of an upstream response. After it, Tailcoat closes the client's \
+              connection, because the response cannot be completed.",
         example: r#"between-bytes-timeout "10m""#,
-        known_as: &["proxy_read_timeout", "read_timeout"],
+        known_as: KnownAs {
+            nginx: &[
+                "proxy_read_timeout",
+                "fastcgi_read_timeout",
+                "scgi_read_timeout",
+                "uwsgi_read_timeout",
+                "grpc_read_timeout",
+                "proxy_send_timeout",
+                "fastcgi_send_timeout",
+            ],
+            apache: &["ProxyTimeout"],
+            caddy: &["read_timeout", "write_timeout"],
+            ..KnownAs::NONE
+        },
         set: Set::Forward(|forward, values| {
             forward.between_bytes_timeout = values.duration("time").unwrap_or_default();
         }),
         ..OPTION
     },
     OptionDefinition {
-        name: "abort-with-client",
+        name: "abort-on-close",
         parameters: FLAG,
-        default: "abort-with-client on",
-        doc: "Whether a request is given up, and the server told so by a closed connection, when the client closes its \
-              own before there is an answer, or while more of it is waited for, whatever it has sent behind the \
-              request. With `off`, a client that has only ended its sending side is answered too.",
-        example: "abort-with-client off",
-        known_as: &["proxy_ignore_client_abort", "abortonclose"],
+        default: "abort-on-close on",
+        doc: "Aborts the upstream request when the client closes its connection before the response is complete. \
+              Tailcoat does this by closing the upstream's connection. With `off`, a client that has only closed its \
+              sending side still gets the response.",
+        example: "abort-on-close off",
+        known_as: KnownAs {
+            nginx: &["proxy_ignore_client_abort", "fastcgi_ignore_client_abort"],
+            others: &["abortonclose"],
+            ..KnownAs::NONE
+        },
         set: Set::Forward(|forward, values| forward.abort_with_client = values.on()),
         ..OPTION
     },
@@ -215,21 +277,27 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
         name: "response-head-bytes-max",
         parameters: &[one("size", Kind::Size { min: 1 << 10, max: 1 << 20 })],
         default: r#"response-head-bytes-max "64KiB""#,
-        doc: "Bytes of a response's status line and fields, and of its trailers; a server that sends more is answered \
-              for with 502.",
+        doc: "Maximum size of a response's status line and header fields, and of its trailers. If the upstream sends \
+              more, the client gets 502.",
         example: r#"response-head-bytes-max "16KiB""#,
-        known_as: &["proxy_buffer_size", "LimitInternalRecursion"],
+        known_as: KnownAs {
+            nginx: &["proxy_buffer_size", "fastcgi_buffer_size"],
+            apache: &["LimitRequestFieldSize", "ProxyIOBufferSize"],
+            caddy: &["max_response_header"],
+            others: &["tune.bufsize"],
+        },
         set: Set::Forward(|forward, values| {
             forward.response_head_bytes_max = values.number("size").unwrap_or_default() as usize;
         }),
         ..OPTION
     },
     OptionDefinition {
-        name: "response-fields-max",
+        name: "response-header-fields-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 10_000 })],
-        default: "response-fields-max 256",
-        doc: "Field lines in a response's head.",
-        example: "response-fields-max 1000",
+        default: "response-header-fields-max 256",
+        doc: "Maximum number of header field lines in an upstream response.",
+        example: "response-header-fields-max 1000",
+        known_as: KnownAs { apache: &["LimitRequestFields"], others: &["tune.http.maxhdr"], ..KnownAs::NONE },
         set: Set::Forward(|forward, values| {
             forward.response_fields_max = values.number("count").unwrap_or_default() as usize;
         }),
@@ -239,18 +307,23 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
         name: "request-buffering",
         parameters: &[one("when", BUFFERING)],
         default: "request-buffering auto",
-        doc: "Whether the content of a request is received whole before the upstream is asked, so that slow clients hold \
-              no connection of the upstream. `auto` is on in `fastcgi`, `cgi`, `scgi` and `uwsgi` and for upstreams with a \
-              `connections-max`, and off for others. gRPC is never buffered. Chunked content gets a Content-Length, which \
-              scripts need. A request that is buffered whole can be sent to another server if it is idempotent. \
-              Content longer than `buffer-memory-bytes-max` and `buffer-file-bytes-max` together is answered with 413.",
+        doc: "Receives the whole request body before forwarding it, so that slow clients hold no connection to the \
+              upstream. `auto` means `on` in `fastcgi`, `cgi`, `scgi` and `uwsgi`, and for upstreams with \
+              `connections-max`; otherwise `off`. gRPC is never buffered. A chunked body gets a Content-Length, \
+              which scripts need. A buffered idempotent request can be retried on another server. A body longer than \
+              `buffer-memory-bytes-max` and `buffer-file-bytes-max` together gets 413.",
         example: "request-buffering off",
-        known_as: &[
-            "proxy_request_buffering",
-            "fastcgi_request_buffering",
-            "request_buffers",
-            "proxy-request-buffering",
-        ],
+        known_as: KnownAs {
+            nginx: &[
+                "proxy_request_buffering",
+                "fastcgi_request_buffering",
+                "uwsgi_request_buffering",
+                "scgi_request_buffering",
+            ],
+            apache: &["proxy-sendcl"],
+            caddy: &["request_buffers"],
+            others: &["proxy-request-buffering", "http-buffer-request"],
+        },
         set: Set::Forward(|forward, values| {
             forward.buffers.requests = Buffering::from_name(&values.text("when").unwrap_or_default());
         }),
@@ -260,13 +333,18 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
         name: "response-buffering",
         parameters: &[one("when", BUFFERING)],
         default: "response-buffering auto",
-        doc: "Whether a response is read ahead of a client that takes it slowly, so that the upstream's connection is free \
-              again. `auto` means the same as for `request-buffering`. As long as the client keeps up, nothing is \
-              buffered. Responses with the content type `text/event-stream` or `application/grpc`, responses with the \
-              field `X-Accel-Buffering: no`, and upgraded connections are never buffered. Where a buffer is full, the \
-              upstream waits for the client.",
+        doc: "Reads the response ahead of a slow client, so that the upstream's connection is free again. `auto` \
+              means the same as for `request-buffering`. Nothing is buffered while the client keeps up. Upgraded \
+              connections, responses of type `text/event-stream` or `application/grpc`, and responses with \
+              `X-Accel-Buffering: no` are never buffered. When the buffer is full, the upstream waits for the \
+              client.",
         example: "response-buffering off",
-        known_as: &["proxy_buffering", "fastcgi_buffering", "flush_interval", "response_buffers"],
+        known_as: KnownAs {
+            nginx: &["proxy_buffering", "fastcgi_buffering", "uwsgi_buffering", "scgi_buffering", "X-Accel-Buffering"],
+            apache: &["flushpackets"],
+            caddy: &["flush_interval", "response_buffers"],
+            ..KnownAs::NONE
+        },
         set: Set::Forward(|forward, values| {
             forward.buffers.responses = Buffering::from_name(&values.text("when").unwrap_or_default());
         }),
@@ -276,10 +354,15 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
         name: "buffer-memory-bytes-max",
         parameters: &[one("size", Kind::Size { min: 0, max: 1 << 30 })],
         default: r#"buffer-memory-bytes-max "64KiB""#,
-        doc: "Bytes of a buffered request or response in memory. What is longer goes to a file; up to 128 KiB are on their \
+        doc: "Memory for one buffered request or response. The rest goes to a file; up to 128 KiB more may be on the \
               way there.",
         example: r#"buffer-memory-bytes-max "16KiB""#,
-        known_as: &["client_body_buffer_size", "proxy_buffers", "fastcgi_buffers"],
+        known_as: KnownAs {
+            nginx: &["client_body_buffer_size", "proxy_buffers", "fastcgi_buffers", "proxy_busy_buffers_size"],
+            apache: &["ProxyIOBufferSize"],
+            caddy: &["request_buffers", "response_buffers"],
+            ..KnownAs::NONE
+        },
         set: Set::Forward(|forward, values| {
             forward.buffers.memory_bytes_max = values.number("size").unwrap_or_default() as usize;
         }),
@@ -289,20 +372,25 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
         name: "buffer-file-bytes-max",
         parameters: &[one("size", Kind::SizeOrAuto { min: 0, max: 1 << 50 })],
         default: "buffer-file-bytes-max auto",
-        doc: "Bytes of a buffered request or response in a file of `buffer-directory`; 0 is no file. `auto` is 1 GiB, or \
-              `body-bytes-max` if that is larger.",
+        doc: "Maximum size of a buffered request or response in a file of `buffer-directory`; 0 uses no file. `auto` \
+              is 1 GiB, or `body-bytes-max` if that is larger.",
         example: r#"buffer-file-bytes-max "100MiB""#,
-        known_as: &["proxy_max_temp_file_size", "fastcgi_max_temp_file_size"],
+        known_as: KnownAs { nginx: &["proxy_max_temp_file_size", "fastcgi_max_temp_file_size"], ..KnownAs::NONE },
         set: Set::Forward(|forward, values| forward.buffers.file_bytes_max = values.number_or_auto("size")),
         ..OPTION
     },
     OptionDefinition {
         name: "cache",
         is_block_optional: true,
-        doc: "Answers are kept as long as they say, and served again without asking the server (RFC 9111). Without this \
-              option, none is. Without a block, `cache` uses the defaults.",
+        doc: "Caches responses of the upstream (RFC 9111). Responses stay as long as their `Cache-Control` allows. \
+              Without this option, none is cached. Without a block, `cache` uses the defaults.",
         example: r#"cache { stale-if-error "1d" }"#,
-        known_as: &["proxy_cache", "CacheEnable", "proxy_cache_path", "fastcgi_cache"],
+        known_as: KnownAs {
+            nginx: &["proxy_cache", "proxy_cache_path", "fastcgi_cache", "fastcgi_cache_path", "proxy_store"],
+            apache: &["CacheEnable", "CacheQuickHandler", "CacheRoot"],
+            caddy: &["cache"],
+            ..KnownAs::NONE
+        },
         set: Set::Block(Place::Caching),
         ..OPTION
     },

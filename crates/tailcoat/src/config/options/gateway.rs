@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{FLAG, Kind, OPTION, OptionDefinition, Set, many, one, property};
+use super::{FLAG, Kind, KnownAs, OPTION, OptionDefinition, Set, many, one, property};
 use crate::config::value::Value;
 
 /// A time limit from a millisecond to a day.
@@ -8,15 +8,20 @@ const TIMEOUT: Kind = Kind::Duration { min: Duration::from_millis(1), max: Durat
 
 const COUNT: Kind = Kind::Count { min: 0, max: 1_000_000 };
 
-/// What stands in `fastcgi` and `cgi`.
+/// Options of `fastcgi` and `cgi`.
 pub(super) static SCRIPTS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "index",
         parameters: &[many("file", Kind::FileName)],
-        doc: "Scripts tried in turn for a path that ends with a slash. Their directories are redirected to with the slash \
-              where it lacks. By default `index.php` in `fastcgi`, and none in `cgi`.",
+        doc: "Scripts tried in order for a path that ends with a slash. A directory requested without the slash is \
+              redirected to it. It defaults to `index.php` in `fastcgi`, and to none in `cgi`.",
         example: r#"index "index.php" "index.cgi""#,
-        known_as: &["DirectoryIndex", "fastcgi_index", "index-file.names"],
+        known_as: KnownAs {
+            nginx: &["fastcgi_index", "index"],
+            apache: &["DirectoryIndex"],
+            caddy: &["index"],
+            others: &["index-file.names"],
+        },
         set: Set::Gateway(|gateway, values| {
             let names = values.all("file").filter_map(|(value, _)| match value {
                 Value::Text(name) => Some(name.clone()),
@@ -29,44 +34,49 @@ pub(super) static SCRIPTS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "fallback",
         parameters: &[one("script", Kind::SitePath)],
-        doc: "The script that answers paths for which there is neither a script nor a file (a front controller), and methods \
-              that files don't have. The path that was asked for is in REQUEST_URI.",
+        doc: "Script that answers paths with neither script nor file (front controller), and methods that files do \
+              not support. The script finds the requested path in REQUEST_URI.",
         example: r#"fallback "/index.php""#,
-        known_as: &["try_files", "FallbackResource", "try-files"],
+        known_as: KnownAs {
+            nginx: &["try_files"],
+            apache: &["FallbackResource"],
+            caddy: &["try_files"],
+            others: &["try-files"],
+        },
         set: Set::Gateway(|gateway, values| gateway.fallback = values.text("script")),
         ..OPTION
     },
     OptionDefinition {
         name: "strip-prefix",
         parameters: &[one("prefix", Kind::PathPrefix)],
-        doc: "Taken from the front of paths before scripts are looked for below the root: with `\"/cgi-bin\"`, the path \
-              `/cgi-bin/a` is the file `a`.",
+        doc: "Prefix removed from a path before its script is looked up below the root. With `\"/cgi-bin\"`, the \
+              path `/cgi-bin/a` is the file `a`.",
         example: r#"strip-prefix "/cgi-bin""#,
-        known_as: &["ScriptAlias", "alias"],
+        known_as: KnownAs { nginx: &["alias"], apache: &["ScriptAlias"], caddy: &["handle_path"], ..KnownAs::NONE },
         set: Set::Gateway(|gateway, values| gateway.strip_prefix = values.text("prefix").unwrap_or_default()),
         ..OPTION
     },
 ];
 
-/// What stands in `cgi`.
+/// Options of `cgi`.
 pub(super) static PROGRAMS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "interpreter",
         parameters: &[one("program", Kind::File)],
-        doc: "The program that is run, with the script as its only argument, so that scripts need not be executable. By \
-              default the script itself is run.",
+        doc: "Program that runs the scripts, with the script as its only argument. Scripts then need not be \
+              executable. By default, the script itself is run.",
         example: r#"interpreter "/usr/bin/php-cgi""#,
-        known_as: &["cgi.assign", "Action"],
+        known_as: KnownAs { apache: &["Action", "ScriptInterpreterSource"], others: &["cgi.assign"], ..KnownAs::NONE },
         set: Set::Gateway(|gateway, values| gateway.programs.interpreter = values.file("program")),
         ..OPTION
     },
     OptionDefinition {
         name: "user",
         parameters: &[one("name", Kind::ProgramUser), property("group", Kind::ProgramGroup)],
-        doc: "The user that programs run as, and the `group`, by default the user's own; without further groups. Only root can \
-              do that. By default they run as the server does.",
-        example: r#"user "nobody""#,
-        known_as: &["SuexecUserGroup", "suexec"],
+        doc: "User, and `group`, that programs run as. The group defaults to the user's own; supplementary groups \
+              are dropped. This needs a server that runs as root. By default, programs run as the server's user.",
+        example: r#"user "www-data""#,
+        known_as: KnownAs { apache: &["SuexecUserGroup", "Suexec", "AssignUserID"], ..KnownAs::NONE },
         set: Set::Gateway(|gateway, values| {
             gateway.programs.user = values.program_user("name");
             if let (Some(user), Some(group_id)) = (&mut gateway.programs.user, values.number("group")) {
@@ -79,10 +89,11 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         name: "processes-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 100_000 })],
         default: "processes-max 64",
-        doc: "Programs that run at the same time, for all workers together. When there are as many, requests wait. A \
-              client may run at most four times as many programs as places are free: alone, about four fifths of all.",
+        doc: "Maximum number of programs that run at once, over all workers. Further requests wait. One client may \
+              run at most four times as many programs as there are free places; alone, it gets about four fifths of \
+              all.",
         example: "processes-max 8",
-        known_as: &["ScriptLimit", "RLimitNPROC"],
+        known_as: KnownAs { apache: &["RLimitNPROC", "FcgidMaxProcesses"], ..KnownAs::NONE },
         set: Set::Gateway(|gateway, values| {
             gateway.programs.processes_max = values.number("count").unwrap_or_default() as usize;
         }),
@@ -92,9 +103,9 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         name: "queue-max",
         parameters: &[one("count", COUNT)],
         default: "queue-max 1000",
-        doc: "Requests that may wait for a program to end, in the order in which they came; more are answered 503. A \
-              client with many waiting requests lets others go first; in a queue that is half full it may have an \
-              eighth.",
+        doc: "Maximum number of requests that wait for a program to end. Further requests get 503. Requests leave in \
+              order of arrival, except that a client with many waiting requests lets others go first. When the queue \
+              is half full, one client may hold an eighth of it.",
         example: "queue-max 50",
         set: Set::Gateway(|gateway, values| {
             gateway.programs.queue_max = values.number("count").unwrap_or_default() as usize;
@@ -105,7 +116,7 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         name: "queue-timeout",
         parameters: &[one("time", TIMEOUT)],
         default: r#"queue-timeout "10s""#,
-        doc: "How long a request may wait so; then it is answered 503.",
+        doc: "Maximum time that a request waits for a program to end. After it, the client gets 503.",
         example: r#"queue-timeout "2s""#,
         set: Set::Gateway(|gateway, values| {
             gateway.programs.queue_timeout = values.duration("time").unwrap_or_default();
@@ -116,10 +127,10 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         name: "run-time-max",
         parameters: &[one("time", TIMEOUT)],
         default: r#"run-time-max "1h""#,
-        doc: "How long a program may run, whether it answers, waits for its client, or lives on behind its answer. Then it is \
-              ended, with all of its process group.",
+        doc: "Maximum run time of a program, including time spent waiting for its client or running on after its \
+              response. After it, Tailcoat ends the program's whole process group.",
         example: r#"run-time-max "1m""#,
-        known_as: &["RLimitCPU", "cgi.limits"],
+        known_as: KnownAs { apache: &["RLimitCPU", "FcgidBusyTimeout"], others: &["cgi.limits"], ..KnownAs::NONE },
         set: Set::Gateway(|gateway, values| {
             gateway.programs.run_time_max = values.duration("time").unwrap_or_default();
         }),
@@ -129,10 +140,10 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         name: "end-timeout",
         parameters: &[one("time", TIMEOUT)],
         default: r#"end-timeout "5s""#,
-        doc: "How long a program may take to end that was told to (SIGTERM), because its time is up or its client has gone. \
-              Then it is killed (SIGKILL).",
+        doc: "Time that a program has to exit after SIGTERM. Tailcoat sends SIGTERM when the run time is over or the \
+              client has disconnected, and SIGKILL after this time.",
         example: r#"end-timeout "1s""#,
-        known_as: &["cgi.limits"],
+        known_as: KnownAs { apache: &["FcgidZombieScanInterval"], others: &["cgi.limits"], ..KnownAs::NONE },
         set: Set::Gateway(|gateway, values| {
             gateway.programs.end_timeout = values.duration("time").unwrap_or_default();
         }),
@@ -142,9 +153,10 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         name: "output-bytes-max",
         parameters: &[one("size", Kind::Size { min: 0, max: 1 << 50 })],
         default: r#"output-bytes-max "0B""#,
-        doc: "Bytes that a program may answer with, head included; 0 is no limit. A program that writes more is ended, and its \
-              answer broken off.",
+        doc: "Maximum size of a program's output, head included; 0 means no limit. A program that writes more is \
+              ended, and its response is cut off.",
         example: r#"output-bytes-max "100MiB""#,
+        known_as: KnownAs { apache: &["FcgidOutputBufferSize"], ..KnownAs::NONE },
         set: Set::Gateway(|gateway, values| {
             gateway.programs.output_bytes_max = values.number("size").unwrap_or_default();
         }),
@@ -152,15 +164,20 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
     },
 ];
 
-/// What stands in `fastcgi`, `scgi` and `uwsgi`.
+/// Options of `fastcgi`, `scgi` and `uwsgi`.
 pub(super) static SERVERS: &[OptionDefinition] = &[OptionDefinition {
     name: "application",
     parameters: &[one("prefix", Kind::PathPrefix)],
-    doc: "The server is one application instead of a directory of scripts: no file is looked for, SCRIPT_NAME is this front \
-              of the path, and PATH_INFO is the rest. With `scgi` and `uwsgi`, that is always so, by default with the whole \
-              path as PATH_INFO; with `fastcgi`, where there is no root, or this option.",
+    doc: "Treats the server as one application, not as a directory of scripts. No file is looked up; SCRIPT_NAME \
+          is this prefix of the path and PATH_INFO is the rest. `scgi` and `uwsgi` always work this way, by \
+          default with the whole path as PATH_INFO. `fastcgi` does if it has no root, or this option.",
     example: r#"application "/app""#,
-    known_as: &["uwsgi_param", "scgi_param", "check-local"],
+    known_as: KnownAs {
+        nginx: &["uwsgi_param", "scgi_param", "fastcgi_split_path_info"],
+        apache: &["ProxyFCGIBackendType"],
+        others: &["check-local"],
+        ..KnownAs::NONE
+    },
     set: Set::Gateway(|gateway, values| {
         gateway.application = values.text("prefix").unwrap_or_default();
         gateway.root = None;
@@ -168,15 +185,20 @@ pub(super) static SERVERS: &[OptionDefinition] = &[OptionDefinition {
     ..OPTION
 }];
 
-/// What stands in `fastcgi` alone.
+/// Options of `fastcgi` alone.
 pub(super) static FASTCGI: &[OptionDefinition] = &[
     OptionDefinition {
         name: "server-root",
         parameters: &[one("directory", Kind::Text)],
-        doc: "What the server that runs the scripts calls the root, if it sees the files elsewhere, as in a container of its \
-              own: stands in DOCUMENT_ROOT and SCRIPT_FILENAME. Scripts must be below the root here all the same.",
+        doc: "Path of the root as the FastCGI server sees it, for example in its container. It is used in \
+              DOCUMENT_ROOT and SCRIPT_FILENAME. The scripts must also exist below the root on this machine.",
         example: r#"server-root "/var/www/html""#,
-        known_as: &["docroot", "resolve_root_symlink"],
+        known_as: KnownAs {
+            nginx: &["fastcgi_param"],
+            apache: &["ProxyFCGISetEnvIf"],
+            caddy: &["root", "resolve_root_symlink"],
+            others: &["docroot"],
+        },
         set: Set::Gateway(|gateway, values| {
             gateway.server_root = values.text("directory").map(|root| root.trim_end_matches('/').to_owned());
         }),
@@ -186,25 +208,30 @@ pub(super) static FASTCGI: &[OptionDefinition] = &[
         name: "keep-connections",
         parameters: FLAG,
         default: "keep-connections off",
-        doc: "Whether connections by FastCGI are kept open for further requests, as `idle-max` and `idle-timeout` of the \
-              `upstream` say. For servers with a process for each connection, as php-fpm is, each that is kept takes one \
-              away from other workers and programs: give it more processes than can be kept (workers × `idle-max`).",
+        doc: "Keeps FastCGI connections open for further requests, as `idle-max` and `idle-timeout` of the \
+              `upstream` say. PHP-FPM uses a process for each connection, so an idle connection takes one away. Give \
+              it more processes than can be kept (workers × `idle-max`).",
         example: "keep-connections",
-        known_as: &["fastcgi_keep_conn", "enablereuse"],
+        known_as: KnownAs { nginx: &["fastcgi_keep_conn"], apache: &["enablereuse"], ..KnownAs::NONE },
         set: Set::Gateway(|gateway, values| gateway.keeps_connections = values.on()),
         ..OPTION
     },
 ];
 
-/// What stands in `fastcgi`, `cgi`, `scgi` and `uwsgi`.
+/// Options of `fastcgi`, `cgi`, `scgi` and `uwsgi`.
 pub(super) static ALL: &[OptionDefinition] = &[
     OptionDefinition {
         name: "variable",
         parameters: &[one("name", Kind::VariableName), one("value", Kind::FieldValue)],
         repeatable: true,
-        doc: "A further variable that scripts are given, or another value of one; an empty value takes it away.",
+        doc: "Adds or replaces a variable that scripts get; an empty value removes it.",
         example: r#"variable "APP_ENV" "production""#,
-        known_as: &["fastcgi_param", "SetEnv", "env", "setenv.add-environment", "param"],
+        known_as: KnownAs {
+            nginx: &["fastcgi_param", "scgi_param", "uwsgi_param", "env"],
+            apache: &["SetEnv", "PassEnv", "FcgidInitialEnv"],
+            caddy: &["env"],
+            others: &["setenv.add-environment", "param"],
+        },
         set: Set::Gateway(|gateway, values| {
             if let (Some(name), Some(value)) = (values.text("name"), values.text("value")) {
                 gateway.variables.push((name, value));
@@ -216,10 +243,14 @@ pub(super) static ALL: &[OptionDefinition] = &[
         name: "local-redirects-max",
         parameters: &[one("count", Kind::Count { min: 0, max: 100 })],
         default: "local-redirects-max 10",
-        doc: "How often a script may send a request on to another path of the site (RFC 3875, section 6.2.2); beyond that it is \
-              answered 500. 0 leaves such answers to clients, as redirects.",
+        doc: "Maximum number of local redirects that a script may make for one request (RFC 3875, section 6.2.2). \
+              After it, the client gets 500. 0 passes such responses to clients as redirects.",
         example: "local-redirects-max 1",
-        known_as: &["LimitInternalRecursion"],
+        known_as: KnownAs {
+            apache: &["LimitInternalRecursion"],
+            others: &["X-Accel-Redirect", "X-Sendfile"],
+            ..KnownAs::NONE
+        },
         set: Set::Gateway(|gateway, values| {
             gateway.local_redirects_max = values.number("count").unwrap_or_default() as u32;
         }),
@@ -229,9 +260,15 @@ pub(super) static ALL: &[OptionDefinition] = &[
         name: "error-bytes-max",
         parameters: &[one("size", Kind::Size { min: 0, max: 1 << 30 })],
         default: r#"error-bytes-max "64KiB""#,
-        doc: "Bytes of a script's standard error that are logged for a request, in the server's own log; the rest is dropped.",
+        doc: "Maximum size of a script's standard error that the server log records for a request. The rest is \
+              dropped.",
         example: r#"error-bytes-max "1MiB""#,
-        known_as: &["ScriptLog", "ScriptLogLength", "fastcgi_catch_stderr"],
+        known_as: KnownAs {
+            nginx: &["fastcgi_catch_stderr"],
+            apache: &["ScriptLog", "ScriptLogLength", "ScriptLogBuffer"],
+            caddy: &["capture_stderr"],
+            ..KnownAs::NONE
+        },
         set: Set::Gateway(|gateway, values| {
             gateway.error_bytes_max = values.number("size").unwrap_or_default() as usize;
         }),

@@ -2,7 +2,7 @@
 
 use wire::h2::BudgetLimit;
 
-use super::{Kind, OPTION, OptionDefinition, Parameter, Set, one};
+use super::{Kind, KnownAs, OPTION, OptionDefinition, Parameter, Set, one};
 use crate::config::value::Values;
 
 /// The parameters of a budget: so many at once, and so many more each second.
@@ -14,22 +14,28 @@ fn budget(values: &Values) -> BudgetLimit {
     BudgetLimit { burst: number("burst"), per_second: number("per-second") }
 }
 
-pub(super) const DOC: &str = "Limits of a connection that speaks HTTP/2. They stand in `limits`. Those with two numbers are \
-    budgets: so many at once, and so many more each second; a client that goes beyond one is told \
-    `ENHANCE_YOUR_CALM`, and its connection closed. Other limits hold for HTTP/2 as well: `head-bytes-max` for a header \
-    list (431) and its compressed form (the connection ends); `head-timeout` also for the client's settings; \
-    `write-timeout` for a stream whose window stays closed, which is reset; `linger-timeout` for a request that goes on \
-    after its answer.";
+pub(super) const DOC: &str = "\
+    Limits on HTTP/2 connections. Use these options in `limits`. An option with two numbers is a budget: so many \
+    at once, and so many more each second. A client that exceeds it gets `ENHANCE_YOUR_CALM`, and its connection \
+    is closed. Other limits apply to HTTP/2 too: `head-bytes-max` to a header list (431) and to its compressed \
+    form (the connection is closed); `head-timeout` to the client's first SETTINGS frame; `write-timeout` to a \
+    stream whose window stays closed (the stream is reset); `linger-timeout` to a request that continues after its \
+    response.";
 
 pub(super) static LIMITS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "http2-streams-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 10_000 })],
         default: "http2-streams-max 128",
-        doc: "Requests that a client may have open at a time on a connection. Further ones are refused \
-              (`REFUSED_STREAM`), and may be sent again.",
+        doc: "Maximum number of requests in progress on a connection. Further requests are rejected with \
+              `REFUSED_STREAM`, and the client may retry them.",
         example: "http2-streams-max 64",
-        known_as: &["http2_max_concurrent_streams", "H2MaxSessionStreams", "max_concurrent_streams"],
+        known_as: KnownAs {
+            nginx: &["http2_max_concurrent_streams"],
+            apache: &["H2MaxSessionStreams"],
+            others: &["max_concurrent_streams", "tune.h2.fe.max-concurrent-streams"],
+            ..KnownAs::NONE
+        },
         set: Set::Limits(|limits, values| {
             limits.http2.concurrent_streams_max = values.number("count").unwrap_or_default() as u32
         }),
@@ -39,10 +45,15 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         name: "http2-window-bytes-max",
         parameters: &[one("size", Kind::Size { min: 128 << 10, max: 1 << 30 })],
         default: r#"http2-window-bytes-max "1MiB""#,
-        doc: "To what the windows of a connection and its streams grow for a client that is fast: content of requests that may \
-              wait to be read.",
+        doc: "Maximum flow control window of a connection and of a stream, reached by fast clients. It bounds the \
+              request body that waits to be read.",
         example: r#"http2-window-bytes-max "4MiB""#,
-        known_as: &["http2_body_preread_size", "H2WindowSize"],
+        known_as: KnownAs {
+            nginx: &["http2_body_preread_size", "http2_recv_buffer_size"],
+            apache: &["H2WindowSize"],
+            others: &["tune.h2.fe.initial-window-size"],
+            ..KnownAs::NONE
+        },
         set: Set::Limits(|limits, values| {
             limits.http2.window_bytes_max = values.number("size").unwrap_or_default() as u32
         }),
@@ -52,8 +63,10 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         name: "http2-header-table-bytes-max",
         parameters: &[one("size", Kind::Size { min: 0, max: 64 << 10 })],
         default: r#"http2-header-table-bytes-max "4KiB""#,
-        doc: "Memory in which a client may have fields of its requests kept, to refer to them later.",
+        doc: "Maximum size of a connection's HPACK table, in which the server keeps request header fields that the \
+              client refers to later.",
         example: r#"http2-header-table-bytes-max "8KiB""#,
+        known_as: KnownAs { nginx: &["http2_max_field_size"], others: &["tune.h2.header-table-size"], ..KnownAs::NONE },
         set: Set::Limits(|limits, values| {
             limits.http2.header_table_bytes_max = values.number("size").unwrap_or_default() as u32
         }),
@@ -63,8 +76,10 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         name: "http2-continuations-max",
         parameters: &[one("count", Kind::Count { min: 0, max: 1000 })],
         default: "http2-continuations-max 16",
-        doc: "CONTINUATION frames of a head (CVE-2024-27316). With more the connection ends.",
+        doc: "Maximum number of CONTINUATION frames of a head (CVE-2024-27316). If a client sends more, the \
+              connection is closed.",
         example: "http2-continuations-max 4",
+        known_as: KnownAs { others: &["tune.h2.fe.glitches-threshold"], ..KnownAs::NONE },
         set: Set::Limits(|limits, values| {
             limits.http2.continuations_max = values.number("count").unwrap_or_default() as u32
         }),
@@ -74,8 +89,9 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         name: "http2-resets-max",
         parameters: BUDGET,
         default: "http2-resets-max 500 50",
-        doc: "Streams that a client resets (rapid reset, CVE-2023-44487).",
+        doc: "Budget for streams that a client resets (rapid reset, CVE-2023-44487).",
         example: "http2-resets-max 250 25",
+        known_as: KnownAs { others: &["tune.h2.fe.glitches-threshold"], ..KnownAs::NONE },
         set: Set::Limits(|limits, values| limits.http2.peer_resets = budget(values)),
         ..OPTION
     },
@@ -83,8 +99,10 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         name: "http2-faults-max",
         parameters: BUDGET,
         default: "http2-faults-max 200 10",
-        doc: "Streams that the server has to reset for a client's faults (MadeYouReset, CVE-2025-8671).",
+        doc: "Budget for streams that the server must reset because of a client's protocol errors (MadeYouReset, \
+              CVE-2025-8671).",
         example: "http2-faults-max 100 5",
+        known_as: KnownAs { others: &["tune.h2.fe.glitches-threshold"], ..KnownAs::NONE },
         set: Set::Limits(|limits, values| limits.http2.stream_faults = budget(values)),
         ..OPTION
     },
@@ -92,7 +110,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         name: "http2-settings-max",
         parameters: BUDGET,
         default: "http2-settings-max 100 10",
-        doc: "SETTINGS frames (CVE-2019-9515).",
+        doc: "Budget for SETTINGS frames (CVE-2019-9515).",
         example: "http2-settings-max 50 5",
         set: Set::Limits(|limits, values| limits.http2.settings = budget(values)),
         ..OPTION
@@ -101,7 +119,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         name: "http2-pings-max",
         parameters: BUDGET,
         default: "http2-pings-max 200 50",
-        doc: "PING frames (CVE-2019-9512); content that comes or is sent earns some back.",
+        doc: "Budget for PING frames (CVE-2019-9512). Body data in either direction refills some of it.",
         example: "http2-pings-max 100 25",
         set: Set::Limits(|limits, values| limits.http2.pings = budget(values)),
         ..OPTION
@@ -110,7 +128,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         name: "http2-priorities-max",
         parameters: BUDGET,
         default: "http2-priorities-max 1000 100",
-        doc: "PRIORITY and PRIORITY_UPDATE frames (CVE-2019-9513).",
+        doc: "Budget for PRIORITY and PRIORITY_UPDATE frames (CVE-2019-9513).",
         example: "http2-priorities-max 500 50",
         set: Set::Limits(|limits, values| limits.http2.priorities = budget(values)),
         ..OPTION
@@ -119,7 +137,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         name: "http2-window-updates-max",
         parameters: BUDGET,
         default: "http2-window-updates-max 2000 200",
-        doc: "WINDOW_UPDATE frames (CVE-2019-9511); content that is sent earns some back.",
+        doc: "Budget for WINDOW_UPDATE frames (CVE-2019-9511). Body data that the server sends refills some of it.",
         example: "http2-window-updates-max 1000 100",
         set: Set::Limits(|limits, values| limits.http2.window_updates = budget(values)),
         ..OPTION
@@ -128,7 +146,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         name: "http2-idle-frames-max",
         parameters: BUDGET,
         default: "http2-idle-frames-max 200 50",
-        doc: "Frames that say nothing: empty ones (CVE-2019-9518), unknown ones, and those for streams that are closed.",
+        doc: "Budget for frames without effect: empty ones (CVE-2019-9518), unknown ones, and those for closed \
+              streams.",
         example: "http2-idle-frames-max 100 25",
         set: Set::Limits(|limits, values| limits.http2.idle_frames = budget(values)),
         ..OPTION

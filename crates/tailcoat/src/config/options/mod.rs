@@ -1,13 +1,16 @@
-//! Every option, defined once. From these tables come the parser and its checks, the reference page, the man page, the
-//! JSON schema and the default configuration.
+//! The tables that define every option once. The parser and its checks, the reference page, the man page, the JSON
+//! schema and the default configuration are generated from them.
 
 mod automatic;
 mod confinement;
 mod files;
+pub(crate) mod foreign;
 mod forward;
 mod gateway;
 mod http2;
+mod limits;
 mod module;
+pub(crate) mod renamed;
 mod response_caching;
 mod rules;
 mod server;
@@ -31,27 +34,26 @@ use super::value::{Kind, Values};
 /// An option: a KDL node of this name.
 #[derive(Clone, Copy)]
 pub(super) struct OptionDefinition {
-    /// The node's name.
     pub(super) name: &'static str,
-    /// Its arguments and properties.
+    /// Arguments and properties of the node.
     pub(super) parameters: &'static [Parameter],
-    /// Whether it may stand several times in a block.
+    /// Allows the option several times in a block.
     pub(super) repeatable: bool,
-    /// True if it may stand without its block, whose defaults hold then.
+    /// Allows the option without its block, whose defaults then apply.
     pub(super) is_block_optional: bool,
-    /// What holds without it, as a node; empty if there is no such node.
+    /// Node that has the effect of leaving the option out; empty if no node has.
     pub(super) default: &'static str,
-    /// What it does: Markdown, the first sentence for lists.
+    /// Markdown. Lists show the first sentence alone.
     pub(super) doc: &'static str,
     /// A node that differs from the default.
     pub(super) example: &'static str,
-    /// What people coming from elsewhere may call it.
-    pub(super) known_as: &'static [&'static str],
-    /// What it changes.
+    /// Names in other servers of what the option does.
+    pub(super) known_as: KnownAs,
+    /// Part of the configuration that the option changes.
     pub(super) set: Set,
 }
 
-/// What all definitions that don't say otherwise have.
+/// Default of every field that a definition leaves out.
 pub(super) const OPTION: OptionDefinition = OptionDefinition {
     name: "",
     parameters: &[],
@@ -60,22 +62,47 @@ pub(super) const OPTION: OptionDefinition = OptionDefinition {
     default: "",
     doc: "",
     example: "",
-    known_as: &[],
+    known_as: KnownAs::NONE,
     set: Set::Include,
 };
+
+/// Names of an option in other servers: directives, parameters and, for Apache, modules. The best match comes first,
+/// because a name that several options share suggests the option that lists it earliest.
+#[derive(Clone, Copy)]
+pub(super) struct KnownAs {
+    pub(super) nginx: &'static [&'static str],
+    pub(super) apache: &'static [&'static str],
+    pub(super) caddy: &'static [&'static str],
+    /// Names in HAProxy, lighttpd, h2o, Envoy, Varnish, systemd and others.
+    pub(super) others: &'static [&'static str],
+}
+
+impl KnownAs {
+    /// For options without a counterpart, and for fields that a definition leaves out.
+    pub(super) const NONE: Self = Self { nginx: &[], apache: &[], caddy: &[], others: &[] };
+
+    /// Names by server, for people.
+    pub(super) fn servers(&self) -> [(&'static str, &'static [&'static str]); 4] {
+        [("nginx", self.nginx), ("Apache", self.apache), ("Caddy", self.caddy), ("others", self.others)]
+    }
+
+    /// Position of the name in the list of its server, letter case aside; the lowest if several servers have it.
+    pub(super) fn position(&self, name: &str) -> Option<usize> {
+        let position = |(_, names): (_, &[&str])| names.iter().position(|known| known.eq_ignore_ascii_case(name));
+        self.servers().into_iter().filter_map(position).min()
+    }
+}
 
 /// An argument or property of a node.
 #[derive(Clone, Copy)]
 pub(super) struct Parameter {
-    /// Name of the property; of an argument, what messages call it.
+    /// Name of the property. For an argument, messages and the reference use it.
     pub(super) name: &'static str,
-    /// What it may be.
     pub(super) kind: Kind,
-    /// How it is given.
     pub(super) shape: Shape,
 }
 
-/// How a parameter is given.
+/// Syntax of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// One argument.
@@ -110,43 +137,33 @@ pub(super) const fn property(name: &'static str, kind: Kind) -> Parameter {
     Parameter { name, kind, shape: Shape::Property }
 }
 
-/// The parameters of an option that says how long a request's content may be.
+/// Parameters of the options that limit a request body.
 pub(super) const BODY_BYTES: &[Parameter] = &[one("size", Kind::SizeOrAuto { min: 0, max: 1 << 50 })];
 
-/// The parameters of an option that is on or off.
+/// Parameters of an option that is on or off.
 pub(super) const FLAG: &[Parameter] = &[optional("on", Kind::Flag)];
 
-/// What an option changes.
+/// Part of the configuration that an option changes.
 #[derive(Clone, Copy)]
 pub(super) enum Set {
     Server(fn(&mut Server, &Values)),
     Limits(fn(&mut Limits, &Values)),
     Cache(fn(&mut Cache, &Values)),
-    /// How files are served: by all sites, a site, or a part of one.
+    /// Static files of all sites, of a site, or of a path.
     Files(fn(&mut Files, &Values)),
-    /// A site itself.
     Site(fn(&mut Site, &Values)),
-    /// What all sites may share, or a site may have of its own.
+    /// Settings that all sites share and a site can replace.
     Shared(fn(&mut Shared, &Values)),
-    /// How requests are forwarded.
     Forward(fn(&mut Forward, &Values)),
-    /// How scripts are run.
     Gateway(fn(&mut Gateway, &Values)),
-    /// A WebAssembly module.
     Module(fn(&mut Module, &Values)),
-    /// What WebAssembly modules share.
     Modules(fn(&mut Modules, &Values)),
     /// Rules of all sites, or of a site.
     Rules(fn(&mut Rules, &Values)),
-    /// How responses to forwarded requests are cached.
     Caching(fn(&mut ResponseCaching, &Values)),
-    /// How certificates are got.
     Automatic(fn(&mut AutomaticCertificates, &Values)),
-    /// A group of servers.
     Upstream(fn(&mut Upstream, &Values)),
-    /// What the server takes from itself.
     Confinement(fn(&mut Confinement, &Values)),
-    /// What is told of requests to those who trace them.
     Traces(fn(&mut Traces, &Values)),
     /// A block of further options.
     Block(Place),
@@ -154,12 +171,11 @@ pub(super) enum Set {
     Include,
 }
 
-/// Options that belong together.
+/// Options that the reference shows together.
 pub(super) struct Section {
     pub(super) title: &'static str,
-    /// What they are for: Markdown.
+    /// Markdown: the purpose of the options, and their place in the file.
     pub(super) doc: &'static str,
-    /// Where they may stand.
     pub(super) places: &'static [Place],
     pub(super) options: &'static [OptionDefinition],
 }
@@ -168,34 +184,39 @@ pub(super) struct Section {
 pub(super) static SECTIONS: [Section; 27] = [
     Section {
         title: "Blocks",
-        doc: "What a file consists of, besides settings for all sites.",
+        doc: "Blocks at the top level of the file, next to the settings for all sites.",
         places: &[Place::Top],
         options: site::TOP,
     },
     Section {
         title: "Sites",
-        doc: "What a site listens on, and how it answers. They stand in `site`.",
+        doc: "Listeners and handlers of a site. Use these options in `site`.",
         places: &[Place::Site],
         options: site::SITE,
     },
     Section {
-        title: "Where files are",
-        doc: "Stands in `site` and in `files`.",
+        title: "Document root",
+        doc: "Use this option in `site` or in `files`.",
         places: &[Place::Site, Place::Files],
         options: files::ROOT,
     },
-    Section { title: "Parts of a site", doc: "Stands in `files`.", places: &[Place::Files], options: files::BLOCK },
     Section {
-        title: "How files are served",
-        doc: "They stand outside all blocks, for all sites; in `site`; or in `files`. What is said in the narrower \
-              place holds; rules of `type`, `header` and `cache-control` are added to those of the wider one.",
+        title: "Files of a path",
+        doc: "Use this option in `files`.",
+        places: &[Place::Files],
+        options: files::BLOCK,
+    },
+    Section {
+        title: "Static files",
+        doc: "Use these options at the top level for all sites, in `site`, or in `files`. The innermost place wins. \
+              `type`, `header` and `cache-control` add to those of the outer places instead.",
         places: &[Place::Top, Place::Site, Place::Files],
         options: files::OPTIONS,
     },
     Section { title: "TLS", doc: tls::DOC, places: &[Place::Site], options: tls::TLS },
     Section {
         title: "HTTPS",
-        doc: "They stand outside all blocks, for all sites, or in `site`.",
+        doc: "Use these options at the top level for all sites, or in `site`.",
         places: &[Place::Top, Place::Site],
         options: tls::HTTPS,
     },
@@ -208,97 +229,111 @@ pub(super) static SECTIONS: [Section; 27] = [
     Section { title: "Rules", doc: rules::DOC, places: &[Place::Top, Place::Site], options: rules::RULES },
     Section {
         title: "Error pages and access logs",
-        doc: "They stand outside all blocks, for all sites, or in `site`.",
+        doc: "Use these options at the top level for all sites, or in `site`.",
         places: &[Place::Top, Place::Site],
         options: site::SHARED,
     },
     Section {
-        title: "Forwarding",
-        doc: "How requests are forwarded. They stand in `forward`.",
+        title: "Reverse proxy",
+        doc: "Forwarding of requests to upstreams. Use these options in `forward`.",
         places: &[Place::Forward],
         options: forward::OPTIONS,
     },
     Section {
-        title: "Answers of others",
-        doc: "How much a request may send to others, and how their answers are read. They stand in `forward`, `fastcgi`, \
-              `cgi`, `scgi` and `uwsgi`.",
+        title: "Upstream requests and responses",
+        doc: "Limits, timeouts and buffering of requests to upstreams, applications and scripts, and of their \
+              responses. Use these options in `forward`, `fastcgi`, `cgi`, `scgi` and `uwsgi`.",
         places: &[Place::Forward, Place::FastCgi, Place::Cgi, Place::Scgi, Place::Uwsgi],
         options: forward::ANSWERS,
     },
     Section {
         title: "Scripts",
-        doc: "Where scripts are. They stand in `fastcgi` and `cgi`.",
+        doc: "Lookup of script files. Use these options in `fastcgi` and `cgi`.",
         places: &[Place::FastCgi, Place::Cgi],
         options: gateway::SCRIPTS,
     },
     Section {
-        title: "Programs",
-        doc: "How programs are run. They stand in `cgi`.",
+        title: "CGI programs",
+        doc: "Processes of CGI programs. Use these options in `cgi`.",
         places: &[Place::Cgi],
         options: gateway::PROGRAMS,
     },
     Section {
         title: "Applications",
-        doc: "Servers that run an application. They stand in `fastcgi`, `scgi` and `uwsgi`.",
+        doc: "Servers that run an application. Use this option in `fastcgi`, `scgi` and `uwsgi`.",
         places: &[Place::FastCgi, Place::Scgi, Place::Uwsgi],
         options: gateway::SERVERS,
     },
     Section {
         title: "FastCGI",
-        doc: "Servers that run scripts. They stand in `fastcgi`.",
+        doc: "FastCGI servers such as PHP-FPM. Use these options in `fastcgi`.",
         places: &[Place::FastCgi],
         options: gateway::FASTCGI,
     },
     Section {
         title: "Variables",
-        doc: "What scripts and applications are told. They stand in `fastcgi`, `cgi`, `scgi` and `uwsgi`.",
+        doc: "Variables and errors of scripts and applications. Use these options in `fastcgi`, `cgi`, `scgi` and `uwsgi`.",
         places: &[Place::FastCgi, Place::Cgi, Place::Scgi, Place::Uwsgi],
         options: gateway::ALL,
     },
     Section {
-        title: "Caching answers",
-        doc: "Which answers to forwarded requests are kept and served again. What they say themselves (`Cache-Control`, \
-              `Expires`, `Vary`) goes before what is said here. They stand in `cache` of a `forward`, `fastcgi`, `cgi`, `scgi` or \
-              `uwsgi`.",
+        title: "Response cache",
+        doc: "Caching of upstream responses (RFC 9111). A response's own `Cache-Control`, `Expires` and `Vary` take \
+              precedence over these options. Use them in the block `cache` of a `forward`, `fastcgi`, `cgi`, `scgi` or `uwsgi`.",
         places: &[Place::Caching],
         options: response_caching::OPTIONS,
     },
     Section {
         title: "Modules",
-        doc: "What a WebAssembly module may do: by default, answer requests, tell the time and have random numbers, and \
-              nothing else. They stand in `module`.",
+        doc: "Permissions and limits of a WebAssembly module. By default, a module can answer requests, read the time \
+              and get random numbers, and nothing else. Use these options in `module`.",
         places: &[Place::Module],
         options: module::MODULE,
     },
     Section {
         title: "All modules",
-        doc: "What all WebAssembly modules share. They stand in `modules`.",
+        doc: "Settings that all WebAssembly modules share. Use these options in `modules`.",
         places: &[Place::Modules],
         options: module::SHARED,
     },
     Section {
         title: "Upstreams",
-        doc: "Servers that requests are forwarded to. They stand in `upstream`.",
+        doc: "Load balancing, connections, retries and health checks of upstream servers. Use these options in `upstream`.",
         places: &[Place::Upstream],
         options: upstream::OPTIONS,
     },
     Section { title: "Traces", doc: traces::DOC, places: &[Place::Traces], options: traces::OPTIONS },
-    Section { title: "Server", doc: "They stand in `server`.", places: &[Place::Server], options: server::SERVER },
+    Section {
+        title: "Server",
+        doc: "Process, listeners and logs. Use these options in `server`.",
+        places: &[Place::Server],
+        options: server::SERVER,
+    },
     Section {
         title: "Confinement",
         doc: confinement::DOC,
         places: &[Place::Confinement],
         options: confinement::OPTIONS,
     },
-    Section { title: "Limits", doc: "They stand in `limits`.", places: &[Place::Limits], options: server::LIMITS },
+    Section {
+        title: "Limits",
+        doc: "Limits on clients. Use these options in `limits`.",
+        places: &[Place::Limits],
+        options: limits::LIMITS,
+    },
     Section { title: "HTTP/2", doc: http2::DOC, places: &[Place::Limits], options: http2::LIMITS },
-    Section { title: "Cache", doc: "They stand in `cache`.", places: &[Place::Cache], options: server::CACHE },
+    Section {
+        title: "Memory cache",
+        doc: "Memory cache for files and responses. Use these options in `cache`.",
+        places: &[Place::Cache],
+        options: server::CACHE,
+    },
 ];
 
-/// Where options may stand.
+/// Block in which options may stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Outside all blocks.
+    /// The top level of a file.
     Top,
     Server,
     Limits,
@@ -342,20 +377,20 @@ impl Place {
         Self::Traces,
     ];
 
-    /// The options that may stand here.
+    /// Options that may stand here.
     pub(super) fn options(self) -> impl Iterator<Item = &'static OptionDefinition> {
         SECTIONS.iter().filter(move |section| section.places.contains(&self)).flat_map(|section| section.options)
     }
 
-    /// The option of this name that may stand here.
+    /// Finds an option that may stand here.
     pub(super) fn option(self, name: &str) -> Option<&'static OptionDefinition> {
         self.options().find(|option| option.name == name)
     }
 
-    /// For a person.
+    /// Text for messages.
     pub(super) fn describe(self) -> &'static str {
         match self {
-            Self::Top => "outside all blocks",
+            Self::Top => "at the top level",
             Self::Server => "in `server`",
             Self::Limits => "in `limits`",
             Self::Cache => "in `cache`",
@@ -366,7 +401,7 @@ impl Place {
             Self::Cgi => "in `cgi`",
             Self::Scgi => "in `scgi`",
             Self::Uwsgi => "in `uwsgi`",
-            Self::Caching => "in `cache` of a `forward`",
+            Self::Caching => "in the block `cache` of a `forward`",
             Self::Module => "in `module`",
             Self::Modules => "in `modules`",
             Self::Upstream => "in `upstream`",
@@ -377,7 +412,7 @@ impl Place {
     }
 }
 
-/// The places where an option of this name may stand.
+/// Places where an option of this name may stand.
 pub(super) fn places_of(name: &str) -> Vec<Place> {
     Place::ALL.into_iter().filter(|place| place.option(name).is_some()).collect()
 }

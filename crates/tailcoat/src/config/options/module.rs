@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{BODY_BYTES, FLAG, Kind, OPTION, OptionDefinition, Set, many, one, property};
+use super::{BODY_BYTES, FLAG, Kind, KnownAs, OPTION, OptionDefinition, Set, many, one, property};
 use crate::config::model::ClientFields;
 use crate::config::module::{GrantedDirectory, Reset};
 use crate::config::value::Value;
@@ -14,14 +14,15 @@ const TIMEOUT: Kind = Kind::Duration { min: MILLISECOND, max: DAY };
 
 const GIB: u64 = 1 << 30;
 
-/// What stands in `modules`.
+/// Options of `modules`.
 pub(super) static SHARED: &[OptionDefinition] = &[
     OptionDefinition {
         name: "instances-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 10_000 })],
         default: "instances-max 1000",
-        doc: "Instances of all modules at a time. Room for each is set aside in the address space (4 GiB, which costs no \
-              memory): where that is limited, fewer are possible. A request for which there is none is answered with 503.",
+        doc: "Maximum number of instances of all modules. Tailcoat reserves 4 GiB of address space for each; this \
+              costs no memory. Where address space is limited, fewer are possible. A request that finds no free \
+              instance gets 503.",
         example: "instances-max 100",
         set: Set::Modules(|modules, values| {
             modules.instances_max = values.number("count").unwrap_or_default() as u32;
@@ -32,7 +33,7 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         name: "memory-bytes-max",
         parameters: &[one("size", Kind::Size { min: 1 << 20, max: 1 << 50 })],
         default: r#"memory-bytes-max "4GiB""#,
-        doc: "Memory of all instances together. One that wants more than is left does not get it.",
+        doc: "Maximum memory of all instances together. An instance that asks for more does not get it.",
         example: r#"memory-bytes-max "1GiB""#,
         set: Set::Modules(|modules, values| modules.memory_bytes_max = values.number("size").unwrap_or_default()),
         ..OPTION
@@ -41,9 +42,11 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         name: "threads",
         parameters: &[one("count", Kind::CountOrAuto { min: 1, max: 1024 })],
         default: "threads auto",
-        doc: "Threads for modules that compute for more than some milliseconds. Until then a module runs on the worker that \
-              has its request; these threads give way to the workers. `auto` is one for each core that the process may use.",
+        doc: "Number of threads for modules that compute for more than a few milliseconds. A module starts on the \
+              worker that has its request; these threads yield to the workers. `auto` is one for each CPU core that \
+              the process may use.",
         example: "threads 2",
+        known_as: KnownAs { nginx: &["thread_pool"], ..KnownAs::NONE },
         set: Set::Modules(|modules, values| {
             modules.threads = values.number_or_auto("count").map(|count| count as usize);
         }),
@@ -53,10 +56,10 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         name: "compiled",
         parameters: &[one("directory", Kind::CompiledDirectory)],
         default: "compiled auto",
-        doc: "Where the machine code of modules is kept, so that the next start does not compile again. `auto` is `modules` \
-              below the state directory (`STATE_DIRECTORY` as systemd sets it, else `XDG_STATE_HOME/tailcoat` or \
-              `~/.local/state/tailcoat`); `off` keeps none. A directory that others can write in is not used, for \
-              what is read from there is run.",
+        doc: "Directory for the compiled machine code of modules, so that the next start need not compile. `auto` is \
+              `modules` in the state directory (`STATE_DIRECTORY` as set by systemd, otherwise \
+              `XDG_STATE_HOME/tailcoat` or `~/.local/state/tailcoat`). `off` stores none. A directory that other \
+              users can write to is not used, because its content is executed.",
         example: r#"compiled "/var/lib/tailcoat/modules""#,
         set: Set::Modules(|modules, values| {
             modules.compiled_directory = values.compiled_directory("directory").unwrap_or_default();
@@ -67,8 +70,8 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         name: "check-interval",
         parameters: &[one("time", Kind::Duration { min: Duration::from_millis(100), max: DAY })],
         default: r#"check-interval "1s""#,
-        doc: "How often the files of modules are looked at. One that has changed is compiled, and takes the place of the \
-              old one for the requests that begin then; if it can't be used, the old one stays.",
+        doc: "Interval at which module files are checked for changes. A changed file is compiled and serves the \
+              requests that begin afterwards. If it is invalid, the old one stays in use.",
         example: r#"check-interval "1m""#,
         set: Set::Modules(|modules, values| modules.check_interval = values.duration("time").unwrap_or_default()),
         ..OPTION
@@ -77,26 +80,31 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         name: "compile-wait",
         parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: HOUR })],
         default: r#"compile-wait "1s""#,
-        doc: "How long a start waits for modules to be compiled before the server listens. Until a module that takes longer is \
-              ready, its paths get 503 with `Retry-After`, also where it is a filter. A module that can't be used keeps the \
-              server from starting if that is known in time; later it is an error in the log, and its paths get 503 until its \
-              file is replaced. Modules that were compiled before are there at once (`compiled`, `tailcoat module compile`). A \
-              reload and an upgrade always wait until all modules are ready.",
+        doc: "Maximum time that a start waits for modules to compile before the server listens. Until a slower \
+              module is ready, its paths get 503 with `Retry-After`; this also holds for filters. If a module turns \
+              out to be invalid within this time, the server does not start. Later it logs an error, and the paths \
+              get 503 until you replace the file. Modules that are already compiled are ready at once (`compiled`, \
+              `tailcoat module compile`). A reload or upgrade always waits for all modules.",
         example: r#"compile-wait "2m""#,
         set: Set::Modules(|modules, values| modules.compile_wait = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
 ];
 
-/// What stands in `module`.
+/// Options of `module`.
 pub(super) static MODULE: &[OptionDefinition] = &[
     OptionDefinition {
         name: "environment",
         parameters: &[one("name", Kind::EnvironmentName), one("value", Kind::Text)],
         repeatable: true,
-        doc: "A variable of the module's environment. It has no others.",
+        doc: "Adds a variable to the module's environment, which is empty by default.",
         example: r#"environment "SHOP_NAME" "Fish & Co""#,
-        known_as: &["env", "setenv", "SetEnv", "fastcgi_param"],
+        known_as: KnownAs {
+            nginx: &["env", "fastcgi_param"],
+            apache: &["SetEnv"],
+            caddy: &["env"],
+            others: &["setenv"],
+        },
         set: Set::Module(|module, values| {
             let variable = (values.text("name").unwrap_or_default(), values.text("value").unwrap_or_default());
             module.grants.environment.push(variable);
@@ -107,10 +115,10 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "directory",
         parameters: &[one("name", Kind::SitePath), one("directory", Kind::File), property("write", Kind::Flag)],
         repeatable: true,
-        doc: "A directory that the module may read, and what the module calls it. With `write=on` it may also change what \
-              is in it. Without, it sees no file.",
+        doc: "Directory that the module may read, and its path inside the module. With `write=on`, the module may \
+              also change files. By default, a module has no access to files.",
         example: r#"directory "/data" "/srv/shop" write=on"#,
-        known_as: &["dir", "preopen", "mapdir", "volumes"],
+        known_as: KnownAs { others: &["dir", "preopen", "mapdir", "volumes"], ..KnownAs::NONE },
         set: Set::Module(|module, values| {
             module.grants.directories.push(GrantedDirectory {
                 name: values.text("name").unwrap_or_default(),
@@ -124,10 +132,11 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "waits-for-disk",
         parameters: FLAG,
         default: "waits-for-disk on",
-        doc: "Whether what is in the module's directories may have to be waited for: then it runs on threads of its own, so \
-              that it holds up nobody. `off` is quicker, for files that are in memory (in tmpfs, or few and often used): the \
-              module runs where others do, and if a disk does have to be waited for, so does all that the worker serves.",
+        doc: "Runs the module on separate threads, because its directories may be on a slow disk. Turn it off only \
+              for files in memory (tmpfs, or a few files in constant use): the module then runs on the workers, \
+              which is faster. If a read does wait for a disk, every request of that worker waits too.",
         example: "waits-for-disk off",
+        known_as: KnownAs { nginx: &["aio"], ..KnownAs::NONE },
         set: Set::Module(|module, values| module.waits_for_disk = values.on()),
         ..OPTION
     },
@@ -135,11 +144,11 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "outgoing",
         parameters: &[many("host", Kind::OutgoingHost)],
         repeatable: true,
-        doc: "Hosts that the module may send requests to: `\"api.example.com\"`, `\"*.example.com\"` for all names below \
-              it, `\"127.0.0.1:8080\"` at another port than the scheme's own. It is the name that counts, wherever it \
-              leads. Without, it may ask nobody.",
+        doc: "Hosts to which the module may send requests. `\"api.example.com\"` is a host and `\"*.example.com\"` \
+              all names below one; `\"127.0.0.1:8080\"` names a port other than the scheme's default. The name \
+              counts, whatever address it resolves to. By default, a module may send none.",
         example: r#"outgoing "api.example.com" "*.cdn.example""#,
-        known_as: &["allowed_outbound_hosts", "allow-host", "allowed_hosts"],
+        known_as: KnownAs { others: &["allowed_outbound_hosts", "allow-host", "allowed_hosts"], ..KnownAs::NONE },
         set: Set::Module(|module, values| {
             for (value, _) in values.all("host") {
                 let Value::OutgoingHost(host) = value else { unreachable!("a host is {value:?}") };
@@ -152,19 +161,20 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "key-value",
         parameters: FLAG,
         default: "key-value off",
-        doc: "Whether the module has a key-value store (`wasi:keyvalue`): in memory, shared by its instances, by no other \
-              module, and gone when the server ends.",
+        doc: "Gives the module a key-value store (`wasi:keyvalue`). It is in memory, shared by the module's \
+              instances, and lost when the server stops.",
         example: "key-value",
-        known_as: &["key_value_stores", "kv"],
+        known_as: KnownAs { others: &["key_value_stores", "kv"], ..KnownAs::NONE },
         set: Set::Module(|module, values| module.grants.key_value = values.on()),
         ..OPTION
     },
     OptionDefinition {
-        name: "client-fields",
+        name: "forwarded-headers",
         parameters: &[one("which", Kind::Choice(&["x-forwarded", "forwarded", "both", "none", "keep"]))],
-        default: "client-fields x-forwarded",
-        doc: "How the module is told who the client is: by fields of the request, as with `forward`; see there.",
-        example: "client-fields both",
+        default: "forwarded-headers x-forwarded",
+        doc: "Header fields that tell the module who the client is. Values and default are those of the same option \
+              in `forward`.",
+        example: "forwarded-headers both",
         set: Set::Module(|module, values| {
             module.client_fields = ClientFields::from_name(&values.text("which").unwrap_or_default());
         }),
@@ -173,9 +183,15 @@ pub(super) static MODULE: &[OptionDefinition] = &[
     OptionDefinition {
         name: "body-bytes-max",
         parameters: BODY_BYTES,
-        doc: "Size of a request's content that the module gets, instead of what the site or `limits` says; see there.",
+        doc: "Maximum size of a request body that the module gets. It replaces the value of the site or of `limits`, \
+              which describes it.",
         example: r#"body-bytes-max "100MiB""#,
-        known_as: &["client_max_body_size", "LimitRequestBody", "request_body", "max_size"],
+        known_as: KnownAs {
+            nginx: &["client_max_body_size"],
+            apache: &["LimitRequestBody"],
+            caddy: &["request_body", "max_size"],
+            ..KnownAs::NONE
+        },
         set: Set::Module(|module, values| module.body_bytes_max = values.body_bytes_max("size")),
         ..OPTION
     },
@@ -183,7 +199,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "instances-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 10_000 })],
         default: "instances-max 1000",
-        doc: "Instances of this module at a time: each answers one request at a time.",
+        doc: "Maximum number of instances of this module. Each instance handles one request at a time.",
         example: "instances-max 50",
         set: Set::Module(|module, values| {
             module.limits.instances_max = values.number("count").unwrap_or_default() as usize;
@@ -194,11 +210,11 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "reset",
         parameters: &[one("how", Kind::Choice(&Reset::NAMES))],
         default: "reset fresh",
-        doc: "What becomes of an instance between two requests. `fresh`: the next request has one of its own, so that none \
-              ever sees another's data. `memory`: it is used again, and its memory becomes what it was when it had started \
-              (its global variables, which languages keep but a stack pointer in, stay); that is for http-wasm modules, and \
-              components have a fresh one. `none`: it is used again as it is, which is fastest; what it keeps of a request \
-              is its own affair.",
+        doc: "State of an instance between two requests. `fresh` gives each request a new instance, so that none \
+              sees another's data. `memory` reuses the instance and restores its memory to the state after start. \
+              Global variables stay; languages keep little but a stack pointer in them. `memory` works for http-wasm \
+              modules; components get a fresh instance. `none` reuses the instance as it is, which is fastest; the \
+              module itself must separate requests.",
         example: "reset none",
         set: Set::Module(|module, values| {
             module.reset = Reset::from_name(&values.text("how").unwrap_or_default());
@@ -209,8 +225,8 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "idle-instances-max",
         parameters: &[one("count", Kind::Count { min: 0, max: 10_000 })],
         default: "idle-instances-max 16",
-        doc: "Instances that each worker keeps for requests to come, with `reset memory` or `reset none`. They count for \
-              `instances-max` and `memory-bytes-max` of `modules`.",
+        doc: "Maximum number of idle instances that each worker keeps, with `reset memory` or `reset none`. They \
+              count towards `instances-max` and `memory-bytes-max` of `modules`.",
         example: "idle-instances-max 4",
         set: Set::Module(|module, values| {
             module.limits.idle_instances_max = values.number("count").unwrap_or_default() as usize;
@@ -220,8 +236,8 @@ pub(super) static MODULE: &[OptionDefinition] = &[
     OptionDefinition {
         name: "settings",
         parameters: &[one("text", Kind::Text)],
-        doc: "What an http-wasm module gets when it asks for its configuration (`get_config`): text in whatever form it \
-              expects, as JSON. Components have `environment`.",
+        doc: "Configuration text that an http-wasm module gets from `get_config`, in any form the module expects, \
+              such as JSON. Components use `environment`.",
         example: r##"settings #"{"prefix": "/shop"}"#"##,
         set: Set::Module(|module, values| module.settings = values.text("text").unwrap_or_default()),
         ..OPTION
@@ -230,9 +246,8 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "buffered-bytes-max",
         parameters: &[one("size", Kind::Size { min: 0, max: GIB })],
         default: r#"buffered-bytes-max "4MiB""#,
-        doc: "Content that is kept in memory for an http-wasm module, of a request and of a response each: what it writes, \
-              and what it wants to read before or after the next handler. Of a request that has more the client gets 413; \
-              of a response, 500.",
+        doc: "Maximum memory for a request body, and for a response body, that an http-wasm module writes or reads \
+              ahead. If a request has more, the client gets 413; if a response has more, 500.",
         example: r#"buffered-bytes-max "256KiB""#,
         set: Set::Module(|module, values| {
             module.limits.buffered_bytes_max = values.number("size").unwrap_or_default() as usize;
@@ -243,7 +258,8 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "queue-timeout",
         parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: DAY })],
         default: r#"queue-timeout "1s""#,
-        doc: "How long a request waits when `instances-max` are at work; then the client gets 503.",
+        doc: "Maximum time that a request waits while `instances-max` instances are in use. After it, the client \
+              gets 503.",
         example: r#"queue-timeout "10s""#,
         set: Set::Module(|module, values| module.limits.queue_timeout = values.duration("time").unwrap_or_default()),
         ..OPTION
@@ -252,9 +268,10 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "memory-bytes-max",
         parameters: &[one("size", Kind::Size { min: 64 << 10, max: 4 * GIB })],
         default: r#"memory-bytes-max "128MiB""#,
-        doc: "Memory of an instance. If it wants more, it does not get it, which most languages answer with a panic: the \
+        doc: "Maximum memory of one instance. A request for more memory fails. Most languages then panic, and the \
               client gets 500.",
         example: r#"memory-bytes-max "512MiB""#,
+        known_as: KnownAs { apache: &["RLimitMEM"], ..KnownAs::NONE },
         set: Set::Module(|module, values| {
             module.limits.memory_bytes_max = values.number("size").unwrap_or_default() as usize;
         }),
@@ -264,7 +281,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "table-elements-max",
         parameters: &[one("count", Kind::Count { min: 0, max: 10_000_000 })],
         default: "table-elements-max 100000",
-        doc: "Elements of all tables of an instance: mostly references to its functions.",
+        doc: "Maximum number of elements in all tables of an instance, mostly references to its functions.",
         example: "table-elements-max 10000",
         set: Set::Module(|module, values| {
             module.limits.table_elements_max = values.number("count").unwrap_or_default() as usize;
@@ -272,13 +289,13 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
-        name: "processor-time-max",
+        name: "cpu-time-max",
         parameters: &[one("time", TIMEOUT)],
-        default: r#"processor-time-max "5s""#,
-        doc: "How long an instance may compute for a request, not counting what it waits for; then the client gets 504, or, \
-              in the middle of an answer, its connection is closed.",
-        example: r#"processor-time-max "100ms""#,
-        known_as: &["RLimitCPU"],
+        default: r#"cpu-time-max "5s""#,
+        doc: "Maximum CPU time of an instance for one request. After it, the client gets 504; if the response has \
+              begun, its connection is closed.",
+        example: r#"cpu-time-max "100ms""#,
+        known_as: KnownAs { apache: &["RLimitCPU"], ..KnownAs::NONE },
         set: Set::Module(|module, values| {
             module.limits.processor_time_max = values.duration("time").unwrap_or_default();
         }),
@@ -288,10 +305,15 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "first-byte-timeout",
         parameters: &[one("time", TIMEOUT)],
         default: r#"first-byte-timeout "30s""#,
-        doc: "How long the module may take to begin its answer, not counting the time that it waits for the client's \
-              content; then the client gets 504.",
+        doc: "Maximum time until the module begins its response, not counting time spent waiting for the client's \
+              request body. After it, the client gets 504.",
         example: r#"first-byte-timeout "5s""#,
-        known_as: &["proxy_read_timeout", "response_header_timeout", "ProxyTimeout"],
+        known_as: KnownAs {
+            nginx: &["proxy_read_timeout"],
+            apache: &["ProxyTimeout"],
+            caddy: &["response_header_timeout"],
+            ..KnownAs::NONE
+        },
         set: Set::Module(|module, values| {
             module.limits.first_byte_timeout = values.duration("time").unwrap_or_default();
         }),
@@ -301,10 +323,15 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "between-bytes-timeout",
         parameters: &[one("time", TIMEOUT)],
         default: r#"between-bytes-timeout "30s""#,
-        doc: "How long the module may be silent in the middle of an answer; then the client's connection is closed. Also \
-              how long it may go on to work when its answer is complete.",
+        doc: "Maximum pause between two parts of the module's response. After it, the client's connection is closed. \
+              It also limits how long the module may run on after its response is complete.",
         example: r#"between-bytes-timeout "10m""#,
-        known_as: &["proxy_read_timeout", "read_timeout"],
+        known_as: KnownAs {
+            nginx: &["proxy_read_timeout"],
+            apache: &["ProxyTimeout"],
+            caddy: &["read_timeout"],
+            ..KnownAs::NONE
+        },
         set: Set::Module(|module, values| {
             module.limits.between_bytes_timeout = values.duration("time").unwrap_or_default();
         }),
@@ -314,8 +341,9 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "response-bytes-max",
         parameters: &[one("size", Kind::Size { min: 0, max: 1 << 50 })],
         default: r#"response-bytes-max "1GiB""#,
-        doc: "Bytes of an answer's content; if there are more, the client's connection is closed.",
+        doc: "Maximum size of a module's response body. If it is larger, the client's connection is closed.",
         example: r#"response-bytes-max "10MiB""#,
+        known_as: KnownAs { apache: &["LimitXMLRequestBody"], ..KnownAs::NONE },
         set: Set::Module(|module, values| {
             module.limits.response_bytes_max = values.number("size").unwrap_or_default();
         }),
@@ -325,8 +353,8 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "log-bytes-max",
         parameters: &[one("size", Kind::Size { min: 0, max: 1 << 30 })],
         default: r#"log-bytes-max "16KiB""#,
-        doc: "Bytes that the module may write to its standard output and error for a request. They are lines in the \
-              server's own log, with the module's name; the rest is dropped, and a line says so.",
+        doc: "Maximum size of a module's standard output and standard error for one request. The server log records \
+              them as lines with the module's name. The rest is dropped, and one line says so.",
         example: r#"log-bytes-max "0B""#,
         set: Set::Module(|module, values| {
             module.limits.log_bytes_max = values.number("size").unwrap_or_default() as usize;
@@ -337,9 +365,9 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "handles-max",
         parameters: &[one("count", Kind::Count { min: 16, max: 1_000_000 })],
         default: "handles-max 1000",
-        doc: "Things of the server that an instance may hold at a time: streams, open files, sets of fields, requests of \
-              its own. One that wants more fails. Pollables of one stream count once, because some languages never drop \
-              them: their further handles count as memory (`memory-bytes-max`).",
+        doc: "Maximum number of host resources that an instance holds at once: streams, open files, sets of header \
+              fields, outgoing requests. An instance that asks for more fails. All pollables of one stream count \
+              once, because some languages never drop them; they count towards `memory-bytes-max`.",
         example: "handles-max 100",
         set: Set::Module(|module, values| {
             module.limits.handles_max = values.number("count").unwrap_or_default() as usize;
@@ -350,7 +378,8 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         name: "key-value-bytes-max",
         parameters: &[one("size", Kind::Size { min: 0, max: 1 << 40 })],
         default: r#"key-value-bytes-max "16MiB""#,
-        doc: "Bytes of all keys and values in the module's store. What would be more is an error for the module.",
+        doc: "Maximum size of all keys and values in the module's store. The module gets an error when it stores \
+              more.",
         example: r#"key-value-bytes-max "1GiB""#,
         set: Set::Module(|module, values| {
             module.limits.key_value_bytes_max = values.number("size").unwrap_or_default() as usize;

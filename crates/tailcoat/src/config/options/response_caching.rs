@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use wire::http::Status;
 
-use super::{FLAG, Kind, OPTION, OptionDefinition, Set, any, many, one};
+use super::{FLAG, Kind, KnownAs, OPTION, OptionDefinition, Set, any, many, one};
 use crate::config::response_caching::{NamePattern, SetCookie};
 use crate::config::value::{Value, Values};
 
@@ -14,16 +14,20 @@ const AGE: Kind = Kind::Duration { min: Duration::ZERO, max: Duration::from_secs
 /// Statuses that `default-age` is for if it names none.
 const DEFAULT_AGE_STATUSES: [Status; 3] = [Status::OK, Status::MOVED_PERMANENTLY, Status::PERMANENT_REDIRECT];
 
-/// What stands in `cache` of a `forward`.
+/// Options of `cache` in a `forward`.
 pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "object-bytes-max",
         parameters: &[one("size", Kind::Size { min: 0, max: GIB })],
         default: r#"object-bytes-max "1MiB""#,
-        doc: "Content of a response that is stored; a longer one is passed on. All responses together share \
-              `memory-bytes-max` with files.",
+        doc: "Maximum size of a response body that is cached. Larger responses are passed on uncached. All cached \
+              responses and files share `memory-bytes-max`.",
         example: r#"object-bytes-max "16MiB""#,
-        known_as: &["CacheMaxFileSize", "maximum_object_size", "max-object-size"],
+        known_as: KnownAs {
+            apache: &["CacheMaxFileSize"],
+            others: &["maximum_object_size", "max-object-size"],
+            ..KnownAs::NONE
+        },
         set: Set::Caching(|caching, values| caching.object_bytes_max = values.number("size").unwrap_or_default()),
         ..OPTION
     },
@@ -31,12 +35,17 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "default-age",
         parameters: &[one("time", AGE), any("status", Kind::Status { min: 200, max: 599 })],
         repeatable: true,
-        doc: "How long a response is fresh that does not say so itself, by `Cache-Control` or `Expires`; without \
-              statuses, one with 200, 301 or 308. Given, responses with these statuses are also stored that else would \
-              not be. Not for paths that servers may read as shorter ones: with a semicolon, or one of `;?#/` or a \
-              control byte encoded.",
+        doc: "Time for which a response is fresh if it has neither `Cache-Control` nor `Expires`. Without statuses, \
+              it applies to 200, 301 and 308. Responses with statuses you list are cached even if HTTP does not make \
+              them cacheable by default. It does not apply to ambiguous paths: those with a semicolon, or with `;`, \
+              `?`, `#`, `/` or a control byte percent-encoded.",
         example: r#"default-age "10s" 404 410"#,
-        known_as: &["proxy_cache_valid", "default_ttl", "CacheDefaultExpire", "ttl"],
+        known_as: KnownAs {
+            nginx: &["proxy_cache_valid", "fastcgi_cache_valid"],
+            apache: &["CacheDefaultExpire"],
+            caddy: &["ttl"],
+            others: &["default_ttl"],
+        },
         set: Set::Caching(|caching, values| {
             let age = values.duration("time").unwrap_or_default();
             let named = values.all("status").filter_map(|(value, _)| match value {
@@ -53,10 +62,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "heuristic",
         parameters: FLAG,
         default: "heuristic off",
-        doc: "Whether a response that only has `Last-Modified` is held fresh for a tenth of its age then, at most for \
-              a day (RFC 9111, section 4.2.2).",
+        doc: "Caches responses that have only `Last-Modified`, for a tenth of their age and at most a day (RFC 9111, \
+              section 4.2.2).",
         example: "heuristic",
-        known_as: &["CacheLastModifiedFactor", "refresh_pattern"],
+        known_as: KnownAs {
+            apache: &["CacheLastModifiedFactor", "CacheIgnoreNoLastMod"],
+            others: &["refresh_pattern"],
+            ..KnownAs::NONE
+        },
         set: Set::Caching(|caching, values| caching.heuristic = values.on()),
         ..OPTION
     },
@@ -64,10 +77,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "stale-while-revalidate",
         parameters: &[one("time", AGE)],
         default: r#"stale-while-revalidate "0s""#,
-        doc: "How long a response that became stale is served while one request asks the server for a new one, unless \
-              the response itself says how long, or forbids it.",
+        doc: "Time for which a stale response is served while one request fetches a new one. The response's own \
+              `Cache-Control` takes precedence.",
         example: r#"stale-while-revalidate "1m""#,
-        known_as: &["proxy_cache_background_update", "grace", "beresp.grace"],
+        known_as: KnownAs {
+            nginx: &["proxy_cache_background_update", "fastcgi_cache_background_update"],
+            apache: &["CacheLock"],
+            caddy: &["stale"],
+            others: &["grace", "beresp.grace"],
+        },
         set: Set::Caching(|caching, values| {
             caching.stale_while_revalidate = values.duration("time").unwrap_or_default();
         }),
@@ -77,10 +95,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "stale-if-error",
         parameters: &[one("time", AGE)],
         default: r#"stale-if-error "0s""#,
-        doc: "How long a response that became stale is served if the server can't be reached, or answers with 500, 502, \
-              503 or 504, unless the response itself says how long, or forbids it.",
+        doc: "Time for which a stale response is served if the upstream cannot be reached, or answers 500, 502, 503 \
+              or 504. The response's own `Cache-Control` takes precedence.",
         example: r#"stale-if-error "1d""#,
-        known_as: &["proxy_cache_use_stale", "CacheStaleOnError", "beresp.keep"],
+        known_as: KnownAs {
+            nginx: &["proxy_cache_use_stale", "fastcgi_cache_use_stale"],
+            apache: &["CacheStaleOnError"],
+            caddy: &["stale"],
+            others: &["beresp.keep"],
+        },
         set: Set::Caching(|caching, values| caching.stale_if_error = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
@@ -88,21 +111,31 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "request-directives",
         parameters: FLAG,
         default: "request-directives off",
-        doc: "Whether `Cache-Control` and `Pragma` of requests are obeyed (RFC 9111, section 5.2.1). By default they are \
-              not, so that nobody makes the server work by pressing a key.",
+        doc: "Obeys `Cache-Control` and `Pragma` of requests (RFC 9111, section 5.2.1). It is off by default, so \
+              that clients cannot bypass the cache by a forced reload.",
         example: "request-directives",
-        known_as: &["CacheIgnoreCacheControl", "ignore_client_no_cache"],
+        known_as: KnownAs {
+            apache: &["CacheIgnoreCacheControl", "CacheStorePrivate"],
+            caddy: &["mode"],
+            others: &["ignore_client_no_cache"],
+            ..KnownAs::NONE
+        },
         set: Set::Caching(|caching, values| caching.request_directives = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "set-cookie",
         parameters: &[one("what", Kind::Choice(&["refuse", "drop", "keep"]))],
+        // words: allow: name of a value
         default: "set-cookie refuse",
-        doc: "What is done with responses that set cookies and may be stored: `refuse` to store them, since a cookie is \
-              hardly ever for all; `drop` the cookie from what is stored; or `keep` it.",
+        doc: "Handling of cacheable responses with `Set-Cookie`. `refuse` does not cache them, because a cookie is \
+              rarely meant for all clients. `drop` caches them without the cookie; `keep` caches them with it.",
         example: "set-cookie drop",
-        known_as: &["proxy_ignore_headers", "CacheIgnoreHeaders"],
+        known_as: KnownAs {
+            nginx: &["proxy_ignore_headers", "fastcgi_ignore_headers"],
+            apache: &["CacheIgnoreHeaders"],
+            ..KnownAs::NONE
+        },
         set: Set::Caching(|caching, values| {
             caching.set_cookie = match values.text("what").as_deref() {
                 Some("drop") => SetCookie::Drop,
@@ -116,62 +149,85 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "key-host",
         parameters: FLAG,
         default: "key-host on",
-        doc: "Whether the same path on different hosts is another response. `off` is only for servers whose answers \
-              do not depend on the host they are asked for; tell them one by `host`, or a client can put another into \
-              what all get.",
+        doc: "Includes the host in the cache key. Turn it off only for servers whose responses do not depend on the \
+              host. Then also set `host`; otherwise one client's host can end up in a response that all clients get.",
         example: "key-host off",
-        known_as: &["proxy_cache_key", "hash_data"],
+        known_as: KnownAs {
+            nginx: &["proxy_cache_key", "fastcgi_cache_key"],
+            apache: &["UseCanonicalName"],
+            caddy: &["key"],
+            others: &["hash_data"],
+        },
         set: Set::Caching(|caching, values| caching.key_host = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "key-parameters",
         parameters: &[many("name", Kind::Text)],
-        doc: "Parameters of queries that make a difference: URLs that differ in others only share a response. Without \
-              this, all do but those of `ignore-parameters`. So do those with other characters in their names than \
-              letters, digits, `_` and `-`, which may be another spelling of one that is named here.",
+        doc: "Query parameters in the cache key. URLs that differ in other parameters share a response. By default, \
+              all parameters count except those in `ignore-parameters`. A parameter always counts if its name has \
+              characters other than letters, digits, `_` and `-`; it may be another spelling of a listed one.",
         example: r#"key-parameters "page" "q""#,
-        known_as: &["proxy_cache_key", "hash_data"],
+        known_as: KnownAs { nginx: &["proxy_cache_key"], caddy: &["key"], others: &["hash_data"], ..KnownAs::NONE },
         set: Set::Caching(|caching, values| caching.key_parameters = patterns(values)),
         ..OPTION
     },
     OptionDefinition {
-        name: "key-fields",
+        name: "key-headers",
         parameters: &[many("name", Kind::FieldName)],
-        doc: "Fields of requests that make a difference, besides those that a response names in its `Vary`. What \
-              depends on a field that is written here (X-Forwarded-For, Forwarded, Via) is not stored.",
-        example: r#"key-fields "Accept-Language""#,
-        known_as: &["proxy_cache_key", "hash_data"],
+        doc: "Request header fields in the cache key, in addition to those that a response names in `Vary`. Responses that \
+              depend on a field that Tailcoat sets (X-Forwarded-For, Forwarded, Via) are not cached.",
+        example: r#"key-headers "Accept-Language""#,
+        known_as: KnownAs {
+            nginx: &["proxy_cache_key"],
+            apache: &["CacheKeyBaseURL"],
+            caddy: &["key"],
+            others: &["hash_data"],
+        },
         set: Set::Caching(|caching, values| caching.key_fields = texts(values).map(Into::into).collect()),
         ..OPTION
     },
     OptionDefinition {
         name: "key-cookies",
         parameters: &[many("name", Kind::Text)],
-        doc: "Cookies of requests that make a difference. What is in others must not, unless a response names `Cookie` \
-              in its `Vary`, or is `private`.",
+        doc: "Cookies in the cache key. Responses must not depend on other cookies, unless they name `Cookie` in \
+              `Vary` or are `private`.",
         example: r#"key-cookies "currency""#,
-        known_as: &["proxy_cache_key", "hash_data"],
+        known_as: KnownAs {
+            nginx: &["proxy_cache_key"],
+            apache: &["CacheIgnoreURLSessionIdentifiers"],
+            caddy: &["key"],
+            others: &["hash_data"],
+        },
         set: Set::Caching(|caching, values| caching.key_cookies = texts(values).map(Into::into).collect()),
         ..OPTION
     },
     OptionDefinition {
         name: "ignore-parameters",
         parameters: &[many("name", Kind::Text)],
-        doc: "Parameters of queries that make no difference: URLs that differ only in them share a response. `\"utm_*\"` \
-              is all that begin so, and `\"*\"` all. The server gets them all the same.",
+        doc: "Query parameters left out of the cache key. URLs that differ only in these share a response. \
+              `\"utm_*\"` matches all names with that prefix, `\"*\"` all names. The upstream still gets them.",
         example: r#"ignore-parameters "utm_*" "fbclid""#,
-        known_as: &["proxy_cache_key", "CacheIgnoreQueryString", "hash_data"],
+        known_as: KnownAs {
+            nginx: &["proxy_cache_key"],
+            apache: &["CacheIgnoreQueryString", "CacheIgnoreURLSessionIdentifiers"],
+            caddy: &["key"],
+            others: &["hash_data"],
+        },
         set: Set::Caching(|caching, values| caching.ignored_parameters = patterns(values)),
         ..OPTION
     },
     OptionDefinition {
         name: "bypass-cookies",
         parameters: &[many("name", Kind::Text)],
-        doc: "Cookies whose requests go to the server, past the cache: those of people who are logged in. `\"session*\"` \
-              is all that begin so.",
+        doc: "Cookies whose requests bypass the cache, such as those of users who are logged in. `\"session*\"` \
+              matches all names with that prefix.",
         example: r#"bypass-cookies "wordpress_logged_in_*" "comment_author_*""#,
-        known_as: &["proxy_cache_bypass", "proxy_no_cache", "fastcgi_cache_bypass"],
+        known_as: KnownAs {
+            nginx: &["proxy_cache_bypass", "proxy_no_cache", "fastcgi_cache_bypass", "fastcgi_no_cache"],
+            apache: &["CacheDisable"],
+            ..KnownAs::NONE
+        },
         set: Set::Caching(|caching, values| caching.bypass_cookies = patterns(values)),
         ..OPTION
     },
@@ -179,10 +235,10 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "targeted-fields",
         parameters: &[many("name", Kind::FieldName)],
         default: r#"targeted-fields "CDN-Cache-Control""#,
-        doc: "Fields of responses that replace `Cache-Control` and `Expires` for this cache (RFC 9213). The first one that \
-              is present and valid counts. With `\"off\"`, no field does.",
+        doc: "Response header fields that replace `Cache-Control` and `Expires` for this cache (RFC 9213). The first \
+              one that is present and valid counts. `\"off\"` uses none.",
         example: r#"targeted-fields "Example-Cache-Control" "CDN-Cache-Control""#,
-        known_as: &["surrogate-control"],
+        known_as: KnownAs { nginx: &["X-Accel-Expires"], others: &["surrogate-control"], ..KnownAs::NONE },
         set: Set::Caching(|caching, values| {
             let names = texts(values).map(str::to_ascii_lowercase).filter(|name| name != "off");
             caching.targeted_fields = names.map(Into::into).collect();
@@ -193,10 +249,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "collapse-timeout",
         parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(3600) })],
         default: r#"collapse-timeout "5s""#,
-        doc: "How long a request waits for another that fetches the same, before it asks the server itself; with \
-              `\"0s\"` none waits.",
+        doc: "Maximum time that a request waits for another one that fetches the same response. After it, the \
+              request goes to the upstream itself; with `\"0s\"`, none waits.",
         example: r#"collapse-timeout "30s""#,
-        known_as: &["proxy_cache_lock_timeout", "proxy_cache_lock", "CacheLockMaxAge", "collapsed_forwarding"],
+        known_as: KnownAs {
+            nginx: &["proxy_cache_lock", "proxy_cache_lock_timeout", "proxy_cache_lock_age", "fastcgi_cache_lock"],
+            apache: &["CacheLock", "CacheLockMaxAge", "CacheLockPath"],
+            others: &["collapsed_forwarding"],
+            ..KnownAs::NONE
+        },
         set: Set::Caching(|caching, values| caching.collapse_timeout = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
@@ -204,10 +265,11 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "collapse-max",
         parameters: &[one("count", Kind::Count { min: 0, max: 1 << 20 })],
         default: "collapse-max 1000",
-        doc: "Requests that may wait for one that fetches the same. Further ones ask the server, as all do when the \
-              response turns out not to be for others; what the server is spared then is for `connections-max` and \
-              `queue-max` of its `upstream`.",
+        doc: "Maximum number of requests that wait for one that fetches the same response. Further requests go to \
+              the upstream, and so do all if the response cannot be shared. `connections-max` and `queue-max` of the \
+              `upstream` then protect it.",
         example: "collapse-max 100",
+        known_as: KnownAs { nginx: &["proxy_cache_lock"], ..KnownAs::NONE },
         set: Set::Caching(|caching, values| {
             caching.collapse_max = values.number("count").unwrap_or_default() as usize;
         }),
@@ -217,9 +279,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "cache-status",
         parameters: FLAG,
         default: "cache-status off",
-        doc: "Whether responses say what the cache did for them, in `Cache-Status` (RFC 9211).",
+        doc: "Adds `Cache-Status` to responses: how the cache handled the request (RFC 9211).",
         example: "cache-status",
-        known_as: &["X-Cache", "X-Cache-Status", "CacheHeader", "CacheDetailHeader"],
+        known_as: KnownAs {
+            nginx: &["upstream_cache_status"],
+            apache: &["CacheHeader", "CacheDetailHeader"],
+            caddy: &["cache_name"],
+            others: &["X-Cache", "X-Cache-Status"],
+        },
         set: Set::Caching(|caching, values| caching.cache_status = values.on()),
         ..OPTION
     },

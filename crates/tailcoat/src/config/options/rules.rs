@@ -1,42 +1,42 @@
-use super::{Kind, OPTION, OptionDefinition, Parameter, Set, many, one, optional, property};
+use super::{Kind, KnownAs, OPTION, OptionDefinition, Parameter, Set, many, one, optional, property};
 use crate::config::model::PathPattern;
 use crate::config::rules::*;
 use crate::config::value::Values;
 use wire::http::Status;
 
-/// What stands before the options of rules in the reference.
+/// Introduction to the options of rules in the reference.
 pub(super) const DOC: &str = "\
-    What is done with requests before handlers have them, and with responses after. They stand outside all blocks, for \
-    all sites, or in `site`. In whatever order they are written, a request passes them in this one:\n\
+    Rules apply to requests before handlers get them, and to responses afterwards. Use them at the top level for \
+    all sites, or in `site`. Their order in the file does not matter: a request passes them in this order.\n\
     \n\
-    1. `allow` and `deny`: who may come, by address, and for what; else 403.\n\
-    2. `rate-limit` and `request-limit`: how often; else 429.\n\
-    3. `redirect` and `rewrite`: the first that fits is applied, and no other after it.\n\
-    4. `basic-auth`: who may come, by password; else 401.\n\
-    5. `request-header`: what handlers, and the servers behind `forward`, get to see.\n\
-    6. The handlers: `files`, `respond` and the others.\n\
-    7. `redirect` and `rewrite` with `missing`, if no handler has the path. After a rewrite the handlers are asked once \
-    more.\n\
-    8. `response-header`: on all responses, of handlers as well as of the rules above.\n\
+    1. `allow` and `deny`: access by address, otherwise 403.\n\
+    2. `rate-limit` and `request-limit`: frequency and number of requests, otherwise 429.\n\
+    3. `redirect` and `rewrite`: only the first match is applied.\n\
+    4. `basic-auth`: access by password, otherwise 401.\n\
+    5. `request-header`: header fields for handlers and upstreams.\n\
+    6. The handlers: `files`, `forward`, `respond` and others.\n\
+    7. `redirect` and `rewrite` with `missing`, if no handler has the path. After a rewrite, the handlers are \
+    tried once more.\n\
+    8. `response-header`: header fields of all responses, including those of the rules above.\n\
     \n\
-    Rules that guard a path (1, 2 and 4) hold for the path that the client asked for, for the one that a rewrite made of it, \
-    and for the path of a directory's `index`, of a `fallback` and of a script. They also hold for every path that a server \
-    behind may take for the guarded one:\n\
+    Rules that guard a path (1, 2 and 4) apply to the path the client requested and to the path after a rewrite. \
+    They also apply to the path of a directory's `index`, of a `fallback` and of a script. They also apply to every path that \
+    an upstream may treat as the guarded one:\n\
     \n\
     - `\"/a/*\"` also guards `/a`.\n\
     - `\"/a\"` also guards `/a/`, `/A`, `/a;x` and `/a.`.\n\
     - `\"/a.php\"` and `\"*.php\"` also guard `/a.php/b`, a program with PATH_INFO.\n\
     - `\"/cgi-bin/a\"` also guards `/cgi-bin/a/b`.\n\
     \n\
-    A guard that fits a path in one of these ways only restricts: an `allow` does not let clients in by it. If an `allow` \
-    fits one way to read a path and a `deny` another, the client is denied. To guard all below a path that has no extension, \
-    write `\"/a/*\"`. To mind the case of letters, write an expression such as `\"~(?-i)^/Key$\"`. `tailcoat check` warns \
-    where a guarded path can be reached without its guard: through `strip-prefix`, or through another site with the same \
-    upstream or root.\n\
+    Such an additional match only restricts: an `allow` does not let clients in by it. If an `allow` matches one \
+    reading of a path and a `deny` another, the client is rejected. To guard everything below a path without an \
+    extension, write `\"/a/*\"`. For a case-sensitive match, write an expression such as `\"~(?-i)^/Key$\"`. \
+    `tailcoat check` warns if a guarded path can be reached without its guard: through `strip-prefix`, or through \
+    another site with the same upstream or root.\n\
     \n\
-    Of `allow` and `deny`, `redirect` and `rewrite`, and `basic-auth`, those of a \
-    site come before those of all sites, and the first that fits counts; all limits that fit count; fields are changed \
-    first as all sites say, then as the site says.";
+    Rules of a site come before those of all sites. Of `allow` and `deny`, of `redirect` and `rewrite`, and of \
+    `basic-auth`, the first match counts. Of limits, all matches count. Header fields are changed by the rules of \
+    all sites first, then by those of the site.";
 
 /// Rules of a site or of all sites.
 pub(super) static RULES: &[OptionDefinition] = &[
@@ -44,13 +44,18 @@ pub(super) static RULES: &[OptionDefinition] = &[
         name: "allow",
         parameters: &[CLIENT_PARAMETERS[0], CLIENT_PARAMETERS[1], CONDITIONS[0], CONDITIONS[1], CONDITIONS[2]],
         repeatable: true,
-        doc: "Clients that may come, by address, or `all`; `unix` are those over unix sockets; `\"file:PATH\"` is a list, with an \
-              address or network a line and comments behind `#` or `;`, which reloads read again. The first `allow` or \
-              `deny` that fits the client, the `path` if it has one, and the conditions, which are those of `rewrite`, \
-              decides. Who fits none may come: end with `deny all` to keep out all others. The address is the one behind \
-              `trusted-proxies`.",
+        doc: "Allows clients by address or network, or `all`. `unix` means clients on Unix sockets. `\"file:PATH\"` \
+              is a list with one address or network a line and comments after `#` or `;`; a reload reads it again. \
+              The first `allow` or `deny` that matches the client, the `path` and the conditions decides. The \
+              conditions are those of `rewrite`. A client that matches none is allowed, so end with `deny all` to \
+              reject all others. The client's address is the one found through `trusted-proxies`.",
         example: r#"allow "192.0.2.0/24" "2001:db8::/32" path="/admin/*""#,
-        known_as: &["Allow", "Require", "remote_ip"],
+        known_as: KnownAs {
+            nginx: &["allow", "limit_except", "geo"],
+            apache: &["Allow", "Require", "Order", "RequireAll", "RequireAny"],
+            caddy: &["remote_ip", "client_ip"],
+            others: &["acl"],
+        },
         set: Set::Rules(|rules, values| rules.clients.push(client_rule(true, values))),
         ..OPTION
     },
@@ -65,9 +70,15 @@ pub(super) static RULES: &[OptionDefinition] = &[
             property("status", Kind::Status { min: 400, max: 599 }),
         ],
         repeatable: true,
-        doc: "Clients that get the `status`, by default 403. See `allow`.",
+        doc: "Rejects clients with `status` (default 403). It takes the same clients and conditions as `allow`, \
+              which describes them.",
         example: r#"deny all path="/admin/*" method="!GET HEAD" status=405"#,
-        known_as: &["Deny", "block"],
+        known_as: KnownAs {
+            nginx: &["deny", "limit_except", "geo"],
+            apache: &["Deny", "RequireNone"],
+            caddy: &["remote_ip", "client_ip", "abort"],
+            others: &["block", "http-request deny"],
+        },
         set: Set::Rules(|rules, values| rules.clients.push(client_rule(false, values))),
         ..OPTION
     },
@@ -83,22 +94,21 @@ pub(super) static RULES: &[OptionDefinition] = &[
             property("dry-run", Kind::Flag),
         ],
         repeatable: true,
-        doc: "How often requests may come, over all workers. `burst` may come at once, by default as many as the rate \
-              has: with `\"10/s\"`, ten, and then one each tenth of a second. Those too many get the `status`, by default 429, \
-              with `Retry-After`, and do not count. They are counted by client (`key`; of IPv6 addresses by the first 64 \
-              bits), by host, or by the value of a field or cookie, where there is one, else by client. A value that \
-              clients may choose freely holds back only those who don't change it. At most `keys-max` keys are remembered, \
-              by default 65,536, in 16 bytes each; when there are more, those nearest to having all their requests again \
-              are forgotten. With `dry-run=on`, those too many are only told in the server's log.",
+        doc: "Limits how often requests may come, over all workers. `burst` requests may come at once, by default as \
+              many as the rate's number. With `\"10/s\"`, that is ten, then one each tenth of a second. Further \
+              requests get `status` (default 429) with `Retry-After`, and do not count. `key` says how requests are \
+              counted. The default is the client's address; of IPv6 addresses, the first 64 bits. Other keys are the \
+              host, or the value of a header field or cookie; requests without it count by address. Clients can \
+              evade a limit by a value that they choose freely. Tailcoat remembers at most `keys-max` keys (default \
+              65,536), of 16 bytes each. When there are more, it forgets those nearest to their full burst. \
+              `dry-run=on` only logs requests above the limit.",
         example: r#"rate-limit "/login" "5/m" burst=10"#,
-        known_as: &[
-            "limit_req",
-            "rate_limit",
-            "limit_req_zone",
-            "limit_req_dry_run",
-            "evasive.max-conns-per-ip",
-            "stick-table",
-        ],
+        known_as: KnownAs {
+            nginx: &["limit_req", "limit_req_zone", "limit_req_status", "limit_req_dry_run", "limit_req_log_level"],
+            apache: &["evasive", "QS_SrvRequestRate"],
+            caddy: &["rate_limit"],
+            others: &["evasive.max-conns-per-ip", "stick-table"],
+        },
         set: Set::Rules(|rules, values| {
             // The table gives each rate its parameter.
             let Some(rate) = values.rate("rate") else { return };
@@ -124,10 +134,21 @@ pub(super) static RULES: &[OptionDefinition] = &[
             property("dry-run", Kind::Flag),
         ],
         repeatable: true,
-        doc: "How many requests may be in progress at the same time, from the head to the end of the response, over all \
-              workers. Counted and answered as by `rate-limit`.",
+        doc: "Limits how many requests are in progress at once, from the head to the end of the response, over all \
+              workers. Counting, `key` and `status` work as in `rate-limit`.",
         example: r#"request-limit "/downloads/*" 4"#,
-        known_as: &["limit_conn", "limit_conn_zone", "max_conns"],
+        known_as: KnownAs {
+            nginx: &[
+                "limit_conn",
+                "limit_conn_zone",
+                "limit_conn_status",
+                "limit_conn_dry_run",
+                "limit_conn_log_level",
+            ],
+            apache: &["QS_SrvMaxConnPerIP"],
+            others: &["max_conns"],
+            ..KnownAs::NONE
+        },
         set: Set::Rules(|rules, values| {
             rules.request_limits.push(RequestLimit {
                 path: path(values),
@@ -151,12 +172,18 @@ pub(super) static RULES: &[OptionDefinition] = &[
             CONDITIONS[3],
         ],
         repeatable: true,
-        doc: "Sends clients elsewhere. In the target, `{host}`, `{path}` and `{scheme}` are those of the request, `{query}` is its \
-              query with the `?` and `{&query}` with `&` instead, `{query.NAME}` is one argument of it, `{rest}` is what the \
-              `*` of the pattern stands for, and `{1}` or `{name}` what a group of a regular expression matched. The \
-              status is by default 302. Conditions are those of `rewrite`.",
+        doc: "Redirects clients to another URL, with `status` (default 302). The target may contain placeholders. \
+              `{host}`, `{path}` and `{scheme}` are those of the request. `{query}` is its query with the `?`, \
+              `{&query}` the query with `&` in its place, and `{query.NAME}` one argument. `{rest}` is what the `*` \
+              of the pattern matched; `{1}` or `{name}` is a group of a regular expression. The conditions are those \
+              of `rewrite`.",
         example: r##"redirect "/old/*" "/new/{rest}{query}" status=301"##,
-        known_as: &["return", "redir", "Redirect", "RedirectMatch", "url.redirect"],
+        known_as: KnownAs {
+            nginx: &["return", "rewrite"],
+            apache: &["Redirect", "RedirectMatch", "RedirectPermanent", "RedirectTemp"],
+            caddy: &["redir"],
+            others: &["url.redirect"],
+        },
         set: Set::Rules(|rules, values| {
             let status = values.status("status").unwrap_or(Status::FOUND);
             rules.rewrites.push(rewrite(Some(status), values));
@@ -174,16 +201,21 @@ pub(super) static RULES: &[OptionDefinition] = &[
             CONDITIONS[3],
         ],
         repeatable: true,
-        doc: "Serves a path as if another had been asked for, which clients don't see. Placeholders are those of \
-              `redirect`. The query stays as it is unless the target has one. Conditions, which must all hold: `method`, \
-              `query` and `field` test the request; with `missing=on`, no handler has the path, as `try_files` and \
-              Apache's `!-f` and `!-d` have it. A server behind `forward` gets the new path, so that a front controller \
-              behind one is better asked without a rewrite, by a `forward` without a path, which has every path; \
-              scripts of `fastcgi` and its like find what the client asked for in `REQUEST_URI`, and have `fallback` for \
-              it. The first `redirect` or `rewrite` that fits is applied, and no other after it, so that none goes in circles; only \
-              one with `missing` may follow.",
+        doc: "Changes the path of a request internally; clients do not see it. Placeholders are those of `redirect`. \
+              The query stays unless the target has one. All conditions must hold: `method`, `query` and `field` \
+              test the request. `missing=on` means that no handler has the path, like `try_files` or Apache's `!-f` \
+              and `!-d`. An upstream of `forward` gets the new path. For a front controller in an upstream, use a \
+              `forward` without a path and no rewrite. Scripts of `fastcgi`, `cgi`, `scgi` and `uwsgi` find the \
+              original path in `REQUEST_URI`; for their front controller, use `fallback`. Only the first `redirect` \
+              or `rewrite` that matches is applied, so that no loop is possible. A rule with `missing` may still \
+              follow.",
         example: r#"rewrite "*" "/app.html" missing=on"#,
-        known_as: &["RewriteRule", "RewriteCond", "url.rewrite", "if", "uri"],
+        known_as: KnownAs {
+            nginx: &["rewrite", "if", "map", "try_files"],
+            apache: &["RewriteRule", "RewriteCond", "RewriteEngine", "RewriteBase", "RewriteMap"],
+            caddy: &["rewrite", "uri"],
+            others: &["url.rewrite"],
+        },
         set: Set::Rules(|rules, values| rules.rewrites.push(rewrite(None, values))),
         ..OPTION
     },
@@ -197,26 +229,21 @@ pub(super) static RULES: &[OptionDefinition] = &[
             property("satisfy", Kind::Choice(SATISFY)),
         ],
         repeatable: true,
-        doc: "Paths that need a user name and password (RFC 7617). The file has a line `USER:HASH` for each user, as \
-              `htpasswd -B` and `tailcoat hash-password --user` write it; hashes are bcrypt, SHA-256 and SHA-512 crypt, and \
-              Argon2. It is read again when it has changed. Of several that fit a path the first counts; with `off` for \
-              a file, its paths need no password. Browsers show the `realm`. Handlers do not get to see the password \
-              (`Authorization`) unless `pass-credentials=on`. With `satisfy=\"any\"`, address or password is enough: who \
-              is let in by an `allow` for the path needs no password, and whom a `deny` would keep out may come with one. \
-              Without TLS, anybody on the way can read it.",
+        doc: "Requires a user name and password for paths (HTTP basic authentication, RFC 7617). The file has a line \
+              `USER:HASH` for each user, as `htpasswd -B` and `tailcoat hash-password --user` write it. Hashes are \
+              bcrypt, SHA-256 crypt, SHA-512 crypt or Argon2. The file is read again when it changes. The first \
+              `basic-auth` that matches a path counts; `off` as the file means that no password is needed. Browsers \
+              show the `realm`. Handlers get the field `Authorization` only with `pass-credentials=on`. With \
+              `satisfy=\"any\"`, an address or a password is enough. A client that an `allow` for the path lets in \
+              needs no password, and one that a `deny` would reject may use one. Use it with TLS only: without TLS, \
+              passwords can be read on the way.",
         example: r#"basic-auth "/admin/*" "/etc/tailcoat/admin.htpasswd" realm="Administration""#,
-        known_as: &[
-            "auth_basic",
-            "auth_basic_user_file",
-            "AuthUserFile",
-            "AuthType",
-            "basicauth",
-            "basic_auth",
-            "auth.require",
-            "satisfy",
-            "Satisfy",
-            "RequireAny",
-        ],
+        known_as: KnownAs {
+            nginx: &["auth_basic", "auth_basic_user_file", "satisfy"],
+            apache: &["AuthUserFile", "AuthType", "AuthName", "AuthBasicProvider", "Satisfy", "RequireAny"],
+            caddy: &["basic_auth", "basicauth"],
+            others: &["auth.require", "htpasswd", "userlist"],
+        },
         set: Set::Rules(|rules, values| {
             rules.passwords.push(PasswordRule {
                 path: path(values),
@@ -237,17 +264,22 @@ pub(super) static RULES: &[OptionDefinition] = &[
             property("action", Kind::Choice(ACTIONS)),
         ],
         repeatable: true,
-        doc: "A field of requests, for handlers and the servers behind `forward`. It takes the place of what the client \
-              sent (`action` is `set`), is one line more (`add`), or is there if the client sent none (`default`); an \
-              empty value takes the field away. It also takes the place of what `forward` says of the client by \
-              itself (`client-fields`). In the value, `{client}` is the client's address, `{host}`, `{path}`, `{query}` and `{scheme}` \
-              are those of the request, `{user}` is the user of `basic-auth`, `{request_id}` are 32 random digits, the same wherever \
-              it stands for one request, and `{request.header.NAME}` is a field that the client sent; `{tls_version}`, \
-              `{tls_cipher_suite}`, `{tls_server_name}` and `{tls_client}`, the subject of the client's certificate, are as \
-              in access logs, and empty without TLS; braces are written twice: `{{`. What takes the place of a field \
-              takes that of the same name with underscores, too, which many applications take for the same.",
+        doc: "Sets a header field of requests, for handlers and upstreams. `action` is `set` (the default: replace \
+              the client's field), `add` (add a line) or `default` (set only if the client sent none). An empty \
+              value removes the field. It also replaces the fields that `forwarded-headers` adds. The value may contain \
+              placeholders. `{client}` is the client's address; `{host}`, `{path}`, `{query}` and `{scheme}` are \
+              those of the request. `{user}` is the user of `basic-auth`, and `{request.header.NAME}` a field that \
+              the client sent. `{request_id}` is 32 random hexadecimal digits, the same everywhere in one request. \
+              `{tls_version}`, `{tls_cipher_suite}`, `{tls_server_name}` and `{tls_client}` (the subject of the \
+              client certificate) are empty without TLS. Write `{{` for a brace. Replacing a field also replaces one \
+              with underscores in its name, because many applications treat both alike.",
         example: r#"request-header "X-Request-Id" "{request_id}" action="default""#,
-        known_as: &["proxy_set_header", "RequestHeader", "request_header", "header_up", "fastcgi_param"],
+        known_as: KnownAs {
+            nginx: &["proxy_set_header", "fastcgi_param", "proxy_pass_request_headers", "grpc_set_header"],
+            apache: &["RequestHeader", "UnsetEnv"],
+            caddy: &["request_header", "header_up"],
+            others: &["http-request set-header"],
+        },
         set: Set::Rules(|rules, values| rules.request_fields.push(field_edit(values))),
         ..OPTION
     },
@@ -260,17 +292,22 @@ pub(super) static RULES: &[OptionDefinition] = &[
             property("action", Kind::Choice(ACTIONS)),
         ],
         repeatable: true,
-        doc: "A field of all responses: of all handlers, of all statuses, of errors and redirects too. Otherwise as \
-              `request-header`. For fields of files only, such as `Cache-Control`, `header` is better, and costs nothing.",
+        doc: "Sets a header field of all responses, whatever handler sends them, error pages and redirects included. \
+              Actions and placeholders are those of `request-header`. For static files alone, such as \
+              `Cache-Control`, prefer `header`, which has no cost per request.",
         example: r#"response-header "Strict-Transport-Security" "max-age=31536000""#,
-        known_as: &[
-            "add_header",
-            "proxy_hide_header",
-            "Header",
-            "header_down",
-            "setenv.add-response-header",
-            "http-response",
-        ],
+        known_as: KnownAs {
+            nginx: &[
+                "add_header",
+                "proxy_hide_header",
+                "proxy_pass_header",
+                "fastcgi_hide_header",
+                "proxy_ignore_headers",
+            ],
+            apache: &["Header"],
+            caddy: &["header", "header_down"],
+            others: &["setenv.add-response-header", "http-response"],
+        },
         set: Set::Rules(|rules, values| rules.response_fields.push(field_edit(values))),
         ..OPTION
     },
@@ -278,7 +315,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
 
 const CLIENT_PARAMETERS: [Parameter; 2] = [many("client", Kind::Client), property("path", Kind::PathPattern)];
 
-/// Conditions of redirects and rewrites, and but for the last those of who may come.
+/// Conditions of redirects and rewrites; all except the last also apply to `allow` and `deny`.
 const CONDITIONS: [Parameter; 4] = [
     property("method", Kind::Methods),
     property("query", Kind::QueryTest),

@@ -1,19 +1,27 @@
-use super::{BODY_BYTES, FLAG, Kind, OPTION, OptionDefinition, Place, Set, any, many, one, optional, property};
+use super::{
+    BODY_BYTES, FLAG, Kind, KnownAs, OPTION, OptionDefinition, Place, Set, any, many, one, optional, property,
+};
 use crate::config::model::*;
 use crate::config::value::{Value, Values};
 use wire::http::Status;
 
-/// What stands outside all blocks.
+/// Options at the top level.
 pub(super) static TOP: &[OptionDefinition] = &[
     OptionDefinition {
         name: "site",
         parameters: &[any("name", Kind::Host)],
         repeatable: true,
-        doc: "A site, and the hosts it answers to: `\"example.com\"`, or `\"*.example.com\"` for all names below it. A \
-              request goes to the site that names its host, else to the one with the longest wildcard that fits, else \
-              to the default site of the listener: one without names or with `default`, or the first that listens there.",
+        doc: "A site (virtual host) and the host names it answers to. `\"*.example.com\"` matches every name below \
+              `example.com`. A request goes to the site that names its host, otherwise to the site with the longest \
+              matching wildcard. If none matches, the default site of the listener answers: the one without names or \
+              with `default`, otherwise the first that listens there.",
         example: r#"site "example.com" "*.example.com" { root "/srv/www" }"#,
-        known_as: &["server_name", "VirtualHost", "vhost", "host", "hosts", "ServerName"],
+        known_as: KnownAs {
+            nginx: &["server", "server_name"],
+            apache: &["VirtualHost", "ServerName", "ServerAlias", "NameVirtualHost"],
+            caddy: &["site-address", "host"],
+            others: &["vhost", "hosts", "frontend"],
+        },
         set: Set::Block(Place::Site),
         ..OPTION
     },
@@ -21,62 +29,84 @@ pub(super) static TOP: &[OptionDefinition] = &[
         name: "upstream",
         parameters: &[one("name", Kind::Text)],
         repeatable: true,
-        doc: "Servers that can answer the same requests, by the name that `forward` has for them.",
+        doc: "A group of servers that answer the same requests (load balancing). `forward`, `fastcgi`, `scgi` and \
+              `uwsgi` refer to the group by its name.",
         example: r#"upstream "app" { server "http://127.0.0.1:8001"; server "http://127.0.0.1:8002" }"#,
-        known_as: &["backend", "balancer", "proxy", "reverse_proxy"],
+        known_as: KnownAs {
+            nginx: &["upstream"],
+            apache: &["Proxy", "balancer", "ProxySet"],
+            caddy: &["dynamic"],
+            others: &["backend"],
+        },
         set: Set::Block(Place::Upstream),
         ..OPTION
     },
     OptionDefinition {
         name: "automatic-certificates",
-        doc: "How sites without a certificate get one.",
+        doc: "Settings for certificates that Tailcoat obtains and renews itself (ACME).",
         example: r#"automatic-certificates { contact "mailto:admin@example.com" }"#,
-        known_as: &["acme", "MDomain", "MDContactEmail", "auto_https"],
+        known_as: KnownAs {
+            nginx: &["acme_issuer"],
+            apache: &["MDomain", "MDContactEmail"],
+            caddy: &["acme", "auto_https", "acme_server"],
+            ..KnownAs::NONE
+        },
         set: Set::Block(Place::AutomaticCertificates),
         ..OPTION
     },
     OptionDefinition {
         name: "traces",
-        doc: "Which traces requests belong to, and where it is told what became of them here.",
+        doc: "Distributed tracing: joins requests to W3C traces and exports spans to OpenTelemetry.",
         example: r#"traces { endpoint "http://localhost:4318" }"#,
-        known_as: &["opentelemetry", "otel", "tracing", "otel_trace"],
+        known_as: KnownAs {
+            nginx: &["otel_trace"],
+            caddy: &["tracing"],
+            others: &["opentelemetry", "otel"],
+            ..KnownAs::NONE
+        },
         set: Set::Block(Place::Traces),
         ..OPTION
     },
     OptionDefinition {
         name: "server",
-        doc: "The workers, and what they share.",
+        doc: "Settings of the server process and its workers.",
         example: "server { workers 4 }",
-        known_as: &["global", "events", "main"],
+        known_as: KnownAs {
+            nginx: &["events", "main"],
+            caddy: &["global-options", "servers"],
+            others: &["global"],
+            ..KnownAs::NONE
+        },
         set: Set::Block(Place::Server),
         ..OPTION
     },
     OptionDefinition {
         name: "confinement",
-        doc: "What the server takes from itself when it has started.",
+        doc: "Restrictions that the server applies to itself after it has started (sandbox).",
         example: r#"confinement { read "/srv" }"#,
-        known_as: &["chroot", "sandbox"],
+        known_as: KnownAs { apache: &["ChrootDir"], others: &["chroot", "sandbox"], ..KnownAs::NONE },
         set: Set::Block(Place::Confinement),
         ..OPTION
     },
     OptionDefinition {
         name: "limits",
-        doc: "How much a client may ask for, and how slow it may be. The defaults are safe on the open Internet.",
+        doc: "Limits on request size, connections and slow clients. The defaults are safe on the open Internet.",
         example: r#"limits { idle-timeout "15s" }"#,
-        known_as: &["timeouts"],
+        known_as: KnownAs { apache: &["RequestReadTimeout"], caddy: &["timeouts"], ..KnownAs::NONE },
         set: Set::Block(Place::Limits),
         ..OPTION
     },
     OptionDefinition {
         name: "cache",
-        doc: "The memory for responses.",
+        doc: "Memory cache for static files and responses.",
         example: r#"cache { memory-bytes-max "2GiB" }"#,
+        known_as: KnownAs { nginx: &["open_file_cache"], apache: &["CacheFile", "MMapFile"], ..KnownAs::NONE },
         set: Set::Block(Place::Cache),
         ..OPTION
     },
     OptionDefinition {
         name: "modules",
-        doc: "What WebAssembly modules share.",
+        doc: "Limits and threads that all WebAssembly modules share.",
         example: "modules { threads 2 }",
         set: Set::Block(Place::Modules),
         ..OPTION
@@ -85,16 +115,21 @@ pub(super) static TOP: &[OptionDefinition] = &[
         name: "include",
         parameters: &[one("file", Kind::FileGlob)],
         repeatable: true,
-        doc: "Other files, read as if they stood here. With a `*` in the name, all that fit, in the order of their \
-              names. An included file includes no others.",
+        doc: "Reads other files as if their content stood here. With a `*` in the name, all matching files are read, \
+              sorted by name. An included file cannot include others.",
         example: r#"include "sites/*.kdl""#,
-        known_as: &["import", "Include", "IncludeOptional"],
+        known_as: KnownAs {
+            nginx: &["include"],
+            apache: &["Include", "IncludeOptional"],
+            caddy: &["import"],
+            ..KnownAs::NONE
+        },
         set: Set::Include,
         ..OPTION
     },
 ];
 
-/// What stands in a site.
+/// Options of `site`.
 pub(super) static SITE: &[OptionDefinition] = &[
     OptionDefinition {
         name: "listen",
@@ -107,13 +142,20 @@ pub(super) static SITE: &[OptionDefinition] = &[
         repeatable: true,
         is_block_optional: false,
         default: r#"listen 80"#,
-        doc: "Where the site listens. A port alone is all addresses of IPv4 and IPv6; `\"127.0.0.1:8080\"` and \
-              `\"[::1]:8080\"` are one address; `\"unix:/run/tailcoat.sock\"` is a unix socket, with the permissions \
-              `mode`, by default 660; `\"systemd:web\"` is a socket of this name that systemd has opened. With `tls=on`, \
-              TLS is spoken there, and the site has a `certificate`. With `proxy-protocol=on`, connections from `trusted-proxies` must begin with a header of the PROXY protocol, \
-              version 1 or 2, and the client is who it says; others are as without.",
+        doc: "Addresses and ports on which the site listens. A port alone means all IPv4 and IPv6 addresses; \
+              `\"127.0.0.1:8080\"` and `\"[::1]:8080\"` are single addresses. `\"unix:/run/tailcoat.sock\"` is a \
+              Unix socket with the permissions `mode` (default 660). `\"systemd:web\"` is a socket of that name \
+              which systemd has opened. `tls=on` turns on TLS; the site then needs a `certificate`. With \
+              `proxy-protocol=on`, connections from `trusted-proxies` must begin with a PROXY protocol header, \
+              version 1 or 2. The client address is taken from that header. Connections from other addresses are \
+              served without it.",
         example: r#"listen "127.0.0.1:8080" "unix:/run/tailcoat.sock" "systemd:web" mode="666""#,
-        known_as: &["Listen", "bind", "port", "server.port", "address"],
+        known_as: KnownAs {
+            nginx: &["listen", "ssl", "proxy_protocol"],
+            apache: &["Listen", "RemoteIPProxyProtocol", "SSLEngine"],
+            caddy: &["bind", "listener_wrappers", "proxy_protocol", "http_port", "https_port"],
+            others: &["port", "server.port", "address", "accept-proxy"],
+        },
         set: Set::Site(|site, values| {
             let mode = values.number("mode");
             for (value, _) in values.all("address") {
@@ -138,18 +180,28 @@ pub(super) static SITE: &[OptionDefinition] = &[
         name: "default",
         parameters: FLAG,
         default: "default off",
-        doc: "Whether the site also takes requests for hosts that no site of its listeners names.",
+        doc: "Makes this the default site of its listeners. It answers requests for hosts that no other site names.",
         example: "default",
-        known_as: &["default_server", "default-server", "_default_"],
+        known_as: KnownAs {
+            nginx: &["default_server"],
+            apache: &["_default_"],
+            others: &["default-server", "default_backend"],
+            ..KnownAs::NONE
+        },
         set: Set::Site(|site, values| site.default = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "body-bytes-max",
         parameters: BODY_BYTES,
-        doc: "Size of a request's content in this site, instead of what `limits` says; see there.",
+        doc: "Maximum size of a request body in this site. It replaces the value in `limits`, which describes it.",
         example: r#"body-bytes-max "10MiB""#,
-        known_as: &["client_max_body_size", "LimitRequestBody", "request_body", "max_size"],
+        known_as: KnownAs {
+            nginx: &["client_max_body_size"],
+            apache: &["LimitRequestBody"],
+            caddy: &["request_body", "max_size"],
+            ..KnownAs::NONE
+        },
         set: Set::Site(|site, values| site.body_bytes_max = values.body_bytes_max("size")),
         ..OPTION
     },
@@ -157,11 +209,16 @@ pub(super) static SITE: &[OptionDefinition] = &[
         name: "files",
         parameters: &[one("path", Kind::PathPattern), property("root", Kind::Root)],
         repeatable: true,
-        doc: "Files for a part of the site. Inside stand the options of files; those that don't are as in the site. \
-              `files`, `module`, `respond` and `forward` with a path are tried in the order in which they stand, then \
-              the site's own root, then `forward` without a path.",
+        doc: "Serves static files for a part of the site. Options that you leave out of the block keep the site's \
+              values. `files`, `module`, `respond`, and `forward` with a path are tried in the order of the file. \
+              The site's own root follows, then `forward` without a path.",
         example: r#"files "/downloads/*" root="/srv/downloads" { browse; strip-prefix "/downloads" }"#,
-        known_as: &["location", "Directory", "Location", "handle", "route", "path", "Alias"],
+        known_as: KnownAs {
+            nginx: &["location", "alias"],
+            apache: &["Alias", "Directory", "Location", "DirectoryMatch", "LocationMatch", "AliasMatch"],
+            caddy: &["handle", "route", "file_server", "handle_path"],
+            others: &["path"],
+        },
         set: Set::Block(Place::Files),
         ..OPTION
     },
@@ -169,11 +226,17 @@ pub(super) static SITE: &[OptionDefinition] = &[
         name: "forward",
         parameters: &[one("to", Kind::ForwardTarget), property("path", Kind::PathPattern)],
         repeatable: true,
-        doc: "Another server answers: `\"http://HOST:PORT\"`, `\"unix:PATH\"`, or the name of an `upstream`. With \
-              `path`, it is tried where it stands among `files`, `module` and `respond`; without, it gets last what \
-              nothing else here can answer: other methods, and paths that the site's root has no file for.",
+        doc: "Reverse proxy: forwards requests to `\"http://HOST:PORT\"`, `\"unix:PATH\"` or a named `upstream`. \
+              With `path`, it is tried in its order among `files`, `module` and `respond`. Without `path`, it gets \
+              the requests that nothing else in the site answers. These are other methods, and paths without a file \
+              below the site's root. WebSocket works without further options.",
         example: r#"forward "http://127.0.0.1:3000" path="/api/*""#,
-        known_as: &["proxy_pass", "reverse_proxy", "ProxyPass", "proxy.reverse.url", "proxy.server", "use_backend"],
+        known_as: KnownAs {
+            nginx: &["proxy_pass", "grpc_pass"],
+            apache: &["ProxyPass", "ProxyPassReverse", "ProxyPassMatch"],
+            caddy: &["reverse_proxy"],
+            others: &["proxy.reverse.url", "proxy.server", "use_backend"],
+        },
         set: Set::Block(Place::Forward),
         ..OPTION
     },
@@ -181,13 +244,18 @@ pub(super) static SITE: &[OptionDefinition] = &[
         name: "fastcgi",
         parameters: &[one("path", Kind::PathPattern), one("to", Kind::GatewayTarget), property("root", Kind::Root)],
         repeatable: true,
-        doc: "Scripts that a server runs by FastCGI, such as php-fpm: `\"unix:PATH\"`, `\"tcp://HOST:PORT\"`, or the name of \
-              an `upstream`. A path is for it if it, or a part of it up to a slash, fits the pattern and is a file below the \
-              `root` (by default the site's); what follows that part is PATH_INFO. It is tried where it stands among \
-              `files`, `forward` and `respond`; its `fallback` comes last of all. Files with extensions of programs are not \
-              sent by a site that has one.",
+        doc: "Runs scripts through a FastCGI server such as PHP-FPM: `\"unix:PATH\"`, `\"tcp://HOST:PORT\"` or a \
+              named `upstream`. A path matches if it, or a part of it that ends at a slash, fits the pattern and \
+              names a file below `root`. The rest of the path becomes PATH_INFO. `root` defaults to the site's root. \
+              It is tried in its order among `files`, `forward` and `respond`; its `fallback` comes last of all. A \
+              site with `fastcgi` never sends the source of files with program extensions.",
         example: r#"fastcgi "*.php" "unix:/run/php/php-fpm.sock" { fallback "/index.php" }"#,
-        known_as: &["fastcgi_pass", "php_fastcgi", "ProxyFCGI", "fastcgi.server", "fastcgi.connect", "php"],
+        known_as: KnownAs {
+            nginx: &["fastcgi_pass", "fastcgi_split_path_info"],
+            apache: &["ProxyFCGISetEnvIf", "ProxyFCGIBackendType", "FcgidWrapper"],
+            caddy: &["php_fastcgi", "split_path", "split"],
+            others: &["fastcgi.server", "fastcgi.connect", "php", "php-fpm"],
+        },
         set: Set::Block(Place::FastCgi),
         ..OPTION
     },
@@ -195,10 +263,15 @@ pub(super) static SITE: &[OptionDefinition] = &[
         name: "cgi",
         parameters: &[one("path", Kind::PathPattern), property("root", Kind::Root)],
         repeatable: true,
-        doc: "Programs that are started for each request (CGI/1.1). Which paths are for it is as for `fastcgi`. Files must be \
-              executable, unless there is an `interpreter`.",
+        doc: "Runs a program for each request (CGI/1.1). Paths match as for `fastcgi`. Files must be executable \
+              unless you set an `interpreter`.",
         example: r#"cgi "/cgi-bin/*" root="/usr/lib/cgi-bin" { strip-prefix "/cgi-bin" }"#,
-        known_as: &["ScriptAlias", "cgi.assign", "mod_cgi", "cgi-bin", "file.custom-handler"],
+        known_as: KnownAs {
+            apache: &["ScriptAlias", "ScriptAliasMatch", "ScriptSock", "ExecCGI"],
+            caddy: &["cgi"],
+            others: &["cgi.assign", "mod_cgi", "cgi-bin", "file.custom-handler"],
+            ..KnownAs::NONE
+        },
         set: Set::Block(Place::Cgi),
         ..OPTION
     },
@@ -206,9 +279,9 @@ pub(super) static SITE: &[OptionDefinition] = &[
         name: "scgi",
         parameters: &[one("path", Kind::PathPattern), one("to", Kind::GatewayTarget)],
         repeatable: true,
-        doc: "An application behind SCGI, with all paths of this pattern.",
+        doc: "Forwards matching paths to an application over SCGI.",
         example: r#"scgi "/app/*" "unix:/run/app.sock" { application "/app" }"#,
-        known_as: &["scgi_pass", "SCGIMount", "scgi.server"],
+        known_as: KnownAs { nginx: &["scgi_pass"], apache: &["SCGIMount"], others: &["scgi.server"], ..KnownAs::NONE },
         set: Set::Block(Place::Scgi),
         ..OPTION
     },
@@ -216,9 +289,9 @@ pub(super) static SITE: &[OptionDefinition] = &[
         name: "uwsgi",
         parameters: &[one("path", Kind::PathPattern), one("to", Kind::GatewayTarget)],
         repeatable: true,
-        doc: "An application behind the uwsgi protocol, with all paths of this pattern.",
+        doc: "Forwards matching paths to an application over the uwsgi protocol.",
         example: r#"uwsgi "*" "unix:/run/uwsgi/app.sock""#,
-        known_as: &["uwsgi_pass", "uWSGIHandler"],
+        known_as: KnownAs { nginx: &["uwsgi_pass"], apache: &["uWSGIHandler"], ..KnownAs::NONE },
         set: Set::Block(Place::Uwsgi),
         ..OPTION
     },
@@ -226,10 +299,15 @@ pub(super) static SITE: &[OptionDefinition] = &[
         name: "module",
         parameters: &[one("path", Kind::PathPattern), one("file", Kind::File)],
         repeatable: true,
-        doc: "A WebAssembly module answers: a component of the `wasi:http/proxy` world (WASI 0.2). Each request has an \
-              instance of its own. It may do nothing that is not granted in the block.",
+        doc: "Runs a WebAssembly module for matching paths: a component of the world `wasi:http/proxy` (WASI 0.2). \
+              Each request gets its own instance. The module may do only what the block grants.",
         example: r#"module "/shop/*" "/srv/shop.wasm" { environment "SHOP_NAME" "Fish & Co" }"#,
-        known_as: &["wasm", "wasm_modules", "spin"],
+        known_as: KnownAs {
+            nginx: &["load_module", "js_content"],
+            apache: &["LoadModule"],
+            others: &["wasm", "wasm_modules", "spin"],
+            ..KnownAs::NONE
+        },
         set: Set::Block(Place::Module),
         ..OPTION
     },
@@ -242,9 +320,14 @@ pub(super) static SITE: &[OptionDefinition] = &[
             property("type", Kind::MediaType),
         ],
         repeatable: true,
-        doc: "A fixed answer. Its `type` is by default `\"text/plain; charset=utf-8\"`.",
+        doc: "Sends a fixed response. `type` defaults to `\"text/plain; charset=utf-8\"`.",
         example: r#"respond "/healthz" 200 "ok" type="text/plain""#,
-        known_as: &["return", "static_response"],
+        known_as: KnownAs {
+            nginx: &["return"],
+            caddy: &["respond", "abort"],
+            others: &["static_response"],
+            ..KnownAs::NONE
+        },
         set: Set::Site(|site, values| {
             let respond = Respond {
                 status: values.status("status").unwrap_or(Status::OK),
@@ -260,11 +343,16 @@ pub(super) static SITE: &[OptionDefinition] = &[
         name: "metrics",
         parameters: &[one("path", Kind::SitePath)],
         repeatable: true,
-        doc: "Metrics of the whole server, for Prometheus: as OpenMetrics, or in its text format. Only processes of this \
-              machine may see them, unless `deny` or `basic-auth` says who may; if the site can be reached from \
-              elsewhere, one of them has to.",
+        doc: "Serves metrics of the whole server for Prometheus, as OpenMetrics or in its text format. By default \
+              only clients on this machine get them. If the site can be reached from other machines, you must add \
+              `deny` or `basic-auth` for the path.",
         example: r#"metrics "/metrics""#,
-        known_as: &["prometheus", "stub_status", "server-status", "vhost_traffic_status"],
+        known_as: KnownAs {
+            nginx: &["stub_status"],
+            apache: &["server-status", "ExtendedStatus"],
+            caddy: &["metrics"],
+            others: &["prometheus", "vhost_traffic_status"],
+        },
         set: Set::Site(|site, values| add_status_view(site, values, StatusViewKind::Metrics)),
         ..OPTION
     },
@@ -272,9 +360,15 @@ pub(super) static SITE: &[OptionDefinition] = &[
         name: "status-page",
         parameters: &[one("path", Kind::SitePath)],
         repeatable: true,
-        doc: "A page that plots what the whole server does. With `?json` it is the data. Who may see it is as for `metrics`.",
+        doc: "Serves a status page with charts of the whole server; with `?json`, the data as JSON. Access is \
+              limited as for `metrics`.",
         example: r#"status-page "/status""#,
-        known_as: &["status", "server-status", "mod_status", "status.status-url"],
+        known_as: KnownAs {
+            nginx: &["stub_status", "status"],
+            apache: &["server-status"],
+            others: &["mod_status", "status.status-url"],
+            ..KnownAs::NONE
+        },
         set: Set::Site(|site, values| add_status_view(site, values, StatusViewKind::Page)),
         ..OPTION
     },
@@ -288,16 +382,21 @@ fn add_status_view(site: &mut Site, values: &Values, kind: StatusViewKind) {
     }
 }
 
-/// What all sites may share, or a site may have of its own.
+/// Options that all sites share and a site can replace.
 pub(super) static SHARED: &[OptionDefinition] = &[
     OptionDefinition {
         name: "error-page",
         parameters: &[many("status", Kind::StatusRange), one("page", Kind::ErrorPageFile)],
         repeatable: true,
-        doc: "The page sent with these error statuses: a path below the site's root, or `\"file:PATH\"` for a file \
-              elsewhere. The first that fits is used; those of a site come before those of all sites.",
+        doc: "Page sent with these error statuses: a path below the site's root, or `\"file:PATH\"` for a file \
+              elsewhere. The first match is used; pages of the site come before those of all sites.",
         example: r#"error-page 403 404 "5xx" "/error.html""#,
-        known_as: &["ErrorDocument", "handle_errors", "error-doc", "server.errorfile-prefix"],
+        known_as: KnownAs {
+            nginx: &["error_page", "proxy_intercept_errors", "fastcgi_intercept_errors"],
+            apache: &["ErrorDocument", "ProxyErrorOverride"],
+            caddy: &["handle_errors", "handle_response"],
+            others: &["error-doc", "server.errorfile-prefix", "errorfile"],
+        },
         set: Set::Shared(|shared, values| {
             let file = values.error_page_file("page").unwrap_or(ErrorPageFile::BelowRoot(String::new()));
             for (value, _) in values.all("status") {
@@ -311,15 +410,20 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         name: "access-log",
         parameters: &[one("target", Kind::LogTarget), property("format", Kind::LogFormat)],
         default: "access-log off",
-        doc: "Where requests are logged: a file (opened again at SIGUSR1), `stdout`, `syslog` or `\"syslog:FACILITY\"`. \
-              The format is `combined` by default, which takes the least time; a text with fields in braces is one of \
-              your own, and if that is a JSON object (`#\"{{\"path\": {path}, \"status\": {status}}}\"#`), \
-              its values are JSON's; `binary` has all that the other named ones say, and `tailcoat log convert` turns it into each of \
-              them. In a site, it \
-              replaces the log of all sites; `off` turns it off. A request whose client broke off before it was answered \
-              is logged with the status 499.",
+        doc: "Writes an access log to a file, `stdout`, `syslog` or `\"syslog:FACILITY\"`. Send SIGUSR1 to reopen \
+              files after rotation. `format` is `combined` by default, which is also the fastest. A text with fields \
+              in braces is your own format. If it is a JSON object, as in `#\"{{\"path\": {path}, \"status\": \
+              {status}}}\"#`, Tailcoat writes the values as JSON. `binary` stores every field of the other named \
+              formats; `tailcoat log convert` turns it into any of them. In a site, this option replaces the log of \
+              all sites; `off` turns it off. A request that the client aborted before the response is logged with \
+              status 499.",
         example: r#"access-log "/var/log/tailcoat/access.log" format="json""#,
-        known_as: &["CustomLog", "log_format", "LogFormat", "accesslog.filename", "log", "TransferLog"],
+        known_as: KnownAs {
+            nginx: &["access_log", "log_format"],
+            apache: &["CustomLog", "LogFormat", "TransferLog"],
+            caddy: &["log", "format", "output"],
+            others: &["accesslog.filename"],
+        },
         set: Set::Shared(|shared, values| {
             let format = values.log_format("format").unwrap_or(AccessLogFormat::Combined);
             shared.access_log =
@@ -331,11 +435,16 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         name: "log-skip",
         parameters: &[many("path", Kind::PathPattern)],
         repeatable: true,
-        doc: "Paths whose requests are not in the access log, such as those of probes. A site has those of all sites as \
-              well. Metrics count them all the same. It is the path that was asked for that counts, before any `rewrite`; \
-              where more follows a script's (`/a.php/b.css`), that of the script as well.",
+        doc: "Paths that the access log leaves out, such as health checks. A site also skips the paths listed for \
+              all sites. Metrics still count these requests. Patterns match the path the client requested, before \
+              any `rewrite`. If more follows a script's path (`/a.php/b.css`), they match the script's path too.",
         example: r#"log-skip "/healthz" "/assets/*""#,
-        known_as: &["log_skip", "skip_log", "dontlog"],
+        known_as: KnownAs {
+            nginx: &["access_log", "log_not_found"],
+            apache: &["dontlog", "SetEnvIf"],
+            caddy: &["log_skip", "skip_log"],
+            ..KnownAs::NONE
+        },
         set: Set::Shared(|shared, values| {
             for (value, _) in values.all("path") {
                 let Value::PathPattern(path) = value else { unreachable!("a path is {value:?}") };

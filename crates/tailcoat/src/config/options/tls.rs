@@ -1,14 +1,14 @@
 use std::time::Duration;
 
-use super::{FLAG, Kind, OPTION, OptionDefinition, Set, many, one, optional, property};
+use super::{FLAG, Kind, KnownAs, OPTION, OptionDefinition, Set, many, one, optional, property};
 use crate::config::tls::*;
 
-/// What stands before the options of TLS in the reference.
+/// Introduction to the options of TLS in the reference.
 pub(super) const DOC: &str = "\
-    They stand in `site`. A site with a certificate of its own or an automatic one, and no `listen`, listens on port 443 \
-    with TLS, and on port 80, where it redirects to `https`. A client's certificate and settings are chosen by the name that it asks for (SNI), as \
-    a request's site is by its host. Files are looked at from time to time, and read again when they have changed; one \
-    that is broken by then is told in the log, and the old one stays.";
+    TLS of a site. Use these options in `site`. A site with a certificate, its own or an automatic one, and \
+    without `listen` listens on port 443 with TLS. It also listens on port 80 and redirects to `https`. The name \
+    that a client requests (SNI) selects the certificate and these settings, like the host selects the site. \
+    Changed files are read again. If a new file is invalid, the log says so and the old one stays in use.";
 
 /// The TLS of a site.
 pub(super) static TLS: &[OptionDefinition] = &[
@@ -16,18 +16,22 @@ pub(super) static TLS: &[OptionDefinition] = &[
         name: "certificate",
         parameters: &[one("file", Kind::File), property("key", Kind::File), property("ocsp", Kind::File)],
         repeatable: true,
-        doc: "A certificate with those that lead from it to an authority's, and its private `key`, as PEM; without \
-              `key`, both are in one file. With `ocsp`, this OCSP response (DER) is sent with it. Of several, the first \
-              is used that is for the name the client asks for and of a kind that it understands, ECDSA before RSA.",
+        doc: "Certificate chain and its private `key`, as PEM files. Without `key`, both are in one file. `ocsp` is \
+              a file with an OCSP response (DER) to send along. If there are several, Tailcoat uses the first one \
+              that is valid for the requested name (SNI) and whose type the client supports. ECDSA comes before RSA.",
         example: r#"certificate "/etc/ssl/example.com.pem" key="/etc/ssl/example.com.key""#,
-        known_as: &[
-            "ssl_certificate",
-            "ssl_certificate_key",
-            "SSLCertificateFile",
-            "tls",
-            "ssl.pemfile",
-            "certificate-file",
-        ],
+        known_as: KnownAs {
+            nginx: &["ssl_certificate", "ssl_certificate_key", "ssl_stapling", "ssl_stapling_file", "ssl"],
+            apache: &[
+                "SSLCertificateFile",
+                "SSLCertificateKeyFile",
+                "SSLCertificateChainFile",
+                "SSLUseStapling",
+                "SSLEngine",
+            ],
+            caddy: &["tls", "load", "key_type"],
+            others: &["ssl.pemfile", "certificate-file", "crt"],
+        },
         set: Set::Site(|site, values| {
             // The table gives each its file.
             let Some(certificate) = values.file("file") else { return };
@@ -39,12 +43,16 @@ pub(super) static TLS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "automatic-certificate",
         parameters: FLAG,
-        doc: "Whether a site gets its certificate without anybody's doing, as `automatic-certificates` says. By default \
-              one does that has only public names and no `certificate`, if it has no `listen` or one with TLS; names with a \
-              `*` need a `dns-hook`. Turn it on \
-              for other names too, if an authority of your own has certificates for them.",
+        doc: "Obtains and renews the site's certificate automatically (ACME), as `automatic-certificates` says. It \
+              is on by default for a site with public names only, no `certificate`, and no `listen` or one with TLS. \
+              Names with `*` need a `dns-hook`. Turn it on for other names if your own CA issues their certificates.",
         example: "automatic-certificate off",
-        known_as: &["auto_https", "MDomain", "acme"],
+        known_as: KnownAs {
+            nginx: &["acme_certificate"],
+            apache: &["MDomain", "MDMembers", "MDCertificateAgreement"],
+            caddy: &["auto_https", "tls", "issuer"],
+            others: &["acme"],
+        },
         set: Set::Site(|site, values| site.tls.automatic = Some(values.on())),
         ..OPTION
     },
@@ -52,9 +60,14 @@ pub(super) static TLS: &[OptionDefinition] = &[
         name: "tls-version-min",
         parameters: &[one("version", Kind::Choice(&["1.2", "1.3"]))],
         default: r#"tls-version-min "1.2""#,
-        doc: "The oldest version of TLS that is spoken.",
+        doc: "Oldest TLS version that clients may use.",
         example: r#"tls-version-min "1.3""#,
-        known_as: &["ssl_protocols", "SSLProtocol", "minimum-version"],
+        known_as: KnownAs {
+            nginx: &["ssl_protocols"],
+            apache: &["SSLProtocol"],
+            caddy: &["protocols"],
+            others: &["minimum-version", "ssl-min-ver"],
+        },
         set: Set::Site(|site, values| {
             let is_13 = values.text("version").as_deref() == Some("1.3");
             site.tls.version_min = if is_13 { TlsVersion::Tls13 } else { TlsVersion::Tls12 };
@@ -64,10 +77,15 @@ pub(super) static TLS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "tls-cipher-suites",
         parameters: &[many("suite", Kind::Choice(CIPHER_SUITES))],
-        doc: "The cipher suites that may be used; by default all that the reference lists here, of which none is weak. \
-              The client's order counts.",
+        doc: "Cipher suites that clients may use. By default, all suites listed here, none of which is weak. The \
+              client's order of preference applies.",
         example: r#"tls-cipher-suites "TLS13_AES_128_GCM_SHA256" "TLS13_CHACHA20_POLY1305_SHA256""#,
-        known_as: &["ssl_ciphers", "SSLCipherSuite", "ciphers"],
+        known_as: KnownAs {
+            nginx: &["ssl_ciphers", "ssl_prefer_server_ciphers"],
+            apache: &["SSLCipherSuite", "SSLHonorCipherOrder"],
+            caddy: &["ciphers"],
+            ..KnownAs::NONE
+        },
         set: Set::Site(|site, values| site.tls.cipher_suites = values.texts("suite")),
         ..OPTION
     },
@@ -75,24 +93,47 @@ pub(super) static TLS: &[OptionDefinition] = &[
         name: "tls-tickets",
         parameters: FLAG,
         default: "tls-tickets on",
-        doc: "Whether clients may resume a session without a full handshake, with a ticket that holds for at most twelve \
-              hours. The keys are shared by the workers, and changed every six hours. Sites with `client-certificate` \
-              give and take no tickets: who comes again shows the certificate again.",
+        doc: "Lets clients resume TLS sessions with tickets, without a full handshake. A ticket is valid for at most \
+              12 hours. All workers share the keys, which change every six hours. Sites with `client-certificate` \
+              use no tickets, so clients show their certificate on every connection.",
         example: "tls-tickets off",
-        known_as: &["ssl_session_tickets", "SSLSessionTickets"],
+        known_as: KnownAs {
+            nginx: &["ssl_session_tickets", "ssl_session_ticket_key", "ssl_session_cache", "ssl_session_timeout"],
+            apache: &["SSLSessionTickets", "SSLSessionTicketKeyFile", "SSLSessionCache", "SSLSessionCacheTimeout"],
+            caddy: &["session_tickets"],
+            ..KnownAs::NONE
+        },
         set: Set::Site(|site, values| site.tls.has_no_tickets = !values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "client-certificate",
-        parameters: &[one("mode", Kind::Choice(&["required", "optional"])), property("authorities", Kind::File)],
-        doc: "Asks clients for a certificate of one of these `authorities` (PEM). Without one, or with one of others, a \
-              client is refused if it is `required`. A request that came over a connection to another site gets 421.",
-        example: r#"client-certificate "required" authorities="/etc/ssl/clients.pem""#,
-        known_as: &["ssl_verify_client", "SSLVerifyClient", "ssl_client_certificate", "client_auth", "mtls"],
+        parameters: &[one("mode", Kind::Choice(&["required", "optional"])), property("ca-file", Kind::File)],
+        doc: "Requests a client certificate signed by a CA in `ca-file` (PEM), which is mutual TLS. With \
+              `required`, clients without a valid certificate are rejected. A request that arrives on another site's \
+              connection gets 421.",
+        example: r#"client-certificate "required" ca-file="/etc/ssl/clients.pem""#,
+        known_as: KnownAs {
+            nginx: &[
+                "ssl_verify_client",
+                "ssl_client_certificate",
+                "ssl_trusted_certificate",
+                "ssl_verify_depth",
+                "ssl_crl",
+            ],
+            apache: &[
+                "SSLVerifyClient",
+                "SSLCACertificateFile",
+                "SSLCACertificatePath",
+                "SSLVerifyDepth",
+                "SSLCADNRequestFile",
+            ],
+            caddy: &["client_auth", "trust_pool", "trusted_ca_cert_file"],
+            others: &["mtls"],
+        },
         set: Set::Site(|site, values| {
             site.tls.client_certificates = Some(ClientCertificates {
-                authorities: values.file("authorities").unwrap_or_default(),
+                authorities: values.file("ca-file").unwrap_or_default(),
                 is_required: values.text("mode").as_deref() == Some("required"),
             });
         }),
@@ -109,10 +150,10 @@ pub(super) static HTTPS: &[OptionDefinition] = &[
             property("subdomains", Kind::Flag),
             property("preload", Kind::Flag),
         ],
-        doc: "Tells browsers to come with TLS only, for this time, by default a year: the field \
-              `Strict-Transport-Security` in responses over TLS (RFC 6797).",
+        doc: "Tells browsers to use HTTPS only, for this time (default: a year). It adds `Strict-Transport-Security` \
+              to responses over TLS (RFC 6797).",
         example: r#"hsts "180d" subdomains=on"#,
-        known_as: &["Strict-Transport-Security", "strict-transport-security"],
+        known_as: KnownAs { apache: &["MDRequireHttps"], others: &["Strict-Transport-Security"], ..KnownAs::NONE },
         set: Set::Rules(|rules, values| {
             let seconds = values.duration("time").map_or(YEAR_SECONDS, |time| time.as_secs());
             let mut value = format!("max-age={seconds}");
@@ -128,10 +169,15 @@ pub(super) static HTTPS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "redirect-to-https",
         parameters: FLAG,
-        doc: "Sends clients that come without TLS to the same URL with it (308). A site with a `certificate` and no `listen` \
-              does so unless this is off.",
+        doc: "Redirects requests without TLS to the same URL with `https` (status 308). It is on by default for a \
+              site with a `certificate` and no `listen`.",
         example: "redirect-to-https",
-        known_as: &["SSLRequireSSL", "force_ssl", "https-only", "auto_https"],
+        known_as: KnownAs {
+            nginx: &["return"],
+            apache: &["SSLRequireSSL", "MDRequireHttps"],
+            caddy: &["auto_https"],
+            others: &["force_ssl", "https-only"],
+        },
         set: Set::Rules(|rules, values| rules.redirects_to_https = Some(values.on())),
         ..OPTION
     },

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{FLAG, Kind, OPTION, OptionDefinition, Set, one, property};
+use super::{FLAG, Kind, KnownAs, OPTION, OptionDefinition, Set, one, property};
 use crate::config::tls::CertificateFiles;
 use crate::config::upstream::*;
 
@@ -13,10 +13,10 @@ const TIMEOUT: Kind = Kind::Duration { min: MILLISECOND, max: DAY };
 
 const COUNT: Kind = Kind::Count { min: 0, max: 1_000_000 };
 
-/// Servers are counted, compared and asked one by one for each request.
+/// Each request counts and compares all servers of its upstream.
 const WEIGHT_MAX: u64 = 1_000;
 
-/// What stands in `upstream`.
+/// Options of `upstream`.
 pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "server",
@@ -26,13 +26,18 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             property("backup", Kind::Flag),
         ],
         repeatable: true,
-        doc: "A server: `\"http://HOST:PORT\"` for HTTP/1.1, `\"h2c://HOST:PORT\"` for HTTP/2 without TLS (gRPC), \
-              `\"https://HOST\"` for TLS and of both versions what the server chooses, or `\"unix:PATH\"`; for `fastcgi`, \
-              `scgi` and `uwsgi`, `\"tcp://HOST:PORT\"`. `weight`, by default 1, is its share of the requests \
-              relative to the others'. With `backup=on` it is asked only when all that are no backups are down. If a \
-              name has several addresses, connections are shared out among them.",
+        doc: "A server of the group. `\"http://HOST:PORT\"` is HTTP/1.1 and `\"h2c://HOST:PORT\"` is HTTP/2 without \
+              TLS (gRPC). `\"https://HOST\"` is TLS with the version that the server chooses. `\"unix:PATH\"` is a \
+              Unix socket. `fastcgi`, `scgi` and `uwsgi` use `\"tcp://HOST:PORT\"`. `weight` is the server's share \
+              of requests relative to the others (default 1). A server with `backup=on` gets requests only while all \
+              others are down. If a name has several addresses, connections are spread over them.",
         example: r#"server "unix:/run/app.sock" weight=2 backup=on"#,
-        known_as: &["ProxyPass", "BalancerMember", "to", "proxy_pass", "proxy.reverse.url"],
+        known_as: KnownAs {
+            nginx: &["server", "weight", "backup", "proxy_pass"],
+            apache: &["BalancerMember"],
+            caddy: &["to"],
+            others: &["proxy.reverse.url"],
+        },
         set: Set::Upstream(|upstream, values| {
             if let Some(address) = values.server_address("address") {
                 upstream.servers.push(UpstreamServer {
@@ -51,13 +56,19 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             property("by", Kind::HashKey),
         ],
         default: "balance least-connections",
-        doc: "Which server gets a request. `least-connections` takes two at random and of these the one with fewer \
-              requests in progress; `round-robin` is each in turn; `hash` is the same server for the same key, and \
-              the next best when it is down or a quarter busier than the mean. The key is `by=address` (the \
-              client's, the default), `by=\"field:NAME\"` or `by=\"cookie:NAME\"`; requests without that field or \
-              cookie are balanced by connections.",
+        doc: "Load balancing method: the rule that picks the server for a request. `least-connections` picks two \
+              servers at random and takes the one with fewer requests in progress. `round-robin` takes each server \
+              in turn. `hash` sends the same key to the same server. It takes the next best if that server is down \
+              or 25% busier than the average. The key is `by=address` (the client's address, the default), \
+              `by=\"field:NAME\"` or `by=\"cookie:NAME\"`. Requests without that field or cookie use least \
+              connections.",
         example: r#"balance hash by="cookie:session""#,
-        known_as: &["lb_policy", "lbmethod", "ip_hash", "least_conn", "hash", "random", "sticky"],
+        known_as: KnownAs {
+            nginx: &["least_conn", "ip_hash", "hash", "random", "sticky"],
+            apache: &["lbmethod", "ProxySet", "stickysession"],
+            caddy: &["lb_policy"],
+            others: &["balance"],
+        },
         set: Set::Upstream(|upstream, values| {
             upstream.balance = match values.text("method").as_deref() {
                 Some("hash") => Balance::Hash(values.hash_key("by").unwrap_or(HashKey::Address)),
@@ -71,9 +82,20 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "connect-timeout",
         parameters: &[one("time", TIMEOUT)],
         default: r#"connect-timeout "5s""#,
-        doc: "How long a connection to a server may take to come about; then the next server is tried.",
+        doc: "Maximum time to open a connection to a server. After it, the next server is tried.",
         example: r#"connect-timeout "1s""#,
-        known_as: &["proxy_connect_timeout", "dial_timeout"],
+        known_as: KnownAs {
+            nginx: &[
+                "proxy_connect_timeout",
+                "fastcgi_connect_timeout",
+                "scgi_connect_timeout",
+                "uwsgi_connect_timeout",
+                "grpc_connect_timeout",
+            ],
+            apache: &["connectiontimeout"],
+            caddy: &["dial_timeout"],
+            others: &["timeout connect"],
+        },
         set: Set::Upstream(|upstream, values| {
             upstream.connect_timeout = values.duration("time").unwrap_or_default();
         }),
@@ -83,11 +105,17 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "connections-max",
         parameters: &[one("count", COUNT)],
         default: "connections-max 10000",
-        doc: "Connections in use at once to each server, by all workers together, tunnels (WebSocket) included; of \
-              HTTP/2, where a connection has many, requests in progress; 0 is no limit. When all servers have as many, requests wait in a queue. Give a server no more than it can \
-              work on: waiting here costs it nothing.",
+        doc: "Maximum number of connections in use to each server, over all workers, tunnels (WebSocket) included. \
+              For HTTP/2, it counts requests in progress. 0 means no limit. When all servers are at the limit, \
+              requests wait in a queue. Set it to what a server can work on at once: a request that waits here costs \
+              the server nothing.",
         example: "connections-max 200",
-        known_as: &["max_conns", "maxconn", "max"],
+        known_as: KnownAs {
+            nginx: &["max_conns"],
+            apache: &["max"],
+            caddy: &["max_conns_per_host", "unhealthy_request_count"],
+            others: &["maxconn"],
+        },
         set: Set::Upstream(|upstream, values| {
             upstream.connections_max = values.number("count").unwrap_or_default() as u32;
         }),
@@ -97,10 +125,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "idle-max",
         parameters: &[one("count", COUNT)],
         default: "idle-max 128",
-        doc: "Unused connections that each worker keeps open to each server, for requests to come; 0 is none. A server \
-              that has a process for each connection wants few.",
+        doc: "Maximum number of idle connections that each worker keeps open to each server; 0 keeps none. Keep few \
+              to servers that use a process for each connection.",
         example: "idle-max 8",
-        known_as: &["keepalive", "keepalive_idle_conns_per_host", "pool-max-conn"],
+        known_as: KnownAs {
+            nginx: &["keepalive"],
+            apache: &["enablereuse", "disablereuse"],
+            caddy: &["keepalive_idle_conns_per_host", "keepalive_idle_conns"],
+            others: &["pool-max-conn"],
+        },
         set: Set::Upstream(|upstream, values| {
             upstream.idle_max = values.number("count").unwrap_or_default() as usize;
         }),
@@ -110,10 +143,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "idle-timeout",
         parameters: &[one("time", TIMEOUT)],
         default: r#"idle-timeout "4s""#,
-        doc: "How long an unused connection is kept open. It is best below the time after which the servers close \
-              theirs, which is 5 s for many (Node, Uvicorn, Apache): a request and that close could cross on the way.",
+        doc: "Maximum time that an idle connection to a server is kept open. Keep it below the server's own timeout, \
+              which is 5 s in Node, Uvicorn and Apache. Otherwise a request can cross with the server's close.",
         example: r#"idle-timeout "55s""#,
-        known_as: &["keepalive_timeout", "pool-purge-delay", "keepalive_idle_timeout"],
+        known_as: KnownAs {
+            nginx: &["keepalive_timeout"],
+            apache: &["ttl"],
+            caddy: &["keepalive"],
+            others: &["pool-purge-delay", "keepalive_idle_timeout"],
+        },
         set: Set::Upstream(|upstream, values| upstream.idle_timeout = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
@@ -121,15 +159,16 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "reuse",
         parameters: &[one("policy", Kind::Choice(&["never", "safe", "always"]))],
         default: "reuse safe",
-        doc: "Which clients share a kept HTTP/1.1 connection. With `safe`, all clients do until the connection has carried a \
-              request with content (or a HEAD request); from then on it serves only the client connection that sent \
-              it, stays open for 1 s between requests, and is closed if a proxy in front speaks for several clients. \
-              So a server that ignores Content-Length cannot answer hidden content to another client (CL.0 request \
-              smuggling). With `never`, no client connection shares. Use `always` only if every path on the servers \
-              reads its content; it saves opening a connection for most requests with content. FastCGI and HTTP/2 \
-              frame content themselves: `safe` shares their connections.",
+        doc: "Policy for sharing idle HTTP/1.1 connections among clients. `safe` shares a connection until it has \
+              carried a request with a body, or a HEAD request. From then on it serves only the client connection \
+              that sent that request. It stays open for 1 s between requests, and closes if a proxy in front sends \
+              requests of several clients. This prevents CL.0 request smuggling, where a server ignores \
+              Content-Length and answers hidden content to another client. `never` shares no connection. Use \
+              `always` only if every path on the servers reads its request body; it saves opening a connection for \
+              most requests with a body. FastCGI and HTTP/2 frame bodies themselves, so `safe` shares their \
+              connections.",
         example: "reuse always",
-        known_as: &["http-reuse"],
+        known_as: KnownAs { others: &["http-reuse"], ..KnownAs::NONE },
         set: Set::Upstream(|upstream, values| {
             upstream.reuse = match values.text("policy").as_deref() {
                 Some("never") => Reuse::Never,
@@ -143,9 +182,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "requests-per-connection-max",
         parameters: &[one("count", Kind::Count { min: 0, max: u32::MAX as u64 })],
         default: "requests-per-connection-max 0",
-        doc: "Requests sent on a connection before it is closed; 0 is no limit.",
+        doc: "Maximum number of requests on a connection before it is closed; 0 means no limit.",
         example: "requests-per-connection-max 1000",
-        known_as: &["keepalive_requests"],
+        known_as: KnownAs { nginx: &["keepalive_requests"], others: &["http-keep-alive"], ..KnownAs::NONE },
         set: Set::Upstream(|upstream, values| {
             upstream.requests_per_connection_max = values.number("count").unwrap_or_default() as u32;
         }),
@@ -155,10 +194,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "streams-per-connection-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 1_000 })],
         default: "streams-per-connection-max 100",
-        doc: "Requests in progress at once on a connection of HTTP/2, if the server allows as many; for more, a worker \
-              opens another. Each keeps at most 256 KiB of an answer whose client reads slowly.",
+        doc: "Maximum number of requests in progress on an HTTP/2 connection, if the server allows as many. A worker \
+              opens another connection for more. Each request keeps at most 256 KiB of response for a slow client.",
         example: "streams-per-connection-max 32",
-        known_as: &["max_concurrent_streams", "http2_max_concurrent_streams"],
+        known_as: KnownAs {
+            nginx: &["http2_max_concurrent_streams"],
+            caddy: &["max_conns_per_host"],
+            others: &["max_concurrent_streams"],
+            ..KnownAs::NONE
+        },
         set: Set::Upstream(|upstream, values| {
             upstream.streams_per_connection_max = values.number("count").unwrap_or_default() as usize;
         }),
@@ -168,10 +212,10 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "connection-age-max",
         parameters: &[one("time", TIMEOUT)],
         default: r#"connection-age-max "1h""#,
-        doc: "How old a connection may be when a request is sent on it; so that servers behind a name that has got \
-              other addresses are left in the end.",
+        doc: "Maximum age of a connection on which a request is sent. It makes Tailcoat move to new addresses when a \
+              server's name resolves differently.",
         example: r#"connection-age-max "5m""#,
-        known_as: &["keepalive_time"],
+        known_as: KnownAs { nginx: &["keepalive_time"], ..KnownAs::NONE },
         set: Set::Upstream(|upstream, values| {
             upstream.connection_age_max = values.duration("time").unwrap_or_default();
         }),
@@ -181,11 +225,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "queue-max",
         parameters: &[one("count", COUNT)],
         default: "queue-max 1000",
-        doc: "Requests that may wait, in the order in which they came, while all servers have `connections-max` \
-              connections in use; more are answered 503. A client that has many waiting lets others go before; in a \
-              queue that is half full it may have an eighth. Requests whose client has left leave the queue.",
+        doc: "Maximum number of requests that wait while all servers have `connections-max` connections in use. \
+              Further requests get 503. Requests leave in order of arrival, except that a client with many waiting \
+              requests lets others go first. When the queue is half full, one client may hold an eighth of it. \
+              Requests leave the queue when their client disconnects.",
         example: "queue-max 50",
-        known_as: &["queue", "maxqueue", "max_queue"],
+        known_as: KnownAs { nginx: &["queue"], others: &["maxqueue", "max_queue"], ..KnownAs::NONE },
         set: Set::Upstream(|upstream, values| {
             upstream.queue_max = values.number("count").unwrap_or_default() as usize;
         }),
@@ -195,8 +240,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "queue-timeout",
         parameters: &[one("time", TIMEOUT)],
         default: r#"queue-timeout "10s""#,
-        doc: "How long a request may wait so; then it is answered 503.",
+        doc: "Maximum time that a request waits in the queue. After it, the client gets 503.",
         example: r#"queue-timeout "2s""#,
+        known_as: KnownAs { nginx: &["queue"], apache: &["acquire"], others: &["timeout queue"], ..KnownAs::NONE },
         set: Set::Upstream(|upstream, values| upstream.queue_timeout = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
@@ -204,11 +250,11 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "queue-wait-max",
         parameters: &[one("time", Kind::DurationOrAuto { min: Duration::ZERO, max: DAY })],
         default: "queue-wait-max auto",
-        doc: "How long requests may wait so before the queue is overloaded; `auto` is a twentieth of `queue-timeout`. It is overloaded when the oldest request has \
-              waited longer, for as long again, more requests wait than are in progress, and the queue does not drain within \
-              `queue-timeout`. Then the newest \
-              request is forwarded first, and requests that have waited longer are answered 503 with `Retry-After`. \
-              So servers work for clients that still wait, and a burst is served whole. `0s` turns it off.",
+        doc: "Waiting time above which a queue can be overloaded; `auto` is a twentieth of `queue-timeout`. A queue is \
+              overloaded when three things hold. Its oldest request has waited longer than this, for as long again; \
+              more requests wait than are in progress; and the queue does not drain within `queue-timeout`. Then the \
+              newest request is forwarded first, and older ones get 503 with `Retry-After`. So servers work for \
+              clients that still wait, and a short burst is served whole. `0s` turns it off.",
         example: r#"queue-wait-max "250ms""#,
         set: Set::Upstream(|upstream, values| upstream.queue_wait_max = values.duration_or_auto("time")),
         ..OPTION
@@ -217,10 +263,21 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "tries-max",
         parameters: &[one("count", Kind::Count { min: 1, max: 8 })],
         default: "tries-max 3",
-        doc: "Servers that are tried for a request, the first included. Only what no server can have acted on, or what \
-              may be repeated (RFC 9110, section 9.2.2), is tried again.",
+        doc: "Maximum number of servers tried for a request, the first included. A request is retried only if no \
+              server can have acted on it, or if it may be repeated (RFC 9110, section 9.2.2).",
         example: "tries-max 1",
-        known_as: &["proxy_next_upstream_tries", "proxy_next_upstream", "retries", "lb_retries", "lb_try_duration"],
+        known_as: KnownAs {
+            nginx: &[
+                "proxy_next_upstream",
+                "proxy_next_upstream_tries",
+                "proxy_next_upstream_timeout",
+                "fastcgi_next_upstream",
+                "fastcgi_next_upstream_tries",
+            ],
+            apache: &["maxattempts"],
+            caddy: &["lb_retries", "lb_try_duration", "lb_try_interval", "lb_retry_match"],
+            others: &["retries", "redispatch"],
+        },
         set: Set::Upstream(|upstream, values| {
             upstream.tries_max = values.number("count").unwrap_or_default() as usize;
         }),
@@ -230,12 +287,17 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "fail-max",
         parameters: &[one("count", Kind::Count { min: 0, max: 1_000 })],
         default: "fail-max 3",
-        doc: "Failures in a row, within `fail-window`, after which a server is passed over for `eject-time`; 0 is \
-              never. A failure is a connection that does not come about, one that ends before the answer does, an \
-              answer that is no HTTP, or none in time. One that is HTTP, but malformed or too large, is none: it is \
-              about what was asked for, and a client may have asked for it.",
+        doc: "Number of failures in a row, within `fail-window`, after which a server is ejected for `eject-time`; 0 \
+              means never. A failure is a connection that cannot be opened, one that closes during the response, a \
+              response that is not HTTP, or a timeout. A malformed or too large HTTP response does not count, \
+              because a client could provoke it.",
         example: "fail-max 10",
-        known_as: &["max_fails", "observe", "unhealthy_request_count"],
+        known_as: KnownAs {
+            nginx: &["max_fails"],
+            apache: &["failonstatus", "failontimeout"],
+            caddy: &["max_fails", "unhealthy_request_count", "unhealthy_status"],
+            others: &["observe", "error-limit"],
+        },
         set: Set::Upstream(|upstream, values| upstream.fail_max = values.number("count").unwrap_or_default() as u32),
         ..OPTION
     },
@@ -243,9 +305,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "fail-window",
         parameters: &[one("time", TIMEOUT)],
         default: r#"fail-window "10s""#,
-        doc: "In what time failures must follow one another to count together.",
+        doc: "Time within which failures in a row count together.",
         example: r#"fail-window "1m""#,
-        known_as: &["fail_timeout", "fail_duration"],
+        known_as: KnownAs { nginx: &["fail_timeout"], caddy: &["fail_duration"], ..KnownAs::NONE },
         set: Set::Upstream(|upstream, values| upstream.fail_window = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
@@ -253,10 +315,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "eject-time",
         parameters: &[one("time", TIMEOUT)],
         default: r#"eject-time "5s""#,
-        doc: "How long a server that failed is passed over. Then one request is sent to it: if that is answered, the \
-              server is back; if not, it is passed over for twice as long, up to `eject-time-max`.",
+        doc: "Time for which a failed server is ejected and gets no requests. Then it gets one request. If that \
+              succeeds, the server is back; if not, it is ejected for twice as long, up to `eject-time-max`.",
         example: r#"eject-time "30s""#,
-        known_as: &["base_ejection_time", "retry"],
+        known_as: KnownAs {
+            nginx: &["fail_timeout"],
+            apache: &["retry"],
+            caddy: &["fail_duration"],
+            others: &["base_ejection_time"],
+        },
         set: Set::Upstream(|upstream, values| upstream.eject_time = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
@@ -264,9 +331,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "eject-time-max",
         parameters: &[one("time", TIMEOUT)],
         default: r#"eject-time-max "5m""#,
-        doc: "How long a server that fails again and again is passed over at most.",
+        doc: "Maximum time for which a server is ejected after repeated failures.",
         example: r#"eject-time-max "1m""#,
-        known_as: &["max_ejection_time"],
+        known_as: KnownAs { others: &["max_ejection_time"], ..KnownAs::NONE },
         set: Set::Upstream(|upstream, values| {
             upstream.eject_time_max = values.duration("time").unwrap_or_default();
         }),
@@ -276,11 +343,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "last-resort",
         parameters: FLAG,
         default: "last-resort on",
-        doc: "Whether servers that are passed over or whose checks fail are asked all the same when there are no \
-              others. With `off`, such requests are answered 503 at once, which lets servers that are overloaded \
-              recover (circuit breaking).",
+        doc: "Sends requests to ejected or unhealthy servers if there are no others. With `off`, such requests get \
+              503 at once, which lets overloaded servers recover (circuit breaker).",
         example: "last-resort off",
-        known_as: &["circuit-breaker", "panic_threshold", "healthy_panic_threshold"],
+        known_as: KnownAs {
+            apache: &["forcerecovery"],
+            others: &["circuit-breaker", "panic_threshold", "healthy_panic_threshold"],
+            ..KnownAs::NONE
+        },
         set: Set::Upstream(|upstream, values| upstream.last_resort = values.on()),
         ..OPTION
     },
@@ -288,9 +358,10 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "slow-start",
         parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: DAY })],
         default: r#"slow-start "0s""#,
-        doc: "In what time a server that is back comes to its full share of requests, beginning with a tenth.",
+        doc: "Time in which a recovered server returns to its full share of requests, starting from a tenth. 0 turns \
+              it off.",
         example: r#"slow-start "30s""#,
-        known_as: &["slow_start", "slowstart"],
+        known_as: KnownAs { nginx: &["slow_start"], others: &["slowstart"], ..KnownAs::NONE },
         set: Set::Upstream(|upstream, values| upstream.slow_start = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
@@ -298,9 +369,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "resolve-interval",
         parameters: &[one("time", Kind::Duration { min: SECOND, max: DAY })],
         default: r#"resolve-interval "30s""#,
-        doc: "How often names of servers are looked up again. If a name is not found, the addresses it had are kept.",
+        doc: "Interval at which names of servers are resolved again. If a lookup fails, the old addresses stay in \
+              use.",
         example: r#"resolve-interval "5s""#,
-        known_as: &["resolver", "resolve", "resolvers", "dynamic"],
+        known_as: KnownAs {
+            nginx: &["resolver", "resolve"],
+            apache: &["disablereuse"],
+            caddy: &["resolvers", "refresh", "dynamic"],
+            others: &["hold"],
+        },
         set: Set::Upstream(|upstream, values| {
             upstream.resolve_interval = values.duration("time").unwrap_or_default();
         }),
@@ -310,10 +387,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "proxy-protocol",
         parameters: &[one("version", Kind::Choice(&["off", "v1", "v2"]))],
         default: "proxy-protocol off",
-        doc: "Whether each connection begins with the client's address, in this version of the PROXY protocol. Such \
-              connections are used for one request only.",
+        doc: "Sends a PROXY protocol header of this version with the client's address on each connection. Such a \
+              connection carries one request only.",
         example: "proxy-protocol v2",
-        known_as: &["proxy_protocol", "send-proxy", "send-proxy-v2", "ProxyPassMatch"],
+        known_as: KnownAs {
+            nginx: &["proxy_protocol"],
+            apache: &["ProxyProtocol"],
+            caddy: &["proxy_protocol"],
+            others: &["send-proxy", "send-proxy-v2"],
+        },
         set: Set::Upstream(|upstream, values| {
             upstream.proxy_protocol = match values.text("version").as_deref() {
                 Some("v1") => Some(ProxyProtocol::V1),
@@ -324,25 +406,34 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
-        name: "tls-authorities",
+        name: "tls-ca-file",
         parameters: &[one("file", Kind::File)],
-        doc: "Certificates (PEM) of the authorities of which one has to have signed for a server at `https://…`; by \
-              default those that the system trusts. A certificate that its server signed itself may stand here too, if it \
-              is marked as an authority's. The file is looked at every `certificate-check-interval`, and read again when it \
-              has changed: connections that are opened from then on take it; one that can't be used is told in the log, and \
-              what was read before stays.",
-        example: r#"tls-authorities "/etc/ssl/internal-ca.pem""#,
-        known_as: &["proxy_ssl_trusted_certificate", "tls_trust_pool", "ca-file", "SSLProxyCACertificateFile"],
+        doc: "CA certificates (PEM) that must have signed the certificate of a server at `https://…`. By default, \
+              Tailcoat trusts the system's CAs. You can also list a self-signed server certificate here if it is \
+              marked as a CA. The file is checked every `certificate-check-interval`, and new connections use its \
+              new content. If it becomes invalid, the log says so and the old certificates stay in use.",
+        example: r#"tls-ca-file "/etc/ssl/internal-ca.pem""#,
+        known_as: KnownAs {
+            nginx: &["proxy_ssl_trusted_certificate", "grpc_ssl_trusted_certificate"],
+            apache: &["SSLProxyCACertificateFile", "SSLProxyCACertificatePath"],
+            caddy: &["tls_trust_pool", "tls_trusted_ca_certs"],
+            others: &["ca-file"],
+        },
         set: Set::Upstream(|upstream, values| upstream.tls.authorities = values.file("file")),
         ..OPTION
     },
     OptionDefinition {
         name: "tls-server-name",
         parameters: &[one("name", Kind::ForwardHost)],
-        doc: "The name that servers at `https://…` are asked for (SNI), and that their certificates have to be for; by \
-              default the host of each one's address.",
+        doc: "Name sent to servers at `https://…` (SNI), for which their certificates must be valid. It defaults to \
+              the host of each server's address.",
         example: r#"tls-server-name "app.internal""#,
-        known_as: &["proxy_ssl_name", "tls_server_name", "sni", "verifyhost"],
+        known_as: KnownAs {
+            nginx: &["proxy_ssl_name", "proxy_ssl_server_name", "grpc_ssl_name"],
+            apache: &["SSLProxyCheckPeerName", "SSLProxyCheckPeerCN"],
+            caddy: &["tls_server_name"],
+            others: &["sni", "verifyhost"],
+        },
         set: Set::Upstream(|upstream, values| upstream.tls.server_name = values.text("name")),
         ..OPTION
     },
@@ -350,21 +441,30 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "tls-verify",
         parameters: FLAG,
         default: "tls-verify on",
-        doc: "Whether a server at `https://…` has to prove who it is. When `off`, anybody on the way can be the server, \
-              read all and change all: rather name its certificate in `tls-authorities`.",
+        doc: "Verifies the certificates of servers at `https://…`. With `off`, an attacker on the network path can read \
+              and change everything. Prefer to name the server's certificate in `tls-ca-file`.",
         example: "tls-verify off",
-        known_as: &["proxy_ssl_verify", "tls_insecure_skip_verify", "verify", "SSLProxyVerify"],
+        known_as: KnownAs {
+            nginx: &["proxy_ssl_verify", "proxy_ssl_verify_depth", "grpc_ssl_verify"],
+            apache: &["SSLProxyVerify", "SSLProxyVerifyDepth"],
+            caddy: &["tls_insecure_skip_verify"],
+            others: &["verify"],
+        },
         set: Set::Upstream(|upstream, values| upstream.tls.is_verified = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "tls-certificate",
         parameters: &[one("file", Kind::File), property("key", Kind::File)],
-        doc: "A certificate with those that lead from it to an authority's, and its private `key`, as PEM, for servers at \
-              `https://…` that want to know who asks; without `key`, both are in one file. They are read again when they have changed, as \
-              `tls-authorities` is.",
+        doc: "Client certificate chain and its private `key` (PEM) for servers at `https://…` that require one \
+              (mutual TLS). Without `key`, both are in one file. Both files are read again when they change.",
         example: r#"tls-certificate "/etc/ssl/proxy.pem" key="/etc/ssl/proxy.key""#,
-        known_as: &["proxy_ssl_certificate", "tls_client_auth", "SSLProxyMachineCertificateFile"],
+        known_as: KnownAs {
+            nginx: &["proxy_ssl_certificate", "proxy_ssl_certificate_key", "grpc_ssl_certificate"],
+            apache: &["SSLProxyMachineCertificateFile", "SSLProxyMachineCertificatePath"],
+            caddy: &["tls_client_auth"],
+            others: &["crt"],
+        },
         set: Set::Upstream(|upstream, values| {
             let Some(certificate) = values.file("file") else { return };
             let key = values.file("key").unwrap_or_else(|| certificate.clone());
@@ -376,10 +476,15 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "tls-http2",
         parameters: FLAG,
         default: "tls-http2 on",
-        doc: "Whether HTTP/2 is offered to servers at `https://…`. A request that is to become a WebSocket goes by \
-              HTTP/1.1 unless a connection is there on which the server takes such requests (RFC 8441).",
+        doc: "Offers HTTP/2 to servers at `https://…`. WebSocket requests use HTTP/1.1, unless a connection is open \
+              on which the server accepts them over HTTP/2 (RFC 8441).",
         example: "tls-http2 off",
-        known_as: &["alpn", "versions", "proxy_http_version", "H2Proxy"],
+        known_as: KnownAs {
+            nginx: &["proxy_http_version"],
+            apache: &["H2ProxyEngine"],
+            caddy: &["versions"],
+            others: &["alpn"],
+        },
         set: Set::Upstream(|upstream, values| upstream.tls.offers_http2 = values.on()),
         ..OPTION
     },
@@ -395,12 +500,27 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             property("rise", Kind::Count { min: 1, max: 1_000 }),
             property("fall", Kind::Count { min: 1, max: 1_000 }),
         ],
-        doc: "A GET request that is sent to each server now and then, by the whole process once: every `interval` (5 s), \
-              with `host` as its Host (by default the server's). An answer within `timeout` (2 s), with a status from \
-              `status-min` (200) to `status-max` (399), is good. After `fall` (3) bad ones in a row a server is down, \
-              after `rise` (2) good ones it is up.",
+        doc: "Sends a GET request to each server at an interval (active health check). One process-wide check runs \
+              every `interval` (default 5 s), with `host` as its Host (default: the server's). A response within \
+              `timeout` (2 s) and with a status from `status-min` (200) to `status-max` (399) is a success. After \
+              `fall` failures in a row (3) a server is down; after `rise` successes (2) it is up again.",
         example: r#"health-check "/healthz" interval="2s" status-max=299"#,
-        known_as: &["health_check", "health_uri", "httpchk", "option", "check", "health_path"],
+        known_as: KnownAs {
+            nginx: &["health_check", "check", "match"],
+            apache: &["ProxyHCExpr", "ProxyHCTemplate", "hcmethod"],
+            caddy: &[
+                "health_uri",
+                "health_path",
+                "health_interval",
+                "health_timeout",
+                "health_status",
+                "health_port",
+                "health_passes",
+                "health_fails",
+                "health_headers",
+            ],
+            others: &["httpchk"],
+        },
         set: Set::Upstream(|upstream, values| {
             let default = HealthCheck::default();
             let count = |name, default| values.number(name).map_or(default, |count| count as u32);

@@ -1,4 +1,4 @@
-//! Whatever a configuration is: it is refused or taken, and said why.
+//! Any configuration is accepted or rejected, with a reason.
 
 use proptest::prelude::*;
 

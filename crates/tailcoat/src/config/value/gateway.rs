@@ -1,4 +1,4 @@
-//! Values about programs and what they are told.
+//! Values of programs and scripts.
 
 use nix::unistd::{Group, User};
 
@@ -9,12 +9,12 @@ use crate::config::gateway::ProgramUser;
 pub(super) fn parse_program_user(text: &str) -> Result<ProgramUser, Wrong> {
     let user = parse_user(text)?;
     if user.user_id == 0 {
-        return Err(Wrong::help("programs don't run as root", "choose a user who may do no more than they need"));
+        return Err(Wrong::help("programs cannot run as root", "choose a user with few permissions"));
     }
     Ok(user)
 }
 
-/// The same; root as well.
+/// Reads a user like [`parse_program_user`], but accepts root.
 pub fn parse_user(text: &str) -> Result<ProgramUser, Wrong> {
     Ok(match User::from_name(text) {
         Ok(Some(user)) => ProgramUser { user_id: user.uid.as_raw(), group_id: user.gid.as_raw() },
@@ -22,7 +22,7 @@ pub fn parse_user(text: &str) -> Result<ProgramUser, Wrong> {
             Ok(id) => ProgramUser { user_id: id, group_id: id },
             Err(_) => return Err(Wrong::new(format!("there is no user `{text}`"))),
         },
-        Err(error) => return Err(Wrong::new(format!("the user `{text}` can't be looked up: {error}"))),
+        Err(error) => return Err(Wrong::new(format!("the user `{text}` cannot be looked up: {error}"))),
     })
 }
 
@@ -31,7 +31,7 @@ pub(super) fn parse_program_group(text: &str) -> Result<u64, Wrong> {
     match Group::from_name(text) {
         Ok(Some(group)) => Ok(u64::from(group.gid.as_raw())),
         Ok(None) => text.parse::<u32>().map(u64::from).map_err(|_| Wrong::new(format!("there is no group `{text}`"))),
-        Err(error) => Err(Wrong::new(format!("the group `{text}` can't be looked up: {error}"))),
+        Err(error) => Err(Wrong::new(format!("the group `{text}` cannot be looked up: {error}"))),
     }
 }
 
@@ -39,7 +39,7 @@ pub(super) fn parse_program_group(text: &str) -> Result<u64, Wrong> {
 pub(super) fn parse_variable_name(text: &str) -> Result<String, Wrong> {
     let is_fit = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if text.is_empty() || !is_fit || text.as_bytes()[0].is_ascii_digit() {
-        let help = "it has letters, digits and `_`, and does not begin with a digit";
+        let help = "use letters, digits and `_`, and do not begin with a digit";
         return Err(Wrong::help(format!("`{text}` is not the name of a variable"), help));
     }
     Ok(text.to_owned())

@@ -10,56 +10,50 @@ use crate::config::suggest::{did_you_mean, nearest};
 
 /// Fields of templates, and what they mean.
 pub const LOG_FIELDS: &[(&str, &str)] = &[
-    ("client", "Address of the client; `unix:` over a unix socket"),
+    ("client", "Address of the client; `unix:` on a Unix socket"),
     ("client_port", "Port of the client"),
-    ("user", "User that access control found"),
+    ("user", "User of `basic-auth`"),
     ("time", "Time of the request, in UTC, as in the combined format: 21/Nov/2026:07:41:51 +0000"),
-    ("time_rfc3339", "The same as in RFC 3339: 2026-11-21T07:41:51.123456Z"),
-    ("time_unix", "The same in seconds since 1970: 1795246911.123456"),
-    ("request", "Method, target and version; for what is not a request, its first line"),
+    ("time_rfc3339", "Time of the request as in RFC 3339: 2026-11-21T07:41:51.123456Z"),
+    ("time_unix", "Time of the request in seconds since 1970: 1795246911.123456"),
+    ("request", "Method, target and version; the first line of an invalid request"),
     ("method", "Method"),
-    ("target", "Target, as it was sent"),
+    ("target", "Target as the client sent it"),
     ("path", "Target up to the first question mark"),
-    ("query", "Target behind the first question mark"),
-    ("version", "HTTP/1.0, HTTP/1.1, HTTP/2.0, HTTP/3.0"),
-    ("host", "Host, in lower case, without port"),
+    ("query", "Target after the first question mark"),
+    ("version", "HTTP version: HTTP/1.0, HTTP/1.1, HTTP/2.0"),
+    ("host", "Host in lower case, without port"),
     ("status", "Status of the response"),
-    ("bytes", "Bytes of content sent"),
+    ("bytes", "Bytes of the response body sent"),
     (
         "duration_us",
-        "Microseconds from the end of the request's head until the kernel took the response; 0 if that was at once",
+        "Microseconds from the end of the request's head until the kernel accepted the response; 0 if immediately",
     ),
-    ("duration_ms", "The same in milliseconds: 1.234"),
-    ("duration_s", "The same in seconds: 0.001234"),
+    ("duration_ms", "`duration_us` in milliseconds: 1.234"),
+    ("duration_s", "`duration_us` in seconds: 0.001234"),
     ("referer", "Referer"),
     ("user_agent", "User-Agent"),
-    ("tls_version", "Version of TLS: TLSv1.3, TLSv1.2"),
+    ("tls_version", "TLS version: TLSv1.3, TLSv1.2"),
     ("tls_cipher_suite", "Cipher suite: TLS13_AES_128_GCM_SHA256"),
-    ("tls_server_name", "The name of a server that the client asked for (SNI)"),
+    ("tls_server_name", "Server name that the client requested (SNI)"),
     ("tls_client", "Subject of the client's certificate (RFC 4514): CN=anna,O=Example"),
-    (
-        "upstream",
-        "The server that the request was forwarded to: the last that was tried, or the upstream's name if none was there",
-    ),
-    ("upstream_status", "Status of that server's answer"),
-    ("upstream_tries", "How many connections to servers were wanted"),
-    ("upstream_connect_us", "Microseconds from when the first was wanted until one was there"),
-    ("upstream_first_byte_us", "From then until the head of the answer was there"),
-    ("upstream_duration_us", "From then until all of the answer was there"),
-    ("upstream_connect_s", "The same in seconds, as nginx's `$upstream_connect_time` has it: 0.001234"),
-    ("upstream_first_byte_s", "As `$upstream_header_time`"),
-    ("upstream_duration_s", "As `$upstream_response_time`"),
-    (
-        "cache_status",
-        "What the cache before that server did: `hit`, `miss`, `expired`, `revalidated`, `stale` or `bypass`",
-    ),
-    ("request_id", "The identifier that `{request_id}` of `request-header` or `response-header` has given the request"),
-    ("trace_id", "The trace that the request belongs to, where there is a block `traces`: 32 digits"),
-    ("span_id", "The span of the request in it: 16 digits"),
-    ("completion", "Whether all of the answer was sent: `complete`, or `aborted`, by whomever"),
+    ("upstream", "Upstream server of the request: the last one tried, or the upstream's name if none was available"),
+    ("upstream_status", "Status of the upstream response"),
+    ("upstream_tries", "Number of connections to upstream servers that were tried"),
+    ("upstream_connect_us", "Microseconds until a connection to the upstream was ready"),
+    ("upstream_first_byte_us", "Microseconds from then until the head of the upstream response"),
+    ("upstream_duration_us", "Microseconds from then until the end of the upstream response"),
+    ("upstream_connect_s", "`upstream_connect_us` in seconds, like nginx's `$upstream_connect_time`: 0.001234"),
+    ("upstream_first_byte_s", "`upstream_first_byte_us` in seconds, like `$upstream_header_time`"),
+    ("upstream_duration_s", "`upstream_duration_us` in seconds, like `$upstream_response_time`"),
+    ("cache_status", "Result of the response cache: `hit`, `miss`, `expired`, `revalidated`, `stale` or `bypass`"),
+    ("request_id", "Identifier of the request, as in `{request_id}` of `request-header` and `response-header`"),
+    ("trace_id", "Trace of the request, with a block `traces`: 32 hexadecimal digits"),
+    ("span_id", "Span of the request in its trace: 16 hexadecimal digits"),
+    ("completion", "`complete` if the whole response was sent, otherwise `aborted`"),
 ];
 
-/// What the name of a field of the request begins with in a template.
+/// Prefix of request header fields in templates.
 const REQUEST_FIELD_PREFIX: &str = "request.header.";
 
 /// Most fields of the request in a template.
@@ -108,7 +102,7 @@ pub(in crate::config) fn parse_log_format(text: &str) -> Result<AccessLogFormat,
 /// Checks a template: fields in braces, and `{{` and `}}` for braces.
 fn check_template(template: &str) -> Result<(), Wrong> {
     if template.contains(|character: char| character.is_ascii_control() && character != '\t') {
-        return Err(Wrong::new("a log line can't have control characters but tabs"));
+        return Err(Wrong::new("a log format cannot contain control characters except tabs"));
     }
     let mut request_fields = Vec::new();
     let mut rest = template;
@@ -119,7 +113,7 @@ fn check_template(template: &str) -> Result<(), Wrong> {
             continue;
         }
         let Some(close) = tail.find('}').filter(|_| tail.starts_with('{')) else {
-            return Err(Wrong::help("a brace lacks its partner", "a brace itself is written twice: `{{` or `}}`"));
+            return Err(Wrong::help("a brace is not closed", "write `{{` or `}}` for a brace"));
         };
         let name = &tail[1..close];
         match name.strip_prefix(REQUEST_FIELD_PREFIX) {
@@ -143,7 +137,7 @@ fn check_field(name: &str) -> Result<(), Wrong> {
     }
     let help = match nearest(name, &names) {
         Some(_) => did_you_mean(name, &names),
-        None => format!("there are {}, and `request.header.NAME`", one_of(&names)),
+        None => format!("fields are {}, and `request.header.NAME`", one_of(&names)),
     };
-    Err(Wrong::help(format!("no log field is called `{name}`"), help))
+    Err(Wrong::help(format!("`{name}` is not a field of access logs"), help))
 }

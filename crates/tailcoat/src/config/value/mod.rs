@@ -1,4 +1,4 @@
-//! Kinds of values: how each is read from KDL, told to a person, and checked.
+//! Kinds of values: reads them from KDL, checks them, and describes them to people.
 
 mod gateway;
 mod log;
@@ -33,7 +33,7 @@ use super::rules::*;
 use super::traces::CollectorUrl;
 use super::upstream::{HashKey, ServerAddress};
 
-/// What an option's parameter may be.
+/// Kind of an option's parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     /// `on` or `off`.
@@ -44,7 +44,7 @@ pub(super) enum Kind {
     CountOrAuto { min: u64, max: u64 },
     /// A number from 0 to 1.
     Ratio,
-    /// Where spans are sent.
+    /// URL of a collector.
     CollectorUrl,
     /// A number of bytes.
     Size { min: u64, max: u64 },
@@ -66,7 +66,7 @@ pub(super) enum Kind {
     Listen,
     /// Permissions in octal digits.
     Mode,
-    /// Where a server is that requests are forwarded to.
+    /// Address of an upstream server.
     ServerAddress,
     /// A server's address or the name of an upstream.
     ForwardTarget,
@@ -74,25 +74,25 @@ pub(super) enum Kind {
     GatewayTarget,
     /// The name of a user, or its number.
     ProgramUser,
-    /// The same; root as well.
+    /// User of the server, which may be root.
     ServerUser,
     /// The name of a group, or its number.
     ProgramGroup,
     /// The name of a variable of scripts.
     VariableName,
-    /// What Host says in forwarded requests.
+    /// Value of `Host` in forwarded requests.
     ForwardHost,
     /// The name of a protocol that a connection may change to, or `off`.
     UpgradeProtocol,
     /// The name of a proxy in Via.
     ProxyName,
-    /// What of a request chooses a server.
+    /// Key of a hash that picks a server.
     HashKey,
     /// A host that modules may send requests to.
     OutgoingHost,
     /// The name of an environment variable.
     EnvironmentName,
-    /// Where compiled modules are kept.
+    /// Directory of compiled modules.
     CompiledDirectory,
     /// Path and query of a request.
     RequestTarget,
@@ -128,9 +128,9 @@ pub(super) enum Kind {
     Extension,
     /// A content type.
     MediaType,
-    /// Where a redirect leads.
+    /// Target of a redirect.
     RedirectTarget,
-    /// Where a rewrite leads.
+    /// Target of a rewrite.
     RewriteTarget,
     /// Methods, or all others.
     Methods,
@@ -146,11 +146,11 @@ pub(super) enum Kind {
     Client,
     /// So many in a period.
     Rate,
-    /// What requests are counted by.
+    /// Key by which requests are counted.
     LimitKey,
     /// A file of users and hashes of their passwords, or none.
     PasswordFile,
-    /// Where a log goes.
+    /// Target of an access log.
     LogTarget,
     /// Format of a log.
     LogFormat,
@@ -176,7 +176,7 @@ impl Kind {
             Self::Choice(words) => one_of(words),
             Self::Text => "a text".into(),
             Self::Host => "a host name, or `*.` and a host name".into(),
-            Self::HostSuffix => "the end of a host name, beginning with a dot".into(),
+            Self::HostSuffix => "end of a host name, beginning with a dot".into(),
             Self::Listen => "a port, `\"ADDRESS:PORT\"`, `\"unix:PATH\"` or `\"systemd:NAME\"`".into(),
             Self::Mode => "permissions in octal, such as `\"660\"`".into(),
             Self::ServerAddress => "a server, such as `\"http://HOST:PORT\"` or `\"unix:PATH\"`".into(),
@@ -192,21 +192,22 @@ impl Kind {
             Self::OutgoingHost => "a host such as `\"api.example.com\"`, `\"*.example.com\"` or `\"HOST:PORT\"`".into(),
             Self::EnvironmentName => "the name of an environment variable".into(),
             Self::CompiledDirectory => "a directory, `auto` or `off`".into(),
-            Self::RequestTarget => "a path, and a query if need be, as a request has them".into(),
+            Self::RequestTarget => "a path, optionally with a query".into(),
             Self::PathPattern => "a path (`\"/a\"`, `\"/a/*\"`, `\"*.css\"`, `\"*\"`, `\"~EXPRESSION\"`)".into(),
             Self::FieldMatch => {
-                "a path (`\"/a\"`, `\"/a/*\"`, `\"*.css\"`, `\"~EXPRESSION\"`) or type (`\"text/css\"`, `\"image/*\"`)".into()
+                "a path (`\"/a\"`, `\"/a/*\"`, `\"*.css\"`, `\"~EXPRESSION\"`) or type (`\"text/css\"`, `\"image/*\"`)"
+                    .into()
             }
-            Self::FieldName => "the name of a response field".into(),
-            Self::FieldValue => "the value of a response field".into(),
+            Self::FieldName => "the name of a response header field".into(),
+            Self::FieldValue => "the value of a header field".into(),
             Self::Status { min, max } => format!("a status{}", range(&min, &max, false)),
             Self::RedirectStatus => "301, 302, 303, 307 or 308".into(),
             Self::StatusRange => {
                 "a status (`404`), a class (`\"5xx\"`) or a range (`\"500-504\"`), from 400 to 599".into()
             }
-            Self::Root => "a directory; `{host}` and `{host:N}` stand for the host and its first N letters".into(),
+            Self::Root => "a directory; `{host}` is the host, `{host:N}` its first N letters".into(),
             Self::SitePath => "a path below the root, beginning with a slash, or `off`".into(),
-            Self::PathPrefix => "the front of a path, beginning with a slash".into(),
+            Self::PathPrefix => "a path prefix, beginning with a slash".into(),
             Self::ErrorPageFile => {
                 "a path below the root (`\"/404.html\"`) or a file elsewhere (`\"file:404.html\"`)".into()
             }
@@ -215,22 +216,22 @@ impl Kind {
             Self::FileGlob => "a file, or `\"DIRECTORY/*.kdl\"`".into(),
             Self::Extension => "an extension without the dot".into(),
             Self::MediaType => "a content type such as `\"text/markdown\"`".into(),
-            Self::RedirectTarget => "a path or URL; placeholders are filled in".into(),
-            Self::RewriteTarget => "a path with or without a query; placeholders are filled in".into(),
-            Self::Methods => "methods such as `\"GET HEAD\"`, or all others such as `\"!GET HEAD\"`".into(),
+            Self::RedirectTarget => "a path or URL, with placeholders".into(),
+            Self::RewriteTarget => "a path with or without a query, with placeholders".into(),
+            Self::Methods => "methods such as `\"GET HEAD\"`; `\"!GET HEAD\"` means all others".into(),
             Self::QueryTest => {
-                "`\"NAME\"`, `\"NAME=VALUE\"` or, of the whole query, `\"~EXPRESSION\"`; with `!` before it, what must not be"
+                "`\"NAME\"`, `\"NAME=VALUE\"`, or `\"~EXPRESSION\"` for the whole query; `!` before it negates it"
                     .into()
             }
             Self::FieldTest => {
-                "`\"NAME\"`, `\"NAME: VALUE\"` or `\"NAME: ~EXPRESSION\"`; with `!` before it, what must not be".into()
+                "`\"NAME\"`, `\"NAME: VALUE\"` or `\"NAME: ~EXPRESSION\"`; `!` before it negates it".into()
             }
-            Self::RequestFieldName => "the name of a request field".into(),
-            Self::FieldTemplate => "the value of a field; placeholders are filled in".into(),
+            Self::RequestFieldName => "the name of a request header field".into(),
+            Self::FieldTemplate => "the value of a header field, with placeholders".into(),
             Self::Client => "an address, a network such as `\"192.0.2.0/24\"`, `all`, `unix` or `\"file:PATH\"`".into(),
             Self::Rate => "a rate such as `\"10/s\"`, `\"300/m\"` or `\"1000/h\"`".into(),
             Self::LimitKey => "`address`, `network`, `host`, `\"field:NAME\"` or `\"cookie:NAME\"`".into(),
-            Self::PasswordFile => "a file of users and hashes of their passwords, or `off`".into(),
+            Self::PasswordFile => "a file of users and password hashes, or `off`".into(),
             Self::LogTarget => "a file, `stdout`, `syslog`, `\"syslog:FACILITY\"` or `off`".into(),
             Self::LogFormat => format!("{}, or a template such as `\"{{host}} {{status}}\"`", one_of(LOG_FORMATS)),
         }
@@ -285,8 +286,8 @@ pub(super) struct Values {
     pub(super) list: Vec<(&'static str, Value, Range<usize>)>,
 }
 
-/// Defines an accessor for each kind of value. They may panic, because the table of options gives each parameter its
-/// kind and whether it may be absent, and a test parses an example of each option.
+/// Defines an accessor for each kind of value. They may panic, because the tables of options give each parameter its
+/// kind and shape, and a test parses an example of each option.
 macro_rules! accessors {
     ($($name:ident: $variant:ident -> $type:ty;)*) => {$(
         pub(super) fn $name(&self, parameter: &str) -> Option<$type> {
@@ -330,7 +331,7 @@ impl Values {
         (patterns, files)
     }
 
-    /// Whether a flag is on; one without a value is.
+    /// Value of a flag; without a value, it is on.
     pub(super) fn on(&self) -> bool {
         self.flag("on").unwrap_or(true)
     }
@@ -351,7 +352,7 @@ impl Values {
         }
     }
 
-    /// How long content may be.
+    /// Limit on a request body.
     pub(super) fn body_bytes_max(&self, parameter: &str) -> BodyBytesMax {
         self.number_or_auto(parameter).map_or(BodyBytesMax::Auto, BodyBytesMax::Bytes)
     }

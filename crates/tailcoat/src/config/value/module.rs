@@ -9,10 +9,10 @@ use crate::config::module::{CompiledDirectory, OutgoingHost};
 /// Reads a host that modules may send requests to.
 pub(super) fn parse_outgoing_host(text: &str) -> Result<OutgoingHost, Wrong> {
     if text.contains("://") || text.contains(['/', '@', '?', '#']) {
-        let help = "write `\"HOST\"` or `\"HOST:PORT\"`: requests to it may be for any path, by http and https";
-        return Err(Wrong::help(format!("`{text}` is more than a host"), help));
+        let help = "write `\"HOST\"` or `\"HOST:PORT\"`: requests may use any path, with http and https";
+        return Err(Wrong::help(format!("`{text}` is not only a host"), help));
     }
-    // RFC 3986, section 3.2.2: the colons of an IPv6 address stand in brackets.
+    // RFC 3986, section 3.2.2: the colons of an IPv6 address need brackets.
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => match port.parse::<u16>() {
             Ok(port @ 1..) => (host, Some(port)),

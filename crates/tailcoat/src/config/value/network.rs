@@ -33,7 +33,7 @@ pub(in crate::config) fn parse_listen_text(text: &str, directory: &Path) -> Resu
     }
     if let Ok(address) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
         let example = SocketAddr::new(address, 80);
-        return Err(Wrong::help(format!("`{text}` lacks a port"), format!("write `\"{example}\"`")));
+        return Err(Wrong::help(format!("`{text}` has no port"), format!("write `\"{example}\"`")));
     }
     let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
     let port = port.parse::<u16>().map_err(|_| {
@@ -47,7 +47,7 @@ pub(in crate::config) fn parse_listen_text(text: &str, directory: &Path) -> Resu
         "localhost" => Ok(vec![Listen::Tcp((Ipv4Addr::LOCALHOST, port).into())]),
         _ => Err(Wrong::help(
             format!("`{host}` is not an IP address"),
-            "names belong in `site`; listen on an address such as `\"0.0.0.0:80\"` or `\"[::]:80\"`",
+            "write names in `site`; listen on an address such as `\"0.0.0.0:80\"` or `\"[::]:80\"`",
         )),
     }
 }
@@ -75,7 +75,7 @@ const UNIX_PATH_BYTES_MAX: usize = 107;
 pub(super) fn parse_mode(text: &str) -> Result<u64, Wrong> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 && !text.starts_with('+') => Ok(mode.into()),
-        _ => Err(Wrong::help(format!("`{text}` are not permissions"), "write three octal digits: `\"660\"`")),
+        _ => Err(Wrong::help(format!("`{text}` is not a file mode"), "write three octal digits: `\"660\"`")),
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn parse_mode(text: &str) -> Result<u64, Wrong> {
 pub(super) fn parse_host(text: &str) -> Result<HostPattern, Wrong> {
     let host = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
     if host == "*" {
-        return Err(Wrong::help("`*` alone is not a host name", "a site without names takes any host"));
+        return Err(Wrong::help("`*` alone is not a host name", "a site without names answers all hosts"));
     }
     if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         return match address.parse::<Ipv6Addr>() {
@@ -92,10 +92,10 @@ pub(super) fn parse_host(text: &str) -> Result<HostPattern, Wrong> {
         };
     }
     if host.parse::<Ipv6Addr>().is_ok() {
-        return Err(Wrong::help(format!("`{text}` lacks brackets"), format!("write `\"[{host}]\"`")));
+        return Err(Wrong::help(format!("`{text}` needs brackets"), format!("write `\"[{host}]\"`")));
     }
     if host.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit())) {
-        return Err(Wrong::help("a site's name has no port", "ports belong in `listen`"));
+        return Err(Wrong::help("a site's name cannot contain a port", "write the port in `listen`"));
     }
     match host.strip_prefix("*.") {
         Some(rest) => check_host_name(text, rest).map(|()| HostPattern::Suffix(format!(".{rest}"))),
@@ -107,7 +107,7 @@ pub(super) fn parse_host(text: &str) -> Result<HostPattern, Wrong> {
 fn check_host_name(text: &str, host: &str) -> Result<(), Wrong> {
     if !host.is_ascii() {
         return Err(Wrong::help(
-            format!("`{text}` has letters beyond ASCII"),
+            format!("`{text}` has non-ASCII letters"),
             "write the name as browsers send it, with `xn--` (`idn NAME` shows it)",
         ));
     }
@@ -121,7 +121,7 @@ fn check_host_name(text: &str, host: &str) -> Result<(), Wrong> {
     if host.len() > 253 || !host.split('.').all(is_label) {
         return Err(Wrong::help(
             format!("`{text}` is not a host name"),
-            "a name has letters, digits and `-`, in parts of at most 63 joined by dots",
+            "use letters, digits and `-`, in parts of at most 63 characters separated by dots",
         ));
     }
     Ok(())
@@ -133,6 +133,6 @@ pub(super) fn parse_host_suffix(text: &str) -> Result<String, Wrong> {
             let rest = rest.to_ascii_lowercase();
             check_host_name(text, &rest).map(|()| format!(".{rest}"))
         }
-        None => Err(Wrong::help("the end of a host name begins with a dot", format!("write `\".{text}\"`"))),
+        None => Err(Wrong::help("the end of a host name must begin with a dot", format!("write `\".{text}\"`"))),
     }
 }

@@ -4,18 +4,18 @@
 use crate::config::model::PathPattern;
 use crate::config::rules::{Template, TemplatePiece};
 
-/// Whether requests can choose where a redirect leads.
+/// Ability of requests to choose the host of a redirect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::config) enum Openness {
     /// No.
     Closed,
-    /// That depends on what a group of a regular expression can match.
+    /// Depends on what a group of a regular expression can match.
     Doubtful,
     /// Yes.
     Open,
 }
 
-/// Whether requests for paths of this pattern can choose the host that a redirect to this target leads to.
+/// Returns the ability of requests for paths of this pattern to choose the host of this redirect target.
 pub(in crate::config) fn openness(path: &PathPattern, target: &Template) -> Openness {
     let mut places = vec![Place::Start];
     let mut found = Openness::Closed;
@@ -31,18 +31,18 @@ pub(in crate::config) fn openness(path: &PathPattern, target: &Template) -> Open
     found
 }
 
-/// Where in a reference (RFC 3986, section 4.1) the text so far ends. Browsers take `\` for `/`, and skip slashes before
-/// a host, however many there are (WHATWG URL, section 4.4).
+/// End of the text so far within a reference (RFC 3986, section 4.1). Browsers treat `\` as `/`, and skip any number of
+/// slashes before a host (WHATWG URL, section 4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Start,
-    /// Behind one slash at the start: another would begin a host.
+    /// After one slash at the start: another would begin a host.
     Slash,
-    /// Behind the slashes before a host.
+    /// After the slashes before a host.
     HostStart,
     /// In a host, or the port or user beside it.
     Host,
-    /// Behind all that, or in the scheme.
+    /// After all that, or in the scheme.
     Behind,
 }
 
@@ -99,7 +99,7 @@ impl Place {
     }
 }
 
-/// Whether `/` is such a path. No path has two slashes in a row, so that behind another it is the end of it.
+/// Returns `true` if `/` is such a path. No path has two slashes in a row, so after another slash it is the end.
 fn may_be_root(path: &PathPattern) -> bool {
     match path {
         PathPattern::Any => true,
@@ -108,12 +108,12 @@ fn may_be_root(path: &PathPattern) -> bool {
     }
 }
 
-/// Whether what `*` stands for may begin with a slash.
+/// Returns `true` if the text that `*` matches may begin with a slash.
 fn may_begin_with_slash(path: &PathPattern) -> bool {
     matches!(path, PathPattern::Prefix(prefix) if !prefix.ends_with('/'))
 }
 
-/// Whether this is a group that begins right behind the slash that a path begins with, as in `^/(.*)$`.
+/// Returns `true` if this group begins right after the first slash of a path, as in `^/(.*)$`.
 fn is_behind_first_slash(path: &PathPattern, name: &str) -> bool {
     let PathPattern::Regex(regex) = path else { return false };
     let first_name = regex.get().capture_names().nth(1).flatten();

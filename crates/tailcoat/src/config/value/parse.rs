@@ -47,7 +47,7 @@ const OTHER_SIZE_UNITS: &[(&str, &str)] = &[
 pub(super) const DURATION_UNITS: &[(&str, u64)] =
     &[("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// What is wrong with a value.
+/// Error in a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::config) struct Wrong {
     pub(in crate::config) message: String,
@@ -193,7 +193,7 @@ fn parse_number(kind: Kind, value: &KdlValue, min: u64, max: u64) -> Result<Valu
             _ => Err(Wrong::help(format!("{number} is out of range"), format!("expected {}", kind.describe()))),
         },
         KdlValue::String(text) if text.parse::<u64>().is_ok() => {
-            Err(Wrong::help(format!("expected {}, found a text", kind.describe()), "leave the quotes out"))
+            Err(Wrong::help(format!("expected {}, found a text", kind.describe()), "remove the quotes"))
         }
         _ => Err(wrong_type(kind, value)),
     }
@@ -265,7 +265,7 @@ pub(super) fn parse_choice(text: &str, words: &[&str]) -> Result<String, Wrong> 
     if words.contains(&text) {
         return Ok(text.to_owned());
     }
-    Err(Wrong::help(format!("`{text}` is not known here"), did_you_mean(text, words)))
+    Err(Wrong::help(format!("`{text}` is not a valid value"), did_you_mean(text, words)))
 }
 
 /// Reads a directory with placeholders.
@@ -304,8 +304,8 @@ fn parse_root_placeholder(name: &str) -> Result<RootPiece, Wrong> {
         ("host", _) => Ok(RootPiece::Host),
         (_, Some(Ok(length))) if (1..=253).contains(&length) => Ok(RootPiece::HostPrefix(length)),
         _ => Err(Wrong::help(
-            format!("`{{{name}}}` is not known here"),
-            "`{host}` stands for the host, `{host:1}` for its first letter, up to `{host:253}`",
+            format!("`{{{name}}}` is not a placeholder here"),
+            "`{host}` is the host, `{host:1}` its first letter, up to `{host:253}`",
         )),
     }
 }
@@ -335,7 +335,7 @@ pub(super) fn split_placeholders(text: &str) -> Result<Vec<(bool, &str)>, Wrong>
                 pieces.push((true, &rest[open + 1..close]));
                 rest = &rest[close + 1..];
             }
-            _ => return Err(Wrong::help(format!("`{text}` has a brace without its partner"), "write `{name}`")),
+            _ => return Err(Wrong::help(format!("`{text}` has a brace that is not closed"), "write `{name}`")),
         }
     }
     pieces.push((false, rest));

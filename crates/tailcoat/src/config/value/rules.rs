@@ -15,10 +15,10 @@ use crate::config::suggest::{did_you_mean, nearest};
 /// Most bytes of a list of networks.
 const LIST_BYTES_MAX: u64 = 64 << 20;
 
-/// Clients that a word of the configuration stands for.
+/// Clients of one argument of `allow` or `deny`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clients {
-    /// Who.
+    /// Patterns of the clients.
     pub patterns: Vec<ClientPattern>,
     /// The file that says so.
     pub file: Option<PathBuf>,
@@ -36,7 +36,7 @@ pub(super) fn parse_clients(text: &str, directory: &Path) -> Result<Clients, Wro
     }
 }
 
-/// Reads a list: a network or an address a line, with comments behind `#` or `;`, as those who publish such lists write them.
+/// Reads a list: one network or address a line, with comments after `#` or `;`, the usual format of published lists.
 fn read_list(file: PathBuf) -> Result<Clients, Wrong> {
     let wrong = |problem: String| Wrong::new(format!("{}: {problem}", file.display()));
     let read = open_regular(&file).and_then(|open| {
@@ -59,7 +59,7 @@ fn read_list(file: PathBuf) -> Result<Clients, Wrong> {
     Ok(Clients { patterns, file: Some(file) })
 }
 
-/// A line of a list. Bits behind the prefix, which some lists have, say nothing.
+/// Line of a list. Bits after the prefix, which some lists have, are ignored.
 fn list_entry(text: &str) -> Option<Network> {
     let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
     let address: IpAddr = address.parse().ok()?;
@@ -68,7 +68,7 @@ fn list_entry(text: &str) -> Option<Network> {
 }
 
 pub fn parse_network(text: &str) -> Result<Network, Wrong> {
-    const HELP: &str = "write such as `\"192.0.2.1\"`, `\"192.0.2.0/24\"` or `\"2001:db8::/32\"`";
+    const HELP: &str = "write, for example, `\"192.0.2.1\"`, `\"192.0.2.0/24\"` or `\"2001:db8::/32\"`";
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
         None => (text, None),
@@ -77,15 +77,17 @@ pub fn parse_network(text: &str) -> Result<Network, Wrong> {
     let address: IpAddr = address.parse().map_err(|_| wrong())?;
     let width = if address.is_ipv4() { 32 } else { 128 };
     let bits = match bits {
-        Some(bits) => bits.parse().ok().filter(|bits| *bits <= width).ok_or_else(|| {
-            Wrong::new(format!("`{text}` has no valid length of its prefix, which is from 0 to {width}"))
-        })?,
+        Some(bits) => bits
+            .parse()
+            .ok()
+            .filter(|bits| *bits <= width)
+            .ok_or_else(|| Wrong::new(format!("`{text}` needs a prefix length from 0 to {width}")))?,
         None => width,
     };
     let network = Network::new(address, bits).ok_or_else(wrong)?;
     if network.first != unmapped(address) {
         return Err(Wrong::help(
-            format!("`{text}` has bits behind its prefix"),
+            format!("`{text}` has bits after its prefix"),
             format!("write `\"{network}\"` for the network, or `\"{address}\"` for the address"),
         ));
     }
@@ -121,7 +123,7 @@ pub(super) fn parse_limit_key(text: &str) -> Result<LimitKey, Wrong> {
         (_, Some(name), _) if is_token(name) => Ok(LimitKey::Field(name.to_owned())),
         (.., Some(name)) if is_token(name) => Ok(LimitKey::Cookie(name.to_owned())),
         _ => Err(Wrong::help(
-            format!("`{text}` is not what requests can be counted by"),
+            format!("requests cannot be counted by `{text}`"),
             "write `address`, `host`, `\"field:NAME\"` or `\"cookie:NAME\"`",
         )),
     }
@@ -140,7 +142,10 @@ pub(super) fn parse_methods(text: &str) -> Result<Test<Vec<String>>, Wrong> {
         let methods: Vec<_> = text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect();
         match methods.iter().find(|method| !is_token(method)) {
             None if !methods.is_empty() => Ok(methods),
-            _ => Err(Wrong::help(format!("`{text}` names no methods"), "write such as `\"GET HEAD\"` or `\"!POST\"`")),
+            _ => Err(Wrong::help(
+                format!("`{text}` is not a list of methods"),
+                "write, for example, `\"GET HEAD\"` or `\"!POST\"`",
+            )),
         }
     })
 }
@@ -156,8 +161,8 @@ pub(super) fn parse_query_test(text: &str) -> Result<Test<QueryTest>, Wrong> {
         };
         if name.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic() && !b"&#?".contains(&byte)) {
             return Err(Wrong::help(
-                format!("`{text}` is no argument of a query"),
-                "write `\"NAME\"`, `\"NAME=VALUE\"` as they are sent, or `\"~EXPRESSION\"`",
+                format!("`{text}` is not a query argument"),
+                "write `\"NAME\"` or `\"NAME=VALUE\"` as clients send them, or `\"~EXPRESSION\"`",
             ));
         }
         Ok(match value {
@@ -175,7 +180,7 @@ pub(super) fn parse_field_test(text: &str) -> Result<Test<FieldTest>, Wrong> {
         };
         if !is_token(name) {
             return Err(Wrong::help(
-                format!("`{name}` is not the name of a field"),
+                format!("`{name}` is not the name of a header field"),
                 "write `\"NAME\"`, `\"NAME: VALUE\"` or `\"NAME: ~EXPRESSION\"`",
             ));
         }
@@ -195,7 +200,7 @@ pub(super) fn parse_regex(text: &str) -> Result<Regex, Wrong> {
         let reason = last.strip_prefix("error: ").unwrap_or(last);
         Wrong::help(
             format!("`{text}` is not a regular expression: {reason}"),
-            "the syntax is that of https://docs.rs/regex; in quotes a backslash is written twice, in `#\"…\"#` once",
+            "the syntax is that of https://docs.rs/regex; write a backslash twice in quotes, once in `#\"…\"#`",
         )
     })
 }
@@ -207,14 +212,14 @@ pub(super) fn parse_target(text: &str, starts: &[&str]) -> Result<Template, Wron
     {
         return Err(Wrong::help(
             format!("`{text}` is not a path{}", if starts.len() > 2 { " or URL" } else { "" }),
-            "write such as `\"/new/{rest}\"`, with percent-encoding where it is needed",
+            "write, for example, `\"/new/{rest}\"`, percent-encoded where needed",
         ));
     }
     if let Some(foreign) = foreign_placeholder(&target) {
         return Err(Wrong::help(
-            format!("`{foreign}` is not filled in"),
-            "write `{1}` for a group of a regular expression, `{rest}` for what the `*` stands for, `{host}`, `{path}`, \
-             `{query}`; a dollar sign of its own is `%24`",
+            format!("`{foreign}` is not a placeholder"),
+            "write `{1}` for a group of a regular expression, `{rest}` for what the `*` matched, `{host}`, `{path}`, \
+             `{query}`; write `%24` for a dollar sign",
         ));
     }
     let mut pieces = Vec::new();
@@ -225,7 +230,7 @@ pub(super) fn parse_target(text: &str, starts: &[&str]) -> Result<Template, Wron
             (true, _) => pieces.push(parse_target_placeholder(piece)?),
         }
     }
-    // Browsers take what comes behind further slashes for the host.
+    // Browsers treat text after further slashes as the host.
     if let Some((_, authority)) = target.split_once("://")
         && !target.starts_with('/')
         && (authority.is_empty() || authority.starts_with(['/', '?']))
@@ -235,7 +240,7 @@ pub(super) fn parse_target(text: &str, starts: &[&str]) -> Result<Template, Wron
     Ok(Template { pieces })
 }
 
-/// What other servers would fill in: `$1`, `$host`.
+/// Placeholder of another server: `$1`, `$host`.
 fn foreign_placeholder(target: &str) -> Option<&str> {
     let at = target.find('$')?;
     let rest = &target[at + 1..];
@@ -244,10 +249,10 @@ fn foreign_placeholder(target: &str) -> Option<&str> {
     (length > 0).then(|| &target[at..at + 1 + length])
 }
 
-/// What a redirect's target may begin with.
+/// Valid beginnings of a redirect's target.
 pub(super) const REDIRECT_STARTS: &[&str] = &["/", "{path}", "http://", "https://", "{scheme}://"];
 
-/// What a rewrite's target may begin with.
+/// Valid beginnings of a rewrite's target.
 pub(super) const REWRITE_STARTS: &[&str] = &["/", "{path}"];
 
 fn parse_target_placeholder(name: &str) -> Result<TemplatePiece, Wrong> {
@@ -266,7 +271,7 @@ fn parse_target_placeholder(name: &str) -> Result<TemplatePiece, Wrong> {
             }
             _ => {
                 return Err(Wrong::help(
-                    format!("`{{{name}}}` is not known here"),
+                    format!("`{{{name}}}` is not a placeholder here"),
                     did_you_mean(name, TARGET_PLACEHOLDERS),
                 ));
             }
@@ -274,10 +279,10 @@ fn parse_target_placeholder(name: &str) -> Result<TemplatePiece, Wrong> {
     })
 }
 
-/// Placeholders of a target, besides those for groups of a regular expression.
+/// Placeholders of a target, in addition to those for groups of a regular expression.
 const TARGET_PLACEHOLDERS: &[&str] = &["host", "scheme", "path", "rest", "query", "&query", "query.NAME"];
 
-/// What is wrong with the placeholders of a target for this path.
+/// Fault of the placeholders of a target for this path.
 pub(in crate::config) fn check_target(path: &PathPattern, target: &Template) -> Option<Wrong> {
     let groups: Vec<String> = match path {
         PathPattern::Regex(regex) => {
@@ -290,15 +295,15 @@ pub(in crate::config) fn check_target(path: &PathPattern, target: &Template) -> 
         TemplatePiece::Group(name) if groups.contains(name) => None,
         TemplatePiece::Group(name) if name.bytes().all(|byte| byte.is_ascii_digit()) => Some(Wrong::help(
             format!("there is no group {name} in the path's regular expression"),
-            "groups are written in parentheses and counted from 1",
+            "write groups in parentheses; they are counted from 1",
         )),
         TemplatePiece::Group(name) => {
             let known: Vec<&str> =
                 TARGET_PLACEHOLDERS.iter().copied().chain(groups.iter().map(String::as_str)).collect();
-            Some(Wrong::help(format!("`{{{name}}}` is not known here"), did_you_mean(name, &known)))
+            Some(Wrong::help(format!("`{{{name}}}` is not a placeholder here"), did_you_mean(name, &known)))
         }
         TemplatePiece::Rest if matches!(path, PathPattern::Exact(_) | PathPattern::Regex(_)) => Some(Wrong::help(
-            "`{rest}` is what the `*` of the path stands for, and it has none",
+            "`{rest}` is what the `*` of the path matched, but the path has no `*`",
             "write `{path}`, or `{1}` for the first group of a regular expression",
         )),
         _ => None,
@@ -356,9 +361,9 @@ fn parse_field_placeholder(name: &str) -> Result<TemplatePiece, Wrong> {
                 let names: Vec<_> = FIELD_PLACEHOLDERS.iter().map(|name| format!("`{{{name}}}`")).collect();
                 let help = match nearest(name, FIELD_PLACEHOLDERS) {
                     Some(_) => did_you_mean(name, FIELD_PLACEHOLDERS),
-                    None => format!("known are {}; for a brace write two: `{{{{`", names.join(", ")),
+                    None => format!("placeholders are {}; write `{{{{` for a brace", names.join(", ")),
                 };
-                return Err(Wrong::help(format!("`{{{name}}}` is not known here"), help));
+                return Err(Wrong::help(format!("`{{{name}}}` is not a placeholder here"), help));
             }
         },
     })
@@ -382,10 +387,10 @@ const FIELD_PLACEHOLDERS: &[&str] = &[
 /// Reads the name of a request's field that may be changed.
 pub(super) fn parse_request_field_name(text: &str) -> Result<String, Wrong> {
     if !is_token(text) {
-        return Err(Wrong::new(format!("`{text}` is not the name of a field (RFC 9110, section 5.1)")));
+        return Err(Wrong::new(format!("`{text}` is not the name of a header field (RFC 9110, section 5.1)")));
     }
     if OWN_REQUEST_FIELDS.contains(&text.to_ascii_lowercase().as_str()) {
-        return Err(Wrong::new(format!("`{text}` says how the request is sent, and can't be changed")));
+        return Err(Wrong::new(format!("`{text}` controls how the request is sent, and cannot be changed")));
     }
     Ok(text.to_owned())
 }
@@ -453,11 +458,11 @@ mod tests {
         check("::1", "::1/128");
         check("::ffff:192.0.2.1", "192.0.2.1/32");
         check("0.0.0.0/0", "0.0.0.0/0");
-        check("192.0.2.1/24", "has bits behind its prefix");
-        check("2001:db8::1/32", "has bits behind its prefix");
-        check("192.0.2.0/33", "no valid length");
-        check("192.0.2.0/", "no valid length");
-        check("192.0.2.0/-1", "no valid length");
+        check("192.0.2.1/24", "has bits after its prefix");
+        check("2001:db8::1/32", "has bits after its prefix");
+        check("192.0.2.0/33", "needs a prefix length");
+        check("192.0.2.0/", "needs a prefix length");
+        check("192.0.2.0/-1", "needs a prefix length");
         check("192.0.2", "is not an address");
         check("example.com", "is not an address");
         check("", "is not an address");
@@ -510,8 +515,8 @@ mod tests {
             ("/a\\b", "is not a path"),
             ("/a\r\nSet-Cookie: x", "control"),
             ("/{", "brace"),
-            ("/{a-b}", "not known"),
-            ("/{}", "not known"),
+            ("/{a-b}", "not a placeholder"),
+            ("/{}", "not a placeholder"),
             ("https://", "no host"),
             ("https:///{rest}", "no host"),
             ("https://?{rest}", "no host"),
@@ -530,11 +535,11 @@ mod tests {
         let regex = |text| PathPattern::Regex(Regex::new(text).unwrap());
         check(regex("^/(?<year>[0-9]+)/(.*)"), "/{year}/{1}/{2}", "");
         check(regex("^/(.*)"), "/{2}", "no group 2");
-        check(regex("^/(.*)"), "/{year}", "`{year}` is not known");
-        check(regex("^/(.*)"), "/{rest}", "it has none");
+        check(regex("^/(.*)"), "/{year}", "`{year}` is not a placeholder");
+        check(regex("^/(.*)"), "/{rest}", "has no `*`");
         check(PathPattern::Any, "/{1}", "no group 1");
-        check(PathPattern::Any, "/{quary}", "`{quary}` is not known");
-        check(PathPattern::Exact("/a".into()), "/{rest}", "it has none");
+        check(PathPattern::Any, "/{quary}", "`{quary}` is not a placeholder");
+        check(PathPattern::Exact("/a".into()), "/{rest}", "has no `*`");
         check(PathPattern::Prefix("/a/".into()), "/{rest}", "");
     }
 
@@ -561,14 +566,14 @@ mod tests {
         for text in ["GET", "GET HEAD", "!POST PUT"] {
             check(message(parse_methods(text)), "");
         }
-        check(message(parse_methods("")), "names no methods");
-        check(message(parse_methods("!")), "names no methods");
-        check(message(parse_methods("GET,HEAD")), "names no methods");
+        check(message(parse_methods("")), "is not a list of methods");
+        check(message(parse_methods("!")), "is not a list of methods");
+        check(message(parse_methods("GET,HEAD")), "is not a list of methods");
         for text in ["id", "id=5", "id=", "!id", "~^p=[0-9]+$", "!~a"] {
             check(message(parse_query_test(text)), "");
         }
-        check(message(parse_query_test("")), "no argument");
-        check(message(parse_query_test("a&b")), "no argument");
+        check(message(parse_query_test("")), "not a query argument");
+        check(message(parse_query_test("a&b")), "not a query argument");
         check(message(parse_query_test("~(")), "unclosed group");
         for text in ["Cookie", "!Cookie", "X-Forwarded-Proto: http", "Cookie: ~logged_in", "!User-Agent: ~(?i)bot"] {
             check(message(parse_field_test(text)), "");

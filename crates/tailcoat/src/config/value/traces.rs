@@ -10,23 +10,26 @@ use super::{Kind, Value};
 use crate::config::traces::CollectorUrl;
 use crate::config::upstream::ServerAddress;
 
-/// Where collectors take spans, below the URL that they are known by (OTLP, "OTLP/HTTP Request").
+/// Path of spans below a collector's URL (OTLP, "OTLP/HTTP Request").
 const TRACES_PATH: &str = "/v1/traces";
 
 /// Reads where spans are sent.
 pub(super) fn parse_collector_url(text: &str) -> Result<CollectorUrl, Wrong> {
     let help = "write `\"http://HOST:4318\"` or `\"https://HOST/PATH\"`: spans are sent by OTLP over HTTP";
     let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| ["http", "https"].contains(scheme)) else {
-        return Err(Wrong::help(format!("`{text}` is no URL of a collector"), help));
+        return Err(Wrong::help(format!("`{text}` is not the URL of a collector"), help));
     };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let is_visible = |byte: u8| byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&byte);
     if !path.bytes().all(is_visible) {
-        return Err(Wrong::help(format!("`{path}` is no path of a URL"), "encode what has no place in one by `%`"));
+        return Err(Wrong::help(
+            format!("`{path}` is not the path of a URL"),
+            "encode what has no place in one by `%`",
+        ));
     }
     let (host, port) = match parse_server_address(&format!("{scheme}://{authority}"), Path::new("/"))? {
         ServerAddress::Tcp(host, port) | ServerAddress::Tls(host, port) => (host, port),
-        _ => return Err(Wrong::help(format!("`{text}` is no URL of a collector"), help)),
+        _ => return Err(Wrong::help(format!("`{text}` is not the URL of a collector"), help)),
     };
     let path = if path.len() > 1 { path } else { TRACES_PATH };
     Ok(CollectorUrl { is_tls: scheme == "https", host, port, path: path.to_owned() })

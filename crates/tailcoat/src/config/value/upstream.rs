@@ -16,7 +16,7 @@ pub(in crate::config) fn parse_server_address(text: &str, directory: &Path) -> R
     let Some((scheme, rest)) = Scheme::of(text) else {
         let bare = text.split_once("://").map_or(text, |(_, bare)| bare);
         let help = format!(
-            "write `\"http://{bare}\"`, or with `https://` or `h2c://`; `\"tcp://{bare}\"` if it speaks FastCGI or \
+            "write `\"http://{bare}\"`, or with `https://` or `h2c://`; `\"tcp://{bare}\"` for FastCGI or \
              the like; or `\"unix:PATH\"`"
         );
         return Err(Wrong::help(format!("`{text}` is not a server's URL"), help));
@@ -24,11 +24,11 @@ pub(in crate::config) fn parse_server_address(text: &str, directory: &Path) -> R
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.contains(['/', '?', '#', '@']) {
         return Err(Wrong::help(
-            format!("`{text}` is more than a server"),
-            "only host and port are given here: requests keep their own path and query",
+            format!("`{text}` is not only a server"),
+            "write only host and port; requests keep their path and query",
         ));
     }
-    // RFC 3986, section 3.2.2: the colons of an IPv6 address stand in brackets.
+    // RFC 3986, section 3.2.2: the colons of an IPv6 address need brackets.
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => match port.parse::<u16>() {
             Ok(port @ 1..) => (host, port),
@@ -41,15 +41,15 @@ pub(in crate::config) fn parse_server_address(text: &str, directory: &Path) -> R
     };
     if host.contains(':') && !host.starts_with('[') {
         let help = format!("write `\"{}[ADDRESS]:PORT\"`", scheme.prefix());
-        return Err(Wrong::help(format!("`{host}` lacks brackets"), help));
+        return Err(Wrong::help(format!("`{host}` needs brackets"), help));
     }
     match parse_host(host)? {
         HostPattern::Exact(host) => Ok(scheme.address(host, port)),
-        HostPattern::Suffix(_) => Err(Wrong::new(format!("`{host}` stands for many servers"))),
+        HostPattern::Suffix(_) => Err(Wrong::new(format!("`{host}` matches many servers"))),
     }
 }
 
-/// What is spoken over TCP.
+/// Protocol over TCP.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scheme {
     Http,
@@ -61,7 +61,7 @@ enum Scheme {
 impl Scheme {
     const ALL: [Self; 4] = [Self::Http, Self::Http2, Self::Https, Self::Other];
 
-    /// The scheme of a URL, and what is behind it.
+    /// Scheme of a URL, and the rest.
     fn of(text: &str) -> Option<(Self, &str)> {
         Self::ALL.into_iter().find_map(|scheme| Some((scheme, text.strip_prefix(scheme.prefix())?)))
     }
@@ -96,9 +96,8 @@ impl Scheme {
 /// Reads what requests are forwarded to: the address of a server in its normal form, or the name of an upstream.
 pub(super) fn parse_forward_target(text: &str, directory: &Path) -> Result<String, Wrong> {
     if let Some(rest) = text.strip_prefix("tcp://") {
-        let help =
-            format!("write `\"http://{rest}\"`; what speaks other protocols is for `fastcgi`, `scgi` or `uwsgi`");
-        return Err(Wrong::help("`forward` speaks HTTP", help));
+        let help = format!("write `\"http://{rest}\"`; use `fastcgi`, `scgi` or `uwsgi` for other protocols");
+        return Err(Wrong::help("`forward` uses HTTP", help));
     }
     parse_target(text, directory)
 }
@@ -109,7 +108,7 @@ fn parse_target(text: &str, directory: &Path) -> Result<String, Wrong> {
     }
     if text.is_empty() || text.contains([':', '/']) {
         let help = "write `\"http://HOST:PORT\"`, `\"unix:PATH\"`, or the name of an `upstream`";
-        return Err(Wrong::help(format!("`{text}` is no server"), help));
+        return Err(Wrong::help(format!("`{text}` is not a server"), help));
     }
     Ok(text.to_owned())
 }
@@ -119,8 +118,8 @@ pub(super) fn parse_gateway_target(text: &str, directory: &Path) -> Result<Strin
     if let Some((scheme, rest)) = Scheme::of(text)
         && scheme != Scheme::Other
     {
-        let help = format!("write `\"tcp://{rest}\"`; what speaks HTTP is for `forward`");
-        return Err(Wrong::help(format!("`{text}` speaks HTTP"), help));
+        let help = format!("write `\"tcp://{rest}\"`; use `forward` for HTTP");
+        return Err(Wrong::help(format!("`{text}` is an HTTP URL"), help));
     }
     if !text.contains("://") && !text.starts_with("unix:") && text.contains(':') && !text.contains('/') {
         return parse_server_address(&format!("tcp://{text}"), directory).map(|address| address.to_string());
@@ -143,8 +142,8 @@ pub(super) fn parse_forward_host(text: &str) -> Result<String, Wrong> {
 /// Reads the name of a protocol (RFC 9110, section 7.8).
 pub(super) fn parse_upgrade_protocol(text: &str) -> Result<String, Wrong> {
     if text.eq_ignore_ascii_case("h2c") {
-        let help = "requests that came that way would be seen by nobody here";
-        return Err(Wrong::help("HTTP/2 is not tunnelled", help));
+        let help = "rules and logs would not see requests in the tunnel";
+        return Err(Wrong::help("HTTP/2 cannot be tunnelled", help));
     }
     if !text.split('/').all(is_token) {
         return Err(Wrong::new(format!("`{text}` is not the name of a protocol")));
@@ -156,7 +155,7 @@ pub(super) fn parse_upgrade_protocol(text: &str) -> Result<String, Wrong> {
 pub(super) fn parse_proxy_name(text: &str) -> Result<String, Wrong> {
     if !is_token(text) {
         let help = "use letters, digits, `-`, `.` and `_`";
-        return Err(Wrong::help(format!("`{text}` is not a name that Via can have"), help));
+        return Err(Wrong::help(format!("`{text}` is not a valid name for `Via`"), help));
     }
     Ok(text.to_owned())
 }
@@ -169,7 +168,7 @@ pub(super) fn parse_hash_key(text: &str) -> Result<HashKey, Wrong> {
         // RFC 6265, section 4.1.1: the name of a cookie is a token.
         Some(("cookie", name)) if is_token(name) => Ok(HashKey::Cookie(name.to_owned())),
         _ => Err(Wrong::help(
-            format!("`{text}` can't choose a server"),
+            format!("`{text}` is not a key for `balance hash`"),
             "write `address`, `\"field:NAME\"` or `\"cookie:NAME\"`",
         )),
     }
@@ -181,7 +180,7 @@ pub(super) fn parse_request_target(text: &str) -> Result<String, Wrong> {
     if !is_fit {
         return Err(Wrong::help(
             format!("`{text}` is not the target of a request"),
-            "it begins with `/`; spaces and what is beyond ASCII are written as `%20`",
+            "begin with `/`, and percent-encode spaces and non-ASCII characters",
         ));
     }
     Ok(text.to_owned())

@@ -20,7 +20,7 @@ pub(super) fn parse_path_pattern(text: &str) -> Result<PathPattern, Wrong> {
     let (stars, fixed) = (text.matches('*').count(), text.trim_matches('*'));
     if stars > 1 || fixed.contains('*') {
         return Err(Wrong::help(
-            format!("`{text}` has a `*` where none can be"),
+            format!("`{text}` has a `*` in the wrong place"),
             expression_help(text)
                 .unwrap_or_else(|| "write one `*`, at the end (`\"/a/*\"`) or at the start (`\"*.css\"`)".to_owned()),
         ));
@@ -104,7 +104,7 @@ pub(super) fn parse_field_match(text: &str) -> Result<FieldMatch, Wrong> {
 
 pub(super) fn parse_field_name(text: &str) -> Result<String, Wrong> {
     if !is_token(text) {
-        return Err(Wrong::new(format!("`{text}` is not the name of a field (RFC 9110, section 5.1)")));
+        return Err(Wrong::new(format!("`{text}` is not the name of a header field (RFC 9110, section 5.1)")));
     }
     if OWN_FIELDS.contains(&text.to_ascii_lowercase().as_str()) {
         return Err(Wrong::new(format!("`{text}` is set by the server itself")));
@@ -154,7 +154,7 @@ pub(super) fn parse_media_type(text: &str) -> Result<String, Wrong> {
     let essence = value.split(';').next().unwrap_or_default().trim_end();
     match essence.split_once('/') {
         Some((main, sub)) if is_token(main) && is_token(sub) && value.is_ascii() => Ok(value),
-        _ => Err(Wrong::help(format!("`{text}` is not a content type"), "write such as `\"text/markdown\"`")),
+        _ => Err(Wrong::help(format!("`{text}` is not a content type"), "write, for example, `\"text/markdown\"`")),
     }
 }
 

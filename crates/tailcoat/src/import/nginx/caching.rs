@@ -1,4 +1,4 @@
-//! `proxy_cache_…` and its like: which answers of servers behind are kept.
+//! Caching directives of nginx: `proxy_cache_…` and similar ones.
 
 use super::syntax::Directive;
 use super::upstream::set;
@@ -6,8 +6,8 @@ use super::values::time;
 use super::{Chain, Notes};
 use crate::import::kdl::Node;
 
-/// The `cache` block of what a family of directives (`proxy`, `fastcgi`) says, if answers are kept and what keeps them apart
-/// can be said: what one user gets must never be shown to another.
+/// Block `cache` for a family of directives (`proxy`, `fastcgi`), if they cache responses and the cache key can be
+/// translated: one user's response must never be sent to another.
 pub(super) fn block(family: &str, chain: Chain<'_>, notes: &mut Notes) -> Option<Node> {
     let name = |option: &str| format!("{family}_{option}");
     let cache = chain.last(&name("cache")).filter(|cache| cache.first() != "off")?;
@@ -29,12 +29,12 @@ pub(super) fn block(family: &str, chain: Chain<'_>, notes: &mut Notes) -> Option
             true => options.push(Node::new("set-cookie").word("drop")),
             false => notes.left(
                 ignored,
-                "answers with cookies are not kept: `set-cookie keep` of `cache` would give one's to all",
+                "responses with cookies are not cached; `set-cookie keep` of `cache` would send one client's cookie to all",
             ),
         }
     }
     if !is_kept_apart {
-        notes.left(cache, "no answers are kept, since what keeps them apart can't be said");
+        notes.left(cache, "responses are not cached, because their cache key cannot be translated");
         return None;
     }
     if options.is_empty() {
@@ -48,15 +48,15 @@ pub(super) fn is_cookie(field: &str) -> bool {
     field.eq_ignore_ascii_case("set-cookie")
 }
 
-/// How long answers are fresh that don't say so themselves.
+/// Default times of freshness.
 fn ages(directives: &[&Directive], notes: &mut Notes) -> Vec<Node> {
     let mut options = Vec::new();
     for directive in directives {
         let Some((age, statuses)) = directive.arguments.split_last() else { continue };
         match time(age) {
-            None => notes.left(directive, "this is no time"),
+            None => notes.left(directive, "this is not a time"),
             Some(_) if statuses.iter().any(|status| status == "any") => {
-                notes.left(directive, "`default-age` names the statuses");
+                notes.left(directive, "list the statuses in `default-age`");
             }
             Some(age) => {
                 options.push(statuses.iter().fold(Node::with("default-age", age), |node, status| node.word(status)));
@@ -66,7 +66,7 @@ fn ages(directives: &[&Directive], notes: &mut Notes) -> Vec<Node> {
     options
 }
 
-/// Requests that go past the cache, by a cookie. Returns whether these are all whose answers are not for others.
+/// Requests that bypass the cache by a cookie. Returns `true` if these are all requests with private responses.
 fn bypass(directives: &[&Directive], options: &mut Vec<Node>, notes: &mut Notes) -> bool {
     let mut cookies: Vec<&str> = Vec::new();
     let mut are_all = true;
@@ -76,12 +76,12 @@ fn bypass(directives: &[&Directive], options: &mut Vec<Node>, notes: &mut Notes)
                 None if variable == "$http_cookie" => "*",
                 Some(cookie) => cookie,
                 None => {
-                    // Clients that want another answer (`$arg_nocache`) get the one that is there; nobody else's.
+                    // Clients that ask for a new response (`$arg_nocache`) get the cached one, which is not private.
                     let is_wish = directive.name.ends_with("_bypass")
                         && ["$arg_", "$http_"].iter().any(|kind| variable.starts_with(kind))
                         && variable != "$http_authorization";
                     are_all &= is_wish;
-                    notes.left(directive, format!("only cookies lead past the cache, not `{variable}`"));
+                    notes.left(directive, format!("only cookies can bypass the cache, not `{variable}`"));
                     continue;
                 }
             };
@@ -96,7 +96,7 @@ fn bypass(directives: &[&Directive], options: &mut Vec<Node>, notes: &mut Notes)
     are_all
 }
 
-/// What makes a difference besides the URL. Returns whether all of that can be said.
+/// Cache key in addition to the URL. Returns `true` if the whole key can be translated.
 fn add_key(directive: &Directive, options: &mut Vec<Node>, notes: &mut Notes) -> bool {
     let text = directive.arguments.concat();
     let (mut cookies, mut fields) = (Vec::new(), Vec::new());
@@ -110,15 +110,15 @@ fn add_key(directive: &Directive, options: &mut Vec<Node>, notes: &mut Notes) ->
             (_, Some(field)) => fields.push(field.replace('_', "-")),
             _ if is_of_url(variable) => {}
             _ => {
-                notes.left(directive, format!("answers can't be kept apart by `${variable}`"));
+                notes.left(directive, format!("the cache key cannot contain `${variable}`"));
                 return false;
             }
         }
     }
     if !["$request", "$args", "$query_string"].iter().any(|query| text.replace(['{', '}'], "").contains(query)) {
-        notes.left(directive, "answers are kept apart by the query, too");
+        notes.left(directive, "the cache key always contains the query");
     }
-    for (name, values) in [("key-cookies", cookies), ("key-fields", fields)] {
+    for (name, values) in [("key-cookies", cookies), ("key-headers", fields)] {
         if !values.is_empty() {
             options.push(values.iter().fold(Node::new(name), |node, value| node.text(value)));
         }

@@ -5,13 +5,13 @@ use super::rewrite::{is_redirect, redirect, rewrite};
 use super::syntax::Directive;
 use crate::import::kdl::Node;
 
-/// What is done if a condition holds: a line for each of the ways in which it may.
+/// Action of a condition: one line for each way in which the condition may hold.
 pub(super) enum Action {
     /// Redirects or rewrites; none if they never apply.
     Redirect(Vec<Node>),
-    /// An answer without content: the status, and rewrites to what has it.
+    /// Response without content: its status, and rewrites to it.
     Answer(u16, Vec<Node>),
-    /// Refusals.
+    /// Rejections.
     Deny(Vec<Node>),
 }
 
@@ -21,7 +21,7 @@ pub(super) enum Test {
     Field(String),
     Query(String),
     Method(String),
-    /// Nobody has the path.
+    /// No handler has the path.
     Missing,
 }
 
@@ -36,28 +36,28 @@ impl Test {
     }
 }
 
-/// The path of an answer that is nothing but a status: one that no site has, and no rule is about.
+/// Path of a response that is only a status: no site has it, and no rule matches it.
 pub(super) fn answer_path(status: u16) -> String {
     format!("/-/{status}")
 }
 
-/// Keeps everybody from paths on a condition.
+/// Rejects all clients for paths, on a condition.
 pub(super) fn deny(status: u16, pattern: Option<&str>, test: &Test) -> Node {
     let node = pattern.into_iter().fold(Node::new("deny").word("all"), |node, pattern| node.property("path", pattern));
     let node = test.on(node);
     if status == 403 { node } else { node.word_property("status", status) }
 }
 
-/// A rewrite to the answer that has this status.
+/// Rewrite to the response with this status.
 fn answer(status: u16, pattern: Option<&str>, test: &Test) -> Node {
     test.on(Node::with("rewrite", pattern.unwrap_or("*")).text(answer_path(status)))
 }
 
-/// What an `if` block says.
+/// Translates an `if` block.
 ///
 /// # Errors
 ///
-/// Why that can't be said here.
+/// The reason why it cannot be translated.
 pub(super) fn translate(directive: &Directive, pattern: Option<&str>) -> Result<Action, String> {
     let unknown = || "there is no `if`; conditions are properties of `redirect` and `rewrite`".to_owned();
     let action = action(directive.children()).ok_or_else(unknown)?;
@@ -65,7 +65,7 @@ pub(super) fn translate(directive: &Directive, pattern: Option<&str>) -> Result<
     let (subject, operator, value) = (subject.as_str(), operator.as_str(), value.as_str());
     let is_to_tls = match (subject, operator, value) {
         ("$scheme", "=", "http") | ("$scheme", "!=", "https") => true,
-        // What certbot writes: each site is for its hosts here, so that the condition is always met.
+        // Certbot writes this. A site here serves only its own hosts, so the condition always holds.
         ("$host", "=", _) => action.argument(1).starts_with("https://$host"),
         _ => false,
     };
@@ -92,7 +92,7 @@ pub(super) fn translate(directive: &Directive, pattern: Option<&str>) -> Result<
     match (action.first().parse(), action.argument(1)) {
         // A request is always answered.
         (Ok(444), _) => denied(403),
-        // Nobody reads what a refusal says besides.
+        // The text of an error response is not needed.
         (Ok(status @ 400..=599), _) => denied(status),
         (Ok(status @ 200..=299), "") => {
             Ok(Action::Answer(status, tests.iter().map(|test| answer(status, pattern, test)).collect()))
@@ -101,7 +101,7 @@ pub(super) fn translate(directive: &Directive, pattern: Option<&str>) -> Result<
     }
 }
 
-/// The redirect, rewrite or answer of a block that does nothing else, besides what an answer of ours does not need.
+/// The redirect, rewrite or response of a block that does nothing else of importance.
 fn action(block: &[Directive]) -> Option<&Directive> {
     let is_aside = |child: &&Directive| matches!(child.name.as_str(), "break" | "access_log" | "log_not_found");
     let mut actions = block.iter().filter(|child| !is_aside(child));
@@ -109,13 +109,13 @@ fn action(block: &[Directive]) -> Option<&Directive> {
     actions.next().is_none().then_some(action)
 }
 
-/// Whether an `if` keeps somebody out: by refusing, or by sending those elsewhere who don't show what they have to.
+/// Returns `true` if an `if` guards something: it rejects clients, or redirects those without some credential.
 pub(super) fn is_guard(directive: &Directive) -> bool {
     let [subject, operator, value] = parts(directive);
     let is_about_client = ["$cookie_", "$http_authorization", "$remote_", "$ssl_client_", "$invalid_referer"]
         .iter()
         .any(|variable| subject.trim_start_matches('!').starts_with(variable));
-    // What is compared with a variable is a secret, perhaps.
+    // The value that is compared with a variable may be a secret.
     let is_about_client = is_about_client || (matches!(operator.as_str(), "=" | "!=") && value.contains('$'));
     directive.children().iter().any(|child| match child.name.as_str() {
         "return" => is_about_client || matches!(child.first().parse(), Ok(400u16..)),
@@ -125,18 +125,18 @@ pub(super) fn is_guard(directive: &Directive) -> bool {
     })
 }
 
-/// Whether an `if` is about the path that is looked for.
+/// Returns `true` if an `if` tests the requested path.
 pub(super) fn is_of_path(directive: &Directive) -> bool {
     let variables = ["$uri", "$document_uri", "$fastcgi_script_name", "$request_filename"];
     directive.arguments.iter().any(|word| variables.iter().any(|variable| word.contains(variable)))
 }
 
-/// Whether an `if` is for paths that nobody has.
+/// Returns `true` if an `if` matches paths that do not exist.
 pub(super) fn is_of_missing(directive: &Directive) -> bool {
     directive.name == "if" && parts(directive)[0].starts_with("!-")
 }
 
-/// Whether an `if` refuses what is not there.
+/// Returns `true` if an `if` rejects paths that do not exist.
 pub(super) fn refuses_missing(directive: &Directive) -> bool {
     const OWN_FILE: [&str; 4] = [
         "$request_filename",
@@ -174,10 +174,10 @@ fn tests(subject: &str, operator: &str, value: &str) -> Result<Vec<Test>, String
     Ok(tests)
 }
 
-/// The same for what keeps somebody out, which holds at least where nginx's does: to nginx a field or argument that comes
-/// several times is its first, and to us it has any of its values. Of fields that nginx joins it is the whole.
+/// Tests of a guard, which hold at least where those of nginx hold. If a field or argument is repeated, nginx uses the
+/// first and this server any of them. Fields that nginx joins count as a whole.
 fn tests_of_guard(subject: &str, operator: &str, value: &str) -> Result<Vec<Test>, String> {
-    let of_several = || "which of several fields or arguments of this name counts can't be said".to_owned();
+    let of_several = || "it is unclear which of several fields or arguments of this name counts".to_owned();
     let not_equal = |end: &str| other_than(value, end).ok_or_else(of_several);
     if let Some(name) = subject.strip_prefix("$http_") {
         let field = name.replace('_', "-");
@@ -190,7 +190,7 @@ fn tests_of_guard(subject: &str, operator: &str, value: &str) -> Result<Vec<Test
                 let other = not_equal("")?;
                 Ok(vec![Test::Field(format!("!{field}")), Test::Field(format!("{field}: ~^{other}"))])
             }
-            // What one of them has, the whole has, too, unless it counts where that begins or ends.
+            // A match in one of them is a match in the whole, unless the expression is anchored.
             "!~" | "!~*" if name != "cookie" || value.contains(['^', '$', '\\']) => Err(of_several()),
             _ => tests(subject, operator, value),
         };
@@ -211,7 +211,7 @@ fn tests_of_guard(subject: &str, operator: &str, value: &str) -> Result<Vec<Test
     tests(subject, operator, value)
 }
 
-/// Whether an argument may have this value, which is known to the letter.
+/// Returns `true` if an argument can have this literal value.
 fn is_argument(value: &str) -> bool {
     !value.is_empty() && !value.contains(['$', '&'])
 }

@@ -6,7 +6,7 @@ use super::syntax::Directive;
 use super::{Chain, Notes, forward};
 use crate::import::kdl::Node;
 
-/// What error pages of a server are found in.
+/// Directories of a server's error pages.
 pub(super) struct ErrorPages<'a> {
     pub(super) block: &'a [Directive],
     pub(super) locations: &'a [Found<'a>],
@@ -15,12 +15,12 @@ pub(super) struct ErrorPages<'a> {
     pub(super) own_root: Option<&'a str>,
 }
 
-/// Where a page is.
+/// Place of an error page.
 enum Place {
     /// Below the root of the site.
     Site,
     File(String),
-    /// It is no file, or of a name that is not known.
+    /// Not a file, or a file with an unknown name.
     Nowhere,
 }
 
@@ -33,7 +33,7 @@ impl ErrorPages<'_> {
             Place::File(file) => *node = node.clone().with_last_value(|_| format!("file:{file}")),
             Place::Nowhere => {
                 if let Some(directive) = find(self.block, &page) {
-                    notes.left(directive, "an error page is a file, and not what another answers");
+                    notes.left(directive, "an error page must be a file, not an upstream response");
                 }
                 return false;
             }

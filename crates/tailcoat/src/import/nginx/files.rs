@@ -13,7 +13,7 @@ pub(super) struct FilesBlock<'a> {
     pub(super) alias: Option<(String, Option<String>)>,
     pub(super) options: Vec<Node>,
     pub(super) tries: Option<&'a Directive>,
-    /// What says that they are where can't be said here, and why.
+    /// Directive whose directory cannot be translated, and the reason.
     pub(super) elsewhere: Option<(&'a Directive, &'static str)>,
 }
 
@@ -21,13 +21,13 @@ impl<'a> FilesBlock<'a> {
     pub(super) fn add(&mut self, directive: &'a Directive, location: &Location) -> bool {
         match directive.name.as_str() {
             "root" | "alias" if directive.first().contains('$') => {
-                self.elsewhere = Some((directive, "a root has `{host}` as its only variable"));
+                self.elsewhere = Some((directive, "`{host}` is the only variable in `root`"));
             }
             "root" => self.root = Some(directive.first()),
             "alias" => match alias(directive.first(), location) {
                 Some(alias) => self.alias = Some(alias),
                 None => {
-                    let why = "only a location that is a path can have its files under another name";
+                    let why = "only a location with a path, not an expression, can have an `alias`";
                     self.elsewhere = Some((directive, why));
                 }
             },
@@ -40,22 +40,24 @@ impl<'a> FilesBlock<'a> {
     }
 }
 
-/// Files for a part of a site. What they become is known when all of the site is: nothing, if nobody else has what they lack.
+/// Files of a path. Their translation depends on the whole site: nothing is written if no other location has the paths
+/// they lack.
 #[derive(Debug)]
 pub(super) struct FilesPart {
     pub(super) location: Location,
     pub(super) pattern: String,
     pub(super) root: Option<String>,
-    /// Whether there is more to say of them than of those of the site.
+    /// True if they have options other than those of the site.
     pub(super) is_own: bool,
     pub(super) options: Vec<Node>,
-    /// Whether another handler has what they lack.
+    /// True if another handler has the paths they lack.
     pub(super) has_successor: bool,
-    /// The `try_files` that leads what they lack to another path, and the rewrite that does so once nobody has it.
+    /// The `try_files` that leads missing files to another path, and the rewrite that does the same if no handler has
+    /// the path.
     pub(super) missing: Option<(Directive, Node)>,
 }
 
-/// What a site has behind the handler of a part.
+/// Handlers of a site after that of a path.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Behind<'a> {
     /// The site's own root, if files are served from it.
@@ -64,20 +66,20 @@ pub(super) struct Behind<'a> {
     pub(super) has_fallback: bool,
     /// Another handler that may have the path.
     pub(super) has_handler: bool,
-    /// The script that has what nobody has.
+    /// Script that handles missing paths.
     pub(super) front_controller: Option<&'a str>,
 }
 
 impl FilesPart {
-    /// The handlers that answer as a location does: with its files, and else with 404, whoever else would have the path. A
-    /// rewrite of what is not there goes to `redirects`, if nobody else would have that before.
+    /// Handlers that answer like a location: with its files, otherwise with 404, even if another handler has the path.
+    /// A rewrite of missing paths goes to `redirects`, if no other handler would get the path first.
     pub(super) fn into_nodes(self, behind: Behind<'_>, redirects: &mut Vec<Node>, notes: &mut Notes) -> Vec<Node> {
         let has_own_fallback = self.options.iter().any(|option| option.name() == "fallback");
         let is_led_to_front =
             self.missing.as_ref().is_some_and(|(_, rewrite)| behind.front_controller == Some(rewrite.last_value()));
         let has_front = behind.front_controller.is_some() && !is_led_to_front;
         let is_taken = behind.has_fallback || behind.has_handler || has_front;
-        // Whoever has the same files would have others of them stand for a directory.
+        // A location with the same files could use other index files for a directory.
         let is_option_of_place = |option: &Node| matches!(option.name(), "index" | "browse" | "strip-prefix");
         let is_elsewhere = behind.root.is_some()
             && (behind.root != self.root.as_deref() || self.options.iter().any(is_option_of_place));
@@ -88,7 +90,7 @@ impl FilesPart {
         let mut missing = Node::with("respond", &self.pattern).word(404);
         match self.missing {
             Some((directive, _)) if is_refused => {
-                let why = "what is not there would go to others before it goes where it leads";
+                let why = "missing files would go to other locations first";
                 missing = missing.comment(notes.refused(&directive, why));
             }
             Some((_, rewrite)) if !is_led_to_front => redirects.push(rewrite),
@@ -123,7 +125,7 @@ pub(super) fn alias(target: &str, location: &Location) -> Option<(String, Option
     }
 }
 
-/// What `try_files` ends with.
+/// Last argument of `try_files`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum Last {
     /// An error, as is always so.
@@ -136,9 +138,9 @@ pub(super) enum Last {
 }
 
 pub(super) struct Tries {
-    /// Whether a file is served by its own path.
+    /// True if a file is served by its own path.
     pub(super) has_files: bool,
-    /// Whether a directory is, by its index.
+    /// True if a directory is served by its index.
     pub(super) has_directories: bool,
     pub(super) is_html_added: bool,
     pub(super) last: Last,
@@ -155,7 +157,7 @@ impl Tries {
         let Some((last, files)) = directive.arguments.split_last() else { return Self::default() };
         let has = |name: &str| files.iter().any(|file| file == name);
         if files.iter().any(|file| !matches!(file.as_str(), "$uri" | "$uri/" | "$uri.html" | "$uri/index.html")) {
-            notes.left(directive, "files are tried by their own path, and with `.html`");
+            notes.left(directive, "files are tried by their own path and with `.html`");
         }
         let mut tries = Self {
             has_files: has("$uri"),
@@ -166,7 +168,7 @@ impl Tries {
         tries.last = match last.as_str() {
             status if status.starts_with('=') => {
                 if status != "=404" {
-                    notes.left(directive, "what is not there is answered with 404");
+                    notes.left(directive, "missing files get 404");
                 }
                 Last::Nothing
             }
@@ -186,7 +188,7 @@ impl Tries {
     }
 }
 
-/// Which files stand for a directory, and whether one without such is listed.
+/// Index files of directories, and listing of directories without one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Directories<'a> {
     pub(super) index: Vec<&'a str>,
@@ -194,7 +196,7 @@ pub(super) struct Directories<'a> {
 }
 
 impl<'a> Directories<'a> {
-    /// Those of a location.
+    /// Index files and listing of a location.
     pub(super) fn of(chain: Chain<'a>, tries: &Tries) -> Self {
         if !tries.has_directories {
             return Self { index: Vec::new(), is_listed: false };
@@ -202,14 +204,14 @@ impl<'a> Directories<'a> {
         let said = chain.all("index");
         let names = said.iter().flat_map(|directive| directive.arguments.iter().map(String::as_str));
         let index: Vec<&str> = if said.is_empty() { vec!["index.html"] } else { names.collect() };
-        // One with a slash before it is for whoever has it, and then there is no listing.
+        // A name with a slash belongs to another location, and then there is no listing.
         let is_elsewhere = |name: &&str| name.starts_with('/') || name.contains('$');
         let is_listed = chain.last("autoindex").is_some_and(|listed| listed.first() != "off");
         let is_listed = is_listed && !index.iter().any(is_elsewhere);
         Self { index: index.into_iter().filter(|name| !is_elsewhere(name)).collect(), is_listed }
     }
 
-    /// What is to be said of them where others hold, or none are said.
+    /// Options for directories, where others apply around them or none do.
     pub(super) fn options(&self, around: Option<&Self>) -> Vec<Node> {
         let default = Directories { index: vec!["index.html"], is_listed: false };
         let around = around.unwrap_or(&default);

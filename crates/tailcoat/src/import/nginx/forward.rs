@@ -1,4 +1,4 @@
-//! Servers behind: `proxy_pass`, `grpc_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass`, and what is said about how.
+//! Upstreams: `proxy_pass`, `grpc_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass`, and their options.
 
 use super::http::{Shared, body_size};
 use super::matching::Location;
@@ -10,7 +10,7 @@ use super::values::{self, Within};
 use super::{Chain, Notes, caching, rewrite};
 use crate::import::kdl::Node;
 
-/// What hands requests on.
+/// Directives that forward requests.
 const PASSES: [&str; 5] = ["proxy_pass", "grpc_pass", "fastcgi_pass", "scgi_pass", "uwsgi_pass"];
 
 /// The directive of a block that hands requests on.
@@ -18,7 +18,7 @@ pub(super) fn pass(block: &[Directive]) -> Option<&Directive> {
     block.iter().find(|directive| PASSES.contains(&directive.name.as_str()))
 }
 
-/// Whether a directive answers requests in a way that only nginx has.
+/// Returns `true` if a directive answers requests in a way that only nginx supports.
 pub(super) fn is_foreign(name: &str) -> bool {
     matches!(name, "stub_status" | "js_content" | "perl" | "empty_gif" | "echo" | "api" | "hls")
         || name.starts_with("content_by_lua")
@@ -37,7 +37,7 @@ pub(super) fn handler(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> 
         directive.is_some_and(|directive| directive.first() == "off")
     });
     if withheld.is_some() {
-        return Err("a server behind gets all that was sent".to_owned());
+        return Err("upstreams get the whole request".to_owned());
     }
     match pass.name.as_str() {
         "proxy_pass" | "grpc_pass" => forward(pass, scene, notes),
@@ -49,7 +49,7 @@ pub(super) fn handler(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> 
 fn forward(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node, String> {
     let Scene { location, chain, shared, .. } = scene;
     if pass.first().contains('$') {
-        return Err("a server behind has a fixed address; its name is looked up again by itself".to_owned());
+        return Err("an upstream has a fixed address; its name is resolved again automatically".to_owned());
     }
     let scheme = pass.first().split_once("://").map_or("http", |(scheme, _)| scheme);
     let (authority, path) = target(pass);
@@ -75,7 +75,7 @@ fn forward(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node
     Ok(node.block(options))
 }
 
-/// What takes the place of a location's prefix: nothing, the same, nothing of it, or what a rewrite has put behind it.
+/// Replacement of a location's prefix: none, the same, an empty one, or a prefix that a rewrite has put after it.
 fn prefix(path: &str, scene: Scene<'_>) -> Result<Option<Node>, String> {
     let strip = |prefix: &str| Some(Node::with("strip-prefix", prefix.trim_end_matches('/')));
     let block = scene.chain.blocks.into_iter().rev().find(|block| pass(block).is_some()).unwrap_or_default();
@@ -87,17 +87,17 @@ fn prefix(path: &str, scene: Scene<'_>) -> Result<Option<Node>, String> {
         (path, Some(prefix)) if path == prefix => Ok(None),
         ("/", Some(prefix)) if prefix.ends_with('/') => Ok(strip(prefix)),
         (path, Some(prefix)) if is_replaced(path, scene.location) => Ok(strip(prefix)),
-        _ => Err("paths go on as they are, or with something else in the place of the location's prefix".to_owned()),
+        _ => Err("paths are forwarded unchanged, or with another prefix in place of the location's".to_owned()),
     }
 }
 
-/// Whether a path takes the place of a location's prefix that can be written behind it, and stripped of it then.
+/// Returns `true` if the replacement can be written after the location's prefix and the prefix stripped then.
 fn is_replaced(path: &str, location: &Location) -> bool {
     let (Location::Prefix(prefix) | Location::PrefixFirst(prefix)) = location else { return false };
     prefix != "/" && path.starts_with('/') && path.ends_with('/') == prefix.ends_with('/') && !path.contains('$')
 }
 
-/// The rewrite that puts what takes the place of a prefix behind it: `/v1/` of `proxy_pass http://b/v1/`.
+/// Rewrite that puts the replacement after the prefix: `/v1/` of `proxy_pass http://b/v1/`.
 pub(super) fn replaced_prefix(pass: &Directive, scene: Scene<'_>) -> Option<Node> {
     let (_, path) = target(pass);
     let prefix = scene.location.prefix()?;
@@ -113,7 +113,7 @@ pub(super) fn replaced_prefix(pass: &Directive, scene: Scene<'_>) -> Option<Node
     })
 }
 
-/// The server that a `…_pass` names, and the path behind it.
+/// Server of a `…_pass`, and the path after it.
 fn target(pass: &Directive) -> (String, String) {
     let rest = pass.first().split_once("://").map_or(pass.first(), |(_, rest)| rest);
     if let Some((socket, path)) = rest.strip_prefix("unix:").and_then(|rest| rest.split_once(':')) {
@@ -139,10 +139,10 @@ fn answer_options(family: &str, chain: Chain<'_>, options: &mut Vec<Node>, notes
         options.push(Node::with("buffer-file-bytes-max", size));
     }
     if of("ignore_client_abort").is_some_and(|directive| directive.first() == "on") {
-        options.push(Node::new("abort-with-client").word("off"));
+        options.push(Node::new("abort-on-close").word("off"));
     }
     if let Some(directive) = chain.blocks.iter().rev().find_map(|block| {
-        // What is said for the site or the server is said there.
+        // Directives of the site or the server are translated there.
         let is_of_location = chain.blocks[2..].iter().any(|inner| std::ptr::eq(*inner, *block));
         block.iter().find(|directive| is_of_location && directive.name == "client_max_body_size")
     }) {
@@ -164,15 +164,15 @@ fn fastcgi(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node
     let script = script.map(|directive| Scripts::of(directive.argument(1)));
     let root = match (script, root) {
         (Some(Some(Scripts::Below(root))), _) => Some(root),
-        (Some(None), _) => return Err("`fastcgi` runs the script that a path names, and no other".to_owned()),
+        (Some(None), _) => return Err("`fastcgi` runs only the script that the path names".to_owned()),
         (Some(Some(Scripts::BelowRoot)), _) if chain.place().is_some_and(|place| place.name == "alias") => {
-            return Err("`fastcgi` finds scripts below a root, and not by an `alias`".to_owned());
+            return Err("`fastcgi` finds scripts below a root, not by an `alias`".to_owned());
         }
         (_, root) => root,
     };
     let node = Node::with("fastcgi", location.pattern().as_deref().unwrap_or("*")).text(gateway_address(pass.first()));
     let node = match root {
-        Some(root) if root.contains('$') => return Err("a root has `{host}` as its only variable".to_owned()),
+        Some(root) if root.contains('$') => return Err("`{host}` is the only variable in `root`".to_owned()),
         // Each path is a script below the root.
         Some(root) => node.property("root", root),
         // One application, whatever the path.
@@ -184,7 +184,7 @@ fn fastcgi(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node
     Ok(node.block(options))
 }
 
-/// Where the scripts are that paths name.
+/// Directory of the scripts that paths name.
 #[derive(Clone, Copy)]
 enum Scripts<'a> {
     BelowRoot,
@@ -192,7 +192,7 @@ enum Scripts<'a> {
 }
 
 impl<'a> Scripts<'a> {
-    /// Those of a SCRIPT_FILENAME; `None` if it is none that the path names.
+    /// Directory of a SCRIPT_FILENAME; `None` if the path does not name the script.
     fn of(file: &'a str) -> Option<Self> {
         if file == "$request_filename" {
             return Some(Self::BelowRoot);
@@ -255,9 +255,9 @@ const STANDARD: [&str; 27] = [
 fn variables(name: &str, chain: Chain<'_>, options: &mut Vec<Node>, notes: &mut Notes) {
     for directive in chain.all(name).iter().filter(|directive| !STANDARD.contains(&directive.first())) {
         if directive.argument(1).contains('$') {
-            notes.left(directive, "`variable` has a fixed value");
+            notes.left(directive, "the value of `variable` must be fixed");
             if directive.first().starts_with("HTTP_") {
-                // What the client says must not be taken for what nginx would have said.
+                // A client's value must not pass for one of nginx.
                 options.push(Node::with("variable", directive.first()).text(""));
             }
         } else {
@@ -266,7 +266,7 @@ fn variables(name: &str, chain: Chain<'_>, options: &mut Vec<Node>, notes: &mut 
     }
 }
 
-/// Fields that are changed on the way to a server behind and back.
+/// Header fields that change on the way to the upstream and back.
 pub(super) fn fields(chain: Chain<'_>, level: &Level, shared: &Shared, notes: &mut Notes) -> Vec<Node> {
     let pattern = match level {
         Level::Location { pattern, .. } => pattern.as_deref(),
@@ -281,10 +281,10 @@ pub(super) fn fields(chain: Chain<'_>, level: &Level, shared: &Shared, notes: &m
         }
         match values::text(value, Within::Field) {
             Ok(value) => nodes.push(at("request-header").text(name).text(value)),
-            // What the client says must not be taken for what nginx would have said.
+            // A client's value must not pass for one of nginx.
             Err(why) if is_forgeable(name) => {
                 nodes.push(at("request-header").text(name).text(""));
-                notes.left(directive, format!("{why}; the client's own is taken away"));
+                notes.left(directive, format!("{why}; the client's own field is removed"));
             }
             Err(why) => notes.left(directive, why),
         }
@@ -295,17 +295,17 @@ pub(super) fn fields(chain: Chain<'_>, level: &Level, shared: &Shared, notes: &m
     nodes
 }
 
-/// Whether a field would be the client's where nothing else is said of it.
+/// Returns `true` if the client's value of a field passes by default.
 fn is_forgeable(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let is_of_message = matches!(name.as_str(), "host" | "connection" | "upgrade" | "te" | "transfer-encoding")
         || name.starts_with("content-");
-    // They are made anew.
+    // The server sets these fields itself.
     let is_about_client = name.starts_with("x-forwarded-") || matches!(name.as_str(), "forwarded" | "via" | "proxy");
     !is_of_message && !is_about_client
 }
 
-/// Whether a server behind is told so anyway.
+/// Returns `true` if the upstream gets the field anyway.
 fn is_by_default(name: &str, value: &str, shared: &Shared) -> bool {
     match name.to_ascii_lowercase().as_str() {
         "host" => matches!(value, "$host" | "$http_host" | "$proxy_host" | "$host:$server_port"),
@@ -324,7 +324,7 @@ fn is_by_default(name: &str, value: &str, shared: &Shared) -> bool {
     }
 }
 
-/// Whether a directive says how another server is asked; those that nothing stands for are told.
+/// Returns `true` if a directive is an option of forwarding. Reports those that have no counterpart.
 pub(super) fn is_option(directive: &Directive, notes: &mut Notes) -> bool {
     let name = directive.name.as_str();
     let Some((family, option)) = name.split_once('_') else { return false };
@@ -358,9 +358,9 @@ pub(super) fn is_option(directive: &Directive, notes: &mut Notes) -> bool {
         | "socket_keepalive"
         | "headers_hash_max_size"
         | "headers_hash_bucket_size" => {
-            notes.needless(directive, "buffers are made as slow clients need them");
+            notes.needless(directive, "buffers grow as slow clients need them");
         }
-        "http_version" => notes.needless(directive, "it is HTTP/1.1, with connections that are kept"),
+        "http_version" => notes.needless(directive, "upstreams are used with HTTP/1.1 and keep-alive"),
         "cache_lock"
         | "cache_lock_timeout"
         | "cache_lock_age"
@@ -368,25 +368,22 @@ pub(super) fn is_option(directive: &Directive, notes: &mut Notes) -> bool {
         | "cache_revalidate"
         | "cache_methods"
         | "cache_min_uses" => {
-            notes.needless(directive, "one request asks for many, and what became old is validated");
+            notes.needless(directive, "requests are collapsed, and stale responses are validated");
         }
         "redirect" if directive.first() == "off" || directive.first() == "default" => {}
-        "index" | "split_path_info" => notes.needless(directive, "scripts and what follows them are found by looking"),
+        "index" | "split_path_info" => notes.needless(directive, "scripts and PATH_INFO are found in the file system"),
         "connect_timeout" | "send_timeout" | "next_upstream" | "next_upstream_tries" | "next_upstream_timeout" => {
-            notes.left(directive, "it is said in an `upstream` block (`connect-timeout`, `tries-max`)");
+            notes.left(directive, "set it in an `upstream` block (`connect-timeout`, `tries-max`)");
         }
         "ssl_server_name" | "ssl_session_reuse" | "ssl_protocols" | "ssl_ciphers" => {
-            notes.needless(directive, "names are sent, and versions and suites are the strong ones");
+            notes.needless(directive, "SNI is always sent, and only strong versions and suites are used");
         }
         option if option.starts_with("ssl_") => {
-            notes.left(
-                directive,
-                "it is said in an `upstream` block (`tls-authorities`, `tls-verify`, `tls-certificate`)",
-            );
+            notes.left(directive, "set it in an `upstream` block (`tls-ca-file`, `tls-verify`, `tls-certificate`)");
         }
         "ignore_headers" => {
             if directive.arguments.iter().any(|field| !caching::is_cookie(field)) {
-                notes.left(directive, "what a server behind says of how long its answers are kept, holds");
+                notes.left(directive, "the upstream's `Cache-Control` always applies");
             }
         }
         _ => notes.unknown(directive),

@@ -1,4 +1,4 @@
-//! What keeps somebody out in ways that can't be said here: it is said as far as it can be, and refused beyond.
+//! Guards that cannot be translated exactly: they are translated as far as possible, and the rest is rejected.
 
 use super::condition::{self, Test};
 use super::matching::{Location, expression, without_look_around};
@@ -8,13 +8,13 @@ use super::syntax::Directive;
 use super::{Chain, Notes, forward};
 use crate::import::kdl::Node;
 
-/// Takes up a directive that guards, and says whether it is one.
+/// Translates a directive if it is a guard, and returns `true` then.
 pub(super) fn add(rules: &mut Rules, directive: &Directive, level: &Level, notes: &mut Notes) -> bool {
     match directive.name.as_str() {
         "limit_except" => limit_except(rules, directive, level, notes),
         name if is_guard(name) => {
             if directive.first() != "off" {
-                rules.close(directive, level, "who it lets in can't be said here", notes);
+                rules.close(directive, level, "its access rule cannot be translated", notes);
             }
         }
         _ => return false,
@@ -22,7 +22,7 @@ pub(super) fn add(rules: &mut Rules, directive: &Directive, level: &Level, notes
     true
 }
 
-/// Whether a directive that is not known by name decides who may come.
+/// Returns `true` if a directive that is unknown by name controls access.
 fn is_guard(name: &str) -> bool {
     let is_other = matches!(name, "auth_basic" | "auth_basic_user_file" | "auth_delay" | "auth_request_set");
     let families = [
@@ -38,7 +38,7 @@ fn is_guard(name: &str) -> bool {
     !is_other && !name.starts_with("modsecurity_") && families.iter().any(|family| name.starts_with(family))
 }
 
-/// `limit_except GET { deny all; }`: all other methods are refused, also those that would be allowed to some.
+/// `limit_except GET { deny all; }`: all other methods are rejected, even those that some clients could use.
 fn limit_except(rules: &mut Rules, directive: &Directive, level: &Level, notes: &mut Notes) {
     let mut methods = directive.arguments.clone();
     if directive.has("GET") && !directive.has("HEAD") {
@@ -48,13 +48,13 @@ fn limit_except(rules: &mut Rules, directive: &Directive, level: &Level, notes: 
     let mut node = condition::deny(403, level.pattern(), &test);
     let denies_all = |child: &Directive| child.name == "deny" && child.first() == "all";
     if !directive.children().iter().all(denies_all) {
-        node = node.comment(notes.refused(directive, "other methods are for nobody here, and not for some"));
+        node = node.comment(notes.refused(directive, "other methods can only be rejected for all clients"));
     }
     rules.closed.push(node);
 }
 
-/// `internal`: nobody may ask for these paths. They are asked for within nginx: by error pages and scripts, as here; by
-/// servers behind (`X-Accel-Redirect`), as not here.
+/// `internal`: clients cannot request these paths. nginx requests them itself: for error pages and scripts, as here,
+/// and for upstreams (`X-Accel-Redirect`), unlike here.
 pub(super) fn internal(
     rules: &mut Rules,
     directive: &Directive,
@@ -62,9 +62,9 @@ pub(super) fn internal(
     server: &[Directive],
     notes: &mut Notes,
 ) {
-    let why = "only nginx itself, for a server behind (`X-Accel-Redirect`) or a rewrite, may ask for them";
+    let why = "only nginx itself may request them, for an upstream (`X-Accel-Redirect`) or a rewrite";
     if is_led_to(location, server) {
-        // It is known what leads there, so that nothing is missing; to clients there is nothing.
+        // The internal requests are known, so nothing is missing. For clients, nothing exists here.
         let node = Node::new("deny").word("all");
         let node = location.pattern().iter().fold(node, |node, pattern| node.property("path", pattern));
         rules.closed.push(node.word_property("status", 404));
@@ -73,7 +73,7 @@ pub(super) fn internal(
     }
 }
 
-/// Whether an error page or the last of `try_files` is one of a location's paths.
+/// Returns `true` if an error page or the last argument of `try_files` is one of a location's paths.
 fn is_led_to(location: &Location, block: &[Directive]) -> bool {
     block.iter().any(|directive| {
         let is_leader = matches!(directive.name.as_str(), "error_page" | "try_files");
@@ -82,8 +82,8 @@ fn is_led_to(location: &Location, block: &[Directive]) -> bool {
     })
 }
 
-/// Addresses that proxies tell of, if who may come depends on them: here they tell of them for all sites, and by
-/// `X-Forwarded-For`. Without that, who comes by a proxy would be let in as the proxy. Returns the directive that is refused.
+/// Addresses reported by proxies, if access depends on them. Here, such proxies apply to all sites, with
+/// `X-Forwarded-For`. Without them, a client of a proxy would be allowed as the proxy. Returns the rejected directive.
 pub(super) fn of_told_addresses<'a>(
     block: &'a [Directive],
     chain: Chain<'a>,
@@ -103,11 +103,11 @@ pub(super) fn of_told_addresses<'a>(
     let field = chain.last("real_ip_header").map_or("X-Real-IP", Directive::first);
     let is_read = ["x-forwarded-for", "proxy_protocol"].iter().any(|known| known.eq_ignore_ascii_case(field));
     let (directive, why) = if let Some(directive) = find(block, &is_told) {
-        let why = "`trusted-proxies` of `server` holds for all sites, and without it all come from the proxy's address";
+        let why = "`trusted-proxies` of `server` applies to all sites, and without it all requests come from the proxy's address";
         (directive, why.to_owned())
     } else {
         let directive = of_all.iter().find(|directive| is_told(directive) && !is_read)?;
-        (directive, format!("`trusted-proxies` reads `X-Forwarded-For` or `Forwarded`, and not `{field}`"))
+        (directive, format!("`trusted-proxies` reads `X-Forwarded-For` or `Forwarded`, not `{field}`"))
     };
     rules.close(directive, &Level::Server, why, notes);
     Some(directive)
@@ -122,7 +122,7 @@ fn find<'a>(block: &'a [Directive], is_meant: &dyn Fn(&Directive) -> bool) -> Op
     )
 }
 
-/// A location whose expression can't be read: if it says who answers or who may come, all that it may be for are refused.
+/// Location whose expression cannot be read. If it has a handler or a guard, all paths that it may match are rejected.
 pub(super) fn unreadable(directive: &Directive, why: String, around: Chain<'_>, rules: &mut Rules, notes: &mut Notes) {
     // The location around one answers otherwise, perhaps.
     let is_inside = around.length > 2;
@@ -135,7 +135,7 @@ pub(super) fn unreadable(directive: &Directive, why: String, around: Chain<'_>, 
     rules.close(directive, &Level::Location { pattern, is_forwarded: false }, why, notes);
 }
 
-/// Whether a block says who may come, or that nobody may.
+/// Returns `true` if a block controls access, or rejects all clients.
 pub(super) fn is_guarded(block: &[Directive]) -> bool {
     block.iter().any(|child| {
         let name = child.name.as_str();
@@ -144,8 +144,8 @@ pub(super) fn is_guarded(block: &[Directive]) -> bool {
     })
 }
 
-/// What keeps paths with a line feed at the end from other handlers than those of an expression that ends with the path
-/// before it: to nginx `$` fits there, too. Guards look at such paths in both ways.
+/// Guards for paths with a line feed at the end. They keep these from other handlers than those of an expression for
+/// the path before it. In nginx, `$` also matches there. Guards check such paths both ways.
 pub(super) fn of_line_ends(locations: &[Found<'_>], server: &[Directive]) -> Option<Node> {
     let mut passes = Vec::new();
     collect_passes(server, &mut passes);
@@ -170,7 +170,7 @@ fn collect_passes(block: &[Directive], passes: &mut Vec<String>) {
     block.iter().for_each(|directive| collect_passes(directive.children(), passes));
 }
 
-/// Whether an expression has `$`, but behind what fits a line feed here.
+/// Returns `true` if an expression has `$`, except after something that matches a line feed here.
 fn ends_before_line_feed(expression: &str) -> bool {
     let fits_line_feed = |front: &str| {
         let front = front.trim_end_matches(')');
@@ -184,13 +184,13 @@ fn ends_before_line_feed(expression: &str) -> bool {
     expression.match_indices('$').any(|(at, _)| is_end(at))
 }
 
-/// Whether two locations say the same of who may come and who answers.
+/// Returns `true` if two locations have the same guards and handlers.
 pub(super) fn mean_the_same(one: &Found<'_>, other: &Found<'_>, server: Chain<'_>) -> bool {
     let meaning = |found: &Found<'_>| meaning(server.with_all(found.blocks()), found.directive.children());
     meaning(one) == meaning(other)
 }
 
-/// Whether files of two locations are for the same clients and from the same place; no location is what the server says.
+/// Returns `true` if files of two locations have the same guards and directory; no location means those of the server.
 pub(super) fn have_the_same_files(one: &Found<'_>, other: Option<&Found<'_>>, server: Chain<'_>) -> bool {
     let meaning = |found: Option<&Found<'_>>| match found {
         Some(found) => meaning_of_files(server.with_all(found.blocks()), found.directive.children()),
@@ -199,14 +199,14 @@ pub(super) fn have_the_same_files(one: &Found<'_>, other: Option<&Found<'_>>, se
     meaning(Some(one)) == meaning(other)
 }
 
-/// What a block says of who may come, and from where files are.
+/// Guards and directories of a block's files.
 pub(super) fn meaning_of_files(chain: Chain<'_>, block: &[Directive]) -> Vec<String> {
     let is_of_directories =
         |line: &String| matches!(line.split(' ').next().unwrap_or_default(), "index" | "autoindex" | "try_files");
     meaning(chain, block).into_iter().filter(|line| !is_of_directories(line)).collect()
 }
 
-/// What a block says of who may come and who answers, also in what it inherits.
+/// Guards and handlers of a block, inherited ones included.
 fn meaning(chain: Chain<'_>, block: &[Directive]) -> Vec<String> {
     let groups: [&[&str]; 7] = [
         &["allow", "deny"],
@@ -217,7 +217,7 @@ fn meaning(chain: Chain<'_>, block: &[Directive]) -> Vec<String> {
         &["index"],
         &["autoindex"],
     ];
-    // What the server says of files holds wherever a path goes.
+    // Settings of the server's files apply to every path.
     let is_own = |directive: &&Directive| {
         !matches!(directive.name.as_str(), "root" | "index" | "autoindex") || !chain.is_of_server(directive)
     };
@@ -231,18 +231,18 @@ fn meaning(chain: Chain<'_>, block: &[Directive]) -> Vec<String> {
     inherited.chain(own).chain(forward::pass(block)).map(Directive::text).collect()
 }
 
-/// Who may come to the paths of a location, by address and by password.
+/// Access to the paths of a location, by address and by password.
 struct Guard<'a> {
     access: Vec<&'a Directive>,
     /// Realm and file.
     password: Option<(&'a str, &'a str)>,
-    /// Whether address or password is enough.
+    /// True if address or password is enough.
     is_any: bool,
-    /// Whether a server behind gets to see the password.
+    /// True if the upstream gets the password.
     is_passed_on: bool,
 }
 
-/// A guard that is said, and for which paths.
+/// A translated guard, and its paths.
 struct Said<'f, 'a> {
     location: Option<&'f Location>,
     guard: Guard<'a>,
@@ -250,8 +250,9 @@ struct Said<'f, 'a> {
     is_for_passwords: bool,
 }
 
-/// The guards of all locations and of the server, in the order in which the first that fits counts. Only one location's are
-/// asked in nginx: where those of another would fit as well, each says all that holds for it, be it that anybody may come.
+/// Guards of all locations and of the server, in an order in which the first match counts. nginx uses those of one
+/// location only. If those of another would match too, each states everything that applies to it, even that all clients
+/// are allowed.
 pub(super) fn of_locations(all: &[Found<'_>], server: Chain<'_>, has_refusals: bool, notes: &mut Notes) -> Vec<Node> {
     let mut said: Vec<Said<'_, '_>> = Vec::new();
     let mut nodes: Vec<Vec<Node>> = Vec::new();
@@ -284,7 +285,7 @@ pub(super) fn of_locations(all: &[Found<'_>], server: Chain<'_>, has_refusals: b
     nodes.into_iter().rev().flatten().collect()
 }
 
-/// Whether what guards a location is not what is said already of wider ones.
+/// Returns `true` if the guard of a location differs from those of enclosing ones.
 fn is_to_say(
     location: Option<&Location>,
     said: &[&Said<'_, '_>],
@@ -310,7 +311,7 @@ impl<'f> Said<'f, '_> {
         own.overlaps(other)
     }
 
-    /// Whether it is for all paths of a location.
+    /// Returns `true` if it applies to all paths of a location.
     fn covers(&self, location: Option<&Location>) -> bool {
         match self.location.filter(|own| own.pattern().is_some()) {
             None => true,
@@ -323,17 +324,17 @@ impl<'a> Guard<'a> {
     fn of(chain: Chain<'a>, block: &[Directive], has_refusals: bool, notes: &mut Notes) -> Self {
         let mut access = chain.all_of(&["allow", "deny"]);
         let realm = chain.last("auth_basic").map(Directive::first).filter(|realm| *realm != "off");
-        // Without a file nginx asks for none.
+        // Without a file, nginx requires no password.
         let password = realm.zip(chain.last("auth_basic_user_file").map(Directive::first));
         let any = chain.last("satisfy").filter(|satisfy| satisfy.first() == "any");
         let any = any.filter(|_| password.is_some() && !access.is_empty());
         if let Some(any) = any.filter(|_| has_refusals) {
-            let why = "both are asked for: with `satisfy=\"any\"` a password would let in whom another line refuses, such as \
+            let why = "both are required: with `satisfy=\"any\"` a password would allow clients that another line rejects, such as \
                        an `if`";
             notes.left(any, why);
         }
         if any.is_none() && access.iter().all(|line| line.name == "allow") {
-            // They keep nobody out.
+            // Such rules reject no client.
             access.clear();
         }
         let is_taken_away = |field: &&Directive| field.first().eq_ignore_ascii_case("authorization");
@@ -367,7 +368,7 @@ impl<'a> Guard<'a> {
             })
             .collect();
         if is_last && !self.access.iter().any(|line| line.first() == "all") {
-            // Whom neither lets in where a password will do needs that.
+            // A client that neither rule allows, where a password is enough, needs the password.
             nodes.push(with_path(Node::new(if self.is_any { "deny" } else { "allow" }).word("all")));
         }
         nodes

@@ -10,7 +10,7 @@ use super::{Chain, Notes, forward, server};
 use crate::config::AccessLogFormat;
 use crate::import::kdl::Node;
 
-/// What `http` says once, and others name.
+/// Definitions of `http` to which other blocks refer.
 #[derive(Default)]
 pub(super) struct Shared {
     /// Formats of logs, by name.
@@ -19,13 +19,13 @@ pub(super) struct Shared {
     pub(super) rates: HashMap<String, (String, String)>,
     /// Key of each zone of `limit_conn_zone`.
     pub(super) counts: HashMap<String, String>,
-    /// Variables of `map` that say whether a connection is to be upgraded.
+    /// Variables of `map` that decide if a connection is upgraded.
     pub(super) upgrades: HashSet<String>,
     /// Names of upstreams.
     pub(super) upstreams: HashSet<String>,
 }
 
-/// What becomes of the whole file.
+/// Translates the whole file.
 pub(super) fn translate(directives: &[Directive], notes: &mut Notes) -> Vec<Node> {
     let mut file = File::default();
     for directive in directives {
@@ -52,7 +52,7 @@ struct File {
     settings: Vec<Node>,
     upstreams: Vec<Node>,
     sites: Vec<Node>,
-    /// What is said before all of them.
+    /// Comments before all nodes.
     comments: Vec<String>,
 }
 
@@ -79,11 +79,11 @@ impl File {
             "events" => directive.children().iter().for_each(|child| self.events(child, notes)),
             "worker_processes" => set(&mut self.server, Node::new("workers").word(directive.first())),
             "worker_cpu_affinity" => {
-                notes.needless(directive, "each worker has a core of its own by default (`pin-workers`)");
+                notes.needless(directive, "each worker has its own CPU core by default (`pin-workers`)");
             }
             "worker_shutdown_timeout" => match time(directive.first()) {
-                Some(time) => set(&mut self.server, Node::with("grace-time", time)),
-                None => notes.left(directive, "this is no time"),
+                Some(time) => set(&mut self.server, Node::with("grace-period", time)),
+                None => notes.left(directive, "this is not a time"),
             },
             "error_log" => self.error_log(directive, notes),
             "user" => {
@@ -91,14 +91,14 @@ impl File {
                 let group = directive.arguments.get(1);
                 set(&mut self.server, group.into_iter().fold(node, |node, group| node.property("group", group)));
             }
-            "worker_rlimit_nofile" => notes.left(directive, "the service's unit says it (`LimitNOFILE=`)"),
-            "pid" | "lock_file" => notes.needless(directive, "nothing is kept in such a file"),
+            "worker_rlimit_nofile" => notes.left(directive, "set it in the service's unit (`LimitNOFILE=`)"),
+            "pid" | "lock_file" => notes.needless(directive, "the server writes no such file"),
             "daemon" | "master_process" | "pcre_jit" | "timer_resolution" | "worker_priority" | "thread_pool"
             | "env" => {
-                notes.needless(directive, "there is one process, which the system's service manager starts");
+                notes.needless(directive, "the server runs in the foreground, and your service manager starts it");
             }
-            "stream" | "mail" => notes.left(directive, "only HTTP is served here"),
-            "load_module" => notes.left(directive, "modules of nginx don't run here"),
+            "stream" | "mail" => notes.left(directive, "only HTTP is supported"),
+            "load_module" => notes.left(directive, "nginx modules cannot be used"),
             name if is_of_http(name) => {}
             _ => notes.unknown(directive),
         }
@@ -108,9 +108,9 @@ impl File {
         match directive.name.as_str() {
             // That is a worker's number there, and all workers' here.
             "worker_connections" => {
-                notes.needless(directive, "as many as the limit of open files allows (`connections-max`)");
+                notes.needless(directive, "the limit of open files sets it (`connections-max`)");
             }
-            _ => notes.needless(directive, "there is one way to wait for connections"),
+            _ => notes.needless(directive, "workers always wait with epoll"),
         }
     }
 
@@ -122,7 +122,7 @@ impl File {
             _ => "debug",
         };
         set(&mut self.server, Node::new("log-level").word(level));
-        notes.needless(directive, "the server's own log is its standard error, which the service manager keeps");
+        notes.needless(directive, "the server log goes to standard error, which the service manager stores");
     }
 
     fn http(&mut self, block: &[Directive], notes: &mut Notes) {
@@ -160,7 +160,7 @@ impl File {
         let limits = &mut self.limits;
         let mut time_limit = |name: &'static str, text: &str| match time(text) {
             Some(time) => set(limits, Node::with(name, time)),
-            None => notes.left(directive, "this is no time"),
+            None => notes.left(directive, "this is not a time"),
         };
         match directive.name.as_str() {
             "keepalive_timeout" => time_limit("idle-timeout", directive.first()),
@@ -175,7 +175,7 @@ impl File {
             "client_max_body_size" => set(limits, body_size(directive)),
             "server_tokens" => {
                 if directive.first() == "off" {
-                    set(&mut self.server, Node::new("server-field").word("off"));
+                    set(&mut self.server, Node::new("server-tokens").word("off"));
                 }
             }
             "set_real_ip_from" | "real_ip_recursive" => {}
@@ -184,9 +184,9 @@ impl File {
                 _ => notes.left(directive, "`trusted-proxies` reads `X-Forwarded-For` or `Forwarded`"),
             },
             "proxy_cache_path" | "fastcgi_cache_path" | "uwsgi_cache_path" | "scgi_cache_path" => {
-                notes.needless(directive, "answers are kept in memory: `memory-bytes-max` of `cache` says how much");
+                notes.needless(directive, "responses are cached in memory (`memory-bytes-max` of `cache`)");
             }
-            // They are looked at for each site.
+            // Each site reads these.
             name if name.starts_with("ssl_") => {}
             "upstream" | "server" | "log_format" | "limit_req_zone" | "limit_conn_zone" | "map" => {}
             _ => return false,
@@ -203,7 +203,7 @@ impl File {
                 set(&mut self.limits, Node::with("head-bytes-max", crate::config::format_size(all)));
                 set(&mut self.limits, Node::with("target-bytes-max", crate::config::format_size(bytes)));
             }
-            _ => notes.left(directive, "this is no number and size"),
+            _ => notes.left(directive, "this is not a number and a size"),
         }
     }
 }
@@ -227,7 +227,7 @@ fn shared(block: &[Directive], notes: &mut Notes) -> Shared {
                 // Values are escaped so in an object alone.
                 let format = values::text(text.trim(), Within::Log).and_then(|format| {
                     if is_json && !AccessLogFormat::is_object(&format) {
-                        return Err("this is no JSON object".to_owned());
+                        return Err("this is not a JSON object".to_owned());
                     }
                     Ok(format)
                 });
@@ -239,7 +239,7 @@ fn shared(block: &[Directive], notes: &mut Notes) -> Shared {
                         "json".to_owned()
                     }
                     Err(why) => {
-                        notes.left(directive, format!("{why}; logs that use it are in the combined format"));
+                        notes.left(directive, format!("{why}; logs that use it get the combined format"));
                         continue;
                     }
                 };
@@ -251,7 +251,7 @@ fn shared(block: &[Directive], notes: &mut Notes) -> Shared {
                         shared.rates.insert(zone, (rate, key));
                     }
                 }
-                _ => notes.left(directive, "it has no zone or no rate that can be read"),
+                _ => notes.left(directive, "its zone or rate is missing or invalid"),
             },
             "limit_conn_zone" => {
                 if let (Some(zone), Some(key)) = (zone_name(directive), limit_key(directive, notes)) {
@@ -262,7 +262,7 @@ fn shared(block: &[Directive], notes: &mut Notes) -> Shared {
                 shared.upgrades.insert(directive.argument(1).to_owned());
                 notes.needless(directive, "WebSockets pass by default (`upgrade`)");
             }
-            "map" => notes.left(directive, "there are no variables of one's own"),
+            "map" => notes.left(directive, "there are no user-defined variables"),
             "upstream" => drop(shared.upstreams.insert(directive.first().to_owned())),
             _ => {}
         }
@@ -289,7 +289,7 @@ fn limit_key(directive: &Directive, notes: &mut Notes) -> Option<String> {
             (Some(cookie), _) => format!("cookie:{cookie}"),
             (_, Some(field)) => format!("field:{}", field.replace('_', "-")),
             _ => {
-                notes.left(directive, format!("requests can't be counted by `{key}`"));
+                notes.left(directive, format!("requests cannot be counted by `{key}`"));
                 return None;
             }
         },
@@ -297,7 +297,7 @@ fn limit_key(directive: &Directive, notes: &mut Notes) -> Option<String> {
     Some(key)
 }
 
-/// How the servers of an upstream are spoken to, by the first that names it.
+/// Protocol of an upstream's servers: that of the first directive that refers to it.
 fn scheme_of(upstream: &str, directives: &[Directive]) -> Option<Scheme> {
     directives.iter().find_map(|directive| {
         let target = directive.first();

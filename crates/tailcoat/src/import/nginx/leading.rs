@@ -1,4 +1,5 @@
-//! Where rewrites lead: nginx goes on from there, with the rewrites of the location that has the new path, where ours end.
+//! Targets of rewrites: nginx continues there with the rewrites of the location that has the new path, and this server
+//! stops.
 
 use regex::Regex;
 
@@ -10,7 +11,7 @@ use super::settings::{Level, Rules};
 use super::syntax::Directive;
 use super::{Chain, Notes, condition, guard};
 
-/// Whether a block sends requests elsewhere whose paths begin so.
+/// Returns `true` if a block sends requests elsewhere whose paths begin with `head`.
 pub(super) fn reaches(block: &[Directive], head: &str) -> bool {
     block.iter().any(|directive| match directive.name.as_str() {
         "return" => redirect(directive, "*").is_some(),
@@ -20,7 +21,7 @@ pub(super) fn reaches(block: &[Directive], head: &str) -> bool {
     })
 }
 
-/// What is known of a path.
+/// Knowledge about a path.
 #[derive(Clone, Copy)]
 enum Path<'a> {
     Is(&'a str),
@@ -28,7 +29,7 @@ enum Path<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// What is known of the path that a rewrite leads to.
+    /// Knowledge about the target of a rewrite.
     fn of_target(target: &'a str) -> Self {
         let path = target.split('?').next().unwrap_or_default();
         match path.find('$') {
@@ -37,7 +38,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Whether an expression may fit it.
+    /// Returns `true` if an expression may match it.
     fn may_fit(self, expression: &str) -> bool {
         match self {
             Self::Is(path) => Regex::new(expression).map_or(true, |expression| expression.is_match(path)),
@@ -47,7 +48,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Whether it may be no location's, but for those that may have more of it than is known.
+    /// Returns `true` if it may belong to no location, except those that may match more of it than is known.
     fn may_be_nobodys(self, server: &[Directive]) -> bool {
         let (Self::Is(start) | Self::BeginsWith(start)) = self;
         let has_all = |location: Location| match location {
@@ -96,8 +97,8 @@ fn collect<'a>(block: &'a [Directive], all: &mut Vec<&'a Directive>) {
     }
 }
 
-/// Why a rewrite can't be one of ours, which are applied once and to whichever location has the path then, if it can't be.
-/// `block` is what it stands in, of a location or of the server.
+/// Reason why a rewrite cannot be translated, if there is one: here, rewrites apply once, and to any location that has
+/// the path then. `block` is the block of the location or server that contains it.
 pub(super) fn leads_on(directive: &Directive, block: &[Directive], server: &[Directive]) -> Option<&'static str> {
     if is_redirect(directive) {
         return None;
@@ -106,7 +107,7 @@ pub(super) fn leads_on(directive: &Directive, block: &[Directive], server: &[Dir
     let is_of_server = std::ptr::eq(block, server);
     let locations = path.locations(server);
     if directive.argument(2) == "break" && !is_of_server {
-        // It stays in its location, which makes no difference if another one's files are the same.
+        // The path stays in its location. This makes no difference if another location has the same files.
         let own = meaning(server, &|location| std::ptr::eq(location.children(), block));
         let is_same = |location: &&Directive| meaning(server, &|other| std::ptr::eq(other, *location)) == own;
         let is_nobodys_same = || meaning(server, &|_| false) == own;
@@ -119,8 +120,8 @@ pub(super) fn leads_on(directive: &Directive, block: &[Directive], server: &[Dir
     is_sent_on.then_some("what it leads to would be sent elsewhere once more")
 }
 
-/// Refuses the directories of a location whose prefix a rewrite takes from its paths, if the location that has what is left
-/// says otherwise: there nginx looks who gets the index.
+/// Rejects the directories of a location from whose paths a rewrite removes the prefix, if the location of the rest
+/// differs. nginx looks there for the index.
 pub(super) fn refuse_stripped_index(
     directive: &Directive,
     prefix: &str,
@@ -130,13 +131,12 @@ pub(super) fn refuse_stripped_index(
 ) {
     if leads_on(directive, scene.block(), scene.server).is_some() {
         let pattern = format!("~^{}/(?:.*/)?$", regex::escape(prefix));
-        let why =
-            "who gets the index of a directory, the location says that has the path without what is taken from it";
+        let why = "the location of the path without its prefix decides who gets the index of a directory";
         rules.close_paths(directive, Some(pattern), why, notes);
     }
 }
 
-/// What a location of a server says of who may come and from where files are, whatever rewrites it has.
+/// Guards and directories of a location, whatever rewrites it has.
 fn meaning(server: &[Directive], is_meant: &dyn Fn(&Directive) -> bool) -> Vec<String> {
     let mut blocks = Vec::new();
     find(server, is_meant, &mut blocks);
@@ -157,7 +157,7 @@ fn find<'a>(within: &'a [Directive], is_meant: &dyn Fn(&Directive) -> bool, bloc
     })
 }
 
-/// Whether nginx sends a path on that `try_files` of this location has led to, for which it begins anew.
+/// Returns `true` if nginx rewrites a path again after `try_files` of this location has led to it.
 pub(super) fn is_sent_on(path: &str, scene: Scene<'_>) -> bool {
     let path = Path::of_target(path);
     let own = scene.block();
@@ -168,7 +168,8 @@ pub(super) fn is_sent_on(path: &str, scene: Scene<'_>) -> bool {
     sends_another_on(scene.server, path) || path.locations(scene.server).iter().any(sends)
 }
 
-/// Whether a block sends a path on that it has led to itself: what is so of all paths was so of the one before, too.
+/// Returns `true` if a block rewrites a path again to which it has led. Facts about all paths also hold for the one
+/// before.
 fn sends_another_on(block: &[Directive], path: Path<'_>) -> bool {
     block.iter().any(|directive| match directive.name.as_str() {
         "if" if condition::is_of_path(directive) => sends_on(std::slice::from_ref(directive), path),
@@ -178,7 +179,7 @@ fn sends_another_on(block: &[Directive], path: Path<'_>) -> bool {
     })
 }
 
-/// What sends index files elsewhere, and not their directories: nginx does so when it has found one.
+/// Directive that sends index files elsewhere but not their directories. nginx does so when it has found one.
 pub(super) fn of_index(server: &[Directive]) -> Option<&Directive> {
     let mut locations = Vec::new();
     collect(server, &mut locations);
@@ -214,7 +215,7 @@ pub(super) fn of_index(server: &[Directive]) -> Option<&Directive> {
 fn sends_on(block: &[Directive], path: Path<'_>) -> bool {
     block.iter().any(|directive| match directive.name.as_str() {
         "return" => redirect(directive, "*").is_some(),
-        // What is there is not sent on for not being there.
+        // Existing files do not match this condition.
         "if" => !condition::is_of_missing(directive) && sends_on(directive.children(), path),
         "rewrite" => path.may_fit(directive.first()),
         _ => false,
@@ -247,7 +248,7 @@ pub(super) fn paths(directive: &Directive, pattern: Option<&str>) -> Option<Stri
     }
 }
 
-/// Refuses the paths of a rewrite that can't be one of ours, alone or in an `if`, and says whether it is one.
+/// Rejects the paths of a rewrite that cannot be translated, alone or in an `if`. Returns `true` if it is one.
 pub(super) fn refuse_further(
     directive: &Directive,
     scene: Scene<'_>,
@@ -258,7 +259,7 @@ pub(super) fn refuse_further(
     refuse(directive, scene.block(), scene.server, level, rules, notes)
 }
 
-/// The same for one of these blocks, the server's or a location's.
+/// Rejects such paths of one of these blocks, the server's or a location's.
 pub(super) fn refuse(
     directive: &Directive,
     block: &[Directive],
@@ -277,7 +278,7 @@ pub(super) fn refuse(
         return false;
     };
     if condition::is_of_missing(directive) {
-        // What is not there is nobody's then.
+        // Missing files then have no handler.
         notes.left(directive, why);
         return true;
     }

@@ -12,10 +12,10 @@ use super::upstream::set;
 use super::{Chain, Notes, forward, guard, leading};
 use crate::import::kdl::Node;
 
-/// Why something leads nowhere.
+/// Reason why something has no target.
 const SENT_ON: &str = "what it leads to would be sent elsewhere once more";
 
-/// What locations of a server become.
+/// Translation of a server's locations.
 #[derive(Default)]
 pub(super) struct Parts {
     pub(super) rules: Rules,
@@ -23,7 +23,7 @@ pub(super) struct Parts {
     handlers: Vec<Handler>,
     /// The handler that has what all others decline.
     pub(super) last: Option<Node>,
-    /// Whether files below the site's own root are served.
+    /// True if files below the site's own root are served.
     pub(super) has_files: bool,
     /// The script that answers what is no file.
     pub(super) front_controller: Option<String>,
@@ -47,14 +47,14 @@ impl Handler {
 }
 
 impl Parts {
-    /// Takes up what the block of a location says.
+    /// Translates the block of a location.
     pub(super) fn add(&mut self, scene: Scene<'_>, block: &[Directive], notes: &mut Notes) {
         let Scene { location, chain, shared, .. } = scene;
         let pass = forward::pass(block);
         let level = Level::Location { pattern: location.pattern(), is_forwarded: pass.is_some() };
         let mut rules = Rules::default();
         let mut files = FilesBlock::default();
-        // Whom nobody may ask needs no handler.
+        // Paths that all clients are denied need no handler.
         let lets_in = block.iter().any(|child| child.name == "allow") || chain.last("satisfy").is_some();
         let mut is_answered = pass.is_none() && !is_of_files(block) && !lets_in;
         for child in block {
@@ -124,7 +124,7 @@ impl Parts {
         }
     }
 
-    /// All handlers, between which and their files nobody is asked whom nginx would not ask.
+    /// Takes all handlers. No handler gets a request between them and their files unless nginx would give it one.
     pub(super) fn take_handlers(&mut self, root: Option<&str>, notes: &mut Notes) -> Vec<Node> {
         let has_fallback = self.rules.files.iter().any(|option| option.name() == "fallback");
         let root = root.filter(|_| self.has_files);
@@ -132,7 +132,7 @@ impl Parts {
         let front_controller = self.front_controller.as_deref();
         let mut groups: Vec<Vec<Node>> = Vec::new();
         let mut behind: Vec<Location> = Vec::new();
-        // From the last on, so that it is known who would be asked next.
+        // From the last to the first, so that the next handler is known.
         for handler in std::mem::take(&mut self.handlers).into_iter().rev() {
             let location = handler.location().clone();
             let has_handler = has_last || behind.iter().any(|other| other.overlaps(&location));
@@ -158,7 +158,8 @@ impl Parts {
         answers.chain(groups.into_iter().rev().flatten()).collect()
     }
 
-    /// Lines of a part go before those of wider ones where the first counts, and behind them where the last does.
+    /// Lines of an inner location go before those of outer ones if the first match counts, and after them if the last
+    /// does.
     fn take(&mut self, rules: Rules) {
         self.rules.closed.extend(rules.closed);
         self.rules.fixed.extend(rules.fixed);
@@ -181,13 +182,13 @@ impl Parts {
         }
     }
 
-    /// Nobody answers where nginx has a handler that can't be said; what else has these paths must not get them.
+    /// No handler answers if nginx's cannot be translated; other handlers must not get these paths.
     fn refuse(&mut self, directive: &Directive, location: &Location, why: impl Into<String>, notes: &mut Notes) {
         let node = Node::with("respond", location.pattern().as_deref().unwrap_or("*")).word(502);
         self.handlers.push(Handler::Node(location.clone(), node.comment(notes.refused(directive, why))));
     }
 
-    /// Whether a directive answers all that come: `return`, and what only nginx has.
+    /// Translates a directive that answers all requests: `return`, and handlers that only nginx has.
     fn add_answer(&mut self, directive: &Directive, scene: Scene<'_>, notes: &mut Notes) -> bool {
         let Scene { location, chain, .. } = scene;
         if forward::is_foreign(&directive.name) {
@@ -281,7 +282,7 @@ impl Parts {
         }
         options.extend(stripped.map(|prefix| Node::with("strip-prefix", prefix)));
         if let Some(directive) = scene.with_index_of_others(&own) {
-            let why = "other locations say who gets the file that its directory has";
+            let why = "other locations decide who gets the directory's files";
             return self.refuse(directive, scene.location, why, notes);
         }
         let is_own = own_root.is_some() || !options.is_empty() || has_successor;
@@ -321,15 +322,14 @@ impl Parts {
             None => match scene.path_of_named(name) {
                 Some(path) if scene.location.pattern().is_none() => self.front_controller = Some(path.to_owned()),
                 _ => {
-                    let why =
-                        "only a location that hands requests on, to whom all may come, can be another's last resort";
+                    let why = "only a location that forwards requests, without access rules, can be another's fallback";
                     self.refuse_missing(tries, scene.location, why, notes);
                 }
             },
         }
     }
 
-    /// What is not there is refused, and nobody else's.
+    /// Missing files are rejected, and no other handler gets them.
     fn refuse_missing(&mut self, tries: Option<&Directive>, location: &Location, why: &'static str, notes: &mut Notes) {
         let Some(directive) = tries else { return };
         let comment = notes.refused(directive, why);
@@ -346,7 +346,7 @@ impl Parts {
     }
 }
 
-/// The paths of a location that may lack `.html`, as an expression whose group is the path; nothing if that can't be said.
+/// The paths of a location that may lack `.html`, as an expression whose group is the path; `None` if that cannot be written.
 fn html_pattern(location: &Location) -> Option<String> {
     match location {
         Location::Prefix(prefix) | Location::PrefixFirst(prefix) => {
@@ -357,12 +357,12 @@ fn html_pattern(location: &Location) -> Option<String> {
     }
 }
 
-/// An answer that is nothing but a status.
+/// Response that is only a status.
 fn answer(status: u16) -> Node {
     Node::with("respond", answer_path(status)).word(status)
 }
 
-/// Whether files are what a block answers with.
+/// Returns `true` if a block answers with files.
 fn is_of_files(block: &[Directive]) -> bool {
     let answers = |child: &Directive| {
         matches!(child.name.as_str(), "return" | "internal")
@@ -372,7 +372,7 @@ fn is_of_files(block: &[Directive]) -> bool {
     forward::pass(block).is_none() && !block.iter().any(answers)
 }
 
-/// Whether a block says how long its files are fresh.
+/// Returns `true` if a block sets the freshness of its files.
 fn says_age(block: &[Directive]) -> bool {
     block.iter().any(|directive| match directive.name.as_str() {
         "expires" => directive.first() != "off",
@@ -385,12 +385,12 @@ fn says_age(block: &[Directive]) -> bool {
 pub(super) fn respond(directive: &Directive, pattern: &str, chain: Chain<'_>) -> Result<Node, String> {
     let status: u16 = directive.first().parse().map_err(|_| "this is no status".to_owned())?;
     if status == 444 {
-        return Err("a request is always answered".to_owned());
+        return Err("a request always gets a response".to_owned());
     }
     let node = Node::with("respond", pattern).word(status);
     match directive.argument(1) {
         "" => Ok(node),
-        text if text.contains('$') => Err("`respond` has a fixed text".to_owned()),
+        text if text.contains('$') => Err("the text of `respond` must be fixed".to_owned()),
         text => {
             let extension = pattern.rsplit_once('.').map_or("", |(_, extension)| extension);
             let by_name = mime_guess::from_ext(extension).first_raw().filter(|_| !pattern.starts_with('~'));
@@ -408,7 +408,7 @@ pub(super) fn respond(directive: &Directive, pattern: &str, chain: Chain<'_>) ->
 fn is_of_handler(directive: &Directive) -> bool {
     match directive.name.as_str() {
         "location" | "client_max_body_size" => true,
-        // What splits a path into script and the rest.
+        // Splits a path into script and rest.
         "set" => directive.argument(1).starts_with("$fastcgi_"),
         _ => false,
     }

@@ -1,10 +1,10 @@
-//! Which paths a location is for, and what expressions fit.
+//! Paths that locations and expressions match.
 
 use regex::Regex;
 
 use super::syntax::Directive;
 
-/// Which paths a `location` is for.
+/// Paths of a `location`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Location {
     /// `location = /path`
@@ -57,11 +57,11 @@ impl Location {
         }
     }
 
-    /// The same for a location in one whose paths all begin with this.
+    /// This location inside one whose paths all begin with `prefix`.
     ///
     /// # Errors
     ///
-    /// Why its expression can't be one for these paths only.
+    /// The reason why its expression cannot be limited to these paths.
     pub(super) fn within(self, prefix: Option<&str>) -> Result<Self, String> {
         let (Self::Expression(inner), Some(prefix)) = (&self, prefix.filter(|prefix| *prefix != "/")) else {
             return Ok(self);
@@ -70,10 +70,10 @@ impl Location {
             return Ok(self);
         }
         let head = head(inner);
-        // What begins within the prefix, but for its last slash, would have to be sought in a part of it.
+        // A match that begins within the prefix, except at its last slash, would have to be found in a part of it.
         let begins_within = (1..prefix.len()).any(|at| heads_meet(&prefix[at..], &head) && &prefix[at..] != "/");
         if inner.contains('^') || head.is_empty() || begins_within {
-            return Err("its expression can't be said for paths of the location around it only".to_owned());
+            return Err("its expression cannot be limited to paths of the enclosing location".to_owned());
         }
         let front = match prefix.strip_suffix('/') {
             Some(directory) if head.starts_with('/') => format!("{}(?:/.*)?", regex::escape(directory)),
@@ -82,7 +82,7 @@ impl Location {
         Ok(Self::Expression(format!("^{front}(?:{inner})")))
     }
 
-    /// Whether a path is one of its.
+    /// Returns `true` if a path is one of its paths.
     pub(super) fn fits(&self, path: &str) -> bool {
         match self {
             Self::Exact(exact) => exact == path,
@@ -96,12 +96,12 @@ impl Location {
         matches!(self, Self::Expression(_))
     }
 
-    /// Whether it is for all that begins so, and not for one path.
+    /// Returns `true` if it matches all paths with a prefix, not a single path.
     pub(super) fn is_prefix(&self) -> bool {
         matches!(self, Self::Prefix(_) | Self::PrefixFirst(_))
     }
 
-    /// What all its paths begin with.
+    /// Common prefix of all its paths.
     pub(super) fn head(&self) -> String {
         match self {
             Self::Exact(path) | Self::Prefix(path) | Self::PrefixFirst(path) => path.clone(),
@@ -112,7 +112,7 @@ impl Location {
         }
     }
 
-    /// Whether a path may be one of both.
+    /// Returns `true` if a path may belong to both.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Named(_), _) | (_, Self::Named(_)) => false,
@@ -130,9 +130,9 @@ pub(super) fn expression(text: &str, ignores_case: bool) -> Result<String, Strin
         Err(regex::Error::Syntax(message)) => {
             // The last line of the message says what is wrong; those before draw where.
             let reason = message.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            Err(format!("its expression can't be read here: {reason}"))
+            Err(format!("its expression cannot be translated: {reason}"))
         }
-        Err(error) => Err(format!("its expression can't be read here: {error}")),
+        Err(error) => Err(format!("its expression cannot be translated: {error}")),
     }
 }
 
@@ -166,12 +166,12 @@ fn ending(expression: &str) -> Option<String> {
     extension.chars().all(|c| c.is_ascii_alphanumeric()).then(|| format!("*.{extension}"))
 }
 
-/// Whether a path may begin with both.
+/// Returns `true` if a path may begin with both.
 pub(super) fn heads_meet(one: &str, other: &str) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }
 
-/// Whether an expression has `|` outside of all groups, so that it begins in several ways.
+/// Returns `true` if an expression has `|` outside all groups, so that it has several beginnings.
 pub(super) fn has_branches(expression: &str) -> bool {
     let mut depth = 0;
     let mut is_escaped = false;
@@ -189,7 +189,7 @@ pub(super) fn has_branches(expression: &str) -> bool {
     })
 }
 
-/// What all that an expression fits begins with.
+/// Common prefix of all texts that an expression matches.
 pub(super) fn head(expression: &str) -> String {
     let mut head = String::new();
     let mut characters = expression.strip_prefix('^').unwrap_or(expression).chars().peekable();
@@ -200,7 +200,7 @@ pub(super) fn head(expression: &str) -> String {
                 None => break,
             },
             '.' | '(' | ')' | '[' | '^' | '$' | '|' | '+' => break,
-            // What stands before may be there no time.
+            // The character before may be absent.
             '?' | '*' | '{' => {
                 head.pop();
                 break;

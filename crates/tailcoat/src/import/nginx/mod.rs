@@ -1,10 +1,10 @@
-//! nginx: reading its configuration, and saying the same here.
+//! nginx: reads its configuration, and translates it.
 //!
-//! [`syntax`] reads directives, [`http`] goes through them, [`server`] makes a site of each `server`, with [`location`] for its
-//! parts, [`precedence`] for which of them has a path, and [`settings`] for what may stand in all of them: of that, [`rewrite`]
-//! and [`condition`] are for requests that are sent elsewhere, and [`guard`] for what must not become open. [`files`]
-//! and [`forward`] are for who answers, [`error_page`] for what errors show, [`caching`] for what is kept, and [`values`] for
-//! times, paths and variables.
+//! [`syntax`] reads directives, [`http`] walks through them, and [`server`] makes a site of each `server`. [`location`]
+//! translates its parts, and [`precedence`] finds which of them has a path. [`settings`] translates directives that all
+//! blocks may contain. Among these, [`rewrite`] and [`condition`] translate redirects, and [`guard`] access rules,
+//! which must stay closed. [`files`] and [`forward`] translate handlers, [`error_page`] error pages, [`caching`]
+//! caches, and [`values`] times, paths and variables.
 
 mod caching;
 mod condition;
@@ -34,7 +34,7 @@ use self::syntax::Directive;
 use super::kdl::Node;
 use super::{ImportError, Outcome, Remark};
 
-/// The lines of our configuration for one of nginx with all that it includes, and what nothing stands for in them.
+/// Nodes of the translation of an nginx configuration with its included files, and remarks.
 pub(super) fn translate(path: &Path) -> Result<(Vec<Node>, Vec<Remark>), ImportError> {
     Ok(translate_directives(&syntax::read(path)?))
 }
@@ -45,11 +45,11 @@ fn translate_directives(directives: &[Directive]) -> (Vec<Node>, Vec<Remark>) {
     (nodes, notes.sorted(directives))
 }
 
-/// What became of directives that nothing stands for.
+/// Directives that were not translated.
 #[derive(Default)]
 struct Notes {
     remarks: Vec<Remark>,
-    /// How many of them stand in the translation, too, or need not.
+    /// Number of them that are already in the translation as comments, or need not be.
     written: usize,
 }
 
@@ -62,7 +62,7 @@ impl Notes {
         self.push(directive, Outcome::Needless(why));
     }
 
-    /// Who was to see or answer what is refused instead. Returns the comment that belongs there.
+    /// Notes a directive whose paths are rejected instead. Returns the comment for that place.
     fn refused(&mut self, directive: &Directive, why: impl Into<String>) -> String {
         self.push(directive, Outcome::Refused(why.into())).to_string()
     }
@@ -75,14 +75,14 @@ impl Notes {
 
     fn push(&mut self, directive: &Directive, outcome: Outcome) -> Remark {
         let remark = Remark { place: directive.place.clone(), directive: directive.line(), outcome };
-        // What is inherited is come across in each place that inherits it.
+        // An inherited directive occurs once in each place that inherits it.
         if !self.remarks.contains(&remark) {
             self.remarks.push(remark.clone());
         }
         remark
     }
 
-    /// What was left since this was asked last, a line each: a comment for the place where it would stand.
+    /// Remarks since the last call, a line each: a comment for the place of the translation.
     fn unwritten(&mut self) -> Vec<String> {
         let new = &self.remarks[self.written..];
         let left = new.iter().filter(|remark| matches!(remark.outcome, Outcome::Left(_)));
@@ -114,7 +114,7 @@ fn collect_files<'a>(directives: &'a [Directive], files: &mut Vec<&'a Path>) {
 #[derive(Clone, Copy)]
 struct Chain<'a> {
     blocks: [&'a [Directive]; 2 + precedence::DEPTH_MAX + 2],
-    /// How many there are. Some say nothing.
+    /// Number of blocks. Some are empty.
     length: usize,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Chain<'a> {
         blocks.fold(self, Self::with)
     }
 
-    /// Whether a directive is the server's or that of all servers.
+    /// Returns `true` if a directive is in the server's block or in that of all servers.
     fn is_of_server(&self, directive: &Directive) -> bool {
         self.blocks[..2].iter().any(|block| block.iter().any(|other| std::ptr::eq(other, directive)))
     }
@@ -155,7 +155,7 @@ impl<'a> Chain<'a> {
         self.all_of(&[name])
     }
 
-    /// The same of several names, which are inherited together.
+    /// Directives of several names, which are inherited together.
     fn all_of(&self, names: &[&str]) -> Vec<&'a Directive> {
         let of = |block: &&'a [Directive]| -> Vec<&'a Directive> {
             block.iter().filter(|directive| names.contains(&directive.name.as_str())).collect()
@@ -163,7 +163,7 @@ impl<'a> Chain<'a> {
         self.blocks.iter().rev().map(of).find(|found| !found.is_empty()).unwrap_or_default()
     }
 
-    /// The one that holds, of directives that may be said once.
+    /// The directive that applies, of those that may stand once.
     fn last(&self, name: &str) -> Option<&'a Directive> {
         self.last_of(&[name])
     }

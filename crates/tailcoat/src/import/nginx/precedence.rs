@@ -1,8 +1,8 @@
-//! Which location nginx chooses for a path, and an order of locations in which the first that fits is the same one.
+//! Location that nginx chooses for a path, and an order of locations in which the first match is the same one.
 //!
-//! nginx looks for the longest prefix, goes into its block and does so again, and then, from the innermost block outwards,
-//! for the first expression that fits, unless the prefix that was chosen beside it is one of `^~`. Where no order says the
-//! same, there is a [`Conflict`].
+//! nginx finds the longest prefix, enters its block and repeats this. Then it finds the first expression that matches,
+//! from the innermost block outwards, unless the chosen prefix next to it has `^~`. Where no order gives the same
+//! result, there is a [`Conflict`].
 
 use std::cmp::Reverse;
 
@@ -11,7 +11,7 @@ use regex::Regex;
 use super::matching::{Location, expression};
 use super::syntax::Directive;
 
-/// Locations in locations. Nobody writes more.
+/// Maximum nesting of locations; real configurations have less.
 pub(super) const DEPTH_MAX: usize = 8;
 
 /// A location of a server.
@@ -29,8 +29,8 @@ pub(super) struct Conflict<'f, 'a> {
     pub(super) expression: &'f Found<'a>,
 }
 
-/// Locations of a server, and those inside them, each before those that nginx would choose after it. Without those that it
-/// never chooses; `refuse` is told of those that can't be read.
+/// Locations of a server, nested ones included, in the order of nginx's choice. Locations that nginx never chooses are
+/// left out. `refuse` gets those that cannot be read.
 pub(super) fn of_server<'a>(
     server: &'a [Directive],
     refuse: &mut impl FnMut(&'a Directive, &[&'a Directive], String),
@@ -76,7 +76,7 @@ pub(super) fn conflicts<'f, 'a>(all: &'f [Found<'a>]) -> Vec<Conflict<'f, 'a>> {
     let mut conflicts = Vec::new();
     for (index, prefix) in all.iter().enumerate().filter(|(_, found)| found.location.is_prefix()) {
         for (other, expression) in all.iter().enumerate().filter(|(_, found)| found.location.is_expression()) {
-            // What all paths are for comes last, be it one of `^~`.
+            // A location for all paths comes last, even with `^~`.
             let is_before = other < index || prefix.location.pattern().is_none();
             if prefix.is_searched_for(expression) != is_before && prefix.is_longest_of(expression, all) {
                 conflicts.push(Conflict { prefix, expression });
@@ -86,7 +86,7 @@ pub(super) fn conflicts<'f, 'a>(all: &'f [Found<'a>]) -> Vec<Conflict<'f, 'a>> {
     conflicts
 }
 
-/// The location that nginx chooses for a path; `Err` if that can't be said.
+/// Location that nginx chooses for a path; `Err` if that is unknown.
 pub(super) fn chosen<'a>(block: &'a [Directive], path: &str) -> Result<Option<&'a Directive>, ()> {
     let locations = || block.iter().filter(|directive| directive.name == "location");
     let found = longest(locations(), path);
@@ -137,12 +137,12 @@ impl<'a> Found<'a> {
         self.location.prefix().unwrap_or_default().to_owned()
     }
 
-    /// Whether nginx ever chooses it, for paths that no expression fits.
+    /// Returns `true` if nginx ever chooses it, for paths that no expression matches.
     fn is_chosen(&self, server: &[Directive]) -> bool {
         let Some(prefix) = self.location.prefix() else { return true };
         let mut path = prefix.to_owned();
         if self.location.is_prefix() {
-            // What no other prefix goes on with.
+            // A character with which no other prefix continues.
             path.push('\u{1}');
         }
         let mut block = server;
@@ -156,7 +156,7 @@ impl<'a> Found<'a> {
         true
     }
 
-    /// Whether no expression of the server is looked at for its paths.
+    /// Returns `true` if nginx checks no expression of the server for its paths.
     fn is_shielded(&self) -> bool {
         self.location.is_prefix() && self.around.first().unwrap_or(&self.directive).first() == "^~"
     }
@@ -168,7 +168,7 @@ impl<'a> Found<'a> {
             Location::Exact(_) => (0, Reverse(0)),
             Location::Expression(_) if self.around.is_empty() => (3, Reverse(0)),
             Location::Expression(_) => (1, Reverse(self.around.len())),
-            // What is longer than a shield is looked for before it.
+            // A longer prefix is found before the shield.
             Location::Prefix(prefix) | Location::PrefixFirst(prefix) => {
                 let is_shielded = shields.iter().any(|shield| prefix.starts_with(shield));
                 (if is_shielded { 2 } else { 4 }, length)
@@ -177,7 +177,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Whether nginx looks at an expression for paths of this prefix.
+    /// Returns `true` if nginx checks an expression for paths of this prefix.
     fn is_searched_for(&self, expression: &Self) -> bool {
         let own: Vec<&Directive> = self.around.iter().copied().chain([self.directive]).collect();
         let depth = expression.around.len();
@@ -185,7 +185,7 @@ impl<'a> Found<'a> {
         is_around && depth <= own.len() && own.get(depth).is_none_or(|beside| beside.first() != "^~")
     }
 
-    /// Whether paths of an expression may be this prefix's, and no longer one's.
+    /// Returns `true` if paths of an expression may have this prefix as their longest.
     fn is_longest_of(&self, expression: &Self, all: &[Self]) -> bool {
         let head = expression.location.head();
         let is_longer = |other: &&Self| other.location.is_prefix() && other.text().len() > self.text().len();

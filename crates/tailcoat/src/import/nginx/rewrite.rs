@@ -8,12 +8,12 @@ use super::syntax::Directive;
 use super::values::{self, push_query};
 use crate::import::kdl::Node;
 
-/// Expressions that fit all paths and keep what they are, and those that keep what is behind the slash.
+/// Expressions that match all paths and capture the whole path, and those that capture the part after the slash.
 const WHOLE: [&str; 5] = ["(.*)", "^(.*)", "^(.*)$", "(.*)$", "^(.+)$"];
 const BEHIND_SLASH: [&str; 4] = ["/(.*)", "^/(.*)", "^/(.*)$", "/(.*)$"];
 const ANY: [&str; 9] = ["^", "/", "^/", ".*", "^.*", "^.*$", ".*$", "^/.*", "^/.*$"];
 
-/// Whether an expression is known to fit all paths.
+/// Returns `true` if an expression is known to match all paths.
 pub(super) fn is_of_all(fits: &str) -> bool {
     ANY.contains(&fits) || WHOLE.contains(&fits) || BEHIND_SLASH.contains(&fits)
 }
@@ -22,7 +22,7 @@ pub(super) fn is_of_all(fits: &str) -> bool {
 ///
 /// # Errors
 ///
-/// Why it can't be said here.
+/// The reason why it cannot be translated.
 pub(super) fn rewrite(
     directive: &Directive,
     pattern: Option<&str>,
@@ -57,7 +57,7 @@ pub(super) fn rewrite(
 fn confined(fits: &str, target: &str, pattern: Option<&str>) -> Result<Option<(String, String)>, String> {
     let all = pattern.unwrap_or("*");
     let of_all = |target: String| match target.contains("$1") {
-        true => Err("what the expression keeps has no name in the target".to_owned()),
+        true => Err("the target cannot name what the expression matched".to_owned()),
         false => Ok(Some((all.to_owned(), target))),
     };
     if ANY.contains(&fits) {
@@ -83,12 +83,13 @@ fn confined(fits: &str, target: &str, pattern: Option<&str>) -> Result<Option<(S
         true if fits.starts_with('^') => Ok(Some((format!("~{fits}"), target.to_owned()))),
         true => Ok(Some((format!("~^{fits}"), target.to_owned()))),
         false => {
-            Err("a rewrite is for all paths that its expression fits, not only for those of a location".to_owned())
+            Err("a rewrite applies to all paths that its expression matches, not only to those of a location"
+                .to_owned())
         }
     }
 }
 
-/// Whether paths of a pattern may begin as those of an expression do.
+/// Returns `true` if paths of a pattern may have the prefix of an expression.
 pub(super) fn may_apply(fits: &str, pattern: Option<&str>) -> bool {
     let pattern = pattern.unwrap_or_default();
     let start = match pattern.strip_prefix("~^") {
@@ -99,7 +100,7 @@ pub(super) fn may_apply(fits: &str, pattern: Option<&str>) -> bool {
     !fits.starts_with('^') || has_branches(fits) || heads_meet(&head(fits), &start)
 }
 
-/// The same for a single path: whether it is one that fits is known, and what the groups are.
+/// Target of a single path: the match and its groups are known.
 fn of_path(fits: &str, target: &str, path: &str) -> Option<(String, String)> {
     let captures = Regex::new(fits).ok()?.captures(path)?;
     let mut target = target.to_owned();
@@ -109,7 +110,7 @@ fn of_path(fits: &str, target: &str, path: &str) -> Option<(String, String)> {
     Some((path.to_owned(), target))
 }
 
-/// Whether a rewrite is one that clients see.
+/// Returns `true` if clients see the rewrite.
 pub(super) fn is_redirect(directive: &Directive) -> bool {
     let target = directive.argument(1);
     matches!(directive.argument(2), "permanent" | "redirect") || target.contains("://") || target.starts_with("$scheme")
@@ -143,7 +144,7 @@ pub(super) fn redirect(directive: &Directive, pattern: &str) -> Option<Result<No
     )
 }
 
-/// What all paths of a pattern begin with, if they are all that begin so: `/a/` of `/a/*`, `/a` of `~^/a`.
+/// Common prefix of a pattern that matches all paths with that prefix: `/a/` of `/a/*`, `/a` of `~^/a`.
 pub(super) fn literal(pattern: &str) -> Option<String> {
     match pattern.strip_prefix("~^") {
         Some(expression) => Some(head(expression)).filter(|head| regex::escape(head) == expression),
@@ -179,12 +180,12 @@ mod tests {
             Ok(Some(r#"redirect "/old/*" "/new{path}{query}" status=301"#)),
         );
         check("^/(.*)$ https://b/$1?", Some("*.x"), Ok(Some(r#"redirect "*.x" "https://b{path}" status=302"#)));
-        check("^/(.*)$ /b?q=$1", None, Err("has no name"));
+        check("^/(.*)$ /b?q=$1", None, Err("cannot name"));
         check("^/a/(.*)$ /b/$1", Some("/a/*"), Ok(Some(r#"rewrite "~^/a/(.*)$" "/b/{1}""#)));
         check("/a/(.*)$ /b/$1", Some("/a/*"), Ok(Some(r#"rewrite "~^/a/(.*)$" "/b/{1}""#)));
-        check("^/a/?(.*)$ /b/$1", Some("/a/*"), Err("not only for those of a location"));
-        check("^/a/x|/b /b", Some("/a/*"), Err("not only for those of a location"));
-        check(r"/(.*)\.htm$ /b/$1", Some("~^/a"), Err("not only for those of a location"));
+        check("^/a/?(.*)$ /b/$1", Some("/a/*"), Err("not only to those of a location"));
+        check("^/a/x|/b /b", Some("/a/*"), Err("not only to those of a location"));
+        check(r"/(.*)\.htm$ /b/$1", Some("~^/a"), Err("not only to those of a location"));
         check(r"^/(\w+)$ /b/$1", Some("/a"), Ok(Some(r#"rewrite "/a" "/b/a""#)));
         check(r"^/(\d+)$ /b/$1", Some("/a"), Ok(None));
         check("^/a(?<n>.)$ /b/$n", None, Ok(Some(r#"rewrite "~^/a(?<n>.)$" "/b/{n}""#)));

@@ -1,4 +1,4 @@
-//! Where a location stands, and what it may refer to.
+//! Surroundings of a location, to which it may refer.
 
 use super::files::{Directories, alias};
 use super::http::Shared;
@@ -15,11 +15,11 @@ pub(super) struct Scene<'a> {
     pub(super) chain: Chain<'a>,
     /// All locations of the server: some are referred to by `@name`.
     pub(super) locations: &'a [Found<'a>],
-    /// Those that have paths of this one which it does not have.
+    /// Locations that have paths of this one which it lacks.
     pub(super) wider: &'a [Found<'a>],
-    /// What the server's block says.
+    /// Block of the server.
     pub(super) server: &'a [Directive],
-    /// What holds around all locations.
+    /// Directives around all locations.
     pub(super) around: Chain<'a>,
     /// The site's own files' directories.
     pub(super) directories: &'a Directories<'a>,
@@ -64,7 +64,7 @@ impl<'a> Scene<'a> {
         (!is_of_all).then_some(own.directive)
     }
 
-    /// What a location around this one says instead of a root: the root, and the prefix that paths lose.
+    /// Alias of an enclosing location: the root, and the prefix that paths lose.
     pub(super) fn alias_around(&self) -> Option<(String, Option<String>)> {
         let is_place = |child: &&Directive| matches!(child.name.as_str(), "root" | "alias");
         let around = &self.found()?.around;
@@ -86,7 +86,7 @@ impl<'a> Scene<'a> {
         leading::of_all(self.named(name)?.directive.children())
     }
 
-    /// Whether a path is one of the location's.
+    /// Returns `true` if a path is one of the location's.
     pub(super) fn has(&self, path: &str) -> bool {
         let own = self.block();
         chosen(self.server, path).is_ok_and(|found| found.is_some_and(|found| std::ptr::eq(own, found.children())))

@@ -35,7 +35,7 @@ pub(super) fn translate(directive: &Directive, http: Chain<'_>, shared: &Shared,
         }
     }
     site.add_tls(chain, &mut rules, notes);
-    // What answers all that come has what locations would have.
+    // A handler for all requests also has those of locations.
     let parts = match site.answer {
         Some(_) => Parts::default(),
         None => site.add_locations(block, chain, shared, &mut rules, notes),
@@ -53,7 +53,7 @@ struct Site {
     has_tls_listener: bool,
     is_default: bool,
     redirects: Vec<Node>,
-    /// The fixed answer of a server that only has that.
+    /// Fixed response of a server that has nothing else.
     answer: Option<Node>,
     root: Option<String>,
 }
@@ -63,33 +63,33 @@ impl Site {
         match directive.name.as_str() {
             "server_name" => self.add_names(directive, notes),
             "listen" => {
-                // They are taken together, where the first stands.
+                // All `listen` directives are translated together, at the first.
                 if chain.all("listen").first().is_some_and(|first| std::ptr::eq(*first, directive)) {
                     self.add_listeners(&chain.all("listen"), notes);
                 }
             }
             "root" if directive.first().contains('$') => {
-                notes.left(directive, "a root has `{host}` as its only variable");
+                notes.left(directive, "`{host}` is the only variable in `root`");
             }
             "root" => self.root = Some(directive.first().to_owned()),
             "return" => self.add_return(directive, chain, notes),
             "client_max_body_size" => set(&mut self.options, body_size(directive)),
             "http2" | "http2_push_preload" => {
-                notes.needless(directive, "HTTP/2 is spoken where clients offer it (`http-versions`)");
+                notes.needless(directive, "clients that offer HTTP/2 get it (`http-versions`)");
             }
-            "http3" | "quic_retry" | "http3_hq" => notes.left(directive, "HTTP/3 is not spoken yet"),
+            "http3" | "quic_retry" | "http3_hq" => notes.left(directive, "HTTP/3 is not supported yet"),
             "keepalive_timeout"
             | "client_header_timeout"
             | "client_body_timeout"
             | "send_timeout"
             | "keepalive_requests"
             | "large_client_header_buffers" => {
-                notes.left(directive, "limits hold for the whole server: say it in `limits`");
+                notes.left(directive, "limits apply to the whole server; set it in `limits`");
             }
             "set_real_ip_from" | "real_ip_header" | "real_ip_recursive" => {
-                notes.left(directive, "`trusted-proxies` of `server` holds for all sites");
+                notes.left(directive, "`trusted-proxies` of `server` applies to all sites");
             }
-            "server_tokens" => notes.left(directive, "`server-field` of `server` holds for all sites"),
+            "server_tokens" => notes.left(directive, "`server-tokens` of `server` applies to all sites"),
             "location" | "try_files" => {}
             name if name.starts_with("ssl") => {}
             _ => return false,
@@ -101,9 +101,9 @@ impl Site {
         for name in &directive.arguments {
             match name.as_str() {
                 "_" | "" => {}
-                name if name.starts_with('~') => notes.left(directive, "names of sites are no expressions"),
+                name if name.starts_with('~') => notes.left(directive, "names of sites cannot be expressions"),
                 name if name.starts_with('$') || name.ends_with(".*") => {
-                    notes.left(directive, format!("`{name}` can't be the name of a site"));
+                    notes.left(directive, format!("`{name}` cannot be the name of a site"));
                 }
                 name => match name.strip_prefix('.') {
                     Some(domain) => self.names.extend([domain.to_owned(), format!("*.{domain}")]),
@@ -118,13 +118,13 @@ impl Site {
         for directive in listeners {
             self.is_default |= directive.has("default_server") || directive.has("default");
             if directive.has("quic") {
-                notes.left(directive, "HTTP/3 is not spoken yet");
+                notes.left(directive, "HTTP/3 is not supported yet");
                 continue;
             }
             let address = listen_address(directive.first());
             let has_tls = directive.has("ssl");
             self.has_tls_listener |= has_tls;
-            // The same port of both families is one address here.
+            // One port of both address families is one address here.
             if !seen.insert((address.clone(), has_tls)) {
                 continue;
             }
@@ -136,7 +136,7 @@ impl Site {
         }
     }
 
-    /// The first counts: nothing comes behind it.
+    /// The first one counts; nothing after it applies.
     fn add_return(&mut self, directive: &Directive, chain: Chain<'_>, notes: &mut Notes) {
         if self.answer.is_some() {
             return;
@@ -145,7 +145,7 @@ impl Site {
             Some(Ok(node)) => return self.redirects.push(node),
             Some(Err(why)) => Err(why),
             None if directive.first() == "444" => {
-                notes.left(directive, "translated, but as 421, for a request is always answered");
+                notes.left(directive, "translated as 421, because a request always gets a response");
                 Ok(Node::with("respond", "*").word(421))
             }
             None => location::respond(directive, "*", chain),
@@ -189,8 +189,8 @@ impl Site {
         let mode = match verify.first() {
             "on" => "required",
             "optional" => "optional",
-            // What is not verified lets nobody in, but for conditions of one's own.
-            _ => return notes.left(verify, "certificates of clients are verified, or not asked for"),
+            // An unverified certificate allows no client, except in the user's own conditions.
+            _ => return notes.left(verify, "client certificates are verified, or not requested"),
         };
         match chain.last("ssl_client_certificate").or(chain.last("ssl_trusted_certificate")) {
             Some(authorities) => {
@@ -220,13 +220,13 @@ impl Site {
             refuse_conflict(conflict, server, rules, notes);
         }
         if let Some(rewrite) = leading::of_index(block) {
-            let why = "index files are not asked for by their own paths, where it holds";
+            let why = "index files are not requested by their own paths, to which it applies";
             rules.close_paths(rewrite, Some("~/$".to_owned()), why, notes);
         }
         rules.closed.extend(guard::of_line_ends(&locations, block));
         let front = Location::Prefix("/".to_owned());
         let own_front = locations.iter().find(|found| found.location.is_prefix() && found.location.pattern().is_none());
-        // What no location has is served from the root, as the server itself says.
+        // Paths without a location are served from the root, by the server's own directives.
         let tries: Vec<Directive> = block.iter().filter(|child| child.name == "try_files").cloned().collect();
         let (front_block, front_chain) = match own_front {
             Some(found) => (found.directive.children(), server.with_all(found.blocks())),
@@ -258,7 +258,7 @@ impl Site {
             parts.add(scene, &tries, notes);
         }
         if !parts.has_files {
-            // What those of locations have is told by what is otherwise there.
+            // Other values show which directories locations have.
             directories.options(None).into_iter().for_each(|option| set(&mut parts.rules.files, option));
         }
         let has_refusals = !(rules.closed.is_empty() && parts.rules.closed.is_empty());
@@ -318,7 +318,7 @@ impl Site {
         let has_nothing = handlers.is_empty() && parts.last.is_none() && self.answer.is_none();
         lines.extend(with_front_controller(handlers, parts.front_controller));
         if has_nothing && !parts.has_files && !is_redirected {
-            // Nobody may come, or nothing is there.
+            // All clients are denied, or nothing exists.
             lines.push(Node::with("respond", "*").word(404));
         }
         lines.extend(self.answer);
@@ -346,7 +346,7 @@ fn refuse_conflict(conflict: Conflict<'_, '_>, server: Chain<'_>, rules: &mut Ru
         || prefix.location.prefix().is_some_and(|prefix| expression.location.head().starts_with(prefix));
     let smaller = if is_within { expression } else { prefix };
     let level = Level::Location { pattern: smaller.location.pattern(), is_forwarded: false };
-    let why = format!("whether they are this location's or those of `{}` can't be said", prefix.directive.line());
+    let why = format!("it is unclear if they belong to this location or to `{}`", prefix.directive.line());
     rules.close(expression.directive, &level, why, notes);
 }
 
@@ -374,7 +374,7 @@ fn listen_address(text: &str) -> String {
     }
 }
 
-/// What is said of TLS that nothing stands for.
+/// Reports a TLS directive that has no counterpart.
 fn tls_remark(directive: &Directive, notes: &mut Notes) {
     match directive.name.as_str() {
         "ssl"
@@ -386,14 +386,14 @@ fn tls_remark(directive: &Directive, notes: &mut Notes) {
         | "ssl_client_certificate"
         | "ssl_crl" => {}
         "ssl_ciphers" | "ssl_prefer_server_ciphers" | "ssl_ecdh_curve" | "ssl_dhparam" | "ssl_conf_command" => {
-            notes.needless(directive, "there are only strong suites and groups (`tls-cipher-suites`)");
+            notes.needless(directive, "only strong suites and groups are available (`tls-cipher-suites`)");
         }
         "ssl_session_cache" | "ssl_session_timeout" | "ssl_session_ticket_key" | "ssl_buffer_size" => {
-            notes.needless(directive, "sessions are in tickets, whose keys all workers share and change");
+            notes.needless(directive, "sessions are stored in tickets, whose keys all workers share and rotate");
         }
-        "ssl_early_data" => notes.left(directive, "early data can be repeated by anyone, and is not taken"),
+        "ssl_early_data" => notes.left(directive, "early data can be replayed, and is not accepted"),
         "ssl_stapling" | "ssl_stapling_verify" | "ssl_trusted_certificate" | "ssl_stapling_file" => {
-            notes.left(directive, "a response of OCSP is a file: `ocsp` of `certificate`");
+            notes.left(directive, "set the OCSP response as a file: `ocsp` of `certificate`");
         }
         _ => notes.unknown(directive),
     }

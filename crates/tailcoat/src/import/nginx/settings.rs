@@ -1,4 +1,4 @@
-//! What may stand in `http`, `server` and `location` alike: fields, logs, rules, and how files are served.
+//! Directives that `http`, `server` and `location` may contain: fields, logs, rules, and options of files.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::values::{self, Within, duration, size, time};
 use super::{condition, guard, leading, needless, rewrite};
 use crate::import::kdl::Node;
 
-/// Where a directive stands.
+/// Block of a directive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Level {
     Http,
@@ -19,7 +19,7 @@ pub(super) enum Level {
     Location {
         /// The paths it is for; `None` is all.
         pattern: Option<String>,
-        /// Whether another server answers there.
+        /// True if an upstream answers there.
         is_forwarded: bool,
     },
 }
@@ -37,12 +37,12 @@ impl Level {
     }
 }
 
-/// What is said of a part of a site, in lists that differ in which of several lines holds.
+/// Rules for a path, in lists that differ in which of several lines counts.
 #[derive(Default)]
 pub(super) struct Rules {
-    /// What refuses all that nginx guarded in a way that can't be said here. It goes before all other guards.
+    /// Rejections in place of guards that cannot be translated. They go before all other guards.
     pub(super) closed: Vec<Node>,
-    /// Rewrites to fixed answers. They go before all others.
+    /// Rewrites to fixed responses. They go before all others.
     pub(super) fixed: Vec<Node>,
     /// The statuses of these answers.
     pub(super) answers: BTreeSet<u16>,
@@ -52,7 +52,7 @@ pub(super) struct Rules {
     pub(super) redirects: Vec<Node>,
     /// A later one goes before an earlier one: fields.
     pub(super) fields: Vec<Node>,
-    /// How files are served. In a part of a site they stand in a block of `files`.
+    /// Options of files. For a path, they go into a block `files`.
     pub(super) files: Vec<Node>,
     /// Error pages and logs, which only a site has.
     pub(super) others: Vec<Node>,
@@ -64,12 +64,12 @@ impl Rules {
         [self.files, self.closed, self.guards, self.redirects, self.fields, self.others].concat()
     }
 
-    /// Refuses what a directive guarded that can't be said here.
+    /// Rejects the paths of a guard that cannot be translated.
     pub(super) fn close(&mut self, directive: &Directive, level: &Level, why: impl Into<String>, notes: &mut Notes) {
         self.close_paths(directive, level.pattern().map(str::to_owned), why, notes);
     }
 
-    /// The same for paths of a pattern.
+    /// Rejects the paths of a pattern, likewise.
     pub(super) fn close_paths(
         &mut self,
         directive: &Directive,
@@ -84,7 +84,7 @@ impl Rules {
         });
     }
 
-    /// Requests of rewrites get an answer that is nothing but a status.
+    /// Gives requests of rewrites a response that is only a status.
     pub(super) fn answer_elsewhere(&mut self, status: u16, rewrites: Vec<Node>) {
         self.answers.insert(status);
         self.fixed.extend(rewrites);
@@ -105,13 +105,13 @@ impl Rules {
         let all = |name| directive.arguments.iter().fold(Node::new(name), |node, argument| node.text(argument));
         let files = &mut self.files;
         match directive.name.as_str() {
-            // Those of a location's files depend on what it tries.
+            // The index of a location's files depends on its `try_files`.
             "index" | "autoindex" => {}
             "charset" if directive.first() == "off" => set(files, Node::with("charset", "")),
             "charset" => set(files, all("charset")),
             "default_type" => set(files, all("default-type")),
             "types" => types(directive, files),
-            // Compression is on by default here, and off there: only what differs from ours is said.
+            // Compression is on by default here, and off in nginx: only a difference is written.
             "gzip" | "brotli" | "zstd" => {
                 if directive.name == "gzip" && directive.first() == "off" {
                     set(files, Node::new("compress").word("off"));
@@ -124,7 +124,7 @@ impl Rules {
             }
             "gzip_min_length" | "brotli_min_length" => match size(directive.first()) {
                 Some(size) => set(files, Node::with("compress-bytes-min", size)),
-                None => notes.left(directive, "this is no size"),
+                None => notes.left(directive, "this is not a size"),
             },
             _ => return false,
         }
@@ -149,33 +149,28 @@ impl Rules {
                     node = node.word_property("burst", burst.saturating_add(1));
                     self.guards.push(node.property("key", key));
                     if burst > 0 && !directive.has("nodelay") {
-                        notes.left(
-                            directive,
-                            "translated, but requests that come in a burst are not held back: `nodelay`",
-                        );
+                        notes.left(directive, "translated like `nodelay`: requests of a burst are not delayed");
                     }
                 }
-                None => notes.left(directive, "its zone is not known"),
+                None => notes.left(directive, "its zone is unknown"),
             },
             "limit_conn" => match shared.counts.get(directive.first()) {
                 Some(key) => {
                     let node = with_path("request-limit").word(directive.argument(1)).property("key", key);
                     self.guards.push(node);
                 }
-                None => notes.left(directive, "its zone is not known"),
+                None => notes.left(directive, "its zone is unknown"),
             },
-            // They are looked at when all locations are known.
+            // Guards are translated when all locations are known.
             "allow" | "deny" | "auth_basic" | "auth_basic_user_file" | "satisfy" => {}
             "limit_req_status" | "limit_conn_status" if directive.first() == "429" => {
                 notes.needless(directive, "it is 429 by default");
             }
             "limit_req_status" | "limit_conn_status" => {
-                notes.left(
-                    directive,
-                    "it is 429; another one is said as `status` of each `rate-limit` and `request-limit`",
-                );
+                notes
+                    .left(directive, "it is 429; set another one as `status` of each `rate-limit` and `request-limit`");
             }
-            "limit_req_log_level" | "limit_conn_log_level" => notes.needless(directive, "it has a level of its own"),
+            "limit_req_log_level" | "limit_conn_log_level" => notes.needless(directive, "its log level is fixed"),
             _ => return false,
         }
         true
@@ -215,7 +210,7 @@ impl Rules {
                     text => match duration(text) {
                         Some(duration) => format!("max-age={}", duration.as_secs()),
                         None => {
-                            notes.left(directive, "`cache-control` takes a number of seconds");
+                            notes.left(directive, "`cache-control` needs a number of seconds");
                             return true;
                         }
                     },
@@ -252,11 +247,11 @@ impl Rules {
         match directive.name.as_str() {
             "rewrite" => match rewrite::rewrite(directive, level.pattern(), None) {
                 Ok(node) => self.redirects.extend(node),
-                // Nobody is to see what nginx leads away from.
+                // Clients must not see paths that nginx rewrites.
                 Err(why) => self.close_paths(directive, leading::paths(directive, level.pattern()), why, notes),
             },
             "if" if condition::refuses_missing(directive) => {
-                notes.needless(directive, "what is not there is answered with 404");
+                notes.needless(directive, "missing files get 404");
             }
             "if" => match condition::translate(directive, level.pattern()) {
                 Ok(Action::Redirect(nodes)) => self.redirects.extend(nodes),
@@ -265,8 +260,8 @@ impl Rules {
                 Err(why) if condition::is_guard(directive) => self.close(directive, level, why, notes),
                 Err(why) => notes.left(directive, why),
             },
-            "rewrite_log" => notes.needless(directive, "nothing is logged of rewrites"),
-            "break" => notes.needless(directive, "the first rewrite that fits is the only one that is applied"),
+            "rewrite_log" => notes.needless(directive, "rewrites are not logged"),
+            "break" => notes.needless(directive, "only the first matching rewrite is applied"),
             _ => return false,
         }
         true
@@ -276,19 +271,19 @@ impl Rules {
         match directive.name.as_str() {
             "access_log" => match level.pattern() {
                 Some(pattern) if directive.first() == "off" => self.others.push(Node::with("log-skip", pattern)),
-                Some(_) => notes.left(directive, "a log is for all paths of a site"),
+                Some(_) => notes.left(directive, "an access log applies to all paths of a site"),
                 None => self.others.extend(access_log(directive, shared, notes)),
             },
             "log_not_found" | "log_subrequest" | "open_log_file_cache" => {
-                notes.needless(directive, "files that are not there are not reported in the server's own log");
+                notes.needless(directive, "missing files are not reported in the server log");
             }
             "error_page" => self.error_page(directive, notes),
-            "error_log" => notes.left(directive, "there is one for the whole server: `log-level` of `server`"),
+            "error_log" => notes.left(directive, "the whole server has one log; see `log-level` of `server`"),
             "keepalive_timeout" | "client_body_timeout" | "send_timeout" | "keepalive_requests" => {
-                notes.left(directive, "limits hold for the whole server: say it in `limits`");
+                notes.left(directive, "limits apply to the whole server; set it in `limits`");
             }
             "recursive_error_pages" | "proxy_intercept_errors" | "fastcgi_intercept_errors" => {
-                notes.left(directive, "`error-page` is for errors of this server, not for what another one answers");
+                notes.left(directive, "`error-page` applies to errors of this server, not to upstream responses");
             }
             _ => return false,
         }
@@ -298,10 +293,10 @@ impl Rules {
     fn error_page(&mut self, directive: &Directive, notes: &mut Notes) {
         let Some((page, statuses)) = directive.arguments.split_last() else { return };
         if statuses.iter().any(|status| status.starts_with('=')) {
-            return notes.left(directive, "the status of an error stays what it is");
+            return notes.left(directive, "the status of an error cannot change");
         }
         if !page.starts_with('/') {
-            return notes.left(directive, "an error page is a path of the site");
+            return notes.left(directive, "an error page must be a path of the site");
         }
         let node = statuses.iter().fold(Node::new("error-page"), |node, status| node.word(status));
         self.others.push(node.text(page));
@@ -338,7 +333,7 @@ fn access_log(directive: &Directive, shared: &Shared, notes: &mut Notes) -> Opti
         "/dev/stdout" => "stdout",
         syslog if syslog.starts_with("syslog:") => "syslog",
         file if file.contains('$') => {
-            notes.left(directive, "the name of a log is fixed");
+            notes.left(directive, "the name of a log must be fixed");
             return None;
         }
         file => file,
@@ -356,7 +351,7 @@ fn access_log(directive: &Directive, shared: &Shared, notes: &mut Notes) -> Opti
 pub(super) fn time_option(name: &'static str, directive: &Directive, notes: &mut Notes) -> Option<Node> {
     let found = time(directive.first());
     if found.is_none() {
-        notes.left(directive, "this is no time");
+        notes.left(directive, "this is not a time");
     }
     found.map(|time| Node::with(name, time))
 }

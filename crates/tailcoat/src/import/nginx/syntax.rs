@@ -12,13 +12,14 @@ use crate::import::{ImportError, Place};
 /// Files that include files that include files … to this depth; beyond it they go in a circle.
 const INCLUDE_DEPTH_MAX: usize = 16;
 
-/// Files that are read, each as often as it is included. One that includes itself twice would be read 65,536 times.
+/// Maximum number of files that are read, each as often as it is included. A file that includes itself twice would be
+/// read 65,536 times.
 const FILES_MAX: usize = 20_000;
 
 /// Bytes of these files.
 const FILE_BYTES_MAX: usize = 64 << 20;
 
-/// Blocks in blocks. Nobody writes more; text that does would fill the stack.
+/// Maximum nesting of blocks; real configurations have less, and more would overflow the stack.
 const NESTING_MAX: usize = 64;
 
 /// A directive with its arguments, without quotation marks.
@@ -26,13 +27,13 @@ const NESTING_MAX: usize = 64;
 pub(super) struct Directive {
     pub(super) name: String,
     pub(super) arguments: Vec<String>,
-    /// What stands in its braces.
+    /// Directives in its braces.
     pub(super) block: Option<Vec<Directive>>,
     pub(super) place: Place,
 }
 
 impl Directive {
-    /// Its first argument, or nothing.
+    /// First argument, or an empty text.
     pub(super) fn first(&self) -> &str {
         self.argument(0)
     }
@@ -55,7 +56,7 @@ impl Directive {
         self.block.as_deref().unwrap_or_default()
     }
 
-    /// How a person would quote it: the line without its block.
+    /// Quotation for people: the line without its block.
     pub(super) fn line(&self) -> String {
         [&self.name].into_iter().chain(&self.arguments).map(String::as_str).collect::<Vec<_>>().join(" ")
     }
@@ -87,7 +88,7 @@ impl Reader<'_> {
         let unreadable = |error| ImportError::Unreadable { file: path.to_owned(), error };
         let room = FILE_BYTES_MAX - self.bytes;
         let mut bytes = Vec::new();
-        // The operator may name a pipe; a device among the files that are included would be read for ever.
+        // The operator may name a pipe; a device among the files that are included would block.
         let open = if depth == 0 { File::open(path) } else { config::open_regular(path) };
         let file = open.map_err(unreadable)?;
         file.take(room as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
@@ -98,12 +99,12 @@ impl Reader<'_> {
         }
         self.bytes += bytes.len();
         let text = str::from_utf8(&bytes)
-            .map_err(|_| unreadable(io::Error::new(io::ErrorKind::InvalidData, "this is no text in UTF-8")))?;
+            .map_err(|_| unreadable(io::Error::new(io::ErrorKind::InvalidData, "this is not UTF-8 text")))?;
         let directives = parse(path, text).map_err(|error| foreign(path, text).unwrap_or(error))?;
         self.include(directives, depth)
     }
 
-    /// Puts what is included in the place of each `include`. One without a pattern whose file is not there stays.
+    /// Replaces each `include` by the included directives. One without a pattern whose file is missing stays.
     fn include(&mut self, directives: Vec<Directive>, depth: usize) -> Result<Vec<Directive>, ImportError> {
         let mut all = Vec::with_capacity(directives.len());
         for mut directive in directives {
@@ -115,7 +116,7 @@ impl Reader<'_> {
                 continue;
             }
             if depth == INCLUDE_DEPTH_MAX {
-                let message = "files are included in a circle".to_owned();
+                let message = "files include each other in a loop".to_owned();
                 return Err(ImportError::Malformed { place: directive.place, message });
             }
             match included(&self.root.join(directive.first())) {
@@ -131,21 +132,21 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a line begins a block that every configuration of nginx has some of.
+/// Returns `true` if a line begins a block that every nginx configuration has.
 fn begins_block(line: &str) -> bool {
     let words: Vec<&str> = line.split_whitespace().collect();
     matches!(words.as_slice(), ["http" | "events" | "server", "{"] | ["upstream" | "location", .., "{"])
 }
 
-/// What to say of a configuration of another server than nginx, if it looks like one.
+/// Error for a configuration of another server, if it looks like one.
 fn foreign(path: &Path, text: &str) -> Option<ImportError> {
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let has_section = lines().any(|line| line.starts_with('<') && line.ends_with('>'));
     let message = if has_section {
-        "this looks like a configuration of Apache, and only those of nginx can be translated: see docs/from-apache.md"
+        "this looks like an Apache configuration, but only nginx configurations can be translated; see docs/from-apache.md"
     } else if !lines().any(|line| line.ends_with(';') || begins_block(line)) && lines().any(|line| line.ends_with('{'))
     {
-        "this is no configuration of nginx, and only those can be translated; for Caddy's, see docs/from-caddy.md"
+        "this is not an nginx configuration, and only those can be translated; for Caddy, see docs/from-caddy.md"
     } else {
         return None;
     };
@@ -205,7 +206,7 @@ impl Parser<'_> {
                 Some(Token::End) => directives.push(self.directive(&mut words, None, line)),
                 Some(Token::Open) if words.is_empty() => return Err(self.wrong(self.line, "unexpected `{`")),
                 Some(Token::Open) => {
-                    // What stands in such a block is Lua.
+                    // Such a block contains Lua.
                     let block = if words[0].ends_with("_by_lua_block") {
                         self.skip_foreign_block(line)?;
                         Vec::new()
@@ -335,7 +336,7 @@ impl Parser<'_> {
     }
 }
 
-/// What a backslash before a character stands for, in quotation marks and without.
+/// Adds the character for a backslash sequence, in quotation marks or without.
 fn push_escaped(escaped: Option<char>, word: &mut String) {
     match escaped {
         Some(next @ ('"' | '\'' | '\\')) => word.push(next),
@@ -424,7 +425,9 @@ mod tests {
         let names: Vec<&str> = directives[0].children().iter().map(|directive| directive.name.as_str()).collect();
         assert_eq!(names, ["server", "server", "include"]);
         assert_eq!(directives[0].children()[1].children()[0].line(), "listen 80");
-        assert!(read(&path("circle")).unwrap_err().to_string().ends_with("circle:1: files are included in a circle"));
+        assert!(
+            read(&path("circle")).unwrap_err().to_string().ends_with("circle:1: files include each other in a loop")
+        );
     }
 
     /// Issue 17: each of these is included twice as often as the one before, and a device has no end.

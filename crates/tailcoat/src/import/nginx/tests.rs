@@ -139,19 +139,19 @@ fn what_guards_is_never_dropped() {
         assert_eq!(lines, format!("root \"/srv\"\n{expect}"), "{inside}");
         assert_eq!(remarks.len(), why.len(), "{inside}: {remarks:?}");
         for (remark, why) in remarks.iter().zip(why) {
-            assert!(remark.contains("its paths are refused") && remark.contains(why), "{remark}");
+            assert!(remark.contains("its paths are rejected") && remark.contains(why), "{remark}");
         }
     };
     check(
         "location /a/ { auth_request /auth; }",
-        "// n:1: auth_request /auth: its paths are refused: who it lets in can't be said here\n\
+        "// n:1: auth_request /auth: its paths are rejected: its access rule cannot be translated\n\
          deny all path=\"/a/*\"",
-        &["who it lets in"],
+        &["access rule"],
     );
     check(
         "location /a/ { internal; }",
-        "// n:1: internal: its paths are refused: only nginx itself, for a server behind (`X-Accel-Redirect`) or a rewrite, \
-         may ask for them\ndeny all path=\"/a/*\"",
+        "// n:1: internal: its paths are rejected: only nginx itself may request them, for an upstream \
+         (`X-Accel-Redirect`) or a rewrite\ndeny all path=\"/a/*\"",
         &["only nginx itself"],
     );
     check(
@@ -161,7 +161,7 @@ fn what_guards_is_never_dropped() {
     );
     check(
         r"location ~ /\.(?!well-known) { deny all; }",
-        "// n:1: location ~ /\\.(?!well-known): its paths are refused: its expression can't be read here: look-around, \
+        "// n:1: location ~ /\\.(?!well-known): its paths are rejected: its expression cannot be translated: look-around, \
          including look-ahead and look-behind, is not supported\ndeny all path=#\"~/\\.\"#",
         &["look-around"],
     );
@@ -172,7 +172,7 @@ fn what_guards_is_never_dropped() {
         check(
             &format!("location /a/ {{ if ({condition}) {{ return 403; }} }}"),
             &format!(
-                "// n:1: if ({condition}): its paths are refused: there is no `if`; conditions are properties of `redirect` \
+                "// n:1: if ({condition}): its paths are rejected: there is no `if`; conditions are properties of `redirect` \
                  and `rewrite`\ndeny all path=\"/a/*\""
             ),
             &["there is no `if`"],
@@ -180,28 +180,28 @@ fn what_guards_is_never_dropped() {
     }
     check(
         "location /a/ { root /d/$host; }",
-        "// n:1: root /d/$host: its paths are refused: a root has `{host}` as its only variable\nrespond \"/a/*\" 502",
-        &["a root has"],
+        "// n:1: root /d/$host: its paths are rejected: `{host}` is the only variable in `root`\nrespond \"/a/*\" 502",
+        &["only variable"],
     );
     check(
         "location /a/ { redis_pass b:1; }",
-        "// n:1: redis_pass b:1: its paths are refused: there is no such handler\nrespond \"/a/*\" 502",
+        "// n:1: redis_pass b:1: its paths are rejected: there is no such handler\nrespond \"/a/*\" 502",
         &["no such handler"],
     );
     check(
         "location /a/ { shib_request /s; }",
-        "// n:1: shib_request /s: its paths are refused: who it lets in can't be said here\ndeny all path=\"/a/*\"",
-        &["who it lets in"],
+        "// n:1: shib_request /s: its paths are rejected: its access rule cannot be translated\ndeny all path=\"/a/*\"",
+        &["access rule"],
     );
     check(
         "set_real_ip_from 10.0.0.1; allow 10.0.0.0/8; deny all;",
-        "// n:1: set_real_ip_from 10.0.0.1: its paths are refused: `trusted-proxies` of `server` holds for all sites, and \
-         without it all come from the proxy's address\ndeny all\nallow \"10.0.0.0/8\"\ndeny all",
+        "// n:1: set_real_ip_from 10.0.0.1: its paths are rejected: `trusted-proxies` of `server` applies to all sites, and \
+         without it all requests come from the proxy's address\ndeny all\nallow \"10.0.0.0/8\"\ndeny all",
         &["from the proxy's address"],
     );
     check(
         "location /a/ { if ($invalid_referer) { return 403; } }",
-        "// n:1: if ($invalid_referer): its paths are refused: there is no `if`; conditions are properties of `redirect` and \
+        "// n:1: if ($invalid_referer): its paths are rejected: there is no `if`; conditions are properties of `redirect` and \
          `rewrite`\ndeny all path=\"/a/*\"",
         &["there is no `if`"],
     );
@@ -213,7 +213,7 @@ fn addresses_are_those_that_nginx_reads() {
         let (text, _) = translated(&format!(
             "http {{ set_real_ip_from 10.0.0.1; {field} server {{ root /srv; location /a/ {{ {inside} }} }} }}"
         ));
-        assert_eq!(text.contains("its paths are refused: `trusted-proxies` reads"), expect, "{text}");
+        assert_eq!(text.contains("its paths are rejected: `trusted-proxies` reads"), expect, "{text}");
     };
     check("", "allow 10.0.0.0/8; deny all;", true);
     check("real_ip_header X-Client;", "allow 10.0.0.0/8; deny all;", true);
@@ -262,7 +262,7 @@ fn scripts_are_those_that_nginx_runs() {
 #[test]
 fn guards_are_those_of_the_location_that_has_the_path() {
     let check = |inside: &str, expect: &str| assert_eq!(site(inside).0, format!("root \"/srv\"\n{expect}"), "{inside}");
-    // Whoever inherits what the server says, says so before others let in.
+    // A location that inherits the server's guard states it before others allow clients.
     check(
         r"deny all; location ^~ /x/ { } location ~ \.css$ { allow 10.0.0.1; }",
         "deny all path=\"~^/x/\"\nallow all path=\"*.css\"\ndeny all",
@@ -276,8 +276,8 @@ fn guards_are_those_of_the_location_that_has_the_path() {
     // `^~` does not keep expressions from longer prefixes, which no order here can say.
     check(
         r"location ^~ /x/ { } location /x/y/ { } location ~ \.php$ { deny all; }",
-        "// n:1: location ~ \\.php$: its paths are refused: whether they are this location's or those of `location /x/y/` \
-         can't be said\ndeny all path=\"/x/y/*\"\nallow all path=\"~^/x/y/\"\nallow all path=\"~^/x/\"\ndeny all path=\"*.php\"",
+        "// n:1: location ~ \\.php$: its paths are rejected: it is unclear if they belong to this location or to `location \
+         /x/y/`\ndeny all path=\"/x/y/*\"\nallow all path=\"~^/x/y/\"\nallow all path=\"~^/x/\"\ndeny all path=\"*.php\"",
     );
     check(
         r"location ^~ /x/ { alias /d/; } location /x/y/ { return 403; }",
@@ -309,17 +309,17 @@ fn what_leads_elsewhere_leads_nowhere_else() {
     check(
         "location / { try_files $uri $uri/ @n; } location @n { return 403; }",
         "rewrite \"*\" \"/-/404\" missing=on\nrespond \"/-/404\" 404",
-        "another's last resort",
+        "another's fallback",
     );
     check(
         r"rewrite \.html$ /nope last;",
         "deny all path=\"~/$\"\nrewrite #\"~\\.html$\"# \"/nope\"",
-        "index files are not asked for",
+        "index files are not requested",
     );
     check(
         "location = /index.html { if ($http_cookie !~ auth) { return 302 /login; } }",
         "deny all path=\"~/$\"\nredirect \"/index.html\" \"/login\" status=302 field=\"!cookie: ~auth\"",
-        "index files are not asked for",
+        "index files are not requested",
     );
     check(
         "rewrite ^/a/(.*)$ /b/$1 last; location /a/ { try_files $uri /a/x.html; }",
@@ -334,17 +334,17 @@ fn what_leads_elsewhere_leads_nowhere_else() {
     check(
         "location ^~ / { } location ~ /b { deny all; }",
         "deny all path=\"~/b\"\nallow all\ndeny all path=\"~/b\"",
-        "whether they are this location's",
+        "it is unclear if they belong",
     );
     check(
         "location ~ ^/a/$ { } location /a { return 403; }",
         "respond \"~^/a/$\" 502\nrespond \"~^/a\" 403",
-        "its directory has",
+        "gets the directory's files",
     );
     check(
         "location ~ ^/a/.*l$ { if ($http_cookie !~ auth) { return 302 /login; } }",
         "deny all path=\"~/$\"\nredirect \"~^/a/.*l$\" \"/login\" status=302 field=\"!cookie: ~auth\"",
-        "index files are not asked for",
+        "index files are not requested",
     );
     check(
         "location /s/ { rewrite ^/s/(.*)$ /$1 break; } location /admin/ { deny all; }",
@@ -434,8 +434,8 @@ fn formats_that_escape_for_json_are_objects() {
     assert!(text.contains(r##"access-log "/l" format=#"{{"a":"{path}","s":{status}}}"#"##), "{text}");
     assert!(remarks.is_empty(), "{remarks:?}");
     for (format, why) in [
-        (r#"'"$uri"'"#, "this is no JSON object"),
-        (r#"'{"a":"$uri"} ${status}'"#, "this is no JSON object"),
+        (r#"'"$uri"'"#, "this is not a JSON object"),
+        (r#"'{"a":"$uri"} ${status}'"#, "this is not a JSON object"),
         (r#"'{"a":"$nothing"}'"#, "`$nothing` has no counterpart"),
     ] {
         let (text, remarks) = translate(format);
@@ -472,7 +472,7 @@ fn error_pages_are_files() {
         "deny all path=\"/e/*\" status=404\nerror-page 502 \"file:/d/a.html\"",
         &[],
     );
-    check("error_page 502 /50x.html;", "", &["an error page is a file"]);
+    check("error_page 502 /50x.html;", "", &["an error page must be a file"]);
 }
 
 #[test]
@@ -518,24 +518,30 @@ fn the_rest_is_told() {
         }
     };
     check("frobnicate on;", &["n:1: frobnicate on: not translated: there is no counterpart"]);
-    check("sendfile on;", &["n:1: sendfile on: needs nothing here: files are sent"]);
+    check("sendfile on;", &["n:1: sendfile on: needs nothing here: files are always sent"]);
     check("location ~ ^/(?!a) { }", &["location ~ ^/(?!a): not translated: its expression"]);
-    check("location ~ a { proxy_pass http://b/c; }", &["proxy_pass http://b/c: its paths are refused: paths go on"]);
-    check("location /a { proxy_pass http://$b; }", &["proxy_pass http://$b: its paths are refused: a server behind"]);
+    check(
+        "location ~ a { proxy_pass http://b/c; }",
+        &["proxy_pass http://b/c: its paths are rejected: paths are forwarded"],
+    );
+    check("location /a { proxy_pass http://$b; }", &["proxy_pass http://$b: its paths are rejected: an upstream has"]);
     check("if ($new) { return 301 /b; }", &["not translated: there is no `if`"]);
-    check("location = /ip { return 200 $remote_addr; }", &["its paths are refused: `respond` has a fixed text"]);
+    check(
+        "location = /ip { return 200 $remote_addr; }",
+        &["its paths are rejected: the text of `respond` must be fixed"],
+    );
     check("add_header X $nothing;", &["`$nothing` has no counterpart"]);
     check("client_max_body_size 1m;\nlisten 443 quic;\nhttp3 on;", &["n:2: listen 443 quic", "n:3: http3 on"]);
-    check("location /a/ { send_timeout 9s; }", &["say it in `limits`"]);
+    check("location /a/ { send_timeout 9s; }", &["set it in `limits`"]);
     check("error_log /a warn;", &["`log-level` of `server`"]);
     assert!(translated("http { error_log /a warn; server { } }").0.contains("log-level warn"));
     check("add_header X-Cache-Status $upstream_cache_status;", &["`cache-status` of `cache`"]);
-    check("location /a/ { proxy_pass http://b; proxy_ignore_headers Vary; }", &["how long its answers are kept"]);
+    check("location /a/ { proxy_pass http://b; proxy_ignore_headers Vary; }", &["`Cache-Control` always applies"]);
     check(
         "location /a/ { proxy_pass http://b; proxy_pass_request_headers off; }",
-        &["its paths are refused: a server behind"],
+        &["its paths are rejected: upstreams get"],
     );
-    check("location /a/ { proxy_pass http://b; proxy_cache z; proxy_cache_key $uri; }", &["by the query, too"]);
+    check("location /a/ { proxy_pass http://b; proxy_cache z; proxy_cache_key $uri; }", &["always contains the query"]);
     check("include none;", &["n:1: include none: not translated: there is no such file"]);
 }
 

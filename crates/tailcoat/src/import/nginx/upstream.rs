@@ -5,7 +5,7 @@ use super::syntax::Directive;
 use super::values::{duration, time};
 use crate::import::kdl::Node;
 
-/// How servers of an upstream are spoken to: that stands with its address here, and in the handler there.
+/// Protocol of an upstream's servers. Here it is part of their addresses, in nginx of the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scheme {
     Http,
@@ -26,7 +26,7 @@ impl Scheme {
         }
     }
 
-    /// The address of a server as we write it. nginx's ports are 80 but for `https`.
+    /// Address of a server in our syntax. The default port of nginx is 80, except for `https`.
     pub(super) fn address(self, server: &str) -> String {
         if let Some(path) = server.strip_prefix("unix:") {
             return format!("unix:{}", path.trim_end_matches(':'));
@@ -35,7 +35,7 @@ impl Scheme {
     }
 }
 
-/// The block, or nothing if none of its servers can be said.
+/// Block of an upstream; `None` if none of its servers can be translated.
 pub(super) fn translate(directive: &Directive, scheme: Scheme, notes: &mut Notes) -> Option<Node> {
     let mut servers = Vec::new();
     let mut options: Vec<Node> = Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn translate(directive: &Directive, scheme: Scheme, notes: &mut Notes
                 let name = if child.name == "keepalive_time" { "connection-age-max" } else { "idle-timeout" };
                 match time(child.first()) {
                     Some(time) => set(&mut options, Node::with(name, time)),
-                    None => notes.left(child, "this is no time"),
+                    None => notes.left(child, "this is not a time"),
                 }
             }
             "queue" => {
@@ -64,13 +64,13 @@ pub(super) fn translate(directive: &Directive, scheme: Scheme, notes: &mut Notes
                 }
             }
             "zone" | "resolver" | "resolver_timeout" => {
-                notes.needless(child, "workers share what they know of servers, and look names up again by themselves");
+                notes.needless(child, "workers share the state of servers, and resolve names again automatically");
             }
             _ => notes.unknown(child),
         }
     }
     if servers.is_empty() {
-        notes.left(directive, "none of its servers can be said here");
+        notes.left(directive, "none of its servers can be translated");
         return None;
     }
     servers.append(&mut options);
@@ -79,7 +79,7 @@ pub(super) fn translate(directive: &Directive, scheme: Scheme, notes: &mut Notes
 
 fn server(directive: &Directive, scheme: Scheme, options: &mut Vec<Node>, notes: &mut Notes) -> Option<Node> {
     if directive.has("down") {
-        notes.left(directive, "it is marked as down, so that it is left out");
+        notes.left(directive, "it is marked as down, and left out");
         return None;
     }
     let mut node = Node::with("server", scheme.address(directive.first()));
@@ -88,7 +88,7 @@ fn server(directive: &Directive, scheme: Scheme, options: &mut Vec<Node>, notes:
         match argument.split_once('=').unwrap_or((argument, "")) {
             ("weight", weight) => node = node.word_property("weight", weight),
             ("backup", _) => node = node.word_property("backup", "on"),
-            // These are said for all servers of an upstream.
+            // Limits apply to all servers of an upstream.
             ("max_conns", count) => set(options, Node::new("connections-max").word(count)),
             // Either says that a server is never passed over.
             ("max_fails", _) if is_always_tried => {}
@@ -115,7 +115,7 @@ fn hash(directive: &Directive, options: &mut Vec<Node>, notes: &mut Notes) {
         name => match (name.strip_prefix("cookie_"), name.strip_prefix("http_")) {
             (Some(cookie), _) => format!("cookie:{cookie}"),
             (_, Some(field)) => format!("field:{}", field.replace('_', "-")),
-            _ => return notes.left(directive, "`balance hash` takes the client's address, a field or a cookie"),
+            _ => return notes.left(directive, "`balance hash` uses the client's address, a header field or a cookie"),
         },
     };
     set(options, Node::new("balance").word("hash").property("by", by));

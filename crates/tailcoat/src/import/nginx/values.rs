@@ -31,7 +31,7 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(total)
 }
 
-/// The same, as our configuration writes it.
+/// A time in our syntax.
 pub(super) fn time(text: &str) -> Option<String> {
     duration(text).map(config::format_duration)
 }
@@ -53,7 +53,7 @@ pub(super) fn size_bytes(text: &str) -> Option<u64> {
     text[..digits].parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// Where a text with variables is to stand.
+/// Place of a text with variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Within {
     /// The target of `redirect` and `rewrite`.
@@ -132,7 +132,7 @@ fn with_placeholders(text: &str, within: Within, groups: &[&str]) -> Result<Stri
         let (name, behind) = variable(&rest[start + 1..]);
         rest = behind;
         if name == "is_args" {
-            // It stands before the arguments, and `{query}` has its question mark.
+            // The variable comes before the arguments, and `{query}` includes its question mark.
             continue;
         }
         if within == Within::Target && matches!(name, "args" | "query_string") {
@@ -149,7 +149,7 @@ fn with_placeholders(text: &str, within: Within, groups: &[&str]) -> Result<Stri
     Ok(result)
 }
 
-/// The name of the variable that a text begins with, behind its sign, and what follows.
+/// Name of the variable at the start of a text, after its sign, and the rest.
 fn variable(text: &str) -> (&str, &str) {
     if let Some((name, rest)) = text.strip_prefix('{').and_then(|text| text.split_once('}')) {
         return (name, rest);
@@ -189,7 +189,7 @@ fn field_name(variable: &str) -> String {
     words.collect::<Vec<_>>().join("-")
 }
 
-/// The query behind what there is of a target: with its question mark, or behind another argument.
+/// Appends the query to a target: with its question mark, or after another argument.
 pub(super) fn push_query(target: &mut String) {
     if target.ends_with(['?', '&']) {
         target.pop();
