@@ -24,85 +24,86 @@ use crate::fair_queue::{QueueOverloaded, QueuePlace};
 use crate::log::event;
 use crate::metrics::NameSlot;
 
-/// A request that has waited for `queue-wait-max` looks again after each such part of it whether the queue is overloaded.
+/// Divisor of `queue-wait-max`: a request that has waited that long checks for overload again after each such part.
 const LOOKS_DIVISOR: u32 = 4;
 
-/// How often kept connections are looked through for those that are no longer of use.
+/// Interval at which kept connections are swept, so that expired and closed ones are dropped.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A worker's own part of an upstream: its kept connections, and its choices.
+/// A worker's own part of an upstream: its kept connections and its load balancing.
 pub struct Upstream {
     pub(super) shared: Arc<SharedUpstream>,
     pub(super) pool_limits: PoolLimits,
-    /// Names of the servers, and of the upstream, for logs: this worker's own, so that none has to be copied.
+    /// Names of the servers, for logs; per worker, so that a clone is an `Rc` count and copies no string.
     pub(super) server_names: Box<[Rc<str>]>,
     name: Rc<str>,
-    /// Where its requests are counted.
+    /// Slot in which the worker counts requests of this upstream.
     counted: Cell<NameSlot>,
     pools: RefCell<Vec<Pool>>,
-    /// Connections of HTTP/2 to each server, and what they have in common.
+    /// HTTP/2 connections to each server, and the settings they share.
     sessions: RefCell<Vec<Sessions>>,
     session_limits: SessionLimits,
     http2_limits: Rc<wire::h2::Limits>,
     read_buffer: Rc<RefCell<Vec<u8>>>,
     balancer: RefCell<Balancer>,
-    /// Scratch space of a choice.
+    /// Scratch space of a choice, kept to save an allocation.
     candidates: RefCell<Vec<Candidate>>,
     is_swept: Cell<bool>,
 }
 
-/// What a request wants of an upstream.
+/// Requirements of a request on its upstream.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
-    /// The key of consistent hashing ([`hash_key`](super::hash_key)), if the request has one.
+    /// Key of consistent hashing ([`hash_key`](super::hash_key)), if the request has one.
     pub key: Option<u64>,
-    /// What was tried before.
+    /// Servers that have failed this request already.
     pub tried: Tried,
-    /// A number that stands for the client, who has a share of the queue; `None` if it speaks for many.
+    /// Number of the client, for its share of the queue; `None` if the peer speaks for many clients.
     pub client: Option<u64>,
-    /// The client connection, if a kept connection may be reserved for it: it speaks for one client.
+    /// Number of the client connection, if a kept connection may be reserved for it. The peer then speaks for one
+    /// client.
     pub client_connection: Option<ClientConnection>,
-    /// The exchange is to become a tunnel for another protocol.
+    /// True if the exchange will become a tunnel for another protocol.
     pub is_upgrade: bool,
-    /// The client's connection, of which the PROXY protocol tells; `None` if it came over a unix socket.
+    /// Endpoints of the client's connection, for the PROXY protocol; `None` if the client came over a unix socket.
     pub endpoints: Option<Endpoints>,
 }
 
-/// A connection that is on its way: a future that the worker polls.
+/// A connection being acquired: a future that the worker polls.
 pub enum Acquire {
-    /// It was kept, and is there.
+    /// A kept connection, available at once.
     Ready(Option<Leased>),
-    /// It has to be opened, or waited for.
+    /// A connection that must be opened or waited for.
     Waiting(Pin<Box<dyn Future<Output = Result<Leased, AcquireError>>>>),
 }
 
-/// What an exchange gets.
+/// Connection or stream that an exchange was given.
 #[derive(Debug)]
 pub enum Leased {
-    /// A connection of its own.
+    /// A connection for this exchange alone.
     Connection(Lease),
-    /// A place on a connection of HTTP/2.
+    /// A stream on an HTTP/2 connection.
     Stream(StreamLease),
 }
 
-/// What a slot is filled with.
+/// Transport that a slot is filled with.
 enum Way {
     /// A connection, and whether it was used before.
     Connection(Connection, bool),
-    /// A session that has a place for the exchange, and whether it was used before.
+    /// A session with room for the exchange, and whether it was used before.
     Session(Rc<Session>, bool),
 }
 
-/// Why no server could be chosen.
+/// Reason that no server could be chosen.
 enum Refused {
-    /// All have as many connections in use as they may.
+    /// All fit servers have reached their limit of connections.
     Busy,
-    /// None is left.
+    /// No server is left to try.
     NoServer,
 }
 
 impl Upstream {
-    /// A worker's own part; `seed` makes its random choices differ from other workers'.
+    /// Creates a worker's own part; `seed` makes its random choices differ from other workers'.
     pub fn new(shared: Arc<SharedUpstream>, seed: u64) -> Rc<Self> {
         let count = shared.servers.len();
         Rc::new(Self {
@@ -122,33 +123,34 @@ impl Upstream {
         })
     }
 
-    /// What it is called.
+    /// Name of the upstream in the configuration.
     pub fn name(&self) -> &Rc<str> {
         &self.name
     }
 
-    /// Where its requests are counted.
+    /// Slot in which requests of this upstream are counted.
     pub fn counted(&self) -> NameSlot {
         self.counted.get()
     }
 
-    /// Has its requests counted there.
+    /// Sets the slot in which requests of this upstream are counted.
     pub fn count_at(&self, slot: NameSlot) {
         self.counted.set(slot);
     }
 
-    /// Connections that are kept for further requests.
+    /// Number of connections kept for further requests.
     pub fn idle(&self) -> usize {
         self.pools.borrow().iter().map(Pool::len).sum()
     }
 
-    /// What all workers share.
+    /// State that all workers share.
     pub fn shared(&self) -> &Arc<SharedUpstream> {
         &self.shared
     }
 
-    /// Gets a connection to a server that may take a request. If one was kept, it is there at once, without a system call
-    /// or an allocation. Otherwise the next server is tried when one can't be connected to, up to `tries-max`.
+    /// Gets a connection to a server that may take a request. A kept connection is available at once, without a
+    /// system call or an allocation. Otherwise a new one is opened; if that fails, the next server is tried, up to
+    /// `tries-max`.
     pub fn acquire(self: &Rc<Self>, wanted: Wanted, now_ms: u64) -> Acquire {
         let slot = match self.choose_in_turn(&wanted, now_ms) {
             Ok(slot) => slot,
@@ -160,7 +162,7 @@ impl Upstream {
         }
     }
 
-    /// Waits for a slot if there is none, and opens a connection.
+    /// Waits for a slot if there is none, then opens a connection.
     fn acquire_slowly(
         self: &Rc<Self>,
         chosen: Result<Slot, Refused>,
@@ -182,7 +184,7 @@ impl Upstream {
                 };
                 match upstream.open(&slot, &wanted, now_ms()).await {
                     Ok(way) => return Ok(Leased::new(way, slot, &wanted)),
-                    // Not the server's fault, nor would another one do better.
+                    // Neither the server's fault nor cured by another server.
                     Err(AcquireError::Exhausted) => return Err(AcquireError::Exhausted),
                     Err(failed) => {
                         let server = &upstream.server_names[usize::from(slot.server)];
@@ -208,7 +210,7 @@ impl Upstream {
         let place = QueuePlace::join_at(&self.shared, wanted.client, config.queue_max, now_ms(), limits);
         let place = place.ok_or(AcquireError::QueueFull)?;
         let end = Instant::now() + config.queue_timeout;
-        // Without a limit to the wait, nothing is looked at before the end.
+        // Without a limit to the wait, the first check for overload is at the end.
         let wait_max = match config.queue_wait_max() {
             Duration::ZERO => config.queue_timeout,
             wait_max => wait_max,
@@ -221,7 +223,7 @@ impl Upstream {
                     Ok(slot) => Poll::Ready(Ok(slot)),
                     Err(Refused::NoServer) => Poll::Ready(Err(AcquireError::NoServer)),
                     Err(Refused::Busy) => {
-                        // What is free may be where this request has failed.
+                        // The free server may be one that has failed this request; then another request can use it.
                         if wanted.tried.count() > 0 {
                             place.call_next();
                         }
@@ -241,8 +243,8 @@ impl Upstream {
         }
     }
 
-    /// A way for a slot: one that is open, which there may be after waiting, or a new one. Of those who want a session
-    /// only one opens it, and all have places on it.
+    /// Finds a transport for a slot: one that is open already, perhaps after a wait, or a new one. If several
+    /// requests want a session, one of them opens it and all join it.
     async fn open(self: &Rc<Self>, slot: &Slot, wanted: &Wanted, now_ms: u64) -> Result<Way, AcquireError> {
         let server = slot.server;
         loop {
@@ -254,14 +256,14 @@ impl Upstream {
             }
             let opening = self.sessions.borrow()[usize::from(server)].opening();
             if let Some(mut opening) = opening {
-                // An error here is that nobody opens one any more.
+                // An error here means that the request opening the session has stopped.
                 if let Ok(Some(error)) = opening.wait_for(Option::is_some).await.map(|error| *error) {
                     return Err(error);
                 }
                 continue;
             }
             let opening = self.sessions.borrow_mut()[usize::from(server)].open();
-            // Also if the future is dropped.
+            // Runs even if the future is dropped.
             let _end = OnDrop(|| self.sessions.borrow_mut()[usize::from(server)].opened());
             let way = self.connect(server, wanted, now_ms).await;
             if let Err(error) = way {
@@ -271,7 +273,6 @@ impl Upstream {
         }
     }
 
-    /// Opens a connection.
     async fn connect(self: &Rc<Self>, server: u16, wanted: &Wanted, now_ms: u64) -> Result<Way, AcquireError> {
         let config = &self.shared.config;
         let opened = Opened {
@@ -291,14 +292,15 @@ impl Upstream {
         let session = Session::new(Rc::clone(&self.http2_limits), monotonic_ms());
         let scratch = Rc::clone(&self.read_buffer);
         tokio::task::spawn_local(http2::drive(Rc::clone(&session), stream, scratch));
-        // A new one has places.
+        // A new session has room.
         let is_reused = session.join(&self.session_limits, monotonic_ms()).ok_or(AcquireError::NoServer)?;
         self.sessions.borrow_mut()[usize::from(server)].add(Rc::clone(&session));
         self.sweep_from_now_on();
         Ok(Way::Session(session, is_reused))
     }
 
-    /// Whether a connection to the server will carry several exchanges, as far as is known.
+    /// Checks whether a connection to the server should carry several exchanges. Before the first handshake it
+    /// assumes so.
     fn expects_session(&self, server: u16, wanted: &Wanted) -> bool {
         match self.shared.server(server).protocol {
             Protocol::OneAtATime => false,
@@ -311,11 +313,11 @@ impl Upstream {
         }
     }
 
-    /// A way that is open already.
+    /// Takes a connection or session that is open already.
     fn take_open(&self, server: u16, wanted: &Wanted, now_ms: u64) -> Option<Way> {
         let protocol = self.shared.server(server).protocol;
         if protocol != Protocol::OneAtATime {
-            // Only where there is another way is it asked for what not all have.
+            // Ask for extended CONNECT (RFC 8441), which some servers lack, only if HTTP/1.1 is possible too.
             let is_upgrade = wanted.is_upgrade && protocol == Protocol::Negotiated;
             let sessions = &self.sessions.borrow()[usize::from(server)];
             let joined = sessions.join(&self.session_limits, is_upgrade, monotonic_ms());
@@ -349,7 +351,7 @@ impl Upstream {
         self.pools.borrow_mut()[usize::from(server)].clear();
     }
 
-    /// As [`choose`](Self::choose), but not before others that wait.
+    /// Calls [`choose`](Self::choose) unless other requests are queued.
     fn choose_in_turn(self: &Rc<Self>, wanted: &Wanted, now_ms: u64) -> Result<Slot, Refused> {
         if !self.shared.queue.is_empty() {
             return Err(Refused::Busy);
@@ -357,8 +359,8 @@ impl Upstream {
         self.choose(wanted, now_ms)
     }
 
-    /// Chooses a server and takes a slot there: from those that are fit, else from the backups that are, else, as a last
-    /// resort, from all that have not failed this very request.
+    /// Chooses a server and takes a slot there. Fit servers come first, then fit backups. The last resort is any
+    /// server that has not failed this very request.
     fn choose(self: &Rc<Self>, wanted: &Wanted, now_ms: u64) -> Result<Slot, Refused> {
         let mut busy = false;
         for is_backup in [false, true] {
@@ -409,7 +411,7 @@ impl Upstream {
                 continue;
             }
             match standing {
-                // The first request after the time that it was passed over finds out.
+                // The first request after the ejection time is the trial.
                 Standing::Trial => {
                     if of.with_health(now_ms, |health| health.begin_trial(now_ms)) {
                         if self.shared.take_slot(server) {
@@ -432,13 +434,13 @@ impl Upstream {
             if self.shared.take_slot(server) {
                 return Ok(slot(server, false));
             }
-            // Another worker was faster.
+            // Another worker took the last slot.
             is_busy = true;
             candidates.retain(|candidate| candidate.server != server);
         }
     }
 
-    /// Closes kept connections that are no longer of use; says whether any is left.
+    /// Closes kept connections that have expired or closed; returns whether any is left.
     pub(super) fn sweep(&self, now_ms: u64) -> bool {
         let mut pools = self.pools.borrow_mut();
         pools.iter_mut().for_each(|pool| pool.sweep(&self.pool_limits, now_ms));
@@ -460,7 +462,7 @@ impl Leased {
     }
 }
 
-/// Does something when it is dropped.
+/// Runs a closure when it is dropped.
 struct OnDrop<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
@@ -491,12 +493,12 @@ async fn sweep_regularly(upstream: Weak<Upstream>) {
 }
 
 impl Acquire {
-    /// The connection, when it is there.
+    /// Polls for the connection.
     pub fn poll_acquire(&mut self, task: &mut Context<'_>) -> Poll<Result<Leased, AcquireError>> {
         match self {
             Self::Ready(lease) => match lease.take() {
                 Some(lease) => Poll::Ready(Ok(lease)),
-                // Polled again after it was ready, as no caller should.
+                // Polled again after it was ready, which no caller should do.
                 None => Poll::Pending,
             },
             Self::Waiting(future) => future.as_mut().poll(task),

@@ -1,4 +1,4 @@
-//! The addresses that the name of a server has at the moment.
+//! Current addresses of a server's name.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,24 +7,24 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long an address that could not be connected to comes after the others.
+/// Time for which an address whose connection failed comes after the others.
 const AVOIDED_TIME: Duration = Duration::from_secs(60);
 
-/// Addresses of a name; more are left out.
+/// Most addresses kept for a name; the rest are dropped.
 const ADDRESSES_MAX: usize = 64;
 
-/// The addresses of a server, shared by all workers. Looked at only to open a connection.
+/// Addresses of a server, shared by all workers. Read only to open a connection.
 #[derive(Debug)]
 pub(super) struct Addresses {
     state: Mutex<State>,
-    /// Told when the first lookup has ended.
+    /// Notified when the first lookup has ended.
     looked_up: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     list: Vec<Address>,
-    /// Where the next connection begins, so that they are shared out among the addresses.
+    /// Index at which the next connection begins; it advances so that connections spread over all addresses.
     turn: usize,
     is_looked_up: bool,
 }
@@ -36,7 +36,7 @@ struct Address {
 }
 
 impl Addresses {
-    /// Those of a host that needs no lookup for being an IP address (IPv6 in brackets), or none as yet.
+    /// Creates the address of a host that needs no lookup (an IP address; IPv6 in brackets), or an empty list.
     pub(super) fn of_host(host: &str, port: u16) -> Self {
         let list = literal(host).map(|ip| Address { socket: SocketAddr::new(ip, port), avoided_until: None });
         let is_looked_up = list.is_some();
@@ -44,7 +44,7 @@ impl Addresses {
         Self { state: Mutex::new(state), looked_up: Notify::new() }
     }
 
-    /// Takes over what is known of the same name.
+    /// Reuses the addresses known for the same name.
     pub(super) fn succeed(&self, before: &Self) {
         let before = before.lock();
         let (list, is_looked_up) = (before.list.clone(), before.is_looked_up);
@@ -53,19 +53,19 @@ impl Addresses {
         (state.list, state.is_looked_up) = (list, is_looked_up);
     }
 
-    /// Whether a host needs no lookup.
+    /// Checks whether a host is an IP address and needs no lookup.
     pub(super) fn is_literal(host: &str) -> bool {
         literal(host).is_some()
     }
 
-    /// Takes over what a lookup has found. Nothing found is nothing learnt: the addresses that were known are kept.
-    /// Returns whether there is an address now.
+    /// Applies the result of a lookup. An empty result keeps the known addresses. Returns whether there is an address
+    /// now.
     pub(super) fn update(&self, found: &[SocketAddr]) -> bool {
         let mut state = self.lock();
         if !found.is_empty() {
             let mut list: Vec<Address> = Vec::new();
             for &socket in found.iter().take(ADDRESSES_MAX) {
-                // The same address can be found several times, once for each type of socket.
+                // Resolvers return an address several times, once for each type of socket.
                 if !list.iter().any(|known| known.socket == socket) {
                     let known = state.list.iter().find(|known| known.socket == socket).copied();
                     list.push(known.unwrap_or(Address { socket, avoided_until: None }));
@@ -78,10 +78,10 @@ impl Addresses {
         !state.list.is_empty()
     }
 
-    /// The addresses to try, in order, once the first lookup has ended; none if it found none.
+    /// Waits for the first lookup and returns the addresses to try, in order; empty if it found none.
     pub(super) async fn get(&self) -> Vec<SocketAddr> {
         loop {
-            // Registered before the look, so that no notification is lost between.
+            // Registered before the check, so that no notification is lost in between.
             let looked_up = self.looked_up.notified();
             if let Some(list) = self.next(Instant::now()) {
                 return list;
@@ -90,7 +90,7 @@ impl Addresses {
         }
     }
 
-    /// As [`get`](Self::get); `None` if nothing has been looked up.
+    /// Returns what [`get`](Self::get) would; `None` if no lookup has ended.
     pub(super) fn next(&self, now: Instant) -> Option<Vec<SocketAddr>> {
         let mut state = self.lock();
         if !state.is_looked_up {
@@ -108,7 +108,7 @@ impl Addresses {
         Some(sockets)
     }
 
-    /// Notes whether an address could be connected to.
+    /// Records whether a connection to an address succeeded.
     pub(super) fn note(&self, socket: SocketAddr, is_good: bool, now: Instant) {
         let mut state = self.lock();
         if let Some(address) = state.list.iter_mut().find(|address| address.socket == socket) {
@@ -117,7 +117,7 @@ impl Addresses {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing is left half done where it could panic.
+        // No update is left half done by a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -134,7 +134,7 @@ mod tests {
         last.iter().map(|last| SocketAddr::from(([10, 0, 0, *last], 80))).collect()
     }
 
-    /// The last bytes of the addresses, in the order in which they would be tried.
+    /// Last bytes of the addresses, in the order in which they would be tried.
     fn next(addresses: &Addresses, now: Instant) -> Option<Vec<u8>> {
         let last = |socket: &SocketAddr| socket.to_string().split(['.', ':']).nth(3).unwrap().parse().unwrap();
         Some(addresses.next(now)?.iter().map(last).collect())

@@ -1,48 +1,48 @@
-//! Which of several servers gets a request.
+//! Load balancing: the choice of a server for each request.
 //!
-//! Every method looks at all servers that come into question, a few nanoseconds each: with the number of servers that
-//! people have, that costs less than keeping tables up to date with weights, health and slow starts.
+//! Every method looks at all candidates, a few nanoseconds each. With the number of servers in real upstreams, that
+//! costs less than keeping tables up to date with weights, health and slow starts.
 
 use fastrand::Rng;
 
 use super::health::FULL_SHARE;
 use crate::config::Balance;
 
-/// A server that comes into question.
+/// A server that may take the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
-    /// Its index in the upstream.
+    /// Index of the server in the upstream.
     pub(super) server: u16,
-    /// Its weight at this moment, in thousandths; above 0.
+    /// Current weight, in thousandths; above 0.
     pub(super) weight: u32,
-    /// Its requests in progress.
+    /// Requests in progress.
     pub(super) in_use: u32,
-    /// A number that stands for its address, for [`Balance::Hash`].
+    /// Number derived from the server's address, for [`Balance::Hash`].
     pub(super) hash: u64,
 }
 
-/// How much busier than the mean a server may be, in quarters, before requests with its keys go to another
-/// (Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads, 2016).
+/// Load, in quarters of the mean, above which a server's keys go to another server (Mirrokni, Thorup, Zadimoghaddam:
+/// Consistent Hashing with Bounded Loads, 2016).
 const BUSY_QUARTERS: u64 = 5;
 
-/// A worker's choices.
+/// A worker's load balancing state.
 #[derive(Debug)]
 pub(super) struct Balancer {
     method: Balance,
     random: Rng,
-    /// For [`Balance::RoundRobin`], how much each server is behind.
+    /// Credit of each server, for [`Balance::RoundRobin`].
     behind: Vec<i64>,
 }
 
 impl Balancer {
     pub(super) fn new(method: Balance, servers: usize, seed: u64) -> Self {
         let mut random = Rng::with_seed(seed);
-        // Workers that all began with the same server would send it a burst.
+        // If all workers began with the same server, it would get a burst.
         let behind = (0..servers).map(|_| random.i64(0..i64::from(FULL_SHARE))).collect();
         Self { method, random, behind }
     }
 
-    /// Chooses; `None` if there is nobody to choose from. A request without a key is balanced by connections.
+    /// Chooses a server; `None` if there is no candidate. A request without a key is balanced by connections.
     pub(super) fn choose(&mut self, candidates: &[Candidate], key: Option<u64>) -> Option<u16> {
         match (&self.method, key) {
             _ if candidates.len() < 2 => candidates.first().map(|only| only.server),
@@ -52,8 +52,8 @@ impl Balancer {
         }
     }
 
-    /// Smooth weighted round robin, as nginx has it: each gets its weight, who is furthest behind is chosen and pays for
-    /// all. So requests to a heavy server are spread among those to others.
+    /// Smooth weighted round robin, as in nginx: each server earns its weight, and the one with most credit is chosen
+    /// and pays the total. So requests to a heavy server are spread among those to others.
     fn next_in_turn(&mut self, candidates: &[Candidate]) -> Option<u16> {
         let mut total = 0;
         for candidate in candidates {
@@ -66,8 +66,8 @@ impl Balancer {
         Some(chosen)
     }
 
-    /// The power of two random choices (Mitzenmacher, 2001): nearly as even as the least busy of all, and workers that
-    /// decide at the same time do not all run to the same server. There are at least two candidates.
+    /// Power of two random choices (Mitzenmacher, 2001). It is nearly as even as the least busy of all. Workers that
+    /// decide at the same time do not all choose the same server. Needs at least two candidates.
     fn less_busy_of_two(&mut self, candidates: &[Candidate]) -> u16 {
         let first = self.draw(candidates, None);
         let second = self.draw(candidates, Some(first));
@@ -77,7 +77,7 @@ impl Balancer {
         if burden(second, first) < burden(first, second) { second.server } else { first.server }
     }
 
-    /// Draws one by weight, not this one.
+    /// Draws a candidate by weight, skipping `except`.
     fn draw(&mut self, candidates: &[Candidate], except: Option<usize>) -> usize {
         let others = || candidates.iter().enumerate().filter(|(index, _)| Some(*index) != except);
         let total: u64 = others().map(|(_, candidate)| u64::from(candidate.weight)).sum();
@@ -89,14 +89,14 @@ impl Balancer {
             }
             left -= weight;
         }
-        // Only if all weights are 0.
+        // Reached only if all weights are 0.
         usize::from(except == Some(0))
     }
 }
 
-/// Weighted rendezvous hashing (Thaler and Ravishankar, 1998): each server has a score for the key, the highest wins. When
-/// a server goes, only its keys move, and they spread over all others by weight; when it comes back, just they return.
-/// A ring or a table would do the same less exactly, and would have to be built again when weights change.
+/// Weighted rendezvous hashing (Thaler and Ravishankar, 1998): each server has a score for the key, and the highest
+/// wins. When a server goes away, only its keys move, spread over the others by weight; they return when it comes
+/// back. A ring or a table is less exact and must be rebuilt when weights change.
 fn by_hash(candidates: &[Candidate], key: u64) -> Option<u16> {
     let requests: u64 = candidates.iter().map(|one| u64::from(one.in_use)).sum::<u64>() + 1;
     let weights: u64 = candidates.iter().map(|one| u64::from(one.weight)).sum();
@@ -105,7 +105,8 @@ fn by_hash(candidates: &[Candidate], key: u64) -> Option<u16> {
         u64::from(one.in_use) < most
     };
     let score = |one: &Candidate| {
-        // Evenly distributed in (0, 1), and so with -weight / ln as the chance to be highest that the weight stands for.
+        // Evenly distributed in (0, 1): with -weight / ln, a server has the highest score as often as its weight
+        // says.
         let part = ((mix(key ^ one.hash) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         -f64::from(one.weight) / part.ln()
     };
@@ -113,8 +114,8 @@ fn by_hash(candidates: &[Candidate], key: u64) -> Option<u16> {
     best.map(|best| best.server)
 }
 
-/// The key that a client's address, a field or a cookie is for [`Balance::Hash`]: the same in each process and on each
-/// machine, so that several accelerators send a key to the same server.
+/// Hashes a client's address, a header field or a cookie to the key of [`Balance::Hash`]. The key is the same in each
+/// process and on each machine, so that several proxies send a key to the same server.
 pub fn hash_key(bytes: &[u8]) -> u64 {
     // FNV-1a.
     let hash = bytes
@@ -123,7 +124,7 @@ pub fn hash_key(bytes: &[u8]) -> u64 {
     mix(hash)
 }
 
-/// SplitMix64's finish: each bit of the input changes each of the output with even chance.
+/// Finalizer of SplitMix64: each bit of the input flips each bit of the output with even chance.
 fn mix(mut hash: u64) -> u64 {
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -148,7 +149,7 @@ mod tests {
         .collect()
     }
 
-    /// How many of so many requests each server gets, when nothing is in progress; each with a key of its own.
+    /// Number of requests each server gets when none is in progress; each request has its own key.
     fn shares(method: Balance, candidates: &[Candidate], requests: u64, seed: u64) -> Vec<u32> {
         let mut balancer = Balancer::new(method, candidates.len(), seed);
         let mut counts = vec![0; candidates.len()];
@@ -191,14 +192,14 @@ mod tests {
                 assert!(count.abs_diff(expect) < 5_000, "{weights:?}: {counts:?}");
             }
         }
-        // Nothing is in progress ever: of two, it is the heavier; of equals, each alike.
+        // With no requests in progress, the heavier of two servers wins, and equal ones are chosen alike.
         assert_eq!(shares(Balance::LeastConnections, &candidates(&[3, 1], &[0, 0]), 1_000, 1), [1_000, 0]);
         let counts = shares(Balance::LeastConnections, &candidates(&[1, 1, 1, 1], &[0; 4]), 100_000, 1);
         assert!(counts.iter().all(|count| count.abs_diff(25_000) < 500), "{counts:?}");
     }
 
-    /// Requests that last, and so are in progress while others are shared out: the numbers in progress differ as the
-    /// weights do.
+    /// Requests last, so that some are in progress when others are balanced: the numbers in progress follow the
+    /// weights.
     #[test]
     fn two_random_choices_keep_servers_evenly_busy() {
         for weights in [&[1, 1, 1, 1][..], &[4, 2, 1, 1]] {
@@ -251,7 +252,7 @@ mod tests {
         let candidates = candidates(&[5, 1, 1], &[0; 3]);
         let mut balancer = Balancer { behind: vec![0; 3], ..Balancer::new(Balance::RoundRobin, 3, 1) };
         let turns: Vec<_> = (0..7).map(|_| balancer.choose(&candidates, None).unwrap()).collect();
-        // The heavy one never has five in a row.
+        // The heavy server never gets five in a row.
         assert_eq!(turns, [0, 0, 2, 0, 1, 0, 0]);
     }
 
@@ -280,7 +281,7 @@ mod tests {
         assert!((0..1_000).all(|key| place(&all, key) == place(&reversed, key)), "the order does not matter");
     }
 
-    /// Keys of a server that is a quarter busier than the mean go to another, the same one.
+    /// Keys of a server that is a quarter busier than the mean go to one other server.
     #[test]
     fn no_server_is_overrun_for_its_keys() {
         let key = hash_key(b"everybody's");

@@ -1,4 +1,4 @@
-//! One health check: a GET request, and whether the answer is good.
+//! One health check: a GET request whose response must have a status in the configured range.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use super::stream::Stream;
 use super::{http2, monotonic_ms};
 use crate::config::{HealthCheck, format_duration};
 
-/// Limits of the head of an answer; a server that sends more is not well.
+/// Limits of the head of a check's response; a server that sends more fails the check.
 const HEAD_LIMITS: HeadLimits = HeadLimits { head_bytes_max: 16 << 10, fields_max: 100, target_bytes_max: 0 };
 
 /// Checks a server.
 ///
 /// # Errors
-/// Why that shows it to be down, for a person: its answer is not good, or does not come in time.
+/// The reason that the check failed, as text for the log: a wrong status, a failed connection or a timeout.
 pub(super) async fn check(upstream: &SharedUpstream, server: u16, check: &HealthCheck) -> Result<(), String> {
     match timeout(check.timeout, ask(upstream, upstream.server(server), check)).await {
         Ok(Ok(status)) if (check.status_min..=check.status_max).contains(&status) => Ok(()),
@@ -29,7 +29,6 @@ pub(super) async fn check(upstream: &SharedUpstream, server: u16, check: &Health
     }
 }
 
-/// The status of the answer.
 async fn ask(upstream: &SharedUpstream, server: &Server, check: &HealthCheck) -> Result<u16, String> {
     let preamble = proxy_preamble(upstream.config.proxy_protocol, None);
     let opened = Opened { limit: check.timeout, preamble: &preamble, tls: upstream.tls.as_ref(), wants_http1: false };
@@ -98,7 +97,7 @@ async fn ask_http2(mut stream: Stream, check: &HealthCheck, host: &str, scheme: 
                 ClientEvent::NeedInput | ClientEvent::AwaitOutput => break,
                 ClientEvent::Response { status, .. } if status.code() >= 200 => return Some(status.code()),
                 ClientEvent::Response { .. } => {}
-                // Content comes behind the head.
+                // The head comes before any content.
                 _ => return None,
             }
         }
@@ -108,7 +107,7 @@ async fn ask_http2(mut stream: Stream, check: &HealthCheck, host: &str, scheme: 
 
 const USER_AGENT: &str = "tailcoat (health check)";
 
-/// Reads what has come, at least a byte.
+/// Reads at least one byte and appends it to `input`; `None` at the end or on an error.
 async fn read(stream: &mut Stream, input: &mut Vec<u8>) -> Option<()> {
     let mut piece = [0; 4096];
     let count = stream.read(&mut piece).await.ok().filter(|count| *count > 0)?;

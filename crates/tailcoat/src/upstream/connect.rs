@@ -1,4 +1,4 @@
-//! Opening a connection to a server.
+//! Opens connections to servers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,26 +16,26 @@ use super::stream::Stream;
 use super::tls::{ClientTls, has_chosen_http2};
 use crate::config::ProxyProtocol;
 
-/// How long is waited before a unix socket whose queue is full is tried again. Nothing tells when it has room.
+/// Wait before a unix socket with a full queue is tried again; the kernel gives no signal when it has room.
 const FULL_QUEUE_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What a connection is opened for.
+/// Options of a new connection.
 #[derive(Clone, Copy)]
 pub(super) struct Opened<'a> {
-    /// How long it may take to come about.
+    /// Time limit for the connection and its TLS handshake.
     pub(super) limit: Duration,
-    /// What is sent before all else.
+    /// Bytes sent first: the PROXY protocol header, or none.
     pub(super) preamble: &'a [u8],
-    /// How TLS is spoken, if the server's address says so.
+    /// TLS settings, used if the server's address asks for TLS.
     pub(super) tls: Option<&'a ClientTls>,
-    /// HTTP/2 is of no use.
+    /// True if HTTP/2 must not be negotiated.
     pub(super) wants_http1: bool,
 }
 
-/// Opens a connection. Says whether HTTP/2 is to be spoken on it.
+/// Opens a connection. Returns it, and whether it speaks HTTP/2.
 ///
 /// # Errors
-/// `Unreachable`, `Exhausted`, `ConnectTimeout` if it does not come about in time, `NotResolved`, `Untrusted`, `NoTls`.
+/// `Unreachable`, `Exhausted`, `ConnectTimeout` if the time limit passes, `NotResolved`, `Untrusted`, `NoTls`.
 pub(super) async fn connect(server: &Server, opened: Opened<'_>) -> Result<(Stream, bool), AcquireError> {
     let deadline = Instant::now() + opened.limit;
     let connect = async {
@@ -58,7 +58,7 @@ pub(super) async fn connect(server: &Server, opened: Opened<'_>) -> Result<(Stre
     timeout_at(deadline, connect).await.unwrap_or(Err(AcquireError::ConnectTimeout))
 }
 
-/// What a connection begins with where the client's address is told; without endpoints, that it has none.
+/// Builds the PROXY protocol header, if a version is configured. Without endpoints, it says that there is no client.
 pub(super) fn proxy_preamble(version: Option<ProxyProtocol>, endpoints: Option<Endpoints>) -> Vec<u8> {
     let mut preamble = Vec::new();
     match version {
@@ -69,8 +69,8 @@ pub(super) fn proxy_preamble(version: Option<ProxyProtocol>, endpoints: Option<E
     preamble
 }
 
-/// Connects to the first address that lets itself be connected to. The time that is left is shared out among those not
-/// yet tried, so that one that does not answer keeps no other from its turn.
+/// Connects to the first address that accepts. Each attempt gets an equal share of the time left, so that an address
+/// without a response does not use up the others' time.
 async fn connect_tcp(addresses: &Addresses, deadline: Instant) -> Result<TcpStream, AcquireError> {
     let sockets = addresses.get().await;
     let mut error = AcquireError::NotResolved;
@@ -90,12 +90,13 @@ async fn connect_tcp(addresses: &Addresses, deadline: Instant) -> Result<TcpStre
 
 async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // Heads and pieces of content are sent when they are there.
+    // Heads and pieces of content are sent as soon as they are written.
     socket.set_nodelay(true)?;
     socket.connect(address).await
 }
 
-/// unix(7): where TCP would send its request again and again, connect fails with EAGAIN.
+/// Retries while the queue is full. TCP would retransmit its SYN; on a unix socket connect fails with EAGAIN
+/// (unix(7)).
 async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(path).await {

@@ -1,5 +1,5 @@
-//! What is known of a server's health, from the requests it answered (passive) and from checks (active): a state machine
-//! that is given the time.
+//! Health of a server, learnt from requests (passive) and from checks (active). A state machine that is given the
+//! time.
 
 use crate::config;
 
@@ -9,7 +9,7 @@ pub(super) const FULL_SHARE: u32 = 1_000;
 /// Share with which a slow start begins.
 const FIRST_SHARE: u32 = 100;
 
-/// The limits it works with, times in milliseconds.
+/// Configured limits of [`Health`], times in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HealthLimits {
     fail_max: u32,
@@ -36,55 +36,55 @@ impl HealthLimits {
     }
 }
 
-/// What is known of a server's health.
+/// Health of one server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Health {
     limits: HealthLimits,
     circuit: Circuit,
-    /// Failures in a row, and when the first was.
+    /// Failures in a row; `first_failure_ms` is the time of the first.
     failures: u32,
     first_failure_ms: u64,
-    /// Ejections one after another, without a long time of good service between.
+    /// Ejections in a row, without a long time of good service in between.
     ejections: u32,
-    /// When it came back from being down; `None` before that has ever happened.
+    /// Time at which the server came back into service; `None` if it was never down.
     back_since_ms: Option<u64>,
     is_check_bad: bool,
     /// Checks in a row that contradict `is_check_bad`.
     contradictions: u32,
 }
 
-/// The circuit breaker.
+/// State of the circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Circuit {
     /// Requests go through.
     Closed,
-    /// None do until then.
+    /// Requests are rejected until then.
     Open { until_ms: u64 },
-    /// One has gone through, on whose end all depends.
+    /// One trial request is in progress; its result decides the next state.
     HalfOpen,
 }
 
-/// Whether a request may be sent to a server.
+/// Answer to whether a request may be sent to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It may; the server has this share of its weight, in thousandths.
+    /// Yes; the server has this share of its weight, in thousandths.
     Fit(u32),
-    /// One may, for trial: [`Health::begin_trial`].
+    /// One request may, as a trial: [`Health::begin_trial`].
     Trial,
-    /// None may, if there is another server.
+    /// No request may, if there is another server.
     Out,
 }
 
-/// What a person should know of.
+/// Change of health that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Passed over for so many milliseconds.
+    /// Passed over for this many milliseconds.
     Ejected(u64),
     /// In service again.
     Back,
-    /// Checks say that it is down.
+    /// Health checks report the server as down.
     ChecksBad,
-    /// Checks say that it is up.
+    /// Health checks report the server as up.
     ChecksGood,
 }
 
@@ -102,15 +102,15 @@ impl Health {
         }
     }
 
-    /// Takes over what is known of the same server, but for limits. Who was tried out is again: how that ends is told
-    /// elsewhere.
+    /// Reuses what is known of the same server, except its limits. A trial in progress is abandoned, because its
+    /// result goes to the old state.
     pub(super) fn succeed(&mut self, before: &Self) {
         let limits = self.limits;
         *self = Self { limits, ..*before };
         self.abandon_trial();
     }
 
-    /// Whether a request may be sent.
+    /// Tells whether a request may be sent.
     pub(super) fn standing(&self, now_ms: u64) -> Standing {
         match self.circuit {
             _ if self.is_check_bad => Standing::Out,
@@ -120,12 +120,12 @@ impl Health {
         }
     }
 
-    /// Whether there is nothing to it: fit, with its full share, and no failure counts against it.
+    /// True if the server is fit with its full share, and no failure counts against it.
     pub(super) fn is_settled(&self, now_ms: u64) -> bool {
         self.failures == 0 && self.standing(now_ms) == Standing::Fit(FULL_SHARE)
     }
 
-    /// Takes the right to send the request of a trial; `false` if another has it.
+    /// Takes the right to send the trial request; `false` if another request has it.
     pub(super) fn begin_trial(&mut self, now_ms: u64) -> bool {
         let may = self.standing(now_ms) == Standing::Trial;
         if may {
@@ -134,14 +134,14 @@ impl Health {
         may
     }
 
-    /// The request of a trial has ended without telling anything: another may be sent.
+    /// Abandons a trial that ended without a result: another request may be the trial.
     pub(super) fn abandon_trial(&mut self) {
         if self.circuit == Circuit::HalfOpen {
             self.circuit = Circuit::Open { until_ms: 0 };
         }
     }
 
-    /// A request was answered. Even as a last resort, that shows that the server is back.
+    /// Records a response. Even as a last resort, that shows that the server is back.
     pub(super) fn on_success(&mut self, now_ms: u64) -> Option<Change> {
         self.failures = 0;
         if self.circuit == Circuit::Closed {
@@ -152,14 +152,14 @@ impl Health {
         Some(Change::Back)
     }
 
-    /// A request failed; `is_trial` if it was that of a trial.
+    /// Records a failed request; `is_trial` if it was the trial request.
     pub(super) fn on_failure(&mut self, is_trial: bool, now_ms: u64) -> Option<Change> {
         match self.circuit {
             Circuit::HalfOpen if is_trial => Some(self.eject(now_ms)),
-            // Requests that were on their way before tell nothing new.
+            // Requests sent before the ejection say nothing new.
             Circuit::Open { .. } | Circuit::HalfOpen => None,
             Circuit::Closed => {
-                // Workers read the time each for itself, and one may be a little behind.
+                // Each worker reads the clock for itself, and one may be slightly late.
                 let passed_ms = now_ms.saturating_sub(self.first_failure_ms);
                 if self.failures == 0 || passed_ms > self.limits.fail_window_ms {
                     self.failures = 0;
@@ -171,7 +171,7 @@ impl Health {
         }
     }
 
-    /// A check was good or bad.
+    /// Records the result of a check.
     pub(super) fn on_check(&mut self, is_good: bool, now_ms: u64) -> Option<Change> {
         if is_good != self.is_check_bad {
             self.contradictions = 0;
@@ -194,7 +194,7 @@ impl Health {
 
     fn eject(&mut self, now_ms: u64) -> Change {
         let HealthLimits { eject_time_ms, eject_time_max_ms, .. } = self.limits;
-        // Long enough in service, and what was before is forgotten.
+        // After long enough in service, earlier ejections no longer count.
         if self.circuit == Circuit::Closed && self.back_since_ms.is_none_or(|since| now_ms - since > eject_time_max_ms)
         {
             self.ejections = 0;
@@ -206,7 +206,7 @@ impl Health {
         Change::Ejected(length_ms)
     }
 
-    /// The share of a slow start grows evenly with time.
+    /// Share of the weight; in a slow start it grows evenly with time.
     fn share(&self, now_ms: u64) -> u32 {
         let Some(since_ms) = self.back_since_ms else { return FULL_SHARE };
         let passed_ms = now_ms.saturating_sub(since_ms);
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn failures_in_a_row_and_in_the_window_eject() {
-        // Each at a time: `true` is a success.
+        // Requests with their times; `true` is a success.
         let check = |requests: &[(u64, bool)], expect: Standing| {
             let mut health = health(|_| {});
             for (now_ms, is_success) in requests {
@@ -285,11 +285,11 @@ mod tests {
         assert_eq!((health.standing(4_999), health.begin_trial(4_999)), (Standing::Out, false));
         assert_eq!(health.standing(5_000), Standing::Trial);
         assert!(health.begin_trial(5_000));
-        // The others have to wait for how it ends.
+        // The other requests wait for the trial's result.
         assert_eq!((health.standing(6_000), health.begin_trial(6_000)), (Standing::Out, false));
-        // Requests that were sent before tell nothing new.
+        // Requests sent before the ejection say nothing new.
         assert_eq!(health.on_failure(false, 6_000), None);
-        // It did not tell anything: another does.
+        // The trial ended without a result: another request takes it.
         health.abandon_trial();
         assert!(health.begin_trial(6_001));
         assert_eq!(health.on_success(6_002), Some(Change::Back));
@@ -310,10 +310,10 @@ mod tests {
             assert_eq!(health.standing(now_ms + expect_ms - 1), Standing::Out);
             assert_eq!(health.standing(now_ms + expect_ms), Standing::Trial);
         }
-        // Back, and soon gone again: that it was out before still counts.
+        // Back, and soon ejected again: the earlier ejections still count.
         health.on_success(now_ms);
         assert_eq!(fail(&mut health, now_ms + 60_000), Some(Change::Ejected(60_000)));
-        // Not after a long time of good service.
+        // After a long time of good service they do not.
         health.on_success(now_ms + 70_000);
         assert_eq!(fail(&mut health, now_ms + 130_001), Some(Change::Ejected(5_000)));
     }
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn checks_take_down_and_bring_back() {
-        // Checks, each with what it changes.
+        // Checks, each with the change it causes.
         let check = |checks: &[(bool, Option<Change>)]| {
             let mut health = health(|_| {});
             for (index, (is_good, expect)) in checks.iter().enumerate() {

@@ -1,7 +1,6 @@
-//! What is done now and then, once for all workers: looking up names, checking servers, and reading files that TLS needs
-//! again. It runs on the main thread,
-//! which otherwise only waits for signals: a worker with much to do would be late with checks and take that for the
-//! server's fault, and it may end before others do.
+//! Background work done once for all workers: looking up names, checking servers, and reloading TLS files. It runs on
+//! the main thread, which otherwise only waits for signals. A busy worker would run checks late and blame the server,
+//! and it may end before the other workers do.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -17,14 +16,14 @@ use super::shared::{Location, SharedUpstream};
 use super::tls::ClientTls;
 use crate::log::event;
 
-/// How soon a name is looked up again that has no address yet.
+/// Time until a name without any address is looked up again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Looks up the addresses of a name, for connections to a port. It may wait.
+/// Looks up the addresses of a name, for connections to a port. May block.
 pub type Lookup = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
-/// Looks up names, checks servers and looks at files for ever, in a runtime of tokio; ends when it is dropped, or if there
-/// is nothing to do.
+/// Looks up names, checks servers and watches files, forever, in a tokio runtime. Ends when it is dropped, or at once
+/// if there is no such work.
 pub async fn keep(upstreams: Vec<Arc<SharedUpstream>>, lookup: Lookup, file_check_interval: Duration) {
     let mut tasks = JoinSet::new();
     for upstream in upstreams {
@@ -43,10 +42,10 @@ pub async fn keep(upstreams: Vec<Arc<SharedUpstream>>, lookup: Lookup, file_chec
     while tasks.join_next().await.is_some() {}
 }
 
-/// The system's resolver (getaddrinfo), with all it is configured for: hosts, search domains, caches.
+/// Looks up a name with the system's resolver (getaddrinfo), including hosts files, search domains and caches.
 ///
 /// # Errors
-/// The name is not known, or nobody could be asked.
+/// The name is unknown, or no name server could be reached.
 pub fn system_lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok((host, port).to_socket_addrs()?.collect())
 }
@@ -87,7 +86,7 @@ fn reason(result: io::Result<Vec<SocketAddr>>) -> String {
 async fn check_regularly(upstream: Arc<SharedUpstream>, server: u16) {
     let Some(settings) = &upstream.config.health_check else { return };
     let mut ticks = interval(settings.interval);
-    // A check that took long is not made up for.
+    // A check that took long does not make later ones catch up.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
@@ -100,12 +99,12 @@ async fn look_at_files_regularly(upstream: Arc<SharedUpstream>, interval: Durati
     loop {
         sleep(interval).await;
         let upstream = Arc::clone(&upstream);
-        // Files can be on a disk that is slow. A panic leaves everything as it was.
+        // Files can be on a slow disk. A panic leaves the old state in place.
         let _ = spawn_blocking(move || look_at_files(&upstream)).await;
     }
 }
 
-/// Has the files of an upstream's TLS read again, if they have changed.
+/// Reloads the TLS files of an upstream, if they have changed.
 fn look_at_files(upstream: &SharedUpstream) {
     let Some(tls) = upstream.tls.as_ref().filter(|tls| tls.has_new_files()) else { return };
     let name = &upstream.config.name;
@@ -115,7 +114,7 @@ fn look_at_files(upstream: &SharedUpstream) {
             let files = files.collect::<Vec<_>>().join(",");
             upstream.log.info(event("upstream certificates reloaded", &[("upstream", name), ("files", &files)]));
         }
-        // Certificate and key are seldom replaced at the same instant: the next look may find both.
+        // Certificate and key are rarely replaced at the same instant: the next check may find both.
         Err(error) => upstream.log.warn(
             event("reloading upstream certificates failed", &[("upstream", name), ("error", &error)]),
             "the certificates in use stay in use",

@@ -1,9 +1,8 @@
-//! From "this request is to be forwarded" to "here is a connection to a server that may take it": which server, by
-//! balance and health; a kept connection or a new one; a queue where servers have as many as they may.
+//! Upstreams: from a request to forward to a connection to a server that may take it. Balance and health choose the
+//! server; the connection is a kept one or a new one; requests queue while servers have reached their limits.
 //!
-//! [`SharedUpstream`] is what all workers know of the servers; [`Upstream`] is a worker's own, with its kept connections.
-//! [`Upstream::acquire`] gives a [`Lease`] of a connection. What has to be done now and then, once for all workers, is
-//! done by [`keep`].
+//! [`SharedUpstream`] is the state that all workers share; [`Upstream`] is a worker's own, with its kept connections.
+//! [`Upstream::acquire`] returns a [`Lease`] of a connection. [`keep`] does the background work once for all workers.
 
 mod acquire;
 mod addresses;
@@ -40,33 +39,33 @@ use wire::http::Status;
 use crate::config;
 use crate::overload::Overload;
 
-/// Why there is no connection for a request.
+/// Reason that a request got no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcquireError {
-    /// No server is up, or all that are have failed the request already.
+    /// No server is up, or all that are up have failed this request.
     NoServer,
-    /// All servers have as many connections in use as they may, and the queue is full.
+    /// All servers have reached their limit of connections, and the queue is full.
     QueueFull,
-    /// A place in the queue was waited for too long.
+    /// The request waited in the queue for too long.
     QueueTimeout,
     /// The queue is overloaded, and the request has waited for too long, or a newer one takes its place.
     QueueOverloaded,
-    /// The server could not be connected to: it refuses, or there is no way to it.
+    /// Connecting failed: the server rejects it, or there is no route.
     Unreachable(io::ErrorKind),
-    /// This process has no descriptor, memory or port left for a connection.
+    /// This process has no file descriptor, memory or port left for a connection.
     Exhausted,
-    /// The connection did not come about in time.
+    /// The connection was not established in time.
     ConnectTimeout,
     /// The server's name has no address.
     NotResolved,
-    /// The server has not proved to be the one that was asked for.
+    /// The server's certificate does not prove its name.
     Untrusted,
-    /// There is no common way to speak TLS.
+    /// The TLS handshake failed for another reason.
     NoTls,
 }
 
 impl AcquireError {
-    /// The status that a client is answered with (RFC 9110, section 15.6).
+    /// Status of the response to the client (RFC 9110, section 15.6).
     pub fn status(self) -> Status {
         match self {
             Self::NoServer | Self::QueueFull | Self::QueueTimeout | Self::QueueOverloaded | Self::Exhausted => {
@@ -79,7 +78,7 @@ impl AcquireError {
 }
 
 impl AcquireError {
-    /// When it may be worth while to ask again (RFC 9110, section 10.2.3), for those that a 503 is answered with.
+    /// Value of Retry-After in seconds (RFC 9110, section 10.2.3), for errors with status 503.
     pub fn retry_after_seconds(self, config: &config::Upstream) -> Option<u64> {
         match self {
             Self::NoServer => Some(config.eject_time.as_secs().max(1)),

@@ -6,26 +6,26 @@ use std::num::NonZeroU64;
 use super::stream::Stream;
 use crate::config::{self, Reuse};
 
-/// Idle time after which a reserved connection is closed, in milliseconds. Short, because only one client can use it, and a
-/// server may hold a process for it.
+/// Idle time after which a reserved connection is closed, in milliseconds. Short, because only one client can use it
+/// and a server may hold a process for it.
 const RESERVED_IDLE_MS_MAX: u64 = 1_000;
 
-/// The number of a client connection, which the worker gives to no other one.
+/// Number of a client connection, unique within the worker.
 pub type ClientConnection = NonZeroU64;
 
-/// A connection, and what its limits are about.
+/// A connection, and the values that limits apply to.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: Stream,
-    /// When it was opened, in milliseconds of the monotonic clock.
+    /// Time at which it was opened, in milliseconds of the monotonic clock.
     pub(super) opened_ms: u64,
     /// Requests sent on it.
     pub(super) requests: u32,
-    /// The only client connection whose requests may still be sent on it; `None` if those of all may.
+    /// Only client connection whose requests may still be sent on it; `None` if any may.
     pub(super) reserved_for: Option<ClientConnection>,
 }
 
-/// The limits of kept connections, times in milliseconds.
+/// Limits of kept connections, times in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PoolLimits {
     idle_max: usize,
@@ -39,7 +39,7 @@ impl PoolLimits {
     pub(super) fn new(upstream: &config::Upstream) -> Self {
         let idle_timeout_ms = upstream.idle_timeout.as_millis() as u64;
         Self {
-            // A connection that began with a client's address is of no use to others.
+            // A connection that began with one client's address can't serve others.
             idle_max: if upstream.proxy_protocol.is_some() { 0 } else { upstream.idle_max },
             idle_timeout_ms,
             reserved_idle_timeout_ms: match upstream.reuse {
@@ -51,24 +51,23 @@ impl PoolLimits {
         }
     }
 
-    /// Whether another request may be sent on a connection that so many were sent on.
+    /// Checks whether a connection that has carried `requests` may carry another.
     pub(super) fn may_be_kept(&self, requests: u32) -> bool {
         self.idle_max > 0 && (self.requests_max == 0 || requests < self.requests_max)
     }
 }
 
-/// Kept connections. The one used last is used first, so that those that aren't needed grow old and go.
+/// Kept connections. The one used last is reused first, so that unneeded ones grow old and close.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// Each with when it was put here, the oldest first.
+    /// Connections for any client, each with the time it was put here; the oldest first.
     idle: VecDeque<(u64, Connection)>,
-    /// The same, of those that are reserved for a client connection.
+    /// Connections reserved for one client connection; the oldest first.
     reserved: VecDeque<(u64, Connection)>,
 }
 
 impl Pool {
-    /// Takes a connection that is open as far as can be known: one that is reserved for this client connection, or else one
-    /// for all.
+    /// Takes a connection that seems open: one reserved for this client connection, else one for any client.
     pub(super) fn take(
         &mut self,
         client: Option<ClientConnection>,
@@ -94,8 +93,8 @@ impl Pool {
         self.reserved.remove(at)
     }
 
-    /// Keeps a connection, in the place of the oldest if there are enough. Reserved ones make room first: otherwise a client
-    /// could displace the connections that all clients use.
+    /// Keeps a connection, and drops the oldest if the pool is full. Reserved ones are dropped first: otherwise a
+    /// client could displace the connections that all clients use.
     pub(super) fn put(&mut self, connection: Connection, limits: &PoolLimits, now_ms: u64) {
         if !limits.may_be_kept(connection.requests) {
             return;
@@ -107,14 +106,13 @@ impl Pool {
         list.push_back((now_ms, connection));
     }
 
-    /// Closes connections that are no longer of use.
+    /// Drops connections that have expired or closed.
     pub(super) fn sweep(&mut self, limits: &PoolLimits, now_ms: u64) {
         let is_usable = |(since_ms, connection): &(u64, Connection)| is_usable(*since_ms, connection, limits, now_ms);
         self.idle.retain(is_usable);
         self.reserved.retain(is_usable);
     }
 
-    /// Closes all.
     pub(super) fn clear(&mut self) {
         self.idle.clear();
         self.reserved.clear();

@@ -1,4 +1,4 @@
-//! What all workers share of an upstream: the servers' health and how many connections are in use.
+//! State of an upstream that all workers share: health of the servers and connections in use.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,96 +14,97 @@ use crate::config::{self, CertificateError, ServerAddress};
 use crate::fair_queue::{FairQueue, LoadChange, QueueLimits, QueueOwner};
 use crate::log::{ServerLog, event};
 
-/// The log is told at most this often that the queue of an upstream is overloaded.
+/// Least time between two log lines that report an overloaded queue, in milliseconds.
 const OVERLOAD_TOLD_INTERVAL_MS: u64 = 10_000;
 
-/// What all workers share of an upstream.
+/// State of an upstream that all workers share.
 pub struct SharedUpstream {
     pub(super) config: config::Upstream,
     pub(super) servers: Box<[Server]>,
     /// Requests that wait for a connection.
     pub(super) queue: FairQueue,
-    /// When the log was told last that the queue is overloaded, and whether it was told of the overload that there is now.
+    /// Time of the last log line about an overload, in milliseconds; 0 before the first. `overload_told` is true if
+    /// the current overload was logged.
     overload_told_ms: AtomicU64,
     overload_told: AtomicBool,
     pub(super) log: ServerLog,
-    /// How servers are spoken to by TLS, if any are.
+    /// TLS settings, if any server uses TLS.
     pub(super) tls: Option<ClientTls>,
 }
 
-/// A server of an upstream. Aligned, so that what is counted of one is in no cache line with another's.
+/// A server of an upstream. Aligned, so that the counters of two servers share no cache line.
 #[repr(align(128))]
 pub(super) struct Server {
-    /// As it is configured, for logs.
+    /// Configured name, for logs.
     pub(super) name: String,
     pub(super) location: Location,
     pub(super) protocol: Protocol,
     pub(super) weight: u32,
     pub(super) is_backup: bool,
-    /// A number that stands for its address.
+    /// Number derived from the server's address.
     pub(super) hash: u64,
     /// Connections in use, or exchanges where connections carry several.
     in_use: AtomicU32,
-    /// Requests that were given to it.
+    /// Requests sent to it.
     requests: AtomicU64,
-    /// Those that failed by its fault.
+    /// Requests that failed by its fault.
     failures: AtomicU64,
-    /// Whether there is more to its health than that it is fit: all that most requests need to know.
+    /// True if `health` holds more than "fit"; most requests read only this flag and take no lock.
     is_unsettled: AtomicBool,
-    /// An operator wants it to get no more requests.
+    /// True if an operator has drained it.
     is_drained: AtomicBool,
     health: Mutex<Health>,
 }
 
-/// What is spoken with a server.
+/// Protocol spoken with a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
-    /// Whatever carries one exchange at a time: HTTP/1.1, FastCGI and the like.
+    /// One exchange at a time: HTTP/1.1, FastCGI and the like.
     OneAtATime,
     /// HTTP/2 without TLS.
     Http2,
-    /// TLS, and of HTTP/2 and HTTP/1.1 what the server chooses.
+    /// TLS; the server chooses HTTP/2 or HTTP/1.1.
     Negotiated,
 }
 
-/// What is known of a server, for operators.
+/// State of a server, for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerState<'a> {
-    /// Its address, as it is configured.
+    /// Configured address.
     pub name: &'a str,
-    /// `up`; `trial`, if one request may find out whether it is back; `down`; or `drained`, by an operator's order.
+    /// `up`; `trial` if one request may test whether it is back; `down`; or `drained` by an operator.
     pub health: &'static str,
-    /// Whether it is only there for when no other is.
+    /// True if it gets requests only while no other server is up.
     pub is_backup: bool,
     /// Connections in use.
     pub in_use: u32,
-    /// Requests that were given to it.
+    /// Requests sent to it.
     pub requests: u64,
-    /// Those that failed by its fault.
+    /// Requests that failed by its fault.
     pub failures: u64,
 }
 
-/// Where a server is.
+/// Address of a server.
 pub(super) enum Location {
     Tcp { host: String, port: u16, addresses: Addresses },
     Unix(PathBuf),
 }
 
 impl SharedUpstream {
-    /// An upstream whose servers are fit as far as anybody knows. What becomes of them is told to the log.
+    /// Creates an upstream whose servers count as fit. Changes of health go to `log`.
     ///
     /// # Errors
-    /// A file that TLS needs can't be read, or is not what it should be.
+    /// A TLS file can't be read or is invalid.
     pub fn new(config: &config::Upstream, log: ServerLog) -> Result<Arc<Self>, CertificateError> {
         Self::succeeding(config, log, None)
     }
 
-    /// The upstream that takes another's place: that one itself if the configuration leaves it as it was, and its files are
-    /// those that it has read; else what is known of servers that stay is known from the beginning. Connections
-    /// that are in use then count as the other's.
+    /// Creates the upstream that replaces `before`, or returns `before` itself if neither its configuration nor its
+    /// files have changed. Servers with the same name keep their health and addresses. Connections in use still count
+    /// for `before`.
     ///
     /// # Errors
-    /// Those of [`Self::new`].
+    /// See [`Self::new`].
     pub fn succeeding(
         config: &config::Upstream,
         log: ServerLog,
@@ -129,17 +130,17 @@ impl SharedUpstream {
         Ok(Arc::new(Self { config, servers, queue, overload_told_ms, overload_told, log, tls }))
     }
 
-    /// Whether files that TLS needs have changed since they were read.
+    /// Checks whether TLS files have changed since they were read.
     fn has_new_files(&self) -> bool {
         self.tls.as_ref().is_some_and(ClientTls::has_new_files)
     }
 
-    /// What it is called.
+    /// Name of the upstream in the configuration.
     pub fn name(&self) -> &str {
         &self.config.name
     }
 
-    /// Has a server get no more requests, or again; `None` if there is no such server. What it has in progress goes on.
+    /// Drains a server, or returns it to service; `None` if there is no such server. Requests in progress continue.
     pub fn set_drained(&self, server: &str, is_drained: bool) -> Option<()> {
         let server = self.servers.iter().find(|of| of.name == server)?;
         server.is_drained.store(is_drained, Ordering::Relaxed);
@@ -147,17 +148,17 @@ impl SharedUpstream {
         Some(())
     }
 
-    /// The names of its servers, and the connections that each has in use.
+    /// Names of the servers, and the connections that each has in use.
     pub fn servers_in_use(&self) -> impl Iterator<Item = (&str, u32)> {
         self.servers.iter().map(|server| (server.name.as_str(), server.in_use()))
     }
 
-    /// How it is configured.
+    /// Configuration of the upstream.
     pub fn config(&self) -> &config::Upstream {
         &self.config
     }
 
-    /// Whether any server may speak HTTP/2.
+    /// Checks whether any server may speak HTTP/2.
     pub fn may_speak_http2(&self) -> bool {
         let offers_http2 = self.tls.as_ref().is_some_and(|tls| tls.offers_http2);
         self.servers.iter().any(|server| match server.protocol {
@@ -167,12 +168,12 @@ impl SharedUpstream {
         })
     }
 
-    /// What Host says to the first server.
+    /// Value of Host for the first server.
     pub fn authority(&self) -> String {
         self.servers.first().map(Server::authority).unwrap_or_default()
     }
 
-    /// Requests that wait for a connection.
+    /// Number of requests that wait for a connection.
     pub fn queue_length(&self) -> usize {
         self.queue.length()
     }
@@ -182,12 +183,12 @@ impl SharedUpstream {
         self.queue.is_overloaded()
     }
 
-    /// Requests that were rejected because the queue was overloaded.
+    /// Number of requests rejected because the queue was overloaded.
     pub fn queue_shed(&self) -> u64 {
         self.queue.shed()
     }
 
-    /// True if the log is to be told that an overload has begun: not again soon, because overload may come and go.
+    /// Checks whether to log that an overload has begun. An overload may come and go, so this is limited in rate.
     fn may_tell_overload(&self) -> bool {
         let (now_ms, told_ms) = (monotonic_ms(), self.overload_told_ms.load(Ordering::Relaxed));
         let may_tell = told_ms == 0 || now_ms.saturating_sub(told_ms) >= OVERLOAD_TOLD_INTERVAL_MS;
@@ -198,7 +199,7 @@ impl SharedUpstream {
         may_tell
     }
 
-    /// When the queue is overloaded.
+    /// Limits beyond which the queue counts as overloaded.
     pub(super) fn queue_limits(&self) -> QueueLimits {
         QueueLimits {
             wait_max_ms: self.config.queue_wait_max().as_millis() as u64,
@@ -207,7 +208,7 @@ impl SharedUpstream {
         }
     }
 
-    /// What is known of its servers.
+    /// States of the servers, for operators.
     pub fn server_states(&self) -> impl Iterator<Item = ServerState<'_>> {
         let now_ms = monotonic_ms();
         self.servers.iter().map(move |server| ServerState {
@@ -225,12 +226,12 @@ impl SharedUpstream {
         })
     }
 
-    /// Where it is told what becomes of servers.
+    /// Log that changes of health go to.
     pub fn log(&self) -> &ServerLog {
         &self.log
     }
 
-    /// Takes a slot for a connection to a server; `false` if all that it may have are in use.
+    /// Takes a slot for a connection to a server; `false` if all are in use.
     pub(super) fn take_slot(&self, server: u16) -> bool {
         let server = self.server(server);
         let has_taken = if self.config.connections_max == 0 {
@@ -240,12 +241,12 @@ impl SharedUpstream {
             let more = |count| (count < self.config.connections_max).then_some(count + 1);
             server.in_use.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
         };
-        // In the same cache line, which is this core's now.
+        // In the same cache line, which this core owns now.
         server.requests.fetch_add(has_taken.into(), Ordering::Relaxed);
         has_taken
     }
 
-    /// Gives a slot back.
+    /// Releases a slot.
     pub(super) fn release(&self, server: u16) {
         self.server(server).in_use.fetch_sub(1, Ordering::SeqCst);
         self.queue.call_first();
@@ -255,7 +256,7 @@ impl SharedUpstream {
         &self.servers[usize::from(server)]
     }
 
-    /// Tells a server's health something, and the log what came of it.
+    /// Updates a server's health and logs the change, if any.
     pub(super) fn tell(&self, server: u16, now_ms: u64, what: impl FnOnce(&mut Health) -> Option<Change>) {
         let server = self.server(server);
         if let Some(change) = server.with_health(now_ms, what) {
@@ -263,7 +264,7 @@ impl SharedUpstream {
         }
     }
 
-    /// Tells a server's health what a check has shown, and the log what came of it.
+    /// Updates a server's health with the result of a check, and logs the change, if any.
     pub(super) fn tell_check(&self, server: u16, now_ms: u64, result: &Result<(), String>) {
         let server = self.server(server);
         if let Some(change) = server.with_health(now_ms, |health| health.on_check(result.is_ok(), now_ms)) {
@@ -349,7 +350,7 @@ impl Server {
         }
     }
 
-    /// What a request that is the server's own has as its Host.
+    /// Value of Host for requests that Tailcoat sends itself.
     pub(super) fn authority(&self) -> String {
         let default_port = if self.protocol == Protocol::Negotiated { 443 } else { 80 };
         match &self.location {
@@ -359,7 +360,7 @@ impl Server {
         }
     }
 
-    /// Takes over what is known of the same server.
+    /// Reuses what is known of the same server.
     fn succeed(&self, before: &Self) {
         self.is_drained.store(before.is_drained(), Ordering::Relaxed);
         if let (Location::Tcp { addresses, .. }, Location::Tcp { addresses: known, .. }) =
@@ -367,13 +368,13 @@ impl Server {
         {
             addresses.succeed(known);
         }
-        // What of it holds at this time is found out by whoever asks first.
+        // The first request that reads it finds out what still holds.
         self.is_unsettled.store(true, Ordering::Relaxed);
         let known = before.health.lock().unwrap_or_else(PoisonError::into_inner);
         self.health.lock().unwrap_or_else(PoisonError::into_inner).succeed(&known);
     }
 
-    /// Whether an operator wants it to get no more requests.
+    /// True if an operator has drained it.
     pub(super) fn is_drained(&self) -> bool {
         self.is_drained.load(Ordering::Relaxed)
     }
@@ -383,7 +384,7 @@ impl Server {
         self.in_use.load(Ordering::SeqCst)
     }
 
-    /// Whether it may be sent a request.
+    /// Tells whether a request may be sent to it.
     pub(super) fn standing(&self, now_ms: u64) -> Standing {
         if !self.is_unsettled() {
             return Standing::Fit(FULL_SHARE);
@@ -391,7 +392,7 @@ impl Server {
         self.with_health(now_ms, |health| health.standing(now_ms))
     }
 
-    /// Whether there is more to its health than that it is fit.
+    /// True if `health` must be read to know more than "fit".
     pub(super) fn is_unsettled(&self) -> bool {
         self.is_unsettled.load(Ordering::Relaxed)
     }
@@ -402,7 +403,7 @@ impl Server {
     }
 
     pub(super) fn with_health<R>(&self, now_ms: u64, what: impl FnOnce(&mut Health) -> R) -> R {
-        // Nothing is left half done where it could panic.
+        // No update is left half done by a panic.
         let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
         let result = what(&mut health);
         self.is_unsettled.store(!health.is_settled(now_ms), Ordering::Relaxed);
@@ -411,7 +412,7 @@ impl Server {
 }
 
 impl Location {
-    /// Whether it is a name, which has to be looked up.
+    /// True if the host is a name, which must be looked up.
     pub(super) fn has_name(&self) -> bool {
         matches!(self, Self::Tcp { host, .. } if !Addresses::is_literal(host))
     }

@@ -16,7 +16,7 @@ pub(super) enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Passes a call on to whichever stream it is.
+/// Passes a call to the stream, of whichever kind.
 macro_rules! either {
     ($socket:expr, $stream:ident => $call:expr) => {
         match $socket {
@@ -27,7 +27,7 @@ macro_rules! either {
     };
 }
 
-/// The same for the socket below.
+/// Passes a call to the socket; for TLS, to the one below it.
 macro_rules! below {
     ($socket:expr, $stream:ident => $call:expr) => {
         match $socket {
@@ -46,7 +46,8 @@ impl Stream {
         if let Self::Tls(stream) = self
             && stream.get_ref().1.wants_write()
         {
-            // Who has sent all goes on to read: what was enciphered and found no room in the socket is sent from here.
+            // A caller that has sent all only reads: encrypted bytes that did not fit into the socket are flushed
+            // here.
             let _ = Pin::new(stream).poll_flush(task)?;
         }
         let mut buffer = ReadBuf::new(buffer);
@@ -79,12 +80,12 @@ impl Stream {
         either!(self, stream => Pin::new(stream).poll_shutdown(task))
     }
 
-    /// True if TLS has decrypted nothing that has not been read.
+    /// True if TLS holds no decrypted bytes that were not read.
     fn has_all_been_read(&self) -> bool {
         !matches!(self, Self::Tls(stream) if !stream.get_ref().1.wants_read())
     }
 
-    /// Whether nothing has come: neither bytes, which nobody has asked for, nor the end. Makes a system call only if the
+    /// True if there is nothing to read: neither unexpected bytes nor the end. Makes a system call only if the
     /// runtime believes that there is something to read.
     pub(super) fn is_quiet(&self) -> bool {
         let mut byte = [0];
@@ -97,7 +98,8 @@ impl Stream {
         self.has_all_been_read() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// The same by a system call, for what the runtime has not heard of yet.
+    /// Checks the same as [`is_quiet`](Self::is_quiet), always by a system call: the runtime may not know the latest
+    /// state.
     pub(super) fn is_quiet_for_certain(&self) -> bool {
         let mut byte = [0];
         let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;

@@ -1,4 +1,4 @@
-//! TLS to servers: who is asked for, whose word is taken for who answers, and what is offered.
+//! TLS to servers: the name asked for, the CAs trusted, and the protocols offered.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -14,30 +14,30 @@ use tokio_rustls::client::TlsStream;
 use super::AcquireError;
 use crate::config::{self, CertificateError, FileState, UpstreamTls};
 
-/// How TLS is spoken with the servers of an upstream. What its files say may change while it is used.
+/// TLS settings for the servers of an upstream. Its files may be reloaded while it is in use.
 pub(super) struct ClientTls {
     config: UpstreamTls,
     pub(super) offers_http2: bool,
     connectors: RwLock<Connectors>,
-    /// The states of the files that were read last.
+    /// States of the files that were read last.
     read_states: Mutex<Vec<Option<FileState>>>,
 }
 
-/// What came of the files that were read last. Each has the sessions that it may resume: none goes on that began with
-/// another certificate or other authorities.
+/// Connectors made from the files read last. Each has its own resumable sessions, so that no session begun with
+/// another certificate or CA is resumed.
 #[derive(Clone)]
 struct Connectors {
-    /// Offers HTTP/2, if it may, and HTTP/1.1.
+    /// Offers HTTP/2, if allowed, and HTTP/1.1.
     any: TlsConnector,
     /// Offers HTTP/1.1 only.
     http1: TlsConnector,
 }
 
 impl ClientTls {
-    /// Reads the files that are named; `None` if no server is spoken to by TLS.
+    /// Reads the configured files; `None` if no server uses TLS.
     ///
     /// # Errors
-    /// A file can't be read, or is not what it should be.
+    /// A file can't be read or is invalid.
     pub(super) fn load(upstream: &config::Upstream) -> Result<Option<Self>, CertificateError> {
         if !upstream.has_tls() {
             return Ok(None);
@@ -45,26 +45,26 @@ impl ClientTls {
         let config = upstream.tls.clone();
         // A connection that begins with a client's address carries one request.
         let offers_http2 = config.offers_http2 && upstream.proxy_protocol.is_none();
-        // Before they are read, so that what changes meanwhile is seen later.
+        // Taken before the files are read, so that a change in between is noticed later.
         let read_states = Mutex::new(file_states(&config));
         let connectors = RwLock::new(Connectors::load(&config, offers_http2)?);
         Ok(Some(Self { config, offers_http2, connectors, read_states }))
     }
 
-    /// Whether something of it is in files.
+    /// True if any setting comes from a file.
     pub(super) fn has_files(&self) -> bool {
         self.config.files().next().is_some()
     }
 
-    /// Whether its files are in another state than when they were read last.
+    /// Checks whether its files have changed since they were read.
     pub(super) fn has_new_files(&self) -> bool {
         file_states(&self.config) != *self.read_states()
     }
 
-    /// Reads the files again. Connections that are open keep what they began with.
+    /// Reads the files again. Open connections keep their settings.
     ///
     /// # Errors
-    /// A file can't be read, or is not what it should be; then what there was stays.
+    /// A file can't be read or is invalid; the old settings then stay in use.
     pub(super) fn reload(&self) -> Result<(), CertificateError> {
         *self.read_states() = file_states(&self.config);
         let connectors = Connectors::load(&self.config, self.offers_http2)?;
@@ -73,19 +73,19 @@ impl ClientTls {
     }
 
     fn read_states(&self) -> MutexGuard<'_, Vec<Option<FileState>>> {
-        // It is replaced whole.
+        // The value is replaced as a whole.
         self.read_states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn connectors(&self) -> Connectors {
-        // What is in there is replaced whole.
+        // The value is replaced as a whole.
         self.connectors.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Makes the handshake with a server at `host`.
     ///
     /// # Errors
-    /// The handshake fails: `Untrusted` if that is for who the server is.
+    /// The handshake fails: `Untrusted` if the server's certificate is invalid.
     pub(super) async fn connect(
         &self,
         socket: TcpStream,
@@ -120,7 +120,7 @@ impl Connectors {
     }
 }
 
-/// Whether the server has chosen HTTP/2.
+/// Checks whether the server has chosen HTTP/2.
 pub(super) fn has_chosen_http2(stream: &TlsStream<TcpStream>) -> bool {
     stream.get_ref().1.alpn_protocol() == Some(b"h2")
 }
@@ -152,12 +152,12 @@ fn roots(tls: &UpstreamTls) -> Result<RootCertStore, CertificateError> {
         return config::load_authority(path);
     }
     let mut roots = RootCertStore::empty();
-    // What the system has and can't be read, it does not trust.
+    // System certificates that can't be read are not trusted.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     Ok(roots)
 }
 
-/// Takes anybody's word, as `tls-verify off` says. That the server has the key of the certificate it shows is still asked.
+/// Accepts any certificate, as `tls-verify off` says. The server must still prove that it has the certificate's key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-/// What was tried for a request already, so that it is not tried again.
+/// Servers and connections already tried for a request, so that a retry avoids them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tried {
     servers: [u16; TRIES_MAX],
@@ -6,16 +6,16 @@ pub struct Tried {
     wants_new: bool,
 }
 
-/// Servers that can be noted: what `tries-max` may be at most.
+/// Most servers that can be recorded: the upper limit of `tries-max`.
 const TRIES_MAX: usize = 8;
 
 impl Tried {
-    /// How many servers have failed the request.
+    /// Number of servers that have failed the request.
     pub fn count(&self) -> usize {
         usize::from(self.count)
     }
 
-    /// Whether a kept connection turned out to be closed, so that only a new one will do.
+    /// True if a kept connection turned out to be closed, so that only a new one will do.
     pub fn wants_new(&self) -> bool {
         self.wants_new
     }
@@ -24,7 +24,7 @@ impl Tried {
         self.servers[..self.count()].contains(&server)
     }
 
-    /// A server failed. Past the greatest number of tries nothing is noted, for nothing more is tried.
+    /// Records a failed server. Past the most tries it records nothing, because no retry follows.
     pub(super) fn add(&mut self, server: u16) {
         if self.count() < TRIES_MAX && !self.contains(server) {
             self.servers[self.count()] = server;

@@ -8,39 +8,39 @@ use wire::http::{Fields, Status};
 
 use crate::memory_budget::Charge;
 
-/// Interim responses that wait for somebody to look at them. More are no information.
+/// Interim responses that wait to be read; a server that sends more is cut off.
 const INTERIM_WAITING_MAX: usize = 16;
 
-/// What comes of a response, in order.
+/// Part of a response, in order.
 #[derive(Debug)]
 pub enum ResponsePiece {
     /// A head, interim or final.
     Head {
-        /// Its status.
+        /// Status code.
         status: Status,
-        /// Its fields.
+        /// Header fields.
         fields: Fields,
-        /// Whether it is all there is.
+        /// True if the response ends here, without content.
         is_last: bool,
     },
-    /// So many bytes of content, at least one.
+    /// Number of content bytes read, at least one.
     Content(usize),
-    /// The end, and trailer fields.
+    /// End of the response, with trailer fields if the server sent any.
     End(Option<Box<Fields>>),
 }
 
-/// Why a response does not come, or not to its end.
+/// Reason that a response is missing or incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamFailure {
-    /// The server has not looked at the request (RFC 9113, section 8.7): it may be sent again, whatever it is.
+    /// The server has not processed the request (RFC 9113, section 8.7): any request may be sent again.
     Refused,
-    /// The server has given this one up.
+    /// The server has reset the stream.
     Reset(ErrorCode),
-    /// The response is not what RFC 9113 calls well-formed.
+    /// The response is malformed (RFC 9113, section 8.1.1).
     Malformed,
-    /// The connection has ended, or broken.
+    /// The connection has ended or broken.
     Closed,
-    /// What came on the connection is not HTTP/2, or not allowed.
+    /// The server has violated HTTP/2 on the connection.
     NotHttp2(&'static str),
 }
 
@@ -56,27 +56,27 @@ impl fmt::Display for StreamFailure {
     }
 }
 
-/// What a session keeps of an exchange: what has come and was not taken, and what is to be sent and was not.
+/// A session's state of one exchange: response data not read yet, and request content not sent yet.
 #[derive(Debug)]
 pub(super) struct Exchange {
     heads: VecDeque<ResponsePiece>,
-    /// Bytes of their fields.
+    /// Bytes of the fields in `heads`.
     head_bytes: usize,
-    /// Counts what is kept as the client's.
+    /// Charges the client for the memory this exchange keeps.
     charge: Charge,
     content: BytesMut,
-    /// How the response ends, once that is known.
+    /// End of the response, once it is known.
     end: Option<Result<Option<Box<Fields>>, StreamFailure>>,
-    /// Content of the request.
+    /// Content of the request that was not framed yet.
     unsent: BytesMut,
-    /// Whom to tell that something has come, or can be sent.
+    /// Task to wake when response data arrives or content can be sent.
     waker: Option<Waker>,
-    /// Content could be sent if there were room.
+    /// True if the task waits for room to send content.
     awaits_room: bool,
 }
 
 impl Exchange {
-    /// An exchange for a client, which is charged for what is kept of it.
+    /// Creates the state of an exchange and charges its client for the memory kept.
     pub(super) fn new(charge: Charge) -> Self {
         Self {
             heads: VecDeque::new(),
@@ -94,7 +94,7 @@ impl Exchange {
         self.charge.set(self.head_bytes + self.content.len() + self.unsent.len());
     }
 
-    /// What there is for who reads; content goes to `buffer`, which for heads may be empty.
+    /// Takes the next part of the response. Content is copied to `buffer`, which may be empty for heads.
     pub(super) fn take(&mut self, buffer: &mut [u8]) -> Option<Result<ResponsePiece, StreamFailure>> {
         if let Some(head) = self.heads.pop_front() {
             if let ResponsePiece::Head { fields, .. } = &head {
@@ -115,7 +115,7 @@ impl Exchange {
         }
     }
 
-    /// A head has come. Says whether there was room for it.
+    /// Records a received head. Returns whether there was room for it.
     pub(super) fn on_head(&mut self, status: Status, fields: Fields, is_last: bool) -> bool {
         if self.heads.len() > INTERIM_WAITING_MAX {
             return false;
@@ -140,17 +140,17 @@ impl Exchange {
     }
 
     pub(super) fn on_end(&mut self, end: Result<Option<Box<Fields>>, StreamFailure>) {
-        // Who has answered to the end may reset what is left of the request (RFC 9113, section 8.1).
+        // After a complete response, the server may reset the rest of the request (RFC 9113, section 8.1).
         self.end.get_or_insert(end);
         self.wake();
     }
 
-    /// How the response has ended, if it has.
+    /// Failure that ended the response, if one did.
     pub(super) fn failure(&self) -> Option<StreamFailure> {
         self.end.as_ref()?.as_ref().err().copied()
     }
 
-    /// Whether all of the response has come.
+    /// True if all of the response was received.
     pub(super) fn is_answered(&self) -> bool {
         matches!(self.end, Some(Ok(_)))
     }
@@ -159,13 +159,13 @@ impl Exchange {
         self.unsent.len()
     }
 
-    /// Adds to what is to be sent.
+    /// Appends request content to send.
     pub(super) fn offer(&mut self, content: &[u8]) {
         self.unsent.extend_from_slice(content);
         self.count();
     }
 
-    /// Puts the next bytes of what is to be sent behind `out`.
+    /// Moves the next `length` bytes of request content to the end of `out`.
     pub(super) fn place(&mut self, length: usize, out: &mut Vec<u8>) -> Placement {
         let Some(content) = self.unsent.get(..length) else { return Placement::Lost };
         out.extend_from_slice(content);
@@ -177,7 +177,7 @@ impl Exchange {
         Placement::Copied
     }
 
-    /// Notes whom to wake.
+    /// Records the task to wake.
     pub(super) fn wait(&mut self, waker: &Waker, awaits_room: bool) {
         self.awaits_room |= awaits_room;
         match &mut self.waker {

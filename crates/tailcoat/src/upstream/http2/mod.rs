@@ -1,12 +1,13 @@
-//! Connections of HTTP/2 to servers: one carries many exchanges.
+//! HTTP/2 connections to servers: one carries many exchanges.
 //!
-//! A [`Session`] is a connection without its socket, which a task of its own has ([`drive`]): it alone reads and writes,
-//! so that what several exchanges have to send goes out together, and words of the server's (GOAWAY, PING, windows) are
-//! heard at any time. What it reads it leaves with the exchange that it is for, and wakes it. A [`StreamLease`] is an
+//! A [`Session`] is a connection without its socket; its own task owns the socket ([`drive`]) and alone reads and
+//! writes. So the output of several exchanges goes out together, and GOAWAY, PING and window updates are handled at
+//! any time. The task stores what it reads with the exchange it belongs to, and wakes that. A [`StreamLease`] is an
 //! exchange's part of a session.
 //!
-//! What an exchange has not taken counts against its window, and only there: the connection's window is so large that a
-//! client who reads slowly holds up nobody else. So a server can make us keep a window for each exchange, and no more.
+//! Response data that an exchange has not read counts against its stream window. The connection window is large
+//! enough that a slow client delays no other. So a server can make a worker keep one window for each exchange, and no
+//! more.
 
 mod exchange;
 mod session;
@@ -25,26 +26,27 @@ use wire::h2::Limits;
 
 use crate::config;
 
-/// What may come of an exchange before any of it is taken, when its server has shown to be fast. It begins with a quarter.
+/// Largest stream window: response bytes that may arrive unread from a server that has proved fast. The first window
+/// is a quarter of it.
 const WINDOW_BYTES_MAX: u32 = 256 << 10;
 
-/// Bytes of a response's head. A forward may allow less.
+/// Most bytes of a response's head. A `forward` may allow less.
 const HEAD_BYTES_MAX: usize = 256 << 10;
 
-/// Field lines of a response's head. A forward may allow less.
+/// Most field lines of a response's head. A `forward` may allow less.
 const FIELDS_MAX: usize = 10_000;
 
-/// How long a server may take to acknowledge our settings.
+/// Time within which a server must acknowledge our settings.
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Limits of waiting that exchanges have themselves.
+/// Time limit that never expires: exchanges limit their waits themselves.
 const NEVER: Duration = Duration::from_secs(86_400 * 365);
 
-/// The limits of connections to the servers of an upstream. All that a server could do to keep us busy has the budget that
-/// clients have.
+/// Limits of connections to the servers of an upstream. The budgets that protect workers from busy clients apply to
+/// servers, too.
 pub(super) fn limits(upstream: &config::Upstream) -> Limits {
     let streams_max = u32::try_from(upstream.streams_per_connection_max).unwrap_or(u32::MAX);
-    // What was taken is told when it is half of the window: the other half is for all exchanges whose clients take nothing.
+    // A window update is sent at half the window: the other half remains for exchanges whose clients read nothing.
     let connection_window_bytes = streams_max.saturating_mul(2 * WINDOW_BYTES_MAX).min(i32::MAX as u32);
     Limits {
         head: HeadLimits { head_bytes_max: HEAD_BYTES_MAX, fields_max: FIELDS_MAX, target_bytes_max: 0 },

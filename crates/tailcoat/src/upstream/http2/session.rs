@@ -14,19 +14,19 @@ use crate::memory_budget::Charge;
 use crate::upstream::monotonic_ms;
 use crate::upstream::stream::Stream;
 
-/// Bytes that are read at once. A frame that has not come to its end has to fit in, with what comes behind it.
+/// Size of one read. It must hold the start of an incomplete frame and the bytes after it.
 const READ_BYTES: usize = 64 << 10;
 
-/// Bytes of content that are framed at once.
+/// Most content bytes framed at once.
 const WRITE_BYTES: usize = 48 << 10;
 
-/// Reads in a turn, so that a server that sends without end does not keep others waiting.
+/// Reads in a turn, so that a server that sends without end does not delay others.
 const READS_PER_TURN_MAX: usize = 16;
 
-/// Bytes of a request's content that wait to be framed.
+/// Most content bytes of a request that wait to be framed.
 const UNSENT_BYTES_MAX: usize = 64 << 10;
 
-/// For how long and how much a session is used.
+/// Limits after which a session takes no more exchanges.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::upstream) struct SessionLimits {
     pub(in crate::upstream) streams_max: usize,
@@ -35,31 +35,31 @@ pub(in crate::upstream) struct SessionLimits {
     pub(in crate::upstream) idle_timeout_ms: u64,
 }
 
-/// A connection of HTTP/2, and the exchanges on it.
+/// An HTTP/2 connection and the exchanges on it.
 pub(in crate::upstream) struct Session(RefCell<State>);
 
 struct State {
     engine: ClientConnection,
     limits: Rc<Limits>,
     output: Output,
-    /// What has come and is not understood.
+    /// Received bytes that were not parsed yet.
     input: Vec<u8>,
-    /// The engine wants output taken before it goes on with `input`.
+    /// True if output must be sent before the engine continues with `input`.
     awaits_output: bool,
     exchanges: HashMap<StreamId, Exchange>,
-    /// Who reads and writes.
+    /// Wakes the task that reads and writes.
     driver: Waker,
-    /// Those who want to know what the server offers.
+    /// Tasks that wait for the server's SETTINGS.
     awaiting_settings: Vec<Waker>,
     leases: usize,
     requests: u32,
     opened_ms: u64,
     idle_since_ms: u64,
-    /// How often something has come that is about an exchange.
+    /// Number of received events that concern an exchange.
     events: u64,
-    /// No more exchanges begin here.
+    /// True if no more exchanges may begin here.
     is_retired: bool,
-    /// Why nothing comes any more.
+    /// Reason that the connection has ended.
     end: Option<StreamFailure>,
 }
 
@@ -73,7 +73,7 @@ pub(in crate::upstream) async fn drive(session: Rc<Session>, mut socket: Stream,
 }
 
 impl Session {
-    /// A session on a connection that nothing was sent on.
+    /// Creates a session on a connection on which nothing was sent.
     pub(in crate::upstream) fn new(limits: Rc<Limits>, now_ms: u64) -> Rc<Self> {
         let mut state = State {
             engine: ClientConnection::new(Duration::from_millis(now_ms), &limits),
@@ -96,7 +96,7 @@ impl Session {
         Rc::new(Self(RefCell::new(state)))
     }
 
-    /// Takes a place for an exchange, if there is one. Says whether there were exchanges before.
+    /// Reserves room for an exchange, if there is any. Returns whether the session had exchanges before.
     pub(in crate::upstream) fn join(&self, limits: &SessionLimits, now_ms: u64) -> Option<bool> {
         let mut state = self.0.borrow_mut();
         let is_fit = !state.is_retired
@@ -112,7 +112,7 @@ impl Session {
         })
     }
 
-    /// Gives a place back.
+    /// Releases the room that [`join`](Self::join) reserved.
     pub(super) fn leave(&self) {
         let mut state = self.0.borrow_mut();
         state.leases -= 1;
@@ -122,12 +122,12 @@ impl Session {
         }
     }
 
-    /// Whether the server takes extended CONNECT (RFC 8441), as far as it is known.
+    /// Checks whether the server allows extended CONNECT (RFC 8441); false until its SETTINGS arrive.
     pub(in crate::upstream) fn enables_connect(&self) -> bool {
         self.0.borrow().engine.peer_settings().enables_connect_protocol
     }
 
-    /// The same, once it is known.
+    /// Waits for the server's SETTINGS and tells whether it allows extended CONNECT.
     pub(super) fn poll_enables_connect(&self, task: &mut Context<'_>) -> Poll<Result<bool, StreamFailure>> {
         let mut state = self.0.borrow_mut();
         if let Some(failure) = state.end {
@@ -142,14 +142,14 @@ impl Session {
         Poll::Pending
     }
 
-    /// Begins no more exchanges, and ends when the last has.
+    /// Stops new exchanges; the session ends with the last one.
     pub(in crate::upstream) fn retire(&self) {
         let mut state = self.0.borrow_mut();
         state.is_retired = true;
         state.driver.wake_by_ref();
     }
 
-    /// Does what is due; says whether the session may still be of use.
+    /// Handles timeouts and retires the session if it is idle or old. Returns whether it can still be used.
     pub(in crate::upstream) fn sweep(&self, limits: &SessionLimits, now_ms: u64) -> bool {
         let mut state = self.0.borrow_mut();
         let timed_out = state.turn(|engine, turn| engine.handle_timeout(turn));
@@ -181,7 +181,7 @@ impl Session {
         Ok(stream)
     }
 
-    /// What comes next of a response; content goes to `buffer`.
+    /// Polls for the next part of a response; content goes to `buffer`.
     pub(super) fn poll_response(
         &self,
         stream: StreamId,
@@ -200,7 +200,7 @@ impl Session {
         Poll::Ready(taken)
     }
 
-    /// How many bytes of a request's content the server takes, at least one.
+    /// Polls for the number of content bytes the server accepts, at least one.
     pub(super) fn poll_room(&self, stream: StreamId, task: &mut Context<'_>) -> Poll<Result<usize, StreamFailure>> {
         let mut state = self.0.borrow_mut();
         match state.room(stream) {
@@ -215,7 +215,7 @@ impl Session {
         }
     }
 
-    /// Adds content of a request.
+    /// Queues content of a request.
     pub(super) fn offer(&self, stream: StreamId, content: &[u8]) -> Result<(), StreamFailure> {
         let mut state = self.0.borrow_mut();
         let exchange = state.exchanges.get_mut(&stream).ok_or(StreamFailure::Closed)?;
@@ -226,7 +226,7 @@ impl Session {
         offered.map_err(|_| StreamFailure::Closed)
     }
 
-    /// Ends a request, by trailer fields if there are any.
+    /// Ends a request, with trailer fields if there are any.
     pub(super) fn end_request(&self, stream: StreamId, trailers: Option<Fields>) -> Result<(), StreamFailure> {
         let mut state = self.0.borrow_mut();
         let ended = state.turn(|engine, turn| match trailers {
@@ -237,21 +237,21 @@ impl Session {
         ended.map_err(|_| StreamFailure::Closed)
     }
 
-    /// Content of a request that was offered and has not been framed.
+    /// Content bytes of a request that were offered and not framed yet.
     pub(super) fn unsent_bytes(&self, stream: StreamId) -> usize {
         self.0.borrow().exchanges.get(&stream).map_or(0, Exchange::unsent_bytes)
     }
 
-    /// Forgets an exchange; the server is told if it is not complete.
+    /// Forgets an exchange, and resets its stream if it is not complete.
     pub(super) fn forget(&self, stream: StreamId) {
         let mut state = self.0.borrow_mut();
         let Some(exchange) = state.exchanges.remove(&stream) else { return };
-        // RFC 9113, section 8.1: with the answer there, the rest of the request is of no interest to anybody.
+        // RFC 9113, section 8.1: after a complete response, the rest of the request has no use.
         let code = if exchange.is_answered() { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL };
         state.act(|engine, turn| engine.reset(stream, code, turn));
     }
 
-    /// How often the server has said something about an exchange, any of them.
+    /// Number of events that the server has sent about any exchange.
     pub(super) fn events(&self) -> u64 {
         self.0.borrow().events
     }
@@ -270,11 +270,11 @@ impl Session {
             state.end_if_unused();
             let flushed = state.poll_flush(socket, task)?;
             if state.end.is_some() || state.engine.is_drained() {
-                // What the server does not take now, a word of farewell, it can do without.
+                // A final GOAWAY is best effort: the server can do without it.
                 return Poll::Ready(Ok(()));
             }
             if state.awaits_output {
-                // A server that does not read is not read from.
+                // While a server does not read, the worker does not read from it either.
                 ready!(flushed);
                 let input = std::mem::take(&mut state.input);
                 state.handle_input(&input);
@@ -306,7 +306,7 @@ impl State {
         act(&mut self.engine, &mut Turn { now, limits: &self.limits, output: &mut self.output })
     }
 
-    /// As [`Self::turn`], and has sent what comes of it.
+    /// Calls [`Self::turn`], and wakes the driver if that made output.
     fn act<R>(&mut self, act: impl FnOnce(&mut ClientConnection, &mut Turn<'_>) -> R) -> R {
         let had_output = !self.output.is_empty();
         let result = self.turn(act);
@@ -316,14 +316,14 @@ impl State {
         result
     }
 
-    /// Says farewell when nobody needs the session.
+    /// Sends GOAWAY if the session is retired and unused.
     fn end_if_unused(&mut self) {
         if self.is_retired && self.leases == 0 && !self.engine.is_drained() {
             self.turn(|engine, turn| engine.shut_down(turn));
         }
     }
 
-    /// Sends what there is.
+    /// Writes all output to the socket.
     fn poll_flush(&mut self, socket: &mut Stream, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.output.is_empty() {
@@ -340,7 +340,7 @@ impl State {
         }
     }
 
-    /// Makes frames of the requests' content, and tells those who have more that there is room.
+    /// Frames content of the requests, then wakes tasks that wait for room.
     fn frame_content(&mut self) {
         if !self.engine.has_content_to_send() {
             return;
@@ -348,7 +348,7 @@ impl State {
         let now = Duration::from_millis(monotonic_ms());
         let Self { engine, limits, output, exchanges, .. } = self;
         let mut turn = Turn { now, limits, output };
-        // A stream whose content was lost, as none is, would have been reset by the engine.
+        // The engine would reset a stream whose content was lost; no content is ever lost here.
         let _ = engine.poll_output(WRITE_BYTES, &mut turn, |stream, range, out| match exchanges.get_mut(&stream) {
             Some(exchange) => exchange.place((range.end - range.start) as usize, out),
             None => Placement::Lost,
@@ -356,7 +356,7 @@ impl State {
         self.tell_of_room();
     }
 
-    /// How many more bytes of content are taken for a request; `None` if it is over.
+    /// Number of further content bytes accepted for a request; `None` if it has ended.
     fn room(&mut self, stream: StreamId) -> Option<usize> {
         let exchange = self.exchanges.get(&stream).filter(|exchange| exchange.failure().is_none())?;
         let unsent_bytes = exchange.unsent_bytes();
@@ -377,7 +377,7 @@ impl State {
         }
     }
 
-    /// Takes input, up to a frame that has not come to its end.
+    /// Parses input, up to an incomplete frame.
     fn handle_input(&mut self, input: &[u8]) {
         let (mut at, mut fields) = (0, Fields::new());
         self.awaits_output = loop {
@@ -432,7 +432,7 @@ impl State {
                 let behind = self.exchanges.iter_mut().filter(|(stream, _)| **stream > last_stream);
                 behind.for_each(|(_, exchange)| exchange.on_end(Err(StreamFailure::Refused)));
             }
-            // These are the caller's.
+            // Handled by the caller.
             ClientEvent::NeedInput
             | ClientEvent::AwaitOutput
             | ClientEvent::Closed(_)
@@ -446,7 +446,7 @@ impl State {
         }
     }
 
-    /// Nothing comes any more.
+    /// Ends the session: all its exchanges fail.
     fn on_ended(&mut self, failure: Option<StreamFailure>) {
         let failure = *self.end.get_or_insert(failure.unwrap_or(StreamFailure::Closed));
         self.is_retired = true;

@@ -5,19 +5,19 @@ use tokio::sync::watch;
 use super::{Session, SessionLimits};
 use crate::upstream::AcquireError;
 
-/// A worker's connections to one server that carry several exchanges.
+/// A worker's HTTP/2 connections to one server.
 #[derive(Default)]
 pub(in crate::upstream) struct Sessions {
     list: Vec<Rc<Session>>,
-    /// One that is being opened.
+    /// Result of a session being opened, if there is one.
     opening: Option<watch::Receiver<Option<AcquireError>>>,
-    /// Whether the server, when it was asked last, chose HTTP/2.
+    /// True if the server chose HTTP/2 in the last handshake; `None` before the first.
     pub(in crate::upstream) has_chosen_http2: Option<bool>,
 }
 
 impl Sessions {
-    /// A session that has room for an exchange, and whether it had exchanges before. The one that was opened first is
-    /// filled first, so that those that aren't needed become idle and go.
+    /// Joins a session that has room; returns it, and whether it had exchanges before. The oldest session is filled
+    /// first, so that unneeded ones become idle and close.
     pub(in crate::upstream) fn join(
         &self,
         limits: &SessionLimits,
@@ -28,29 +28,28 @@ impl Sessions {
         fit.find_map(|session| Some((Rc::clone(session), session.join(limits, now_ms)?)))
     }
 
-    /// Adds one.
     pub(in crate::upstream) fn add(&mut self, session: Rc<Session>) {
         self.list.push(session);
     }
 
-    /// Whom to wait for, who opens one already.
+    /// Channel that reports the end of the opening in progress, if there is one.
     pub(in crate::upstream) fn opening(&self) -> Option<watch::Receiver<Option<AcquireError>>> {
         self.opening.clone()
     }
 
-    /// Notes that one is being opened, until the other end is dropped.
+    /// Marks a session as being opened, until [`Self::opened`] is called.
     pub(in crate::upstream) fn open(&mut self) -> Opening {
         let (sender, receiver) = watch::channel(None);
         self.opening = Some(receiver);
         Opening(sender)
     }
 
-    /// Nobody opens one any more.
+    /// Clears the mark of [`Self::open`].
     pub(in crate::upstream) fn opened(&mut self) {
         self.opening = None;
     }
 
-    /// Forgets those that are no longer of use; says whether any is left.
+    /// Drops sessions that can no longer be used; returns whether any is left.
     pub(in crate::upstream) fn sweep(&mut self, limits: &SessionLimits, now_ms: u64) -> bool {
         self.list.retain(|session| session.sweep(limits, now_ms));
         !self.list.is_empty()
@@ -58,19 +57,19 @@ impl Sessions {
 }
 
 impl Drop for Sessions {
-    /// Nobody joins them any more: they end with their last exchange.
+    /// Retires the sessions: they end with their last exchange.
     fn drop(&mut self) {
         self.list.iter().for_each(|session| session.retire());
     }
 }
 
-/// A session that is being opened, for those who wait for it.
+/// Sender that reports a failed opening to the requests that wait for it.
 pub(in crate::upstream) struct Opening(watch::Sender<Option<AcquireError>>);
 
 impl Opening {
-    /// It could not be opened. That holds for all who have waited.
+    /// Reports that opening failed, to all requests that have waited.
     pub(in crate::upstream) fn fail(&self, error: AcquireError) {
-        // Nobody may be waiting.
+        // An error means that no request waits.
         let _ = self.0.send(Some(error));
     }
 }

@@ -10,18 +10,18 @@ use crate::memory_budget::Charge;
 use crate::upstream::lease::{Failure, Slot};
 use crate::upstream::tried::Tried;
 
-/// A place on a connection of HTTP/2, for one exchange. Dropping it before the exchange is complete cancels that, and says
-/// nothing of the server.
+/// A stream on an HTTP/2 connection, for one exchange. Dropping it before the exchange is complete resets the stream,
+/// and does not affect the server's health.
 #[derive(Debug)]
 pub struct StreamLease {
     stream: OwnStream,
     slot: Slot,
     is_reused: bool,
-    /// How often the server had said something on the connection before.
+    /// Number of [`Session::events`] when the lease was given.
     events_before: u64,
 }
 
-/// A place on a connection, and the exchange that has it once it has begun.
+/// Room on a connection, and the stream once the exchange has begun.
 #[derive(Debug)]
 struct OwnStream {
     session: Rc<Session>,
@@ -34,7 +34,7 @@ impl StreamLease {
         Self { stream: OwnStream { session, stream: None }, slot, is_reused, events_before }
     }
 
-    /// Whether the server takes extended CONNECT (RFC 8441), once it has said so.
+    /// Waits for the server's SETTINGS and tells whether it allows extended CONNECT (RFC 8441).
     ///
     /// # Errors
     /// The connection has ended.
@@ -42,10 +42,11 @@ impl StreamLease {
         self.stream.session.poll_enables_connect(task)
     }
 
-    /// Begins the exchange; `is_last` if the request has no content. What is kept of both is counted by `charge`.
+    /// Begins the exchange; `is_last` if the request has no content. `charge` counts the memory kept for both
+    /// directions.
     ///
     /// # Errors
-    /// The connection takes no more.
+    /// The connection accepts no more streams.
     pub fn begin(
         &mut self,
         request: &OutgoingRequest<'_>,
@@ -57,10 +58,10 @@ impl StreamLease {
         Ok(())
     }
 
-    /// What comes next of the response; content goes to `buffer`.
+    /// Polls for the next part of the response; content goes to `buffer`.
     ///
     /// # Errors
-    /// The response does not come, or not to its end.
+    /// The response is missing or incomplete.
     pub fn poll_response(
         &mut self,
         task: &mut Context<'_>,
@@ -69,61 +70,61 @@ impl StreamLease {
         self.stream.poll_response(task, buffer)
     }
 
-    /// How many bytes of the request's content the server takes now, at least one.
+    /// Polls for the number of content bytes the server accepts now, at least one.
     ///
     /// # Errors
-    /// The server takes no more; what it answers may still be read.
+    /// The server accepts no more content; its response may still be read.
     pub fn poll_room(&mut self, task: &mut Context<'_>) -> Poll<Result<usize, StreamFailure>> {
         self.stream.session.poll_room(self.stream.id()?, task)
     }
 
-    /// Adds content of the request, no more than there is [room](Self::poll_room) for.
+    /// Queues content of the request, at most as much as there is [room](Self::poll_room) for.
     ///
     /// # Errors
-    /// The server takes no more.
+    /// The stream has ended.
     pub fn offer(&mut self, content: &[u8]) -> Result<(), StreamFailure> {
         self.stream.session.offer(self.stream.id()?, content)
     }
 
-    /// Ends the request, by trailer fields if there are any.
+    /// Ends the request, with trailer fields if there are any.
     ///
     /// # Errors
-    /// The server takes no more.
+    /// The stream has ended.
     pub fn end_request(&mut self, trailers: Option<Fields>) -> Result<(), StreamFailure> {
         self.stream.session.end_request(self.stream.id()?, trailers)
     }
 
-    /// Content of the request that was offered and has not been sent.
+    /// Content bytes of the request that were offered and not sent yet.
     pub fn unsent_bytes(&self) -> usize {
         self.stream.stream.map_or(0, |stream| self.stream.session.unsent_bytes(stream))
     }
 
-    /// As [`Lease::server_name`](crate::upstream::Lease::server_name).
+    /// Name of the server, as [`Lease::server_name`](crate::upstream::Lease::server_name).
     pub fn server_name(&self) -> &Rc<str> {
         self.slot.server_name()
     }
 
-    /// As [`Lease::is_reused`](crate::upstream::Lease::is_reused).
+    /// True if the connection had exchanges before, as [`Lease::is_reused`](crate::upstream::Lease::is_reused).
     pub fn is_reused(&self) -> bool {
         self.is_reused
     }
 
-    /// Whether the connection is enciphered.
+    /// True if the connection is encrypted.
     pub fn is_secure(&self) -> bool {
         self.slot.is_secure()
     }
 
-    /// As [`Lease::answered`](crate::upstream::Lease::answered).
+    /// Records a good response, as [`Lease::answered`](crate::upstream::Lease::answered).
     pub fn answered(&mut self, now_ms: u64) {
         self.slot.report_success(now_ms);
     }
 
-    /// The exchange has ended well.
+    /// Ends the exchange as a success.
     pub fn finish(mut self, now_ms: u64) {
         self.slot.report_success(now_ms);
     }
 
-    /// The exchange has failed; notes in `tried` what need not be tried again, should the request be repeated.
+    /// Ends the exchange as a failure. Adds to `tried` what a retry must avoid.
     pub fn fail(mut self, failure: Failure, tried: &mut Tried, now_ms: u64) {
         let is_unheard = self.stream.session.events() == self.events_before;
         let is_stale = failure == Failure::Closed && self.is_reused && is_unheard;
@@ -131,7 +132,7 @@ impl StreamLease {
             return tried.add_stale();
         }
         if failure == Failure::TimedOut && is_unheard {
-            // The connection may be dead without anybody knowing.
+            // The connection may be dead without notice; retire it.
             self.stream.session.retire();
         }
         tried.add(self.slot.server);
@@ -140,14 +141,14 @@ impl StreamLease {
         }
     }
 
-    /// The exchange is now a tunnel for bytes of another protocol.
+    /// Ends the exchange and turns the stream into a tunnel for bytes of another protocol.
     pub fn into_tunnel(mut self, now_ms: u64) -> StreamTunnel {
         self.slot.report_success(now_ms);
         StreamTunnel { stream: self.stream, _slot: self.slot }
     }
 }
 
-/// A stream of HTTP/2 that carries another protocol.
+/// An HTTP/2 stream that carries another protocol.
 #[derive(Debug)]
 pub struct StreamTunnel {
     stream: OwnStream,
@@ -155,7 +156,7 @@ pub struct StreamTunnel {
 }
 
 impl StreamTunnel {
-    /// Reads what has come into `buffer`; 0 is the end.
+    /// Reads received bytes into `buffer`; 0 is the end.
     pub fn poll_read(&mut self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match ready!(self.stream.poll_response(task, buffer)) {
             Ok(ResponsePiece::Content(length)) => Poll::Ready(Ok(length)),
@@ -164,7 +165,7 @@ impl StreamTunnel {
         }
     }
 
-    /// Sends what is taken of `bytes`.
+    /// Queues as much of `bytes` as there is room for.
     pub fn poll_write(&mut self, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let stream = self.stream.id().map_err(gone)?;
         let room = ready!(self.stream.session.poll_room(stream, task)).map_err(gone)?;

@@ -2,7 +2,7 @@ use std::os::unix::net::UnixListener;
 
 use super::*;
 
-/// The error of an upstream of such a server.
+/// Error of an upstream with these servers.
 fn error_of(addresses: &[ServerAddress], change: impl FnOnce(&mut config::Upstream)) -> AcquireError {
     on_worker(true, async {
         let upstream = upstream(addresses, change);
@@ -19,7 +19,7 @@ fn errors_tell_the_cause() {
     assert_eq!(error_of(&[refusing.clone(), refusing], |_| {}), refused);
     assert_eq!(error_of(&[missing], |_| {}), AcquireError::Unreachable(io::ErrorKind::NotFound));
     assert_eq!(error_of(&[], |_| {}), AcquireError::NoServer);
-    // Nobody looks it up.
+    // No task looks it up.
     let named = ServerAddress::Tcp("name.invalid".into(), 80);
     assert_eq!(error_of(&[named], |_| {}), AcquireError::ConnectTimeout);
     for (error, status) in [
@@ -34,7 +34,7 @@ fn errors_tell_the_cause() {
     }
 }
 
-/// A server that never answers: its queue of connections is full, and Linux drops what comes then.
+/// The server never accepts: its listen queue is full, and Linux drops further connections.
 #[test]
 fn connecting_has_a_limit() {
     let (listener, address) = listen();
@@ -60,7 +60,7 @@ fn the_next_server_is_tried_when_one_refuses() {
         let mut addresses: Vec<_> = sockets.iter().map(|(_, address)| address.clone()).collect();
         addresses.push(good.clone());
         let upstream = upstream(&addresses, |upstream| upstream.fail_max = 1);
-        // However the first is chosen, each that refuses is tried once in all, and then passed over.
+        // Each server that rejects connections is tried once, wherever the first choice falls, and then passed over.
         for _ in 0..10 {
             assert_eq!(lease(&upstream, 0).await.server_name(), good.to_string());
         }

@@ -3,7 +3,7 @@ use crate::upstream::health::Standing;
 
 const SECOND_MS: u64 = 1_000;
 
-/// Who answers requests at this time, until each has answered or 100 were sent.
+/// Servers that respond at this time; stops when each has, or after 100 requests.
 async fn who_answers(upstream: &Rc<Upstream>, now_ms: u64) -> std::collections::BTreeSet<String> {
     let mut names = std::collections::BTreeSet::new();
     for _ in 0..100 {
@@ -26,7 +26,7 @@ fn a_server_that_failed_is_tried_out_before_it_is_back() {
         let fail = |now_ms| upstream.shared.tell(1, now_ms, |health| health.on_failure(false, now_ms));
         fail(0);
         assert_eq!(who_answers(&upstream, 4 * SECOND_MS).await, names(&[&good]));
-        // The first request after the time tries it out, those beside it don't.
+        // The first request after the ejection time is the trial; the others go elsewhere.
         let trial = lease(&upstream, 5 * SECOND_MS).await;
         assert_eq!(trial.server_name(), bad.to_string());
         assert_eq!(who_answers(&upstream, 5 * SECOND_MS).await, names(&[&good]));
@@ -38,7 +38,7 @@ fn a_server_that_failed_is_tried_out_before_it_is_back() {
         assert_eq!(upstream.shared.server(1).standing(6 * SECOND_MS), Standing::Fit(1_000));
         trial.finish(Ending::Close, 7 * SECOND_MS);
         assert_eq!(who_answers(&upstream, 7 * SECOND_MS).await, names(&[&good, &bad]));
-        // The next trial fails: it is passed over for twice as long.
+        // The next trial fails: the server is passed over for twice as long.
         fail(10 * SECOND_MS);
         let trial = lease(&upstream, 20 * SECOND_MS).await;
         assert_eq!(trial.server_name(), bad.to_string());
@@ -59,13 +59,13 @@ fn backups_are_for_when_all_others_are_down() {
             upstream.connections_max = 1;
         });
         assert_eq!(who_answers(&upstream, 0).await, names(&[&addresses[0]]));
-        // Busy is not down.
+        // A busy server is not down.
         let busy = lease(&upstream, 0).await;
         let mut waiting = std::pin::pin!(acquire(&upstream, Tried::default(), 0));
         assert!(tokio::time::timeout(Duration::from_millis(5), &mut waiting).await.is_err());
         let mut tried = Tried::default();
         busy.fail(Failure::Malformed, &mut tried, 0);
-        // The one that waits comes first; the request that failed goes to the backup.
+        // The waiting request comes first; the request that failed goes to the backup.
         drop(waiting.await);
         assert_eq!(acquire(&upstream, tried, 0).await.unwrap().server_name(), addresses[1].to_string());
         assert_eq!(who_answers(&upstream, 0).await, names(&[&addresses[1]]));
@@ -87,15 +87,15 @@ fn the_last_resort() {
             let found = acquire(&upstream, Tried::default(), 0).await;
             assert_eq!(found.is_ok(), last_resort);
             match found {
-                // That it answers shows that it is back, if it had failed requests and not checks.
+                // A response shows that it is back, if requests had failed and not checks.
                 Ok(lease) => lease.finish(Ending::Close, 0),
                 Err(error) => assert_eq!(error, AcquireError::NoServer),
             }
-            // Servers that have failed this very request are not asked even then.
+            // Even then, servers that have failed this very request are not tried.
             let mut tried = Tried::default();
             (0..2).for_each(|server| tried.add(server));
             assert_eq!(acquire(&upstream, tried, 0).await.unwrap_err(), AcquireError::NoServer);
-            // With the time, one request finds out.
+            // After the ejection time, one request tests the server.
             assert!(acquire(&upstream, Tried::default(), 5 * SECOND_MS).await.is_ok());
         }
     });
@@ -113,7 +113,7 @@ fn a_slow_start_is_a_small_share() {
         });
         upstream.shared.tell(1, 0, |health| health.on_failure(false, 0));
         upstream.shared.tell(1, 0, |health| health.on_success(0));
-        // Of so many requests at this time, how many does the one that is back get?
+        // Requests that the returning server gets, of this many at this time.
         let share = async |now_ms, requests| {
             let mut count = 0;
             for _ in 0..requests {
@@ -128,7 +128,7 @@ fn a_slow_start_is_a_small_share() {
     });
 }
 
-/// A server that answers its checks with these responses, the last for ever.
+/// Responds to health checks with these responses in turn, the last one forever.
 fn answer_checks(listener: TcpListener, answers: &'static [&'static str]) {
     std::thread::spawn(move || {
         for answer in answers.iter().chain(std::iter::repeat(answers.last().unwrap())) {
@@ -185,7 +185,7 @@ fn checks_find_out_who_is_down() {
 #[test]
 fn a_server_that_does_not_answer_checks_is_down() {
     on_worker(true, async {
-        // Connections come about, for the kernel accepts them, and nothing is ever said.
+        // The kernel accepts connections, but the server never sends a byte.
         let (_listener, address) = listen();
         let shared = shared(&[address], |upstream| upstream.health_check = Some(config::HealthCheck::default()));
         let (began, keeping) =
@@ -199,7 +199,7 @@ fn a_server_that_does_not_answer_checks_is_down() {
             }
         }
         assert!(began.elapsed() >= Duration::from_secs(60));
-        // Three checks of 2 s each, 5 s apart from end to begin or begin to begin.
+        // Three checks of 2 s each; the interval of 5 s may run from begin or from end.
         assert!(seen_out.is_some_and(|second| (12..18).contains(&second)), "{seen_out:?}");
     });
 }

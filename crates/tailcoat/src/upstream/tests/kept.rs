@@ -12,7 +12,7 @@ fn a_connection_is_used_again() {
         send(&mut first, &mut server, b"ask").await;
         receive(&mut first, &mut server, b"answer").await;
         first.finish(Ending::Reusable, 10);
-        // It is there at once, without being waited for.
+        // The connection is available at once, without a wait.
         let Acquire::Ready(Some(Leased::Connection(mut second))) = upstream.acquire(Wanted::default(), 20) else {
             panic!("not kept")
         };
@@ -55,7 +55,7 @@ fn connections_are_kept_within_limits() {
     check(|upstream| upstream.proxy_protocol = Some(config::ProxyProtocol::V1), 1_000, 0);
 }
 
-/// How an exchange of a client ended, and whether a request of a client then finds its connection; by policy.
+/// End of one client's exchange, and whether another client's request then finds the connection; by policy.
 #[test]
 fn the_policy_says_whose_requests_a_kept_connection_carries() {
     use Ending::{Close, Reusable, ReusableBySameClient};
@@ -150,7 +150,7 @@ fn a_request_limit_is_told_before_the_last_request() {
     });
 }
 
-/// What a server does to a kept connection, and whether a request still gets it.
+/// Event on a kept connection, and whether a request still gets it.
 #[test]
 fn a_connection_with_anything_to_read_is_not_given_out() {
     let check = |event: fn(TcpStream) -> Option<TcpStream>, expect: bool| {
@@ -168,9 +168,9 @@ fn a_connection_with_anything_to_read_is_not_given_out() {
     check(Some, true);
     // The end.
     check(|_| None, false);
-    // The half of an end.
+    // A half-closed connection.
     check(|server| server.shutdown(std::net::Shutdown::Write).map(|()| server).ok(), false);
-    // Bytes that nobody has asked for: an answer to them would be taken for one to the next request.
+    // Unexpected bytes: a worker would take them for the response to the next request.
     check(|mut server| server.write_all(b"HTTP/1.1 200 OK\r\n\r\n").map(|()| server).ok(), false);
 }
 
@@ -206,7 +206,7 @@ fn a_stale_connection_is_no_fault_of_the_servers() {
         assert_eq!((tried.wants_new(), tried.count()), (true, 0));
         assert!(!upstream.shared.server(0).is_unsettled());
         assert!(!upstream.sweep(0), "all kept connections are gone, for the server was started again");
-        // The same server is asked again, on a new connection.
+        // The retry goes to that server again, on a new connection.
         assert!(!acquire(&upstream, tried, 0).await.unwrap().is_reused());
     });
 }
@@ -257,14 +257,14 @@ fn a_tunnel_counts_as_in_use_as_long_as_it_lasts() {
     });
 }
 
-/// The warm path: a kept connection is acquired and given back.
+/// The warm path: a kept connection is acquired and returned.
 #[test]
 fn acquiring_a_kept_connection_allocates_nothing() {
     on_worker(false, async {
         let servers: Vec<_> = (0..3).map(|_| listen()).collect();
         let addresses: Vec<_> = servers.iter().map(|(_, address)| address.clone()).collect();
         let upstream = upstream(&addresses, |_| {});
-        // Two connections to each, for there may be no others.
+        // Two connections to each, because the limit allows no others.
         let mut leases = Vec::new();
         for _ in 0..6 {
             leases.push(lease(&upstream, 0).await);

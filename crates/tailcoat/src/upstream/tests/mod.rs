@@ -1,5 +1,5 @@
-//! Pools, queue and connecting, with real servers on the loopback interface. No test sleeps: where time matters, it is
-//! given, or the runtime's clock goes forward by itself when nothing else is left to do.
+//! Pools, queue and connecting, with real servers on the loopback interface. No test sleeps: where time matters, the
+//! test passes it in, or the runtime's clock advances by itself when the test is idle.
 
 mod connecting;
 mod health;
@@ -20,10 +20,10 @@ use super::*;
 use crate::config::{self, LogLevel, Reuse, ServerAddress, UpstreamServer};
 use crate::log::{ServerLog, Style};
 
-/// How long the runtime's clock is real before a test has failed.
+/// Real time after which a test counts as failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs a test as a worker would; its clock goes forward when there is nothing to do, if `is_paused`.
+/// Runs a test as a worker would; if `is_paused`, the clock advances whenever the test is idle.
 fn on_worker<T>(is_paused: bool, test: impl Future<Output = T>) -> T {
     let runtime = Builder::new_current_thread()
         .enable_all()
@@ -53,7 +53,7 @@ fn upstream(addresses: &[ServerAddress], change: impl FnOnce(&mut config::Upstre
     Upstream::new(shared(addresses, change), 1)
 }
 
-/// A listener of ours, and its address as a server's.
+/// A new listener, and its address as a server's.
 fn listen() -> (TcpListener, ServerAddress) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = address_of(&listener);
@@ -64,7 +64,8 @@ fn address_of(listener: &TcpListener) -> ServerAddress {
     ServerAddress::Tcp("127.0.0.1".into(), listener.local_addr().unwrap().port())
 }
 
-/// The address of a server that refuses connections. The port is bound, so that nobody else gets it, but nobody listens.
+/// Address of a server that rejects connections. The port is bound, so that no other process gets it, but does not
+/// listen.
 fn refusing() -> (socket2::Socket, ServerAddress) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let any: std::net::SocketAddr = ([127, 0, 0, 1], 0).into();
@@ -81,7 +82,7 @@ async fn acquire(upstream: &Rc<Upstream>, tried: Tried, now_ms: u64) -> Result<L
     }
 }
 
-/// What an upstream of HTTP/1 gives.
+/// Connection of an HTTP/1 upstream.
 fn connection(leased: Leased) -> Lease {
     match leased {
         Leased::Connection(lease) => lease,
@@ -93,7 +94,7 @@ async fn lease(upstream: &Rc<Upstream>, now_ms: u64) -> Lease {
     acquire(upstream, Tried::default(), now_ms).await.unwrap()
 }
 
-/// Waits until the runtime has seen what has happened to sockets.
+/// Waits until the runtime has seen the latest socket events.
 async fn turn() {
     for _ in 0..3 {
         tokio::task::yield_now().await;

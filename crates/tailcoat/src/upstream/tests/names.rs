@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// Runs a test while names are looked up as `lookup` says.
+/// Runs a test while names are looked up with `lookup`.
 async fn keeping<T>(shared: &Arc<SharedUpstream>, lookup: Lookup, test: impl Future<Output = T>) -> T {
     tokio::select! {
         () = keep(vec![Arc::clone(shared)], lookup, Duration::MAX) => panic!("nothing to keep"),
@@ -46,7 +46,7 @@ fn the_next_address_is_tried_when_one_refuses() {
     on_worker(false, async {
         let (_listener, ServerAddress::Tcp(_, port)) = listen() else { panic!("TCP") };
         let upstream = named(port, |_| {});
-        // Nobody listens on the first.
+        // No server listens on the first address.
         let lookup: Lookup =
             |_, port| Ok([[127, 0, 0, 9], [127, 0, 0, 1]].map(|ip| SocketAddr::from((ip, port))).into());
         keeping(&upstream.shared, lookup, lease(&upstream, 0)).await;
@@ -54,7 +54,7 @@ fn the_next_address_is_tried_when_one_refuses() {
     });
 }
 
-/// What is found at each lookup: nothing, the first address, an error, the second address.
+/// Count of lookups, which find in turn: nothing, the first address, an error, the second address.
 static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
 
 #[test]

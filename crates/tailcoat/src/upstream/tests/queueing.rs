@@ -25,7 +25,7 @@ fn requests_wait_in_turn_for_a_connection() {
         turn().await;
         assert!(order.borrow().is_empty());
         first.finish(Ending::Reusable, 0);
-        // Who comes now has to wait for those that came before.
+        // A new request waits for those that came before.
         let last = lease(&upstream, 0).await;
         assert_eq!(*order.borrow(), [0, 1, 2]);
         assert!(last.is_reused(), "one connection has served all");
@@ -37,7 +37,7 @@ fn requests_wait_in_turn_for_a_connection() {
     });
 }
 
-/// Who has many waiting lets others go before; but does come to its turn.
+/// A client with many waiting requests lets others go first, but still gets its turn.
 #[test]
 fn one_client_does_not_hold_up_others() {
     on_worker(true, async {
@@ -99,7 +99,7 @@ fn the_queue_has_limits() {
         let waiting = tokio::task::spawn_local(waiting);
         turn().await;
         assert_eq!(acquire(&upstream, Tried::default(), 0).await.unwrap_err(), AcquireError::QueueFull);
-        // The clock goes forward, for there is nothing else to do.
+        // The clock advances because the test is idle.
         assert_eq!(waiting.await.unwrap().unwrap_err(), AcquireError::QueueTimeout);
         assert!(upstream.shared.queue.is_empty());
         drop(first);
@@ -115,7 +115,7 @@ fn a_waiting_request_that_goes_away_takes_nothing_with_it() {
         let spawn = || tokio::task::spawn_local(upstream.acquire(Wanted::default(), 0));
         let (first, waiting, next) = (lease(&upstream, 0).await, spawn(), spawn());
         turn().await;
-        // Gone before its turn, and gone when it had just been granted the slot.
+        // One left before its turn, one just after it was granted the slot.
         waiting.abort();
         turn().await;
         first.finish(Ending::Reusable, 0);
@@ -126,7 +126,7 @@ fn a_waiting_request_that_goes_away_takes_nothing_with_it() {
     });
 }
 
-/// What one worker gives back, another gets: the limit is for all, and so is the queue.
+/// A slot that one worker releases goes to another: all workers share the limit and the queue.
 #[test]
 fn workers_share_limit_and_queue() {
     let (_listener, address) = listen();
@@ -177,8 +177,8 @@ fn a_request_waits_only_for_servers_that_have_not_failed_it() {
     });
 }
 
-/// Twice as many requests as the servers can answer: the newest are answered, those that have waited too long are rejected, and
-/// when the overload ends, all are answered again.
+/// Twice as many requests as the servers can handle: the newest are served, those that waited too long are rejected,
+/// and after the overload all are served again.
 #[test]
 fn an_overloaded_queue_serves_the_newest_and_recovers() {
     const SERVICE: Duration = Duration::from_millis(25);
@@ -189,7 +189,7 @@ fn an_overloaded_queue_serves_the_newest_and_recovers() {
         let upstream = upstream(&[address], one_connection);
         let began = tokio::time::Instant::now();
         let now_ms = move || began.elapsed().as_millis() as u64;
-        // When it came, what it waited, and whether it got a connection.
+        // Arrival time, wait, and whether the request got a connection.
         let results = Rc::new(std::cell::RefCell::new(Vec::new()));
         let mut came_ms = 0;
         let mut client = 0;
@@ -222,7 +222,7 @@ fn an_overloaded_queue_serves_the_newest_and_recovers() {
         let served = of(0, OVERLOAD_MS).filter(|(.., is_served)| *is_served).count() as u128;
         let capacity = u128::from(OVERLOAD_MS) / SERVICE.as_millis();
         assert!(served * 10 >= capacity * 9, "{served} of {capacity} were served");
-        // From when it was seen: a second above a second's wait.
+        // Since the overload was detected: a second above a second's wait.
         let mut waits: Vec<_> =
             of(5_000, OVERLOAD_MS).filter(|(.., is_served)| *is_served).map(|(_, wait, _)| *wait).collect();
         waits.sort_unstable();
@@ -238,7 +238,7 @@ fn an_overloaded_queue_serves_the_newest_and_recovers() {
     });
 }
 
-/// While the queue is overloaded, who has many waiting still lets others go before.
+/// While the queue is overloaded, a client with many waiting requests still lets others go first.
 #[test]
 fn one_client_does_not_have_an_overloaded_queue_for_itself() {
     on_worker(true, async {
@@ -259,7 +259,7 @@ fn one_client_does_not_have_an_overloaded_queue_for_itself() {
                 }
             })
         };
-        // It has waited for a second, and for another one: then it has to leave.
+        // This request has waited for a second, and for another one: then it must leave.
         let old = spawn(1, 10_000);
         tokio::time::sleep(Duration::from_millis(2_100)).await;
         let others: Vec<_> = [2, 3, 2, 2].into_iter().map(|client| spawn(client, 12_100)).collect();
@@ -291,7 +291,7 @@ fn the_oldest_leaves_a_full_queue_that_is_overloaded() {
         let places: Vec<_> = (1..=4).map(|client| join(client, u64::from(client > 1)).unwrap()).collect();
         assert!(join(5, 500).is_none(), "full");
         assert!(places[1].look(1_500).is_ok());
-        // A second later: overloaded, and all have waited for too long, but nobody has looked yet.
+        // A second later: overloaded, and all have waited too long, but none has checked yet.
         assert!(join(5, 2_600).is_some());
         let called = places.iter().map(|place| place.poll_called(std::task::Waker::noop()));
         let displaced: Vec<_> = called.map(|called| matches!(called, std::task::Poll::Ready(Err(_)))).collect();
