@@ -4,14 +4,15 @@ use std::task::{Context, Poll};
 
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
-/// Work on the blocking pool for one who waits for it: if nobody does any more, it isn't begun. What has begun goes on.
+/// Work on the blocking pool. Dropping this before the pool has begun the work cancels it; work that has begun runs to
+/// its end.
 #[derive(Debug)]
 pub struct Blocking<T> {
     handle: JoinHandle<T>,
 }
 
 impl<T: Send + 'static> Blocking<T> {
-    /// Puts work into the queue of the pool.
+    /// Queues work for the pool.
     pub fn spawn(work: impl FnOnce() -> T + Send + 'static) -> Self {
         Self { handle: spawn_blocking(work) }
     }

@@ -3,30 +3,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-/// Counts content of upstreams' responses for as long as anybody has it: also what is still being read, and what was
-/// evicted while clients take their time with it.
+/// Counts the memory of upstream response content until its last reference is dropped. This includes content that is
+/// still being received, and evicted content that slow clients still read.
 #[derive(Debug, Default)]
 pub struct ContentMemory {
     bytes: AtomicU64,
 }
 
-/// Content that is counted until its last clone or slice is dropped.
+/// Content counted until its last clone or slice is dropped.
 struct Held {
     content: Bytes,
     memory: Arc<ContentMemory>,
 }
 
 impl ContentMemory {
-    /// Counts this content, unless there would be more than `bytes_max` with it.
+    /// Counts this content; returns `None` if the total would exceed `bytes_max`.
     pub fn hold(self: &Arc<Self>, content: Bytes, bytes_max: u64) -> Option<Bytes> {
         let bytes = content.len() as u64;
-        // On failure, it is given back by the drop.
+        // If the limit is exceeded, dropping `held` subtracts the bytes again.
         let held = Held { content, memory: Arc::clone(self) };
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         (before + bytes <= bytes_max).then(|| Bytes::from_owner(held))
     }
 
-    /// How much there is, in bytes.
+    /// Content held now, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -8,58 +8,58 @@ use super::open_file::file_time_now_ns;
 use super::watcher::Watcher;
 use super::{Access, FileIdentity, OpenError, Root, RootId};
 
-/// How names of precompressed files end.
+/// Suffixes of the names of precompressed files.
 pub const PRECOMPRESSED_EXTENSIONS: [&str; 3] = [".br", ".zst", ".gz"];
 
-/// Entries of a directory that are looked through for precompressed files. In a larger directory, each is looked up:
-/// not an option, since it only decides which of two ways is taken.
+/// Maximum number of directory entries scanned for precompressed files. In a larger directory, each precompressed file
+/// is looked up by name. Not an option, because it only selects one of two methods.
 const ENTRIES_SCANNED_MAX: usize = 100_000;
 
-/// A directory that cached objects came from, and how often something in it changed as far as we know: by inotify, or
-/// because it was not the same when it was looked at again.
+/// Directory that contains the files of cached objects, with counters of its changes. A change is noticed by inotify,
+/// or because a later check finds another identity.
 #[derive(Debug)]
 pub struct Directory {
     /// Relative to the root; empty for the root itself.
     name: Box<[u8]>,
     watcher: Option<Arc<Watcher>>,
     changes: AtomicU64,
-    /// Those of the changes that names came or went by.
+    /// Number of changes that added or removed a name; part of `changes`.
     entry_changes: AtomicU64,
     checked_at_ms: AtomicU64,
     precompressed: Mutex<Option<PrecompressedNames>>,
-    /// What it was when it was looked at; `None` if it might have changed since without a trace.
+    /// Identity at the last check; `None` if the directory may have changed since then without a new time stamp.
     seen: Mutex<Option<FileIdentity>>,
 }
 
-/// The precompressed files in a directory, so that they need not be looked for beside each file: most have none, and
-/// the kernel doesn't know by heart what isn't there.
+/// Names of the precompressed files in a directory, so that a request need not look for them beside each file. Most
+/// directories have none, and the kernel often does not cache that a name is missing.
 #[derive(Debug)]
 struct PrecompressedNames {
-    /// The number of entry changes before they were read.
+    /// Value of `Directory::entry_changes` before the names were read.
     entry_changes: u64,
-    /// Without the directory; `None` if the directory is too large.
+    /// Names without the directory; `None` if the directory has more than `ENTRIES_SCANNED_MAX` entries.
     names: Option<HashSet<Box<[u8]>>>,
 }
 
 impl Directory {
-    /// The number of changes so far. Objects remember what it was, so that one comparison tells whether something in
-    /// their directory changed.
+    /// Number of changes so far. An object stores this number when it is made; one comparison then shows whether its
+    /// directory has changed.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Those of the changes that names came or went by.
+    /// Number of changes so far that added or removed a name.
     pub fn entry_changes(&self) -> u64 {
         self.entry_changes.load(Ordering::Relaxed)
     }
 
-    /// When it was last looked at, in milliseconds.
+    /// Time of the last check, in milliseconds.
     pub fn checked_at_ms(&self) -> u64 {
         self.checked_at_ms.load(Ordering::Relaxed)
     }
 
-    /// Whether there may be a precompressed file of this name (without the directory). With [`Access::Cached`] only if
-    /// that is known already.
+    /// Returns false if the directory surely has no precompressed file of this name (given without the directory). With
+    /// [`Access::Cached`], fails with [`OpenError::WouldBlock`] unless the names are known already.
     pub fn may_have_precompressed(&self, root: &Root, file_name: &[u8], access: Access) -> Result<bool, OpenError> {
         let mut precompressed = self.precompressed.lock().unwrap_or_else(PoisonError::into_inner);
         let entry_changes = self.entry_changes();
@@ -75,7 +75,7 @@ impl Directory {
         Ok(known.names.as_ref().is_none_or(|names| names.contains(file_name)))
     }
 
-    /// Counts a change; `of_entries` if a name may have come or gone.
+    /// Counts a change; `of_entries` is true if it may have added or removed a name.
     pub(super) fn note_change(&self, of_entries: bool) {
         if of_entries {
             self.entry_changes.fetch_add(1, Ordering::Relaxed);
@@ -83,8 +83,8 @@ impl Directory {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Looks at the directory again if that is `revalidate_after_ms` ago: entries that came or went have moved its
-    /// time stamps.
+    /// Checks the directory again if the last check is at least `revalidate_after_ms` ago. Adding or removing a name
+    /// changes the directory's time stamps.
     pub(super) fn refresh(
         self: &Arc<Self>,
         root: &Root,
@@ -99,7 +99,7 @@ impl Directory {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if *seen != Some(status.identity) {
             self.note_change(true);
-            // It may be another directory.
+            // The name may now stand for another directory.
             if let (Some(watcher), Ok((fd, _))) = (&self.watcher, root.find(&self.name, access)) {
                 watcher.watch(&fd, self);
             }
@@ -110,7 +110,7 @@ impl Directory {
     }
 }
 
-/// `None` if there are too many entries to look through.
+/// Reads the names of the precompressed files; `None` if the directory has too many entries.
 fn precompressed_names(root: &Root, directory: &[u8]) -> Result<Option<HashSet<Box<[u8]>>>, OpenError> {
     let mut names = HashSet::new();
     for (count, entry) in Dir::new(root.open_directory(directory)?)?.enumerate() {
@@ -126,7 +126,7 @@ fn precompressed_names(root: &Root, directory: &[u8]) -> Result<Option<HashSet<B
     Ok(Some(names))
 }
 
-/// The directories in use.
+/// Directories that cached objects use, shared by all roots.
 #[derive(Debug)]
 pub(super) struct Directories {
     watcher: Option<Arc<Watcher>>,
@@ -136,7 +136,7 @@ pub(super) struct Directories {
 #[derive(Debug, Default)]
 struct Known {
     by_name: HashMap<(RootId, Box<[u8]>), Weak<Directory>>,
-    /// At this number those that nobody uses any more are taken out.
+    /// Size of `by_name` at which entries of unused directories are removed.
     prune_at: usize,
 }
 
@@ -145,7 +145,8 @@ impl Directories {
         Self { watcher, known: Mutex::default() }
     }
 
-    /// The directory of this name below a root, watched from now on, and looked at within `revalidate_after_ms`.
+    /// Returns the directory of this name below a root. It is watched from now on, and was checked within the last
+    /// `revalidate_after_ms`.
     pub(super) fn get(
         &self,
         id: RootId,
@@ -187,7 +188,7 @@ impl Directories {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
-        // Nothing in here is left half done by a panic.
+        // A panic while the lock is held leaves no half-made change.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

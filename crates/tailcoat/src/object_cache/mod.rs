@@ -1,7 +1,7 @@
-//! Responses in wire form; files opened below a root; freshness.
+//! Cache of encoded responses, and access to files below a root.
 //!
-//! A worker looks in its [`WorkerCache`] first. What isn't there may be in the [`ObjectStore`] that all workers share; what
-//! isn't there either is made by a handler from files below a [`Root`] and put in.
+//! A worker first looks in its own [`WorkerCache`], then in the [`ObjectStore`] that all workers share. If both miss, a
+//! handler makes the object from files below a [`Root`] and inserts it.
 
 mod blocking;
 mod content_memory;

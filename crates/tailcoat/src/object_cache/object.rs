@@ -11,16 +11,16 @@ use super::StoredResponse;
 
 use super::{Access, Content, Directory, EncodedHead, FileIdentity, OpenError, Root, RootId};
 
-/// A file, or an upstream's response, in the form in which it is sent; shared by all workers.
+/// File or upstream response in the form in which it is sent; shared by all workers.
 #[derive(Debug)]
 pub struct Object {
     pub(super) key: Key,
     pub(super) state: State,
-    /// As it is.
+    /// Representation without content coding.
     identity: Representation,
-    /// The other codings, if its type is worth one.
+    /// Compressed representations; `None` if the media type is not worth compressing.
     codings: Option<Box<Codings>>,
-    /// When it was last modified, in seconds since 1970, if that is known.
+    /// Time of the last modification, in seconds since 1970, if known.
     pub last_modified_unix_seconds: Option<u64>,
     origin: Origin,
 }
@@ -28,72 +28,73 @@ pub struct Object {
 /// One coding of an object: heads and content.
 #[derive(Debug)]
 pub struct Representation {
-    /// The status of `head`.
+    /// Status of `head`.
     pub status: Status,
-    /// The coding.
+    /// Content coding of `content`.
     pub coding: Coding,
-    /// Entity tag, with quotes and, if it is weak, `W/` (RFC 9110, section 8.8.3); empty for none.
+    /// Entity tag with quotes, and with `W/` if it is weak (RFC 9110, section 8.8.3); empty if there is none.
     pub etag: Box<str>,
-    /// Head of the whole, encoded.
+    /// Encoded head of a response with the whole content.
     pub head: EncodedHead,
-    /// Head of a 304, encoded.
+    /// Encoded head of a 304 response.
     pub not_modified_head: EncodedHead,
-    /// Head of a 206 with one range, encoded, but for Content-Range and Content-Length.
+    /// Encoded head of a 206 response with one range, without Content-Range and Content-Length.
     pub partial_head: EncodedHead,
-    /// The content.
+    /// Content in this coding.
     pub content: Content,
 }
 
-/// The representations with a coding; each is made when it is first asked for. `None` in a cell: there is none that
-/// would be worth it.
+/// Compressed representations; each is made at its first use. A cell holds `None` if that coding saves too little.
 #[derive(Debug, Default)]
 pub struct Codings {
-    /// gzip
+    /// Representation in gzip.
     pub gzip: OnceCell<Option<Representation>>,
-    /// br
+    /// Representation in Brotli (`br`).
     pub brotli: OnceCell<Option<Representation>>,
-    /// zstd
+    /// Representation in Zstandard (`zstd`).
     pub zstd: OnceCell<Option<Representation>>,
 }
 
-/// What an object was made of.
+/// Source of an object.
 #[derive(Debug)]
 pub enum Origin {
-    /// Files.
+    /// Files below a root.
     Files(FilesOrigin),
-    /// What an upstream answered.
+    /// Response of an upstream.
     Upstream(Box<StoredResponse>),
 }
 
-/// The files that an object was made of: what has to be still so for it to be served.
+/// Files that an object was made of. The object may be served as long as this record matches the file system.
 #[derive(Debug)]
 pub struct FilesOrigin {
-    /// The files it was made of, the file itself first, and those that would have been used if they had been there.
+    /// Files of the object, the served file first. Files that would have been used but did not exist are listed without
+    /// a version.
     pub sources: Vec<Source>,
-    /// The directory that all of them are in.
+    /// Directory that contains all of them.
     pub directory: Arc<Directory>,
-    /// The number of changes in the directory before the files were read.
+    /// The directory's number of changes before the files were read.
     pub changes_seen: u64,
-    /// Those of them that names came or went by.
+    /// The directory's number of entry changes before the files were read.
     pub entry_changes_seen: u64,
-    /// Whether it is a program, which is not for clients but for who runs it.
+    /// True for a program (such as a script), whose source must not be sent to clients.
     pub is_excluded: bool,
-    /// When all of this was known to be so, in milliseconds.
+    /// Time at which all of this was known to be true, in milliseconds.
     pub checked_at_ms: u64,
-    /// Whether one of the files may have changed without a trace, so that the object is made anew instead of compared.
+    /// True if a file may change without a new time stamp. Such an object is made again; comparing versions is not
+    /// enough.
     pub unsettled: bool,
 }
 
-/// A file that an object depends on.
+/// File that an object depends on.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Its name below the root.
+    /// Name below the root.
     pub name: Box<[u8]>,
-    /// Its version; `None` if there was no such file.
+    /// Version of the file; `None` if it did not exist.
     pub version: Option<FileIdentity>,
 }
 
-/// What objects are looked up by.
+/// Key of an object in the tables.
 #[derive(Debug)]
 pub(super) struct Key {
     pub(super) root: RootId,
@@ -101,25 +102,25 @@ pub(super) struct Key {
     pub(super) hash: u64,
 }
 
-/// What changes about an object while it is cached; read by all workers on each hit, written seldom.
+/// State that changes while an object is cached. All workers read it on each hit; writes are rare.
 #[derive(Debug)]
 pub(super) struct State {
-    /// Evicted or replaced.
+    /// True if the object was evicted or replaced.
     pub(super) dead: AtomicBool,
-    /// Used since the eviction's hand last passed.
+    /// True if the object was used since the hand of the eviction queue last passed.
     pub(super) visited: AtomicBool,
-    /// When it was last known to be what is in the file system.
+    /// Time at which the object last matched the file system, in milliseconds.
     pub(super) checked_at_ms: AtomicU64,
-    /// The directory's number of changes then.
+    /// The directory's number of changes at that time.
     pub(super) changes_seen: AtomicU64,
-    /// The directory's number of changes of its entries then.
+    /// The directory's number of entry changes at that time.
     pub(super) entry_changes_seen: AtomicU64,
 }
 
-/// A worker's own reference to an [`Object`].
+/// Reference to an [`Object`] owned by one worker.
 #[derive(Debug)]
 pub struct CachedObject {
-    /// The object.
+    /// Object shared with the other workers.
     pub object: Arc<Object>,
 }
 
@@ -147,17 +148,17 @@ impl Object {
         Self { key, state, identity, codings: codings.map(Box::new), last_modified_unix_seconds, origin }
     }
 
-    /// True if it was evicted, replaced or removed, or never stored.
+    /// True if the object was evicted, replaced or removed, or never stored.
     pub fn is_dead(&self) -> bool {
         self.state.dead.load(Ordering::Relaxed)
     }
 
-    /// The path, or other key, it is cached for.
+    /// Path, or other key, that the object is cached under.
     pub fn path(&self) -> &[u8] {
         &self.key.path
     }
 
-    /// The name, below the root, of the file it was made of; empty if it was not made of one.
+    /// Name below the root of the file that the object was made of; empty if it was not made of a file.
     pub fn file_name(&self) -> &[u8] {
         match &self.origin {
             Origin::Files(files) => files.sources.first().map_or(&[], |source| &source.name),
@@ -165,13 +166,13 @@ impl Object {
         }
     }
 
-    /// Whether it was made of a program, which is not for clients but for who runs it.
+    /// True if the object was made of a program (such as a script), whose source must not be sent to clients.
     #[inline]
     pub fn is_excluded(&self) -> bool {
         matches!(&self.origin, Origin::Files(files) if files.is_excluded)
     }
 
-    /// What is known of the response that it was made of, if it was made of one.
+    /// Stored response; `None` if the object was made of files.
     pub fn response(&self) -> Option<&StoredResponse> {
         match &self.origin {
             Origin::Files(_) => None,
@@ -179,7 +180,7 @@ impl Object {
         }
     }
 
-    /// What tells a representation's version from others.
+    /// Validators that identify a version of a representation (RFC 9110, section 8.8).
     pub fn validators(&self, coding: Coding) -> Validators<'_> {
         let etag = match &self.origin {
             Origin::Files(_) => self.representation(coding).etag.as_bytes(),
@@ -188,23 +189,24 @@ impl Object {
         Validators { etag: (!etag.is_empty()).then_some(etag), last_modified: self.last_modified_unix_seconds }
     }
 
-    /// The representation without coding.
+    /// Representation without content coding.
     pub fn identity(&self) -> &Representation {
         &self.identity
     }
 
-    /// The other codings; `None` if the type is not worth one, so that it doesn't vary.
+    /// Compressed representations; `None` if the media type is not worth compressing. In that case the response does
+    /// not vary by coding.
     pub fn codings(&self) -> Option<&Codings> {
         self.codings.as_deref()
     }
 
-    /// The representation with this coding, or without if there is none.
+    /// Returns the representation with this coding, or the one without coding if it does not exist.
     pub fn representation(&self, coding: Coding) -> &Representation {
         let cell = self.codings().and_then(|codings| codings.cell(coding));
         cell.and_then(|cell| cell.get()?.as_ref()).unwrap_or(&self.identity)
     }
 
-    /// Whether it has to be checked before it is used.
+    /// True if the object must be checked before it is served.
     #[inline]
     pub(super) fn is_due(&self, now_ms: u64, revalidate_after_ms: u64) -> bool {
         match &self.origin {
@@ -216,8 +218,9 @@ impl Object {
         }
     }
 
-    /// Compares the files with what they were; whether all are the same. If so, the object is good for another while.
-    /// Whether a response is still good can only be asked of its upstream. Fails only with [`OpenError::WouldBlock`] or [`OpenError::Exhausted`].
+    /// Returns true if all files still have their recorded versions; the object then stays fresh for another period.
+    /// Returns false for an upstream response, because only its upstream can validate it. Fails only with
+    /// [`OpenError::WouldBlock`] or [`OpenError::Exhausted`].
     pub(super) fn check(
         &self,
         root: &Root,
@@ -239,21 +242,21 @@ impl Object {
         let (changes, entry_changes) = (directory.changes(), directory.entry_changes());
         let entries_changed = entry_changes != state.entry_changes_seen.load(Ordering::Relaxed);
         for source in &files.sources {
-            // What wasn't there can't have come without a change of the entries.
+            // A file that did not exist can only appear by a change of the directory's entries.
             if (source.version.is_some() || entries_changed) && !source.is_same(root, access)? {
                 return Ok(false);
             }
         }
         state.changes_seen.store(changes, Ordering::Relaxed);
         state.entry_changes_seen.store(entry_changes, Ordering::Relaxed);
-        // What is known of names that weren't there is as old as the look at the directory. Fails if another worker was
-        // faster.
+        // The state of missing names is only as recent as the check of the directory. The exchange fails if another
+        // worker was faster.
         let checked_at_ms = now_ms.min(directory.checked_at_ms());
         let _ = state.checked_at_ms.compare_exchange(earlier_ms, checked_at_ms, Ordering::Relaxed, Ordering::Relaxed);
         Ok(true)
     }
 
-    /// Memory it takes now, and descriptors it holds.
+    /// Memory in use, in bytes, and the number of open file descriptors.
     pub(super) fn measure(&self) -> (u64, usize) {
         let present = self.codings().into_iter().flat_map(Codings::present);
         let representations = || present.clone().chain([&self.identity]);
@@ -270,21 +273,21 @@ impl Object {
     }
 }
 
-/// What an object is made from.
+/// Parts that an object is made from.
 #[derive(Debug)]
 pub struct ObjectParts {
-    /// The representation without coding.
+    /// Representation without content coding.
     pub identity: Representation,
-    /// The other codings, if its type is worth one.
+    /// Compressed representations; `None` if the media type is not worth compressing.
     pub codings: Option<Codings>,
-    /// When it was last modified, in seconds since 1970, if that is known.
+    /// Time of the last modification, in seconds since 1970, if known.
     pub last_modified_unix_seconds: Option<u64>,
-    /// What it was made of.
+    /// Source of the object.
     pub origin: Origin,
 }
 
 impl Codings {
-    /// Where the representation with this coding is, or will be.
+    /// Cell of the representation with this coding; `None` for [`Coding::Identity`].
     pub fn cell(&self, coding: Coding) -> Option<&OnceCell<Option<Representation>>> {
         match coding {
             Coding::Identity => None,
@@ -294,7 +297,7 @@ impl Codings {
         }
     }
 
-    /// Puts a cell in.
+    /// Sets the cell of a coding; has no effect for [`Coding::Identity`].
     pub fn set(&mut self, coding: Coding, cell: OnceCell<Option<Representation>>) {
         match coding {
             Coding::Identity => {}
@@ -326,7 +329,7 @@ impl Source {
             Ok(status) => Ok(self.version == Some(status.identity)),
             Err(OpenError::NotFound) => Ok(self.version.is_none()),
             Err(error @ (OpenError::WouldBlock | OpenError::Exhausted)) => Err(error),
-            // Making the object anew will tell what is wrong.
+            // The handler finds the cause when it makes the object again.
             Err(OpenError::Forbidden | OpenError::Directory | OpenError::Failed(_)) => Ok(false),
         }
     }

@@ -11,33 +11,33 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::read::read_bytes;
 use super::{Access, OpenError};
 
-/// A file whose inode changed less than this ago may be in the middle of a write, or be written again without a new
-/// time stamp: file systems before Linux 6.13 stamp with the clock of the last timer tick, at most 10 ms old.
+/// A file whose inode changed less than this ago may be in the middle of a write, or may change again under the same time
+/// stamp. File systems before Linux 6.13 use the time of the last timer tick, which is at most 10 ms old.
 const SETTLE_TIME: Duration = Duration::from_millis(20);
 
-/// A file that changed less than this ago may still be under the write that changed it, if the writer had to wait: for a
-/// disk, or for the processor.
+/// A file that changed less than this ago may still be under the same write, if the writer had to wait for a disk or
+/// the CPU.
 const QUIET_TIME: Duration = Duration::from_secs(2);
 
 /// A file that changed less than this ago is sent by copying, because pages that sendfile has queued still change with
 /// the file.
 const VOLATILE_TIME: Duration = Duration::from_secs(10);
 
-/// Distance of the bytes that [`OpenFile::is_resident`] probes. The page cache fills in runs of read-ahead far longer
-/// than this.
+/// Distance in bytes between the probes of [`OpenFile::is_resident`]. Read-ahead fills the page cache in much longer
+/// runs.
 const PROBE_DISTANCE_BYTES: u64 = 64 << 10;
 
-/// How long a piece of a file is believed to be in the page cache after it was looked for there, which is a compromise.
-/// Looking takes a system call each 64 KiB; four times a second it costs a popular file nothing. The kernel drops pages
-/// last that were used a moment ago; if it does so within this time all the same, or the file is truncated and written
-/// anew, then a worker waits once for the disk. What clients get does not depend on it: [`OpenFile::is_unchanged`] sees to
-/// that.
+/// Time during which a piece of a file is assumed to stay in the page cache after a probe. The value is a compromise:
+/// probing takes one system call each 64 KiB, and four probes a second cost a popular file nothing. The kernel drops
+/// recently used pages last. If it drops them within this time, or the file is truncated and written again, one worker
+/// waits once for the disk. Clients never receive wrong bytes, because [`OpenFile::is_unchanged`] is checked as well.
 const RESIDENT_TIME: Duration = Duration::from_millis(250);
 
-/// Pieces of a file that are remembered to be in the page cache: those of its first 2 GiB, in 8 KiB.
+/// Number of pieces of a file whose presence in the page cache is remembered. They cover its first 2 GiB and take 8
+/// KiB.
 const REMEMBERED_PIECES_MAX: u64 = 1 << 10;
 
-/// What tells one version of a file from another.
+/// Values that identify one version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
     /// Device number.
@@ -46,57 +46,59 @@ pub struct FileIdentity {
     pub inode: u64,
     /// Size in bytes.
     pub size: u64,
-    /// Time of the last change of its content, in nanoseconds since 1970.
+    /// Time of the last change of the content, in nanoseconds since 1970.
     pub modified_ns: i64,
-    /// Time of the last change of its inode, in nanoseconds since 1970. Every write moves it, and no program can set it.
+    /// Time of the last change of the inode, in nanoseconds since 1970. Every write updates it, and no program can set
+    /// it.
     pub changed_ns: i64,
 }
 
 impl FileIdentity {
-    /// Whether the last change was long enough before `now_ns` (nanoseconds since 1970) for the next to have another time
-    /// stamp, and for whoever writes to have come to an end most likely.
+    /// True if the last change is old enough, at `now_ns` (nanoseconds since 1970), that another change gets another
+    /// time stamp. The write that made the change has most likely ended by then.
     pub fn is_settled(&self, now_ns: i64) -> bool {
         self.age_ns_at_least(now_ns, SETTLE_TIME)
     }
 
-    /// Whether no write is under way that began with the last change before `now_ns`.
+    /// True if the write that made the last change has ended by `now_ns` (nanoseconds since 1970).
     pub fn is_quiet(&self, now_ns: i64) -> bool {
         self.age_ns_at_least(now_ns, QUIET_TIME)
     }
 
-    /// A time in the future (a clock that was set back) can't be that of a running write.
+    /// Compares absolute distances. A time stamp in the future means that the clock was set back, so no running write
+    /// made it.
     fn age_ns_at_least(&self, now_ns: i64, age: Duration) -> bool {
         let age_ns = now_ns.saturating_sub(self.changed_ns);
         age_ns.unsigned_abs() >= age.as_nanos() as u64
     }
 }
 
-/// Nanoseconds since 1970, as file systems stamp changes.
+/// Current time in nanoseconds since 1970, from the clock that file systems use for time stamps.
 pub fn file_time_now_ns() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
 }
 
-/// What a file is.
+/// Metadata of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStatus {
-    /// Which file, in which version.
+    /// Device, inode and version.
     pub identity: FileIdentity,
-    /// Regular, directory, …
+    /// Regular file, directory or other type.
     pub kind: FileType,
-    /// Permission bits, with set-user-ID, set-group-ID and sticky.
+    /// Permission bits, including set-user-ID, set-group-ID and sticky.
     pub permissions: u32,
-    /// Number of names it has.
+    /// Number of hard links.
     pub links: u32,
 }
 
 impl FileStatus {
-    /// The status of an open file, `O_PATH` or not. Does not wait for a disk.
+    /// Returns the status of an open file, with or without `O_PATH`. Never waits for a disk.
     pub fn of(fd: impl AsFd) -> Result<Self, Errno> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         rustix::fs::statx(fd, c"", flags, StatxFlags::BASIC_STATS).map(|status| Self::from_statx(&status))
     }
 
-    /// The status of what a name stands for, links followed. May wait for a disk.
+    /// Returns the status of the file that a name leads to, following symbolic links. May wait for a disk.
     pub(super) fn at(directory: impl AsFd, name: &[u8]) -> Result<Self, Errno> {
         let name = if name.is_empty() { b"." } else { name };
         let status = rustix::fs::statx(directory, name, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
@@ -121,39 +123,40 @@ impl FileStatus {
     }
 }
 
-/// An open regular file, and what it was when it was opened.
+/// Open regular file, and its identity at the time of opening.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// Its descriptor.
+    /// File descriptor, open for reading.
     pub fd: OwnedFd,
-    /// What it was.
+    /// Identity at the time of opening.
     pub identity: FileIdentity,
-    /// Number of names it had.
+    /// Number of hard links at the time of opening.
     pub links: u32,
-    /// When each of its pieces was last known to be in the page cache, in nanoseconds since 1970, once one was.
+    /// Time at which each piece was last seen in the page cache, in nanoseconds since 1970. Allocated when the first
+    /// piece is seen.
     resident_ns: OnceLock<Box<[AtomicI64]>>,
-    /// Its last bytes, once they have been asked for.
+    /// Last bytes of the file, read at their first use.
     end: OnceLock<Box<[u8]>>,
 }
 
 impl OpenFile {
-    /// Bytes at the end of a file that are kept in memory.
+    /// Number of bytes at the end of a file that are kept in memory.
     pub const END_BYTES: u64 = 1 << 10;
 
-    /// Bytes of a file that are looked for in the page cache, and remembered to be there, together.
+    /// Number of bytes that are probed in the page cache, and remembered, as one unit.
     pub const PIECE_BYTES: u64 = 2 << 20;
 
-    /// A file that was just opened and had this status.
+    /// Wraps a file that was just opened with this status.
     pub fn new(fd: OwnedFd, status: &FileStatus) -> Self {
         let FileStatus { identity, links, .. } = *status;
         Self { fd, identity, links, resident_ns: OnceLock::new(), end: OnceLock::new() }
     }
 
-    /// The last [`Self::END_BYTES`], or all if there are less; `None` if the file is no longer what it was. Whoever sends
-    /// them last, and asks for them only then, has sent one version.
+    /// Returns the last [`Self::END_BYTES`] of the file, or the whole file if it is shorter; `None` if the file has
+    /// changed. A sender that fetches these bytes last, and sends them last, has sent one single version.
     ///
     /// # Errors
-    /// As [`Self::read_exact_at`].
+    /// The same as [`Self::read_exact_at`].
     pub fn unchanged_end(&self) -> io::Result<Option<&[u8]>> {
         if let Some(end) = self.end.get() {
             return Ok(self.is_unchanged().then_some(end));
@@ -164,25 +167,26 @@ impl OpenFile {
         Ok(self.is_unchanged().then(|| &**self.end.get_or_init(|| end.into())))
     }
 
-    /// Whether the file is still what it was when it was opened. Whoever sends a part of it asks before the last bytes,
-    /// and breaks the connection off if it isn't: the client then knows that the content is not whole.
+    /// Checks that the file has not changed since it was opened. A sender calls this before the last bytes, and closes
+    /// the connection if the file has changed. The client then knows that the content is incomplete.
     pub fn is_unchanged(&self) -> bool {
         let Ok(now) = FileStatus::of(&self.fd) else { return false };
-        // Losing a name moves the time of change as well: a file that was replaced by renaming another over it stays
-        // what it was for those who are still reading it.
+        // Removing a name also updates the inode's time of change. After a rename over the file, its open descriptor
+        // still holds the old, unchanged version.
         let changed_ns = if now.links == self.links { now.identity.changed_ns } else { self.identity.changed_ns };
         FileIdentity { changed_ns, ..now.identity } == self.identity
     }
 
-    /// Whether the file changed so lately (before `now_ns`, nanoseconds since 1970) that it may well change again while
-    /// it is sent. Such a file is better read into a buffer and sent from there: sendfile queues the pages of the page
-    /// cache themselves, and what is written to them later is what the client gets.
+    /// True if the file changed so recently before `now_ns` (nanoseconds since 1970) that it may change again while it
+    /// is sent. Such a file is read into a buffer and sent from there. With sendfile, the socket queue refers to pages
+    /// of the page cache, so later writes would reach the client.
     pub fn is_volatile(&self, now_ns: i64) -> bool {
         !self.identity.age_ns_at_least(now_ns, VOLATILE_TIME)
     }
 
-    /// How many bytes from this offset on, at most `length`, are (most likely) in the page cache: those up to the end of
-    /// the piece that the offset is in, and the next piece if they are few. Zero, if some of these are not.
+    /// Number of bytes from `offset`, at most `length`, that are most likely in the page cache. Counts to the end of
+    /// the piece that contains `offset`, and includes the next piece if that leaves few bytes. Returns 0 if any of
+    /// these bytes is not cached.
     pub fn resident_bytes(&self, offset: u64, length: u64, now_ns: i64) -> u64 {
         match self.resident_bytes_in_piece(offset, length, now_ns) {
             0 => 0,
@@ -212,8 +216,8 @@ impl OpenFile {
         bytes
     }
 
-    /// Whether these bytes are (most likely) in the page cache, so that sending them won't wait for a disk.
-    /// One system call for each 64 KiB, and none of them waits.
+    /// True if these bytes are most likely in the page cache, so that sending them does not wait for a disk. Makes one
+    /// system call for each 64 KiB; none of them blocks.
     pub fn is_resident(&self, offset: u64, length: u64) -> bool {
         let end = offset.saturating_add(length).min(self.identity.size);
         let Some(last) = end.checked_sub(1).filter(|last| *last >= offset) else { return true };
@@ -222,7 +226,8 @@ impl OpenFile {
             match self.read_at(&mut [0], probe, ReadWriteFlags::NOWAIT) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
-                // A file system that can't tell is treated as if all were cached: else each send would go to the pool.
+                // If the file system cannot answer, assume that all bytes are cached; otherwise each send would go to
+                // the blocking pool.
                 Err(Errno::OPNOTSUPP) => return true,
                 Err(_) => return false,
             }
@@ -233,7 +238,8 @@ impl OpenFile {
         }
     }
 
-    /// Whether a piece was in the page cache a moment before `now_ns` (nanoseconds since 1970), as far as remembered.
+    /// True if a piece was in the page cache within `RESIDENT_TIME` before `now_ns` (nanoseconds since 1970), as far as
+    /// remembered.
     fn was_resident(&self, piece: u64, now_ns: i64) -> bool {
         let Some(resident_ns) = self.resident_ns.get().and_then(|pieces| pieces.get(piece as usize)) else {
             return false;
@@ -242,7 +248,7 @@ impl OpenFile {
         (0..RESIDENT_TIME.as_nanos() as i64).contains(&since_ns)
     }
 
-    /// Remembers that a piece was in the page cache at this time.
+    /// Records that a piece was in the page cache at this time.
     fn remember_resident(&self, piece: u64, now_ns: i64) {
         let pieces = self.identity.size.div_ceil(Self::PIECE_BYTES).min(REMEMBERED_PIECES_MAX);
         let pieces = self.resident_ns.get_or_init(|| (0..pieces).map(|_| AtomicI64::new(i64::MIN)).collect());
@@ -251,10 +257,10 @@ impl OpenFile {
         }
     }
 
-    /// Brings these bytes into the page cache. Waits for the disk: for the blocking pool only.
+    /// Loads these bytes into the page cache. Waits for the disk, so it must run on the blocking pool.
     pub fn warm(&self, offset: u64, length: u64) {
-        // Sending to where nothing is kept waits for each page, and copies none: that would be time taken from the worker,
-        // which runs on the same core. Whatever goes wrong, the send will meet again and knows what to do about it.
+        // Sending to `/dev/null` waits for each page but copies none. Copying would take CPU time from the worker on
+        // the same core. Errors are ignored, because the later send meets and handles them.
         let Ok(nowhere) = rustix::fs::open(c"/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) else {
             return;
         };
@@ -263,7 +269,7 @@ impl OpenFile {
         while position < end {
             let remaining = (end - position) as usize;
             match rustix::fs::sendfile(&nowhere, &self.fd, Some(&mut position), remaining) {
-                // Shorter than it was: whoever sends it will find out.
+                // The file is shorter now; the sender notices that itself.
                 Ok(0) => return,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,
@@ -271,7 +277,7 @@ impl OpenFile {
         }
     }
 
-    /// Reads the whole file. Waits for the disk: for the blocking pool only.
+    /// Reads the whole file. Waits for the disk, so it must run on the blocking pool.
     pub fn read_whole(&self) -> Result<Bytes, OpenError> {
         read_bytes(&self.fd, self.identity.size, Access::Blocking)
     }
@@ -279,7 +285,7 @@ impl OpenFile {
     /// Fills the buffer from this offset. May wait for a disk, unless the bytes are known to be in the page cache.
     ///
     /// # Errors
-    /// The disk's; `UnexpectedEof` if the file is shorter.
+    /// Fails with the error of the read, or with `UnexpectedEof` if the file is shorter.
     pub fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
         while !buffer.is_empty() {
             match self.read_at(buffer, offset, ReadWriteFlags::empty()) {
@@ -308,7 +314,7 @@ mod tests {
 
     #[test]
     fn what_was_cold_is_warm() {
-        // Not in the temporary directory, which may be in memory.
+        // The system's temporary directory may be in memory, where no page is ever cold.
         let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = directory.path().join("file");
         std::fs::write(&path, vec![b'x'; 3 << 20]).unwrap();

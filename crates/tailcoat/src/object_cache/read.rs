@@ -9,23 +9,24 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::open_file::file_time_now_ns;
 use super::{Access, FileStatus, OpenError, OpenFile, Root};
 
-/// A file as it was read: one version of it, whole.
+/// File that was read as one whole version.
 #[derive(Clone, Debug)]
 pub struct ReadFile {
-    /// What the file was.
+    /// Status of the file before it was read.
     pub status: FileStatus,
-    /// Its content.
+    /// Content of that version.
     pub content: Content,
-    /// Whether the file may change again without a trace, so that it has to be read again rather than compared.
+    /// True if the file may change again without a new time stamp. It must then be read again, because comparing
+    /// versions is not enough.
     pub unsettled: bool,
 }
 
-/// Where content is.
+/// Location of a representation's content.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// In memory: small files.
+    /// Content in memory, used for small files.
     Memory(Bytes),
-    /// In a file: large ones.
+    /// Content in an open file, used for large files.
     File(Arc<OpenFile>),
 }
 
@@ -39,13 +40,13 @@ impl Content {
     }
 }
 
-/// Why a file could not be read.
+/// Reason that a file could not be read.
 #[derive(Debug)]
 pub enum ReadError {
-    /// It could not be opened or read.
+    /// The file could not be opened or read.
     Open(OpenError),
-    /// It is being written at this moment, so that what was read may be a mixture of two versions. To be tried again
-    /// after [`RETRY_AFTER_MS`], with this.
+    /// The file is being written, so the bytes read may mix two versions. The caller must retry after
+    /// [`RETRY_AFTER_MS`] and pass this snapshot.
     Unsettled(Snapshot),
 }
 
@@ -61,26 +62,26 @@ impl From<Errno> for ReadError {
     }
 }
 
-/// How long to wait, in milliseconds, before an unsettled file is tried again: longer than it takes to truncate a file
-/// and write it anew.
+/// Delay before an unsettled file is read again, in milliseconds. Longer than it takes to truncate a file and write it
+/// again.
 pub const RETRY_AFTER_MS: u64 = 5;
 
-/// What was read of an unsettled file, to be compared with what it is some time later.
+/// State of an unsettled file, to be compared with a later read.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     name: Box<[u8]>,
     status: FileStatus,
-    /// Kept open: should another file take its name meanwhile, this one is still a version of its own.
+    /// Stays open: if another file takes the name, this one is still a consistent version.
     file: Arc<OpenFile>,
-    /// The content of a small file.
+    /// Content of a small file; `None` for a large one.
     bytes: Option<Bytes>,
 }
 
-/// Reads a file: into memory up to `memory_bytes_max`, larger ones as an open descriptor.
+/// Reads a file: into memory up to `memory_bytes_max`, larger files as an open file descriptor.
 ///
-/// What was just written may be half written: some pages of a read are then from before a write and some from after it,
-/// or the file is truncated and not yet filled again. So a file that changed lately is read when no write is under way,
-/// and one that changed just now is only believed once it is found the same some time later.
+/// A file that is being written may be half written. Some pages of a read then come from before the write and some from
+/// after it, or the file is truncated and not filled yet. A recently changed file is therefore read when no write is
+/// under way. A file that has just changed is accepted only if a later read finds the same.
 pub fn read_file(
     root: &Root,
     name: &[u8],
@@ -112,7 +113,7 @@ pub fn read_file(
 }
 
 impl Snapshot {
-    /// The file, if it is still what it was.
+    /// Returns the file if it has not changed since the snapshot.
     fn confirm(&self) -> Option<ReadFile> {
         let is_same = match &self.bytes {
             None => true,
@@ -129,15 +130,15 @@ impl Snapshot {
     }
 }
 
-/// Waits until a write that is under way has ended. Seeking for data takes the lock that writing holds in ext4, btrfs and
-/// tmpfs; XFS has no need of it, for there reading takes it. (Where writes come without a new time stamp, or the file
-/// system knows no such lock, it is only the later look at the file that helps.)
+/// Waits until a running write has ended. Seeking for data takes the lock that a writer holds in ext4, btrfs and tmpfs.
+/// XFS does not need this, because there reading takes the lock. Some writes set no new time stamp, and some file
+/// systems have no such lock; in these cases only the later read helps.
 fn wait_for_writers(fd: &OwnedFd) {
-    // An empty file has no data, which is an error.
+    // The result is ignored: an empty file has no data, which is an error.
     let _ = rustix::fs::seek(fd, SeekFrom::Data(0));
 }
 
-/// Reads the first `size` bytes. A file that is shorter by now has a new identity, which the caller will see.
+/// Reads the first `size` bytes. If the file is shorter by now, its identity has changed, and the caller notices that.
 pub(super) fn read_bytes(fd: &OwnedFd, size: u64, access: Access) -> Result<Bytes, OpenError> {
     let mut buffer = vec![0; size as usize];
     let flags = match access {

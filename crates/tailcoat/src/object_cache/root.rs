@@ -8,43 +8,43 @@ use rustix::io::Errno;
 
 use super::FileStatus;
 
-/// How often a lookup is tried again that the kernel could not finish because something was renamed meanwhile.
+/// Maximum number of retries of a lookup that the kernel could not finish because of a concurrent rename.
 const RENAME_RETRIES_MAX: u32 = 16;
 
-/// Whether a lookup may wait for a disk.
+/// Permission of a lookup to wait for a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Only what the kernel has in memory: anything else is [`OpenError::WouldBlock`]. For workers.
+    /// Use only what the kernel has in memory; fail with [`OpenError::WouldBlock`] otherwise. For workers.
     Cached,
-    /// Whatever it takes. For the blocking pool.
+    /// Wait for the disk if necessary. For the blocking pool.
     Blocking,
 }
 
-/// Why something could not be opened or read.
+/// Reason that a file or directory could not be opened or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// It takes [`Access::Blocking`].
+    /// The operation needs [`Access::Blocking`].
     WouldBlock,
-    /// There is nothing of this name.
+    /// No file has this name.
     NotFound,
-    /// It may not be read, leads out of the root, or is neither a file nor a directory.
+    /// The file must not be read, is outside the root, or is neither a file nor a directory.
     Forbidden,
-    /// It is a directory where a file was to be opened.
+    /// The name leads to a directory where a file was expected.
     Directory,
-    /// The system is out of descriptors or memory.
+    /// The system is out of file descriptors or memory.
     Exhausted,
-    /// Anything else, such as a disk that can't be read.
+    /// Another error, such as a failing disk.
     Failed(Errno),
 }
 
 impl From<Errno> for OpenError {
     fn from(error: Errno) -> Self {
         match error {
-            // AGAIN: RESOLVE_CACHED and RWF_NOWAIT. INTR: a network file system's wait was broken off.
+            // AGAIN: from RESOLVE_CACHED and RWF_NOWAIT. INTR: the wait of a network file system was interrupted.
             Errno::AGAIN | Errno::INTR => Self::WouldBlock,
-            // A name that no file can have is a name that no file has.
+            // A name that is invalid for the file system cannot exist.
             Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::ILSEQ | Errno::INVAL => Self::NotFound,
-            // XDEV: out of the root. LOOP: a circle of links, or a magic link. NXIO, NODEV: a socket or device.
+            // XDEV: outside the root. LOOP: a cycle of links, or a magic link. NXIO, NODEV: a socket or device.
             Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::LOOP | Errno::NXIO | Errno::NODEV => Self::Forbidden,
             Errno::MFILE | Errno::NFILE | Errno::NOMEM => Self::Exhausted,
             other => Self::Failed(other),
@@ -65,18 +65,18 @@ impl fmt::Display for OpenError {
     }
 }
 
-/// An opened directory that confines the names looked up in it: the kernel refuses whatever leaves it, by `..`, by
-/// links or by races between the two.
+/// Open directory that confines lookups to the files below it. The kernel rejects names that leave it by `..`, by links
+/// or by races between the two.
 #[derive(Debug)]
 pub struct Root {
     directory: OwnedFd,
     status: FileStatus,
-    /// Whether files may be opened without their time of access being noted, as far as we know.
+    /// True until an open with `O_NOATIME` is forbidden but works without it.
     no_access_time: AtomicBool,
 }
 
 impl Root {
-    /// Opens a directory to be a root.
+    /// Opens a directory as a root.
     pub fn open(path: &Path, access: Access) -> Result<Self, OpenError> {
         let resolve = match access {
             Access::Cached => ResolveFlags::CACHED,
@@ -88,36 +88,37 @@ impl Root {
         Ok(Self { directory, status, no_access_time: AtomicBool::new(true) })
     }
 
-    /// Whether both are the same directory.
+    /// True if both are the same directory.
     pub fn is_same(&self, other: &Self) -> bool {
         let place = |root: &Self| (root.status.identity.device, root.status.identity.inode);
         place(self) == place(other)
     }
 
-    /// Looks a name up without opening what it stands for. Names are relative; an empty one is the root itself.
+    /// Looks up a name without opening the file for reading. Names are relative; an empty name is the root itself.
     pub fn find(&self, name: &[u8], access: Access) -> Result<(OwnedFd, FileStatus), OpenError> {
         let fd = self.resolve(name, OFlags::PATH, access)?;
         let status = FileStatus::of(&fd)?;
         Ok((fd, status))
     }
 
-    /// The status of what a name stands for. Works without a free descriptor, too.
+    /// Returns the status of the file that a name leads to. With [`Access::Blocking`], works even if no file descriptor
+    /// is free.
     pub fn status(&self, name: &[u8], access: Access) -> Result<FileStatus, OpenError> {
         match (self.find(name, access), access) {
             (Err(OpenError::Exhausted), Access::Cached) => Err(OpenError::WouldBlock),
-            // Nothing confines this one to the root. But all that comes of it is whether a file that was found below the
-            // root is still the same.
+            // This lookup is not confined to the root. Its result is used only to check that a file found below the
+            // root has not changed.
             (Err(OpenError::Exhausted), Access::Blocking) => Ok(FileStatus::at(&self.directory, name)?),
             (result, _) => result.map(|(_, status)| status),
         }
     }
 
-    /// Opens a regular file for reading, and gives its status as it was before. Anything else is not even opened:
-    /// opening a FIFO or a device can have effects.
+    /// Opens a regular file for reading, and returns its status. Other types are not opened, because opening a FIFO or
+    /// a device can have side effects.
     pub fn open_file(&self, name: &[u8], access: Access) -> Result<(OwnedFd, FileStatus), OpenError> {
         let (_, status) = self.find(name, access)?;
         expect_file(&status)?;
-        // Should another file have taken the name in between, O_NONBLOCK keeps us from waiting for a FIFO's writer.
+        // If another file has taken the name in between, O_NONBLOCK avoids waiting for the writer of a FIFO.
         let fd = self.open_for_reading(name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, access)?;
         let status = FileStatus::of(&fd)?;
         expect_file(&status)?;
@@ -129,8 +130,8 @@ impl Root {
         self.resolve(name, OFlags::RDONLY | OFlags::DIRECTORY, Access::Blocking)
     }
 
-    /// Reading notes the time of access in the inode, which may have to wait for the file system's journal, and writes to
-    /// the disk what nobody wants to know. Only a file's owner may do without.
+    /// Opens a name with `O_NOATIME` if permitted; only the file's owner may use it. Without it, a read updates the
+    /// access time in the inode. That costs disk writes, and may wait for the file system's journal.
     fn open_for_reading(&self, name: &[u8], flags: OFlags, access: Access) -> Result<OwnedFd, OpenError> {
         if self.no_access_time.load(Ordering::Relaxed) {
             match self.resolve(name, flags | OFlags::NOATIME, access) {
@@ -150,7 +151,7 @@ impl Root {
         match access {
             Access::Cached => {
                 match rustix::fs::openat2(&self.directory, name, flags, Mode::empty(), beneath | ResolveFlags::CACHED) {
-                    // Perhaps an absolute link that stays inside.
+                    // The name may contain an absolute link to a target inside the root.
                     Err(Errno::XDEV) => Err(OpenError::WouldBlock),
                     result => Ok(result?),
                 }
@@ -165,8 +166,8 @@ impl Root {
         }
     }
 
-    /// RESOLVE_BENEATH refuses all absolute links, even those that point into the root. Such a name is replaced by the
-    /// one that the kernel finds for it; what that is worth is still up to RESOLVE_BENEATH.
+    /// Replaces a name with absolute links by the path that the kernel resolves it to. RESOLVE_BENEATH rejects all
+    /// absolute links, even links into the root. The returned path must be opened with RESOLVE_BENEATH again.
     fn resolve_absolute_links(&self, name: &[u8]) -> Result<Vec<u8>, OpenError> {
         let outside = |_| OpenError::Forbidden;
         let target = rustix::fs::openat(&self.directory, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
@@ -190,7 +191,8 @@ fn expect_file(status: &FileStatus) -> Result<(), OpenError> {
     }
 }
 
-/// Whether the kernel can confine names to a root (openat2, Linux 5.6; RESOLVE_CACHED, 5.12). Without, no file is served.
+/// Checks that the kernel can confine names to a root (openat2, Linux 5.6; RESOLVE_CACHED, Linux 5.12). Without this,
+/// no file is served.
 pub fn check_kernel() -> Result<(), Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::CACHED;
     match rustix::fs::openat2(CWD, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
@@ -199,7 +201,8 @@ pub fn check_kernel() -> Result<(), Errno> {
     }
 }
 
-/// Opens a name, again if something on its way was just being renamed: then the kernel can't tell whether it is beneath.
+/// Opens a name; retries if a component was renamed meanwhile, because the kernel then cannot tell if it is below the
+/// root.
 fn open_retrying(directory: &OwnedFd, name: &[u8], flags: OFlags, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
     let mut retries = 0;
     loop {
@@ -211,12 +214,12 @@ fn open_retrying(directory: &OwnedFd, name: &[u8], flags: OFlags, resolve: Resol
     }
 }
 
-/// Where an open file is, as the kernel knows it.
+/// Path of an open file, as the kernel reports it.
 fn path_of(fd: &OwnedFd) -> Result<Vec<u8>, Errno> {
     Ok(rustix::fs::readlink(descriptor_path(fd), Vec::new())?.into_bytes())
 }
 
-/// A name for an open file that system calls take which want a path.
+/// Path that stands for an open file, for system calls that take only paths.
 pub(super) fn descriptor_path(fd: impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }

@@ -3,11 +3,11 @@ pub(super) type Slot = u32;
 
 const NONE: Slot = Slot::MAX;
 
-/// How many visited nodes the hand spares before it evicts one all the same: it moves while the store is locked, and must
-/// come to an end even if other workers visit faster than it goes.
+/// Maximum number of visited nodes that the hand skips before it evicts one anyway. The store is locked while the hand
+/// moves, so the search must end even if other workers set flags faster.
 const SPARED_MAX: u32 = 512;
 
-/// Where a node stands in its queue.
+/// Position of a node in its queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
     newer: Slot,
@@ -20,9 +20,9 @@ impl Default for Links {
     }
 }
 
-/// A queue that evicts by SIEVE (Zhang and others, NSDI 2024): a hand goes from the oldest object to the newest, spares
-/// those that were visited since it last came by, and evicts the first that was not. A hit only has to set a flag, so
-/// that hits need no lock; and it keeps more of a web workload than LRU does.
+/// Queue that evicts by SIEVE (Zhang and others, NSDI 2024). A hand moves from the oldest object to the newest. It
+/// skips objects that were visited since its last pass, and evicts the first that was not. A hit only sets a flag, so
+/// hits need no lock. For web workloads, SIEVE has a better hit ratio than LRU.
 #[derive(Debug)]
 pub(super) struct Sieve {
     newest: Slot,
@@ -36,11 +36,11 @@ impl Default for Sieve {
     }
 }
 
-/// The nodes that a [`Sieve`] orders.
+/// Nodes that a [`Sieve`] orders.
 pub(super) trait Nodes {
-    /// Where a node's links are kept.
+    /// Returns the links of a node.
     fn links(&mut self, slot: Slot) -> &mut Links;
-    /// Takes a node's visited flag away; whether it was there.
+    /// Clears the visited flag of a node and returns its old value.
     fn take_visited(&mut self, slot: Slot) -> bool;
 }
 
@@ -55,7 +55,7 @@ impl Sieve {
         self.newest = slot;
     }
 
-    /// Takes a node out.
+    /// Removes a node.
     pub(super) fn remove(&mut self, slot: Slot, nodes: &mut impl Nodes) {
         let Links { newer, older } = std::mem::take(nodes.links(slot));
         match newer {
@@ -71,7 +71,7 @@ impl Sieve {
         }
     }
 
-    /// The node to evict; `None` if the queue is empty. It is still in the queue.
+    /// Returns the node to evict, which stays in the queue; `None` if the queue is empty.
     pub(super) fn victim(&mut self, nodes: &mut impl Nodes) -> Option<Slot> {
         for _ in 0..=SPARED_MAX {
             if self.hand == NONE {
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// `steps`: `+` inserts the next node, a digit visits one, `-` followed by a digit removes one, `!` evicts.
+    /// Runs `steps`: `+` inserts the next node, a digit visits one, `-` followed by a digit removes one, `!` evicts.
     fn check(steps: &str, evicted: &[Slot]) {
         let (mut nodes, mut sieve, mut found) = (TestNodes::default(), Sieve::default(), Vec::new());
         let mut steps = steps.chars();

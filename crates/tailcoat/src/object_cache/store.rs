@@ -17,17 +17,17 @@ use super::watcher::Watcher;
 use super::{Access, ContentMemory, Directory, Object, ObjectParts, OpenError, Root};
 use crate::config::Cache;
 
-/// How many dead objects workers can be told of one by one; one that has missed more looks through its whole table.
-/// Not an option: it only decides which of two ways is taken.
+/// Maximum number of dead objects that are listed for the workers. A worker that has missed more scans its whole table.
+/// Not an option, because it only selects one of two methods.
 const OBITUARIES_MAX: usize = 4096;
 
-/// Which root a path is below, or which upstreams answer for it. Roots that are opened anew, for another configuration or
-/// another directory, get a new one, so that their objects are never mistaken for those of the old.
+/// Identifier of the root or of the upstreams that an object comes from. A root that is opened again, after a reload or
+/// for another directory, gets a new identifier. Objects of the old root are therefore never served for the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RootId(u32);
 
-/// The objects of all workers: the second place to look, behind each worker's own table, and the one that keeps the
-/// limits. Its lock is taken to fill, to evict, and when a worker meets an object for the first time.
+/// Objects of all workers. Each worker looks in its own table first and here second. The store enforces the limits. Its
+/// lock is taken to insert, to evict, and when a worker uses an object for the first time.
 #[derive(Debug)]
 pub struct ObjectStore {
     limits: RwLock<Arc<Cache>>,
@@ -37,20 +37,20 @@ pub struct ObjectStore {
     content_memory: Arc<ContentMemory>,
     compressions: Semaphore,
     inner: Mutex<Inner>,
-    /// Number of objects that died so far, to be compared without the lock.
+    /// Number of objects that have died so far; a copy that workers compare without the lock.
     deaths: AtomicU64,
 }
 
-/// What the store holds.
+/// Usage counters of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreUsage {
-    /// Objects.
+    /// Number of objects.
     pub objects: usize,
-    /// Memory of their heads and contents, in bytes.
+    /// Memory of heads and contents, in bytes.
     pub memory_bytes: u64,
-    /// Descriptors of large files.
+    /// Number of file descriptors of large files.
     pub files: usize,
-    /// Objects evicted so far to keep within the limits.
+    /// Number of objects evicted so far to keep the limits.
     pub evictions: u64,
 }
 
@@ -58,14 +58,14 @@ pub struct StoreUsage {
 struct Inner {
     table: HashTable<Slot>,
     nodes: Slab,
-    /// Objects that are all in memory.
+    /// Objects whose content is entirely in memory.
     in_memory: Sieve,
-    /// Objects that hold descriptors.
+    /// Objects that hold file descriptors.
     with_files: Sieve,
     usage: StoreUsage,
-    /// Hashes of the keys of the objects that died last.
+    /// Key hashes of the objects that died most recently.
     obituaries: VecDeque<u64>,
-    /// Number of objects that died so far.
+    /// Number of objects that have died so far.
     deaths: u64,
 }
 
@@ -84,8 +84,8 @@ struct Node {
 }
 
 impl ObjectStore {
-    /// A store with these limits. Fails if the kernel lacks openat2 with RESOLVE_CACHED (Linux 5.12), without which
-    /// names can't be confined to a root.
+    /// Creates a store with these limits. Fails if the kernel lacks openat2 with RESOLVE_CACHED (Linux 5.12), because
+    /// names could not be confined to a root.
     pub fn new(limits: Cache) -> io::Result<Arc<Self>> {
         check_kernel().map_err(|error| match error {
             Errno::NOSYS | Errno::INVAL => io::Error::new(
@@ -95,7 +95,7 @@ impl ObjectStore {
             ),
             error => error.into(),
         })?;
-        // Without inotify (its instances are limited, too), changes are seen by the timed check alone.
+        // If inotify is not available (the kernel limits its instances, too), only the periodic check finds changes.
         let watcher = if limits.watch { Watcher::start(limits.watches_max).ok().map(Arc::new) } else { None };
         Ok(Arc::new(Self {
             limits: RwLock::new(Arc::new(limits)),
@@ -109,13 +109,13 @@ impl ObjectStore {
         }))
     }
 
-    /// The limits.
+    /// Current limits.
     pub fn limits(&self) -> Arc<Cache> {
-        // What is in there is replaced whole.
+        // The value is always replaced as a whole, so a panic cannot leave it half changed.
         Arc::clone(&self.limits.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Keeps other limits from now on. What directories are watched stays as it is.
+    /// Applies new limits. The set of watched directories does not change.
     pub fn set_limits(&self, limits: Cache) {
         let limits = Arc::new(limits);
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&limits);
@@ -124,28 +124,29 @@ impl ObjectStore {
         self.publish_deaths(&inner);
     }
 
-    /// What the store holds now.
+    /// Current usage of the store.
     pub fn usage(&self) -> StoreUsage {
         self.lock().usage
     }
 
-    /// Content of upstreams' responses, as far as it is in memory.
+    /// Memory of upstream response content.
     pub fn content_memory(&self) -> &Arc<ContentMemory> {
         &self.content_memory
     }
 
-    /// Places for compressions, of all trees together: as many as there are cores. While all are taken, clients get what is there.
+    /// Permits for compressions in all trees together; one for each CPU core. While none is free, clients get the
+    /// representations that exist.
     pub fn compressions(&self) -> &Semaphore {
         &self.compressions
     }
 
-    /// An identifier for a root that was just opened.
+    /// Returns an identifier for a root that was just opened.
     pub fn new_root_id(&self) -> RootId {
         RootId(self.next_root.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The directory of this name below a root. To be asked, and its number of changes noted, before the files that an
-    /// object is made of are read.
+    /// Returns the directory of this name below a root. Before reading an object's files, the caller must get the
+    /// directory and note its number of changes.
     pub fn directory(
         &self,
         id: RootId,
@@ -157,14 +158,14 @@ impl ObjectStore {
         self.directories.get(id, root, name, now_ms, self.revalidate_after_ms(), access)
     }
 
-    /// Compares an object's files with what they were; whether it may still be served. Fails only with
+    /// Returns true if the object's files are unchanged, so that it may be served. Fails only with
     /// [`OpenError::WouldBlock`] or [`OpenError::Exhausted`].
     pub fn check(&self, object: &Object, root: &Root, now_ms: u64, access: Access) -> Result<bool, OpenError> {
         object.check(root, now_ms, self.revalidate_after_ms(), access)
     }
 
-    /// Puts a new object in, in the place of the one with the same key, and evicts others until the limits are kept. An
-    /// object that is too large by itself is only returned.
+    /// Inserts a new object, replacing the one with the same key, and evicts others until the limits are kept. An
+    /// object that exceeds the limits by itself is only returned.
     pub fn insert(&self, root: RootId, path: &[u8], parts: ObjectParts) -> Arc<Object> {
         let key = Key { root, path: path.into(), hash: self.hash(root, path) };
         let object = Arc::new(Object::new(key, parts));
@@ -178,7 +179,7 @@ impl ObjectStore {
         object
     }
 
-    /// Puts a new object in the place of this one; if that is not there any more, it is only returned.
+    /// Replaces an object with a new one. If the old object is no longer in the store, the new one is only returned.
     pub fn replace(&self, old: &Object, parts: ObjectParts) -> Arc<Object> {
         let key = Key { root: old.key.root, path: old.key.path.clone(), hash: old.key.hash };
         let object = Arc::new(Object::new(key, parts));
@@ -195,7 +196,7 @@ impl ObjectStore {
         object
     }
 
-    /// An object like this one that is for one request, and is not stored.
+    /// Makes an object with the same key as `like` for a single request; it is not stored.
     pub fn unstored(&self, like: &Object, parts: ObjectParts) -> Arc<Object> {
         let key = Key { root: like.key.root, path: like.key.path.clone(), hash: like.key.hash };
         let object = Object::new(key, parts);
@@ -203,7 +204,7 @@ impl ObjectStore {
         Arc::new(object)
     }
 
-    /// Counts the memory of an object anew, after it got another coding.
+    /// Counts the memory of an object again after it got another coding.
     pub fn recount(&self, object: &Object) {
         let limits = self.limits();
         let mut inner = self.lock();
@@ -212,21 +213,21 @@ impl ObjectStore {
         self.publish_deaths(&inner);
     }
 
-    /// Takes an object out that is not what is in the file system any more.
+    /// Removes an object that no longer matches the file system.
     pub fn remove(&self, object: &Object) {
         let mut inner = self.lock();
         inner.remove_object(object);
         self.publish_deaths(&inner);
     }
 
-    /// Takes all objects of a root out, which was replaced or isn't served any more.
+    /// Removes all objects of a root that was replaced or is no longer served.
     pub fn remove_root(&self, root: RootId) {
         let mut inner = self.lock();
         inner.remove_where(|object| object.key.root == root);
         self.publish_deaths(&inner);
     }
 
-    /// Takes out the objects of a root whose paths match; returns how many.
+    /// Removes the objects of a root whose paths match; returns their number.
     pub fn remove_matching(&self, root: RootId, matches: impl Fn(&[u8]) -> bool) -> usize {
         let mut inner = self.lock();
         let removed = inner.remove_where(|object| object.key.root == root && matches(&object.key.path));
@@ -234,19 +235,19 @@ impl ObjectStore {
         removed
     }
 
-    /// Lets go of all descriptors: the system is out of them.
+    /// Removes all objects that hold file descriptors. Called when the system is out of them.
     pub fn release_files(&self) {
         let mut inner = self.lock();
         inner.remove_where(|object| object.measure().1 > 0);
         self.publish_deaths(&inner);
     }
 
-    /// The object for this path, in whatever state; not counted as a visit.
+    /// Returns the object for this path in any state, without counting a visit.
     pub fn peek(&self, root: RootId, path: &[u8]) -> Option<Arc<Object>> {
         self.get(root, path, self.hash(root, path))
     }
 
-    /// The object with this key.
+    /// Returns the object with this key.
     pub(super) fn get(&self, root: RootId, path: &[u8], hash: u64) -> Option<Arc<Object>> {
         let inner = self.lock();
         let slot = inner.find(root, path, hash)?;
@@ -265,13 +266,13 @@ impl ObjectStore {
         self.limits().revalidate_after.as_millis() as u64
     }
 
-    /// Number of objects that died so far.
+    /// Number of objects that have died so far.
     pub(super) fn deaths(&self) -> u64 {
         self.deaths.load(Ordering::Relaxed)
     }
 
-    /// Gives `each` the hashes of the keys of all objects that died since there were `seen` deaths, and returns how many
-    /// there are now; `Err` with that number if some are forgotten already.
+    /// Calls `each` with the key hashes of all objects that died since there were `seen` deaths. Returns the current
+    /// number of deaths; `Err` with that number if some hashes are no longer known.
     pub(super) fn deaths_since(&self, seen: u64, each: impl FnMut(u64)) -> Result<u64, u64> {
         let inner = self.lock();
         let deaths = self.deaths();
@@ -285,7 +286,7 @@ impl ObjectStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic in here (out of memory) at worst leaves an object uncounted.
+        // A panic while the lock is held (out of memory) at worst leaves an object uncounted.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -299,7 +300,7 @@ impl Inner {
         self.table.find(hash, |slot| self.nodes.get(*slot).is_some_and(|node| node.object.key.is(root, path))).copied()
     }
 
-    /// Takes an object in, if it is not too large by itself, and evicts others for it.
+    /// Adds an object unless it exceeds the limits by itself, and evicts others for it.
     fn add(&mut self, object: &Arc<Object>, limits: &Cache) {
         let (memory_bytes, files) = object.measure();
         if memory_bytes <= limits.memory_bytes_max && files <= limits.files_max {
@@ -322,7 +323,7 @@ impl Inner {
         self.usage.files += files;
     }
 
-    /// Takes an object out of everything, and tells the workers.
+    /// Removes an object from all tables, and lists it for the workers.
     fn remove(&mut self, slot: Slot) {
         let Some(files) = self.nodes.get(slot).map(|node| node.files) else { return };
         let sieve = if files > 0 { &mut self.with_files } else { &mut self.in_memory };
@@ -364,7 +365,7 @@ impl Inner {
         node.memory_bytes = memory_bytes;
     }
 
-    /// The slot of just this object, not of another with the same key.
+    /// Slot of exactly this object; `None` if another object has its key.
     fn slot_of(&self, object: &Object) -> Option<Slot> {
         let slot = self.find(object.key.root, &object.key.path, object.key.hash)?;
         self.nodes.get(slot).is_some_and(|node| std::ptr::eq(&*node.object, object)).then_some(slot)
@@ -422,7 +423,7 @@ impl Slab {
 
 impl Nodes for Slab {
     fn links(&mut self, slot: Slot) -> &mut Links {
-        // The queues hold only slots of nodes that are there: `Inner::remove` takes a slot out of its queue first.
+        // A queue holds only occupied slots, because `Inner::remove` removes a slot from its queue first.
         &mut self.get_mut(slot).expect("a queued slot holds a node").links
     }
 

@@ -3,33 +3,33 @@ use std::mem::size_of;
 use wire::http::Fields;
 use wire::http::caching::Stored;
 
-/// What is kept of an upstream's response besides what is sent.
+/// Properties of an upstream response that are needed in addition to the encoded response.
 #[derive(Debug)]
 pub struct StoredResponse {
-    /// Its age, and how old it may become.
+    /// Age and freshness lifetime.
     pub stored: Stored,
-    /// Its fields, without Age and Content-Length, which are made when it is sent.
+    /// Header fields without Age and Content-Length, which are made when the response is sent.
     pub fields: Fields,
-    /// Why it and not another response for the same target; `None` if there is no other.
+    /// Selection among several responses for the same target; `None` if there is only one.
     pub variant: Option<Variant>,
-    /// Whether it is sent with Cache-Status (RFC 9211).
+    /// True if the response is sent with Cache-Status (RFC 9211).
     pub has_cache_status: bool,
 }
 
-/// What chose a response among those for the same target (RFC 9111, section 4.1).
+/// Selection of a response among those for the same target (RFC 9111, section 4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variant {
-    /// The request fields that choose, in lower case.
+    /// Names of the selecting request fields, in lower case.
     pub names: Box<[Box<[u8]>]>,
-    /// What the request had in them, in a form to be compared.
+    /// Values of these fields in the request, in a comparable form.
     pub selecting: Box<[u8]>,
-    /// The number of the set of responses that belong together: a new one once the target was invalidated, so that none
-    /// of those before is found any more.
+    /// Number of the set of responses that belong together. Invalidating the target starts a new set, so that older
+    /// responses are no longer found.
     pub set: u64,
 }
 
 impl StoredResponse {
-    /// Whether it can't just be served.
+    /// True if the response must be validated before it is served.
     #[inline]
     pub(super) fn is_due(&self, now_ms: u64) -> bool {
         self.stored.is_no_cache || self.stored.remaining_ms(now_ms) <= 0
@@ -45,5 +45,5 @@ impl StoredResponse {
     }
 }
 
-/// What a line of [`Fields`] takes besides its bytes.
+/// Memory of a line of [`Fields`] in addition to its bytes.
 const FIELD_LINE_BYTES: usize = 16;

@@ -11,14 +11,14 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use super::Directory;
 use super::root::descriptor_path;
 
-/// Pause after each batch of events, so that a directory that changes all the time doesn't keep a core busy.
+/// Pause after each batch of events, so that a directory that changes constantly does not keep a core busy.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Events read at a time, in bytes.
+/// Size of the buffer for events, in bytes.
 const EVENT_BUFFER_BYTES: usize = 16 << 10;
 
-/// Tells directories of changes in them, as inotify reports them to a thread of its own. Its events are hints: they make
-/// changes seen at once, but nothing relies on them.
+/// Notifies directories of changes inside them, as inotify reports them to a separate thread. The events are hints:
+/// they make changes visible at once, but correctness does not depend on them.
 #[derive(Debug)]
 pub(super) struct Watcher {
     table: Arc<Mutex<Table>>,
@@ -27,12 +27,12 @@ pub(super) struct Watcher {
 
 struct Table {
     watches: Watches,
-    /// Usually one a watch; more if a directory is reached by several names.
+    /// Usually one directory for each watch; more if a directory is reached by several names.
     directories: HashMap<WatchDescriptor, Vec<Weak<Directory>>>,
-    /// Directories watched at a time. Those beyond it are only looked at from time to time. The kernel has a limit of its
-    /// own (`fs.inotify.max_user_watches`), which ends in the same way.
+    /// Maximum number of watched directories. Further directories are only checked periodically. Reaching the kernel's
+    /// own limit (`fs.inotify.max_user_watches`) has the same effect.
     watches_max: usize,
-    /// At this number the watches of directories that nobody uses any more are removed.
+    /// Number of watches at which those of unused directories are removed.
     prune_at: usize,
 }
 
@@ -73,7 +73,7 @@ impl Watcher {
         if table.directories.len() >= table.watches_max {
             return;
         }
-        // Fails when the kernel's limit is reached or /proc is not there: then the timed check has to do.
+        // Fails if the kernel's limit is reached or /proc is missing; then only the periodic check finds changes.
         if let Ok(watch) = table.watches.add(descriptor_path(fd), mask) {
             let directories = table.directories.entry(watch).or_default();
             directories.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&Arc::downgrade(directory)));
@@ -84,7 +84,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        // Fails only if the counter is full, and then the thread has been told already.
+        // Fails only if the counter is full; then the thread was notified already.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
     }
 }
@@ -98,7 +98,7 @@ impl Table {
         self.directories.retain(|watch, directories| {
             directories.retain(|directory| directory.strong_count() > 0);
             if directories.is_empty() {
-                // Fails if the directory is gone, and the watch with it.
+                // Fails if the directory was removed, and its watch with it.
                 let _ = watches.remove(watch.clone());
             }
             !directories.is_empty()
@@ -123,7 +123,7 @@ impl Table {
 }
 
 fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
-    // Nothing in here is left half done by a panic.
+    // A panic while the lock is held leaves no half-made change.
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -138,7 +138,7 @@ fn drive_events(mut inotify: Inotify, table: &Mutex<Table>, stop: &OwnedFd) {
         if ready == Ok(true) {
             return;
         }
-        // Whatever goes wrong here (there is nothing to read, the system is short of memory) may be gone the next time.
+        // Errors (nothing to read, or not enough memory) are ignored, because the next read may succeed.
         if let Ok(events) = inotify.read_events(&mut buffer) {
             let mut table = lock(table);
             events.for_each(|event| table.on_event(&event));

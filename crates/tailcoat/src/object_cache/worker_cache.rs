@@ -8,32 +8,32 @@ use hashbrown::HashTable;
 use super::{CachedObject, Object, ObjectStore, RootId};
 use crate::metrics::WorkerMetrics;
 
-/// A worker's own table of objects, in front of the store of all workers: a hit takes no lock, and writes to no memory
-/// that others use.
+/// A worker's own table of objects. A hit takes no lock, and writes to no memory that other workers use; a miss asks
+/// the shared store.
 #[derive(Debug)]
 pub struct WorkerCache {
     store: Arc<ObjectStore>,
     revalidate_after_ms: Cell<u64>,
     table: RefCell<HashTable<Rc<CachedObject>>>,
-    /// Deaths that this table has been cleared of.
+    /// Number of deaths that this table has processed.
     deaths_seen: Cell<u64>,
-    /// Where lookups of files are counted, if they are.
+    /// Counters of file lookups; `None` if they are not counted.
     metrics: Option<Arc<WorkerMetrics>>,
 }
 
-/// What the cache has.
+/// Result of a cache lookup.
 #[derive(Debug)]
 pub enum Lookup {
-    /// An object to be served.
+    /// Object that may be served.
     Fresh(Rc<CachedObject>),
-    /// An object that has to be checked ([`ObjectStore::check`]) before it is served.
+    /// Object that must be checked ([`ObjectStore::check`]) before it is served.
     Due(Rc<CachedObject>),
-    /// Nothing.
+    /// No object has this key.
     Miss,
 }
 
 impl WorkerCache {
-    /// An empty table in front of this store.
+    /// Creates an empty table for this store.
     pub fn new(store: Arc<ObjectStore>) -> Self {
         Self {
             revalidate_after_ms: Cell::new(store.revalidate_after_ms()),
@@ -44,13 +44,13 @@ impl WorkerCache {
         }
     }
 
-    /// The table, counting here.
+    /// Sets the metrics that lookups are counted in.
     #[must_use]
     pub fn counting(self, metrics: Arc<WorkerMetrics>) -> Self {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// Counts a lookup of a file, which has found an object to be served or has not.
+    /// Counts a lookup of a file; `is_hit` is true if it found an object that may be served.
     #[inline]
     pub fn count_lookup(&self, is_hit: bool) {
         let Some(metrics) = &self.metrics else { return };
@@ -58,27 +58,27 @@ impl WorkerCache {
         counter.add(1);
     }
 
-    /// The store of all workers.
+    /// Store shared by all workers.
     pub fn store(&self) -> &Arc<ObjectStore> {
         &self.store
     }
 
-    /// Goes by the limits that the store has now.
+    /// Applies the current limits of the store.
     pub fn take_in_limits(&self) {
         self.revalidate_after_ms.set(self.store.revalidate_after_ms());
     }
 
-    /// Number of objects in the table, those included that died since the last [`Self::tick`].
+    /// Number of objects in the table, including those that have died since the last [`Self::tick`].
     pub fn len(&self) -> usize {
         self.table.borrow().len()
     }
 
-    /// Whether the table is empty.
+    /// True if the table has no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Looks an object up.
+    /// Looks up an object, first in this table and then in the store.
     #[inline]
     pub fn get(&self, root: RootId, path: &[u8], now_ms: u64) -> Lookup {
         let hash = self.store.hash(root, path);
@@ -92,7 +92,7 @@ impl WorkerCache {
         }
     }
 
-    /// Makes an object that the store gave out this worker's own. One that is dead already is not kept.
+    /// Adds an object from the store to this table, unless it is dead already.
     pub fn adopt(&self, object: Arc<Object>) -> Rc<CachedObject> {
         let cached = Rc::new(CachedObject { object });
         let (key, dead) = (&cached.object.key, &cached.object.state.dead);
@@ -106,8 +106,8 @@ impl WorkerCache {
         cached
     }
 
-    /// Lets go of objects that were evicted or replaced meanwhile, so that their memory is given back. To be called
-    /// about once a second.
+    /// Removes objects that were evicted or replaced meanwhile, so that their memory is freed. Must be called about
+    /// once a second.
     pub fn tick(&self) {
         let seen = self.deaths_seen.get();
         if self.store.deaths() == seen {
@@ -130,8 +130,8 @@ impl WorkerCache {
         }
     }
 
-    /// Lets go of all objects: a worker that has nothing to do must not keep alive what others evict. Those that the
-    /// store still has are found there again.
+    /// Removes all objects, so that an idle worker does not keep evicted objects alive. Objects that are still in the
+    /// store are found there again.
     pub fn clear(&self) {
         *self.table.borrow_mut() = HashTable::new();
         self.deaths_seen.set(self.store.deaths());
@@ -148,7 +148,7 @@ impl WorkerCache {
     #[inline]
     fn visit(&self, cached: Rc<CachedObject>, now_ms: u64) -> Lookup {
         let visited = &cached.object.state.visited;
-        // Only written if it changes, so that the hot objects' memory stays shared between the cores.
+        // The flag is written only if it changes, so that the memory of hot objects stays shared between the cores.
         if !visited.load(Ordering::Relaxed) {
             visited.store(true, Ordering::Relaxed);
         }
