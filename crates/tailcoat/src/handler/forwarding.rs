@@ -5,15 +5,15 @@ use wire::http::Status;
 use crate::log::UpstreamRecord;
 use crate::metrics::{NameSlot, UpstreamFacts};
 
-/// What became of a request on its way to another server, for logs.
+/// Progress of a forwarded request, for logs.
 #[derive(Debug, Default)]
 pub struct Forwarding {
     server: Option<Rc<str>>,
-    /// Where the upstream's requests are counted.
+    /// Slot in which the upstream's requests are counted.
     counted: NameSlot,
     tries: u32,
     status: Option<Status>,
-    /// When a connection was first wanted, in microseconds since 1970; the other times are relative to it.
+    /// Time at which a connection was first wanted, in microseconds since 1970; the other times are relative to it.
     began_us: u64,
     connect_us: Option<u64>,
     first_byte_us: Option<u64>,
@@ -22,7 +22,8 @@ pub struct Forwarding {
 }
 
 impl Forwarding {
-    /// A connection is wanted, to any server of this upstream, whose requests are counted there.
+    /// Records that a connection is wanted, to any server of this upstream, and sets the slot that counts its
+    /// requests.
     pub fn on_wanted(&mut self, upstream: &Rc<str>, counted: NameSlot, now_us: u64) {
         self.counted = counted;
         if self.tries == 0 {
@@ -32,39 +33,39 @@ impl Forwarding {
         self.server = Some(Rc::clone(upstream));
     }
 
-    /// There is one, to this server.
+    /// Records a connection to this server.
     pub fn on_connected(&mut self, server: &Rc<str>, now_us: u64) {
         self.server = Some(Rc::clone(server));
         self.connect_us = Some(self.since_beginning(now_us));
     }
 
-    /// The head of the answer is there.
+    /// Records the head of the response.
     pub fn on_response(&mut self, status: Status, now_us: u64) {
         self.status = Some(status);
         self.first_byte_us = Some(self.since_beginning(now_us));
     }
 
-    /// Nothing more comes.
+    /// Records the end of the response.
     pub fn on_end(&mut self, now_us: u64) {
         self.duration_us = Some(self.since_beginning(now_us));
     }
 
-    /// What the cache of responses did, in a word.
+    /// Sets the response cache's verdict, in a word.
     pub fn set_cache_status(&mut self, word: &'static str) {
         self.cache_status = word;
     }
 
-    /// What the cache of responses did; empty if there is none.
+    /// Verdict of the response cache; empty if there is no cache.
     pub fn cache_status(&self) -> &'static str {
         self.cache_status
     }
 
-    /// When a connection was first wanted, in microseconds since 1970.
+    /// Time at which a connection was first wanted, in microseconds since 1970.
     pub fn began_us(&self) -> u64 {
         self.began_us
     }
 
-    /// For the log; `None` if no connection was wanted.
+    /// Record for the log; `None` if no connection was wanted.
     pub fn record(&self) -> Option<UpstreamRecord<'_>> {
         Some(UpstreamRecord {
             server: self.server.as_deref()?,
@@ -76,7 +77,7 @@ impl Forwarding {
         })
     }
 
-    /// For counting; `None` if no connection was wanted.
+    /// Facts for metrics; `None` if no connection was wanted.
     pub fn facts(&self) -> Option<UpstreamFacts> {
         self.server.as_ref()?;
         Some(UpstreamFacts {

@@ -1,5 +1,5 @@
-//! Request buffering: a slow client's content is received before an upstream is asked, so that it holds no connection, no
-//! place in a queue and no process meanwhile.
+//! Request buffering: receives a slow client's content before the upstream gets the request. Meanwhile the client
+//! holds no upstream connection, no place in a queue and no process.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -15,17 +15,17 @@ use crate::handler::{BuiltResponse, ClientLink};
 use crate::log::Client;
 use crate::spool::{Full, Spool};
 
-/// How long a client waits for room that others hold, before it gets 503.
+/// Time a client waits for buffer space before it gets 503.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often room is looked for meanwhile.
+/// Interval at which a waiting client checks for space.
 const ROOM_INTERVAL: Duration = Duration::from_millis(100);
 
-/// When a client that got no room may try again, in seconds.
+/// Value of Retry-After for a client that got no space, in seconds.
 const RETRY_AFTER_SECONDS: &str = "10";
 
 /// Receives the content of a request, as far as it may be buffered, and leaves it with the link. `needs_length`: the
-/// upstream cannot take content whose length is not known.
+/// upstream cannot take content of unknown length.
 ///
 /// # Errors
 /// The response, if the content cannot be buffered and must not be streamed.
@@ -45,7 +45,7 @@ pub(super) async fn receive_content(
     loop {
         let Err(full) = poll_fn(|task| poll_receive(&mut spool, link, task)).await else {
             if needs_length {
-                // That protocol has no trailers.
+                // Protocols that need the length have no trailers.
                 drop(link.take_trailers());
             }
             link.put_buffered(spool);
@@ -53,7 +53,7 @@ pub(super) async fn receive_content(
         };
         match full {
             Full::Message => return Err(BuiltResponse::new(Status::CONTENT_TOO_LARGE)),
-            // The disk is no client's fault: what has come is sent, and the rest as it comes.
+            // A failed disk is no fault of the client: received content is sent, and the rest as it arrives.
             Full::Failed if !needs_length || link.framing() != BodyFraming::Chunked => {
                 link.put_buffered(spool);
                 return Ok(());
@@ -70,10 +70,10 @@ pub(super) async fn receive_content(
     }
 }
 
-/// Waits while the client has as much in files as it may: a response that it takes slowly would make the upstream wait.
+/// Waits while the client's files are at their limit: a response that it reads slowly would block the upstream.
 ///
 /// # Errors
-/// The response, if there is no room in time.
+/// The response, if there is no space in time.
 pub(super) async fn wait_for_room(plan: &Plan, client: Client, link: &ClientLink) -> Result<(), Box<BuiltResponse>> {
     let deadline = Instant::now() + ROOM_TIMEOUT;
     link.set_deadline(None);
@@ -86,17 +86,17 @@ pub(super) async fn wait_for_room(plan: &Plan, client: Client, link: &ClientLink
     Ok(())
 }
 
-/// True if a request of this client must wait for room before its upstream is asked.
+/// True if a request of this client must wait for space before it is forwarded.
 pub(super) fn awaits_room(plan: &Plan, client: Client) -> bool {
     plan.buffers_responses && number_of(client).is_some_and(|number| plan.spools.is_client_full(number))
 }
 
-/// Takes content from the client until its end.
+/// Receives content from the client until its end.
 fn poll_receive(spool: &mut Spool, link: &ClientLink, task: &mut Task<'_>) -> Poll<Result<(), Full>> {
     loop {
         let (room, full) = match ready!(spool.poll_room(task)) {
             Ok(room) => (room, None),
-            // Nothing may follow.
+            // A full buffer accepts no more content; the end may still follow.
             Err(full) => (0, Some(full)),
         };
         let mut has_more = false;
@@ -111,7 +111,7 @@ fn poll_receive(spool: &mut Spool, link: &ClientLink, task: &mut Task<'_>) -> Po
         match full {
             _ if !has_more => return Poll::Ready(Ok(())),
             Some(full) => return Poll::Ready(Err(full)),
-            // What was handed out has been taken.
+            // The closure always succeeds.
             None => debug_assert!(taken.is_ok()),
         }
     }

@@ -1,8 +1,8 @@
-//! How a server is told who its client is and what it asked for: X-Forwarded-For, -Host and -Proto, and Forwarded
-//! (RFC 7239); Via (RFC 9110, section 7.6.3); and which trace it belongs to (W3C Trace Context).
+//! Header fields about the client and its request for the server: X-Forwarded-For, -Host and -Proto, and Forwarded
+//! (RFC 7239); Via (RFC 9110, section 7.6.3); and the trace (W3C Trace Context).
 //!
-//! All are made anew from what is known. Of a request that came from a proxy that is trusted, the part of the list is kept
-//! that such proxies have written, from the client on: what is before that, the client may have made up.
+//! All are built from verified facts. If the request came from a trusted proxy, the entries that trusted proxies
+//! wrote are kept, beginning with the client's. The client may have forged everything before them.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -21,19 +21,19 @@ use crate::log::{Client, push_address};
 
 const X_FORWARDED: &[u8] = b"x-forwarded-";
 
-/// The scheme of a request as it came to us.
+/// Scheme of the request on our connection.
 fn scheme(routed: &Routed<'_>) -> &'static str {
     if routed.tls.is_some() { "https" } else { "http" }
 }
 
-/// The scheme of a request as it came to the first of the proxies that are trusted, as far as they tell.
+/// Scheme of the request at the first trusted proxy, if the proxies report it.
 pub fn told_scheme<'a>(routed: &Routed<'a>) -> Option<&'a [u8]> {
     Earlier::of(routed, routed.proxied?).scheme
 }
 
-/// Fields that are ours to set, so that a client can't forge them; and Proxy, which CGI programs take for a setting of
-/// theirs (httpoxy, CVE-2016-5385). Written with underscores they are the same, for CGI does not tell those apart. What
-/// the configuration has set is nobody's forgery.
+/// True for fields that only Tailcoat sets, so that a client can't forge them. That includes Proxy, which CGI
+/// programs take for a setting (httpoxy, CVE-2016-5385). Underscores count as hyphens, because CGI does not tell them
+/// apart. Fields from the configuration pass.
 pub(super) fn is_ours(field: &FieldSpan, routed: &Routed<'_>, client_fields: ClientFields) -> bool {
     let name = field.name.of(routed.request.bytes);
     match name.len() {
@@ -42,10 +42,10 @@ pub(super) fn is_ours(field: &FieldSpan, routed: &Routed<'_>, client_fields: Cli
         5 => is_same_field(name, b"proxy"),
         9.. if client_fields == ClientFields::Keep => false,
         9 if is_same_field(name, b"forwarded") => true,
-        // A proxy that is trusted may set those.
+        // A trusted proxy may set these.
         _ if is_client_address_field(name) || is_path_override_field(name) => routed.proxied.is_none(),
         15.. if is_same_field(&name[..X_FORWARDED.len()], X_FORWARDED) => {
-            // Frameworks believe more of them: -Port, -Prefix, -Ssl. A proxy that is trusted may set those.
+            // Frameworks believe more of them: -Port, -Prefix, -Ssl. A trusted proxy may set those.
             routed.proxied.is_none()
                 || [&b"for"[..], b"host", b"proto"].iter().any(|own| is_same_field(&name[X_FORWARDED.len()..], own))
         }
@@ -53,7 +53,7 @@ pub(super) fn is_ours(field: &FieldSpan, routed: &Routed<'_>, client_fields: Cli
     }
 }
 
-/// Adds the fields about the client, but for those that the configuration has set or taken away.
+/// Adds the fields about the client, except those that the configuration sets or removes.
 pub(in crate::handler) fn push_client_fields(routed: &Routed<'_>, which: ClientFields, fields: &mut Fields) {
     let (legacy, standard) = match which {
         ClientFields::XForwarded => (true, false),
@@ -80,20 +80,20 @@ pub(in crate::handler) fn push_client_fields(routed: &Routed<'_>, which: ClientF
     }
 }
 
-/// Whether the configuration says what this field is, or that there is none.
+/// True if the configuration sets or removes this field.
 fn is_decided(name: &str, routed: &Routed<'_>) -> bool {
     let Request { head, bytes } = routed.request;
     let set_here = head.fields.iter().filter(|field| field.is_set_here).map(|field| field.name);
     set_here.chain(head.withheld.iter().copied()).any(|other| is_same_field(other.of(bytes), name.as_bytes()))
 }
 
-/// What trusted proxies have told.
+/// Information from trusted proxies.
 #[derive(Default)]
 struct Earlier<'a> {
-    /// From the client to the proxy before the last, each as in the field that was read.
+    /// Entries from the client to the proxy before the last, as they were in the field.
     entries: Vec<&'a [u8]>,
     is_standard: bool,
-    /// What the client has asked for.
+    /// Host that the client asked for.
     host: Option<&'a [u8]>,
     scheme: Option<&'a [u8]>,
 }
@@ -113,7 +113,7 @@ impl<'a> Earlier<'a> {
                 return forwarded_parameter(entries.first()?, name);
             }
             let mut lines = request.field_lines_by_name(legacy_name);
-            // Several would be a client's and a proxy's, in whatever order.
+            // Several lines would be from client and proxy, in unknown order.
             lines.next().filter(|_| lines.next().is_none())
         };
         let is_host = |host: &&[u8]| !host.is_empty() && Host::parse(host).is_ok();
@@ -123,7 +123,7 @@ impl<'a> Earlier<'a> {
         Self { entries, is_standard, host, scheme }
     }
 
-    /// The addresses of the entries: all have one, or they would not be believed.
+    /// Addresses of the entries. Each entry has one; otherwise the list would not be trusted.
     fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         let nodes = self.entries.iter().filter_map(|entry| match self.is_standard {
             true => forwarded_parameter(entry, "for"),
@@ -157,7 +157,7 @@ impl<'a> Earlier<'a> {
     }
 }
 
-/// Who has connected to us: the client, or a proxy.
+/// Address of the peer on our connection: the client, or a proxy; `None` for a unix socket.
 fn peer(routed: &Routed<'_>) -> Option<IpAddr> {
     match routed.proxied.map_or(routed.client, |proxied| proxied.peer) {
         Client::Ip(address) => Some(address.ip().to_canonical()),
@@ -165,15 +165,15 @@ fn peer(routed: &Routed<'_>) -> Option<IpAddr> {
     }
 }
 
-/// An element of Forwarded (RFC 7239, section 4).
+/// Builds an element of Forwarded (RFC 7239, section 4).
 fn element(node: Option<IpAddr>, (host, scheme): (Option<&[u8]>, Option<&[u8]>)) -> Vec<u8> {
     let mut element = match node {
         Some(IpAddr::V4(address)) => format!("for={address}"),
-        // Brackets and colons are no token's (section 6).
+        // Brackets and colons are not allowed in a token (section 6).
         Some(IpAddr::V6(address)) => format!("for=\"[{address}]\""),
         None => "for=unknown".to_owned(),
     };
-    // A host has no quote, backslash, control byte, or any that is not ASCII: it was parsed.
+    // A parsed host has no quote, backslash, control byte or non-ASCII byte.
     if let Some(host) = host {
         let _ = write!(element, ";host=\"{}\"", String::from_utf8_lossy(host));
     }
@@ -183,12 +183,12 @@ fn element(node: Option<IpAddr>, (host, scheme): (Option<&[u8]>, Option<&[u8]>))
     element.into_bytes()
 }
 
-/// Whether it is a field about traces.
+/// True for `traceparent` and `tracestate`.
 pub(in crate::handler) fn is_trace_field(name: &[u8]) -> bool {
     [TRACEPARENT, TRACESTATE].iter().any(|known| is_same_field(name, known.as_bytes()))
 }
 
-/// Adds which trace the request belongs to, for another server or for who answers here.
+/// Adds the fields of the request's trace, for another server (`is_elsewhere`) or for a local script or module.
 pub(in crate::handler) fn push_trace_fields(routed: &Routed<'_>, is_elsewhere: bool, fields: &mut Fields) {
     let Some(trace) = routed.trace else { return };
     fields.push(TRACEPARENT, if is_elsewhere { trace.told_elsewhere() } else { trace.told_here() });
@@ -197,7 +197,7 @@ pub(in crate::handler) fn push_trace_fields(routed: &Routed<'_>, is_elsewhere: b
     }
 }
 
-/// Adds an entry of this name to Via, after those that the request has.
+/// Adds an entry of this name to Via, after the request's own entries.
 pub(super) fn push_via(routed: &Routed<'_>, name: &str, fields: &mut Fields) {
     fields.push_with("Via", |via| {
         for earlier in routed.request.field_lines(KnownField::Via).filter(|value| !value.is_empty()) {
@@ -214,8 +214,8 @@ pub(super) fn push_via(routed: &Routed<'_>, name: &str, fields: &mut Fields) {
     });
 }
 
-/// True if proxies of our name have forwarded a request so often that it goes in a circle. Sites that forward to other
-/// sites of the same server, and servers one behind the other, take some passes each.
+/// True if proxies of our name have forwarded a request so often that it must be a loop. Sites that forward to other
+/// sites of the same server, and chained servers, need some passes each.
 pub(super) fn is_loop(routed: &Routed<'_>, intermediary: &Intermediary) -> bool {
     routed.request.head.has(KnownField::Via)
         && via_passes(routed.request.field_lines(KnownField::Via), intermediary.via_name.as_bytes())

@@ -1,4 +1,4 @@
-//! The content of a response, as it comes from a server.
+//! Content of a response, as it arrives from a server.
 
 use std::io;
 use std::rc::Rc;
@@ -20,25 +20,25 @@ use crate::upstream::{self, Ending, Failure, Tried};
 /// An exchange whose response has begun.
 pub(super) struct Upstreaming {
     pub(super) peer: Peer,
-    /// The request's content, which may still be on its way.
+    /// Content of the request, which may still be on its way.
     pub(super) upload: Upload,
     pub(super) link: Rc<ClientLink>,
     pub(super) client: Client,
     pub(super) inner: Rc<Inner>,
-    /// In which the answer comes, if it is by FastCGI.
+    /// FastCGI records that carry the response, if the server speaks FastCGI.
     pub(super) records: Option<Box<Records>>,
     pub(super) is_http: bool,
-    /// The server may send content where a response has none.
+    /// True if the server may send content after a response that has none.
     pub(super) may_have_content: bool,
-    /// The client has called a method of gRPC.
+    /// True if the client has called a gRPC method.
     pub(super) is_grpc: bool,
     pub(super) trailer_limits: usize,
-    /// When what was read last has come.
+    /// Time of the latest read.
     pub(super) now: Now,
 }
 
 impl Upstreaming {
-    /// The whole response is there.
+    /// Ends the exchange after the whole response.
     pub(super) fn finish(self, is_reusable: bool) {
         self.link.set_deadline(None);
         // FastCGI frames content: no server takes it for another request.
@@ -52,13 +52,14 @@ impl Upstreaming {
         self.peer.finish(ending, self.now.monotonic_ms);
     }
 
-    /// The head is the whole response. Some servers send content behind it all the same if its fields `declare` some.
+    /// Ends the exchange after a head without content. Some servers send content all the same if the fields `declare`
+    /// it.
     pub(super) fn finish_without_content(mut self, is_reusable: bool, declares_content: bool) {
         self.may_have_content = declares_content;
         self.finish(is_reusable);
     }
 
-    /// Content is to come.
+    /// Streams the content that follows the head.
     pub(super) fn stream(mut self, awaiting: Awaiting, is_persistent: bool) -> UpstreamContent {
         self.peer.answered(self.now.monotonic_ms);
         let limits = body_limits(self.trailer_limits);
@@ -73,16 +74,16 @@ impl Upstreaming {
         }
     }
 
-    /// The connection carries another protocol from now on.
+    /// Turns the connection into a tunnel for another protocol.
     ///
     /// # Errors
-    /// There is nobody who speaks one.
+    /// The peer, if it is a program: programs have no tunnels.
     pub(super) fn into_tunnel(self) -> Result<Box<dyn TunnelStream>, Peer> {
         Ok(Box::new(self.peer.into_tunnel(Now::read().monotonic_ms)?))
     }
 
-    /// The rest of the answer is read and dropped, whether or not anybody waits for it: a script that is interrupted in what
-    /// it does because there is no use for what it says would be another script.
+    /// Reads the rest of the response and drops it, even if the client has left: a script must not be interrupted in
+    /// its work because its output has no reader.
     pub(super) fn drain(self) {
         if let Some(records) = &self.records
             && records.has_ended()
@@ -106,10 +107,10 @@ impl Upstreaming {
     }
 }
 
-/// Bytes that are read at once of what is dropped.
+/// Size of one read of dropped content.
 const DRAIN_BYTES: usize = 16 << 10;
 
-/// Reads in a turn that have brought no content. What is read for nothing must not keep others waiting.
+/// Reads in a turn that bring no content. Useless reads must not delay other connections.
 const EMPTY_READS_PER_TURN_MAX: u32 = 64;
 
 impl TunnelStream for upstream::Tunnel {
@@ -126,36 +127,36 @@ impl TunnelStream for upstream::Tunnel {
     }
 }
 
-/// Content that comes from a server.
+/// Content that arrives from a server.
 pub(super) struct UpstreamContent {
-    /// `None` when the exchange has ended.
+    /// `None` after the end of the exchange.
     upstreaming: Option<Upstreaming>,
     awaiting: Awaiting,
     limits: BodyLimits,
     is_persistent: bool,
-    /// The server is waited for, and the deadline is set: not while the client takes its time.
+    /// True while the deadline runs: the worker waits for the server, not for the client.
     is_waiting: bool,
-    /// Nobody gets it.
+    /// True if the content is dropped.
     is_drained: bool,
 }
 
-/// What is still to come.
+/// Rest of the content.
 #[derive(Debug)]
 pub(super) enum Awaiting {
-    /// So many bytes.
+    /// This many bytes.
     Length(u64),
     /// Chunks.
     Chunks(Box<BodyDecoder>),
-    /// The end of the records of FastCGI; so many bytes, if the head said it.
+    /// FastCGI records up to their end; this many bytes, if the head gave a length.
     Records(Option<u64>),
-    /// The end of the connection.
+    /// Bytes until the connection closes.
     Close,
-    /// Nothing; these were the trailers.
+    /// Nothing more; trailer fields, if there were any.
     Nothing(Option<Box<Fields>>),
 }
 
 impl UpstreamContent {
-    /// Notes until when the server has to send more.
+    /// Starts the deadline for the server's next bytes.
     fn await_more(&mut self) {
         if let Some(upstreaming) = self.upstreaming.as_ref().filter(|_| !self.is_drained)
             && !std::mem::replace(&mut self.is_waiting, true)
@@ -165,7 +166,7 @@ impl UpstreamContent {
         }
     }
 
-    /// Content has come: what follows has its own time.
+    /// Clears the deadline: content has arrived, and later content gets a new one.
     fn await_no_more(&mut self) {
         if let Some(upstreaming) = &self.upstreaming
             && std::mem::take(&mut self.is_waiting)
@@ -178,7 +179,7 @@ impl UpstreamContent {
         self.upstreaming.as_ref().map(|upstreaming| upstreaming.inner.plan.config.between_bytes_timeout)
     }
 
-    /// All has come: the connection may be of use to others.
+    /// Ends the exchange after all content; the connection may be reused.
     fn finish(&mut self, is_clean: bool, trailers: Option<Box<Fields>>) {
         self.awaiting = Awaiting::Nothing(trailers);
         if let Some(mut upstreaming) = self.upstreaming.take() {
@@ -187,7 +188,7 @@ impl UpstreamContent {
         }
     }
 
-    /// The content as a response has it, which is read ahead of a slow client if it `may_read_ahead`.
+    /// Turns this into the source of a response's content. With `may_read_ahead`, it reads ahead of a slow client.
     pub(super) fn into_source(self, may_read_ahead: bool) -> Box<dyn ContentSource> {
         match &self.upstreaming {
             Some(Upstreaming { inner, link, client, .. }) if may_read_ahead => {
@@ -198,7 +199,8 @@ impl UpstreamContent {
         }
     }
 
-    /// Nobody waits for the rest. That is not the server's fault, which is told so by the end of the connection.
+    /// Drops the exchange because the client has left. Closing the connection tells the server; its health is
+    /// unaffected.
     fn give_up(&mut self) -> Poll<io::Result<Filled>> {
         if let Some(upstreaming) = self.upstreaming.take() {
             upstreaming.link.forwarding().borrow_mut().on_end(Now::read().unix_us);
@@ -215,13 +217,13 @@ impl UpstreamContent {
                 "",
             );
             upstreaming.link.forwarding().borrow_mut().on_end(now.unix_us);
-            // The response has begun, so that nothing can be tried again.
+            // The response has begun, so that no retry is possible.
             upstreaming.peer.fail(failure, &mut Tried::default(), now.monotonic_ms);
         }
         Poll::Ready(Err(kind.into()))
     }
 
-    /// Takes `buffer[..count]` from the server; returns how much content there is now at the beginning of `buffer`.
+    /// Decodes `buffer[..count]` from the server; returns the length of content now at the start of `buffer`.
     fn on_input(&mut self, buffer: &mut [u8], count: usize) -> Result<usize, ()> {
         match &mut self.awaiting {
             Awaiting::Length(remaining) => {
@@ -244,7 +246,7 @@ impl UpstreamContent {
         let output_bytes = records.unwrap(buffer, count).map_err(|_| ())?;
         let mut length = output_bytes;
         if let Some(remaining) = remaining {
-            // What is more than the head has promised has no place in the response.
+            // Bytes beyond the declared length are cut off.
             length = length.min(usize::try_from(*remaining).unwrap_or(usize::MAX));
             *remaining -= length as u64;
         }
@@ -295,10 +297,10 @@ impl ContentSource for UpstreamContent {
             if !self.is_drained && link.take_late() {
                 return self.fail(Failure::TimedOut, io::ErrorKind::TimedOut);
             }
-            // A server may answer while it is still being asked.
+            // A server may respond while the request is still being sent.
             let _ = upload.poll_send(peer, link, &inner.plan.config.intermediary, task);
             let room = match self.awaiting {
-                // And a byte, to see that the server sends more than it has promised.
+                // One byte more, to see whether the server sends more than it declared.
                 Awaiting::Length(remaining) => {
                     usize::try_from(remaining).unwrap_or(usize::MAX).saturating_add(1).min(buffer.len())
                 }
@@ -322,7 +324,7 @@ impl ContentSource for UpstreamContent {
                 Err(error) => return self.fail(Failure::Closed, error.kind()),
             };
             match self.on_input(buffer, count) {
-                // The time for more goes on.
+                // The deadline for more content continues.
                 Ok(0) => {}
                 Ok(length) => {
                     self.await_no_more();

@@ -28,47 +28,46 @@ use crate::log::{Client, escaped, event};
 use crate::traces::{Trace, trace_id};
 use crate::upstream::{AcquireError, ClientConnection, Failure, Tried, Wanted};
 
-/// What is said of a connection that has ended.
+/// Log reason for a connection that has ended.
 const CLOSED: &str = "closed the connection without a response";
 
-/// How long a server has to say that it wants the content of a request, before it gets it anyway (RFC 9110,
-/// section 10.1.1: not for ever).
+/// Time for which content waits for the server's 100 Continue before it is sent anyway (RFC 9110, section 10.1.1).
 const CONTINUE_TIMEOUT_MS: u64 = 1_000;
 
-/// Interim responses before a final one. More are no information, but a way to keep us busy.
+/// Most interim responses before a final one. More carry no information and only keep the worker busy.
 const INTERIM_RESPONSES_MAX: u32 = 64;
 
-/// Reads in a turn. What is read for nothing (errors for the log, records without content) must not keep others waiting.
+/// Reads in a turn. Useless reads (errors for the log, records without content) must not delay other connections.
 const READS_PER_TURN_MAX: u32 = 64;
 
-/// A request to a script or application, in the form that its protocol has.
+/// A request to a script or application, encoded for its protocol.
 pub struct Asked {
-    /// What is sent before the content.
+    /// Bytes sent before the content.
     pub head: Vec<u8>,
-    /// What logs call the request.
+    /// Request line for logs.
     pub line: Vec<u8>,
-    /// What is spoken.
+    /// Protocol to speak.
     pub dialect: Dialect,
 }
 
-/// What is spoken with who answers.
+/// Protocol spoken with the server or program.
 pub enum Dialect {
     /// HTTP/1.
     Http,
-    /// What CGI scripts say (RFC 3875): content as it is, and an answer that ends with the connection.
+    /// CGI (RFC 3875): plain content, and a response that ends with the connection.
     Script,
-    /// The same in records of FastCGI.
+    /// CGI in FastCGI records.
     FastCgi {
-        /// Where its errors go.
+        /// Destination of the script's error output.
         errors: ErrorLines,
-        /// Whether the server has been asked to keep the connection open.
+        /// True if the server was asked to keep the connection open.
         is_kept: bool,
     },
-    /// What CGI scripts say, by one that is started.
+    /// CGI, spoken with a program that is started for the request.
     Program(Box<Launch>),
 }
 
-/// The exchange, as a future that is ready with the response or with what became of it.
+/// An exchange, as a future that resolves to the response or the outcome of its failure.
 pub(super) struct Exchange {
     inner: Rc<Inner>,
     link: Rc<ClientLink>,
@@ -77,43 +76,43 @@ pub(super) struct Exchange {
     asks_upgrade: bool,
     is_grpc: bool,
     client: Client,
-    /// The client's connection, if it speaks for this client alone.
+    /// Client connection, if the peer speaks for this client alone.
     client_connection: Option<ClientConnection>,
     trace: Option<Rc<Trace>>,
     key: Option<u64>,
     tried: Tried,
-    /// Where only the connection tells which version is spoken.
+    /// Head in no version's form, if only the connection decides between HTTP/1.1 and HTTP/2.
     unversioned: Option<Box<UnversionedHead>>,
     upload: Upload,
-    /// How much of it had been sent when the server was last waited for.
+    /// Request bytes sent when the worker last waited for the server.
     sent_bytes: u64,
     interim_responses: u32,
-    /// When it is polled: within that time passes that is not worth another look at the clock.
+    /// Time of the current poll; a poll is short enough to read the clock once.
     now: Now,
-    /// The beginning of a head that has not come to its end.
+    /// Start of an incomplete head.
     received: Vec<u8>,
     is_http: bool,
-    /// In which its answer comes, if it is by FastCGI.
+    /// FastCGI records that carry the response, if the server speaks FastCGI.
     records: Option<Box<Records>>,
-    /// What is started, until it is.
+    /// Program to start, until it is started.
     launch: Option<Box<Launch>>,
     state: State,
 }
 
 enum State {
-    /// No connection has been asked for.
+    /// No connection was requested yet.
     Unconnected,
     Connecting(Connecting),
     Exchanging(Peer),
-    /// The same, by HTTP/2.
+    /// Exchanging over HTTP/2.
     Streaming(Streaming),
-    /// The answer has been given.
+    /// The future has resolved.
     Done,
 }
 
 impl Exchange {
-    /// An exchange for this request, but with the fields of `changes` in the place of its own of the same names; an empty
-    /// one only takes the place.
+    /// Creates an exchange for this request. Fields in `changes` replace the request's fields of the same names; an
+    /// empty one removes them.
     pub(super) fn new(inner: Rc<Inner>, routed: &Routed<'_>, changes: &Fields) -> Self {
         let framing = routed.link.link().framing();
         let head = forwarded_head(routed, framing, &inner.plan.config, &inner.plan.authority, changes);
@@ -133,7 +132,7 @@ impl Exchange {
         exchange
     }
 
-    /// An exchange of what was made of this request.
+    /// Creates an exchange for a request that was encoded already.
     pub(super) fn asking(inner: Rc<Inner>, routed: &Routed<'_>, asked: Asked) -> Self {
         let link = Rc::clone(routed.link.link());
         let (mut is_http, mut records, mut launch) = (false, None, None);
@@ -177,8 +176,8 @@ impl Exchange {
         }
     }
 
-    /// The response may be for other clients as well: a connection on which the server may say what its client likes is not
-    /// for this request.
+    /// Marks the response as one for other clients as well. Without content, it then uses no connection reserved for
+    /// this client, on which the server may send what this client provoked.
     pub(super) fn share(&mut self) {
         if !self.upload.has_content() {
             self.client_connection = None;
@@ -221,7 +220,7 @@ impl Exchange {
         self.state = State::Exchanging(peer);
     }
 
-    /// The time of this server begins.
+    /// Starts the deadline for this server's response.
     fn await_answer(&self, server: &Rc<str>) {
         let timeout_ms = match self.expects_continue {
             true => CONTINUE_TIMEOUT_MS,
@@ -232,7 +231,7 @@ impl Exchange {
         self.link.forwarding().borrow_mut().on_connected(server, now.unix_us);
     }
 
-    /// Sends, and reads the response's head.
+    /// Sends the request and reads the response's head.
     fn poll_exchange(&mut self, task: &mut Task<'_>) -> Poll<Outcome> {
         if self.link.take_late() && !self.on_late() {
             return Poll::Ready(self.fail(Failure::TimedOut, "sent no response in time"));
@@ -240,7 +239,7 @@ impl Exchange {
         let inner = Rc::clone(&self.inner);
         for _ in 0..READS_PER_TURN_MAX {
             let State::Exchanging(peer) = &mut self.state else { return Poll::Pending };
-            // What can't be sent may have been answered before: so the end of sending, well or not, is not waited for.
+            // A failed send is ignored: the server may have responded before it stopped reading.
             let _ = self.upload.poll_send(peer, &self.link, &self.inner.plan.config.intermediary, task);
             let scratch = &mut *inner.scratch.borrow_mut();
             let kept = self.received.len();
@@ -266,7 +265,8 @@ impl Exchange {
         Poll::Pending
     }
 
-    /// Looks at `scratch.input[kept..kept + count]`, which has come behind the beginning of a head. `None` if more is needed.
+    /// Parses `scratch.input[kept..kept + count]`, which follows the start of a head. `None` if more bytes are
+    /// needed.
     fn on_bytes(&mut self, kept: usize, count: usize, scratch: &mut Scratch) -> Option<Outcome> {
         let Some(records) = &mut self.records else { return self.on_input(kept + count, scratch) };
         match records.unwrap(&mut scratch.input[kept..], count) {
@@ -291,19 +291,19 @@ impl Exchange {
         matches!(self.state, State::Connecting(_) | State::Exchanging(_) | State::Streaming(_))
     }
 
-    /// Whether nobody waits for the answer any more.
+    /// True if the client has left and the configuration aborts its exchanges.
     fn is_abandoned(&self) -> bool {
         self.link.has_client_ended() && self.inner.plan.config.abort_with_client
     }
 
-    /// Leaves the connection, or the queue for one. What is sent is only for the log.
+    /// Leaves the connection, or the queue for one. The response is only for the log.
     fn abandon(&mut self) -> Outcome {
         self.link.forwarding().borrow_mut().on_end(self.now.unix_us);
         self.state = State::Done;
         self.answer(Status::CLIENT_CLOSED_REQUEST)
     }
 
-    /// Takes note that the deadline has passed. Says whether that is no failure.
+    /// Handles a passed deadline. Returns true if that is not a failure.
     fn on_late(&mut self) -> bool {
         let awaits_continue = match &mut self.state {
             State::Streaming(streaming) => &mut streaming.upload.awaits_continue,
@@ -316,8 +316,8 @@ impl Exchange {
         true
     }
 
-    /// The time for an answer begins when the last piece of the request has been sent, and stands still while the client
-    /// is waited for, which has limits of its own.
+    /// Starts the deadline for the response when the last bytes of the request were sent. It is off while the worker
+    /// waits for the client, which has limits of its own.
     fn note_progress(&mut self) {
         let (awaits_continue, sent_bytes) = match &self.state {
             State::Streaming(streaming) => streaming.progress(),
@@ -339,7 +339,7 @@ impl Exchange {
         self.link.set_deadline(Some(self.now.monotonic_ms + timeout_ms));
     }
 
-    /// Looks at `scratch.input[..filled]`, which begins with a head. `None` if more is needed.
+    /// Parses `scratch.input[..filled]`, which begins with a head. `None` if more bytes are needed.
     fn on_input(&mut self, filled: usize, scratch: &mut Scratch) -> Option<Outcome> {
         let Scratch { input, head } = scratch;
         let mut at = 0;
@@ -367,7 +367,7 @@ impl Exchange {
                 return Some(self.fail(Failure::Faulty, "sent too many interim responses"));
             }
             if head.status == Status::CONTINUE {
-                // The client gets its own when content is taken from it.
+                // The client gets its own 100 Continue when its content is read.
                 self.upload.awaits_continue = false;
                 self.await_first_byte();
             } else {
@@ -382,7 +382,7 @@ impl Exchange {
         }
     }
 
-    /// The length of a script's head, and where it sends the request on to.
+    /// Parses a script's head; returns its length, and the local path it redirects to, if any.
     fn parse_script_head(
         &self,
         bytes: &[u8],
@@ -390,7 +390,7 @@ impl Exchange {
     ) -> Result<Option<(usize, Option<Span>)>, MalformedResponse> {
         let found = parse_script_head(bytes, head, &self.inner.plan.head_limits)?;
         if head.status.code() < 200 && found.is_some() {
-            // Only a status line could say so.
+            // Only a status line could announce one.
             return Err(MalformedResponse("interim response from a script"));
         }
         Ok(found.map(|found| (found.bytes, found.local_location)))
@@ -426,19 +426,19 @@ impl Exchange {
         }
     }
 
-    /// Whether the request can be sent a second time: only what does the same when it is done twice (RFC 9110,
-    /// section 9.2.2), and only while all of it is there.
+    /// True if the request can be sent twice: its method is idempotent (RFC 9110, section 9.2.2), and all of its
+    /// content is still there.
     fn may_repeat(&self) -> bool {
         is_idempotent(self.method) && self.link.can_rewind()
     }
 
-    /// The exchange has ended before a whole head came: by the end of the connection, or as `what` says.
+    /// Handles an end of the exchange before a whole head: by the end of the connection, or as `what` says.
     fn on_closed(&mut self, failure: Failure, what: &str) -> Poll<Outcome> {
         let is_repeatable = match failure {
             Failure::Refused => self.link.can_rewind(),
             _ => self.may_repeat(),
         };
-        // A part of a head has not been passed on, interim responses have.
+        // A partial head was not passed on, but interim responses were.
         let may_repeat = self.interim_responses == 0 && is_repeatable;
         let tries_before = self.tried;
         let is_expected = match &self.state {
@@ -464,7 +464,7 @@ impl Exchange {
         Poll::Pending
     }
 
-    /// Gives the connection up for this reason, which the log tells, and the answer for it.
+    /// Gives the connection up for this reason, logs it, and returns the response.
     fn fail(&mut self, failure: Failure, what: &str) -> Outcome {
         self.warn(what);
         self.give_up(failure)
@@ -481,7 +481,7 @@ impl Exchange {
         self.answer(if failure == Failure::TimedOut { Status::GATEWAY_TIMEOUT } else { Status::BAD_GATEWAY })
     }
 
-    /// Tells which server did what, and when asked for what.
+    /// Logs which server failed how, and for which request.
     fn warn(&self, what: &str) {
         let name = match &self.state {
             State::Exchanging(peer) => peer.name(),
@@ -495,12 +495,12 @@ impl Exchange {
         self.inner.plan.log.warn_of(client, event("upstream request failed", values));
     }
 
-    /// An answer of ours.
+    /// Builds a response of our own.
     fn answer(&self, status: Status) -> Outcome {
         Outcome::Ready(Response::Built(self.response(status)))
     }
 
-    /// An error, in the form that its client reads.
+    /// Builds an error response in the client's protocol: HTTP or gRPC.
     fn response(&self, status: Status) -> Box<BuiltResponse> {
         if self.is_grpc { grpc_error(status) } else { BuiltResponse::new(status) }
     }
@@ -509,7 +509,7 @@ impl Exchange {
         self.state = State::Done;
         self.link.forwarding().borrow_mut().on_end(self.now.unix_us);
         if matches!(error, ConnectError::Server(AcquireError::NoServer)) && self.tried.count() > 0 {
-            // There was one; how it failed has been told, and is the cause.
+            // A server was tried; its failure is the cause and was logged.
             return self.answer(Status::BAD_GATEWAY);
         }
         let destination = &self.inner.destination;
@@ -531,13 +531,12 @@ impl Exchange {
     }
 }
 
-/// What it says of a server that a head is malformed or too large: if it begins as one, or is a script's, only that this
-/// answer is wrong.
+/// Classifies a malformed or too large head. If it begins like one, or is a script's, only this response is faulty.
 fn failure_of(head: &[u8], is_http: bool) -> Failure {
     if is_http && !head.starts_with(b"HTTP/") { Failure::Malformed } else { Failure::Faulty }
 }
 
-/// RFC 9110, section 9.2.2. Of methods that we don't know, nothing is known.
+/// True for idempotent methods (RFC 9110, section 9.2.2). Unknown methods count as not idempotent.
 fn is_idempotent(method: Method) -> bool {
     matches!(method, Method::Get | Method::Head | Method::Options | Method::Put | Method::Delete)
 }
@@ -571,7 +570,7 @@ impl Future for Exchange {
                         return polled;
                     }
                 }
-                // Polled again after it was ready, as no caller should.
+                // Polled again after it was ready, which no caller should do.
                 State::Done => return Poll::Pending,
             }
         }

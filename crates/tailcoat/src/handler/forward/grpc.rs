@@ -1,15 +1,15 @@
-//! Errors of ours, told to clients of gRPC in the way that they read them: a client that gets another status than 200 has to
-//! guess.
+//! Errors of our own for gRPC clients, in gRPC's form: with a status other than 200, such a client must guess.
 
 use wire::http::{Method, Status};
 
 use crate::handler::{BuiltResponse, Routed};
 
-/// Codes of gRPC (doc/statuscodes.md).
+/// Status codes of gRPC (doc/statuscodes.md).
 const INTERNAL: u8 = 13;
 const UNAVAILABLE: u8 = 14;
 
-/// Whether a request is one of gRPC: `application/grpc`, and what may follow it (doc/PROTOCOL-HTTP2.md, Content-Type).
+/// True for gRPC requests: POST with `application/grpc`, alone or with a suffix (doc/PROTOCOL-HTTP2.md,
+/// Content-Type).
 pub(super) fn is_grpc(routed: &Routed<'_>) -> bool {
     if routed.request.method() != Method::Post {
         return false;
@@ -19,9 +19,9 @@ pub(super) fn is_grpc(routed: &Routed<'_>) -> bool {
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
-/// An answer that consists of trailers only.
+/// Builds a response that consists of trailers only.
 pub(super) fn grpc_error(status: Status) -> Box<BuiltResponse> {
-    // What may go well the next time is said to be unavailable (doc/http-grpc-status-mapping.md).
+    // Errors that a retry may cure map to UNAVAILABLE (doc/http-grpc-status-mapping.md).
     let code = match status {
         Status::BAD_GATEWAY | Status::SERVICE_UNAVAILABLE | Status::GATEWAY_TIMEOUT => UNAVAILABLE,
         _ => INTERNAL,

@@ -1,4 +1,4 @@
-//! The content of a response, as it comes from a server by HTTP/2.
+//! Content of a response, as it arrives from a server over HTTP/2.
 
 use std::io;
 use std::rc::Rc;
@@ -17,17 +17,17 @@ use crate::upstream::{Failure, ResponsePiece, StreamFailure, StreamLease, Stream
 /// An exchange whose response has begun.
 pub(super) struct Downloading {
     pub(super) lease: StreamLease,
-    /// The request's content, which may still be on its way.
+    /// Content of the request, which may still be on its way.
     pub(super) upload: StreamUpload,
     pub(super) link: Rc<ClientLink>,
     pub(super) inner: Rc<Inner>,
     pub(super) request_line: Vec<u8>,
-    /// The client has called a method of gRPC.
+    /// True if the client has called a gRPC method.
     pub(super) is_grpc: bool,
 }
 
 impl Downloading {
-    /// The whole response is there.
+    /// Ends the exchange after the whole response.
     pub(super) fn finish(self) {
         self.link.set_deadline(None);
         let now = Now::read();
@@ -35,7 +35,7 @@ impl Downloading {
         self.lease.finish(now.monotonic_ms);
     }
 
-    /// Content is to come, which is read ahead of a slow client if it `may_read_ahead`.
+    /// Streams the content that follows. With `may_read_ahead`, it is read ahead of a slow client.
     pub(super) fn into_source(self, client: Client, may_read_ahead: bool) -> Box<dyn ContentSource> {
         let (inner, link) = (Rc::clone(&self.inner), Rc::clone(&self.link));
         let content = Http2Content { downloading: Some(self), trailers: None, is_waiting: false };
@@ -53,22 +53,22 @@ impl Downloading {
             "",
         );
         self.link.forwarding().borrow_mut().on_end(now.unix_us);
-        // The response has begun, so that nothing can be tried again.
+        // The response has begun, so that no retry is possible.
         self.lease.fail(failure, &mut Tried::default(), now.monotonic_ms);
     }
 }
 
-/// Content that comes from a server.
+/// Content that arrives from a server.
 struct Http2Content {
-    /// `None` when the exchange has ended.
+    /// `None` after the end of the exchange.
     downloading: Option<Downloading>,
     trailers: Option<Box<Fields>>,
-    /// The server is waited for, and the deadline is set: not while the client takes its time.
+    /// True while the deadline runs: the worker waits for the server, not for the client.
     is_waiting: bool,
 }
 
 impl Http2Content {
-    /// Notes until when the server has to send more.
+    /// Starts the deadline for the server's next bytes.
     fn await_more(&mut self) {
         if let Some(downloading) = &self.downloading
             && !std::mem::replace(&mut self.is_waiting, true)
@@ -88,7 +88,7 @@ impl Http2Content {
         Poll::Ready(Ok(Filled::End(self.trailers.take())))
     }
 
-    /// Nobody waits for the rest. That is not the server's fault, which is told so by a reset.
+    /// Drops the exchange because the client has left. A reset tells the server; its health is unaffected.
     fn give_up(&mut self) -> Poll<io::Result<Filled>> {
         if let Some(downloading) = self.downloading.take() {
             downloading.link.forwarding().borrow_mut().on_end(Now::read().unix_us);
@@ -112,7 +112,7 @@ impl ContentSource for Http2Content {
         if link.take_late() {
             return self.fail(Failure::TimedOut, io::ErrorKind::TimedOut);
         }
-        // A server may answer while it is still being asked.
+        // A server may respond while the request is still being sent.
         let _ = upload.poll_send(lease, link, &inner.plan.config.intermediary, task);
         let Poll::Ready(piece) = lease.poll_response(task, buffer) else {
             if link.has_client_ended() && inner.plan.config.abort_with_client {
@@ -127,7 +127,7 @@ impl ContentSource for Http2Content {
         match piece {
             Ok(ResponsePiece::Content(length)) => Poll::Ready(Ok(Filled::Content(length))),
             Ok(ResponsePiece::End(trailers)) => self.on_end(trailers),
-            // The engine lets no second head through.
+            // The engine rejects a second head.
             Ok(ResponsePiece::Head { .. }) => self.fail(Failure::Faulty, io::ErrorKind::InvalidData),
             Err(StreamFailure::Closed) => self.fail(Failure::Closed, io::ErrorKind::UnexpectedEof),
             Err(StreamFailure::NotHttp2(_)) => self.fail(Failure::Malformed, io::ErrorKind::InvalidData),

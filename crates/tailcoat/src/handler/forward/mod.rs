@@ -1,4 +1,4 @@
-//! Forwarding: what is not answered here is answered by another server, and its answer comes back untouched.
+//! Reverse proxy: forwards requests to upstreams or programs, and streams their responses back.
 
 mod buffering;
 mod client_fields;
@@ -43,20 +43,20 @@ use crate::spool::{MessageLimits, SpoolStore};
 use crate::traces::trace_id;
 use crate::upstream::{SharedUpstream, Upstream, hash_key};
 
-/// Bytes of a response that are read at once.
+/// Size of one read from an upstream.
 const READ_BYTES: usize = 64 << 10;
 
-/// Bytes that are read beside the largest head.
+/// Space in the read buffer beyond the largest head.
 const HEAD_REST_BYTES: usize = 4 << 10;
 
-/// Forwards requests to the servers of an upstream. Each worker has its own.
+/// Handler that forwards requests to the servers of an upstream or to programs. Each worker has its own.
 pub struct Forward {
     inner: Rc<Inner>,
-    /// What stands before it.
+    /// Response cache in front of the upstream, if configured.
     cache: Option<ResponseCache>,
 }
 
-/// What the exchanges of a worker's handler share.
+/// State that all exchanges of a worker's handler share.
 struct Inner {
     plan: Arc<Plan>,
     destination: Destination,
@@ -64,41 +64,41 @@ struct Inner {
     scratch: RefCell<Scratch>,
 }
 
-/// What an exchange uses while it is polled, and none keeps.
+/// Scratch space for one poll of an exchange; it holds nothing between polls.
 struct Scratch {
     input: Vec<u8>,
     head: ResponseHead,
 }
 
-/// What workers share of a handler.
+/// Part of a handler that all workers share.
 #[derive(Debug)]
 pub struct Plan {
     config: config::Forward,
     head_limits: HeadLimits,
     log: ServerLog,
-    /// What Host says where the client's request does not.
+    /// Value of Host if the client's request has none.
     authority: String,
     spools: Arc<SpoolStore>,
-    /// True if content of requests is received whole before the upstream is asked.
+    /// True if content of requests is received whole before the request is forwarded.
     buffers_requests: bool,
-    /// True if responses are read ahead of slow clients, unless they are streams or say otherwise.
+    /// True if responses are read ahead of slow clients. Event streams, and responses that opt out, are not.
     buffers_responses: bool,
     buffer_limits: MessageLimits,
 }
 
 impl Plan {
-    /// The plan for this configuration.
+    /// Creates the plan for this configuration.
     pub fn new(config: &config::Forward, upstream: &SharedUpstream, spools: &Arc<SpoolStore>) -> Arc<Self> {
         let is_limited = upstream.config().limits_connections();
         Self::with(config, upstream.log().clone(), upstream.authority(), is_limited, spools)
     }
 
-    /// The plan for requests that programs answer.
+    /// Creates the plan for requests that programs handle.
     pub fn of_programs(config: &config::Forward, log: &ServerLog, spools: &Arc<SpoolStore>) -> Arc<Self> {
         Self::with(config, log.clone(), String::new(), true, spools)
     }
 
-    /// `is_limited`: the upstream works on few requests at a time.
+    /// Creates a plan. `is_limited`: the upstream handles few requests at a time.
     fn with(
         config: &config::Forward,
         log: ServerLog,
@@ -127,12 +127,12 @@ impl Plan {
 }
 
 impl Forward {
-    /// A worker's handler.
+    /// Creates a worker's handler for an upstream.
     pub fn new(plan: Arc<Plan>, upstream: Rc<Upstream>, cache: Option<ResponseCache>, overload: Rc<Overload>) -> Self {
         Self::with(plan, Destination::Servers(upstream), cache, overload)
     }
 
-    /// The same, for requests that programs answer.
+    /// Creates a worker's handler for programs.
     pub fn to_programs(
         plan: Arc<Plan>,
         programs: Programs,
@@ -143,7 +143,7 @@ impl Forward {
     }
 
     fn with(plan: Arc<Plan>, destination: Destination, cache: Option<ResponseCache>, overload: Rc<Overload>) -> Self {
-        // A head has to fit in, with a byte to see that it is too large.
+        // Space for the largest head and one byte, to see that a head is too large.
         let input = vec![0; READ_BYTES.max(plan.head_limits.head_bytes_max + HEAD_REST_BYTES)];
         let scratch = RefCell::new(Scratch { input, head: ResponseHead::default() });
         Self { inner: Rc::new(Inner { plan, destination, overload, scratch }), cache }
@@ -152,17 +152,17 @@ impl Forward {
     /// Forwards a request.
     pub fn handle(&self, routed: &Routed<'_>) -> Outcome {
         match routed.request.method() {
-            // Neither is about a resource of the other server.
+            // Neither concerns a resource of the upstream.
             Method::Connect => return Outcome::Decline,
             Method::Options if routed.path == b"*" => return Outcome::Decline,
-            // It shows what a browser hides from scripts, and hardly any server has it on.
+            // TRACE reveals fields that a browser hides from scripts, and hardly any server enables it.
             Method::Trace => return not_allowed(Status::METHOD_NOT_ALLOWED),
             Method::Options if request::is_last_hop(routed) => return not_allowed(Status::NO_CONTENT),
-            // Servers that drop parameters would look elsewhere than where we have let the client in.
+            // Servers that drop path parameters would resolve a path other than the one that was checked here.
             _ if has_hidden_dot_segments(routed.path) => {
                 return Outcome::Ready(Response::Built(BuiltResponse::new(Status::BAD_REQUEST)));
             }
-            // Before the cache, where it would wait for itself.
+            // Before the cache, where a request in a loop would wait for itself.
             _ if client_fields::is_loop(routed, &self.inner.plan.config.intermediary) => return self.on_loop(routed),
             _ => {}
         }
@@ -210,15 +210,15 @@ impl Forward {
         }))
     }
 
-    /// Sets how much content there may be; answers a request that has more.
+    /// Sets the content limit; returns the response for a request above it.
     pub fn refuse_content(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
         let link = routed.link.get()?;
         link.set_body_bytes_max(self.inner.plan.config.body_bytes_max.forwarded());
         link.is_too_large().then(|| BuiltResponse::new(Status::CONTENT_TOO_LARGE))
     }
 
-    /// Waits for room for the response, and for the request's content if it must be whole before the upstream is asked.
-    /// Returns the response if that is not possible.
+    /// Waits for space for the response, and for the request's content if it must be whole before forwarding. Returns
+    /// the response if that fails.
     pub async fn receive_content(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
         if !self.inner.waits_for_client(routed) {
             return None;
@@ -229,12 +229,12 @@ impl Forward {
         self.inner.wait_for_client(routed, true).await.err()
     }
 
-    /// What stands before it.
+    /// Response cache in front of the upstream, if configured.
     pub fn cache(&self) -> Option<&ResponseCache> {
         self.cache.as_ref()
     }
 
-    /// Asks for what a script or application answers.
+    /// Sends a request to a script or application, and returns its response.
     pub async fn ask(&self, routed: &Routed<'_>, asked: Asked) -> Box<BuiltResponse> {
         if let Some(response) = self.inner.shed(routed) {
             return response;
@@ -243,7 +243,7 @@ impl Forward {
     }
 }
 
-/// The response to a request that is shed, in the form that its client reads.
+/// Builds the response for a request that is shed, in the client's protocol.
 pub(super) fn overloaded(routed: &Routed<'_>) -> Box<BuiltResponse> {
     let status = Status::SERVICE_UNAVAILABLE;
     let mut response = if is_grpc(routed) { grpc_error(status) } else { BuiltResponse::new(status) };
@@ -251,7 +251,7 @@ pub(super) fn overloaded(routed: &Routed<'_>) -> Box<BuiltResponse> {
     response
 }
 
-/// The response that an exchange has ended with.
+/// Response that an exchange has ended with.
 fn built(outcome: Outcome) -> Box<BuiltResponse> {
     match outcome {
         Outcome::Ready(Response::Built(response)) => response,
@@ -265,26 +265,25 @@ fn outcome_of(response: Box<BuiltResponse>) -> Outcome {
 }
 
 impl Inner {
-    /// The response to a request that is shed because its worker is overloaded.
+    /// Builds the response for a request that is shed because its worker is overloaded.
     fn shed(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
         self.overload.sheds(self.destination.cost()).then(|| overloaded(routed))
     }
 
-    /// True if the request has content that is to be received whole before the upstream is asked.
+    /// True if the request has content that must be received whole before forwarding.
     fn buffers_request(&self, routed: &Routed<'_>) -> bool {
         self.plan.buffers_requests && routed.link.get().is_some_and(|link| !link.is_received()) && !is_grpc(routed)
     }
 
-    /// True if something of the client is waited for before the upstream is asked.
+    /// True if the request waits for its client before forwarding.
     fn waits_for_client(&self, routed: &Routed<'_>) -> bool {
         self.buffers_request(routed) || awaits_room(&self.plan, routed.client)
     }
 
-    /// Waits for what [`Self::waits_for_client`] says. `needs_length`: the upstream cannot take content whose length is not
-    /// known.
+    /// Waits as [`Self::waits_for_client`] says. `needs_length`: the upstream cannot take content of unknown length.
     async fn wait_for_client(&self, routed: &Routed<'_>, needs_length: bool) -> Result<(), Box<BuiltResponse>> {
         let (plan, link) = (&self.plan, routed.link.link());
-        // Before the content is received, which takes room itself.
+        // Before the content is received, because that uses space itself.
         wait_for_room(plan, routed.client, link).await?;
         if self.buffers_request(routed) {
             receive_content(plan, routed.client, link, needs_length).await?;
@@ -292,7 +291,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Forwards a request once its content has come. `is_shared`: the response may be for several clients.
+    /// Forwards a request after its content was received. `is_shared`: the response may be for several clients.
     async fn receive_and_ask(
         self: Rc<Self>,
         request: Rc<OwnedRequest>,
@@ -325,14 +324,14 @@ impl Fetch for Inner {
     }
 }
 
-/// An answer about methods: those that are forwarded.
+/// Builds a response that lists the methods that are forwarded.
 pub(super) fn not_allowed(status: Status) -> Outcome {
     let mut response = BuiltResponse::new(status);
     response.fields.push("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
     Outcome::Ready(Response::Built(response))
 }
 
-/// What chooses the server, where the upstream chooses by a key.
+/// Key for consistent hashing, if the upstream balances by one.
 fn hash_key_of(upstream: &config::Upstream, routed: &Routed<'_>) -> Option<u64> {
     let Balance::Hash(key) = &upstream.balance else { return None };
     match key {
@@ -351,8 +350,8 @@ fn hash_key_of(upstream: &config::Upstream, routed: &Routed<'_>) -> Option<u64> 
     }
 }
 
-/// What stands for a client among those that wait for a connection; `None` for one behind a unix socket, which speaks for
-/// many. Of an IPv6 address the first 64 bits count, of which the customer can't choose any (RFC 6177).
+/// Number of a client, for its share of queues; `None` for a unix socket, through which many clients come. Only the
+/// first 64 bits of an IPv6 address count: a customer can choose the others at will (RFC 6177).
 fn number_of(client: Client) -> Option<u64> {
     let Client::Ip(address) = client else { return None };
     Some(match unmapped(address.ip()) {

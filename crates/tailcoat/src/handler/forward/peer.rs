@@ -1,4 +1,4 @@
-//! Who answers: a server of an upstream, or a program that was started for the request.
+//! Peers of an exchange: a server of an upstream, or a program started for the request.
 
 use std::io;
 use std::rc::Rc;
@@ -20,45 +20,45 @@ use crate::upstream::{
     Wanted,
 };
 
-/// Fields by which proxies tell of themselves, and of clients that they speak for (RFC 9110, section 7.6.3, and RFC 7239).
+/// Fields that proxies add about themselves and their clients (RFC 9110, section 7.6.3, and RFC 7239).
 const PROXY_FIELDS: [&[u8]; 3] = [b"via", b"forwarded", b"x-forwarded-for"];
 
-/// Where requests go.
+/// Destination of forwarded requests.
 pub(super) enum Destination {
-    /// To the servers of an upstream.
+    /// Servers of an upstream.
     Servers(Rc<Upstream>),
-    /// To programs that are started for them.
+    /// Programs started for each request.
     Programs(Programs),
 }
 
-/// Somebody who answers, on the way.
+/// A peer being connected or started.
 pub(super) enum Connecting {
     Server(Acquire),
     Program(Starting),
 }
 
-/// Somebody who answers, and how.
+/// A connected peer, by protocol.
 pub(super) enum Connected {
-    /// In bytes.
+    /// A byte stream.
     Peer(Peer),
-    /// By HTTP/2.
+    /// An HTTP/2 stream.
     Stream(StreamLease),
 }
 
-/// Somebody who answers one request in bytes.
+/// A peer that handles one request over a byte stream.
 pub(super) enum Peer {
     Server(Lease),
     Program(Box<Process>),
 }
 
-/// Why there is nobody to answer.
+/// Reason that an exchange got no peer.
 pub(super) enum ConnectError {
     Server(AcquireError),
     Program(StartError),
 }
 
 impl Destination {
-    /// What chooses the server, where one is chosen by a key.
+    /// Key for consistent hashing, if the upstream balances by one.
     pub(super) fn key(&self, routed: &Routed<'_>) -> Option<u64> {
         match self {
             Self::Servers(upstream) => hash_key_of(upstream.shared().config(), routed),
@@ -66,7 +66,7 @@ impl Destination {
         }
     }
 
-    /// Cost of a request that goes there.
+    /// Cost of a request to this destination.
     pub(super) fn cost(&self) -> Cost {
         match self {
             Self::Servers(_) => Cost::Upstream,
@@ -74,7 +74,8 @@ impl Destination {
         }
     }
 
-    /// The client's connection, if kept connections may be reserved for it. A proxy in front speaks for several clients.
+    /// Number of the client connection, if kept connections may be reserved for it; `None` for a proxy, which speaks
+    /// for several clients.
     pub(super) fn client_connection(&self, routed: &Routed<'_>) -> Option<ClientConnection> {
         let Self::Servers(upstream) = self else { return None };
         // Other requests only take a connection that was reserved before.
@@ -90,7 +91,7 @@ impl Destination {
         if speaks_for_many { None } else { routed.link.client_connection() }
     }
 
-    /// What it is called in logs.
+    /// Name for logs.
     pub(super) fn name(&self) -> &Rc<str> {
         match self {
             Self::Servers(upstream) => upstream.name(),
@@ -98,12 +99,12 @@ impl Destination {
         }
     }
 
-    /// Whether HTTP/2 may be spoken there.
+    /// True if some server may speak HTTP/2.
     pub(super) fn may_speak_http2(&self) -> bool {
         matches!(self, Self::Servers(upstream) if upstream.shared().may_speak_http2())
     }
 
-    /// Where its requests are counted.
+    /// Slot in which its requests are counted.
     pub(super) fn counted(&self) -> NameSlot {
         match self {
             Self::Servers(upstream) => upstream.counted(),
@@ -111,7 +112,7 @@ impl Destination {
         }
     }
 
-    /// Servers that are asked for a request.
+    /// Most servers tried for a request.
     pub(super) fn tries_max(&self) -> usize {
         match self {
             Self::Servers(upstream) => upstream.shared().config().tries_max,
@@ -119,7 +120,7 @@ impl Destination {
         }
     }
 
-    /// Asks for somebody. `launch` is what is started, if that is a program.
+    /// Begins to connect to a server, or to start the program in `launch`.
     pub(super) fn connect(&self, wanted: Wanted, launch: Option<Box<Launch>>, now_ms: u64) -> Connecting {
         match self {
             Self::Servers(upstream) => Connecting::Server(upstream.acquire(wanted, now_ms)),
@@ -127,7 +128,7 @@ impl Destination {
         }
     }
 
-    /// When it may be worth while to ask again.
+    /// Value of Retry-After in seconds, if a retry may help.
     pub(super) fn retry_after_seconds(&self, error: &ConnectError) -> Option<u64> {
         match (self, error) {
             (Self::Servers(upstream), ConnectError::Server(error)) => {
@@ -155,7 +156,7 @@ impl Connecting {
 }
 
 impl ConnectError {
-    /// The status that a client is answered with.
+    /// Status of the response to the client.
     pub(super) fn status(&self) -> Status {
         match self {
             Self::Server(error) => error.status(),
@@ -174,7 +175,7 @@ impl std::fmt::Display for ConnectError {
 }
 
 impl Peer {
-    /// As [`Lease::poll_read`].
+    /// Reads as [`Lease::poll_read`] does.
     pub(super) fn poll_read(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Server(lease) => lease.poll_read(task, buffer),
@@ -182,7 +183,7 @@ impl Peer {
         }
     }
 
-    /// As [`Lease::poll_write`].
+    /// Writes as [`Lease::poll_write`] does.
     pub(super) fn poll_write(&mut self, task: &mut Task<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Server(lease) => lease.poll_write(task, bytes),
@@ -190,24 +191,24 @@ impl Peer {
         }
     }
 
-    /// Nothing more is written.
+    /// Closes a program's input; servers see the end in the framing.
     pub(super) fn end_request(&mut self) {
         if let Self::Program(process) = self {
             process.end_input();
         }
     }
 
-    /// As [`Lease::is_reused`].
+    /// True if [`Lease::is_reused`] is; programs never are.
     pub(super) fn is_reused(&self) -> bool {
         matches!(self, Self::Server(lease) if lease.is_reused())
     }
 
-    /// As [`Lease::is_stale`].
+    /// True if [`Lease::is_stale`] is; programs never are.
     pub(super) fn is_stale(&self) -> bool {
         matches!(self, Self::Server(lease) if lease.is_stale())
     }
 
-    /// As [`Lease::server_name`].
+    /// Name of the server or program, for logs.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Server(lease) => lease.server_name(),
@@ -215,7 +216,7 @@ impl Peer {
         }
     }
 
-    /// The same, to be kept.
+    /// Name as an `Rc` to keep.
     pub(super) fn shared_name(&self) -> Rc<str> {
         match self {
             Self::Server(lease) => Rc::clone(lease.shared_server_name()),
@@ -223,14 +224,14 @@ impl Peer {
         }
     }
 
-    /// As [`Lease::answered`].
+    /// Records a good response, as [`Lease::answered`].
     pub(super) fn answered(&mut self, now_ms: u64) {
         if let Self::Server(lease) = self {
             lease.answered(now_ms);
         }
     }
 
-    /// As [`Lease::finish`].
+    /// Ends a successful exchange, as [`Lease::finish`].
     pub(super) fn finish(self, ending: Ending, now_ms: u64) {
         match self {
             Self::Server(lease) => lease.finish(ending, now_ms),
@@ -238,16 +239,16 @@ impl Peer {
         }
     }
 
-    /// As [`Lease::fail`].
+    /// Ends a failed exchange, as [`Lease::fail`].
     pub(super) fn fail(self, failure: Failure, tried: &mut Tried, now_ms: u64) {
         match self {
             Self::Server(lease) => lease.fail(failure, tried, now_ms),
-            // Dropped, it is told to end.
+            // Dropping the process ends it.
             Self::Program(_) => {}
         }
     }
 
-    /// As [`Lease::into_tunnel`]; programs have none.
+    /// Turns a connection into a tunnel, as [`Lease::into_tunnel`]; programs have none.
     pub(super) fn into_tunnel(self, now_ms: u64) -> Result<Tunnel, Self> {
         match self {
             Self::Server(lease) => Ok(lease.into_tunnel(now_ms)),

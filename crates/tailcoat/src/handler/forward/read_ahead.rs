@@ -1,5 +1,4 @@
-//! Response buffering: where a client takes content more slowly than its upstream gives it, the rest is read ahead, so that
-//! the upstream is done with it.
+//! Response buffering: reads ahead when a client is slower than its upstream, so that the upstream can finish.
 
 use std::io;
 use std::rc::Rc;
@@ -12,16 +11,16 @@ use crate::handler::{ClientLink, ContentSource, Filled};
 use crate::log::Client;
 use crate::spool::Spool;
 
-/// Reads in a turn, of 64 KiB at most. A fast upstream must not keep other connections waiting.
+/// Reads in a turn, of 64 KiB at most. A fast upstream must not delay other connections.
 const READS_PER_TURN_MAX: u32 = 4;
 
-/// The content of a response, which is read ahead when its client holds it up. Nothing is copied otherwise.
+/// Content of a response that is read ahead if its client is slow. Otherwise nothing is copied.
 pub(super) struct ReadAhead<S> {
     source: S,
     inner: Rc<Inner>,
     link: Rc<ClientLink>,
     client: Client,
-    /// `None` while the client takes all that comes.
+    /// `None` while the client keeps up.
     ahead: Option<Box<Ahead>>,
 }
 
@@ -37,8 +36,8 @@ impl<S: ContentSource> ReadAhead<S> {
     }
 }
 
-/// True if a response with these fields is read ahead of a slow client, where the configuration `allows` it. Streams of
-/// events and calls have no end to be read up to.
+/// True if a response with these fields may be read ahead, where the configuration `allows` it. Event streams and
+/// gRPC calls have no end to read up to.
 pub(super) fn may_read_ahead(fields: &Fields, allows: bool) -> bool {
     if !allows {
         return false;
@@ -48,7 +47,7 @@ pub(super) fn may_read_ahead(fields: &Fields, allows: bool) -> bool {
     if is(b"text/event-stream") || is(b"application/grpc") {
         return false;
     }
-    // As applications tell nginx.
+    // The field with which applications turn buffering off in nginx.
     !fields.get("x-accel-buffering").is_some_and(|value| value.eq_ignore_ascii_case(b"no"))
 }
 
@@ -85,7 +84,7 @@ impl<S: ContentSource> ContentSource for ReadAhead<S> {
             if end.is_some() {
                 return;
             }
-            // Without room, the upstream waits as it does without a buffer.
+            // Without space, the upstream waits as it does without a buffer.
             let Poll::Ready(Ok(room)) = spool.poll_room(task) else { return };
             let input = &mut inner.scratch.borrow_mut().input[..room.min(READ_BYTES)];
             match source.poll_fill(task, input) {

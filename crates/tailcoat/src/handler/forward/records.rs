@@ -1,29 +1,29 @@
-//! The records of a FastCGI server's answer: what is its output, and what of it is for the log.
+//! FastCGI records of a response: separates output from error lines for the log.
 
 use wire::fastcgi::{Ended, Piece, ProtocolStatus, ResponseDecoder};
 
 use crate::handler::gateway::ErrorLines;
 
-/// Reads the answer of one request.
+/// Decoder of one response.
 pub(super) struct Records {
     decoder: ResponseDecoder,
     errors: ErrorLines,
-    /// Whether the server keeps the connection open behind the answer.
+    /// True if the server keeps the connection open after the response.
     is_kept: bool,
-    /// How the answer ended, and whether nothing came behind it.
+    /// End of the response, and whether no byte followed it.
     ended: Option<(Ended, bool)>,
 }
 
 impl Records {
-    /// An answer whose errors are these.
+    /// Creates a decoder that sends error output to `errors`.
     pub(super) fn new(errors: ErrorLines, is_kept: bool) -> Self {
         Self { decoder: ResponseDecoder::default(), errors, is_kept, ended: None }
     }
 
-    /// Takes the output out of `buffer[..filled]` and brings it together at the beginning; returns its length.
+    /// Moves the output within `buffer[..filled]` to the front; returns its length.
     ///
     /// # Errors
-    /// Why the records can't be read, or what the server says it can't do.
+    /// The reason that the records are invalid, or that the server rejects the request.
     pub(super) fn unwrap(&mut self, buffer: &mut [u8], filled: usize) -> Result<usize, &'static str> {
         let (mut at, mut length) = (0, 0);
         while at < filled {
@@ -58,22 +58,22 @@ impl Records {
         Ok(length)
     }
 
-    /// Begins again, with another connection.
+    /// Resets the decoder for another connection.
     pub(super) fn restart(&mut self) {
         (self.decoder, self.ended) = (ResponseDecoder::default(), None);
     }
 
-    /// Whether the answer has come to its end.
+    /// True if the response has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// Whether the server has said that it has too much to do.
+    /// True if the server has reported overload.
     pub(super) fn is_overloaded(&self) -> bool {
         matches!(self.ended, Some((ended, _)) if ended.protocol_status == ProtocolStatus::Overloaded)
     }
 
-    /// Whether the answer has come to its end, and nothing behind it, so that the connection can have another request.
+    /// True if the response has ended, no byte followed it, and the connection may carry another request.
     pub(super) fn is_reusable(&self) -> bool {
         self.is_kept && matches!(self.ended, Some((_, true)))
     }

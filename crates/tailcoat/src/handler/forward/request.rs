@@ -1,4 +1,4 @@
-//! The request as it is forwarded: made anew from what was parsed, so that nothing ambiguous is passed on.
+//! Request as it is forwarded: built from its parsed parts, so that nothing ambiguous is passed on.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,27 +11,27 @@ use super::client_fields::{is_ours, push_client_fields, push_trace_fields, push_
 use crate::config::{ClientFields, Forward, ForwardHost};
 use crate::handler::Routed;
 
-/// A request's head, and what has to be known to read its response.
+/// Head of a request, and the facts needed to read its response.
 #[derive(Debug)]
 pub(super) struct ForwardedHead<'a> {
     method: &'a [u8],
     target: Cow<'a, [u8]>,
     fields: Fields,
-    /// The server was asked to say whether it wants the content.
+    /// True if the server was asked for 100 Continue.
     pub(super) expects_continue: bool,
-    /// The server was asked to change to another protocol.
+    /// True if the server was asked to switch protocols.
     pub(super) asks_upgrade: bool,
 }
 
 impl ForwardedHead<'_> {
-    /// In the form of HTTP/1.1.
+    /// Encodes the head as HTTP/1.1.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         write_request_head(&mut bytes, self.method, &self.target, Version::Http11, &self.fields);
         bytes
     }
 
-    /// In no version's form yet, for a server that chooses one when it is connected to.
+    /// Keeps the head in no version's form, for a server that negotiates one.
     pub(super) fn into_unversioned(self) -> UnversionedHead {
         let Self { method, target, fields, .. } = self;
         let target_at = method.len() + 1;
@@ -40,14 +40,14 @@ impl ForwardedHead<'_> {
     }
 }
 
-/// A request's head, in no version's form yet.
+/// Head of a request in no version's form.
 #[derive(Debug)]
 pub(super) struct UnversionedHead {
-    /// As HTTP/1.1 and logs have it.
+    /// Request line in the form of HTTP/1.1, also for logs.
     pub(super) line: Vec<u8>,
-    /// Where in the line the target is.
+    /// Range of the target in `line`.
     target: Range<usize>,
-    /// The fields, as HTTP/1.1 has them.
+    /// Fields in the form of HTTP/1.1.
     pub(super) fields: Fields,
 }
 
@@ -60,7 +60,7 @@ impl UnversionedHead {
         &self.line[self.target.clone()]
     }
 
-    /// In the form of HTTP/1.1.
+    /// Encodes the head as HTTP/1.1.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         write_request_head(&mut bytes, self.method(), self.target(), Version::Http11, &self.fields);
@@ -68,12 +68,12 @@ impl UnversionedHead {
     }
 }
 
-/// Whether Max-Forwards says that the request goes no further (RFC 9110, section 7.6.2).
+/// True if Max-Forwards is 0 (RFC 9110, section 7.6.2).
 pub(super) fn is_last_hop(routed: &Routed<'_>) -> bool {
     routed.request.field_by_name(b"max-forwards") == Some(b"0")
 }
 
-/// Makes the head for a server at `authority`. The fields of `changes` take the place of the request's.
+/// Builds the head for a server at `authority`. Fields in `changes` replace the request's.
 pub(super) fn forwarded_head<'a>(
     routed: &Routed<'a>,
     framing: BodyFraming,
@@ -84,7 +84,7 @@ pub(super) fn forwarded_head<'a>(
     let mut fields = Fields::with_capacity(routed.request.bytes.len().min(4 << 10) + 128, 24);
     push_host(routed, config, authority, &mut fields);
     let has_content = framing != BodyFraming::None;
-    // What has been received already is not worth a question.
+    // Content that was received already needs no 100 Continue.
     let is_received = routed.link.get().is_some_and(|link| link.is_buffered());
     let expects_continue = has_content && !is_received && routed.request.head.has(KnownField::Expect);
     let bytes = routed.request.bytes;
@@ -117,7 +117,7 @@ pub(super) fn forwarded_head<'a>(
         BodyFraming::Chunked => {
             fields.push("Transfer-Encoding", "chunked");
         }
-        // Said to be empty is more than not said: some servers want it with POST (RFC 9110, section 8.6).
+        // An explicit length of 0 says more than none: some servers want it with POST (RFC 9110, section 8.6).
         BodyFraming::None if routed.request.head.has(KnownField::ContentLength) => {
             fields.push("Content-Length", "0");
         }
@@ -128,7 +128,7 @@ pub(super) fn forwarded_head<'a>(
     ForwardedHead { method, target, fields, expects_continue, asks_upgrade }
 }
 
-/// The path and query in origin form (RFC 9112, section 3.2.1), as guards have seen them, without this prefix.
+/// Path and query in origin form (RFC 9112, section 3.2.1), as access rules saw them, without the prefix.
 pub(in crate::handler) fn target<'a>(routed: &Routed<'a>, strip_prefix: &str) -> Cow<'a, [u8]> {
     let raw = routed.request.target();
     if strip_prefix.is_empty() {
@@ -147,9 +147,9 @@ pub(in crate::handler) fn target<'a>(routed: &Routed<'a>, strip_prefix: &str) ->
     target.into()
 }
 
-/// A target in origin form, as the client sent it, unless a program could see another path in it than those who guard
-/// it here: one with dot segments, or one with two slashes at the start, which many parsers take for a host (RFC 3986,
-/// section 4.2). These are in normal form.
+/// Target in origin form, as the client sent it. It is normalised if a program could read another path from it than
+/// the access rules: with dot segments, or with two slashes at the start, which many parsers take for a host (RFC
+/// 3986, section 4.2).
 pub(in crate::handler) fn guarded_target(raw: &[u8]) -> Cow<'_, [u8]> {
     let raw = match raw {
         [b'/', ..] => Cow::Borrowed(raw),
@@ -162,13 +162,13 @@ pub(in crate::handler) fn guarded_target(raw: &[u8]) -> Cow<'_, [u8]> {
         return raw;
     }
     let (mut buffer, mut target) = (Vec::new(), Vec::with_capacity(raw.len()));
-    // Local invariant: what can't be brought into normal form was rejected before.
+    // Local invariant: a path that can't be normalised was rejected before.
     path::encode(path::normalise(raw_path, &mut buffer).unwrap_or(b"/"), &mut target);
     target.extend_from_slice(query);
     target.into()
 }
 
-/// What an absolute-form target has behind its authority.
+/// Part of an absolute-form target after its authority.
 fn origin_form(raw: &[u8]) -> Vec<u8> {
     let after_scheme = memchr::memmem::find(raw, b"://").map_or(raw, |at| &raw[at + 3..]);
     let at = after_scheme.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(after_scheme.len());
@@ -201,7 +201,8 @@ pub(in crate::handler) fn host_and_port<'a>(routed: &Routed<'a>) -> &'a [u8] {
     routed.request.field(KnownField::Host).unwrap_or(routed.host)
 }
 
-/// Whether a field of a request goes on to whoever answers it, who learns in this way who the client is.
+/// True if a field of a request is passed on to the server or script; `client_fields` says how the client is named
+/// there.
 pub(in crate::handler) fn is_passed_on(routed: &Routed<'_>, field: &FieldSpan, client_fields: ClientFields) -> bool {
     let name = field.name.of(routed.request.bytes);
     match field.known {
@@ -227,13 +228,13 @@ fn is_max_forwards(name: &[u8], routed: &Routed<'_>) -> bool {
     routed.request.method() == Method::Options && name.eq_ignore_ascii_case(b"max-forwards")
 }
 
-/// One forward less; what is not a number stays.
+/// Subtracts one forward; a value that is not a number stays.
 fn decremented(value: &[u8]) -> Vec<u8> {
     let number = str::from_utf8(value).ok().and_then(|text| text.parse::<u64>().ok());
     number.map_or(value.to_vec(), |number| number.saturating_sub(1).to_string().into_bytes())
 }
 
-/// What this connection is to be: TE, and the change of protocols where that is allowed. Says whether it asks for one.
+/// Adds TE and, if allowed, the request for another protocol. Returns whether it requests one.
 fn push_connection(routed: &Routed<'_>, framing: BodyFraming, config: &Forward, fields: &mut Fields) -> bool {
     let is_trailers = |value: &[u8]| {
         value.split(|&byte| byte == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
@@ -255,11 +256,11 @@ fn push_connection(routed: &Routed<'_>, framing: BodyFraming, config: &Forward, 
     upgrade.is_some()
 }
 
-/// The protocol that the client wants, if it is one that may be tunnelled. Not h2c above all, through which requests would
-/// go that nobody here has seen.
+/// Protocol that the client wants, if it may be tunnelled. Never h2c: requests in such a tunnel would bypass all
+/// checks.
 fn wanted_upgrade<'a>(routed: &Routed<'a>, framing: BodyFraming, config: &Forward) -> Option<&'a [u8]> {
     if framing != BodyFraming::None
-        // HTTP/1.0 has none, and what later versions have is made into the same.
+        // HTTP/1.0 has no Upgrade; requests of later versions are converted to that of HTTP/1.1.
         || routed.request.head.version == Version::Http10
         || !is_upgrade_named(routed)
         || routed.request.head.is_repeated(KnownField::Upgrade)

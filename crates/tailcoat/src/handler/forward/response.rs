@@ -11,24 +11,24 @@ use super::read_ahead::may_read_ahead;
 use super::upload::response_trailers;
 use crate::handler::{Body, BuiltResponse, ContentSource, ContentStream, Forwarded, Segment, Tunnel};
 
-/// What has come of a response: its head, and what was read behind it.
+/// Start of a response: its head, and the bytes read after it.
 #[derive(Clone, Copy)]
 pub(super) struct Received<'a> {
     pub(super) head: &'a ResponseHead,
-    /// The bytes that the head was parsed from, and those behind it.
+    /// Bytes of the head, and those after it.
     pub(super) bytes: &'a [u8],
     pub(super) head_bytes: usize,
-    /// Where a script sends the request on to.
+    /// Local path that a script redirects to.
     pub(super) local_location: Option<Span>,
 }
 
-/// The fields of an interim response that are passed on.
+/// Fields of an interim response that are passed on.
 pub(super) fn interim_fields(received: &Received<'_>) -> Fields {
     received.fields()
 }
 
 impl Received<'_> {
-    /// The response for the client. Gives the connection back if the response can't be passed on, with the reason.
+    /// Builds the response for the client. If it can't be passed on, returns the peer and the reason.
     pub(super) fn into_response(
         self,
         method: Method,
@@ -58,7 +58,7 @@ impl Received<'_> {
         let is_persistent = upstreaming.is_http && self.head.is_persistent(self.bytes);
         match framing {
             ResponseFraming::Delimited(BodyFraming::None) => {
-                // Without content of its own, it may tell the length of another's.
+                // A response without content may declare the length of another one's.
                 let is_for_another = method == Method::Head || self.head.status == Status::NOT_MODIFIED;
                 forwarded.content_length = self.declared_length().filter(|_| is_for_another);
                 let declares_content = self.declares_content();
@@ -70,7 +70,7 @@ impl Received<'_> {
                     false => upstreaming.drain(),
                 }
             }
-            // It has none (RFC 9110, section 15.3.6): clients that know so would take it for the next response.
+            // A 205 has no content (RFC 9110, section 15.3.6): strict clients would take it for the next response.
             _ if self.head.status == Status::RESET_CONTENT => {
                 let is_empty = framing == ResponseFraming::Delimited(BodyFraming::Length(0)) && rest.is_empty();
                 match upstreaming.is_http {
@@ -102,7 +102,7 @@ impl Received<'_> {
         Ok(response)
     }
 
-    /// Changes protocols, if that was asked for.
+    /// Switches protocols, if the client requested it.
     fn into_tunnel(
         self,
         asks_upgrade: bool,
@@ -135,13 +135,13 @@ impl Received<'_> {
         self.head.values(self.bytes, b"content-length").next().and_then(parse_content_length)
     }
 
-    /// True if fields say that content follows, wherever it may be that of another response.
+    /// True if fields declare content, even where it belongs to another response.
     fn declares_content(&self) -> bool {
         let has_coding = self.head.values(self.bytes, b"transfer-encoding").next().is_some();
         has_coding || self.head.values(self.bytes, b"content-length").any(|length| length != b"0")
     }
 
-    /// The fields that are passed on, in their order.
+    /// Fields that are passed on, in their order.
     fn fields(&self) -> Fields {
         let mut fields = Fields::with_capacity(self.head_bytes, self.head.fields.len());
         let has_connection = self.head.values(self.bytes, b"connection").next().is_some();
@@ -149,7 +149,7 @@ impl Received<'_> {
             let (name, value) = (field.name.of(self.bytes), field.value.of(self.bytes));
             let is_nominated =
                 has_connection && is_named_by_connection(name, self.head.values(self.bytes, b"connection"));
-            // A client can only upgrade if it is told to what (RFC 9110, section 15.5.22).
+            // A client can only upgrade if the response names the protocol (RFC 9110, section 15.5.22).
             let is_wanted_upgrade =
                 self.head.status == Status::UPGRADE_REQUIRED && name.eq_ignore_ascii_case(b"upgrade");
             if is_wanted_upgrade || (!is_hop_by_hop(name) && !is_nominated) {
@@ -160,7 +160,7 @@ impl Received<'_> {
     }
 }
 
-/// Content in records of FastCGI, of which `rest` has come, and of which the head may have told the length.
+/// Content in FastCGI records that begins with `rest`; the head may have declared its length.
 fn in_records(
     length: Option<u64>,
     rest: &[u8],
@@ -186,13 +186,13 @@ fn in_records(
     }
 }
 
-/// Content of known length, of which `rest` has come.
+/// Content of known length that begins with `rest`.
 fn with_length(length: u64, rest: &[u8], is_persistent: bool, may_read_ahead: bool, upstreaming: Upstreaming) -> Body {
     let there = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
     let content = Bytes::copy_from_slice(&rest[..there]);
     let remaining = length - there as u64;
     if remaining == 0 {
-        // What comes behind it unasked makes the connection useless.
+        // Unexpected bytes after it make the connection unusable.
         upstreaming.finish(is_persistent && there == rest.len());
         return Body::from_bytes(content);
     }
@@ -200,7 +200,7 @@ fn with_length(length: u64, rest: &[u8], is_persistent: bool, may_read_ahead: bo
     streamed(content, Some(remaining), source)
 }
 
-/// Chunks, of which `rest` has come.
+/// Chunked content that begins with `rest`.
 fn chunked(
     rest: &[u8],
     is_persistent: bool,
@@ -208,7 +208,7 @@ fn chunked(
     upstreaming: Upstreaming,
 ) -> Result<Body, (Peer, &'static str)> {
     let limits = body_limits(upstreaming.trailer_limits);
-    // It is chunked.
+    // Always `Some` for chunked framing.
     let Some(mut decoder) = BodyDecoder::new(BodyFraming::Chunked) else { return Ok(Body::default()) };
     let (mut content, mut at) = (Vec::with_capacity(rest.len()), 0);
     loop {
@@ -236,7 +236,7 @@ fn chunked(
     }
 }
 
-/// The limits of chunked content: it may be as long as it likes.
+/// Limits of chunked content, whose total length is not limited.
 pub(super) fn body_limits(trailer_bytes_max: usize) -> BodyLimits {
     BodyLimits { body_bytes_max: u64::MAX, extension_bytes_max: trailer_bytes_max, trailer_bytes_max }
 }

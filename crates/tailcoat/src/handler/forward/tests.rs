@@ -6,7 +6,7 @@ use crate::config::{ClientFields, Forward, ForwardHost, ForwardedField};
 use crate::handler::{ClientLinkCell, Now, Proxied, Routed};
 use crate::log::Client;
 
-/// The head that is sent for this request, without its final empty line.
+/// Head that is sent for this request, without its final empty line.
 fn forwarded(input: &str, framing: BodyFraming, change: impl FnOnce(&mut Forward)) -> String {
     forwarded_for("[::ffff:192.0.2.1]:5", None, input, framing, change)
 }
@@ -58,7 +58,7 @@ fn fields_keep_their_order_and_case() {
 #[test]
 fn targets() {
     check("GET /a//b/%7e%2Fc;d?e=%00/../f HTTP/1.1\r\nHost: h", "GET /a//b/%7e%2Fc;d?e=%00/../f HTTP/1.1|Host: h");
-    // What guards here have seen is what the server sees.
+    // The server sees the path that access rules saw.
     check("GET /a//b/%2e/../%7e?d=%00 HTTP/1.1\r\nHost: h", "GET /a/~?d=%00 HTTP/1.1|Host: h");
     check("GET /admin/x/../../c%20d HTTP/1.1\r\nHost: h", "GET /c%20d HTTP/1.1|Host: h");
     check("GET /admin%2f..%2fc HTTP/1.1\r\nHost: h", "GET /c HTTP/1.1|Host: h");
@@ -99,7 +99,7 @@ fn attacks_by_fields() {
     let input = "GET / HTTP/1.1\r\nHost: h\r\nX_User: root\r\n\r\n";
     let head = forwarded(input, BodyFraming::None, |config| config.underscore_fields = true);
     assert_eq!(head, "GET / HTTP/1.1|Host: h|X_User: root|Via: 1.1 tailcoat");
-    // Connection can't make us drop what the server decides by.
+    // Connection can't remove fields that the server relies on.
     check(
         "GET / HTTP/1.1\r\nHost: h\r\nConnection: cookie, authorization, host\r\nCookie: a\r\nAuthorization: b",
         "GET / HTTP/1.1|Host: h|Cookie: a|Authorization: b",
@@ -170,7 +170,7 @@ fn who_the_client_is() {
     );
 }
 
-/// What comes of a request from a proxy that is trusted, which has written the last `entries` of the list.
+/// Fields sent for a request from a trusted proxy, which wrote the last `entries` of the list.
 #[test]
 fn who_the_client_is_behind_a_trusted_proxy() {
     let check = |field, entries, fields: &str, expect: &str| {
@@ -196,7 +196,7 @@ fn who_the_client_is_behind_a_trusted_proxy() {
          X-Forwarded-Proto: http|\
          Forwarded: for=\"[2001:db8::1]\", for=10.0.0.2, for=10.0.0.9;host=\"h\";proto=http",
     );
-    // A list that is no list of addresses, several lines where one has to be, and what is neither scheme nor host.
+    // A list that holds no addresses, several lines of a single-line field, and a bad scheme and host.
     check(
         XForwardedFor,
         0,

@@ -1,4 +1,4 @@
-//! Sending a request to a server: its head, and its content as it comes from the client.
+//! Sends a request to a server: its head, and its content as it arrives from the client.
 
 use std::io;
 use std::task::{Context as Task, Poll, ready};
@@ -11,37 +11,37 @@ use super::peer::Peer;
 use crate::config::Intermediary;
 use crate::handler::ClientLink;
 
-/// A request on its way to a server.
+/// A request being sent to a server.
 #[derive(Debug)]
 pub(super) struct Upload {
     head: Vec<u8>,
     head_bytes_sent: usize,
-    /// What logs call the request; empty where that is the head's first line.
+    /// Request line for logs; empty if it is the head's first line.
     line: Vec<u8>,
     coding: Coding,
-    /// Chunks or records that the connection has not taken yet.
+    /// Encoded chunks or records that the connection has not accepted yet.
     chunks: Vec<u8>,
     chunk_bytes_sent: usize,
     sent_bytes: u64,
     has_content: bool,
-    /// The content is not sent before the server has said that it wants it.
+    /// True while content waits for the server's 100 Continue.
     pub(super) awaits_continue: bool,
     state: State,
 }
 
-/// In which form content is sent.
+/// Encoding of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
-    /// As it is.
+    /// Unchanged bytes.
     Plain,
-    /// In chunks (RFC 9112, section 7.1).
+    /// Chunks (RFC 9112, section 7.1).
     Chunks,
-    /// In records of FastCGI.
+    /// FastCGI records.
     Records,
 }
 
 impl Coding {
-    /// As content that comes in this framing goes on.
+    /// Coding for content that arrives in this framing.
     pub(super) fn of_http(framing: BodyFraming) -> Self {
         if framing == BodyFraming::Chunked { Self::Chunks } else { Self::Plain }
     }
@@ -49,13 +49,13 @@ impl Coding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Content is to come.
+    /// Content may follow.
     Open,
-    /// Nothing more comes from the client.
+    /// The client's content has ended; some may wait to be sent.
     Ended,
     /// All is sent.
     Complete,
-    /// The server takes no more; what it answers may still be read.
+    /// The server accepts no more; its response may still be read.
     Broken,
 }
 
@@ -76,18 +76,18 @@ impl Upload {
         }
     }
 
-    /// Begins again with another connection. Only as long as no content was taken.
+    /// Begins again with another connection. Allowed only while no content was taken.
     pub(super) fn restart(&mut self, framing: BodyFraming, awaits_continue: bool) {
         let (head, line) = (std::mem::take(&mut self.head), std::mem::take(&mut self.line));
         *self = Self { awaits_continue, ..Self::new(head, line, self.coding, framing) };
     }
 
-    /// Sets what is sent before the content, where that depends on who answers.
+    /// Sets the bytes sent before the content, if they depend on the server's protocol.
     pub(super) fn set_head(&mut self, head: Vec<u8>) {
         self.head = head;
     }
 
-    /// The first line of the request.
+    /// Request line for logs.
     pub(super) fn request_line(&self) -> &[u8] {
         if !self.line.is_empty() {
             return &self.line;
@@ -95,12 +95,12 @@ impl Upload {
         self.head.split(|byte| *byte == b'\r').next().unwrap_or_default()
     }
 
-    /// Whether the server has got all of the request, so that its connection can take another.
+    /// True if the server has received the whole request, so that its connection can take another.
     pub(super) fn is_complete(&self) -> bool {
         self.state == State::Complete
     }
 
-    /// True if anything is sent behind the head.
+    /// True if anything was sent after the head.
     pub(super) fn has_content(&self) -> bool {
         self.has_content
     }
@@ -110,7 +110,7 @@ impl Upload {
         self.sent_bytes
     }
 
-    /// Sends what there is. Ready when nothing more is to be sent.
+    /// Sends head and content. Ready when nothing more will be sent.
     pub(super) fn poll_send(
         &mut self,
         peer: &mut Peer,
@@ -226,14 +226,14 @@ fn push_last_chunk(trailers: Option<Box<Fields>>, chunks: &mut Vec<u8>) {
     chunks.extend_from_slice(b"\r\n");
 }
 
-/// The trailer fields of a request that are passed on, if there are any.
+/// Trailer fields of a request that are passed on, if there are any.
 pub(super) fn request_trailers(link: &ClientLink, intermediary: &Intermediary) -> Option<Box<Fields>> {
     let mut trailers = link.take_trailers()?;
     trailers.retain(|name| intermediary.passes_request_trailer(name));
     (!trailers.is_empty()).then_some(trailers)
 }
 
-/// The trailer fields of a response that are passed on, if there are any.
+/// Trailer fields of a response that are passed on, if there are any.
 pub(super) fn response_trailers(
     mut trailers: Box<Fields>,
     intermediary: &Intermediary,

@@ -1,4 +1,4 @@
-//! An exchange with a server that speaks HTTP/2.
+//! Exchanges with a server that speaks HTTP/2.
 
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
@@ -20,35 +20,35 @@ use crate::handler::{
 };
 use crate::upstream::{Failure, ResponsePiece, StreamFailure, StreamLease};
 
-/// What a client of WebSocket finds its key joined with (RFC 6455, section 1.3).
+/// GUID appended to a WebSocket client's key (RFC 6455, section 1.3).
 const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// A request on its way, of which no final head has come.
+/// A request being sent whose final head has not arrived.
 pub(super) struct Streaming {
     pub(super) lease: StreamLease,
     pub(super) upload: StreamUpload,
     has_begun: bool,
 }
 
-/// The content of a request on its way to a server.
+/// Upload of the request's content.
 #[derive(Debug, Default)]
 pub(in super::super) struct StreamUpload {
-    /// Nothing more comes from the client, or the server takes no more.
+    /// True if the client sends no more, or the server accepts no more.
     is_over: bool,
     offered_bytes: u64,
-    /// The content is not sent before the server has said that it wants it.
+    /// True while content waits for the server's 100 Continue.
     pub(super) awaits_continue: bool,
 }
 
 impl Streaming {
-    /// Whether the server is to say that it wants content; and bytes sent so far.
+    /// Upload progress: whether content waits for 100 Continue, and the bytes sent so far.
     pub(super) fn progress(&self) -> (bool, u64) {
         (self.upload.awaits_continue, self.upload.offered_bytes.saturating_sub(self.lease.unsent_bytes() as u64))
     }
 }
 
 impl StreamUpload {
-    /// Sends what there is of the request's content, as the server takes it.
+    /// Sends the request's content as fast as the server accepts it.
     pub(in super::super) fn poll_send(
         &mut self,
         lease: &mut StreamLease,
@@ -57,13 +57,13 @@ impl StreamUpload {
         task: &mut Task<'_>,
     ) -> Poll<()> {
         while !self.is_over && !self.awaits_continue {
-            // What a server that takes no more answers is still read.
+            // A server that accepts no more content may still respond.
             self.is_over = ready!(self.poll_piece(lease, link, intermediary, task)).unwrap_or(true);
         }
         Poll::Ready(())
     }
 
-    /// Sends a piece; says whether it was the last.
+    /// Sends one piece; returns whether it was the last.
     fn poll_piece(
         &mut self,
         lease: &mut StreamLease,
@@ -79,7 +79,7 @@ impl StreamUpload {
             Poll::Ready(Ok(length))
         }));
         offered?;
-        // What was handed out has been taken.
+        // The closure always succeeds.
         let taken = taken.unwrap_or_default();
         self.offered_bytes += taken as u64;
         if taken > 0 {
@@ -91,7 +91,7 @@ impl StreamUpload {
 }
 
 impl Exchange {
-    /// There is a place on a connection of HTTP/2.
+    /// Begins the exchange on a stream.
     pub(super) fn on_stream(&mut self, lease: StreamLease) {
         self.await_answer(lease.server_name());
         let awaits_continue = self.expects_continue;
@@ -101,7 +101,7 @@ impl Exchange {
         self.state = State::Streaming(Streaming { lease, upload, has_begun: false });
     }
 
-    /// Sends, and reads the response's head.
+    /// Sends the request and reads the response's head.
     pub(super) fn poll_stream(&mut self, task: &mut Task<'_>) -> Poll<Outcome> {
         if self.link.take_late() && !self.on_late() {
             return Poll::Ready(self.fail(Failure::TimedOut, "sent no response in time"));
@@ -119,7 +119,7 @@ impl Exchange {
                 }
                 continue;
             }
-            // A tunnel's content is sent when there is one.
+            // A tunnel's content is sent once the tunnel exists.
             if !self.asks_upgrade {
                 let intermediary = &self.inner.plan.config.intermediary;
                 let _ = streaming.upload.poll_send(&mut streaming.lease, &self.link, intermediary, task);
@@ -134,7 +134,7 @@ impl Exchange {
                 }
                 Poll::Ready(Ok(ResponsePiece::Head { status, fields, .. })) => self.on_interim(status, &fields),
                 Poll::Ready(Ok(ResponsePiece::Content(_) | ResponsePiece::End(_))) => {
-                    // The engine lets none through before a head.
+                    // The engine rejects content before a head.
                     Some(self.fail(Failure::Faulty, "sent a response without a head"))
                 }
                 Poll::Ready(Err(failure)) => return self.on_stream_failure(failure),
@@ -147,7 +147,7 @@ impl Exchange {
         Poll::Pending
     }
 
-    /// Sends the request's head. An error without a failure: the server has no tunnels.
+    /// Sends the request's head. `Err(None)`: the server does not support tunnels.
     fn poll_begin(&mut self, task: &mut Task<'_>) -> Poll<Result<(), Option<StreamFailure>>> {
         let (State::Streaming(streaming), Some(head)) = (&mut self.state, &self.unversioned) else {
             return Poll::Ready(Err(Some(StreamFailure::Closed)));
@@ -181,14 +181,14 @@ impl Exchange {
         }
     }
 
-    /// Passes an interim response on. An outcome if there are too many.
+    /// Passes an interim response on. Returns an outcome if there are too many.
     fn on_interim(&mut self, status: Status, fields: &Fields) -> Option<Outcome> {
         self.interim_responses += 1;
         if self.interim_responses > INTERIM_RESPONSES_MAX {
             return Some(self.fail(Failure::Faulty, "sent too many interim responses"));
         }
         if status == Status::CONTINUE {
-            // The client gets its own when content is taken from it.
+            // The client gets its own 100 Continue when its content is read.
             if let State::Streaming(streaming) = &mut self.state {
                 streaming.upload.awaits_continue = false;
             }
@@ -217,7 +217,7 @@ impl Exchange {
         if self.asks_upgrade && (200..300).contains(&status.code()) && !is_last {
             return self.tunnel(fields, lease, now);
         }
-        // Without content of its own, it may tell the length of another's.
+        // A response without content may declare the length of another one's.
         let is_for_another = self.method == Method::Head || status == Status::NOT_MODIFIED;
         let has_content = !is_last && !is_for_another && !status.has_no_content() && status != Status::RESET_CONTENT;
         let declared = fields.get("content-length").and_then(parse_content_length);
@@ -244,7 +244,7 @@ impl Exchange {
         Outcome::Ready(Response::Built(response))
     }
 
-    /// The answer to extended CONNECT as clients of HTTP/1.1 know it (RFC 8441, section 5).
+    /// Builds the response to extended CONNECT in the form of HTTP/1.1 (RFC 8441, section 5).
     fn tunnel(&self, fields: &Fields, lease: StreamLease, now: Now) -> Outcome {
         let mut fields = passed_on(fields);
         if let Some(head) = &self.unversioned {
@@ -266,7 +266,7 @@ impl Exchange {
     }
 }
 
-/// The request's fields, but for those that HTTP/2 has other means for. The engine leaves out those about a connection.
+/// Request fields without Host and the WebSocket key, which HTTP/2 replaces. The engine leaves out connection fields.
 fn request_fields(fields: &Fields, is_tunnel: bool) -> Fields {
     let mut own = fields.clone();
     own.retain(|name| {
@@ -276,7 +276,7 @@ fn request_fields(fields: &Fields, is_tunnel: bool) -> Fields {
     own
 }
 
-/// The response's fields that are passed on, in their order.
+/// Response fields that are passed on, in their order.
 fn passed_on(fields: &Fields) -> Fields {
     let mut passed_on = fields.clone();
     passed_on.retain(|name| !is_hop_by_hop(name));
