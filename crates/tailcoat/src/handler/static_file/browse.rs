@@ -1,4 +1,4 @@
-//! Listings of directories that have no index file.
+//! Listings of directories without an index file.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::handler::page::{Page, PageFormat};
 use crate::handler::{Body, BuiltResponse, Response, Routed};
 use crate::object_cache::{Access, Blocking, OpenError, RootId};
 
-/// Listings in progress: each is read once for all who want it.
+/// Listings in progress: each is read once for all requests that want it.
 pub(super) type ListingsInProgress = InProgress<Key, ListingResult>;
 
-/// Which listing.
+/// Key of a listing in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     root: RootId,
@@ -27,7 +27,7 @@ pub(super) struct Key {
     format: PageFormat,
 }
 
-/// A listing, as it is sent.
+/// A rendered listing.
 #[derive(Clone, Debug)]
 pub(super) struct MadeListing {
     page: Page,
@@ -37,7 +37,7 @@ pub(super) struct MadeListing {
 type ListingResult = Result<MadeListing, Refusal>;
 
 impl FileTree {
-    /// The listing of the directory at this path, which ends with a slash.
+    /// Builds the listing of the directory at this path, which ends with a slash.
     pub(super) async fn list(
         self: &Arc<Self>,
         root: &Arc<OpenedRoot>,
@@ -62,14 +62,14 @@ impl FileTree {
         fields.push("Content-Type", page.content_type);
         fields.push("Vary", "Accept");
         if is_cut_off {
-            // In JSON nothing else could say it: the array is that of other servers.
+            // JSON has no other place for it: the array has the same form as other servers'.
             fields.push("Listing-Truncated", "?1");
         }
         apply_rules(&self.files.fields, routed.path, page.content_type, &mut fields);
         Ok(Response::Built(BuiltResponse::with_fields(Status::OK, fields, Body::from_bytes(page.body))))
     }
 
-    /// Reads a directory and makes its listing, when it is its turn; `None` if nobody wants it any more.
+    /// Reads a directory and renders its listing, when its turn comes; `None` if no request wants it any more.
     async fn make_listing(
         self: Arc<Self>,
         root: Arc<OpenedRoot>,
@@ -79,7 +79,7 @@ impl FileTree {
     ) -> Option<ListingResult> {
         let turn = demand.turn(&self.listings).await?;
         let making = Blocking::spawn(move || {
-            // Kept until this ends, whoever still waits for it.
+            // Held until the work ends, even if all requests have left.
             let _turn = turn;
             let listing = self.read_listing(&root, &name, &demand);
             let make = |listing: Listing| {
@@ -94,8 +94,8 @@ impl FileTree {
         }
     }
 
-    /// Reads a directory as its visitors may see it: what wouldn't be served isn't in it. `None` if nobody wants it any
-    /// more.
+    /// Reads a directory as visitors may see it, without entries that would not be served. `None` if no request wants
+    /// it any more.
     fn read_listing(
         &self,
         root: &OpenedRoot,
@@ -112,7 +112,7 @@ impl FileTree {
             if matches!(entry_name, b"." | b"..") || !self.files.hidden && entry_name.starts_with(b".") {
                 continue;
             }
-            // Looked up as a request would be, so that links that leave the root are not shown.
+            // Resolved as a request would be, so that links out of the root are hidden.
             let Ok((_, status)) = root.root.find(&[name, entry_name].concat(), Access::Blocking) else { continue };
             let is_directory = status.kind == FileType::Directory;
             let is_served = status.kind == FileType::RegularFile

@@ -1,4 +1,4 @@
-//! Compressing what has no precompressed file beside it: once, when it is first asked for.
+//! Compression of files that have no precompressed sibling: once, at the first request.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -12,28 +12,29 @@ use super::content_type::content_type;
 use super::heads::Description;
 use crate::object_cache::{Content, Object, OpenFile, Representation};
 
-/// Levels at which a text of some tens of KiB takes about a millisecond.
+/// Levels at which some tens of KiB of text take about a millisecond.
 const BROTLI_QUALITY: i32 = 5;
 const ZSTD_LEVEL: i32 = 6;
 const GZIP_LEVEL: u32 = 6;
 
-/// Brotli's window, at most: 4 MiB, the most that browsers take without a word.
+/// Largest Brotli window: 4 MiB, the most that all browsers accept.
 const BROTLI_WINDOW_BITS_MAX: u32 = 22;
-/// Of the threads that compress: what is in memory already comes first.
+/// Niceness of compressing threads: requests for cached content come first.
 const NICENESS: i32 = 10;
 
-/// The smallest that there is (RFC 7932, section 9.1).
+/// Smallest Brotli window (RFC 7932, section 9.1).
 const BROTLI_WINDOW_BITS_MIN: u32 = 10;
 
 impl FileTree {
-    /// Makes the representation with this coding, unless another does already, or it isn't worth it.
+    /// Makes the representation with this coding, unless that is in progress or not worth it.
     ///
-    /// The client that asks first waits for it: that takes a few milliseconds once, and less than it would take to send
-    /// the longer content over most networks; and what a client gets doesn't depend on who came before. Only when as
-    /// many compressions are under way as there are cores, so that it would have to queue, it gets what is there.
+    /// The first client that asks waits for it, a few milliseconds once. On most networks that is less than sending
+    /// the longer content takes; and so no response depends on earlier clients. If as many compressions are in
+    /// progress as there are cores, the client gets an existing representation instead of waiting.
     pub(super) async fn make_coding(self: &Arc<Self>, object: &Arc<Object>, coding: Coding) {
         let (tree, object) = (Arc::clone(self), Arc::clone(object));
-        // A task of its own: should this client go, what was made for it is there for the next, and isn't begun again.
+        // A task of its own: if this client leaves, the result is kept for the next one, and the work is not
+        // repeated.
         let making = tokio::spawn(async move { tree.fill_coding(&object, coding).await });
         // An error is a panic; then there is no coding, either.
         let _ = making.await;
@@ -51,7 +52,7 @@ impl FileTree {
         }
     }
 
-    /// `None` if the content doesn't get smaller.
+    /// Compresses the object's content; `None` if it does not get smaller.
     fn compress(&self, object: &Object, coding: Coding) -> Result<Option<Representation>, NotNow> {
         let identity = object.identity();
         let plain = match &identity.content {
@@ -75,19 +76,19 @@ impl FileTree {
     }
 }
 
-/// It can't be made at present.
+/// Error: the coding can't be made at present.
 struct NotNow;
 
-/// Does something in a thread that ends with it. An encoder takes megabytes, and allocators leave what a thread has given back
-/// with that thread: with many that wait for other work, as those of a pool do, that was ten times the limit of the cache. `None`
-/// if the system has no thread, or it panics.
+/// Runs `work` in a thread that ends with it. An encoder needs megabytes, and allocators keep freed memory with the
+/// thread: in a pool of waiting threads, that was ten times the limit of the cache. `None` if no thread could be
+/// started, or if `work` panics.
 async fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (sender, receiver) = oneshot::channel();
     let thread = std::thread::Builder::new().name("compress".to_owned());
     let started = thread.spawn(move || {
         // Workers come first. Fails only where a sandbox forbids it.
         let _ = rustix::process::setpriority_process(None, NICENESS);
-        // Who waited may have gone.
+        // The receiver may be gone.
         let _ = sender.send(work());
     });
     started.ok()?;
@@ -99,7 +100,7 @@ fn read_unchanged(file: &OpenFile) -> Option<Bytes> {
     (bytes.len() as u64 == file.identity.size && file.is_unchanged()).then_some(bytes)
 }
 
-/// The entity tag of a representation that was made of the one with this tag: another (RFC 9110, section 8.8.3.3).
+/// Entity tag of a representation made from the one with this tag; it must differ (RFC 9110, section 8.8.3.3).
 fn with_suffix(etag: &str, coding: Coding) -> String {
     match etag.strip_suffix('"') {
         Some(open) => format!("{open}-{}\"", coding.name()),
@@ -131,7 +132,7 @@ fn compress(plain: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
     }
 }
 
-/// As large as the content, for which a larger one would be of no use: the encoder has twice of it in memory.
+/// Window size for this content: no larger than the content, because the encoder allocates twice the window.
 fn brotli_window_bits(content_bytes: usize) -> u32 {
     // RFC 7932, section 9.1: the window is 16 bytes less than the power of two.
     let bits = content_bytes.saturating_add(16).next_power_of_two().trailing_zeros();

@@ -1,6 +1,6 @@
 use crate::config::Files;
 
-/// Types that the table of [`mime_guess`] doesn't have or that have changed since.
+/// Types that the table of [`mime_guess`] lacks or that have changed since.
 const TYPES: [(&str, &str); 12] = [
     ("js", "text/javascript"), // RFC 9239
     ("mjs", "text/javascript"),
@@ -16,10 +16,10 @@ const TYPES: [(&str, &str); 12] = [
     ("opus", "audio/ogg"),
 ];
 
-/// The content type of a file, by its name, with a charset for texts.
+/// Content type of a file, by its name, with a charset for texts.
 pub(super) fn content_type(files: &Files, name: &[u8]) -> String {
     let media_type = media_type(files, name);
-    // Not for XML and JSON, which say it themselves (RFC 7303, RFC 8259). What the configuration says of it is kept.
+    // XML and JSON declare their charset themselves (RFC 7303, RFC 8259). A configured type keeps its parameters.
     let is_text = media_type.starts_with("text/");
     if is_text && !files.charset.is_empty() && !media_type.contains(';') {
         format!("{media_type}; charset={}", files.charset)
@@ -28,7 +28,7 @@ pub(super) fn content_type(files: &Files, name: &[u8]) -> String {
     }
 }
 
-/// Whether content of this type gets smaller by compression.
+/// True if content of this type is worth compressing.
 pub(super) fn is_compressible(content_type: &str) -> bool {
     let media_type = content_type.split(';').next().unwrap_or_default().trim_end();
     media_type.starts_with("text/")
@@ -63,7 +63,7 @@ fn media_type<'a>(files: &'a Files, name: &[u8]) -> &'a str {
     own.or_else(|| mime_guess::from_ext(&extension).first_raw()).unwrap_or(&files.default_type)
 }
 
-/// What follows the last dot of the name, in lower case; nothing for `.profile`.
+/// Extension after the last dot of the name, in lower case; `None` for `.profile`.
 fn extension(name: &[u8]) -> Option<String> {
     let file = name.rsplit(|byte| *byte == b'/').next()?;
     let dot = file.iter().rposition(|byte| *byte == b'.').filter(|dot| *dot > 0)?;

@@ -1,4 +1,4 @@
-//! Heads of files' responses.
+//! Heads of responses with files.
 
 use wire::http::{Coding, Fields, Status, date};
 
@@ -7,19 +7,19 @@ use crate::config::{FieldMatch, FieldRule};
 use crate::handler::part::without_content_fields;
 use crate::object_cache::{Content, EncodedHead, FileIdentity, Representation};
 
-/// What the heads of a file's representations have in common.
+/// Facts that the heads of all representations of a file share.
 pub(super) struct Description<'a> {
     pub(super) tree: &'a FileTree,
-    /// The path as requests have it.
+    /// Path as requests have it.
     pub(super) path: &'a [u8],
     pub(super) content_type: &'a str,
-    /// Whether the representation depends on Accept-Encoding.
+    /// True if the representation depends on Accept-Encoding.
     pub(super) varies: bool,
     pub(super) last_modified_unix_seconds: Option<u64>,
 }
 
 impl Description<'_> {
-    /// A representation of this content, with its heads.
+    /// Builds a representation of this content, with its heads.
     pub(super) fn represent(&self, coding: Coding, etag: &str, content: Content) -> Representation {
         let fields = self.fields(coding, etag);
         let mut whole = self.with_server(&fields);
@@ -36,7 +36,7 @@ impl Description<'_> {
         }
     }
 
-    /// The fields of a 200, without those that the connection adds to what was built for one request.
+    /// Fields of a 200, without those that the connection adds to a response built for one request.
     pub(super) fn fields(&self, coding: Coding, etag: &str) -> Fields {
         let mut fields = Fields::new();
         fields.push("Content-Type", self.content_type);
@@ -67,10 +67,10 @@ impl Description<'_> {
     }
 }
 
-/// Sets the fields that the configuration has for this path and type.
+/// Sets the fields that the configuration adds for this path and type.
 pub(super) fn apply_rules(rules: &[FieldRule], path: &[u8], content_type: &str, fields: &mut Fields) {
     for rule in rules.iter().filter(|rule| applies(&rule.matches, path, content_type)) {
-        // What a response varies by in fact is not to be forgotten for what is said of it.
+        // A configured Vary adds to the real one; it must not hide what the response depends on.
         let vary = fields.get("Vary").filter(|_| rule.name.eq_ignore_ascii_case("Vary") && !rule.value.is_empty());
         let value = match vary {
             Some(vary) => [vary, b", ", rule.value.as_bytes()].concat(),
@@ -88,10 +88,10 @@ fn applies(wanted: &FieldMatch, path: &[u8], content_type: &str) -> bool {
     }
 }
 
-/// The entity tag of a version of a file, with one of `suffixes` for a coding that was made of it.
+/// Entity tag of a version of a file, with one of `suffixes` for a coding that was made of it.
 ///
-/// Size and time of modification, so that several servers with the same files give the same. A file that may have
-/// changed without a trace has a tag that also depends on what was read, or is weak if that isn't known.
+/// Made of size and modification time, so that several servers with the same files give the same tag. If a file may
+/// have changed unnoticed, the tag includes a hash of the content, or is weak if the content is not in memory.
 pub(super) fn etag(identity: &FileIdentity, unsettled_content: Option<&Content>, coding: Coding) -> String {
     let (size, modified_ns) = (identity.size, identity.modified_ns);
     let suffix = match coding {

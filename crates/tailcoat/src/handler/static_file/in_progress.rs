@@ -1,4 +1,4 @@
-//! Work that several requests may want the result of: done once for all, and no longer than one of them waits.
+//! Shared work: several requests wait for one result, and the work stops when none of them waits any more.
 
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hashbrown::HashMap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-/// What is being worked on, by key.
+/// Work in progress, by key.
 #[derive(Debug)]
 pub(super) struct InProgress<K, V> {
     by_key: Mutex<HashMap<K, Results<V>>>,
 }
 
-/// Where a result goes. Those who wait for it are its receivers.
+/// Sender of a result; the waiting requests are its receivers.
 type Results<V> = watch::Sender<Option<V>>;
 
 impl<K, V> Default for InProgress<K, V> {
@@ -26,11 +26,11 @@ where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// The result of the work with this key, which is begun if it is not in progress; `None` if it ended without, since
-    /// the worker that did it is gone.
+    /// Waits for the result of the work with this key, and starts it if it is not in progress. `None` if the worker
+    /// running it has ended.
     ///
-    /// `work` is to give `None` only when it stopped because nobody waited any more. If somebody has come since, it is
-    /// begun again.
+    /// `work` may return `None` only when it stopped because no request waited. If one has joined since, it is
+    /// started again.
     pub(super) async fn join<W, F>(self: &Arc<Self>, key: K, work: W) -> Option<V>
     where
         W: Fn(Demand<V>) -> F + Send + 'static,
@@ -52,7 +52,7 @@ where
         let (results, receiver) = watch::channel(None);
         by_key.insert(key.clone(), results.clone());
         let entry = Entry { list: Arc::clone(self), key, is_listed: true };
-        // A task of its own, for the request that began it may be the first to go.
+        // A task of its own, because the request that began it may be the first to leave.
         tokio::spawn(entry.drive(results, work));
         receiver
     }
@@ -63,12 +63,12 @@ where
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<K, Results<V>>> {
-        // Nothing in here is left half done by a panic.
+        // No update is left half done by a panic.
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Work on the list. It is taken off when it ends, however it ends.
+/// An entry of the list; removed on drop.
 struct Entry<K: Eq + Hash, V> {
     list: Arc<InProgress<K, V>>,
     key: K,
@@ -88,7 +88,7 @@ where
         loop {
             let result = work(Demand { results: results.clone() }).await;
             let mut by_key = self.list.lock();
-            // Nobody joins while the list is locked.
+            // No request can join while the list is locked.
             if result.is_none() && results.receiver_count() > 0 {
                 continue;
             }
@@ -109,19 +109,19 @@ impl<K: Eq + Hash, V> Drop for Entry<K, V> {
     }
 }
 
-/// Tells work whether somebody waits for its result.
+/// Tells the work whether a request waits for its result.
 #[derive(Debug)]
 pub(super) struct Demand<V> {
     results: Results<V>,
 }
 
 impl<V> Demand<V> {
-    /// Whether somebody waits.
+    /// True if a request waits.
     pub(super) fn exists(&self) -> bool {
         !self.results.is_closed()
     }
 
-    /// Waits for a turn; `None` when nobody waits any more.
+    /// Waits for a turn; `None` when no request waits any more.
     pub(super) async fn turn(&self, turns: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
         tokio::select! {
             turn = Arc::clone(turns).acquire_owned() => turn.ok(),
@@ -138,7 +138,7 @@ mod tests {
 
     type List = Arc<InProgress<u8, usize>>;
 
-    /// Work that waits for a turn and counts how often it was begun and ended.
+    /// Work that waits for a turn and counts its starts and ends.
     fn count_turns(
         list: &List,
         turns: &Arc<Semaphore>,
@@ -197,7 +197,7 @@ mod tests {
         let work_attempts = Arc::clone(&attempts);
         let work = move |_| {
             let attempt = work_attempts.fetch_add(1, Ordering::Relaxed);
-            // As if the first had seen a moment without anybody.
+            // The first attempt behaves as if no request had waited for a moment.
             std::future::ready((attempt > 0).then_some(attempt))
         };
         assert_eq!(list.join(1, work).await, Some(1));

@@ -1,4 +1,4 @@
-//! From a path to an object: which file it is, and what it is sent as.
+//! Loading: from a path to an object, with its file and its representations.
 
 use std::sync::Arc;
 
@@ -15,38 +15,38 @@ use crate::object_cache::{
     ReadFile, Representation, Snapshot, Source, read_file,
 };
 
-/// What there is for a path.
+/// Result of looking up a path.
 #[derive(Clone, Debug)]
 pub(super) enum Found {
     /// A file.
     Object(Arc<Object>),
-    /// A directory, but the path doesn't end with a slash.
+    /// A directory, but the path does not end with a slash.
     Directory,
     /// A directory without an index file.
     DirectoryWithoutIndex,
 }
 
-/// Why there is nothing to be sent.
+/// Reason that no file is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// There is no such file.
     NotFound,
-    /// It may not be read, or leads out of the root.
+    /// The file is not readable, or a link leads out of the root.
     Forbidden,
-    /// It is a directory without an index, and is not listed.
+    /// The directory has no index, and `browse` is off.
     NoIndex,
-    /// TUX's rule: it is not for everyone to read.
+    /// TUX's rule: the file is not readable for all users, or is executable.
     NotPermitted,
-    /// It is there, but its name, or that of a directory it is in, begins with a dot.
+    /// The file exists, but a name in its path begins with a dot.
     Hidden,
-    /// Out of descriptors, or the file is being written all the time. Later it may work.
+    /// No file descriptor is free, or the file keeps changing. A retry may succeed.
     Unavailable,
-    /// The disk failed, or we did.
+    /// A failure of the disk or of Tailcoat itself.
     Failed,
 }
 
 impl Refusal {
-    /// For who wonders; empty where the status says it all.
+    /// Explanation for an operator; empty if the status explains itself.
     pub(super) fn reason(self) -> &'static str {
         match self {
             Self::NotFound => "",
@@ -73,16 +73,16 @@ impl From<OpenError> for Refusal {
     }
 }
 
-/// Why a load did not come to an end.
+/// Reason that a load did not complete.
 #[derive(Debug)]
 pub(super) enum LoadError {
-    /// It takes [`Access::Blocking`].
+    /// The load needs [`Access::Blocking`].
     WouldBlock,
-    /// The file is being written: again later, with this.
+    /// The file is being written: retry later with this snapshot.
     Unsettled(Snapshot),
-    /// It is a directory.
+    /// The path is a directory.
     Directory,
-    /// It is not to be.
+    /// The request is rejected.
     Refused(Refusal),
 }
 
@@ -105,8 +105,8 @@ impl From<ReadError> for LoadError {
     }
 }
 
-/// Codings in the order in which they are preferred, with the extensions of precompressed siblings. Brotli makes texts
-/// smallest; zstd comes next, and unpacks fastest.
+/// Codings in order of preference, with the extensions of precompressed siblings. Brotli makes texts smallest; zstd
+/// comes next, and decompresses fastest.
 pub(super) const CODINGS: [(Coding, &str); 3] = [
     (Coding::Brotli, PRECOMPRESSED_EXTENSIONS[0]),
     (Coding::Zstd, PRECOMPRESSED_EXTENSIONS[1]),
@@ -114,17 +114,18 @@ pub(super) const CODINGS: [(Coding, &str); 3] = [
 ];
 
 impl FileTree {
-    /// The path under which a client asks for the file of this name.
+    /// Request path of the file of this name.
     pub(super) fn path_of(&self, name: &[u8]) -> Vec<u8> {
         [self.files.strip_prefix.as_bytes(), b"/", name].concat()
     }
 
-    /// Whether a file is for who runs it: by its name, or because asking for it by its own path asks them.
+    /// True if a file belongs to a script handler: by its name, or because requests for its path go to such a
+    /// handler.
     pub(super) fn is_program(&self, name: &[u8]) -> bool {
         !self.runners.is_empty() && (self.files.is_program(name) || self.runners.take_before(&self.path_of(name)))
     }
 
-    /// Finds what there is for a path: the object that is cached, if it is still right, or a new one.
+    /// Looks up a path: returns the cached object if it is still valid, or loads a new one.
     pub(super) fn load_or_check(
         &self,
         root: &OpenedRoot,
@@ -141,7 +142,7 @@ impl FileTree {
         }
         let result = self.load(root, path, now, access, earlier);
         if let Err(LoadError::Refused(Refusal::Unavailable)) = result {
-            // Our own open files are the ones we can do without: they are closed when the workers next tick.
+            // Our own open files are expendable: the workers close them at their next tick.
             self.store.release_files();
         }
         result
@@ -159,7 +160,7 @@ impl FileTree {
         let parent_end = name.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         let (parent, file_name) = name.split_at(parent_end);
         let directory = self.store.directory(root.id, &root.root, parent, now.monotonic_ms, access)?;
-        // Before anything is read, so that what changes meanwhile is seen at the next request.
+        // Taken before any file is read, so that a change in between is noticed at the next request.
         let origin = FilesOrigin {
             sources: Vec::new(),
             is_excluded: false,
@@ -189,14 +190,14 @@ impl FileTree {
     }
 }
 
-/// A load under way.
+/// State of one load.
 struct Loading<'a> {
     tree: &'a FileTree,
     root: &'a OpenedRoot,
     path: &'a [u8],
     now: Now,
     access: Access,
-    /// What the object depends on, as far as it is known.
+    /// Files and directories that the object depends on, as far as they are known.
     origin: FilesOrigin,
 }
 
@@ -210,7 +211,7 @@ impl Loading<'_> {
         Ok(file)
     }
 
-    /// Makes the object of a file that was found.
+    /// Builds the object of a file that was found.
     fn finish(mut self, name: &[u8], file: ReadFile) -> Result<Found, LoadError> {
         let files = &self.tree.files;
         let content_type = content_type(files, name);
@@ -225,7 +226,7 @@ impl Loading<'_> {
         };
         self.origin.sources.insert(0, Source { name: name.into(), version: Some(file.status.identity) });
         self.origin.unsettled = file.unsettled;
-        // What is a directory's index may be guarded, or be another handler's, by its own path.
+        // An index may have its own path's access rules or handler.
         let tells_apart = || self.tree.precedence.tells_apart(&url_path, &self.tree.path_of(name));
         self.origin.is_excluded = self.tree.is_program(name) || (self.path.ends_with(b"/") && tells_apart());
         let codings = if varies { Some(self.codings(&description, name, &file)?) } else { None };
@@ -240,14 +241,14 @@ impl Loading<'_> {
         Ok(Found::Object(self.tree.store.insert(self.root.id, self.path, parts)))
     }
 
-    /// The codings of a file: those that lie beside it, and room for those that can be made of it.
+    /// Codings of a file: precompressed siblings, and empty cells for those that can be made.
     fn codings(&mut self, description: &Description<'_>, name: &[u8], file: &ReadFile) -> Result<Codings, LoadError> {
         let mut codings = Codings::default();
         let files = &self.tree.files;
         let size = file.status.identity.size;
         let can_compress = files.compress
             && (files.compress_bytes_min..=files.compress_bytes_max).contains(&size)
-            // What may be another file by the time it is read can't be compressed.
+            // An unsettled file is only compressed if its content is in memory: on disk it may change first.
             && (!file.unsettled || size <= self.tree.store.limits().object_bytes_max);
         for (coding, extension) in CODINGS {
             let sibling = match files.precompressed {
@@ -264,7 +265,7 @@ impl Loading<'_> {
         Ok(codings)
     }
 
-    /// The precompressed file of this name, if it is there and not older than the file that it was made of.
+    /// Loads the precompressed sibling of this name, unless it is older than its original.
     fn sibling(
         &mut self,
         description: &Description<'_>,
@@ -280,12 +281,12 @@ impl Loading<'_> {
         let sibling = match self.read(&name, None) {
             Ok(sibling) => Some(sibling),
             Err(LoadError::WouldBlock) => return Err(LoadError::WouldBlock),
-            // It is being written: for now it isn't there, and soon somebody will look again.
+            // The sibling is being written: it is left out now, and the object is checked again soon.
             Err(LoadError::Unsettled(_)) => {
                 self.origin.unsettled = true;
                 None
             }
-            // Whatever is wrong with it, the file itself can still be sent.
+            // The file itself can be sent whatever is wrong with the sibling.
             Err(LoadError::Refused(_) | LoadError::Directory) => None,
         };
         let version = sibling.as_ref().map(|sibling| sibling.status.identity);
@@ -306,7 +307,7 @@ pub(super) fn is_for_everyone(permissions: u32) -> bool {
     permissions & 0o004 != 0 && permissions & 0o1111 == 0
 }
 
-/// Never later than now (RFC 9110, section 8.8.2.1), or than a client's clock could make sense of.
+/// Modification time for Last-Modified; never in the future (RFC 9110, section 8.8.2.1) and never before 1970.
 fn last_modified_unix_seconds(file: &ReadFile, now: Now) -> u64 {
     let seconds = file.status.identity.modified_ns.div_euclid(1_000_000_000);
     u64::try_from(seconds).unwrap_or(0).min(now.unix_seconds)

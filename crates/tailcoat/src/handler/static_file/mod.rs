@@ -1,7 +1,7 @@
-//! Files below a root.
+//! Static files below a root.
 //!
-//! [`StaticFile::handle`] answers at once what is cached, or can be had without waiting for a disk. The rest goes to
-//! [`wait`](StaticFile): the same steps on the blocking pool.
+//! [`StaticFile::handle`] responds at once if the file is cached or can be read without waiting for a disk. The rest
+//! goes to [`wait`](StaticFile): the same steps on the blocking pool.
 
 pub mod listing;
 
@@ -30,10 +30,10 @@ use self::tree::LoadResult;
 use super::{BuiltResponse, Now, Outcome, OwnedRequest, Response, Routed, redirect_to_directory};
 use crate::object_cache::{Access, Lookup, Object, OpenError, WorkerCache};
 
-/// The methods that files have (RFC 9110, section 10.2.1).
+/// Methods that files support (RFC 9110, section 10.2.1).
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
-/// The handler of a [`FileTree`] on one worker.
+/// Handler of a [`FileTree`] on one worker.
 #[derive(Clone, Debug)]
 pub struct StaticFile {
     inner: Rc<Inner>,
@@ -46,28 +46,28 @@ struct Inner {
     roots: WorkerRoots,
 }
 
-/// What a request gets, or what it takes to find out.
+/// Next step for a request.
 enum Step {
-    /// This.
+    /// Respond with this.
     Done(Outcome),
-    /// What the fallback's path has.
+    /// Look up the fallback's path.
     Fallback,
-    /// A listing of the directory.
+    /// List the directory.
     List,
-    /// What is in the directory decides whether this handler has it.
+    /// Look up the index: it decides whether this handler has the directory.
     LookInside,
-    /// A representation that has yet to be made.
+    /// Make a representation first.
     Make(Choice),
 }
 
 impl StaticFile {
-    /// A handler of this tree that uses the worker's cache.
+    /// Creates a handler of this tree that uses the worker's cache.
     pub fn new(tree: Arc<FileTree>, cache: Rc<WorkerCache>) -> Self {
         let roots = WorkerRoots::new(&tree.files.root, &tree.store.limits());
         Self { inner: Rc::new(Inner { tree, cache, roots }) }
     }
 
-    /// Answers a request.
+    /// Handles a request.
     #[inline]
     pub fn handle(&self, routed: &Routed<'_>) -> Outcome {
         let inner = &self.inner;
@@ -84,7 +84,7 @@ impl StaticFile {
 }
 
 impl Inner {
-    /// Answers with what can be had without waiting.
+    /// Responds if that is possible without waiting.
     #[inline]
     fn answer_now(&self, routed: &Routed<'_>) -> Option<Outcome> {
         let Some(path) = self.path_in_tree(routed.path) else { return Some(refuse(routed, Refusal::NotFound)) };
@@ -138,7 +138,7 @@ impl Inner {
         }
     }
 
-    /// Answers with whatever it takes.
+    /// Responds, waiting for disks and other work where needed.
     async fn answer(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> Outcome {
         let routed = Routed { now: Now::read_after(request.received()), ..request.routed(has_next) };
         let Some(mut path) = self.path_in_tree(routed.path) else { return refuse(&routed, Refusal::NotFound) };
@@ -150,7 +150,7 @@ impl Inner {
         loop {
             let result = self.look_up(&root, path, &routed).await;
             if may_retry && matches!(result, Err(Refusal::Unavailable)) {
-                // The store has let go of its open files; so does this worker, and that may be enough.
+                // The store has dropped its open files; this worker does the same, and that may free enough of them.
                 self.cache.tick();
                 may_retry = false;
                 continue;
@@ -176,7 +176,7 @@ impl Inner {
         }
     }
 
-    /// Finds what there is for a path, waiting for disks.
+    /// Looks up a path, waiting for disks.
     async fn look_up(&self, root: &Arc<OpenedRoot>, path: &[u8], routed: &Routed<'_>) -> LoadResult {
         if let Lookup::Fresh(cached) = self.cache.get(root.id, path, routed.now.monotonic_ms) {
             return Ok(Found::Object(Arc::clone(&cached.object)));
@@ -188,7 +188,8 @@ impl Inner {
         }
     }
 
-    /// A request that files don't answer. Who follows gets it, but for hidden files, and for those whose programs it is for.
+    /// Declines a request that files can't serve. The next handler gets it, except for hidden files and for paths of
+    /// scripts.
     #[cold]
     fn pass_on(self: &Rc<Self>, routed: &Routed<'_>) -> Outcome {
         let files = &self.tree.files;
@@ -251,7 +252,7 @@ impl Inner {
         }
     }
 
-    /// What to do about what was found.
+    /// Decides the next step for the result of a lookup.
     fn take_step(&self, routed: &Routed<'_>, result: LoadResult, may_fall_back: bool) -> Step {
         match result {
             Ok(Found::Object(object)) if object.is_excluded() => Step::Done(self.on_program(routed, &object)),
@@ -273,8 +274,9 @@ impl Inner {
         }
     }
 
-    /// A program is for who runs it. If none follows, one that is a directory's index, or the fallback, is asked for by its
-    /// own path, which is who runs it to know; and what nobody runs, nobody gets. So is an index that is guarded by its path.
+    /// Handles a file that is a script, or an index with access rules of its own. Handlers that follow get the
+    /// request if they run it. Otherwise an index or fallback is routed again by its own path. So no client gets a
+    /// script's source or bypasses access rules.
     fn on_program(&self, routed: &Routed<'_>, program: &Object) -> Outcome {
         let path = self.tree.path_of(program.file_name());
         let is_told_apart = self.tree.precedence.tells_apart(routed.path, &path);
@@ -284,7 +286,7 @@ impl Inner {
         Outcome::Elsewhere(path)
     }
 
-    /// The path of the fallback, if it is not for who may have the path that was asked for.
+    /// Path of the fallback, if other access rules or handlers apply to it than to the requested path.
     fn guarded_fallback(&self, routed: &Routed<'_>) -> Option<Vec<u8>> {
         let precedence = &self.tree.precedence;
         if precedence.is_empty() {
@@ -295,8 +297,8 @@ impl Inner {
         precedence.tells_apart(routed.path, &path).then_some(path)
     }
 
-    /// Where there is a next handler, a directory's path without its slash is this one's only if the path with it is: else
-    /// both might send the client to and fro between the two.
+    /// Redirects to the path with a slash. With a next handler, it does so only if it also has the path with the
+    /// slash: otherwise the two handlers might redirect in a loop.
     fn on_directory(&self, routed: &Routed<'_>, inside: LoadResult) -> Outcome {
         let files = &self.tree.files;
         match inside {
@@ -311,12 +313,12 @@ impl Inner {
         }
     }
 
-    /// The path below the root, beginning with a slash.
+    /// Path below the root, beginning with a slash.
     #[inline]
     fn path_in_tree<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         let prefix = self.tree.files.strip_prefix.as_bytes();
-        // Most trees have none. Comparing no bytes takes a processor with masked loads (glibc's memcmp for AVX-512) as long as
-        // a hundred instructions, for an empty string is at an address where nothing is.
+        // Most trees have no prefix. Comparing zero bytes can cost a hundred instructions: glibc's memcmp for AVX-512
+        // does a masked load, and an empty string has a dangling address.
         let path = if prefix.is_empty() { path } else { path.strip_prefix(prefix)? };
         path.starts_with(b"/").then_some(path)
     }
@@ -326,8 +328,8 @@ impl Inner {
     }
 }
 
-/// If such are not served: a path up to its first name that begins with a dot. What is registered as well-known (RFC 8615)
-/// is meant to be.
+/// Returns the path up to its first name that begins with a dot, unless `hidden` allows those. Well-known locations
+/// (RFC 8615) are never hidden.
 pub(in crate::handler) fn hidden_part(path: &[u8], hidden: bool) -> Option<&[u8]> {
     if hidden {
         return None;
@@ -340,8 +342,8 @@ pub(in crate::handler) fn hidden_part(path: &[u8], hidden: bool) -> Option<&[u8]
     Some(&path[..end])
 }
 
-/// Why what is hidden is not served: who follows may have it only if there is nothing of its name here, for it might send
-/// the very file (`.env`, `.git`). `None` if it takes [`Access::Blocking`] to say.
+/// Reason to reject a hidden path. The next handler gets it only if no such file exists here, because it might send
+/// that very file (`.env`, `.git`). `None` if the lookup needs [`Access::Blocking`].
 fn refusal_of_hidden(root: &OpenedRoot, part: &[u8], access: Access) -> Option<Refusal> {
     match root.root.find(part.strip_prefix(b"/").unwrap_or(part), access) {
         Err(OpenError::WouldBlock) => None,
@@ -351,7 +353,7 @@ fn refusal_of_hidden(root: &OpenedRoot, part: &[u8], access: Access) -> Option<R
     }
 }
 
-/// What isn't read by GET or HEAD is for the next handler, or for nobody.
+/// Handles methods other than GET and HEAD: the next handler gets them, or the client gets an error.
 fn other_method(routed: &Routed<'_>) -> Outcome {
     if routed.has_next {
         return Outcome::Decline;
@@ -367,7 +369,7 @@ fn other_method(routed: &Routed<'_>) -> Outcome {
 
 fn refuse(routed: &Routed<'_>, refusal: Refusal) -> Outcome {
     let status = match refusal {
-        // What may not be read here may be another's to read.
+        // The next handler may have what this one rejects.
         Refusal::NotFound | Refusal::Forbidden | Refusal::NoIndex | Refusal::NotPermitted if routed.has_next => {
             return Outcome::Decline;
         }

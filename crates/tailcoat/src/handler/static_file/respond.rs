@@ -1,4 +1,4 @@
-//! From an object to a response: codings, conditions and ranges.
+//! Responding: from an object to a response, with codings, conditions and ranges.
 
 use std::rc::Rc;
 
@@ -13,16 +13,16 @@ use crate::handler::part::{Part, multipart, select_part};
 use crate::handler::{Form, Response, Routed};
 use crate::object_cache::{CachedObject, Object};
 
-/// What a request gets of an object.
+/// Choice of a representation.
 pub(super) enum Choice {
-    /// This.
+    /// A complete response.
     Ready(Response),
     /// The representation with this coding, once it is made.
     ToBeMade(Rc<CachedObject>, Coding),
 }
 
 impl FileTree {
-    /// Chooses a coding, and what of it.
+    /// Chooses a coding and builds the response.
     #[inline]
     pub(super) fn choose(&self, routed: &Routed<'_>, cached: Rc<CachedObject>) -> Choice {
         let request = &routed.request;
@@ -37,7 +37,7 @@ impl FileTree {
         Choice::Ready(self.respond(routed, cached, coding))
     }
 
-    /// The response with this coding, if there is one, else without.
+    /// Builds the response with this coding, or with identity if the coding does not exist.
     #[inline]
     pub(super) fn respond(&self, routed: &Routed<'_>, cached: Rc<CachedObject>, coding: Coding) -> Response {
         const CONDITIONS: [KnownField; 5] = [
@@ -73,7 +73,7 @@ impl FileTree {
     }
 }
 
-/// The coding that the client would have, of those that there are or that can be made.
+/// Coding that the client prefers, of those that exist or can be made.
 fn choose_coding(request: &Request<'_>, object: &Object) -> Coding {
     let weights = CodingWeights::of(request);
     let is_there = |coding: Coding| {
@@ -88,8 +88,8 @@ fn choose_coding(request: &Request<'_>, object: &Object) -> Coding {
             count += 1;
         }
     }
-    // The last of those that are there is identity. If not even that is acceptable, it is sent all the same: whoever
-    // forbids it can do more with it than with an error (RFC 9110, section 12.5.3).
+    // The last available one is identity. It is sent even if the client excludes it: that is more useful than an
+    // error (RFC 9110, section 12.5.3).
     let place = weights.choose(available[..=count].iter().copied());
     place.map_or(Coding::Identity, |place| available[place])
 }

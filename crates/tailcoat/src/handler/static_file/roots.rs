@@ -1,4 +1,4 @@
-//! Where files are: roots that depend on the host, and roots that are replaced while the server runs.
+//! Roots of file trees: they may depend on the host, and may be replaced while the server runs.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
@@ -12,23 +12,23 @@ use hashbrown::HashMap;
 use crate::config::{Cache, RootPattern, RootPiece};
 use crate::object_cache::{Access, Blocking, ObjectStore, OpenError, Root, RootId};
 
-/// A root as it was opened, with the identifier of its objects.
+/// An opened root, with the identifier of its objects.
 #[derive(Debug)]
 pub(in crate::handler) struct OpenedRoot {
     pub(in crate::handler) id: RootId,
     pub(in crate::handler) root: Root,
-    /// Where it is.
+    /// Path at which it was opened.
     pub(in crate::handler) path: PathBuf,
 }
 
-/// The roots of all workers, by path. Each is opened once, so that all workers find the same objects below it.
+/// Roots of all workers, by path. Each is opened once, so that all workers share the objects below it.
 #[derive(Debug, Default)]
 pub(in crate::handler) struct SharedRoots {
     opened: Mutex<HashMap<PathBuf, Arc<OpenedRoot>>>,
 }
 
 impl SharedRoots {
-    /// Opens the root at this path, or finds that it is the one that was there before.
+    /// Opens the root at this path, or returns the known one if it is still the same directory.
     fn open(&self, path: &Path, store: &ObjectStore, access: Access) -> Result<Arc<OpenedRoot>, OpenError> {
         let result = Root::open(path, access);
         if result.as_ref().is_err_and(|error| matches!(error, OpenError::WouldBlock | OpenError::Exhausted)) {
@@ -51,7 +51,7 @@ impl SharedRoots {
             store.remove_root(current.id);
         }
         if opened.len() >= store.limits().roots_max {
-            // Those that no worker uses. The objects below them go as well, since nothing would ever check them again.
+            // Roots that no worker uses. Their objects go, too, because no request would check them again.
             opened.retain(|_, root| {
                 let used = Arc::strong_count(root) > 1;
                 if !used {
@@ -66,7 +66,7 @@ impl SharedRoots {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<OpenedRoot>>> {
-        // Nothing in here is left half done by a panic.
+        // No update is left half done by a panic.
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -75,8 +75,8 @@ impl SharedRoots {
 #[derive(Debug)]
 pub(in crate::handler) struct WorkerRoots {
     kind: Kind,
-    /// How long a root is taken for what is at its path: half of what objects are, because an object that was checked
-    /// just before that ran out is served for as long again.
+    /// Time for which a root is trusted, in milliseconds: half of the time for objects, because an object checked
+    /// just before the end is served for as long again.
     recheck_after_ms: u64,
 }
 
@@ -90,7 +90,7 @@ enum Kind {
 #[derive(Debug)]
 struct ByHost {
     pattern: RootPattern,
-    /// Roots kept at a time; with more hosts, those not asked for lately are opened anew.
+    /// Most roots kept; with more hosts, roots without recent requests are opened again when needed.
     roots_max: usize,
     roots: RefCell<HashMap<Box<[u8]>, Rc<WorkerRoot>>>,
 }
@@ -116,7 +116,7 @@ impl WorkerRoots {
         Self { kind, recheck_after_ms: limits.revalidate_after.as_millis() as u64 / 2 }
     }
 
-    /// The root for this host. It may have to be checked: see [`WorkerRoot::check`].
+    /// Returns the root for this host. It may have to be checked: see [`WorkerRoot::check`].
     #[inline]
     pub(in crate::handler) fn get(&self, host: &[u8]) -> Result<Rc<WorkerRoot>, OpenError> {
         match &self.kind {
@@ -140,19 +140,19 @@ impl WorkerRoot {
         }
     }
 
-    /// The root as it was last seen, if that is not too long ago.
+    /// Returns the root as last seen, if that was recent enough.
     #[inline]
     pub(in crate::handler) fn current(&self, now_ms: u64) -> Option<Result<RootId, OpenError>> {
         let opened = || self.opened.borrow().as_ref().map(|root| root.id).map_err(|error| *error);
         (now_ms < self.check_at_ms.get()).then(opened)
     }
 
-    /// The root that [`Self::current`] told of.
+    /// Opened root that [`Self::current`] refers to.
     pub(in crate::handler) fn opened(&self) -> Result<Arc<OpenedRoot>, OpenError> {
         self.opened.borrow().clone()
     }
 
-    /// Looks whether the root is still what is at its path, if that only takes what the kernel has in memory.
+    /// Checks whether the root is still at its path, if that needs only what the kernel has in memory.
     pub(in crate::handler) fn check_now(
         &self,
         shared: &SharedRoots,
@@ -164,7 +164,7 @@ impl WorkerRoot {
         self.note(result, now_ms, recheck_after_ms).map(|root| root.id)
     }
 
-    /// As [`Self::check_now`], but on the blocking pool.
+    /// Checks as [`Self::check_now`] does, but on the blocking pool.
     pub(in crate::handler) async fn check(
         &self,
         shared: &Arc<SharedRoots>,
@@ -186,7 +186,7 @@ impl WorkerRoot {
     ) -> Result<Arc<OpenedRoot>, OpenError> {
         match result {
             Err(OpenError::WouldBlock) => result,
-            // Without a free descriptor nobody can tell; most likely it is what it was.
+            // Without a free file descriptor the check is impossible; most likely the root is unchanged.
             Err(OpenError::Exhausted) => self.opened().map_err(|_| OpenError::Exhausted),
             result => {
                 *self.opened.borrow_mut() = result.clone();
@@ -207,7 +207,7 @@ impl ByHost {
         let root = Rc::new(WorkerRoot::new(path));
         let mut roots = self.roots.borrow_mut();
         if roots.len() >= self.roots_max {
-            // Hosts that nobody has asked for since the last time, and those that have no directory.
+            // Drops hosts without requests since the last time, and those without a directory.
             roots.retain(|_, root| root.used.take() && root.opened.borrow().is_ok());
             if roots.len() >= self.roots_max {
                 roots.clear();
@@ -218,7 +218,7 @@ impl ByHost {
     }
 }
 
-/// The path of a pattern that does not depend on the host.
+/// Path of a pattern that does not depend on the host.
 fn literal(pattern: &RootPattern) -> Option<String> {
     let pieces = pattern.pieces.iter().map(|piece| match piece {
         RootPiece::Literal(text) => Some(text.as_str()),
@@ -227,8 +227,8 @@ fn literal(pattern: &RootPattern) -> Option<String> {
     pieces.collect()
 }
 
-/// The path for a host; `None` if the host can't be the name of a directory. Nothing that could lead elsewhere gets into
-/// a path: the kernel doesn't confine what comes before the root.
+/// Path for a host; `None` if the host can't be the name of a directory. Rejects everything that could lead
+/// elsewhere: the kernel does not confine the path to the root.
 fn expand(pattern: &RootPattern, host: &[u8]) -> Option<PathBuf> {
     let host = host.strip_suffix(b".").unwrap_or(host);
     let host = if pattern.strip_www { host.strip_prefix(b"www.").unwrap_or(host) } else { host };

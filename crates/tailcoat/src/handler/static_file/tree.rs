@@ -13,39 +13,39 @@ use crate::config::{Files, Precedence, Runners};
 use crate::handler::Now;
 use crate::object_cache::{Access, Blocking, ObjectStore, RETRY_AFTER_MS, RootId};
 
-/// How long a file that is being written all the time is waited for before the client is told to come back later.
-/// Not an option: it is what clients are promised to wait at most for a change to be seen.
+/// Longest wait for a file that keeps changing, before the client gets 503. Not an option: it bounds the delay until
+/// clients see a change.
 const SETTLE_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// What has been found for a path.
+/// Result of looking up a path.
 pub(super) type LoadResult = Result<Found, Refusal>;
 
-/// A configured tree of files, as all workers share it.
+/// A configured tree of files, shared by all workers.
 #[derive(Debug)]
 pub struct FileTree {
     pub(super) files: Files,
-    /// Who runs the programs among them.
+    /// Handlers that run the scripts in this tree.
     pub(super) runners: Runners,
-    /// What has a say in requests before.
+    /// Handlers and access rules that come before this tree.
     pub(super) precedence: Precedence,
-    /// Whether heads say `Server: tailcoat`.
+    /// True if heads say `Server: tailcoat`.
     pub(super) server_field: bool,
-    /// Ranges in one request; more are answered with the whole.
+    /// Most ranges in one request; a request with more gets the whole file.
     pub(super) ranges_max: usize,
     pub(super) store: Arc<ObjectStore>,
     pub(super) roots: Arc<SharedRoots>,
-    /// Listings that may be read at a time: fewer than there are threads for blocking work, so that many requests for a
-    /// large directory leave some to those who wait for a file.
+    /// Limit of listings read at a time. It is below the number of blocking threads, so that requests for a large
+    /// directory leave threads to requests for files.
     pub(super) listings: Arc<Semaphore>,
     pub(super) listings_in_progress: Arc<ListingsInProgress>,
     loads: Arc<LoadsInProgress>,
 }
 
-/// Loads in progress, by root and path: many requests for one path at the same time cause one.
+/// Loads in progress, by root and path: many requests for one path share one load.
 type LoadsInProgress = InProgress<(RootId, Box<[u8]>), LoadResult>;
 
 impl FileTree {
-    /// A tree with this configuration. `server_field` and `ranges_max` are those of the whole server.
+    /// Creates a tree with this configuration. `server_field` and `ranges_max` are those of the whole server.
     pub fn new(
         files: Files,
         runners: Runners,
@@ -69,7 +69,7 @@ impl FileTree {
         })
     }
 
-    /// Whether it is what this configuration makes; see [`Self::new`].
+    /// True if this configuration would create the same tree; see [`Self::new`].
     pub fn is_of(
         &self,
         files: &Files,
@@ -84,12 +84,12 @@ impl FileTree {
             && self.precedence == *precedence
     }
 
-    /// The content type of a file of this name.
+    /// Content type of a file of this name.
     pub fn content_type(&self, name: &[u8]) -> String {
         content_type(&self.files, name)
     }
 
-    /// Finds what there is for a path, waiting for disks and for others that are on the way to find the same.
+    /// Looks up a path, waiting for disks and for loads of the same path in progress.
     pub(super) async fn obtain(self: &Arc<Self>, root: &Arc<OpenedRoot>, path: &[u8], now: Now) -> LoadResult {
         let (tree, work_root, work_path) = (Arc::clone(self), Arc::clone(root), Box::<[u8]>::from(path));
         let work = move |demand| {
@@ -99,15 +99,15 @@ impl FileTree {
         self.loads.join((root.id, Box::from(path)), work).await.unwrap_or(Err(Refusal::Unavailable))
     }
 
-    /// Why something hidden is not served, waiting for disks.
+    /// Reason to reject a hidden path, waiting for disks.
     pub(super) async fn refuse_hidden(&self, root: &Arc<OpenedRoot>, part: &[u8]) -> Refusal {
         let (root, part) = (Arc::clone(root), Box::<[u8]>::from(part));
         let refusal = Blocking::spawn(move || refusal_of_hidden(&root, &part, Access::Blocking)).await;
         refusal.ok().flatten().unwrap_or(Refusal::Unavailable)
     }
 
-    /// Loads a path on the blocking pool, again and again while its file is being written; `None` if nobody wants it any
-    /// more.
+    /// Loads a path on the blocking pool, again and again while its file is being written. `None` if no request wants
+    /// it any more.
     async fn load_settled(
         self: &Arc<Self>,
         root: &Arc<OpenedRoot>,

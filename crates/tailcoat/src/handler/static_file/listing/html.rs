@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use super::{Entry, Listing, SortKey, SortOrder, href, rfc3339};
 use crate::handler::page::{begin_html, end_html, escape_html, write_text};
 
-/// Makes the page.
+/// Renders the page.
 pub(super) fn render(path: &[u8], listing: &Listing, sort: SortOrder) -> String {
     let mut out = String::with_capacity(4096 + 320 * listing.entries.len());
     let segments: Vec<Cow<'_, str>> =
@@ -33,18 +33,21 @@ pub(super) fn render(path: &[u8], listing: &Listing, sort: SortOrder) -> String 
     out
 }
 
-/// The pictures beside the names, defined once a page.
+/// Icons beside the names, defined once a page.
 const ICONS: &str = concat!(
     "<svg width=\"0\" height=\"0\" style=\"position:absolute\" aria-hidden=\"true\">",
     "<symbol id=\"folder\" viewBox=\"0 0 18 24\">",
+    // words: allow the string is an SVG path
     "<path d=\"M1.5 6.5a1 1 0 0 1 1-1h4l2 2h7a1 1 0 0 1 1 1v9a1 1 0 0 1-1 1h-13a1 1 0 0 1-1-1z\"/></symbol>",
     "<symbol id=\"file\" viewBox=\"0 0 18 24\">",
+    // words: allow the string is an SVG path
     "<path d=\"M3.5 5.5a1 1 0 0 1 1-1h6l4 4v10a1 1 0 0 1-1 1h-9a1 1 0 0 1-1-1zM10.5 4.5v4h4\"/></symbol>",
     "<symbol id=\"up\" viewBox=\"0 0 18 24\"><path d=\"M9 18.5v-12M4 11.5l5-5 5 5\" fill=\"none\"/></symbol>",
     "</svg>\n",
 );
 
-/// Links to the directories above, relative, so that they lead back also through a proxy that changes the path.
+/// Writes links to the parent directories. They are relative, so that they work through a proxy that changes the
+/// path.
 fn write_breadcrumb(segments: &[Cow<'_, str>], out: &mut String) {
     let Some((_, above)) = segments.split_last() else { return };
     out.push_str("<nav aria-label=\"Breadcrumb\"><ol>");
@@ -83,9 +86,9 @@ fn write_summary(listing: &Listing, out: &mut String) {
     }
 }
 
-/// A column's head: a link that sorts by it, or turns the order round if it is sorted by already.
+/// Writes a column's head: a link that sorts by it, or reverses the order if it is sorted by already.
 fn write_column(key: SortKey, sort: SortOrder, out: &mut String) {
-    // The first click shows what one looks for most: the largest, the newest.
+    // The first click puts the most wanted entries on top: the largest, the newest.
     let (title, value, descending_first) = match key {
         SortKey::Name => ("Name", "name", false),
         SortKey::Size => ("Size", "size", true),
@@ -109,7 +112,7 @@ fn write_column(key: SortKey, sort: SortOrder, out: &mut String) {
 
 fn write_entry(entry: &Entry, out: &mut String) {
     let (class, icon) = if entry.is_directory { (" class=\"folder\"", "folder") } else { ("", "file") };
-    // What path::encode leaves is safe in an attribute.
+    // Output of `path::encode` is safe in an attribute.
     let href = href(entry);
     write_text(
         out,
@@ -132,8 +135,8 @@ fn write_entry(entry: &Entry, out: &mut String) {
     );
 }
 
-/// A name as it is shown: what isn't UTF-8, what controls, and what would change the direction of the text around it is
-/// replaced, so that no name looks like another's (`gpj.exe` turned round).
+/// Converts a name to text. Invalid UTF-8, control characters and direction marks are replaced, so that no name looks
+/// like another (a reversed `gpj.exe`).
 fn readable(name: &[u8]) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(name);
     if text.contains(is_deceptive) { text.replace(is_deceptive, "\u{fffd}").into() } else { text }
@@ -144,13 +147,13 @@ fn is_deceptive(character: char) -> bool {
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// `1.4 MiB`: two digits at least, four at most.
+/// Formats a size as `1.4 MiB`, with two to four digits.
 fn human_size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
     }
-    // In tenths, so that rounding up to 1024 is seen before it is written.
+    // Calculated in tenths, so that a size that rounds up to 1024 moves to the next unit.
     let (mut unit, mut divisor) = (0, 1024_u128);
     let tenths = |divisor: u128| (u128::from(bytes) * 10 + divisor / 2) / divisor;
     while tenths(divisor) >= 10_235 {
@@ -165,7 +168,7 @@ fn human_size(bytes: u64) -> String {
     }
 }
 
-/// `1,234,567`
+/// Formats a number as `1,234,567`.
 fn with_separators(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);

@@ -1,4 +1,4 @@
-//! The listing of a directory: a page for people, JSON for programs. Only its making; the directory is read elsewhere.
+//! Rendering of a directory listing: HTML for people, JSON for programs. The parent module reads the directory.
 
 mod html;
 mod sort;
@@ -11,29 +11,29 @@ use wire::http::{date, path};
 pub use self::sort::{SortKey, SortOrder};
 use crate::handler::page::{Page, PageFormat};
 
-/// A directory's entries.
+/// Entries of a directory.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     /// In any order.
     pub entries: Vec<Entry>,
-    /// Whether there are more, left out for `browse-entries-max`.
+    /// True if entries beyond `browse-entries-max` were left out.
     pub is_cut_off: bool,
 }
 
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name, which may be any bytes but NUL and `/`.
+    /// Name of the file: any bytes except NUL and `/`.
     pub name: Vec<u8>,
-    /// Whether it is a directory, or a link to one.
+    /// True for a directory, or a link to one.
     pub is_directory: bool,
-    /// Size in bytes; nothing is made of a directory's.
+    /// Size in bytes; ignored for directories.
     pub size: u64,
     /// Time of the last change of its content, in seconds since 1970.
     pub modified: u64,
 }
 
-/// Makes the listing of the directory at this path, which is decoded and ends with `/`.
+/// Renders the listing of the directory at this path, which is decoded and ends with `/`.
 pub fn render(path: &[u8], mut listing: Listing, sort: SortOrder, format: PageFormat) -> Page {
     listing.entries.sort_by(|entry, other| sort.compare(entry, other));
     match format {
@@ -44,7 +44,7 @@ pub fn render(path: &[u8], mut listing: Listing, sort: SortOrder, format: PageFo
     }
 }
 
-/// An array of objects. A name that isn't UTF-8 is not what it was in `name`, but it is in `href`.
+/// Renders an array of objects. `name` is lossy for names that are not UTF-8; `href` is exact.
 fn render_json(entries: &[Entry]) -> Vec<u8> {
     #[derive(Serialize)]
     struct Item<'a> {
@@ -70,7 +70,8 @@ fn render_json(entries: &[Entry]) -> Vec<u8> {
     out
 }
 
-/// The link to an entry. It begins with `./`, so that a colon in the name makes no scheme of it (RFC 3986, section 4.2).
+/// Link to an entry. It begins with `./`, so that a colon in the name does not make it a URL scheme (RFC 3986,
+/// section 4.2).
 fn href(entry: &Entry) -> String {
     let mut href = b"./".to_vec();
     path::encode(&entry.name, &mut href);

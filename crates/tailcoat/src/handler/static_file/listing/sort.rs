@@ -2,19 +2,19 @@ use std::cmp::Ordering;
 
 use super::Entry;
 
-/// In which order entries are listed; directories always come before files.
+/// Order of the entries; directories always come before files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SortOrder {
-    /// By what.
+    /// Sort key.
     pub key: SortKey,
-    /// Whether the last comes first.
+    /// True for descending order.
     pub is_descending: bool,
 }
 
-/// By what entries are sorted.
+/// Property that entries are sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SortKey {
-    /// Name, as people order names: without case, and numbers in them by their value.
+    /// Name, in natural order: without case, and numbers in it by their value.
     Name,
     /// Size, and then name; directories by name alone.
     Size,
@@ -23,7 +23,7 @@ pub enum SortKey {
 }
 
 impl SortOrder {
-    /// What a query asks for by `sort=name|size|modified` and `order=asc|desc`; by name for want of either.
+    /// Reads `sort=name|size|modified` and `order=asc|desc` from a query; the default is by name, ascending.
     pub fn from_query(query: Option<&[u8]>) -> Self {
         let mut sort = Self { key: SortKey::Name, is_descending: false };
         for parameter in query.unwrap_or_default().split(|byte| *byte == b'&') {
@@ -54,7 +54,7 @@ impl SortOrder {
     }
 }
 
-/// Without case, digits by the number they make: `a2`, `A10`, `b`. Names that are then equal, by their bytes.
+/// Compares names without case, and digits by their number: `a2`, `A10`, `b`. Ties are broken by bytes.
 fn compare_names(name: &[u8], other: &[u8]) -> Ordering {
     let (mut left, mut right) = (name, other);
     while let ([left_byte, left_rest @ ..], [right_byte, right_rest @ ..]) = (left, right) {
@@ -72,7 +72,7 @@ fn compare_names(name: &[u8], other: &[u8]) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| name.cmp(other))
 }
 
-/// Takes the digits off that the name begins with; returns them without leading zeros.
+/// Splits the leading digits off the name; returns them without leading zeros.
 fn split_number<'a>(name: &mut &'a [u8]) -> &'a [u8] {
     let end = name.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(name.len());
     let (digits, rest) = name.split_at(end);

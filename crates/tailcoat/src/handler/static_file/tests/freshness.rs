@@ -137,7 +137,7 @@ fn changes_are_seen() {
             for (what, change, status, body) in changes {
                 change();
                 if watch && what != "the directory swapped" {
-                    // By inotify, not by the time.
+                    // By inotify, not by time.
                     std::thread::sleep(std::time::Duration::from_millis(30));
                 } else {
                     site.later_ms += 1000;
@@ -180,7 +180,7 @@ fn limits_are_kept_and_memory_given_back() {
 fn one_load_for_many_requests() {
     let site = Site::new(|_, _| ());
     site.write("file", "content");
-    // Not settled: each request has to wait, and all for the same load.
+    // Unsettled: each request must wait, and all for the same load.
     let tree = &site.handler.inner.tree;
     let root = site.runtime.block_on(site.handler.inner.open_root(b"", Now::read())).unwrap();
     site.runtime.block_on(async {
@@ -200,8 +200,8 @@ fn one_load_for_many_requests() {
     });
 }
 
-/// A file is changed all the time, and read all the time: nobody ever gets a mixture of two versions, or one that was
-/// gone for more than a second. `write` puts a version in; each is one letter many times.
+/// A file is written and read all the time. No client may get a mixture of two versions, or one replaced more than a
+/// second ago. `write` stores a version; each is one letter many times.
 #[track_caller]
 fn check_storm(pause: Duration, least_successes: usize, write: impl Fn(&Path, u8) + Sync) {
     for object_bytes_max in [1000, 1_000_000] {

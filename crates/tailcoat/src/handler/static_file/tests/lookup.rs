@@ -1,4 +1,4 @@
-//! Which file a path is, and what is no file.
+//! Lookup: the file for each path, and paths that are not files.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -174,7 +174,7 @@ fn what_another_handler_may_have_is_declined() {
     check("/program/", 0, 0);
     check("/none/", 0, 403);
     check("/none/a.css", 200, 200);
-    // No redirect to what is not here.
+    // No redirect for a directory that this handler does not serve.
     check("/page", 301, 301);
     check("/program", 0, 301);
     check("/none", 0, 301);
@@ -205,11 +205,11 @@ fn a_program_is_for_who_runs_it() {
     check(Method::Head, "/files/dir/", (0, "/files/dir/index.php"));
     check(Method::Get, "/files/dir", (301, ""));
     check(Method::Get, "/files/page/", (200, ""));
-    // Nobody has these: they are declined for good.
+    // No handler has these: they are declined.
     check(Method::Get, "/files/t.phtml", (0, ""));
     check(Method::Get, "/files/up/X.PHP", (0, ""));
     check(Method::Get, "/files/index.php", (0, ""));
-    // What is sent to a directory is for its program, too.
+    // A POST to a directory goes to its script, too.
     check(Method::Post, "/files/dir/", (0, "/files/dir/index.php"));
     assert_eq!(site.request(Method::Post, "", "/files/page/", &[], false).status, 405);
     assert_eq!(site.request(Method::Post, "", "/files/page/", &[], true).status, 0);

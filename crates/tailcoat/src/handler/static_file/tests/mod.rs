@@ -1,4 +1,4 @@
-//! The handler as a whole, on directories made for the purpose.
+//! The handler as a whole, on temporary directories.
 
 mod freshness;
 mod lookup;
@@ -28,14 +28,14 @@ struct Site {
     later_ms: u64,
 }
 
-/// What a client gets, or that the handler declined.
+/// Response that a client gets; status 0 if the handler declined.
 #[derive(Debug, Default)]
 struct Got {
     status: u16,
     head: String,
     body: Vec<u8>,
     waited: bool,
-    /// A file changed while it was sent, so that the connection would have been closed before its end.
+    /// True if a file changed while it was sent; the connection would have closed early.
     broken_off: bool,
 }
 
@@ -44,7 +44,7 @@ impl Site {
         Self::with_runners(Runners::default(), change)
     }
 
-    /// Files among which programs are run by these.
+    /// A site with scripts that these handlers run.
     fn with_runners(runners: Runners, change: impl FnOnce(&mut Files, &mut Cache)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut files = Files::below(directory.path().to_str().unwrap());
@@ -67,7 +67,7 @@ impl Site {
         self.directory.path().join(name)
     }
 
-    /// Writes a file, with a time of modification long ago, so that it counts as settled but for its time of change.
+    /// Writes a file with an old modification time: only its change time can make it unsettled.
     fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -75,7 +75,7 @@ impl Site {
         set_modified(&path, 1_000_000_000);
     }
 
-    /// Waits until what was written is settled, so that it is read once and kept.
+    /// Waits until written files are settled, so that each is read once and kept.
     fn settle(&self) {
         std::thread::sleep(std::time::Duration::from_millis(30));
     }
@@ -145,7 +145,7 @@ impl Got {
     }
 }
 
-/// Makes of a response what the connection would send.
+/// Converts a response to the bytes that the connection would send.
 fn receive(outcome: Outcome) -> Got {
     let response = match outcome {
         Outcome::Ready(response) => response,

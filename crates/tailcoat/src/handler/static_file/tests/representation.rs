@@ -1,4 +1,4 @@
-//! What is sent of a file.
+//! Representations of a file.
 
 use std::fs;
 use std::sync::Arc;
