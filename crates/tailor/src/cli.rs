@@ -94,16 +94,16 @@ enum SchemaOf {
     Web99,
 }
 
-/// How the program can end: the exit codes.
+/// Results of the program, which become its exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// 0: done, and all requirements hold.
+    /// Exit code 0: the command succeeded, and all requirements hold.
     Passed,
-    /// 1: done, but a requirement does not hold.
+    /// Exit code 1: the command succeeded, but a requirement does not hold.
     Failed,
-    /// 2: could not be done.
+    /// Exit code 2: the command could not run.
     Impossible,
-    /// 130: broken off; whatever was measured, nothing passed.
+    /// Exit code 130: a signal interrupted the run, which therefore did not pass.
     Interrupted,
 }
 
@@ -118,7 +118,7 @@ impl From<End> for ExitCode {
     }
 }
 
-/// A mark that is set when the program is told to end (SIGINT, SIGTERM).
+/// Returns a flag that SIGINT and SIGTERM set.
 pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>, String> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -127,7 +127,7 @@ pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>, String> {
     Ok(stop)
 }
 
-/// The arguments, with `bench` before a URL that stands first.
+/// Inserts `bench` if the first argument is a URL.
 fn with_command(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.collect();
     if arguments.get(1).is_some_and(|first| first.to_string_lossy().contains("://")) {

@@ -1,11 +1,11 @@
-//! `tailor`: measures web servers as their users meet them.
+//! `tailor`: load generator and benchmark for web servers.
 //!
-//! - [`engine`]: the load generator itself: threads, connections, requests, checks, lines.
+//! - [`engine`]: the load generator: threads, connections, requests, checks, simulated lines.
 //! - [`bench`](mod@bench): `tailor bench`: options, a run, its report.
-//! - [`lab`]: `tailor compare`: servers started, measured in alternating rounds, and compared.
-//! - [`site`]: `tailor site`: sites to serve, made up.
+//! - [`lab`]: `tailor compare`: starts servers, measures them in alternating rounds, and compares them.
+//! - [`site`]: `tailor site`: test sites.
 //! - [`web99`]: `tailor web99`: a workload of static and dynamic pages over slow lines.
-//! - [`report`]: what a run gave, as text, JSON, NDJSON, histogram log and HTML.
+//! - [`report`]: reports of a run as text, JSON, NDJSON, histogram log and HTML.
 
 pub mod bench;
 pub mod cli;

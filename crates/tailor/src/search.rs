@@ -1,23 +1,23 @@
-//! Finding the greatest value that passes, by few tries.
+//! Search for the greatest value that passes, with few tries.
 
-/// A search for the greatest value that passes, if all below a value that passes do.
+/// Search for the greatest value that passes. All values below one that passes must pass, too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Search {
     from: u64,
     to: u64,
-    /// How far the answer may be off, as a share of it.
+    /// Maximum error of the result, as a share of it.
     precision: f64,
     passed: Option<u64>,
     failed: Option<u64>,
 }
 
 impl Search {
-    /// A search between these values, which may be the answer themselves.
+    /// Creates a search from `from` to `to`, both included.
     pub(crate) fn new(from: u64, to: u64, precision: f64) -> Self {
         Self { from: from.max(1), to: to.max(from).max(1), precision, passed: None, failed: None }
     }
 
-    /// The value to try next; `None` once the answer is known well enough.
+    /// Value to try next; `None` if the result is precise enough.
     pub(crate) fn next(&self) -> Option<u64> {
         match (self.passed, self.failed) {
             (None, None) => Some(self.from),
@@ -32,13 +32,13 @@ impl Search {
         }
     }
 
-    /// A value was tried.
+    /// Records whether a value passed.
     pub(crate) fn on_tried(&mut self, value: u64, has_passed: bool) {
         let bound = if has_passed { &mut self.passed } else { &mut self.failed };
         *bound = Some(value);
     }
 
-    /// The greatest value that passed.
+    /// Greatest value that passed; `None` if none did.
     pub(crate) fn best(&self) -> Option<u64> {
         self.passed
     }

@@ -1,4 +1,4 @@
-//! Sites to serve, made up: the same each time.
+//! Test sites to serve, generated from a fixed seed, so that each run writes the same files.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -19,7 +19,7 @@ pub struct Options {
     pub kind: Kind,
 }
 
-/// Makes a site.
+/// Writes the site that the options choose.
 ///
 /// # Errors
 /// A file could not be written.
@@ -32,32 +32,32 @@ pub fn run(options: &Options) -> Result<End, String> {
     Ok(End::Passed)
 }
 
-/// A kind of site.
+/// Kind of test site; [`Kind::parse`] reads its notation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Pages with styles, scripts and images, about 400 files whose sizes spread as on real sites.
+    /// Pages with styles, scripts and images: about 400 files whose sizes are distributed as on real sites.
     Realistic,
-    /// The same, and of the requests 20 % for pages that a program in PHP makes.
+    /// The realistic site and a catalogue in PHP, which gets 20 % of the requests.
     Mixed,
     /// A page of 21.5 KB and two images of 25 KB.
     Page,
-    /// One file, `file`, of so many bytes.
+    /// One file named `file`, of this length in bytes.
     File(u64),
-    /// Files of these lengths in bytes, which are their names.
+    /// Files of these lengths in bytes; each file's name is its length.
     Files(Vec<u64>),
-    /// So many small files, a hundred in a directory.
+    /// This number of small files, 100 in each directory.
     Tree(u64),
-    /// The file set of the web99 workload for so many connections.
+    /// File set of the web99 workload for this number of connections.
     Web99(u64),
 }
 
-/// When the files were last changed, for requests with conditions: Sun, 09 Sep 2001 01:46:40 GMT.
+/// Modification time of all files, so that conditional requests can match: Sun, 09 Sep 2001 01:46:40 GMT.
 const MODIFIED: std::time::Duration = std::time::Duration::from_secs(1_000_000_000);
 /// Pages of the realistic site.
 const PAGES: usize = 120;
 /// Pages of the mixed site's catalogue.
 const CATALOGUE_PAGES: usize = 50;
-/// Share of the requests that are for them.
+/// Share of the requests that are for pages of the catalogue.
 const DYNAMIC_SHARE: f64 = 0.2;
 /// Images of the realistic site.
 const IMAGES: usize = 240;
@@ -66,7 +66,7 @@ impl Kind {
     /// Reads `realistic`, `mixed`, `page`, `file:1024`, `files:1024,4096`, `tree:1000` or `web99:100`.
     ///
     /// # Errors
-    /// It is none of them.
+    /// The text is none of these.
     pub fn parse(text: &str) -> Result<Self, String> {
         let number = |digits: &str| digits.parse::<u64>().map_err(|_| format!("`{digits}` is not a number"));
         match text.split_once(':') {
@@ -83,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// Makes the site, with `urls.txt`: a weight and a path a line.
+    /// Writes the site's files and `urls.txt`, which has a weight and a path on each line.
     ///
     /// # Errors
     /// A file could not be written.
@@ -131,7 +131,7 @@ impl Site {
         for page in 0..PAGES {
             let bytes = self.log_normal(12_000.0, 0.8, 900, 120_000);
             let content = self.html(&format!("Page {page}"), bytes);
-            // Zipf's law: the page of rank r as often as 1 / r.
+            // By Zipf's law, the page of rank r gets a weight of 1 / r.
             let name = if page == 0 { "index.html".to_owned() } else { format!("pages/{page}.html") };
             self.add(&name, &content, 100.0 / (page + 1) as f64)?;
         }
@@ -143,7 +143,7 @@ impl Site {
         Ok(())
     }
 
-    /// The realistic site beside a catalogue in PHP, whose pages are asked for by Zipf's law.
+    /// Writes the realistic site and a catalogue in PHP, whose pages are requested by Zipf's law.
     fn mixed(&mut self) -> Result<(), String> {
         self.realistic()?;
         let weights = self.urls.lines().filter_map(|line| line.split(' ').next()?.parse::<f64>().ok());
@@ -166,7 +166,7 @@ impl Site {
         Ok(())
     }
 
-    /// A page of just this length.
+    /// Builds a page of exactly this length.
     fn html(&mut self, title: &str, bytes: usize) -> Vec<u8> {
         let mut text = format!("<!doctype html><title>{title}</title>\n<h1>{title}</h1>\n");
         while text.len() < bytes {
@@ -182,7 +182,7 @@ impl Site {
         text.into_bytes()
     }
 
-    /// Text for styles and scripts; for images what compresses as little as they do.
+    /// Text for styles and scripts; for images, random bytes, which do not compress.
     fn content(&mut self, name: &str, bytes: usize) -> Vec<u8> {
         if name.ends_with("css") || name.ends_with("js") {
             return self.html("", bytes);
@@ -192,9 +192,9 @@ impl Site {
         content
     }
 
-    /// A size whose logarithm is normally distributed, as those of files on the web are.
+    /// Size whose logarithm is normally distributed, like the sizes of files on the web.
     fn log_normal(&mut self, median: f64, deviation: f64, min: usize, max: usize) -> usize {
-        // The sum of twelve even ones is near enough to normal.
+        // The sum of twelve uniform values is close enough to a normal distribution.
         let normal: f64 = (0..12).map(|_| self.rng.f64()).sum::<f64>() - 6.0;
         ((median * (normal * deviation).exp()) as usize).clamp(min, max)
     }

@@ -1,8 +1,8 @@
-//! Numbers with units, as people type them and as they are printed.
+//! Numbers with units: parsing of options, and formatting for reports.
 
 use std::time::Duration;
 
-/// Reads `100`, `56k`, `1.5M`, `2G` (powers of 1,000).
+/// Parses `100`, `56k`, `1.5M` or `2G` (powers of 1,000).
 pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     let (number, factor) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1e3),
@@ -16,7 +16,7 @@ pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Reads `500us`, `5ms`, `2s`, `1m`, `24h`; a bare number is seconds.
+/// Parses `500us`, `5ms`, `2s`, `1m` or `24h`; a number without a unit is in seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, f64); 6] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     let found = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
@@ -27,7 +27,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads `0.3` or `30%`.
+/// Parses `0.3` or `30%`.
 pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
     let (number, factor) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
     match number.parse::<f64>() {
@@ -36,7 +36,7 @@ pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads `10` or `5-15`.
+/// Parses `10` or `5-15`.
 pub(crate) fn parse_range(text: &str) -> Result<(u32, u32), String> {
     let (low, high) = text.split_once('-').unwrap_or((text, text));
     match (low.parse(), high.parse()) {
@@ -45,7 +45,7 @@ pub(crate) fn parse_range(text: &str) -> Result<(u32, u32), String> {
     }
 }
 
-/// Nanoseconds in the unit that suits them, three digits or so.
+/// Formats nanoseconds in a fitting unit, with three significant digits.
 pub(crate) fn format_nanos(nanos: u64) -> String {
     let nanos = nanos as f64;
     match nanos {
@@ -56,12 +56,12 @@ pub(crate) fn format_nanos(nanos: u64) -> String {
     }
 }
 
-/// How often a second; with digits after the point where it is seldom.
+/// Formats a rate per second; rates below 100 get three significant digits.
 pub(crate) fn format_rate(rate: f64) -> String {
     if rate < 100.0 { three_digits(rate) } else { format_count(rate.round() as u64) }
 }
 
-/// Bytes in powers of 1,024.
+/// Formats bytes in powers of 1,024.
 pub(crate) fn format_bytes(bytes: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes;
@@ -73,7 +73,7 @@ pub(crate) fn format_bytes(bytes: f64) -> String {
     if unit == 0 { format!("{value:.0} B") } else { format!("{} {}", three_digits(value), UNITS[unit]) }
 }
 
-/// A whole number with commas.
+/// Formats a whole number with commas between thousands.
 pub(crate) fn format_count(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);

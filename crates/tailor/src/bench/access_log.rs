@@ -1,6 +1,6 @@
-//! Reading access logs in the common and combined formats, to send again what they recorded.
+//! Parser of access logs in the common and combined formats, whose requests `--replay` sends again.
 
-/// A request as a log recorded it.
+/// Request that an access log recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Seconds since 1970.
@@ -9,7 +9,7 @@ pub(crate) struct Entry {
     pub(crate) target: String,
 }
 
-/// The requests of a log in the order of their times, and how many lines were not understood.
+/// Returns the requests of a log by their times, and the number of lines that could not be parsed.
 pub(crate) fn parse(text: &str) -> (Vec<Entry>, usize) {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     let (mut entries, mut skipped) = (Vec::new(), 0);
@@ -19,12 +19,13 @@ pub(crate) fn parse(text: &str) -> (Vec<Entry>, usize) {
             None => skipped += 1,
         }
     }
-    // Servers log at the end of a request, so that lines are not quite in order.
+    // Servers log at the end of a request, so lines can be slightly out of order.
     entries.sort_by_key(|entry| entry.time);
     (entries, skipped)
 }
 
-/// Nanoseconds after the first request; those of one second are spread evenly over it, as the log has whole seconds.
+/// Nanoseconds from the first request to each one. Logs have whole seconds, so requests of one second are spread evenly
+/// over it.
 pub(crate) fn due_times(entries: &[Entry], speed: f64) -> Vec<u64> {
     let mut times = Vec::with_capacity(entries.len());
     let first = entries.first().map_or(0, |entry| entry.time);
@@ -37,7 +38,7 @@ pub(crate) fn due_times(entries: &[Entry], speed: f64) -> Vec<u64> {
     times
 }
 
-/// `host ident user [10/Oct/2000:13:55:36 -0700] "GET /x HTTP/1.0" 200 2326 …`
+/// Parses `host ident user [10/Oct/2000:13:55:36 -0700] "GET /x HTTP/1.0" 200 2326 …`.
 fn parse_line(line: &str) -> Option<Entry> {
     let (_, rest) = line.split_once('[')?;
     let (time, rest) = rest.split_once(']')?;
@@ -51,7 +52,7 @@ fn parse_line(line: &str) -> Option<Entry> {
     Some(Entry { time: parse_time(time)?, method: method.to_owned(), target: target.to_owned() })
 }
 
-/// `10/Oct/2000:13:55:36 -0700` as seconds since 1970.
+/// Parses `10/Oct/2000:13:55:36 -0700` to seconds since 1970.
 fn parse_time(text: &str) -> Option<i64> {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let (date, offset) = text.split_once(' ')?;
@@ -71,7 +72,7 @@ fn parse_time(text: &str) -> Option<i64> {
     Some(days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset_seconds)
 }
 
-/// Days of the Gregorian calendar (Howard Hinnant's `days_from_civil`).
+/// Days from 1970-01-01 to a date of the Gregorian calendar (Howard Hinnant's `days_from_civil`).
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

@@ -1,36 +1,36 @@
-//! Whether the client itself was the limit.
+//! Limits of the client itself, which make a result say less about the server.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::engine::{Address, Outcome, Plan};
 
-/// A thread that is busier than this is the limit.
+/// Share of a CPU from which a client thread counts as the limit.
 const BUSY_SHARE_MAX: f64 = 0.9;
-/// More ports in TIME_WAIT than this share of the range are a limit soon.
+/// Share of the port range in TIME_WAIT from which ports will soon run out.
 const PORT_SHARE_MAX: f64 = 0.8;
-/// A network interface that carries more than this share of its speed is the limit.
+/// Share of its speed from which a network interface counts as the limit.
 const BANDWIDTH_SHARE_MAX: f64 = 0.8;
-/// The share of requests that may start later than [`LAG_MAX_NANOS`].
+/// Quantile of the start delays that [`LAG_MAX_NANOS`] bounds.
 const LAG_QUANTILE: f64 = 0.99;
-/// Open loop: how late a request may start.
+/// Maximum delay of a request's start in an open loop.
 const LAG_MAX_NANOS: u64 = 100_000;
 
-/// Lets the process open as many descriptors as it may: its soft limit becomes its hard one.
+/// Raises the soft limit of file descriptors to the hard limit.
 pub(super) fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // If not, the run says when descriptors are short.
+    // If this fails, the run reports when file descriptors run out.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// What the machine has for the client.
+/// State of the machine that can limit the client.
 #[derive(Debug)]
 pub(super) struct Machine {
-    /// Sockets in TIME_WAIT.
+    /// Number of sockets in TIME_WAIT.
     time_wait: u64,
-    /// Ports that a connection may be given.
+    /// Number of ports that the kernel may give to connections.
     ports: u64,
-    /// Network interfaces that the load may take, and their speed in Mbit/s; none on the loopback network.
+    /// Network interfaces that the load may use, with their speed in Mbit/s; empty for a loopback address.
     interfaces: Vec<(String, u64)>,
 }
 
@@ -40,7 +40,7 @@ impl Machine {
         Self { time_wait: time_wait_sockets(), ports: local_ports(), interfaces }
     }
 
-    /// What the client ran short of in the run, as sentences; `self` is from before the run, `now` from after it.
+    /// Describes each limit that the client reached. `self` was read before the run, `now` after it.
     pub(super) fn limits(&self, now: &Self, plan: &Plan, outcome: &Outcome) -> Vec<String> {
         let mut limits = Vec::new();
         if outcome.busiest_thread_share + outcome.waiting_share > BUSY_SHARE_MAX {
@@ -55,7 +55,7 @@ impl Machine {
                 1 => "no other source address is available".into(),
                 count => format!("{count} source addresses are in use"),
             };
-            // One address has enough of them for all that are open at a time.
+            // One source address has enough ports for all connections that are open at a time.
             let cause = if plan.connections as u64 <= now.ports {
                 " because closed connections hold them in TIME_WAIT"
             } else {
@@ -114,14 +114,14 @@ fn is_loopback(plan: &Plan) -> bool {
     }
 }
 
-/// Sockets in TIME_WAIT, as /proc/net/sockstat has them.
+/// Number of sockets in TIME_WAIT, as /proc/net/sockstat gives it.
 fn time_wait_sockets() -> u64 {
     let text = std::fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
     let mut words = text.lines().find(|line| line.starts_with("TCP:")).unwrap_or_default().split(' ');
     words.find(|word| *word == "tw").and_then(|_| words.next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Ports that a connection may be given.
+/// Number of ports that the kernel may give to connections.
 fn local_ports() -> u64 {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut bounds = text.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
@@ -129,7 +129,7 @@ fn local_ports() -> u64 {
     high.saturating_sub(low) + 1
 }
 
-/// Network interfaces that tell their speed, in Mbit/s.
+/// Network interfaces whose speed is known, in Mbit/s.
 fn interfaces() -> Vec<(String, u64)> {
     let Ok(entries) = std::fs::read_dir("/sys/class/net") else { return Vec::new() };
     let speed = |entry: std::fs::DirEntry| {
@@ -154,7 +154,7 @@ mod tests {
         plan::make(&<Command as clap::Parser>::parse_from(["bench", url]).options).unwrap()
     }
 
-    /// The kinds of limits that are told after a run that `change` describes, on a machine of 100 ports and 100 Mbit/s.
+    /// Checks the limits that a run reports after `change`, on a machine of 100 ports and 100 Mbit/s.
     fn check(change: impl FnOnce(&mut Machine, &mut Outcome), expect: &[&str]) {
         let machine = || Machine { time_wait: 5, ports: 100, interfaces: vec![("eth0".into(), 100)] };
         let mut outcome = Outcome { duration: std::time::Duration::from_secs(1), sources: 1, ..Outcome::empty() };
@@ -173,7 +173,7 @@ mod tests {
         check(|_, outcome| outcome.busiest_thread_share = 0.89, &[]);
         check(|_, outcome| outcome.busiest_thread_share = 0.95, &["CPU: a client thread was 95 % busy"]);
         check(|_, outcome| (outcome.busiest_thread_share, outcome.waiting_share) = (0.4, 0.55), &["CPU: "]);
-        // Of 64 connections.
+        // The plan has 64 connections.
         check(
             |now, outcome| (now.ports, outcome.port_shortages) = (63, 3),
             &["ports: none was free 3 times; no other source"],

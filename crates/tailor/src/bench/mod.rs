@@ -1,4 +1,4 @@
-//! `tailor bench`: loads a server and reports what it did.
+//! `tailor bench`: sends load to a server and reports rate and latency.
 
 mod access_log;
 mod limits;
@@ -21,13 +21,13 @@ use crate::engine;
 use crate::report::{self, BenchReport};
 use progress::Progress;
 
-/// Loads a server as the options say, and writes the reports they ask for.
+/// Runs a benchmark and writes the reports that the options name.
 ///
 /// # Errors
-/// What makes a run impossible, as a message.
+/// The run is impossible: the message gives the reason.
 pub fn run(options: &Options) -> Result<End, String> {
     let plan = plan::make(options)?;
-    // What can't be written is better known before the run than after it.
+    // Check this first, so that an unwritable file fails before the run, not after it.
     for path in options.json.iter().chain(&options.html) {
         report::check_writable(path)?;
     }
@@ -73,7 +73,7 @@ pub(crate) fn measure(
 }
 
 fn write_reports(options: &Options, report: &BenchReport) -> Result<(), String> {
-    // JSON to the standard output is for a program to read: nothing else goes there then.
+    // A program reads the JSON on standard output, so nothing else may be written there.
     if options.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
         print!("{}", report::text::page(report));
     }

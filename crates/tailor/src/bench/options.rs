@@ -1,4 +1,4 @@
-//! The options of `tailor bench`, named as in wrk, ab and curl where they mean the same.
+//! Options of `tailor bench`; those that mean the same as in wrk, ab or curl have the same name.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -179,7 +179,7 @@ pub struct Options {
     pub watch_group: Vec<PathBuf>,
 }
 
-/// How the requests of an open loop are spaced.
+/// Spacing of the requests of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Arrivals {
     /// At equal intervals
@@ -195,7 +195,7 @@ fn parse_positive(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A file for JSON, which may be left out: what comes after `--json` is then not meant.
+/// Parses the optional file of `--json`. A URL after `--json` is an error, because it is not the file.
 pub(crate) fn parse_json_file(text: &str) -> Result<PathBuf, String> {
     match text.contains("://") {
         true => Err("a URL is not a file; --json - writes to standard output".into()),

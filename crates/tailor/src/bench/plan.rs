@@ -1,4 +1,4 @@
-//! From options to a plan.
+//! Conversion of options to a plan.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::engine::{
 };
 use crate::units::parse_count;
 
-/// How long to measure if nothing else is said.
+/// Duration of a measurement without `-d` and `-n`.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 
-/// Makes the plan that the options ask for.
+/// Converts the options to a plan, and reads the files that they name.
 pub(crate) fn make(options: &Options) -> Result<Plan, String> {
     let entries = entries(options)?;
     let Some(first) = entries.urls.first().map(|(url, _)| url.clone()) else {
@@ -51,7 +51,7 @@ pub(crate) fn make(options: &Options) -> Result<Plan, String> {
             (Some(rate), options::Arrivals::Poisson) => Pace::Poisson(rate as f64),
         }),
         connections: options.connections as usize,
-        // No thread without a connection.
+        // Each thread needs at least one connection.
         threads: options.threads.min(options.connections) as usize,
         processors: options.cpus.clone(),
         duration: options.duration.or((!has_end).then_some(DURATION_DEFAULT)),
@@ -71,9 +71,9 @@ pub(crate) fn make(options: &Options) -> Result<Plan, String> {
     })
 }
 
-/// What to request, in which order, and when if a log says so.
+/// Requests with their order and, from a replayed log, their times.
 struct Entries {
-    /// URLs, with their method if a log gave one.
+    /// URLs; each with its method if a log gave one.
     urls: Vec<(Url, Option<String>)>,
     order: Order,
     pace: Option<Pace>,
@@ -92,7 +92,7 @@ fn entries(options: &Options) -> Result<Entries, String> {
     if let Some(path) = &options.urls {
         let base = urls.first().map(|(url, _)| url.clone());
         if base.is_some() {
-            // URL gives the server for the file's paths; it is no request itself.
+            // With `--urls`, the URL names only the server of the paths and is not requested.
             (urls, weights) = (Vec::new(), Vec::new());
         }
         for line in read(path)?.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -110,7 +110,7 @@ fn entries(options: &Options) -> Result<Entries, String> {
     Ok(Entries { urls, order, pace: None })
 }
 
-/// A line of a list: `WEIGHT URL` or `URL`.
+/// Splits a line of a URL list: `WEIGHT URL`, or `URL` alone, whose weight is 1.
 fn split_weight(line: &str) -> (f64, &str) {
     match line.split_once(char::is_whitespace) {
         Some((weight, url)) => match weight.parse::<f64>() {
@@ -180,7 +180,7 @@ fn request(url: &Url, method: Option<&str>, options: &Options) -> Result<Request
     }
     for line in &options.headers {
         let (name, value) = parse_field(line).ok_or_else(|| format!("`{line}` is not a field like `Name: value`"))?;
-        // As with curl: one of ours is replaced, an empty one goes.
+        // Like curl: a value replaces our own field, and an empty value removes a field.
         let is_ours = ["host", "user-agent", "accept"].contains(&name.to_ascii_lowercase().as_str());
         if is_ours || value.is_empty() {
             fields.set(name, value);
@@ -195,7 +195,7 @@ fn request(url: &Url, method: Option<&str>, options: &Options) -> Result<Request
     Ok(request.with_http2(Http2Request::new(method, url.is_tls, &url.target, &fields, &content)))
 }
 
-/// Requests under way on a connection at a time, if it speaks HTTP/2.
+/// Maximum number of concurrent requests on an HTTP/2 connection; `None` for HTTP/1.
 fn streams(options: &Options) -> Result<Option<u64>, String> {
     match options.method.as_deref().filter(|name| is_number(name)) {
         Some(number) if options.http2 && options.streams.is_none() => parse_count(number).map(Some),

@@ -1,4 +1,4 @@
-//! Progress while a run lasts: one line that is written over on a terminal, a line an interval elsewhere.
+//! Progress of a run: on a terminal, one line that is overwritten; otherwise, a line for each interval.
 
 use std::io::{IsTerminal, Write};
 
@@ -6,7 +6,7 @@ use super::Options;
 use crate::report::IntervalReport;
 use crate::units::{format_count, format_nanos};
 
-/// Shows progress on the standard error.
+/// Writer of progress to standard error.
 #[derive(Debug)]
 pub(super) struct Progress {
     is_shown: bool,
@@ -23,9 +23,9 @@ impl Progress {
         }
     }
 
-    /// An interval is over.
+    /// Shows the figures of an interval that ended.
     pub(super) fn show(&mut self, interval: &IntervalReport) {
-        // What is left behind the last whole interval says nothing if nothing ended in it.
+        // An empty rest after the last whole interval has no figures to show.
         let is_empty = interval.served + interval.failures.total() == 0;
         let is_rest = interval.end_seconds - interval.start_seconds < self.interval_seconds / 2.0;
         if !self.is_shown || (is_empty && is_rest) {
@@ -41,12 +41,12 @@ impl Progress {
             format_count(interval.failures.total()),
         );
         let mut out = std::io::stderr().lock();
-        // Progress that can't be shown is no reason to end the run.
+        // A run continues even if its progress cannot be written.
         let _ = if self.is_terminal { write!(out, "\r\x1b[K{line}") } else { writeln!(out, "{line}") };
         let _ = out.flush();
     }
 
-    /// Makes room for the report.
+    /// Clears the progress line, so that the report can follow.
     pub(super) fn clear(&mut self) {
         if self.is_shown && self.is_terminal {
             eprint!("\r\x1b[K");

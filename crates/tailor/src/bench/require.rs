@@ -3,10 +3,10 @@
 use crate::report::BenchReport;
 use crate::units::{parse_count, parse_duration};
 
-/// A condition that a run must meet to pass.
+/// Condition that a run must meet to pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Requirement {
-    /// As it was given.
+    /// Condition as the user typed it.
     pub text: String,
     quantity: Quantity,
     relation: Relation,
@@ -15,15 +15,15 @@ pub struct Requirement {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Quantity {
-    /// A percentile of the latency, in seconds.
+    /// Percentile of the latency, in seconds.
     Percentile(f64),
     Mean,
     Max,
-    /// Served a second.
+    /// Responses served per second.
     Rate,
     Served,
     Failures,
-    /// Failures as a share of all that came to an end.
+    /// Failed requests as a share of all requests that ended.
     FailureShare,
 }
 
@@ -36,7 +36,7 @@ enum Relation {
     Equal,
 }
 
-/// Reads a condition such as `p99<5ms`, `rate>=10k`, `failures=0` or `failures<0.1%`.
+/// Parses a condition such as `p99<5ms`, `rate>=10k`, `failures=0` or `failures<0.1%`.
 pub(super) fn parse(text: &str) -> Result<Requirement, String> {
     let at = text.find(['<', '>', '=']).ok_or_else(|| format!("`{text}` has no <, <=, >, >= or ="))?;
     let (name, rest) = text.split_at(at);
@@ -75,7 +75,8 @@ pub(super) fn parse(text: &str) -> Result<Requirement, String> {
 }
 
 impl Requirement {
-    /// Whether it holds, and the value it was judged by. Latencies of a run that served nothing meet no condition.
+    /// Returns true if the condition holds, and the value compared. If nothing was served, no condition on latency
+    /// holds.
     pub fn judge(&self, report: &BenchReport, percentile: impl Fn(f64) -> u64) -> (bool, f64) {
         let latency = &report.latency;
         let value = match self.quantity {

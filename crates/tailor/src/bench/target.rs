@@ -1,4 +1,4 @@
-//! Which server, and what of it.
+//! URLs of requests, and the addresses to connect to.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -6,7 +6,7 @@ use crate::engine::Address;
 
 use super::Options;
 
-/// A URL taken apart.
+/// Parts of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
     pub(crate) is_tls: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Url {
 }
 
 impl Url {
-    /// Reads `http://host:port/path?query`; without a scheme, http.
+    /// Parses `http://host:port/path?query`; without a scheme, it assumes http.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (is_tls, rest) = if let Some(rest) = text.strip_prefix("https://") {
             (true, rest)
@@ -31,7 +31,7 @@ impl Url {
         let split = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(split);
         let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
-        // A port is behind the last colon, if that is not within an IPv6 address.
+        // The port follows the last colon, unless that colon is part of an IPv6 address.
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => {
                 (host, port.parse().map_err(|_| format!("`{text}`: `{port}` is not a port"))?)
@@ -47,7 +47,7 @@ impl Url {
         Ok(Self { is_tls, host: host.to_owned(), port, target })
     }
 
-    /// What the Host field holds.
+    /// Value of the Host field: the host, and the port unless it is the scheme's default.
     pub(crate) fn authority(&self) -> String {
         let default_port = if self.is_tls { 443 } else { 80 };
         if self.port == default_port { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
@@ -63,7 +63,7 @@ impl Url {
     }
 }
 
-/// Where to connect for this URL.
+/// Address to connect to: the Unix domain socket, an entry of `--resolve`, or the first that the name resolves to.
 pub(crate) fn address(url: &Url, options: &Options) -> Result<Address, String> {
     if let Some(path) = &options.unix_socket {
         return Ok(Address::Unix(path.clone()));

@@ -1,4 +1,4 @@
-//! TLS as the load generator's client side speaks it.
+//! TLS settings of the load generator.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// The settings: certificates are verified by the system's roots, by those of a file, or not at all.
-/// Sessions are resumed only if asked for: without it each connection is a new user's, and costs the server the same.
+/// Builds the TLS settings. Certificates are verified by the system's CAs, by those in a file, or not at all.
+/// Sessions are resumed only if `resumes` is set. Otherwise each connection stands for a new user and costs the server
+/// a full handshake.
 pub(crate) fn config(
     insecure: bool,
     roots: Option<&Path>,
@@ -30,7 +31,7 @@ pub(crate) fn config(
     if !resumes {
         config.resumption = Resumption::disabled();
     }
-    // Only what is to be measured: a server that falls back to another would be measured with that, unnoticed.
+    // Offer only the measured protocol: a silent fallback would measure another one.
     config.alpn_protocols = vec![if is_http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
     Ok(Arc::new(config))
 }
@@ -54,7 +55,7 @@ fn root_certificates(path: Option<&Path>) -> Result<RootCertStore, String> {
     Ok(store)
 }
 
-/// Takes any certificate, as long as the server holds its key.
+/// Verifier that accepts any certificate. The server must still prove that it holds the certificate's key.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 
