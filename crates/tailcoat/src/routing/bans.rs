@@ -1,4 +1,4 @@
-//! Clients that an operator has kept out for some time.
+//! Clients that an operator has banned for a limited time.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use crate::config::{Network, unmapped};
 use crate::log::Client;
 
-/// Networks that can be banned at a time. Not an option: what is longer is a list for `deny`.
+/// Maximum number of networks banned at a time. Not an option; a longer list belongs into `deny` rules.
 const BANS_MAX: usize = 100_000;
 
-/// A ban ends after so long at the latest: ten years.
+/// Maximum time of a ban: ten years.
 const BAN_TIME_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Networks that are banned, for all workers. They outlive configurations.
+/// Banned networks, shared by all workers. They survive a reload.
 #[derive(Debug, Default)]
 pub struct Bans {
-    /// Whether there may be any: what most requests look at is this alone.
+    /// False if the table is empty. Most requests read only this flag.
     is_any: AtomicBool,
     table: RwLock<Table>,
 }
@@ -25,18 +25,18 @@ pub struct Bans {
 #[derive(Debug, Default)]
 struct Table {
     until: HashMap<Network, Instant>,
-    /// When the last of them ends.
+    /// Time at which the last ban ends.
     all_over: Option<Instant>,
-    /// Lengths of prefixes that there are, of IPv4 and of IPv6.
+    /// Prefix lengths in the table; the flag is true for IPv4.
     prefixes: Vec<(bool, u8)>,
 }
 
-/// As many are banned as can be.
+/// Error: the maximum number of networks is banned already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyBans;
 
 impl Bans {
-    /// Whether a client is banned.
+    /// Returns true if a client is banned.
     pub fn has(&self, client: Client) -> bool {
         self.is_any.load(Ordering::Relaxed) && self.has_at(client, Instant::now())
     }
@@ -46,7 +46,7 @@ impl Bans {
         let address = unmapped(address.ip());
         let table = self.read();
         if table.all_over.is_none_or(|end| end <= now) {
-            // With the lock, so that no ban comes in between.
+            // The flag is cleared under the lock, so that a concurrent ban is not lost.
             self.is_any.store(false, Ordering::Relaxed);
             return false;
         }
@@ -55,10 +55,10 @@ impl Bans {
         lengths.filter_map(of_length).any(|until| *until > now)
     }
 
-    /// Bans a network for so long, ten years at most, instead of what was said of it before.
+    /// Bans a network for this time, at most ten years, replacing an earlier ban of the same network.
     ///
     /// # Errors
-    /// There are too many.
+    /// The maximum number of networks is banned already.
     pub fn ban(&self, network: Network, time: Duration) -> Result<(), TooManyBans> {
         let now = Instant::now();
         let mut table = self.write();
@@ -72,7 +72,7 @@ impl Bans {
         Ok(())
     }
 
-    /// Bans these, each for so long, and nobody else. Of too many the first.
+    /// Replaces all bans with these, each with its time. If there are too many, only the first are kept.
     pub fn replace(&self, bans: impl Iterator<Item = (Network, Duration)>) {
         let now = Instant::now();
         let mut table = self.write();
@@ -81,7 +81,7 @@ impl Bans {
         self.is_any.store(!table.until.is_empty(), Ordering::Relaxed);
     }
 
-    /// Bans a network no more; `false` if it was not.
+    /// Ends the ban of a network; returns false if it was not banned.
     pub fn unban(&self, network: Network) -> bool {
         let mut table = self.write();
         table.forget_expired(Instant::now());
@@ -91,7 +91,7 @@ impl Bans {
         was_banned
     }
 
-    /// All of them, each with the time that is left of it, in the order of addresses.
+    /// Lists all bans with their remaining time, in the order of addresses.
     pub fn list(&self) -> Vec<(Network, Duration)> {
         let now = Instant::now();
         let table = self.read();
@@ -101,7 +101,7 @@ impl Bans {
         list
     }
 
-    // Whoever panicked with the lock left a whole table.
+    // A panic while the lock is held leaves a consistent table.
     fn read(&self) -> RwLockReadGuard<'_, Table> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(listed, ["192.0.2.1/32", "198.51.100.0/24", "2001:db8:0:1::/64"]);
         assert!(bans.unban(network("192.0.2.1/32")) && !bans.unban(network("192.0.2.1/32")));
         assert!(!has("192.0.2.1:1") && has("198.51.100.1:1"));
-        // A shorter time takes the place of a longer one.
+        // A shorter time replaces a longer one.
         bans.ban(network("198.51.100.0/24"), Duration::ZERO).unwrap();
         assert!(!has("198.51.100.1:1"));
         assert_eq!(bans.list().len(), 1);

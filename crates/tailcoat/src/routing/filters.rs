@@ -1,8 +1,8 @@
-//! Handlers that have passed a request on, and have its response before the client.
+//! Handlers that have passed a request on and filter its response.
 
 use crate::handler::{Response, ResponseFilter};
 
-/// Such handlers, in the order in which they had the request.
+/// Response filters, in the order in which their handlers saw the request.
 #[derive(Default)]
 pub(super) struct Filters(Vec<Box<dyn ResponseFilter>>);
 
@@ -11,7 +11,7 @@ impl Filters {
         self.0.push(filter);
     }
 
-    /// Has all of them change a response: the last that had the request is the first.
+    /// Applies all filters to a response. The handler that saw the request last filters first.
     pub(super) async fn apply(&mut self, mut response: Response) -> Response {
         while let Some(filter) = self.0.pop() {
             response = filter.filter(response).await;

@@ -1,20 +1,20 @@
-//! Local redirects of scripts (RFC 3875, section 6.2.2): instead of an answer they name a path of the site, which is then
-//! asked for as if a client had done so by GET.
+//! Local redirects of scripts (RFC 3875, section 6.2.2). Instead of a response, a script names a path of the site. The
+//! server then serves that path as if the client had sent a GET request for it.
 
 use wire::http::{Status, path};
 
 use super::rules::Target;
 use crate::handler::{BuiltResponse, Response};
 
-/// The local redirects of a request.
+/// Local redirects of one request.
 #[derive(Debug, Default)]
 pub(super) struct LocalRedirects {
     followed: u32,
 }
 
 impl LocalRedirects {
-    /// Where a response sends the request on to; `None` if it answers it. Of a circle without end, or if the target is no path, an
-    /// error.
+    /// Returns the target of a local redirect; `None` for any other response. Returns an error response if the limit of
+    /// redirects is exceeded or the target is not a path.
     pub(super) fn next(&mut self, response: &Response) -> Option<Result<Target, Response>> {
         let (location, most) = response.local_redirect()?;
         let target = parse(location).filter(|_| self.followed < most);

@@ -1,5 +1,5 @@
-//! From a request to its answer: host and path find the site, its rules say what is done with it, and its handlers have it
-//! in turn.
+//! Routing of a request. Host and path select the site, its rules decide what happens to the request, and its handlers
+//! try it in turn.
 
 mod bans;
 mod filters;
@@ -25,81 +25,81 @@ use crate::metrics::NameSlot;
 use crate::tls::Validations;
 use crate::traces::{Trace, Tracer};
 
-/// An answer that has to be waited for.
+/// Response that the connection must wait for.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
 
-/// What a site says to a request.
+/// Result of routing a request.
 pub enum Answer {
-    /// At once.
+    /// Response that is available at once.
     Ready(Response, Account),
-    /// Later. The request is kept for as long.
+    /// Response that becomes available later. The connection keeps the request until then.
     Wait(ResponseFuture, Rc<OwnedRequest>, Account),
 }
 
-/// What is kept of a request until its response is sent.
+/// Data about a request that is kept until its response is sent.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
-    /// Where it is logged.
+    /// Access log; `None` if the request is not logged.
     pub log: Option<LogId>,
-    /// Where it is counted.
+    /// Name under which metrics count the request.
     pub counted: NameSlot,
-    /// What rules found out about it. What it counts for in their limits ends with this.
+    /// State that rules hold for the request. Dropping it releases what the request takes of their limits.
     pub visit: Option<Rc<Visit>>,
-    /// Its place in a trace, if traces are kept.
+    /// Span in a trace; `None` if traces are off.
     pub trace: Option<Rc<Trace>>,
 }
 
-/// A site, as it is given to a router.
+/// Parts from which a router makes a site.
 pub struct SiteSetup<'a> {
-    /// Its configuration.
+    /// Configuration of the site.
     pub config: &'a crate::config::Site,
-    /// Its routes' handlers, in the order of the configuration.
+    /// Handlers of the routes, in the order of the configuration.
     pub handlers: Vec<Handler>,
-    /// Its pages for errors.
+    /// Error pages of the site.
     pub error_pages: ErrorPages,
-    /// Its rules, if it has any.
+    /// Rules of the site; `None` if it has none.
     pub rules: Option<Rules>,
-    /// Where its requests are logged.
+    /// Access log of the site; `None` if it has none.
     pub log: Option<LogId>,
-    /// Where is said why requests were refused.
+    /// Log that names the reasons of rejected requests.
     pub server_log: ServerLog,
-    /// Where its requests are counted.
+    /// Name under which metrics count the site's requests.
     pub counted: NameSlot,
-    /// Its TLS, if it has any: [`SiteTls::id`](crate::tls::SiteTls::id).
+    /// TLS of the site, by [`SiteTls::id`](crate::tls::SiteTls::id); `None` without TLS.
     pub tls: Option<u32>,
 }
 
-/// All sites, by listener. Each worker has its own.
+/// Sites of all listeners. Each worker has its own router.
 pub struct Router {
-    /// By their numbers.
+    /// Hosts of each listener, by its index.
     listeners: Vec<Rc<Hosts>>,
-    /// If proxies are trusted.
+    /// Trusted proxies; `None` if there are none.
     trusting: Option<Trusting>,
-    /// If certificates are automatic: what authorities ask for.
+    /// Responses to ACME challenges; `None` without automatic certificates.
     validations: Option<Arc<Validations>>,
-    /// Clients that are kept out.
+    /// Clients that an operator has banned.
     bans: Arc<Bans>,
-    /// If traces are kept.
+    /// Tracer and source of trace identifiers; `None` if traces are off.
     tracing: Option<(Arc<Tracer>, Rc<RequestIds>)>,
 }
 
-/// The proxies whose word is taken.
+/// Proxies whose forwarding fields are trusted.
 struct Trusting {
     rules: Arc<AllRules>,
     ids: Rc<RequestIds>,
 }
 
-/// The sites of a listener.
+/// Sites of a listener.
 #[derive(Default)]
 struct Hosts {
     exact: HashMap<Box<[u8]>, Rc<Site>>,
-    /// By the suffix with its leading dot.
+    /// Sites by host suffix, with its leading dot.
     suffixes: HashMap<Box<[u8]>, Rc<Site>>,
     default: Option<Rc<Site>>,
 }
 
 impl Router {
-    /// A router for these sites. `listeners` has for each listener the indices of the sites that use it.
+    /// Makes a router for these sites. `listeners` has, for each listener, the indices of its sites.
     pub fn new(setups: Vec<SiteSetup<'_>>, listeners: &[Vec<usize>]) -> Self {
         let configs: Vec<_> = setups.iter().map(|setup| setup.config).collect();
         let sites: Vec<_> = setups.into_iter().map(|setup| Rc::new(Site::new(setup))).collect();
@@ -114,14 +114,14 @@ impl Router {
         Self { listeners, trusting: None, validations: None, bans: Arc::default(), tracing: None }
     }
 
-    /// The router, taking the word of proxies, if any are trusted.
+    /// Applies the list of trusted proxies, if it is not empty.
     pub fn trusting(mut self, rules: &Arc<AllRules>, ids: &Rc<RequestIds>) -> Self {
         let (rules, ids) = (Arc::clone(rules), Rc::clone(ids));
         self.trusting = rules.trusted_proxies.is_some().then_some(Trusting { rules, ids });
         self
     }
 
-    /// Has the sites that another has for these listeners.
+    /// Reuses the sites of another router for these listeners.
     pub fn keep(&mut self, listeners: impl Iterator<Item = usize>, before: &Self) {
         for listener in listeners {
             if let (Some(of), Some(hosts)) = (self.listeners.get_mut(listener), before.listeners.get(listener)) {
@@ -130,12 +130,12 @@ impl Router {
         }
     }
 
-    /// How many listeners there are.
+    /// Number of listeners.
     pub fn listener_count(&self) -> usize {
         self.listeners.len()
     }
 
-    /// Whether this is a proxy whose word is taken.
+    /// Returns true if this address is a trusted proxy.
     pub fn trusts(&self, client: Client) -> bool {
         self.trusted_proxies().is_some_and(|proxies| proxies.has(client))
     }
@@ -144,30 +144,30 @@ impl Router {
         self.trusting.as_ref().and_then(|trusting| trusting.rules.trusted_proxies.as_ref())
     }
 
-    /// The router, answering authorities that want to see whether names are ours.
+    /// Sets the responses to ACME challenges (RFC 8555, section 8).
     pub fn validated(mut self, validations: Option<&Arc<Validations>>) -> Self {
         self.validations = validations.cloned();
         self
     }
 
-    /// The router, keeping out those whom an operator has banned.
+    /// Sets the table of banned clients.
     pub fn banning(mut self, bans: &Arc<Bans>) -> Self {
         self.bans = Arc::clone(bans);
         self
     }
 
-    /// The router, keeping traces, if they are to be kept.
+    /// Sets the tracer; `None` turns traces off.
     pub fn tracing(mut self, tracer: Option<&Arc<Tracer>>, ids: &Rc<RequestIds>) -> Self {
         self.tracing = tracer.map(|tracer| (Arc::clone(tracer), Rc::clone(ids)));
         self
     }
 
-    /// Whether a client is banned.
+    /// Returns true if a client is banned.
     pub fn bans(&self, client: Client) -> bool {
         self.bans.has(client)
     }
 
-    /// Answers a request that came to this listener.
+    /// Routes a request that was received on this listener.
     pub fn answer(&self, listener: u16, routed: &Routed<'_>) -> Answer {
         if let Some(trusting) = &self.trusting
             && let Some(trusted) = trusting.rules.trusted_proxies.as_ref()
@@ -194,7 +194,7 @@ impl Router {
         if self.bans.has(routed.client) {
             return Answer::Ready(site::banned(routed), self.default_account(listener));
         }
-        // Before all rules: an authority knows no password, and comes to whatever host it looks at.
+        // ACME challenges are answered before all rules, because the CA has no password, and uses any host.
         if let Some(content) = self.validations.as_ref().and_then(|all| all.response(routed.path)) {
             return Answer::Ready(site::validation(content), self.default_account(listener));
         }
@@ -207,14 +207,14 @@ impl Router {
         }
     }
 
-    /// Where is logged and counted what can't be read as a request.
+    /// Log and metrics of a message that cannot be parsed as a request.
     pub fn default_account(&self, listener: u16) -> Account {
         self.listeners[usize::from(listener)].default.as_ref().map_or_else(Account::default, |site| site.account())
     }
 }
 
 impl Answer {
-    /// With this visit, if it has none of its own.
+    /// Sets the visit, unless there is one already.
     fn with_visit(mut self, visit: Rc<Visit>) -> Self {
         self.account_mut().visit.get_or_insert(visit);
         self
@@ -235,7 +235,7 @@ impl Hosts {
             };
             map.entry(key.as_bytes().into()).or_insert_with(|| Rc::clone(site));
         }
-        // The first site takes what nobody names, unless another is said to.
+        // The first site serves unknown hosts, unless another site is marked as the default.
         if config.default || self.default.is_none() {
             self.default = Some(Rc::clone(site));
         }
@@ -248,7 +248,7 @@ impl Hosts {
         self.exact.get(host).or_else(|| self.find_suffix(host)).or(self.default.as_ref())
     }
 
-    /// The site with the longest suffix of this host.
+    /// Returns the site with the longest matching suffix of this host.
     fn find_suffix(&self, host: &[u8]) -> Option<&Rc<Site>> {
         if self.suffixes.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! The way of a request through a site that has rules.
+//! Passage of a request through a site that has rules.
 
 use std::rc::Rc;
 
@@ -10,31 +10,31 @@ use super::{Account, Answer, ResponseFuture};
 use crate::handler::{Outcome, OutcomeFuture, OwnedRequest, Response, Routed};
 use crate::metrics::HandlerKind;
 
-/// What a request waits for.
+/// Operation that a request waits for.
 enum Waiting {
-    /// Whether its password is right.
+    /// Verification of a password.
     Password(Question),
-    /// A handler's outcome; and the route to go on with should it decline.
+    /// Outcome of a handler, and the index of the next route if that handler declines.
     Handler(OutcomeFuture, usize),
-    /// The page for an error, or anything else that completes a response.
+    /// Error page, or another step that completes a response.
     Response(ResponseFuture),
 }
 
-/// How far a request has come.
+/// Next step of a request.
 enum Step {
     Done(Response),
-    /// There is an answer, which handlers have to see that have passed the request on.
+    /// Response that must still pass the filters of earlier handlers.
     Answered(Response),
     Wait(Waiting),
 }
 
 impl Site {
-    /// Asks the rules and, if they let it pass, the handlers.
+    /// Applies the rules and, if they admit the request, asks the handlers.
     pub(super) fn answer_by_rules(self: &Rc<Self>, rules: &Rules, routed: &Routed<'_>) -> Answer {
         let (mut passage, entry) = rules.enter(routed);
         let account = Account { visit: Some(Rc::clone(&passage.visit)), ..self.account_of(routed.path) };
         match self.on_entry(entry, &mut passage, routed) {
-            // Nobody has passed it on by now.
+            // No handler has passed the request on yet, so there are no filters.
             Step::Done(response) | Step::Answered(response) => Answer::Ready(response, account),
             Step::Wait(waiting) => {
                 let request = Rc::new(OwnedRequest::new(routed));
@@ -83,7 +83,7 @@ impl Site {
                     Step::Done(self.change(response, &passage, &request.routed(false)))
                 }
             };
-            // Handlers that have it now may have a changed one.
+            // The handler may have received a changed request.
             asked_for.routed(false).link.set_handler(request.handler());
             match step {
                 Step::Done(response) => return response,
@@ -100,7 +100,7 @@ impl Site {
         }
     }
 
-    /// Asks the handlers from this one on for a request that one before them has passed on, and perhaps changed.
+    /// Asks the handlers from this route on, after an earlier handler has passed the request on and perhaps changed it.
     fn pass_on(
         self: &Rc<Self>,
         next: usize,
@@ -116,7 +116,7 @@ impl Site {
         self.on_entry(entry.unwrap_or(Entry::Pass), passage, &routed)
     }
 
-    /// Goes on as if the client had asked for this.
+    /// Continues as if the client had requested this target.
     fn redirect(self: &Rc<Self>, target: Target, passage: &mut Passage, routed: &Routed<'_>) -> Step {
         routed.link.link().forget_content();
         let entry = self.rules.as_ref().map(|rules| rules.enter_redirected(passage, routed, target));
@@ -134,7 +134,7 @@ impl Site {
         }
     }
 
-    /// Asks the handlers from this one on; if none has the request, the rules for such.
+    /// Asks the handlers from this route on. If all decline, applies the rules for missing files.
     fn ask_handlers(self: &Rc<Self>, from: usize, passage: &mut Passage, routed: &Routed<'_>) -> Step {
         let rules =
             self.rules.as_ref().filter(|rules| !passage.is_last() && rules.has_for_missing(&passage.seen(routed)));
@@ -157,7 +157,7 @@ impl Site {
         }
     }
 
-    /// Asks for a program by its own path, which guards and handlers see like any other.
+    /// Asks for a program by its own path. Guards and handlers treat that path like any other.
     fn ask_elsewhere(self: &Rc<Self>, path: Vec<u8>, passage: &mut Passage, routed: &Routed<'_>) -> Step {
         match self.rules.as_ref().and_then(|rules| rules.enter_elsewhere(path, passage, routed)) {
             Some(entry) => self.on_entry(entry, passage, routed),
@@ -165,7 +165,7 @@ impl Site {
         }
     }
 
-    /// Gives a response what it lacks.
+    /// Completes a response: adds an error page and applies the rules for response fields.
     fn complete(self: &Rc<Self>, response: Response, passage: &Passage, routed: &Routed<'_>) -> Step {
         if passage.has_filters {
             return Step::Answered(response);

@@ -19,18 +19,19 @@ use crate::log::{LogId, ServerLog, escaped, event};
 use crate::metrics::{HandlerKind, NameSlot};
 use crate::traces::trace_id;
 
-/// A site's routes and error pages.
+/// Site with its routes and error pages.
 pub(super) struct Site {
     routes: Vec<Route>,
-    /// If clients are asked for certificates: which TLS their connections must have.
+    /// Set if the site requires client certificates: identifier of the TLS settings that its connections must have
+    /// used.
     required_tls: Option<Option<u32>>,
     error_pages: ErrorPages,
     body_bytes_max: u64,
     pub(super) rules: Option<Rules>,
     log: Option<LogId>,
-    /// Paths whose requests are not logged.
+    /// Patterns of paths whose requests are not logged.
     unlogged: Vec<PathPattern>,
-    /// Which paths are scripts.
+    /// Patterns of paths that are scripts.
     scripts: Vec<PathPattern>,
     counted: NameSlot,
     server_log: ServerLog,
@@ -41,11 +42,11 @@ struct Route {
     handler: Handler,
 }
 
-/// Methods of which a server as a whole speaks (`OPTIONS *`).
+/// Methods that the server as a whole supports (`OPTIONS *`).
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
 impl Site {
-    /// A site.
+    /// Makes a site.
     pub(super) fn new(setup: SiteSetup<'_>) -> Self {
         let patterns = setup.config.routes.iter().map(|route| route.path.clone());
         Self {
@@ -62,29 +63,29 @@ impl Site {
         }
     }
 
-    /// Whether a request came over a connection that asked for another site's certificates, or for none.
+    /// Returns true if the request's connection used another site's client certificate settings, or none.
     pub(super) fn is_misdirected(&self, routed: &Routed<'_>) -> bool {
         self.required_tls.is_some_and(|id| routed.tls.is_none_or(|tls| Some(tls.site) != id))
     }
 
-    /// Where a request for this path is logged and counted that rules have not seen.
+    /// Log and metrics of a request for this path before rules have seen it.
     pub(super) fn account_of(&self, path: &[u8]) -> Account {
         if self.unlogged.is_empty() {
             return self.account();
         }
         let is_skipped = |path: &[u8]| self.unlogged.iter().any(|unlogged| unlogged.matches(path));
         let mut scripts = self.scripts.iter().flat_map(|pattern| script_paths(pattern, path));
-        // What clients write behind a script's path keeps its requests out of no log.
+        // A path that continues after a script's name is not logged only if the script itself is not logged either.
         let is_logged = !is_skipped(path) || !scripts.all(is_skipped);
         Account { log: self.log.filter(|_| is_logged), ..self.account() }
     }
 
-    /// The same of what has no path.
+    /// Log and metrics of a message without a path.
     pub(super) fn account(&self) -> Account {
         Account { log: self.log, counted: self.counted, visit: None, trace: None }
     }
 
-    /// Asks rules, if there are any, and handlers in turn.
+    /// Applies the rules, if there are any, and asks the handlers in turn.
     pub(super) fn answer(self: &Rc<Self>, routed: &Routed<'_>) -> Answer {
         if let Some(link) = routed.link.get() {
             link.set_body_bytes_max(self.body_bytes_max);
@@ -95,7 +96,8 @@ impl Site {
         let account = self.account_of(routed.path);
         let finished = match self.ask(routed, 0) {
             Asked::Answered(response) => self.finish(response, routed),
-            // A site whose handlers say that has rules; if it hadn't, what is a program would still be nobody's to read.
+            // Sites with handlers that return this have rules. If rules were missing, the source of a program must
+            // still not be sent.
             Asked::Declined | Asked::Elsewhere(_) => self.finish(declined_by_all(routed), routed),
             Asked::Wait(future, next) => {
                 let request = Rc::new(OwnedRequest::new(routed));
@@ -109,7 +111,8 @@ impl Site {
         }
     }
 
-    /// Asks the handlers from this one on, until one does not decline. With `has_next`, whoever asks knows of another way.
+    /// Asks the handlers from this route on, until one does not decline. `has_next` is true if the caller has another
+    /// way to serve the request.
     pub(super) fn ask(&self, routed: &Routed<'_>, mut from: usize) -> Asked {
         while let Some(index) = self.next_route(routed.path, from) {
             let has_next = routed.has_next || self.next_route(routed.path, index + 1).is_some();
@@ -124,7 +127,7 @@ impl Site {
                 Outcome::Wait(future) => return Asked::Wait(future, index + 1),
                 Outcome::Decline => from = index + 1,
                 Outcome::Elsewhere(path) => return Asked::Elsewhere(path),
-                // Whoever waits for handlers goes on with it.
+                // The task that waits for handlers processes the outcome.
                 passed @ Outcome::Pass(_) => return Asked::Wait(Box::pin(ready(passed)), index + 1),
             }
         }
@@ -188,7 +191,7 @@ impl Site {
         }
     }
 
-    /// Gives errors without content their page: the operator's, or the server's.
+    /// Adds the error page of the operator, or the server's own, to errors without content.
     pub(super) fn finish(self: &Rc<Self>, response: Response, routed: &Routed<'_>) -> Finished {
         let mut response = match response {
             _ if is_too_large(&response, routed) => BuiltResponse::new(Status::CONTENT_TOO_LARGE),
@@ -202,7 +205,8 @@ impl Site {
             self.tell(&response, routed);
         }
         if response.status == Status::METHOD_NOT_ALLOWED && routed.request.method() == Method::Other {
-            // A method that nobody here knows is not one that just this resource does not allow (RFC 9110, 15.6.2).
+            // A method that this server does not know gets 501, because 405 is about a single resource (RFC 9110,
+            // section 15.6.2).
             response.status = Status::NOT_IMPLEMENTED;
         }
         if response.status.code() < 400 || !response.body.is_empty() {
@@ -221,7 +225,7 @@ impl Site {
         }
     }
 
-    /// Says in the server's log why a request was refused.
+    /// Logs the reason for which a request was rejected.
     fn tell(&self, response: &BuiltResponse, routed: &Routed<'_>) {
         let (client, reason) = (routed.client, response.reason);
         let (host, target) = (escaped(routed.host), escaped(routed.request.target()));
@@ -263,7 +267,7 @@ impl Site {
     }
 }
 
-/// The request that a script's local redirect stands for, with the same link to its client.
+/// Makes the request for a script's local redirect, with the same link to its client.
 fn redirected(request: &OwnedRequest, target: &Target) -> OwnedRequest {
     let routed = request.routed(false);
     routed.link.link().forget_content();
@@ -272,7 +276,8 @@ fn redirected(request: &OwnedRequest, target: &Target) -> OwnedRequest {
     OwnedRequest::new(&Routed { request: seen, path: &target.path, query: target.query.as_deref(), ..routed })
 }
 
-/// Whether the request has more content than the site takes. What rules refused for another reason stays so.
+/// Returns true if the request has more content than the site accepts. Rejections by rules for other reasons keep their
+/// status.
 fn is_too_large(response: &Response, routed: &Routed<'_>) -> bool {
     let is_refused = matches!(response, Response::Built(response)
         if response.status.code() >= 400 && !matches!(response.status, Status::NOT_FOUND | Status::METHOD_NOT_ALLOWED));
@@ -285,24 +290,24 @@ fn with_page(mut response: Box<BuiltResponse>, format: PageFormat) -> Box<BuiltR
     response
 }
 
-/// What handlers say.
+/// Result of asking the handlers.
 pub(super) enum Asked {
     Answered(Response),
-    /// All of them.
+    /// All handlers declined.
     Declined,
-    /// One of them, that handlers are to be asked for this path.
+    /// A handler found that this path serves the request.
     Elsewhere(Vec<u8>),
-    /// And which route has it next should this one decline.
+    /// A handler's outcome is pending; the number is the next route if that handler declines.
     Wait(OutcomeFuture, usize),
 }
 
-/// A response that lacks nothing.
+/// Completed response, or the completion that is pending.
 pub(super) enum Finished {
     Ready(Response),
     Wait(ResponseFuture),
 }
 
-/// The answer when no handler wants the request.
+/// Makes the response if all handlers decline.
 pub(super) fn declined_by_all(routed: &Routed<'_>) -> Response {
     let mut response = match (routed.path, routed.request.method()) {
         (b"*", _) => BuiltResponse::new(Status::NO_CONTENT),
@@ -316,12 +321,12 @@ pub(super) fn declined_by_all(routed: &Routed<'_>) -> Response {
     Response::Built(response)
 }
 
-/// The answer to a request for a site that its connection is not for (RFC 9110, section 15.5.20).
+/// Makes the response to a request whose connection is not for this site (RFC 9110, section 15.5.20).
 pub(super) fn misdirected(routed: &Routed<'_>) -> Response {
     Response::Built(error_response(Status::MISDIRECTED_REQUEST, PageFormat::wanted_by(&routed.request)))
 }
 
-/// The answer to an authority that wants to see whether a name is ours (RFC 8555, section 8.3).
+/// Makes the response to an ACME challenge (RFC 8555, section 8.3).
 pub(super) fn validation(content: Bytes) -> Response {
     let mut response = BuiltResponse::new(Status::OK);
     response.fields.push("Content-Type", "application/octet-stream");
@@ -329,12 +334,12 @@ pub(super) fn validation(content: Bytes) -> Response {
     Response::Built(response)
 }
 
-/// The answer to a client that is banned.
+/// Makes the response to a banned client.
 pub(super) fn banned(routed: &Routed<'_>) -> Response {
     Response::Built(error_response(Status::FORBIDDEN, PageFormat::wanted_by(&routed.request)))
 }
 
-/// The answer when there is no site at all on the listener.
+/// Makes the response of a listener without sites.
 pub(super) fn no_site(routed: &Routed<'_>) -> Response {
     Response::Built(error_response(Status::NOT_FOUND, PageFormat::wanted_by(&routed.request)))
 }

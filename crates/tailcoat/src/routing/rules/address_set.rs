@@ -3,16 +3,16 @@ use std::net::IpAddr;
 use crate::config::{ClientPattern, number_of};
 use crate::log::Client;
 
-/// A set of clients: looked up in the logarithm of its size.
+/// Set of client addresses; a lookup takes logarithmic time.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct AddressSet {
-    /// First and last addresses as numbers, in order, with gaps between them.
+    /// First and last address of each range, as numbers; sorted, and with gaps between the ranges.
     ranges: Vec<(u128, u128)>,
     has_unix: bool,
 }
 
 impl AddressSet {
-    /// The set of these.
+    /// Makes the set of clients that match one of these patterns.
     pub fn new(patterns: &[ClientPattern]) -> Self {
         let mut set = Self::default();
         for pattern in patterns {
@@ -36,12 +36,12 @@ impl AddressSet {
         set
     }
 
-    /// Whether nobody is in it.
+    /// Returns true if the set has no client.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty() && !self.has_unix
     }
 
-    /// Whether a client is in it.
+    /// Returns true if the set contains a client.
     pub fn has(&self, client: Client) -> bool {
         match client {
             Client::Ip(address) => self.has_address(address.ip()),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     proptest! {
-        /// As a search through all networks finds it.
+        /// A lookup agrees with a linear search of all networks.
         #[test]
         fn as_each_network_by_itself(
             networks in proptest::collection::vec((any::<[u8; 4]>(), 0_u8..=32), 0..20),

@@ -1,16 +1,16 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Locks that the keys are spread over, so that workers seldom meet.
+/// Number of locks that the keys are spread over, so that workers rarely wait for each other.
 const SHARDS: usize = 16;
 
-/// How much is in progress, by key. It has an entry for each key of which something is, and no other.
+/// Counts operations in progress by key. Has entries only for keys with at least one operation.
 #[derive(Debug, Default)]
 pub struct CountTable {
     shards: [Mutex<HashMap<u64, u32>>; SHARDS],
 }
 
-/// Something in progress, counted until this is dropped.
+/// Operation in progress; dropping the permit ends its count.
 #[derive(Debug)]
 pub struct Permit {
     table: Arc<CountTable>,
@@ -18,22 +18,23 @@ pub struct Permit {
 }
 
 impl CountTable {
-    /// Counts one more of a key, unless there are so many already.
+    /// Counts one more operation for a key; returns `None` if `count_max` is reached.
     pub fn take(self: &Arc<Self>, key: u64, count_max: u32) -> Option<Permit> {
         self.add(key, count_max).then(|| Permit { table: Arc::clone(self), key })
     }
 
-    /// The same, to be given back by [`CountTable::give_back`].
+    /// Counts one more operation for a key; returns false if `count_max` is reached. The caller must end the count with
+    /// [`CountTable::give_back`].
     pub fn add(&self, key: u64, count_max: u32) -> bool {
         let mut counts = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(key).or_insert(0);
         let is_granted = *count < count_max;
         *count += u32::from(is_granted);
-        // An entry that was made for nothing is of a limit of 0, which there is none of.
+        // A new entry always has a count of at least 1, because no limit is 0.
         is_granted
     }
 
-    /// One of a key has ended.
+    /// Ends the count of one operation.
     pub fn give_back(&self, key: u64) {
         let mut counts = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&key) {

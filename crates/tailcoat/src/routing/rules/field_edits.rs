@@ -1,4 +1,4 @@
-//! Fields set, added and taken away, on requests and on responses.
+//! Rules that set, add and remove header fields of requests and responses.
 
 use std::borrow::Cow;
 
@@ -10,15 +10,15 @@ use crate::config::{FieldAction, FieldEdit, Template, TemplatePiece, TlsPiece};
 use crate::handler::{FieldChange, Routed};
 use crate::log::Client;
 
-/// A value that would end its line.
+/// Error: the value of a field would end its line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnsafeValue;
 
-/// The changes of a request's fields by the edits for one of these paths.
+/// Computes the changes of a request's fields by the edits for one of these paths.
 ///
 /// # Errors
-/// A value has CR, LF or NUL (RFC 9110, section 5.5). Then the request must be rejected: without the change, what the
-/// client sent in the field would take its place.
+/// A value has CR, LF or NUL (RFC 9110, section 5.5). The request must then be rejected. Without the change, the
+/// upstream would use the value that the client sent in that field.
 pub fn request_changes(
     edits: &[FieldEdit],
     paths: &[&[u8]],
@@ -32,8 +32,8 @@ pub fn request_changes(
     Ok(changes)
 }
 
-/// The changes of a response's fields by the edits for one of these paths. CR, LF and NUL become spaces (RFC 9110,
-/// section 5.5).
+/// Computes the changes of a response's fields by the edits for one of these paths. CR, LF and NUL become spaces (RFC
+/// 9110, section 5.5).
 pub fn response_changes(edits: &[FieldEdit], paths: &[&[u8]], routed: &Routed<'_>, visit: &Visit) -> Vec<FieldChange> {
     let mut changes = changes(edits, paths, routed, visit);
     for byte in changes.iter_mut().flat_map(|change| &mut change.value).filter(|byte| is_unsafe(byte)) {
@@ -91,7 +91,7 @@ fn write_value(template: &Template, routed: &Routed<'_>, visit: &Visit, out: &mu
             TemplatePiece::Field(name) => {
                 out.extend_from_slice(routed.request.field_by_name(name.as_bytes()).unwrap_or_default());
             }
-            // No value has them.
+            // The configuration does not allow these pieces in values of fields.
             TemplatePiece::Rest
             | TemplatePiece::FurtherQuery
             | TemplatePiece::Argument(_)
@@ -100,7 +100,7 @@ fn write_value(template: &Template, routed: &Routed<'_>, visit: &Visit, out: &mu
     }
 }
 
-/// Changes fields that have yet to be encoded.
+/// Applies changes to fields that are not encoded yet.
 pub fn change(fields: &mut Fields, changes: &[FieldChange]) {
     for FieldChange { action, name, value } in changes {
         match action {
@@ -117,7 +117,8 @@ pub fn change(fields: &mut Fields, changes: &[FieldChange]) {
     }
 }
 
-/// A request's head with another target, if it was rewritten, and with other fields; and the bytes it points into.
+/// Makes a request head with the rewritten target, if any, and the changed fields. Returns it with the bytes that it
+/// refers to.
 pub fn change_request(
     request: &Request<'_>,
     target: Option<&Target>,
@@ -126,7 +127,7 @@ pub fn change_request(
     change_request_to(request, (request.method(), request.method_name()), target, changes)
 }
 
-/// The same, with this method and its name.
+/// Makes the head as [`change_request`] does, with another method.
 pub fn change_request_to(
     request: &Request<'_>,
     (method, method_name): (Method, &[u8]),
@@ -160,14 +161,14 @@ pub fn change_request_to(
     (head, bytes)
 }
 
-/// A field line, and whether it was set here.
+/// Field line; `is_set_here` is true if a rule of this server set it.
 struct Line<'a> {
     name: &'a [u8],
     value: Cow<'a, [u8]>,
     is_set_here: bool,
 }
 
-/// The field lines of a request with these changes.
+/// Returns the field lines of a request after these changes.
 fn changed_lines<'a>(request: &Request<'a>, changes: &'a [FieldChange]) -> Vec<Line<'a>> {
     let connection = connection_without(request, changes);
     let mut lines = Vec::with_capacity(request.head.fields.len() + changes.len());
@@ -196,8 +197,8 @@ fn changed_lines<'a>(request: &Request<'a>, changes: &'a [FieldChange]) -> Vec<L
     lines
 }
 
-/// Whether a field is the one that is changed. Written with underscores it is the same: else a client could send beside our
-/// field another that counts.
+/// Returns true if a name stands for the changed field. Names with underscores instead of hyphens match, too. Otherwise
+/// a client could add a second field that the upstream treats as the same.
 fn is_same(name: &[u8], changed: &str) -> bool {
     is_same_field(name, changed.as_bytes())
 }
@@ -206,8 +207,9 @@ fn is_nominated(request: &Request<'_>, name: &[u8]) -> bool {
     is_named_by_connection(name, request.field_lines(KnownField::Connection))
 }
 
-/// The options of Connection without the fields that are changed, if it names some: what it names goes no further (RFC
-/// 9110, section 7.6.1), and clients must not take away what we tell the servers behind us.
+/// Returns the options of Connection without the changed fields; `None` if it names none of them. A field that
+/// Connection names is not forwarded (RFC 9110, section 7.6.1). A client must not remove fields that this server sets
+/// for the upstream.
 fn connection_without(request: &Request<'_>, changes: &[FieldChange]) -> Option<Vec<u8>> {
     if !changes.iter().any(|change| is_nominated(request, change.name.as_bytes())) {
         return None;
@@ -224,7 +226,7 @@ mod tests {
 
     const HEAD: &str = "GET /a%20b?c HTTP/1.1\r\nHost: H\r\nX-A: 1\r\nx-a: 2\r\nAuthorization: Basic x\r\n\r\n";
 
-    /// The fields that handlers see, with these edits.
+    /// Returns the fields that handlers see after these edits.
     fn request_fields(text: &str) -> String {
         let rules = rules(text);
         let request = TestRequest::new(HEAD);
@@ -260,7 +262,8 @@ mod tests {
         );
     }
 
-    /// A client that could have an edit dropped would be believed in the field that the edit sets (issue 17).
+    /// Regression test for issue 17. If a client could have an edit dropped, upstreams would trust its own value of the
+    /// field.
     #[test]
     fn an_unsafe_value_rejects_the_request() {
         let text = "request-header \"X-User\" \"{user}\"\nresponse-header \"X-User\" \"{user}\"";

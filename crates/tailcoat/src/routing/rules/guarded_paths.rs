@@ -1,82 +1,82 @@
-//! Which paths a guard holds for: those its pattern names, and those that an upstream may take for one of them.
+//! Paths that a guard applies to: paths that match its pattern, and paths that an upstream may treat as one of them.
 //!
-//! Guards (`allow` and `deny`, limits, `basic-auth`) are asked for each [`GuardedPath`] of a request, one at a time and in
-//! their order, and the strictest verdict counts. So another reading of a path can restrict, and never lets a client in.
+//! Guards (`allow` and `deny`, limits, `basic-auth`) are evaluated for each [`GuardedPath`] of a request, one at a time
+//! and in order. The strictest verdict counts, so another reading of a path can only restrict access.
 
 use wire::http::readings::{Reading, readings};
 
 use crate::config::PathPattern;
 
-/// A path that guards are asked for.
+/// Path that guards are evaluated for.
 #[derive(Clone, Copy, Debug)]
 pub struct GuardedPath<'p> {
     path: &'p [u8],
-    /// As a server reads it that ignores the case of letters and a slash at the end; `path` is folded then.
+    /// True if the path is read as by a server that ignores letter case and a slash at the end; `path` is then folded.
     is_folded: bool,
 }
 
-/// Another path than the request has, that guards are asked for as well.
+/// Path that differs from the request's path, but that guards are evaluated for as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherPath {
     path: Vec<u8>,
     is_folded: bool,
-    /// It has the same segments, written in another way.
+    /// True if the segments are the same, written in another way.
     is_spelling: bool,
 }
 
-/// The pattern of a guard.
+/// Path pattern of a guard.
 #[derive(Clone, Debug)]
 pub struct GuardPattern {
     pattern: PathPattern,
-    /// For folded paths.
+    /// Pattern for folded paths.
     folded: PathPattern,
 }
 
-/// Other readings of paths.
+/// Settings for other readings of paths.
 #[derive(Clone, Debug, Default)]
 pub struct Readings {
-    /// True if a pattern may fit another path once it is folded, even if folding leaves the path as it is.
+    /// True if a pattern may match another path after folding, even if folding does not change the path.
     has_foldable_pattern: bool,
-    /// True if a rule is for some paths only. The others don't depend on readings.
+    /// True if any rule applies to some paths only. Other rules do not depend on readings.
     is_needed: bool,
 }
 
 impl<'p> GuardedPath<'p> {
-    /// The path of a request, or of what a rewrite made of it.
+    /// Path of a request, or the path after a rewrite.
     pub fn asked(path: &'p [u8]) -> Self {
         Self { path, is_folded: false }
     }
 }
 
 impl OtherPath {
-    /// A path that a request had before it was changed.
+    /// Path that a request had before it was changed.
     pub fn spelling(path: &[u8]) -> Self {
         Self { path: path.to_vec(), is_folded: false, is_spelling: true }
     }
 
-    /// The path as a guard sees it.
+    /// Path in the form for guards.
     pub fn guarded(&self) -> GuardedPath<'_> {
         GuardedPath { path: &self.path, is_folded: self.is_folded }
     }
 
-    /// The path itself.
+    /// Bytes of the path; folded if [`Self::is_folded`] is true.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// True if the case of its letters is not the client's.
+    /// True if letter case was folded, so that it may differ from the client's.
     pub fn is_folded(&self) -> bool {
         self.is_folded
     }
 
-    /// True if it has the same segments as the request, written in another way.
+    /// True if the segments are the request's, written in another way.
     pub fn is_spelling(&self) -> bool {
         self.is_spelling
     }
 }
 
 impl Readings {
-    /// For guards of these patterns, and changes of fields for these paths.
+    /// Derives the settings from the patterns of guards and of field edits.
     pub fn new<'g>(
         guards: impl Iterator<Item = &'g GuardPattern>,
         mut edits: impl Iterator<Item = &'g PathPattern>,
@@ -92,7 +92,8 @@ impl Readings {
         readings
     }
 
-    /// What guards are asked for besides the path itself. `scripts` are parts of the path that are known to be programs.
+    /// Returns the paths that guards are evaluated for in addition to the path itself. `scripts` are the parts of the
+    /// path that are programs.
     pub fn of<'p>(&self, path: &[u8], scripts: impl Iterator<Item = &'p [u8]>) -> Vec<OtherPath> {
         if !self.is_needed {
             return scripts.map(OtherPath::spelling).collect();
@@ -118,7 +119,7 @@ impl Readings {
 }
 
 impl GuardPattern {
-    /// For the paths of this pattern.
+    /// Makes the guard for the paths of this pattern.
     pub fn new(pattern: &PathPattern) -> Self {
         let folded = |text: &String| String::from_utf8(fold(text.as_bytes())).unwrap_or_else(|_| text.clone());
         let without_slash = |text: String| match text.strip_suffix('/') {
@@ -135,7 +136,7 @@ impl GuardPattern {
         Self { pattern: pattern.clone(), folded }
     }
 
-    /// True if the guard holds for a path.
+    /// Returns true if the guard applies to a path.
     pub fn holds_for(&self, guarded: GuardedPath<'_>) -> bool {
         if guarded.is_folded { self.folded.guards(guarded.path) } else { self.pattern.guards(guarded.path) }
     }
@@ -145,14 +146,15 @@ fn is_folded(byte: u8) -> bool {
     byte.is_ascii() && !byte.is_ascii_uppercase()
 }
 
-/// A path as file systems and servers compare it that ignore case. Bytes that are no UTF-8 stay.
+/// Folds a path as file systems and servers do that ignore case. Bytes that are not UTF-8 stay.
 fn fold(path: &[u8]) -> Vec<u8> {
     if path.is_ascii() {
         return path.to_ascii_lowercase();
     }
     let mut folded = Vec::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
-        // The one letter that becomes one of ASCII by its upper case only; the Kelvin sign does by its lower case.
+        // U+017F is the only letter that becomes ASCII by upper case alone. The Kelvin sign becomes ASCII by lower
+        // case.
         let lower = chunk.valid().to_lowercase().replace('\u{17f}', "s");
         folded.extend_from_slice(lower.as_bytes());
         folded.extend_from_slice(chunk.invalid());
@@ -169,7 +171,7 @@ mod tests {
     const OFFICE: &str = "192.0.2.1";
     const ELSEWHERE: &str = "203.0.113.1";
 
-    /// Patterns of guards for `/panel/wp-login.php`.
+    /// Guard patterns that match `/panel/wp-login.php`.
     const PATTERNS: [&str; 9] = [
         "/panel/wp-login.php",
         "/Panel/WP-login.php",
@@ -182,13 +184,13 @@ mod tests {
         "~^/PANEL/.*[.]php$",
     ];
 
-    /// What a client may add to the end of a segment, of which some server makes nothing.
+    /// Suffixes of a segment that some servers ignore.
     const SEGMENT_ENDS: [&str; 8] = [";", ";jsessionid=1", ".", " ", ". .", "\t", "::$DATA", "\u{a0}"];
 
-    /// What a client may add to the path, of which some server makes nothing, PATH_INFO or a query.
+    /// Suffixes of the path that some servers ignore or treat as PATH_INFO or as a query.
     const PATH_ENDS: [&str; 10] = ["", "/", "/x", "/x/y.css", "/a.b/c.d/", "\n", "?x", "?x/y.css", "#x", "\\x"];
 
-    /// A way to write `/panel/wp-login.php` that some server reads as that.
+    /// Strategy for spellings of `/panel/wp-login.php` that some servers treat as that path.
     fn spellings() -> impl Strategy<Value = String> {
         let end = || prop_oneof![2 => Just(""), 1 => proptest::sample::select(&SEGMENT_ENDS[..])];
         let slash = prop_oneof![3 => Just("/"), 1 => Just("\\")];
@@ -237,7 +239,7 @@ mod tests {
         check("/key", &["/\u{212a}ey", "/KEY"], &["/ey"]);
         check("/sch\u{f6}n", &["/SCH\u{d6}N"], &["/schon"]);
         check("*/", &["/", "/a/"], &["/a", "/a/b"]);
-        // Those who mind the case say so.
+        // A pattern can require the exact case.
         check("~(?-i)^/Key$", &["/Key", "/Key/"], &["/key", "/KEY"]);
     }
 
@@ -257,11 +259,11 @@ mod tests {
         for path in ["/page.html/", "/page.html/x", "/PAGE.html", "/page.html;x", "/page.html.", "/page.html?x"] {
             check(page, path, ELSEWHERE, Some(403));
         }
-        // One that may come to all readings of a path may come.
+        // A client that may access all readings of a path is admitted.
         let both = "allow \"192.0.2.0/24\" path=\"/panel\"\ndeny all path=\"/panel\"";
         check(both, "/PANEL/", OFFICE, None);
         check(both, "/PANEL/", ELSEWHERE, Some(403));
-        // A path that needs no password, below one that does.
+        // Path without a password below a path that needs one.
         let open = "basic-auth \"/members/open/*\" off\nbasic-auth \"/members/*\" \"/nonexistent\"";
         check(open, "/members/open/a", ELSEWHERE, None);
         check(open, "/members/OPEN/a", ELSEWHERE, Some(401));

@@ -1,24 +1,24 @@
-//! What depends on whether a client speaks TLS.
+//! Rules that depend on whether a client uses TLS.
 
 use wire::http::{Status, path};
 
 use crate::config::{FieldAction, Listen, Rules, Site};
 use crate::handler::{BuiltResponse, FieldChange, Routed};
 
-/// The rules of a site that have to do with TLS.
+/// Rules of a site about TLS.
 #[derive(Debug)]
 pub struct Https {
-    /// The port that clients without TLS are sent to, if they are.
+    /// Port that clients without TLS are redirected to; `None` if they are not redirected.
     redirect_port: Option<u16>,
-    /// `Strict-Transport-Security` for those with TLS (RFC 6797, section 7.2: others must not get it).
+    /// `Strict-Transport-Security` for responses over TLS. RFC 6797, section 7.2, forbids it in others.
     strict_transport_security: Option<FieldChange>,
 }
 
-/// The port that URLs with `https` need not name.
+/// Port that `https` URLs may omit.
 const DEFAULT_PORT: u16 = 443;
 
 impl Https {
-    /// Those of a site, whose rules are joined with those of all sites.
+    /// Takes the rules about TLS of a site, whose rules are merged with those of all sites.
     pub fn new(rules: &Rules, site: &Site) -> Self {
         let port = site.tls_listen.iter().find_map(|listen| match listen {
             Listen::Tcp(address) => Some(address.port()),
@@ -26,7 +26,7 @@ impl Https {
         });
         let redirects = rules.redirects_to_https == Some(true);
         Self {
-            // Behind something that speaks TLS for it, the site has no port of its own with TLS.
+            // If a proxy in front terminates TLS, the site has no TLS port of its own.
             redirect_port: redirects.then(|| port.unwrap_or(DEFAULT_PORT)),
             strict_transport_security: rules.strict_transport_security.as_ref().map(|value| FieldChange {
                 action: FieldAction::Default,
@@ -36,10 +36,10 @@ impl Https {
         }
     }
 
-    /// Sends a client without TLS to the same URL with it.
+    /// Redirects a client without TLS to the same URL with `https`.
     pub fn redirect(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
         let port = self.redirect_port.filter(|_| !routed.is_secure())?;
-        // `*` of OPTIONS has no URL, and without Host nobody knows where to.
+        // `*` of OPTIONS has no URL, and without Host the target of the redirect is unknown.
         if !routed.path.starts_with(b"/") || routed.host.is_empty() {
             return Some(BuiltResponse::new(Status::BAD_REQUEST));
         }
@@ -58,7 +58,7 @@ impl Https {
         Some(response)
     }
 
-    /// The field that a response gets.
+    /// Field to add to a response; `None` if the request came without TLS.
     pub fn response_field(&self, routed: &Routed<'_>) -> Option<&FieldChange> {
         self.strict_transport_security.as_ref().filter(|_| routed.is_secure())
     }

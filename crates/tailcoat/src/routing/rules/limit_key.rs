@@ -1,4 +1,4 @@
-//! What limits count apart, as numbers that clients can't choose.
+//! Keys of limits, as numbers that clients cannot choose.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -10,12 +10,12 @@ use crate::config::{LimitKey, unmapped};
 use crate::handler::Routed;
 use crate::log::Client;
 
-/// Makes numbers of keys: a hash with a random key of its own, so that nobody can make two of them meet.
+/// Hashes keys of limits with a random key, so that no client can construct a collision.
 #[derive(Clone, Debug, Default)]
 pub struct KeyHasher(RandomState);
 
 impl KeyHasher {
-    /// The number of a request's key.
+    /// Hash of a request's key.
     pub fn of_request(&self, key: &LimitKey, routed: &Routed<'_>, client: Client) -> u64 {
         let (kind, value) = match key {
             LimitKey::Client => return self.of_client(client),
@@ -30,8 +30,8 @@ impl KeyHasher {
         }
     }
 
-    /// The number of a client. Of an IPv6 address the first 64 bits count: a network of that size is the least that a
-    /// customer gets (RFC 6177), and the rest is the customer's to choose.
+    /// Hash of a client. For an IPv6 address, only the first 64 bits count. A customer gets at least a network of that
+    /// size (RFC 6177) and may use any address in it.
     pub fn of_client(&self, client: Client) -> u64 {
         match client {
             Client::Unix => self.0.hash_one(0_u8),
@@ -42,8 +42,8 @@ impl KeyHasher {
         }
     }
 
-    /// The number of a client's network: the first 24 bits of an IPv4 address, the longest prefix that is routed by itself, and
-    /// the first 48 of an IPv6 address, what a site gets (RFC 6177).
+    /// Hash of a client's network. For an IPv4 address, this is the first 24 bits, the longest prefix that is routed
+    /// separately. For an IPv6 address, this is the first 48 bits, the size of a site (RFC 6177).
     pub fn of_network(&self, client: Client) -> u64 {
         match client {
             Client::Unix => self.of_client(client),
@@ -55,7 +55,7 @@ impl KeyHasher {
     }
 }
 
-/// The value of the first cookie of this name.
+/// Value of the first cookie of this name.
 fn cookie<'a>(request: &Request<'a>, name: &[u8]) -> Option<&'a [u8]> {
     cookies(request).find(|(other, _)| *other == name).map(|(_, value)| value)
 }

@@ -1,18 +1,18 @@
-//! What is done with requests before handlers have them, and with responses after. A request passes, in this order:
+//! Rules applied to requests before handlers see them, and to responses after. A request passes, in this order:
 //!
 //! | | | |
 //! |---|---|---|
-//! | 1 | who may come, by address | [`Rules::guard`] |
-//! | 2 | how often, and how many at a time | [`Rules::guard`] |
+//! | 1 | access control by address | [`Rules::guard`] |
+//! | 2 | limits of rate and of concurrent requests | [`Rules::guard`] |
 //! | 3 | redirects and rewrites | [`Rules::enter`] |
-//! | 4 | who may come, by password | [`Rules::ask_password`], [`Question::verify`] |
+//! | 4 | access control by password | [`Rules::ask_password`], [`Question::verify`] |
 //! | 5 | fields of the request | [`Rules::admit`] |
-//! | 6 | the handlers | `routing/site.rs` |
-//! | 7 | redirects and rewrites of what no handler has | [`Rules::enter_again`] |
+//! | 6 | handlers | `routing/site.rs` |
+//! | 7 | redirects and rewrites after all handlers have declined | [`Rules::enter_again`] |
 //! | 8 | fields of the response | [`Rules::change_response`] |
 //!
-//! What guards a path (1, 2, 4) holds for the path that was asked for and for each that a rewrite made of it. Which rewrite
-//! fits is known before anything is refused, but what comes of it is not: a redirect is answered only to who may come.
+//! The guards of a path (1, 2, 4) apply to the requested path and to each path that a rewrite made of it. The matching
+//! rewrite is found before any rejection. A redirect is sent only to clients that pass the guards.
 
 mod address_set;
 mod count_table;
@@ -51,57 +51,58 @@ use crate::config::{FieldAction, FieldEdit, PasswordRule};
 use crate::handler::{BuiltResponse, ChangedResponse, FieldChange, Response, Routed};
 use crate::metrics::Limit;
 
-/// A site's rules, as a worker has them. Regular expressions are its own, for searching takes memory that workers would
-/// wait for each other to use.
+/// Rules of a site; each worker has its own. Regular expressions need scratch memory for a search, and workers would
+/// wait for each other if they shared it.
 pub struct Rules {
     shared: Arc<SharedRules>,
     rewrites: Rewrites,
     missing: Rewrites,
     passwords: Vec<PasswordRule>,
-    /// Which paths each of them is for.
+    /// Pattern of each rule in `passwords`.
     password_paths: Vec<GuardPattern>,
     request_fields: Vec<FieldEdit>,
     response_fields: Vec<FieldEdit>,
     ids: Rc<RequestIds>,
 }
 
-/// A request on its way through the rules.
+/// State of a request on its way through the rules.
 pub struct Passage {
-    /// What was found out about it.
+    /// Data that rules have found about the request.
     pub visit: Rc<Visit>,
-    /// The first route that may have it: not those of handlers that have passed it on changed.
+    /// First route that may handle the request. Routes of handlers that changed the request and passed it on come
+    /// before it.
     pub next_route: usize,
-    /// Handlers have passed it on and wait for the response.
+    /// True if handlers have passed the request on and wait for the response.
     pub has_filters: bool,
-    /// The targets that it was rewritten to, the last of which handlers are asked for.
+    /// Targets that the request was rewritten to. Handlers are asked for the last.
     targets: Vec<Target>,
-    /// How often it was sent to another path by who had it, whatever became of it since.
+    /// Number of times that a handler sent the request to another path; never reset.
     sent_elsewhere: usize,
-    /// What guards were asked for besides its path and those of the targets: what other servers may read them as.
+    /// Other readings of the request's paths and targets that guards were evaluated for.
     other_paths: Vec<OtherPath>,
-    /// Whose passwords it has been asked for: indices of rules.
+    /// Indices of the password rules that the request has passed.
     asked: Vec<usize>,
-    /// No handler had it, and it was rewritten for that.
+    /// True if all handlers declined and the request was rewritten after that.
     is_last: bool,
-    /// A script has sent it on to the last of the targets.
+    /// True if a local redirect of a script led to the last target.
     is_redirected: bool,
-    /// A handler has changed it, which had seen what rules make of its fields.
+    /// True if a handler has changed the request. That handler had already received the edited fields.
     is_changed: bool,
-    /// Another head than the client sent, with the last of the targets.
+    /// Head that replaces the client's, with the last target.
     head: Option<(RequestHead, Vec<u8>)>,
 }
 
-/// What rules say to a request.
+/// Decision of the rules on a request.
 pub enum Entry {
-    /// Handlers may have it.
+    /// Handlers may process the request.
     Pass,
-    /// It is answered.
+    /// Rules answer the request.
     Answer(Box<BuiltResponse>),
-    /// Whether a password is right has to be waited for.
+    /// A password must be verified first.
     Ask(Question),
 }
 
-/// Whether a password is right.
+/// Password verification that a request waits for.
 pub struct Question {
     store: Arc<PasswordStore>,
     checks: Arc<PasswordChecks>,
@@ -110,15 +111,15 @@ pub struct Question {
     now_ms: u64,
 }
 
-/// How often a request may be sent to another path: rules may give it two, and each path may lead to a program. A filter that
-/// leads it back each time must not have it go in circles.
+/// Maximum number of times that a request may be sent to another path. Rules may rewrite it twice, and each path may
+/// lead to a program. The limit stops a loop with a filter that always leads back.
 const ELSEWHERE_MAX: usize = 3;
 
-/// How long a client is told to wait when too many passwords are to be verified, in seconds.
+/// Value of Retry-After in seconds if too many passwords wait to be verified.
 const RETRY_PASSWORD_AFTER_SECONDS: &str = "2";
 
 impl Rules {
-    /// A worker's own.
+    /// Makes a worker's rules from the shared ones.
     pub fn new(shared: &Arc<SharedRules>, ids: &Rc<RequestIds>) -> Self {
         let rules = shared.rules();
         let (missing, rewrites) = rules.rewrites.iter().cloned().partition(|rule| rule.conditions.is_missing);
@@ -134,7 +135,7 @@ impl Rules {
         }
     }
 
-    /// Begins a request's passage: 1 to 4, as far as nothing has to be waited for.
+    /// Starts the passage of a request: steps 1 to 4, until a password must be verified.
     pub fn enter(&self, routed: &Routed<'_>) -> (Passage, Entry) {
         let mut passage = Passage {
             visit: Rc::new(Visit::new(routed.client, &self.ids)),
@@ -174,7 +175,7 @@ impl Rules {
         self.go_on(passage, routed)
     }
 
-    /// Goes on with a request whose password was found right, or that was rewritten: 4 and 5.
+    /// Continues with a request whose password was right or that was rewritten: steps 4 and 5.
     pub fn go_on(&self, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
         while let Some(rule) = self.next_password(passage, routed) {
             match self.ask_password(rule, passage, routed) {
@@ -191,13 +192,13 @@ impl Rules {
         }
     }
 
-    /// Whether a rule has an answer for this path should no handler have it.
+    /// Returns true if a rule applies to this path when all handlers decline.
     pub fn has_for_missing(&self, routed: &Routed<'_>) -> bool {
         self.missing.find(routed).is_some()
     }
 
-    /// What is done with a request that no handler has: 7, and again 1 to 5 for what comes of it; `None` if nothing. It is
-    /// done once.
+    /// Continues with a request that all handlers declined: step 7, and steps 1 to 5 for the new target. Returns `None`
+    /// if no rule applies. Happens at most once for a request.
     pub fn enter_again(&self, passage: &mut Passage, routed: &Routed<'_>) -> Option<Entry> {
         let target = {
             let seen = passage.seen(routed);
@@ -210,8 +211,8 @@ impl Rules {
         Some(self.enter_target(target, passage, routed))
     }
 
-    /// What is done with a request that is to be made for another path, with the same query: 1 to 5 for that; `None` if it
-    /// was sent about too often.
+    /// Continues with a request that is served by another path, with the same query: steps 1 to 5. Returns `None` if
+    /// `ELSEWHERE_MAX` is reached.
     pub fn enter_elsewhere(&self, path: Vec<u8>, passage: &mut Passage, routed: &Routed<'_>) -> Option<Entry> {
         if passage.sent_elsewhere >= ELSEWHERE_MAX {
             return None;
@@ -231,8 +232,8 @@ impl Rules {
         self.go_on(passage, routed)
     }
 
-    /// What is done with a request that a handler has changed before it passed it on to those from this route on: 1, 2
-    /// and 4 for its path, if that is another one. `before` is what the client sent, `routed` what came of it.
+    /// Continues with a request that a handler has changed and passed on to the routes from `next_route` on. Applies
+    /// steps 1, 2 and 4 if the path is a new one. `before` is the client's request, `routed` the changed one.
     pub fn enter_changed(
         &self,
         next_route: usize,
@@ -255,13 +256,13 @@ impl Rules {
         self.go_on(passage, routed)
     }
 
-    /// What is done with a request that a script sends on to another path: 1 and 2, 4 and 5 for that.
+    /// Continues with a request that a script redirects to another path: steps 1, 2, 4 and 5 for that path.
     pub fn enter_redirected(&self, passage: &mut Passage, routed: &Routed<'_>, target: Target) -> Entry {
         passage.is_redirected = true;
         self.enter_target(target, passage, routed)
     }
 
-    /// Changes the fields of a response: 8.
+    /// Changes the fields of a response: step 8.
     pub fn change_response(&self, response: Response, passage: &Passage, routed: &Routed<'_>) -> Response {
         let of_tls = self.shared.https().response_field(routed);
         if self.response_fields.is_empty() && of_tls.is_none() {
@@ -287,9 +288,8 @@ impl Rules {
         }
     }
 
-    /// Whether a path, also as other servers may read it, is open to a client, and not asked for too often: 1 and 2.
-    /// `before` are paths for which that was asked already, and whose limits are not taken again. Returns the other paths
-    /// that it stands for.
+    /// Checks that a client may access a path, in all readings, and is within the limits: steps 1 and 2. `before` are
+    /// paths that were checked already; their limits are not counted again. Returns the other readings of the path.
     fn guard(
         &self,
         routed: &Routed<'_>,
@@ -300,7 +300,7 @@ impl Rules {
         let others = self.shared.other_paths(path);
         let paths = || std::iter::once(GuardedPath::asked(path)).chain(others.iter().map(OtherPath::guarded));
         for path in paths() {
-            // Where a password will do as well, it is asked for later.
+            // If a password is accepted as an alternative, it is asked for later.
             let may_sign_in = || self.password_for(path).is_some_and(|rule| self.passwords[rule].is_alternative);
             if let Some(rule) = self.shared.rule_for_client(routed, visit.client(), path)
                 && !rule.is_allowed
@@ -313,13 +313,13 @@ impl Rules {
         Ok(others)
     }
 
-    /// The rule for the password of a path, if it has one.
+    /// Returns the password rule for a path; `None` if the path needs no password.
     fn password_for(&self, path: GuardedPath<'_>) -> Option<usize> {
         let first = self.password_paths.iter().position(|pattern| pattern.holds_for(path));
         first.filter(|rule| self.passwords[*rule].file.is_some())
     }
 
-    /// The next rule whose password is needed for one of the request's paths.
+    /// Returns the next rule whose password is needed for one of the request's paths.
     fn next_password(&self, passage: &Passage, routed: &Routed<'_>) -> Option<usize> {
         if self.passwords.is_empty() {
             return None;
@@ -353,7 +353,7 @@ impl Rules {
         }
     }
 
-    /// Goes on with a request when it is known whether its password is right.
+    /// Continues with a request after its password was verified.
     pub fn on_answer(&self, (verdict, rule): (Verdict, usize), passage: &mut Passage, routed: &Routed<'_>) -> Entry {
         match self.on_verdict(verdict, rule, passage) {
             Entry::Pass => self.go_on(passage, routed),
@@ -379,7 +379,7 @@ impl Rules {
         })
     }
 
-    /// Makes the head that handlers see, and servers that requests are forwarded to: 5.
+    /// Makes the head that handlers and upstreams see: step 5.
     fn admit(&self, passage: &mut Passage, routed: &Routed<'_>) -> Result<(), UnsafeValue> {
         if let Some(link) = routed.link.get().filter(|_| !self.request_fields.is_empty()) {
             link.forbid_trailers(self.request_fields.iter().map(|edit| edit.name.as_str()));
@@ -392,7 +392,7 @@ impl Rules {
         }
         let mut changes = request_changes(edits, &passage.paths_in_given_case(routed), routed, &passage.visit)?;
         if hides_credentials && routed.request.head.has(KnownField::Authorization) {
-            // Before the others, which may set it to something else.
+            // Inserted first, because later changes may set the field to another value.
             let hide = FieldChange { action: FieldAction::Set, name: "Authorization".into(), value: Vec::new() };
             changes.insert(0, hide);
         }
@@ -406,8 +406,8 @@ impl Rules {
     }
 }
 
-/// The head of a request that a script has sent on to this target: GET, without content, as if the client had asked for
-/// that (RFC 3875, section 6.2.2).
+/// Makes the head of a request that a script redirects to this target: GET without content, as if the client had
+/// requested it (RFC 3875, section 6.2.2).
 pub fn redirected_head(
     request: &Request<'_>,
     target: &Target,
@@ -426,7 +426,7 @@ pub fn redirected_head(
 }
 
 impl Passage {
-    /// Tells handlers whose password was right.
+    /// Sets the user for handlers, if the password was right.
     pub fn tell_user(&self, routed: &Routed<'_>) {
         let user = self.visit.signed_in_user();
         if !user.is_empty() {
@@ -434,12 +434,12 @@ impl Passage {
         }
     }
 
-    /// Whether it is not rewritten any more.
+    /// Returns true if the request is not rewritten any more.
     pub fn is_last(&self) -> bool {
         self.is_last
     }
 
-    /// The request as handlers are to see it.
+    /// Returns the request in the form for handlers.
     pub fn seen<'a>(&'a self, routed: &Routed<'a>) -> Routed<'a> {
         let mut seen = *routed;
         if let Some((head, bytes)) = &self.head {
@@ -452,24 +452,24 @@ impl Passage {
         seen
     }
 
-    /// The path that was asked for, and those that it was rewritten to.
+    /// Requested path, and the paths that it was rewritten to.
     fn asked_paths<'a>(&'a self, routed: &Routed<'a>) -> impl Iterator<Item = &'a [u8]> {
         std::iter::once(routed.path).chain(self.targets.iter().map(|target| target.path.as_slice()))
     }
 
-    /// All that guards were asked for.
+    /// All paths that guards were evaluated for.
     fn guarded<'a>(&'a self, routed: &Routed<'a>) -> Vec<GuardedPath<'a>> {
         let asked = self.asked_paths(routed).map(GuardedPath::asked);
         asked.chain(self.other_paths.iter().map(OtherPath::guarded)).collect()
     }
 
-    /// The paths that were asked for, in all spellings.
+    /// Requested and rewritten paths, in all spellings.
     fn paths<'a>(&'a self, routed: &Routed<'a>) -> Vec<&'a [u8]> {
         let others = self.other_paths.iter().filter(|other| other.is_spelling()).map(OtherPath::path);
         self.asked_paths(routed).chain(others).collect()
     }
 
-    /// The same, with what other servers may find by them.
+    /// Requested and rewritten paths, in all readings with unfolded case.
     fn paths_in_given_case<'a>(&'a self, routed: &Routed<'a>) -> Vec<&'a [u8]> {
         let others = self.other_paths.iter().filter(|other| !other.is_folded()).map(OtherPath::path);
         self.asked_paths(routed).chain(others).collect()
@@ -477,7 +477,7 @@ impl Passage {
 }
 
 impl Question {
-    /// Waits for the answer, and for which rule it is.
+    /// Waits for the verdict; returns it with the index of the rule.
     pub async fn verify(self, visit: &Visit) -> (Verdict, usize) {
         let Self { store, checks, credentials, rule, now_ms } = self;
         (store.verify(checks, credentials, visit, now_ms).await, rule)

@@ -1,8 +1,8 @@
-//! Basic authentication (RFC 7617): who is asked for a password, and whether it is right.
+//! Basic authentication (RFC 7617).
 //!
-//! Verifying a password is made to take long. It is done on the blocking pool, few at a time, and what was right is
-//! remembered for some minutes, so that it is done once and not for each request, and so that who signed in before a flood
-//! of wrong passwords notices nothing of it.
+//! Verifying a password is slow by design. The blocking pool does it, with few verifications at a time. Right passwords
+//! are remembered for some minutes, so that not each request needs a verification. Users who signed in before a flood
+//! of wrong passwords are not affected by it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,43 +23,44 @@ use crate::config::{Limits, PasswordFile, PasswordHash};
 use crate::handler::BuiltResponse;
 use crate::log::{ServerLog, event};
 
-/// How long a file is believed to be unchanged.
+/// Time for which a file is assumed to be unchanged.
 const RECHECK_AFTER_MS: u64 = 1_000;
 
-/// How long a password that was right is remembered. A file that changes ends it at once.
+/// Time for which a right password is remembered. A change of the file ends it at once.
 const REMEMBERED_MS: u64 = 10 * 60 * 1_000;
 
-/// Passwords of a file that are remembered: 64 bytes each.
+/// Maximum number of remembered passwords for each file; each takes 64 bytes.
 const REMEMBERED_MAX: usize = 10_000;
 
-/// Longest password that is verified. Longer ones would only keep the server busy (SHA crypt takes time by length).
+/// Maximum length of a password that is verified. The time of SHA crypt grows with the length, so longer passwords
+/// would only cost CPU time.
 const PASSWORD_BYTES_MAX: usize = 1_024;
 
-/// Part of the waiting passwords that one client may have.
+/// Divisor of the waiting places: one client may use this part of them.
 const WAITING_PART_OF_CLIENT: usize = 8;
 
-/// A file of passwords, as all workers share it.
+/// Password file, shared by all workers.
 pub struct PasswordStore {
     path: PathBuf,
-    /// Of what is remembered, so that nobody can tell it from memory that leaks, or from time.
+    /// Key of the digests of remembered passwords. Without it, leaked memory or timing does not reveal a password.
     key: [u8; 32],
     state: Mutex<State>,
-    /// Held by whoever looks whether the file has changed.
+    /// Lock held while the file is checked for changes.
     recheck: Arc<tokio::sync::Mutex<()>>,
     server_log: ServerLog,
 }
 
 #[derive(Default)]
 struct State {
-    /// `None` if it could not be read: then nobody is let in.
+    /// `None` if the file could not be read; then no user is admitted.
     file: Option<Arc<PasswordFile>>,
     identity: Option<Identity>,
     checked_ms: Option<u64>,
-    /// Until when a keyed hash of user and password is remembered.
+    /// End of the time for which a keyed hash of user and password is remembered.
     remembered: HashMap<[u8; 32], u64>,
 }
 
-/// What changes when a file does.
+/// Metadata that changes when the file changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -69,7 +70,7 @@ struct Identity {
     changed: (i64, i64),
 }
 
-/// How many passwords are verified, by all workers together.
+/// Limits on concurrent verifications, shared by all workers.
 pub struct PasswordChecks {
     running: Arc<Semaphore>,
     waiting: AtomicUsize,
@@ -79,28 +80,28 @@ pub struct PasswordChecks {
     hasher: KeyHasher,
 }
 
-/// User and password, as a request has them.
+/// User and password as the request contains them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     pub(super) user: Vec<u8>,
     password: Vec<u8>,
 }
 
-/// What is known of credentials.
+/// Result of checking credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The password is right.
     Right,
-    /// There is no such user, or another password is right.
+    /// The user does not exist, or the password is wrong.
     Wrong,
     /// Too many passwords wait to be verified.
     Busy,
-    /// The file can't be read.
+    /// The file cannot be read.
     Failed,
 }
 
 impl PasswordStore {
-    /// The store for a file, which is not read yet.
+    /// Makes the store for a file, which is read later.
     pub fn new(path: &Path, server_log: &ServerLog) -> io::Result<Arc<Self>> {
         let mut key = [0; 32];
         rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
@@ -108,7 +109,7 @@ impl PasswordStore {
         Ok(Arc::new(Self { path: path.to_owned(), key, state, recheck, server_log: server_log.clone() }))
     }
 
-    /// What can be said of credentials without waiting.
+    /// Returns the verdict if it is known without waiting.
     pub fn recall(&self, credentials: &Credentials, now_ms: u64) -> Option<Verdict> {
         let state = self.state();
         if state.is_due(now_ms) {
@@ -121,7 +122,7 @@ impl PasswordStore {
         (now_ms < *until_ms).then_some(Verdict::Right)
     }
 
-    /// Finds out whether credentials are right.
+    /// Verifies credentials.
     pub async fn verify(
         self: Arc<Self>,
         checks: Arc<PasswordChecks>,
@@ -134,19 +135,21 @@ impl PasswordStore {
             return verdict;
         }
         let Some(place) = checks.wait_place(visit) else { return Verdict::Busy };
-        // Local invariant: nobody closes the semaphore.
+        // Local invariant: the semaphore is never closed.
         let Ok(running) = Arc::clone(&checks.running).acquire_owned().await else { return Verdict::Busy };
         let verified = tokio::task::spawn_blocking(move || {
-            // They go with the work, which goes on when the client has gone: who hangs up makes no room for the next.
+            // Both are held until the work ends, even if the client disconnects. Otherwise a client could disconnect to
+            // make room for its next request.
             let _held = (place, running);
             self.verify_now(&credentials, now_ms)
         });
         let verified = verified.await;
-        // A panic there is one of a library's, on hashes that were parsed before.
+        // Only a library can panic here, on hashes that were parsed before.
         verified.unwrap_or(Verdict::Failed)
     }
 
-    /// Has the file read if it has changed. One looks at a time, and who is remembered then waits for nothing else.
+    /// Reads the file again if it has changed. One task checks at a time; a remembered password then needs no further
+    /// waiting.
     async fn recheck(self: &Arc<Self>, now_ms: u64) {
         let only = Arc::clone(&self.recheck).lock_owned().await;
         if self.state().is_due(now_ms) {
@@ -155,20 +158,20 @@ impl PasswordStore {
                 let _held = only;
                 store.recheck_now(now_ms);
             });
-            // A panic there leaves the file as it was, to be looked at by the next.
+            // After a panic, the old file stays in use, and the next request checks it again.
             let _ = looked.await;
         }
     }
 
-    /// Looks whether this is the user's password. Takes long.
+    /// Verifies a user's password. Slow, so it must run on the blocking pool.
     fn verify_now(&self, credentials: &Credentials, now_ms: u64) -> Verdict {
-        // Others may have found out what this one waited for.
+        // Another task may have verified the same credentials meanwhile.
         if let Some(verdict) = self.recall(credentials, now_ms) {
             return verdict;
         }
         let Some(file) = self.state().file.clone() else { return Verdict::Failed };
         let (hash, is_known) = hash_of(&file, &credentials.user);
-        // A password is verified for unknown users, too, so that time doesn't tell who is known.
+        // A password is verified for unknown users, too, so that the time does not reveal which users exist.
         let is_right = hash.is_some_and(|hash| is_password(&credentials.password, hash));
         if !is_right || !is_known {
             return Verdict::Wrong;
@@ -179,7 +182,7 @@ impl PasswordStore {
 
     fn remember(&self, file: &Arc<PasswordFile>, credentials: &Credentials, now_ms: u64) {
         let mut state = self.state();
-        // It may have been read again meanwhile, and say otherwise now.
+        // The file may have been read again meanwhile, with another result.
         if !state.file.as_ref().is_some_and(|current| Arc::ptr_eq(current, file)) {
             return;
         }
@@ -202,7 +205,7 @@ impl PasswordStore {
             self.state().checked_ms = Some(now_ms);
             return;
         }
-        // The identity from before reading: what changes while it is read is read again.
+        // Uses the identity from before reading, so that a change during the read leads to another read.
         let read = identity.and_then(|identity| Ok((identity, PasswordFile::read(&self.path)?)));
         let mut state = self.state();
         state.remembered.clear();
@@ -232,7 +235,7 @@ impl PasswordStore {
     fn digest(&self, credentials: &Credentials) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(self.key);
-        // The length keeps `a` and `bc` from being `ab` and `c`.
+        // The length distinguishes `a` and `bc` from `ab` and `c`.
         hash.update((credentials.user.len() as u64).to_le_bytes());
         hash.update(&credentials.user);
         hash.update(&credentials.password);
@@ -240,13 +243,13 @@ impl PasswordStore {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that is done under the lock can leave the state half changed.
+        // A panic while the lock is held leaves no half-made change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Whether the file may have changed.
+    /// Returns true if the file must be checked for changes.
     fn is_due(&self, now_ms: u64) -> bool {
         self.checked_ms.is_none_or(|checked_ms| now_ms.saturating_sub(checked_ms) >= RECHECK_AFTER_MS)
     }
@@ -266,7 +269,7 @@ impl Identity {
 }
 
 impl PasswordChecks {
-    /// As many as these limits have it.
+    /// Makes the limits on verifications from the configuration.
     pub fn new(limits: &Limits, hasher: &KeyHasher) -> Arc<Self> {
         let waiting_max = limits.password_checks_waiting_max;
         Arc::new(Self {
@@ -279,7 +282,7 @@ impl PasswordChecks {
         })
     }
 
-    /// A place among those that wait, if there is one for this client.
+    /// Reserves a waiting place; returns `None` if no place is free for this client.
     fn wait_place(self: &Arc<Self>, visit: &Visit) -> Option<WaitPlace> {
         let key = self.hasher.of_client(visit.client());
         let of_client = self.clients.take(key, self.waiting_of_client_max)?;
@@ -289,7 +292,7 @@ impl PasswordChecks {
     }
 }
 
-/// A place among those that wait, or whose password is being verified.
+/// Place of a password that waits for its verification or is being verified.
 struct WaitPlace {
     checks: Arc<PasswordChecks>,
     _of_client: Permit,
@@ -301,7 +304,7 @@ impl Drop for WaitPlace {
     }
 }
 
-/// The hash that is verified for a user, and whether it is the user's own.
+/// Returns the hash to verify for a user, and true if it is the user's own hash.
 fn hash_of<'f>(file: &'f PasswordFile, user: &[u8]) -> (Option<&'f PasswordHash>, bool) {
     let stand_in = file.stand_in(user);
     match file.hashes.get(user) {
@@ -310,7 +313,7 @@ fn hash_of<'f>(file: &'f PasswordFile, user: &[u8]) -> (Option<&'f PasswordHash>
     }
 }
 
-/// Whether this is the password of a hash. The libraries compare in constant time.
+/// Returns true if the password matches the hash. The libraries compare in constant time.
 fn is_password(password: &[u8], hash: &PasswordHash) -> bool {
     if password.len() > PASSWORD_BYTES_MAX {
         return false;
@@ -323,7 +326,7 @@ fn is_password(password: &[u8], hash: &PasswordHash) -> bool {
     }
 }
 
-/// The credentials of a request; `None` if there are none, or none that make sense.
+/// Returns the credentials of a request; `None` if they are missing or malformed.
 pub fn credentials(request: &Request<'_>) -> Option<Credentials> {
     if request.head.is_repeated(KnownField::Authorization) {
         return None;
@@ -336,14 +339,14 @@ pub fn credentials(request: &Request<'_>) -> Option<Credentials> {
     let text = std::str::from_utf8(rest.trim_ascii()).ok()?;
     let decoded = Base64Unpadded::decode_vec(text.trim_end_matches('=')).ok()?;
     let colon = memchr::memchr(b':', &decoded)?;
-    // RFC 7617, section 2: no control characters, and no colon in the user's name.
+    // RFC 7617, section 2: no control characters, and no colon in the user name.
     if decoded.iter().any(u8::is_ascii_control) {
         return None;
     }
     Some(Credentials { user: decoded[..colon].to_vec(), password: decoded[colon + 1..].to_vec() })
 }
 
-/// The answer to a request that lacks a right password.
+/// Makes the response to a request without a right password.
 pub fn challenge(realm: &str) -> Box<BuiltResponse> {
     let quoted = realm.replace('\\', "\\\\").replace('"', "\\\"");
     let mut response = BuiltResponse::new(Status::UNAUTHORIZED);
@@ -363,7 +366,7 @@ mod tests {
     use crate::log::Client;
     use crate::routing::rules::tests::TestRequest;
 
-    /// Of `secret`, each as quick as its kind allows.
+    /// Hashes of `secret`, each with the lowest cost of its kind.
     const HASHES: [(&str, &str); 5] = [
         ("bcrypt", "$2y$04$GXaETfDlsBW4DvwQRwWIV.UBj7SvKQjVLNPnLWju4glZXf38pZMVC"),
         ("sha256", "$5$rounds=1000$saltstring$AH5PD0i.riCRu4BNDy9v7OPV7u3dfLBApcXI6khquVA"),
@@ -447,7 +450,7 @@ mod tests {
             assert!((15..75).contains(&(before - verified.len())), "{user}: a fifth of 200 is verified against {hash}");
         }
         assert_eq!(verified, []);
-        // The right password of the hash that stands in is no password of an unknown user.
+        // The right password of the stand-in hash does not admit an unknown user.
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("passwords");
         std::fs::write(&path, lines.join("\n")).unwrap();
@@ -478,7 +481,7 @@ mod tests {
         check(16_000, None, Verdict::Wrong);
         std::fs::write(&path, format!("anna:{}\n# longer\n", HASHES[0].1)).unwrap();
         check(18_000, None, Verdict::Right);
-        // Remembered for a time only, even if the file was just looked at.
+        // A password is remembered for a limited time, even if the file was just checked.
         store.state().checked_ms = Some(18_000 + REMEMBERED_MS);
         assert_eq!(store.recall(&credentials, 18_000 + REMEMBERED_MS), None);
     }
@@ -502,7 +505,7 @@ mod tests {
     fn who_hangs_up_makes_no_room() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("passwords");
-        // Some tenths of a second, in which nobody is to take its place.
+        // The verification takes some tenths of a second; no other request may take its place meanwhile.
         let hash = bcrypt::hash("secret", 12).unwrap();
         std::fs::write(&path, format!("anna:{hash}\n")).unwrap();
         let store = PasswordStore::new(&path, &ServerLog::stderr(LogLevel::Error)).unwrap();

@@ -3,38 +3,38 @@ use std::time::Duration;
 
 use crate::config::Rate;
 
-/// Locks that the keys are spread over, so that workers seldom meet.
+/// Number of locks that the keys are spread over, so that workers rarely wait for each other.
 const SHARDS: usize = 64;
 
-/// Places among which a key has its own.
+/// Number of places in a set; a key uses one place of its set.
 const WAYS: usize = 8;
 
-/// How often something may happen, by key: the generic cell rate algorithm, which is a token bucket in one number.
+/// Rate limiter by key. It uses the generic cell rate algorithm, which is a token bucket in one number.
 ///
-/// It has a fixed number of places. A key that finds none free takes the one whose requests will be all there again
-/// first. A client who wants the own place forgotten needs so many keys with more requests behind them than the own one
-/// that it could have used those for what it wanted.
+/// The number of places is fixed. A key without a free place replaces the key in its set whose bucket will be full
+/// first. To evict its own place, a client needs many keys that have used more of their rate than its own. It could as
+/// well have sent its requests under those keys.
 #[derive(Debug)]
 pub struct RateTable {
     shards: Box<[Mutex<Shard>]>,
-    /// Time in which one request comes back.
+    /// Time in which one request is refilled.
     interval_ns: u64,
-    /// Time in which all come back.
+    /// Time in which an empty bucket is refilled.
     burst_ns: u64,
 }
 
-/// The places behind one lock: sets of those that a key may have.
+/// Places protected by one lock, as sets; a key belongs to one set.
 type Shard = Box<[[Place; WAYS]]>;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     key: u64,
-    /// When all its requests will be there again; in the past, nothing is known of it that matters.
+    /// Time at which the bucket is full again. If that time is past, the place is free.
     whole_at_ns: u64,
 }
 
 impl RateTable {
-    /// A table for at least so many keys. `burst` is at least 1.
+    /// Makes a table for at least `keys_max` keys. `burst` is at least 1.
     pub fn new(rate: Rate, burst: u32, keys_max: usize) -> Self {
         let interval_ns = (rate.period.as_nanos() as u64 / u64::from(rate.count)).max(1);
         let sets = keys_max.div_ceil(SHARDS * WAYS).max(1);
@@ -46,14 +46,14 @@ impl RateTable {
         }
     }
 
-    /// Counts a request of a key, which is a hash that clients can't choose.
+    /// Counts a request of a key, which must be a hash that clients cannot choose.
     ///
     /// # Errors
-    /// It is one too many: the time after which one more may come. It is not counted.
+    /// The rate is exceeded: returns the time until the next request is allowed. The request is not counted.
     pub fn take(&self, key: u64, now_ms: u64) -> Result<(), Duration> {
         let now_ns = now_ms.saturating_mul(1_000_000);
         let shard = &self.shards[key as usize % SHARDS];
-        // Whoever held the lock and panicked left whole numbers.
+        // A panic while the lock is held leaves valid numbers.
         let mut sets = shard.lock().unwrap_or_else(PoisonError::into_inner);
         let index = (key as usize / SHARDS) % sets.len();
         let set = &mut sets[index];
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn requests_by_time() {
         let table = table(2, 1, 3, 100);
-        // Milliseconds, key, and milliseconds to wait; 0 is granted.
+        // Time in milliseconds, key, and milliseconds to wait; 0 means granted.
         for (now_ms, key, expect_ms) in [
             (10_000, 1, 0),
             (10_000, 1, 0),
@@ -98,12 +98,12 @@ mod tests {
             (10_100, 2, 0),
             (10_500, 1, 0),
             (10_500, 1, 500),
-            // All are there again.
+            // The bucket is full again.
             (20_000, 1, 0),
             (20_000, 1, 0),
             (20_000, 1, 0),
             (20_000, 1, 500),
-            // Clocks of workers may differ by a turn.
+            // Clocks of workers may differ by one turn of the event loop.
             (19_999, 1, 501),
         ] {
             let found = table.take(key, now_ms).err().unwrap_or_default();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     proptest! {
-        /// In any time, no more are granted than the burst and what the time gives.
+        /// In any period, grants never exceed the burst plus the rate.
         #[test]
         fn no_more_than_the_rate(
             count in 1_u32..100,

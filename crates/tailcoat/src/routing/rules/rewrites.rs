@@ -1,4 +1,4 @@
-//! Redirects and rewrites: which fits a request, and what comes of it.
+//! Redirects and rewrites: finds the rule that matches a request, and applies it.
 
 use std::collections::HashMap;
 
@@ -12,32 +12,32 @@ use crate::handler::{BuiltResponse, Routed};
 #[derive(Debug, Default)]
 pub struct Rewrites {
     rules: Vec<Rewrite>,
-    /// Indices of those of just one path, for a site may have thousands.
+    /// Indices of rules for a single path, because a site may have thousands of them.
     exact: HashMap<Vec<u8>, Vec<usize>>,
-    /// Indices of all others.
+    /// Indices of all other rules.
     others: Vec<usize>,
 }
 
-/// What a redirect or rewrite makes of a request.
+/// Result of a redirect or rewrite.
 #[derive(Debug)]
 pub enum Rewritten {
-    /// Another path and query.
+    /// New path and query.
     Target(Target),
-    /// An answer.
+    /// Redirect or error response.
     Answer(Box<BuiltResponse>),
 }
 
-/// The target that a request is served as.
+/// Target that a request is served as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// In the form of [`Routed::path`].
+    /// Path in the form of [`Routed::path`].
     pub path: Vec<u8>,
-    /// In the form of [`Routed::query`].
+    /// Query in the form of [`Routed::query`].
     pub query: Option<Vec<u8>>,
 }
 
 impl Target {
-    /// As a request has it.
+    /// Encodes the target as in a request line.
     pub fn encoded(&self) -> Vec<u8> {
         let mut encoded = Vec::with_capacity(self.path.len() + 32);
         path::encode(&self.path, &mut encoded);
@@ -50,7 +50,7 @@ impl Target {
 }
 
 impl Rewrites {
-    /// These rules.
+    /// Indexes these rules by path.
     pub fn new(rules: Vec<Rewrite>) -> Self {
         let mut rewrites = Self::default();
         for (index, rule) in rules.iter().enumerate() {
@@ -63,9 +63,9 @@ impl Rewrites {
         rewrites
     }
 
-    /// The first rule that fits.
+    /// Returns the first rule that matches a request.
     pub fn find(&self, routed: &Routed<'_>) -> Option<&Rewrite> {
-        // `*` of OPTIONS and the target of CONNECT name nothing that could be elsewhere.
+        // `*` of OPTIONS and the target of CONNECT cannot be rewritten.
         if self.rules.is_empty() || !routed.path.starts_with(b"/") {
             return None;
         }
@@ -74,13 +74,13 @@ impl Rewrites {
             rule.path.matches(routed.path) && fits(&rule.conditions, routed)
         };
         let exact = self.exact.get(routed.path).and_then(|indices| indices.iter().copied().find(fits));
-        // Of the others only those before it matter.
+        // Only rules before the exact match can take precedence over it.
         let others = self.others.iter().copied().take_while(|index| exact.is_none_or(|exact| *index < exact));
         others.into_iter().find(fits).or(exact).map(|index| &self.rules[index])
     }
 }
 
-/// Applies a rule that fits.
+/// Applies a rule that matches.
 pub fn apply(rule: &Rewrite, routed: &Routed<'_>) -> Rewritten {
     let bad_request = || Rewritten::Answer(BuiltResponse::new(Status::BAD_REQUEST));
     let Some(matched) = Match::new(&rule.path, routed.path) else { return bad_request() };
@@ -90,7 +90,7 @@ pub fn apply(rule: &Rewrite, routed: &Routed<'_>) -> Rewritten {
         return parse_target(&url, &rule.target, routed).map_or_else(bad_request, Rewritten::Target);
     };
     if routed.host.is_empty() && rule.target.pieces.contains(&TemplatePiece::Host) {
-        // HTTP/1.0 without Host: nobody knows where to.
+        // HTTP/1.0 without Host: the target of the redirect is unknown.
         return bad_request();
     }
     let mut response = BuiltResponse::new(status);
@@ -98,7 +98,7 @@ pub fn apply(rule: &Rewrite, routed: &Routed<'_>) -> Rewritten {
     Rewritten::Answer(response)
 }
 
-/// Takes a target apart; `None` if its path leads above the root, or has percent signs that mean nothing.
+/// Splits a target into path and query; `None` if the path leads above the root or has invalid percent-encoding.
 fn parse_target(url: &[u8], template: &Template, routed: &Routed<'_>) -> Option<Target> {
     let (raw, query) = match memchr::memchr(b'?', url) {
         Some(at) => (&url[..at], Some(url[at + 1..].to_vec())),
@@ -110,7 +110,7 @@ fn parse_target(url: &[u8], template: &Template, routed: &Routed<'_>) -> Option<
     Some(Target { path, query })
 }
 
-/// Whether a target says what its query is, be it none.
+/// Returns true if a template sets the query, even to an empty one.
 fn has_query(template: &Template) -> bool {
     template.pieces.iter().any(|piece| match piece {
         TemplatePiece::Literal(text) => text.contains('?'),
@@ -119,7 +119,7 @@ fn has_query(template: &Template) -> bool {
     })
 }
 
-/// Whether all that is asked for besides the path holds.
+/// Returns true if all conditions other than the path hold.
 pub fn fits(conditions: &Conditions, routed: &Routed<'_>) -> bool {
     let Conditions { methods, query, field, is_missing: _ } = conditions;
     let method = routed.request.method_name();
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use crate::routing::rules::tests::{TestRequest, rules};
 
-    /// What the rules of a site make of a request: `PATH?QUERY`, or status and location.
+    /// Applies the rules of a site to a request; returns `PATH?QUERY`, or status and location.
     fn rewritten(text: &str, head: &str) -> String {
         let rewrites = Rewrites::new(rules(text).rewrites);
         let request = TestRequest::new(&format!("{head}\r\n\r\n"));
@@ -193,7 +193,7 @@ mod tests {
         check(r#"redirect "/article.php" "/article/{query.id}" query="id""#, "/article.php?id=5", "302 /article/5");
         check(r#"redirect "/article.php" "/article/{query.id}" query="id""#, "/article.php", "-");
         check(r##"rewrite #"~^/u/([a-z]+)/(.*)$"# "/users/{2}/{1}""##, "/u/anna/a%20b", "/users/a b/anna");
-        // Decoded once, and in normal form.
+        // Targets are decoded once and normalized.
         check(r#"rewrite "/a/*" "/b%20c/{rest}""#, "/a/%2541", "/b c/%41");
         check(r##"rewrite #"~^/x(.*)y(.*)$"# "/a/b/{1}{2}/c""##, "/x.y.", "/a/c");
         check(r##"rewrite #"~^/x(.*)y(.*)$"# "/{1}{2}/c""##, "/x.y.", "400");

@@ -1,4 +1,4 @@
-//! What all workers share of a site's rules: sets of addresses, tables of limits, password files.
+//! Parts of a site's rules that all workers share: address sets, tables of limits, password files.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,54 +22,55 @@ use crate::handler::{BuiltResponse, Routed};
 use crate::log::{Client, ServerLog, event};
 use crate::metrics::Limit;
 
-/// The rules of a site, those of all sites included.
+/// Rules of a site, merged with the rules of all sites.
 pub struct SharedRules {
     rules: Rules,
     https: Https,
     clients: Vec<(ClientRule, GuardPattern, AddressSet)>,
     rate_limits: Vec<(RateLimit, GuardPattern, Arc<RateTable>)>,
     request_limits: Vec<(RequestLimit, GuardPattern, Arc<CountTable>)>,
-    /// Of each rule for passwords.
+    /// Pattern of each password rule.
     password_paths: Vec<GuardPattern>,
     /// Other readings of paths.
     readings: Readings,
-    /// Of each rule for passwords that has a file.
+    /// Store of each password rule; `None` for a rule without a file.
     stores: Vec<Option<Arc<PasswordStore>>>,
     checks: Arc<PasswordChecks>,
     hasher: KeyHasher,
     server_log: ServerLog,
-    /// Which paths are scripts.
+    /// Patterns of paths that are scripts.
     scripts: Vec<PathPattern>,
 }
 
-/// The rules of all sites, and the proxies that are trusted.
+/// Rules of all sites, and the trusted proxies.
 pub struct AllRules {
-    /// Of each site, in the order of the configuration; `None` if it has none, nor have all sites, nor need its files any.
+    /// Rules of each site, in the order of the configuration; `None` if neither the site, nor all sites, nor the site's
+    /// files need rules.
     pub sites: Vec<Option<Arc<SharedRules>>>,
-    /// If there are any.
+    /// Trusted proxies; `None` if there are none.
     pub trusted_proxies: Option<TrustedProxies>,
-    /// What the rules of another configuration go on with.
+    /// State that the next configuration reuses.
     kept: Kept,
 }
 
-/// Limits with what was counted in them.
+/// Limits with the tables that count them.
 type Tables<L, T> = Vec<(L, Arc<T>)>;
 
-/// What was counted, and is known, whatever else the rules say.
+/// Counts and caches that survive a reload, whatever else changes in the rules.
 struct Kept {
     all: Limits,
-    /// By the names and addresses of sites.
+    /// Limits of each site, by its names and addresses.
     sites: HashMap<SiteKey, Limits>,
     stores: HashMap<PathBuf, Arc<PasswordStore>>,
     checks: Arc<PasswordChecks>,
-    /// Most passwords that are verified, and that wait to be.
+    /// Maximum numbers of passwords that are verified, and that wait, at a time.
     checks_max: (usize, usize),
     hasher: KeyHasher,
 }
 
 type SiteKey = (Vec<HostPattern>, Vec<Listen>);
 
-/// The limits of a site, or of all.
+/// Limits of one site, or of all sites together.
 #[derive(Clone, Default)]
 struct Limits {
     rate: Tables<RateLimit, RateTable>,
@@ -77,10 +78,10 @@ struct Limits {
 }
 
 impl AllRules {
-    /// Those of a configuration. What clients have used up of limits that are as they were `before` still counts.
+    /// Makes the rules of a configuration. Limits that are unchanged since `before` keep their counts.
     ///
     /// # Errors
-    /// The kernel has no random numbers.
+    /// The kernel provides no random numbers.
     pub fn new(config: &Config, server_log: &ServerLog, before: Option<&Self>) -> io::Result<Self> {
         let before = before.map(|before| &before.kept);
         let mut common = Common::new(config, server_log, before);
@@ -91,7 +92,7 @@ impl AllRules {
     }
 }
 
-/// What sites have in common: limits for all sites count for all of them together, and each file is read once.
+/// Builder of the parts that sites share. Limits for all sites count all sites together, and each file is read once.
 struct Common<'c> {
     config: &'c Config,
     kept: Kept,
@@ -183,7 +184,7 @@ fn rate_table(limit: &RateLimit) -> Arc<RateTable> {
     Arc::new(RateTable::new(limit.rate, limit.burst, limit.keys_max))
 }
 
-/// Each limit with its table: the one that it had, or a new one. Of limits that are the same, each has its own.
+/// Pairs each limit with its previous table, or with a new one. Equal limits get separate tables.
 fn with_tables<L: Clone + PartialEq, T>(
     limits: &[L],
     mut known: Tables<L, T>,
@@ -196,7 +197,8 @@ fn with_tables<L: Clone + PartialEq, T>(
     limits.iter().map(with_table).collect()
 }
 
-/// The rules that a site goes by: where the first that fits counts, its own come first; fields are changed by its own last.
+/// Merges the rules of a site with those of all sites. The site's own rules come first where the first match counts.
+/// Its field edits come last.
 fn joined(site: &Rules, all: &Rules) -> Rules {
     Rules {
         clients: chained(&site.clients, &all.clients),
@@ -211,7 +213,7 @@ fn joined(site: &Rules, all: &Rules) -> Rules {
     }
 }
 
-/// A rule with the paths that it guards, and what it needs.
+/// Adds the guard pattern and other state to a rule.
 fn guarded<R: Clone, T>(rule: &R, path: &PathPattern, with: T) -> (R, GuardPattern, T) {
     (rule.clone(), GuardPattern::new(path), with)
 }
@@ -221,32 +223,32 @@ fn chained<T: Clone>(first: &[T], then: &[T]) -> Vec<T> {
 }
 
 impl SharedRules {
-    /// What they say.
+    /// Configuration of the rules.
     pub(super) fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// Those that have to do with TLS.
+    /// Rules about TLS.
     pub(super) fn https(&self) -> &Https {
         &self.https
     }
 
-    /// Where the passwords of a rule are.
+    /// Password store of a rule.
     pub(super) fn password_store(&self, rule: usize) -> Option<&Arc<PasswordStore>> {
         self.stores[rule].as_ref()
     }
 
-    /// How many passwords are verified.
+    /// Limits on password verifications.
     pub(super) fn password_checks(&self) -> &Arc<PasswordChecks> {
         &self.checks
     }
 
-    /// The paths of each rule for passwords.
+    /// Pattern of each password rule.
     pub(super) fn password_paths(&self) -> &[GuardPattern] {
         &self.password_paths
     }
 
-    /// Whether a client may come to a path: the first rule that fits says it; `None` if there is none.
+    /// Returns the first address rule that matches a client and a path; `None` if no rule matches.
     pub(super) fn rule_for_client(
         &self,
         routed: &Routed<'_>,
@@ -259,13 +261,14 @@ impl SharedRules {
         self.clients.iter().find(fitting).map(|(rule, ..)| rule)
     }
 
-    /// What guards are asked for besides a path: how other servers may read it, and scripts in it with more behind them.
+    /// Returns the paths that guards are evaluated for in addition to a path. These are the readings of other servers,
+    /// and scripts that the path continues after.
     pub(super) fn other_paths(&self, path: &[u8]) -> Vec<OtherPath> {
         let scripts = self.scripts.iter().flat_map(|pattern| script_paths(pattern, path));
         self.readings.of(path, scripts.filter(|script| *script != path))
     }
 
-    /// Counts a request for paths in all limits that are for one of them, but not those that are for one `before`.
+    /// Counts a request in all limits that apply to one of the paths, except limits that apply to a path in `before`.
     pub(super) fn take_limits<'p, P: Iterator<Item = GuardedPath<'p>>>(
         &self,
         routed: &Routed<'_>,
@@ -322,5 +325,5 @@ impl SharedRules {
     }
 }
 
-/// When to come again to where too many requests are in progress: nobody knows when one ends.
+/// Retry-After if too many requests are in progress; the time at which one ends is unknown.
 const RETRY_AFTER: Duration = Duration::from_secs(1);

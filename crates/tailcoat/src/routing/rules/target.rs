@@ -1,4 +1,4 @@
-//! From the template of a redirect or rewrite to a URL.
+//! Templates of redirects and rewrites, expanded to URLs.
 
 use regex::bytes::Captures;
 use wire::http::path;
@@ -6,14 +6,14 @@ use wire::http::path;
 use crate::config::{PathPattern, Template, TemplatePiece};
 use crate::handler::Routed;
 
-/// What of a path its pattern left open.
+/// Parts of a path that a pattern leaves open.
 pub struct Match<'p> {
     rest: &'p [u8],
     captures: Option<Captures<'p>>,
 }
 
 impl<'p> Match<'p> {
-    /// The match of a path, if it is one of these.
+    /// Matches a path against a pattern; `None` if it does not match.
     pub fn new(pattern: &PathPattern, path: &'p [u8]) -> Option<Self> {
         let rest = match pattern {
             PathPattern::Regex(regex) => {
@@ -40,8 +40,8 @@ impl<'p> Match<'p> {
     }
 }
 
-/// Writes the URL that a template makes for a request. What is filled in is percent-encoded, so that it stays within the
-/// part of the URL in which it stands.
+/// Writes the URL that a template gives for a request. Inserted values are percent-encoded, so that each stays within
+/// its part of the URL.
 pub fn write_target(template: &Template, matched: &Match<'_>, routed: &Routed<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     let mut is_in_query = false;
@@ -70,7 +70,7 @@ pub fn write_target(template: &Template, matched: &Match<'_>, routed: &Routed<'_
                 }
             }
             TemplatePiece::Argument(name) => write_encoded(argument(routed.query, name), out),
-            // No target has them.
+            // The configuration does not allow these pieces in targets.
             TemplatePiece::Client
             | TemplatePiece::User
             | TemplatePiece::RequestId
@@ -78,18 +78,18 @@ pub fn write_target(template: &Template, matched: &Match<'_>, routed: &Routed<'_
             | TemplatePiece::Field(_) => {}
         }
     }
-    // Two slashes at the start would be a host of the client's choice (RFC 3986, section 4.2).
+    // Two slashes at the start would name a host of the client's choice (RFC 3986, section 4.2).
     while out[start..].starts_with(b"//") {
         out.remove(start);
     }
 }
 
-/// The value of an argument of a query, as it was sent; empty if there is none.
+/// Value of an argument of a query, still encoded; empty if it is missing.
 pub fn argument<'q>(query: Option<&'q [u8]>, name: &str) -> &'q [u8] {
     arguments(query).find(|(other, _)| *other == name.as_bytes()).map_or(&[][..], |(_, value)| value)
 }
 
-/// Names and values of a query's arguments, as they were sent.
+/// Names and values of a query's arguments, still encoded.
 pub fn arguments(query: Option<&[u8]>) -> impl Iterator<Item = (&[u8], &[u8])> {
     let pairs = query.unwrap_or_default().split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| match memchr::memchr(b'=', pair) {
@@ -103,7 +103,7 @@ fn encode(text: &[u8], is_in_query: bool, out: &mut Vec<u8>) {
         return path::encode(text, out);
     }
     for &byte in text {
-        // What would end an argument, or mean a space in one, is encoded too.
+        // Bytes that would end an argument, or mean a space in it, are encoded, too.
         match byte {
             b'+' | b'=' | b';' => out.extend_from_slice(format!("%{byte:02X}").as_bytes()),
             _ => path::encode(&[byte], out),
@@ -111,7 +111,8 @@ fn encode(text: &[u8], is_in_query: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// What is encoded already stays so; what has no place in a path or in the value of an argument is encoded.
+/// Writes text that may be percent-encoded already. Encodes bytes that are not allowed in a path or in the value of an
+/// argument.
 fn write_encoded(text: &[u8], out: &mut Vec<u8>) {
     for &byte in text {
         if byte == b'%' { out.push(byte) } else { path::encode(&[byte], out) }

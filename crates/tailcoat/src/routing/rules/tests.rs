@@ -1,4 +1,4 @@
-//! What the tests of rules share.
+//! Helpers for the tests of rules.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::log::{Client, ServerLog};
 
 use super::{AllRules, Entry, Rules};
 
-/// A request, parsed as a connection would.
+/// Request, parsed as a connection parses it.
 pub(super) struct TestRequest {
     bytes: Vec<u8>,
     head: RequestHead,
@@ -23,7 +23,7 @@ pub(super) struct TestRequest {
 }
 
 impl TestRequest {
-    /// The request that begins with this head.
+    /// Parses a request with this head.
     pub(super) fn new(head: &str) -> Self {
         let bytes = head.as_bytes().to_vec();
         let mut head = RequestHead::default();
@@ -62,12 +62,13 @@ impl TestRequest {
     }
 }
 
-/// The rules that this text is.
+/// Parses rules of a site.
 pub(super) fn rules(text: &str) -> config::Rules {
     site(text).sites[0].rules.clone()
 }
 
-/// The status with which a site with these rules, as yet without an answer to a password, refuses a GET from `client`.
+/// Status with which a site with these rules rejects a GET request from `client` without a password; `None` if it is
+/// admitted.
 pub(super) fn refused(text: &str, path: &str, client: &str) -> Option<u16> {
     let all = AllRules::new(&site(text), &ServerLog::stderr(config::LogLevel::Error), None).unwrap();
     let rules = Rules::new(all.sites[0].as_ref().unwrap(), &Rc::default());
@@ -80,7 +81,7 @@ pub(super) fn refused(text: &str, path: &str, client: &str) -> Option<u16> {
     }
 }
 
-/// The configuration with such a site.
+/// Configuration with one such site.
 fn site(text: &str) -> config::Config {
     let text = format!("site {{\n root \"/\"\n{text}\n}}\n");
     let checked = config::check_bytes("test.kdl", text.as_bytes().to_vec(), Path::new("/"));

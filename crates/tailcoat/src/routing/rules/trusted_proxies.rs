@@ -1,4 +1,4 @@
-//! Who the client is behind proxies that are trusted.
+//! Client address of requests that arrive through trusted proxies.
 
 use wire::http::Request;
 use wire::http::forwarding::{forwarded_elements, forwarded_parameter, parse_node, x_forwarded_for_entries};
@@ -8,7 +8,7 @@ use crate::config::{ClientPattern, ForwardedField};
 use crate::handler::Proxied;
 use crate::log::Client;
 
-/// Proxies whose word is taken, and where they give it.
+/// Trusted proxies, and the field in which they name the client.
 #[derive(Debug)]
 pub struct TrustedProxies {
     proxies: AddressSet,
@@ -16,19 +16,20 @@ pub struct TrustedProxies {
 }
 
 impl TrustedProxies {
-    /// These; `None` if there is none.
+    /// Makes the list of trusted proxies; `None` if it is empty.
     pub fn new(patterns: &[ClientPattern], field: ForwardedField) -> Option<Self> {
         let proxies = AddressSet::new(patterns);
         (!proxies.is_empty()).then_some(Self { proxies, field })
     }
 
-    /// Whether this is one of them.
+    /// Returns true if this peer is a trusted proxy.
     pub fn has(&self, peer: Client) -> bool {
         self.proxies.has(peer)
     }
 
-    /// The client of a request that came from `peer`, and what is believed of the field: each proxy adds at the end whom it
-    /// got the request from, so that the list is read backwards, as far as whoever wrote an entry is trusted.
+    /// Returns the client of a request from `peer`, and the trusted part of the field. Each proxy appends the address
+    /// that it got the request from. The list is therefore read backwards, as long as the writer of an entry is
+    /// trusted.
     pub fn client(&self, peer: Client, request: &Request<'_>) -> (Client, Proxied) {
         let mut client = peer;
         let mut proxied = Proxied { peer, field: self.field, entries: 0 };
@@ -36,7 +37,7 @@ impl TrustedProxies {
             if !self.has(client) {
                 break;
             }
-            // What is no address tells no more than its writer.
+            // An entry without an address names no client, so its writer counts as the client.
             let Some(address) = parse_node(entry) else { break };
             client = Client::Ip(address);
             proxied.entries += 1;
@@ -86,7 +87,7 @@ mod tests {
             ("10.0.0.1", "", "10.0.0.1"),
             ("10.0.0.1", "X-Forwarded-For: 192.0.2.1\r\n", "192.0.2.1"),
             ("::ffff:10.0.0.1", "X-Forwarded-For: 192.0.2.1\r\n", "192.0.2.1"),
-            // What the client made up is before what the proxy saw.
+            // Entries that the client invents come before the entry that the proxy adds.
             ("10.0.0.1", "X-Forwarded-For: 127.0.0.1, 192.0.2.1\r\n", "192.0.2.1"),
             ("10.0.0.1", "X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-For: 192.0.2.1\r\n", "192.0.2.1"),
             ("10.0.0.1", "x-forwarded-for: 127.0.0.1, 192.0.2.1 ,10.0.0.2,fd00::1\r\n", "192.0.2.1"),
@@ -124,7 +125,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever clients send, the entry that the last proxy wrote is the client.
+        /// For any field that a client sends, the entry of the last proxy names the client.
         #[test]
         fn what_clients_send_changes_nothing(made_up in "[ -~]{0,60}") {
             let fields = format!("X-Forwarded-For: {made_up}\r\nX-Forwarded-For: 192.0.2.1\r\n");

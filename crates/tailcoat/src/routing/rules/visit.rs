@@ -7,22 +7,22 @@ use super::Permit;
 use crate::log::Client;
 use crate::metrics::Limit;
 
-/// What rules found out about a request, and what it holds while it is in progress.
+/// Data that rules have found about a request, and the permits that it holds while it is in progress.
 #[derive(Debug)]
 pub struct Visit {
     client: Client,
     ids: Rc<RequestIds>,
     request_id: OnceCell<String>,
-    /// As the client says.
+    /// User name that the client sent; not verified.
     user: OnceCell<Vec<u8>>,
-    /// That the user's password was right.
+    /// Set once the user's password was verified.
     is_signed_in: OnceCell<()>,
     permits: RefCell<Vec<Permit>>,
-    /// The limit that it was refused for.
+    /// Limit for which the request was rejected.
     limit: Cell<Option<Limit>>,
 }
 
-/// Where identifiers of requests come from.
+/// Generator of request identifiers.
 #[derive(Debug, Default)]
 pub struct RequestIds {
     key: RandomState,
@@ -30,7 +30,7 @@ pub struct RequestIds {
 }
 
 impl Visit {
-    /// The visit of a client.
+    /// Makes the visit of a client.
     pub fn new(client: Client, ids: &Rc<RequestIds>) -> Self {
         Self {
             client,
@@ -51,23 +51,23 @@ impl Visit {
         visit
     }
 
-    /// Who sent the request, behind proxies that are trusted.
+    /// Address of the client; with trusted proxies, the address that they name.
     pub fn client(&self) -> Client {
         self.client
     }
 
-    /// The user that the request names where a password is needed, for logs; made up, perhaps, if the status is 401. Empty
-    /// for none.
+    /// User that the request names for a path with a password, for logs. Unverified if the status is 401; empty if
+    /// there is none.
     pub fn user(&self) -> &[u8] {
         self.user.get().map_or(&[], Vec::as_slice)
     }
 
-    /// The user whose password was right; empty for none.
+    /// User whose password was right; empty if there is none.
     pub fn signed_in_user(&self) -> &[u8] {
         if self.is_signed_in.get().is_some() { self.user() } else { &[] }
     }
 
-    /// The limit of rules that it has come to, if it has.
+    /// Limit that rejected the request; `None` if no limit did.
     pub fn limit(&self) -> Option<Limit> {
         self.limit.get()
     }
@@ -76,18 +76,18 @@ impl Visit {
         self.limit.set(Some(limit));
     }
 
-    /// 32 hexadecimal digits that no other request has and nobody can guess.
+    /// Unique and unpredictable identifier of the request: 32 hexadecimal digits.
     pub(super) fn request_id(&self) -> &str {
         self.request_id.get_or_init(|| self.ids.next())
     }
 
-    /// The same, if anything has asked for it; empty otherwise.
+    /// Identifier of the request if a rule has used it; empty otherwise.
     pub fn given_request_id(&self) -> &str {
         self.request_id.get().map_or("", String::as_str)
     }
 
     pub(super) fn name_user(&self, user: &[u8]) {
-        // A request names one user, however many rules ask.
+        // A request names one user, even if several rules ask for a password.
         let _ = self.user.set(user.to_vec());
     }
 
@@ -101,11 +101,11 @@ impl Visit {
 }
 
 impl RequestIds {
-    /// Numbers that no other request has and nobody can guess.
+    /// Returns unique numbers that clients cannot predict.
     pub fn numbers<const COUNT: usize>(&self) -> [u64; COUNT] {
         let number = self.next.get();
         self.next.set(number.wrapping_add(1));
-        // Hashes with a secret key: as random as the key, and never the same as long as the number isn't.
+        // Hashes with a secret key are as unpredictable as the key, and differ for each number.
         std::array::from_fn(|index| self.key.hash_one((index as u8, number)))
     }
 
