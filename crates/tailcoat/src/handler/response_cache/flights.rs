@@ -1,4 +1,4 @@
-//! One fetch for all that want the same: who comes second waits for the first.
+//! Request collapsing: one fetch for all requests of a key. Later requests wait for the first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,20 +6,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hashbrown::HashMap;
 use tokio::sync::watch;
 
-/// How a fetch ended, for those that waited for it.
+/// End of a fetch, for the requests that waited for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// Its response is stored.
+    /// The response is stored.
     Stored,
-    /// Its response is not for others: each has to ask for itself.
+    /// The response can't be shared: each waiting request must fetch for itself.
     NotStored,
-    /// The upstream could not answer.
+    /// The upstream failed to respond.
     Failed,
-    /// Whoever fetched has gone before the end.
+    /// The fetching request ended early.
     Abandoned,
 }
 
-/// The fetches in progress, of all workers.
+/// Fetches in progress, of all workers.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     map: Mutex<HashMap<Box<[u8]>, Flight>>,
@@ -31,17 +31,17 @@ struct Flight {
     is_invalid: Arc<AtomicBool>,
 }
 
-/// What a request for a key is.
+/// Role of a request for a key.
 pub(super) enum Joined {
-    /// The first: it fetches.
+    /// The first request: it fetches.
     First(Ticket),
-    /// One of those that wait.
+    /// A request that waits.
     Waiting(Waiting),
-    /// One too many: it fetches, but nobody waits for it.
+    /// One request too many: it fetches for itself alone.
     TooMany,
 }
 
-/// The duty to fetch for others. When it is dropped, they are told that nothing came of it.
+/// Duty to fetch for others. Dropping it reports [`Ended::Abandoned`] to them.
 #[derive(Debug)]
 pub(super) struct Ticket {
     flights: Arc<Flights>,
@@ -55,7 +55,7 @@ pub(super) struct Waiting {
 }
 
 impl Flights {
-    /// Joins the fetch of this key, or begins one. At most `waiting_max` wait for one.
+    /// Joins the fetch of this key, or begins one. At most `waiting_max` requests wait for one.
     pub(super) fn join(self: &Arc<Self>, key: &[u8], waiting_max: usize) -> Joined {
         let mut map = self.lock();
         if let Some(flight) = map.get(key) {
@@ -69,7 +69,7 @@ impl Flights {
         Joined::First(Ticket { flights: Arc::clone(self), key: key.into(), is_invalid })
     }
 
-    /// What is being fetched for these keys may be what was there before it was changed: it is not to be stored.
+    /// Marks fetches of these keys as outdated, so that their responses are not stored.
     pub(super) fn invalidate(&self, matches: impl Fn(&[u8]) -> bool) {
         let map = self.lock();
         let matching = map.iter().filter(|(key, _)| matches(key));
@@ -77,13 +77,13 @@ impl Flights {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Flight>> {
-        // Nothing in here panics half-way.
+        // No update is left half done by a panic.
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Joined {
-    /// The ticket, if this is the first.
+    /// Ticket of the first request.
     pub(super) fn into_ticket(self) -> Option<Ticket> {
         match self {
             Self::First(ticket) => Some(ticket),
@@ -93,12 +93,12 @@ impl Joined {
 }
 
 impl Ticket {
-    /// What is fetched.
+    /// Key of the fetch.
     pub(super) fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// Whether the resource was changed since the fetch began.
+    /// True if the resource was changed since the fetch began.
     pub(super) fn is_invalid(&self) -> bool {
         self.is_invalid.load(Ordering::Relaxed)
     }
@@ -108,7 +108,7 @@ impl Ticket {
         self.tell(ended);
     }
 
-    /// Tells those that wait; only the first time. By then, another may have begun.
+    /// Reports the end to waiting requests, once. A later fetch of the same key is not touched.
     fn tell(&self, ended: Ended) {
         let mut map = self.flights.lock();
         let is_ours = |flight: &Flight| Arc::ptr_eq(&flight.is_invalid, &self.is_invalid);
@@ -130,7 +130,7 @@ impl Waiting {
     /// Waits for the end.
     pub(super) async fn ended(mut self) -> Ended {
         let ended = self.ended.wait_for(Option::is_some).await.map(|ended| *ended);
-        // An error is the end of whoever would tell.
+        // An error means that the sender is gone.
         ended.ok().flatten().unwrap_or(Ended::Abandoned)
     }
 }

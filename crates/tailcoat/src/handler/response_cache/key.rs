@@ -1,4 +1,4 @@
-//! What responses are found by: the URL of the request, and what else tells the upstream of another.
+//! Cache keys: the URL of a request, and other parts of it that can change the upstream's response.
 
 use memchr::{memchr, memchr2, memchr3, memmem};
 use wire::http::KnownField;
@@ -7,27 +7,27 @@ use wire::http::forwarding::is_same_field;
 use crate::config::{ClientFields, Forward, NamePattern, ResponseCaching};
 use crate::handler::Routed;
 
-/// Follows the URL in the key of a response that shares it with others.
+/// Separator between the URL and the variant, for URLs with several responses.
 pub(super) const VARIANT_MARK: u8 = 0;
 
-/// Follows the URL in the key of a request whose fields name another.
+/// Separator between the URL and a field that overrides part of it.
 const OVERRIDE_MARK: u8 = 1;
 
-/// The scheme that stands in keys for all: one is told from another by the field that tells upstreams, so that purging a URL
-/// takes out what is stored for it, whoever spoke TLS.
+/// Scheme in all keys. HTTPS requests differ by X-Forwarded-Proto, so that purging a URL removes both its plain and
+/// its TLS responses.
 pub(super) const SCHEME: &str = "http";
 
-/// What of a request is its key.
+/// Rules that turn requests into cache keys.
 #[derive(Debug)]
 pub(super) struct KeyRules {
     has_host: bool,
-    /// Parameters of queries that count; all if there are none.
+    /// Query parameters that are part of the key; empty for all.
     parameters: Vec<NamePattern>,
-    /// Those that don't.
+    /// Query parameters that are left out of the key.
     ignored_parameters: Vec<NamePattern>,
-    /// The upstream sees what clients say in Forwarded and X-Forwarded-*, not only what proxies do that are trusted.
+    /// True if the upstream sees clients' own Forwarded and X-Forwarded-*, not only those of trusted proxies.
     keeps_client_fields: bool,
-    /// The upstream is told what the client asked for, and not only what that was rewritten to.
+    /// True if the upstream sees the original target as well as the rewritten one.
     tells_target_asked: bool,
 }
 
@@ -42,16 +42,16 @@ impl KeyRules {
         }
     }
 
-    /// Writes a request's key: scheme, host and port as they were sent, for an upstream may put them into its answers;
-    /// path as it was sent, for what it is decoded to may be another resource's; the query, but for parameters that are
-    /// ignored; and fields that take the place of any of these.
+    /// Writes a request's key. Scheme, host and port are as sent, because an upstream may put them into its response.
+    /// The path is as sent, because its decoded form may name another resource. Then come the query, except ignored
+    /// parameters, and fields that override any of these.
     pub(super) fn write_key(&self, routed: &Routed<'_>, out: &mut Vec<u8>) {
         let request = &routed.request;
         let target = request.target();
         let (authority, path_and_query) = split_target(target, request.field(KnownField::Host).unwrap_or_default());
         self.write_url(authority, path_and_query, out);
         if routed.tls.is_some() {
-            // As the upstream is told it.
+            // In the form in which the upstream sees it.
             self.write_override(b"x-forwarded-proto", b"https", true, out);
         }
         for field in &request.head.fields {
@@ -98,8 +98,8 @@ impl KeyRules {
         for parameter in query.split(|&byte| byte == b'&') {
             let name = &parameter[..memchr(b'=', parameter).unwrap_or(parameter.len())];
             if self.counts(name) || memchr(b';', parameter).is_some() {
-                // To some servers a semicolon separates parameters: what is behind it must not be hidden in one that does
-                // not count (parameter cloaking).
+                // Some servers split parameters at a semicolon: the second one must not hide in an ignored parameter
+                // (parameter cloaking).
                 out.push(separator);
                 out.extend_from_slice(parameter);
                 separator = b'&';
@@ -107,9 +107,9 @@ impl KeyRules {
         }
     }
 
-    /// Whether a parameter makes a difference. One that is ignored is so as it is written: however its name is decoded, it
-    /// begins as the pattern does. One that is not among those that count may still be read as one of them: decoded, up to
-    /// a bracket, with underscores for dots, in any case. So only what all servers read alike is left out.
+    /// True if a parameter is part of the key. Ignored patterns match the name as written, because every decoding
+    /// keeps its beginning. For a list of counted names that is not safe: servers decode names, cut them at a
+    /// bracket, turn dots into underscores or ignore case. So only plain names are left out.
     fn counts(&self, name: &[u8]) -> bool {
         let is_plain =
             |name: &[u8]| name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
@@ -119,19 +119,19 @@ impl KeyRules {
                 || self.parameters.iter().any(|pattern| pattern.matches_in_any_case(name)))
     }
 
-    /// Whether upstreams get something else in this field (lower case) than what clients send, that is not in the key.
+    /// True if upstreams get our value in this field (lower case), not the client's, and the key lacks it.
     pub(super) fn is_written_by_us(&self, name: &[u8]) -> bool {
         let is_any = |names: &[&[u8]]| names.iter().any(|other| is_same_field(name, other));
         is_any(&[b"via"])
             || (!self.keeps_client_fields && is_any(&[b"forwarded", b"x-forwarded-for"]))
-            // Of the target, if that has one.
+            // Comes from the target, if that has a host.
             || (!self.has_host && is_any(&[b"host", b"x-forwarded-host"]))
     }
 
-    /// Writes a field that makes applications take the request for one of another URL, scheme or method. Whoever sends
-    /// one gets a response of its own, and so does not choose what others get (cache poisoning).
+    /// Writes a field that makes applications see another URL, scheme or method. A request with such a field gets a
+    /// response of its own, and so can't poison the cache for others.
     pub(super) fn write_override(&self, name: &[u8], value: &[u8], is_passed_on: bool, out: &mut Vec<u8>) {
-        // The shortest name that counts, and what those begin with that do.
+        // Shortest relevant name, and first letters of relevant names.
         if name.len() < b"x-host".len() || !matches!(name[0] | 0x20, b'x' | b'f') {
             return;
         }
@@ -139,7 +139,7 @@ impl KeyRules {
         let is_forwarded = is_same_field(name, b"forwarded");
         let is_override =
             match is_forwarded || name.get(..12).is_some_and(|begin| is_same_field(begin, b"x-forwarded-")) {
-                // Else they are taken away, and those sent instead say what the key says.
+                // Otherwise our own values replace them, and the key says the same.
                 true => !is_of_way && (self.keeps_client_fields || is_passed_on),
                 false => OVERRIDES.iter().any(|other| is_same_field(name, other)),
             };
@@ -156,8 +156,8 @@ impl KeyRules {
     }
 }
 
-/// Fields by which applications are told of another URL or method, besides X-Forwarded-*: those of frameworks and
-/// gateways that are known for it.
+/// Fields that make applications see another URL or method, as well as X-Forwarded-*. Frameworks and gateways are
+/// known to read them.
 const OVERRIDES: [&[u8]; 12] = [
     b"front-end-https",
     b"x-host",
@@ -173,7 +173,7 @@ const OVERRIDES: [&[u8]; 12] = [
     b"x-url-scheme",
 ];
 
-/// Writes what Forwarded (RFC 7239) says of the request, not for whom and by whom it comes.
+/// Writes the part of Forwarded (RFC 7239) about the request: all except `for` and `by`.
 fn write_forwarded(value: &[u8], out: &mut Vec<u8>) {
     for pair in value.split(|byte| matches!(byte, b',' | b';')).map(<[u8]>::trim_ascii) {
         let is_of_way = pair.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case(b"for="))
@@ -185,26 +185,26 @@ fn write_forwarded(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Host and port, and path and query: of the target if it has both (RFC 9112, section 3.2.2), else of the Host field.
+/// Splits into authority, and path and query. An absolute target (RFC 9112, section 3.2.2) overrides the Host field.
 pub(super) fn split_target<'a>(target: &'a [u8], host: &'a [u8]) -> (&'a [u8], &'a [u8]) {
     if target.starts_with(b"/") {
         return (host, target);
     }
-    // It was parsed before: what is neither is not for a cache.
+    // Parsed before; any other form never reaches the cache.
     let rest = memmem::find(target, b"://").map_or(target, |at| &target[at + 3..]);
     let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     rest.split_at(end)
 }
 
-/// What the key of a response says of its URL, without what else it depends on.
+/// Part of a key before its variant and overrides: the URL.
 pub(super) fn url_of_key(key: &[u8]) -> &[u8] {
     let end = key.iter().position(|byte| matches!(*byte, VARIANT_MARK | OVERRIDE_MARK)).unwrap_or(key.len());
     &key[..end]
 }
 
-/// Whether a path has segments that, in the reading of any server, lead to another one: `..` and `.`, encoded once or
-/// twice, with parameters (`..;`), behind a backslash. Servers that resolve them do not all do it alike, so that the
-/// path may be here below one that is cached, and there below another (cache deception).
+/// True if a path has segments that some server resolves to another path: `..` and `.`, encoded once or twice, with
+/// parameters (`..;`), after a backslash. Servers resolve them differently: the path may be below a cached one here,
+/// and below another there (cache deception).
 #[inline]
 pub(super) fn leads_elsewhere(path_and_query: &[u8]) -> bool {
     let path = &path_and_query[..memchr(b'?', path_and_query).unwrap_or(path_and_query.len())];
@@ -212,9 +212,9 @@ pub(super) fn leads_elsewhere(path_and_query: &[u8]) -> bool {
     may_lead && has_dot_segments(path)
 }
 
-/// Whether servers differ on where a path ends: to some, a semicolon begins parameters, or what is encoded ends it or
-/// begins a segment (`;`, `?`, `#`, `/`, a backslash, control bytes, encoded once or twice). So `/account;a.css` may be
-/// the file here, and the account there (cache deception).
+/// True if servers disagree on where a path ends. Some begin parameters at a semicolon, or decode delimiters (`;`,
+/// `?`, `#`, `/`, a backslash, control bytes, encoded once or twice). So `/account;a.css` may be the file here, and
+/// the account there (cache deception).
 pub(super) fn is_ambiguous(path_and_query: &[u8]) -> bool {
     let path = &path_and_query[..memchr(b'?', path_and_query).unwrap_or(path_and_query.len())];
     if memchr3(b'%', b';', b'\\', path).is_none() {
@@ -234,7 +234,7 @@ pub(super) fn is_ambiguous(path_and_query: &[u8]) -> bool {
 
 #[cold]
 fn has_dot_segments(path: &[u8]) -> bool {
-    // How many dots are all that there is of a segment; `None` if there is something else.
+    // Dots in a segment that has only dots; `None` for any other segment.
     let (mut dots, mut is_in_parameters) = (Some(0), false);
     let mut rest = path;
     while let Some((byte, after)) = decode_twice(rest) {
@@ -251,13 +251,13 @@ fn has_dot_segments(path: &[u8]) -> bool {
     matches!(dots, Some(1 | 2))
 }
 
-/// The first byte, decoded as often as may be, and what follows it.
+/// Splits off the first byte, decoded up to twice.
 fn decode_twice(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let (&first, rest) = bytes.split_first()?;
     let [high, low, rest_of_encoded @ ..] = rest else { return Some((first, rest)) };
     let digit = |byte: u8| char::from(byte).to_digit(16);
     match (first, digit(*high), digit(*low)) {
-        // Of `%252e` this leaves `%2e`.
+        // Decoding `%252e` once leaves `%2e`.
         (b'%', Some(2), Some(5)) if rest_of_encoded.len() >= 2 => {
             let [high, low, after @ ..] = rest_of_encoded else { return None };
             match (digit(*high), digit(*low)) {
@@ -290,7 +290,7 @@ mod tests {
         patterns.iter().map(|pattern| NamePattern::new(pattern)).collect()
     }
 
-    /// The key of a GET with this target and these fields as lines.
+    /// Key of a GET with this target and these fields as lines.
     fn key(rules: &KeyRules, target: &str, lines: &str) -> String {
         key_of(rules, target, lines, None)
     }
@@ -334,14 +334,14 @@ mod tests {
         check(&ignoring, "http://h2", "h", "http://h2/");
         // Parameter cloaking.
         check(&ignoring, "/a?utm_source=1;b=2&x", "h", "http://h/a?utm_source=1;b=2&x");
-        // What other servers may take for the same host is another: they say which they mean.
+        // Other spellings of the same host are other hosts: an upstream may repeat the spelling.
         check(&ignoring, "/", "h.", "http://h./");
         check(&ignoring, "/", "h:80", "http://h:80/");
 
         let choosing = rules(|caching, _| caching.key_parameters = patterns(&["page", "q"]));
         check(&choosing, "/a?x=1&page=2&page", "h", "http://h/a?page=2&page");
         check(&choosing, "/a?x=1", "h", "http://h/a");
-        // Other spellings of a parameter that counts, to this language or that.
+        // Spellings that some language decodes to a counted parameter.
         for other in ["%70age=3", "page[]=3", "page%5B%5D=3", "+page=3", "%20page=3", "PAGE=3", "pa.ge=3", "page%00=3"]
         {
             check(&choosing, &format!("/a?x=1&{other}"), "h", &format!("http://h/a?{other}"));
@@ -371,7 +371,7 @@ mod tests {
             "X_Rewrite_URL: /a\nX-HTTP-Method-Override: PUT",
             "\u{1}x-rewrite-url=/a\u{1}x-http-method-override=PUT",
         );
-        // They are taken away.
+        // Tailcoat removes these fields.
         check(&usual, "X-Forwarded-Host: evil\nX-Forwarded-Proto: x\nForwarded: host=evil\nX-Forwarded-Port: 81", "");
         check(&keeping, "X-Forwarded-Host: evil", "\u{1}x-forwarded-host=evil");
         check(&keeping, "X_Forwarded_Port: 81", "\u{1}x-forwarded-port=81");

@@ -1,4 +1,4 @@
-//! From a request to what is stored for it.
+//! Lookup: from a request to a stored response.
 
 use std::rc::Rc;
 
@@ -11,42 +11,42 @@ use super::key::{VARIANT_MARK, leads_elsewhere};
 use crate::handler::Routed;
 use crate::object_cache::{CachedObject, Lookup, Variant};
 
-/// What there is for a request.
+/// Result of a lookup.
 pub(super) enum Look {
-    /// The request is passed on as it is, for this reason (RFC 9211, section 2.2).
+    /// Forward the request as it is, for this reason (RFC 9211, section 2.2).
     Pass(&'static str),
-    /// This, to be served.
+    /// Serve this response.
     Serve(Rc<CachedObject>),
-    /// This, to be served and then validated.
+    /// Serve this response, then revalidate it.
     ServeAndRevalidate(Rc<CachedObject>),
-    /// This, to be validated first.
+    /// Revalidate this response first.
     Validate(Rc<CachedObject>),
-    /// Nothing.
+    /// Nothing is stored.
     Miss,
 }
 
-/// Begins what stands for a cookie among the names of the fields that choose a response; no field has such a name.
+/// Prefix of a cookie's name among the fields that select a variant; no field name begins like this.
 pub(super) const COOKIE_MARK: &[u8] = b"cookie;";
 
-/// Why a request is passed on that is not for the cache.
+/// Reason for requests that the cache must not handle.
 pub(super) const BYPASS: &str = "bypass";
 
-/// What a request's responses are found by.
+/// Keys of a request.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    /// The URL.
+    /// Key of the URL.
     pub(super) url: Vec<u8>,
-    /// The key of the variant that the request chooses, if the URL has several and it is not the first of them.
+    /// Key of the variant that the request selects, if the URL has several and it is not the first of them.
     pub(super) variant: Vec<u8>,
 }
 
 impl Keys {
-    /// Where a response for the request is, or would be, as far as is known before it came.
+    /// Most specific key known before the response.
     pub(super) fn narrowest(&self) -> &[u8] {
         if self.variant.is_empty() { &self.url } else { &self.variant }
     }
 
-    /// What a miss with these keys is (RFC 9211, section 2.2).
+    /// Kind of miss for these keys (RFC 9211, section 2.2).
     pub(super) fn missed(&self) -> &'static str {
         if self.variant.is_empty() { "uri-miss" } else { "vary-miss" }
     }
@@ -78,13 +78,13 @@ impl Inner {
             Reuse::Serve => Look::Serve(object),
             Reuse::ServeAndRevalidate if request.method() == Method::Get => Look::ServeAndRevalidate(object),
             Reuse::ServeAndRevalidate => Look::Serve(object),
-            // What HEAD learns about the stored response is seen when it is answered.
+            // `learn_from_head` applies the response to HEAD to the stored one.
             Reuse::Validate if request.method() == Method::Head => Look::Pass("stale"),
             Reuse::Validate => Look::Validate(object),
         }
     }
 
-    /// The directives of a request that are obeyed.
+    /// Directives of the request, if the configuration obeys them.
     pub(super) fn asked(&self, request: &Request<'_>) -> RequestDirectives {
         let has_any = request.head.has(KnownField::CacheControl) || request.head.has(KnownField::Pragma);
         if has_any && self.shared.config.request_directives {
@@ -93,7 +93,7 @@ impl Inner {
         RequestDirectives::default()
     }
 
-    /// What is stored, whether it may be served or not. Leaves the keys in `keys`.
+    /// Finds the stored response, whether or not it may be served. Leaves the keys in `keys`.
     pub(super) fn find(&self, routed: &Routed<'_>, now_ms: u64) -> Lookup {
         let Keys { url, variant: variant_key } = &mut *self.keys.borrow_mut();
         self.shared.key_rules.write_key(routed, url);
@@ -112,7 +112,7 @@ impl Inner {
         self.cache.get(self.shared.id, variant_key, now_ms)
     }
 
-    /// Whether a cache may answer the request: it reads, needs no content for it, and makes no condition that only the
+    /// True if a cache may handle the request. It must read, without content, and without conditions that only the
     /// upstream can evaluate (RFC 9110, sections 13.1.1 and 13.1.4).
     fn is_for_cache(&self, routed: &Routed<'_>) -> bool {
         const NOT_FOR_CACHE: [KnownField; 3] =
@@ -134,8 +134,8 @@ impl Inner {
     }
 }
 
-/// Whether Connection names fields that go no further (RFC 9110, section 7.6.1). The response would be kept for clients
-/// that send those fields, and was given to a request without them.
+/// True if Connection names fields that are not forwarded (RFC 9110, section 7.6.1). The response would be stored for
+/// clients that send those fields, but the upstream did not see them.
 fn takes_fields_away(request: &Request<'_>) -> bool {
     const HARMLESS: [&[u8]; 5] = [b"", b"close", b"keep-alive", b"te", b"upgrade"];
     let options = || request.field_lines(KnownField::Connection).flat_map(|line| line.split(|&byte| byte == b','));
@@ -143,13 +143,13 @@ fn takes_fields_away(request: &Request<'_>) -> bool {
         && !options().all(|option| HARMLESS.iter().any(|known| option.trim_ascii().eq_ignore_ascii_case(known)))
 }
 
-/// What is done when nothing is stored: a part, or a head, is asked for as it is, and not stored.
+/// Handles a miss: HEAD and range requests are forwarded unchanged, and their responses are not stored.
 fn miss(request: &Request<'_>) -> Look {
     let is_whole = request.method() == Method::Get && !request.head.has(KnownField::Range);
     if is_whole { Look::Miss } else { Look::Pass("miss") }
 }
 
-/// Writes the key of the variant, of the set that `variant` belongs to, that a request chooses.
+/// Writes the key of the variant that a request selects from the set of `variant`.
 pub(super) fn write_variant_key(request: &Request<'_>, url: &[u8], variant: &Variant, out: &mut Vec<u8>) {
     out.extend_from_slice(url);
     out.push(VARIANT_MARK);
@@ -157,7 +157,7 @@ pub(super) fn write_variant_key(request: &Request<'_>, url: &[u8], variant: &Var
     write_selecting(request, &variant.names, out);
 }
 
-/// Writes what a request has in these fields.
+/// Writes the request's values of these fields.
 pub(super) fn write_selecting(request: &Request<'_>, names: &[Box<[u8]>], out: &mut Vec<u8>) {
     for name in names {
         match name.strip_prefix(COOKIE_MARK) {
@@ -169,12 +169,12 @@ pub(super) fn write_selecting(request: &Request<'_>, names: &[Box<[u8]>], out: &
                 }
             }
         }
-        // No value of a field has this byte.
+        // No field value has this byte.
         out.push(0);
     }
 }
 
-/// Where, in the key of a variant, the part begins that the request's fields make.
+/// Offset in a variant's key at which the request's field values begin.
 fn selecting_at(url: &[u8]) -> usize {
     url.len() + size_of_val(&VARIANT_MARK) + size_of::<u64>()
 }

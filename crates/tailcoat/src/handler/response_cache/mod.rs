@@ -1,8 +1,8 @@
-//! Upstreams' responses, kept to be served again: a shared cache (RFC 9111) in front of whatever fetches them.
+//! Response cache: a shared cache (RFC 9111) in front of an upstream.
 //!
-//! What may be stored and served is decided by [`wire::http::caching`]; responses are kept in wire form in the object
-//! cache, beside files. [`ResponseCache::handle`] serves at once what is fresh. For the rest it asks a [`Fetch`], once
-//! for all that want the same.
+//! [`wire::http::caching`] decides what may be stored and served; responses are kept in wire form in the object
+//! cache, beside files. [`ResponseCache::handle`] serves fresh responses at once. For the rest it calls a [`Fetch`],
+//! once for all requests of a key.
 
 mod flights;
 mod key;
@@ -31,17 +31,17 @@ use super::{BuiltResponse, Outcome, OwnedRequest, Routed};
 use crate::object_cache::WorkerCache;
 use wire::http::Fields;
 
-/// A response that an upstream, or the server in its place, gives.
+/// Future of a response from an upstream, or of an error in its place.
 pub type FetchFuture = Pin<Box<dyn Future<Output = Box<BuiltResponse>>>>;
 
-/// Who asks upstreams.
+/// Source of responses: forwards requests to an upstream.
 pub trait Fetch {
-    /// Asks for a response to this request. In place of its fields of the same names go those of `changes`, or none if
-    /// their value is empty.
+    /// Fetches a response to this request. Fields in `changes` replace the request's of the same names; an empty
+    /// value removes them.
     fn fetch(self: Rc<Self>, request: Rc<OwnedRequest>, changes: Fields) -> FetchFuture;
 }
 
-/// A worker's view of a cache for upstreams' responses.
+/// A worker's view of a response cache.
 #[derive(Clone)]
 pub struct ResponseCache {
     inner: Rc<Inner>,
@@ -50,24 +50,24 @@ pub struct ResponseCache {
 struct Inner {
     shared: Arc<SharedResponseCache>,
     cache: Rc<WorkerCache>,
-    /// Where keys are put together.
+    /// Scratch space for keys.
     keys: RefCell<Keys>,
 }
 
 impl ResponseCache {
-    /// A view for the worker with this cache of objects.
+    /// Creates a view for the worker with this object cache.
     pub fn new(shared: Arc<SharedResponseCache>, cache: Rc<WorkerCache>) -> Self {
         Self { inner: Rc::new(Inner { shared, cache, keys: RefCell::default() }) }
     }
 
-    /// Answers a request: from what is stored, if that may be, else with what is fetched.
+    /// Handles a request: with a stored response if possible, otherwise with a fetched one.
     pub fn handle(&self, routed: &Routed<'_>, fetch: &Rc<impl Fetch + 'static>) -> Outcome {
         let inner = &self.inner;
         let look = inner.look_up(routed);
         if let Look::Serve(object) = look {
             return Outcome::Ready(inner.respond(routed, object));
         }
-        // Made now, so that the connection shares it with whoever asks the upstream.
+        // Created now, so that the connection shares it with the fetch.
         routed.link.link();
         let request = Rc::new(OwnedRequest::new(routed));
         let fetch: Rc<dyn Fetch> = Rc::clone(fetch) as _;

@@ -1,4 +1,4 @@
-//! What takes its time: fetching, validating, and waiting for others who do.
+//! Obtaining responses: fetching, validating, and waiting for other requests that do so.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -23,26 +23,26 @@ use super::{Fetch, Inner};
 use crate::handler::{Body, BuiltResponse, ClientLinkCell, Now, OwnedRequest, Response, Routed, Segment};
 use crate::object_cache::CachedObject;
 
-/// A response that was fetched, and when.
+/// A fetched response, and the time of its reception.
 pub(super) struct Fetched {
     pub(super) response: Box<BuiltResponse>,
     pub(super) reception: Reception,
     pub(super) now: Now,
 }
 
-/// What a fetch is for.
+/// Purpose of a fetch.
 struct Errand {
-    /// This is to be validated.
+    /// Stored response to validate.
     stale: Option<Rc<CachedObject>>,
-    /// The duty to tell others, and the right to store.
+    /// Duty to report to waiting requests, and right to store.
     ticket: Option<Ticket>,
     key: Vec<u8>,
-    /// Why the upstream is asked (RFC 9211, section 2.2).
+    /// Reason for the fetch (RFC 9211, section 2.2).
     reason: &'static str,
 }
 
 impl Inner {
-    /// Answers a request that what is stored does not answer at once.
+    /// Handles a request that no stored response satisfies at once.
     pub(super) async fn obtain(self: Rc<Self>, request: Rc<OwnedRequest>, fetch: Rc<dyn Fetch>) -> Response {
         let deadline = Instant::now() + self.shared.config.collapse_timeout;
         let mut handling = None;
@@ -68,7 +68,7 @@ impl Inner {
                 (keys.narrowest().to_vec(), keys.missed())
             };
             let reason = stale.as_ref().map_or(missed, |stale| reason_to_validate(stale, routed.now.monotonic_ms));
-            // Nobody waits twice for the same: what came did not help.
+            // A request waits only once for a key: the second wait would not help either.
             let may_wait = waited_for != key && !self.shared.uncacheable.has(&key, routed.now.monotonic_ms);
             let waiting = match self.shared.flights.join(&key, self.shared.config.collapse_max) {
                 Joined::Waiting(waiting) if may_wait => waiting,
@@ -78,7 +78,7 @@ impl Inner {
                 }
             };
             let Some(ended) = self.wait(&request, waiting, deadline).await else {
-                // What is sent is only for the log.
+                // Only the log sees this response.
                 return Response::Built(BuiltResponse::new(Status::CLIENT_CLOSED_REQUEST));
             };
             match ended {
@@ -89,7 +89,7 @@ impl Inner {
                 Ok(Ended::Abandoned) => {}
                 Ok(Ended::Failed) if stale.as_ref().is_some_and(|stale| is_spare(stale, &asked)) => {
                     note(&request, "stale");
-                    // Local invariant: it was there in the line above.
+                    // Local invariant: the guard above has checked it.
                     let Some(stale) = stale else { continue };
                     return self.respond_after(&routed, stale, Some("fwd=stale; collapsed"));
                 }
@@ -98,7 +98,7 @@ impl Inner {
         }
     }
 
-    /// Waits for another's fetch until this time; `None` if nobody waits for the answer any more.
+    /// Waits for another request's fetch until this time; `None` if the client has left.
     async fn wait(
         &self,
         request: &OwnedRequest,
@@ -116,7 +116,7 @@ impl Inner {
         wait.await
     }
 
-    /// Validates a response that has been served, if nobody else does.
+    /// Validates a response that was served already, unless another request is fetching.
     pub(super) fn revalidate(
         self: &Rc<Self>,
         request: Rc<OwnedRequest>,
@@ -125,18 +125,18 @@ impl Inner {
     ) {
         let key = self.keys.borrow().narrowest().to_vec();
         let Joined::First(ticket) = self.shared.flights.join(&key, 0) else { return };
-        // The client's connection goes its own way.
+        // The client's connection continues without it.
         let request = Rc::new(OwnedRequest::new(&Routed { link: &ClientLinkCell::default(), ..request.routed(false) }));
         let inner = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let errand = Errand { stale: Some(stale), ticket: Some(ticket), key, reason: "stale" };
             let kept = inner.fetch_and_keep(&request, &fetch, errand);
-            // What is stored is stored; nobody waits for the response itself.
+            // The stored response is what matters; no client waits for this one.
             let _ = tokio::time::timeout(inner.shared.head_timeout, kept).await;
         });
     }
 
-    /// Passes a request on that a cache has nothing to say to, and learns what there is to be learned from the answer.
+    /// Forwards a request that the cache can't handle, and applies the response to stored ones.
     async fn pass(self: Rc<Self>, request: Rc<OwnedRequest>, fetch: Rc<dyn Fetch>, reason: &str) -> Response {
         let Fetched { mut response, reception, now } = self.fetch(&request, &fetch, Fields::new()).await;
         note(&request, "bypass");
@@ -159,7 +159,7 @@ impl Inner {
         Fetched { response, reception: Reception { delay_ms, unix_seconds: now.unix_seconds }, now }
     }
 
-    /// Asks for a response, or whether the stale one is still good, and keeps what comes if it may.
+    /// Fetches a response or validates the stale one, and stores the result if allowed.
     async fn fetch_and_keep(
         self: &Rc<Self>,
         request: &Rc<OwnedRequest>,
@@ -184,7 +184,7 @@ impl Inner {
                     note(request, "revalidated");
                     return self.freshen(&routed, &stale, update, ticket, reason);
                 }
-                // It does not say that the stored content is this request's.
+                // The 304 does not prove that the stored content belongs to this request.
                 fetched = self.fetch(request, fetch, changes_for(None)).await;
                 reason = "miss";
             }
@@ -195,7 +195,7 @@ impl Inner {
         self.keep(request, fetched, ticket, &key, reason)
     }
 
-    /// Keeps a response, if it may be kept, and passes it on.
+    /// Stores a response, if allowed, and passes it on.
     fn keep(
         self: &Rc<Self>,
         request: &Rc<OwnedRequest>,
@@ -209,12 +209,12 @@ impl Inner {
         let mut handling = format!("fwd={reason}; fwd-status={}", response.status);
         let entry = self.entry(&routed, &response, reception).filter(|_| self.fits(&response.body));
         match (entry, ticket) {
-            // Who fetches beside another stores nothing: nobody would say if it became invalid meanwhile.
+            // A fetch without a ticket stores nothing: it would miss an invalidation in the meantime.
             (Some(_), None) => {}
             (Some(_), Some(ticket)) if ticket.is_invalid() => ticket.end(Ended::NotStored),
             (Some(entry), Some(ticket)) => {
                 handling.push_str("; stored");
-                // The client that caused it gets the response as it came, also fields that are not stored.
+                // The client that caused the fetch gets the original response, including fields that are not stored.
                 if response.body.stream.is_some() {
                     response.body = record(Rc::clone(self), Rc::clone(request), entry, response.body, ticket);
                 } else {
@@ -232,7 +232,7 @@ impl Inner {
         Response::Built(response)
     }
 
-    /// Tells those that wait, and those that come, that nothing is to be had from this response.
+    /// Reports to waiting and later requests that this response can't be shared.
     fn note_not_stored(&self, response: &BuiltResponse, ticket: Option<Ticket>, key: &[u8], now_ms: u64) {
         match (is_failure(response), &response.forwarded) {
             (true, _) => end(ticket, Ended::Failed),
@@ -240,14 +240,14 @@ impl Inner {
                 self.shared.uncacheable.note(key, now_ms);
                 end(ticket, Ended::NotStored);
             }
-            // The client has left before the upstream answered. That says nothing of the response.
+            // The client left before the upstream responded. That says nothing about the response.
             (false, None) => drop(ticket),
         }
     }
 
-    /// What is to be stored of a response.
+    /// Builds the storable part of a response; `None` if it may not be stored.
     fn entry(&self, routed: &Routed<'_>, response: &BuiltResponse, reception: Reception) -> Option<Entry> {
-        // An answer of our own is none of the upstream's.
+        // A response of our own does not come from the upstream.
         response
             .forwarded
             .as_ref()
@@ -262,8 +262,8 @@ impl Inner {
         Some(Entry { status, fields, stored })
     }
 
-    /// What is supposed of a response that doesn't say it itself: that it is fresh for some time only where its URL is to the
-    /// upstream what it is to us.
+    /// Defaults for a response without caching fields. A default lifetime applies only if the upstream reads the URL
+    /// as we do.
     pub(super) fn defaults(&self, request: &Request<'_>, status: Status) -> Defaults {
         let defaults = self.shared.defaults(status);
         match is_ambiguous(request.target()) {
@@ -278,8 +278,8 @@ impl Inner {
     }
 }
 
-/// What is asked instead of what the client asked: for the whole, or whether the stale response is still good. What the
-/// client wanted to know is answered from what comes.
+/// Field changes of a fetch: without the client's conditions and ranges, and with validators of the stale response.
+/// The client's own conditions are evaluated on the result.
 fn changes_for(stale: Option<&CachedObject>) -> Fields {
     let mut changes = Fields::new();
     for name in ["If-None-Match", "If-Modified-Since", "If-Range", "Range"] {
@@ -291,7 +291,7 @@ fn changes_for(stale: Option<&CachedObject>) -> Fields {
     changes
 }
 
-/// The content of a response that is all there.
+/// Complete content of a response, in one piece.
 fn joined(segments: &[Segment]) -> Bytes {
     let mut pieces = segments.iter().filter_map(|segment| match segment {
         Segment::Bytes(bytes) => Some(bytes),
@@ -306,20 +306,20 @@ fn joined(segments: &[Segment]) -> Bytes {
     }
 }
 
-/// Whether an upstream could not answer (RFC 5861, section 4), or did not.
+/// True if an upstream failed to respond (RFC 5861, section 4).
 fn is_failure(response: &BuiltResponse) -> bool {
     matches!(response.status.code(), 500 | 502 | 503 | 504)
 }
 
-/// True if a stale response may be served because no other is to be had: not one that was removed meanwhile, maybe because
-/// it turned out not to be for this client.
+/// True if a stale response may be served because the upstream failed. Not if it was removed meanwhile: it may not be
+/// for this client.
 fn is_spare(stale: &CachedObject, asked: &RequestDirectives) -> bool {
     let now_ms = Now::read().monotonic_ms;
     !stale.object.is_dead()
         && stale.object.response().is_some_and(|response| serves_on_error(&response.stored, asked, now_ms))
 }
 
-/// Why a stored response has to be validated: it is stale, or the request wants it (RFC 9211, section 2.2).
+/// Reason to validate a stored response: it is stale, or the request demands it (RFC 9211, section 2.2).
 fn reason_to_validate(stored: &CachedObject, now_ms: u64) -> &'static str {
     let stored = stored.object.response().map(|response| &response.stored);
     match stored.is_some_and(|stored| !stored.is_no_cache && stored.remaining_ms(now_ms) > 0) {
@@ -328,7 +328,7 @@ fn reason_to_validate(stored: &CachedObject, now_ms: u64) -> &'static str {
     }
 }
 
-/// Tells the access log what the cache did.
+/// Sets the cache's verdict for the access log.
 fn note(request: &OwnedRequest, word: &'static str) {
     if let Some(link) = request.link() {
         link.forwarding().borrow_mut().set_cache_status(word);

@@ -1,4 +1,4 @@
-//! Taking responses out because an operator says so.
+//! Purging: removing responses on an operator's request.
 
 use memchr::memchr;
 use wire::http::path;
@@ -6,19 +6,19 @@ use wire::http::path;
 use super::SharedResponseCache;
 use super::key::{SCHEME, split_target, url_of_key};
 
-/// Which responses are taken out.
+/// Responses to purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purge<'a> {
-    /// Those for this URL, whatever else they depend on and however a client wrote it.
+    /// Responses for this URL, in all variants and spellings.
     Url(&'a [u8]),
-    /// Those for all URLs that begin so.
+    /// Responses for all URLs with this prefix.
     Prefix(&'a [u8]),
-    /// All.
+    /// All responses.
     All,
 }
 
 impl SharedResponseCache {
-    /// Takes responses out, and sees to it that none is stored that is on its way; returns how many were there.
+    /// Removes responses, and keeps fetches in progress from storing theirs; returns the number removed.
     pub fn purge(&self, which: Purge<'_>) -> usize {
         let wanted = match which {
             Purge::Url(url) | Purge::Prefix(url) => self.normal_form(&self.as_key(url)),
@@ -29,17 +29,17 @@ impl SharedResponseCache {
             Purge::Prefix(_) => self.normal_form(url_of_key(key)).starts_with(&wanted),
             Purge::All => true,
         };
-        // In this order: what is stored in between is not kept.
+        // In this order, so that a response stored in between is removed.
         self.flights.invalidate(matches);
         self.store.remove_matching(self.id, matches)
     }
 
-    /// A URL as this cache has it in its keys.
+    /// Key that this cache uses for a URL.
     fn as_key(&self, url: &[u8]) -> Vec<u8> {
         let (authority, path_and_query) = split_target(url, b"");
         let mut key = Vec::new();
         match path_and_query {
-            // What is to begin so may end in the midst of a host.
+            // A prefix may end within a host.
             [] => {
                 key.extend_from_slice(SCHEME.as_bytes());
                 key.extend_from_slice(b"://");
@@ -50,8 +50,8 @@ impl SharedResponseCache {
         key
     }
 
-    /// One form for all URLs that servers take for the same: without the root of the DNS and the port that goes without
-    /// saying, and with a path without dot segments and needless encoding.
+    /// Normalises a URL, so that all spellings compare equal: without the DNS root, default port, dot segments and
+    /// needless encoding.
     fn normal_form(&self, url: &[u8]) -> Vec<u8> {
         let (authority, path_and_query) = split_target(url, b"");
         let Some(scheme) = url.strip_suffix(path_and_query).and_then(|start| start.strip_suffix(authority)) else {

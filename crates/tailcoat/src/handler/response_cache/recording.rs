@@ -1,8 +1,8 @@
-//! Keeping a response while it is sent.
+//! Recording: storing a response while it is sent.
 //!
-//! The upstream is read at its own speed by a task of its own, so that a slow client holds up nobody who waits for the
-//! response to be stored, and one that leaves does not spoil it. What the client has not taken yet is what is recorded
-//! anyway. Should the response turn out too large to be stored, it is read no faster than the client takes it.
+//! A separate task reads the upstream at full speed. So a slow client delays no request that waits for the stored
+//! response, and a client that leaves does not spoil it. Content that the client has not read yet is shared with the
+//! recording. If the response is too large to store, the task reads no faster than the client.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -19,24 +19,24 @@ use super::flights::{Ended, Ticket};
 use super::store::Entry;
 use crate::handler::{Body, ContentSource, ContentStream, Filled, Now, OwnedRequest, Routed, Segment};
 
-/// Bytes that are read at once.
+/// Size of one read.
 const PIECE_BYTES_MAX: usize = 16 << 10;
 
-/// Bytes that wait for the client when a response is not recorded.
+/// Most unread bytes when a response is not recorded.
 const UNREAD_BYTES_MAX: usize = 64 << 10;
 
-/// What is between the task that reads the upstream and the client.
+/// Buffer between the task that reads the upstream and the client.
 #[derive(Default)]
 struct Pipe {
     unread: VecDeque<Bytes>,
     unread_bytes: usize,
     end: Option<Result<Option<Box<Fields>>, io::ErrorKind>>,
     client_has_gone: bool,
-    /// Who waits: the client for content, or the task for the client.
+    /// Task that waits: the client's for content, or the reading one for the client.
     waker: Option<Waker>,
 }
 
-/// The client's end.
+/// The client's end of the pipe.
 struct Reader(Rc<RefCell<Pipe>>);
 
 /// A response that is being read.
@@ -44,20 +44,20 @@ struct Recording {
     inner: Rc<Inner>,
     request: Rc<OwnedRequest>,
     pipe: Rc<RefCell<Pipe>>,
-    /// What is to be stored; `None` once that is given up.
+    /// Recorded content; `None` once the response is known not to be storable.
     kept: Option<Kept>,
 }
 
 struct Kept {
     entry: Entry,
     ticket: Ticket,
-    /// Each counted.
+    /// Pieces of content, each counted against the memory limit.
     pieces: Vec<Bytes>,
     bytes: u64,
 }
 
-/// Reads a response's content and stores the response when it is whole (RFC 9111, section 3.3: never before). Returns the
-/// same content for the client.
+/// Reads a response's content and stores the response when it is complete, never before (RFC 9111, section 3.3).
+/// Returns the same content for the client.
 pub(super) fn record(inner: Rc<Inner>, request: Rc<OwnedRequest>, entry: Entry, body: Body, ticket: Ticket) -> Body {
     let length = body.length();
     let pipe = Rc::new(RefCell::new(Pipe::default()));
@@ -75,7 +75,7 @@ pub(super) fn record(inner: Rc<Inner>, request: Rc<OwnedRequest>, entry: Entry, 
 }
 
 impl Recording {
-    /// Reads to the end, or until nobody wants the rest.
+    /// Reads to the end, or until neither the client nor the cache wants the rest.
     async fn run(mut self, mut source: Box<dyn ContentSource>, length: Option<u64>) {
         let mut buffer = vec![0; PIECE_BYTES_MAX];
         loop {
@@ -109,14 +109,14 @@ impl Recording {
         self.pipe.borrow_mut().put(piece);
     }
 
-    /// Stores what was read, if it is all.
+    /// Stores the content, if it is complete.
     fn finish(mut self, trailers: Option<Box<Fields>>, length: Option<u64>) {
         if let Some(Kept { entry, ticket, pieces, bytes }) = self.kept.take()
             && length.is_none_or(|length| length == bytes)
         {
             let content = self.inner.shared.hold(pieces.concat().into()).filter(|_| !ticket.is_invalid());
             let ended = content.map_or(Ended::NotStored, |content| {
-                // A client that takes its time shares what is stored from now on.
+                // A slow client shares the stored content from now on.
                 self.pipe.borrow_mut().replace_unread(&content);
                 let routed = Routed { now: Now::read(), ..self.request.routed(false) };
                 self.inner.store(&routed, entry, content, &ticket)
@@ -126,15 +126,15 @@ impl Recording {
         self.pipe.borrow_mut().end(Ok(trailers));
     }
 
-    /// The response is too large to be stored. Those that wait for it fetch it themselves.
+    /// Stops recording, because the response is too large. Waiting requests fetch for themselves.
     fn give_up(&mut self) {
         let Some(Kept { ticket, .. }) = self.kept.take() else { return };
         self.inner.shared.uncacheable.note(ticket.key(), Now::read().monotonic_ms);
         ticket.end(Ended::NotStored);
     }
 
-    /// Waits until the client has taken most of what there is, while the source reads ahead. Says whether the client is
-    /// still there.
+    /// Waits until the client has read most of the content, while the source reads ahead. Returns whether the client
+    /// is still there.
     async fn client_keeps_up(&self, source: &mut dyn ContentSource) -> bool {
         poll_fn(|task| {
             let mut pipe = self.pipe.borrow_mut();
@@ -151,7 +151,7 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // The task ends with the worker: then this is no end of the response.
+        // The task ends with the worker; the response is then incomplete.
         self.pipe.borrow_mut().end(Err(io::ErrorKind::UnexpectedEof));
     }
 }
@@ -165,7 +165,7 @@ impl Pipe {
         }
     }
 
-    /// Takes the end of the whole content in the place of what is unread: nothing, or as many bytes.
+    /// Replaces the unread pieces by the same bytes of the whole content.
     fn replace_unread(&mut self, content: &Bytes) {
         self.unread.clear();
         if self.unread_bytes > 0 {
@@ -173,7 +173,7 @@ impl Pipe {
         }
     }
 
-    /// Notes the end; the first one counts.
+    /// Records the end; the first one counts.
     fn end(&mut self, end: Result<Option<Box<Fields>>, io::ErrorKind>) {
         self.end.get_or_insert(end);
         self.wake();

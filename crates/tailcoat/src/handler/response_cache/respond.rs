@@ -1,4 +1,4 @@
-//! From what is stored to a response.
+//! Responding: from a stored response to one for the client.
 
 use std::rc::Rc;
 
@@ -10,11 +10,11 @@ use crate::handler::part::{Part, content_slice, multipart, select_part, without_
 use crate::handler::{Body, BuiltResponse, Form, Forwarded, Response, Routed};
 use crate::object_cache::{CachedObject, Content, Object, StoredResponse};
 
-/// What was done for a request besides looking for a stored response: parameters of Cache-Status (RFC 9211, section 2).
+/// Parameters of Cache-Status for steps other than the lookup (RFC 9211, section 2).
 pub(super) type Handling<'a> = Option<&'a str>;
 
 impl Inner {
-    /// The response to a request that needs nothing but what is stored.
+    /// Responds with a stored response alone.
     #[inline]
     pub(super) fn respond(&self, routed: &Routed<'_>, object: Rc<CachedObject>) -> Response {
         const CONDITIONS: [KnownField; 3] = [KnownField::IfNoneMatch, KnownField::IfModifiedSince, KnownField::Range];
@@ -27,7 +27,7 @@ impl Inner {
         }
     }
 
-    /// The response with a stored one, for which this was done.
+    /// Responds with a stored response after the steps in `handling`.
     pub(super) fn respond_after(
         &self,
         routed: &Routed<'_>,
@@ -45,14 +45,14 @@ impl Inner {
         response
     }
 
-    /// Adds what this cache did to what others did.
+    /// Adds this cache's entry to Cache-Status.
     pub(super) fn add_cache_status(&self, fields: &mut Fields, handling: &str) {
         if self.shared.config.cache_status {
             fields.push("Cache-Status", format!("tailcoat; {handling}"));
         }
     }
 
-    /// Conditions and ranges are for what is there (RFC 9110, sections 13.2.1 and 14.2).
+    /// Selects by conditions and ranges, which apply only to a 200 (RFC 9110, sections 13.2.1 and 14.2).
     fn select(&self, routed: &Routed<'_>, object: &Object) -> Part {
         match object.identity().status {
             Status::OK => select_part(&routed.request, object, Coding::Identity, self.shared.ranges_max),
@@ -92,8 +92,8 @@ impl Inner {
     }
 }
 
-/// Evaluates the conditions of a request, which were not passed on, with a response that just came (RFC 9110, section
-/// 13.2). What follows a 304 is not sent, whatever becomes of it otherwise.
+/// Evaluates the client's conditions, which the fetch left out, on a fresh response (RFC 9110, section 13.2). After a
+/// 304, the content is recorded but not sent.
 pub(super) fn apply_conditions(routed: &Routed<'_>, response: &mut BuiltResponse) {
     if response.status != Status::OK {
         return;
@@ -110,7 +110,7 @@ pub(super) fn apply_conditions(routed: &Routed<'_>, response: &mut BuiltResponse
     }
 }
 
-/// The fields of a stored response as they are sent now (RFC 9111, section 4).
+/// Fields of a stored response as they are sent now, with Age (RFC 9111, section 4).
 pub(super) fn fields_with_age(stored: &StoredResponse, now_ms: u64) -> Fields {
     let mut fields = stored.fields.clone();
     fields.push("Age", stored.stored.age_seconds(now_ms).to_string());
@@ -124,7 +124,7 @@ fn body_of(content: &Content) -> Body {
     }
 }
 
-/// The response is another server's, though it is sent from here.
+/// Marks a response as an upstream's, although it is sent from here.
 fn forwarded(status: Status) -> Box<Forwarded> {
     Box::new(Forwarded { reason: status.reason().as_bytes().into(), ..Forwarded::default() })
 }

@@ -13,42 +13,41 @@ use super::uncacheable::Uncacheable;
 use crate::config::{Forward, ResponseCaching};
 use crate::object_cache::{ObjectStore, RootId};
 
-/// What all workers share of a cache for upstreams' responses.
+/// Part of a response cache that all workers share.
 #[derive(Debug)]
 pub struct SharedResponseCache {
     pub(super) config: ResponseCaching,
-    /// What it is before.
+    /// Configuration of the forward that the cache serves.
     forward: Forward,
     pub(super) key_rules: KeyRules,
-    /// What each response depends on, whatever it says: as in [`Variant::names`](crate::object_cache::Variant).
+    /// Fields and cookies that select every response, as in [`Variant::names`](crate::object_cache::Variant).
     pub(super) key_names: Box<[Box<[u8]>]>,
-    /// How long the head of a response is waited for that no client waits for.
+    /// Time limit for the head of a background fetch.
     pub(super) head_timeout: Duration,
-    /// How long a response that is stored may stand still.
+    /// Time limit between two pieces of recorded content.
     pub(super) content_timeout: Duration,
     pub(super) ranges_max: usize,
-    /// Nothing is done any more for clients that have left.
+    /// True if a client's departure ends its fetch.
     pub(super) aborts_with_client: bool,
     pub(super) id: RootId,
     pub(super) store: Arc<ObjectStore>,
     pub(super) flights: Arc<Flights>,
     pub(super) uncacheable: Arc<Uncacheable>,
-    /// The next number of a set of variants.
+    /// Number of the next set of variants.
     next_set: Arc<AtomicU64>,
 }
 
-/// What content of responses may take beyond the memory for objects while it is not stored yet or not any more: a
-/// quarter of that.
+/// Divisor of the object memory for content that is not stored yet or no longer: a quarter on top.
 const UNSTORED_DIVISOR: u64 = 4;
 
 impl SharedResponseCache {
-    /// An empty cache before this forward, that keeps responses in this store.
+    /// Creates an empty cache for this forward that keeps responses in this store.
     pub fn new(config: ResponseCaching, forward: &Forward, ranges_max: usize, store: Arc<ObjectStore>) -> Arc<Self> {
         Arc::new(Self::empty(config, forward, ranges_max, store))
     }
 
-    /// The cache that takes another's place, with all that is stored there, if the configuration leaves what it means as it
-    /// was: then also who waits for a fetch that was begun before has part in it.
+    /// Creates the cache that replaces `before`. It keeps the stored responses and the fetches in progress if the
+    /// configuration gives them the same meaning.
     pub fn succeeding(
         config: ResponseCaching,
         forward: &Forward,
@@ -71,8 +70,7 @@ impl SharedResponseCache {
         })
     }
 
-    /// Whether what is stored is still what would be stored for the same requests: how long is waited for whom, and how much
-    /// may be sent, has no part in that.
+    /// True if stored responses stay valid under this configuration. Time and size limits make no difference to that.
     pub(in crate::handler) fn means_the_same(&self, config: &ResponseCaching, forward: &Forward) -> bool {
         let Forward { upstream, host, client_fields, strip_prefix, .. } = forward;
         let known = &self.forward;
@@ -101,7 +99,7 @@ impl SharedResponseCache {
         }
     }
 
-    /// What is supposed of responses with this status that don't say it themselves.
+    /// Defaults for responses with this status and without caching fields.
     pub(super) fn defaults(&self, status: Status) -> Defaults {
         let config = &self.config;
         let default_age = config.default_ages.iter().find(|(of, _)| *of == status).map(|(_, age)| *age);
@@ -113,18 +111,18 @@ impl SharedResponseCache {
         }
     }
 
-    /// What a response's fields say about its being cached.
+    /// Caching directives in a response's fields.
     pub(super) fn directives(&self, fields: &Fields) -> ResponseDirectives {
         ResponseDirectives::of(fields, &self.config.targeted_fields)
     }
 
-    /// A number for a new set of variants.
+    /// Number for a new set of variants.
     pub(super) fn new_set(&self) -> u64 {
         self.next_set.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Content that is to be stored, counted; `None` if there is no memory for it: what is being read, and what clients
-    /// have not taken yet of what was evicted, is as much.
+    /// Counts content that will be stored against the memory limit; `None` if the limit is reached. Content being
+    /// read, and evicted content that clients still read, count, too.
     pub(super) fn hold(&self, content: Bytes) -> Option<Bytes> {
         let memory_bytes_max = self.store.limits().memory_bytes_max;
         self.store.content_memory().hold(content, memory_bytes_max + memory_bytes_max / UNSTORED_DIVISOR)

@@ -1,4 +1,4 @@
-//! From a response that came to one that is stored.
+//! Storing: from a received response to a stored one.
 
 use std::rc::Rc;
 
@@ -19,18 +19,18 @@ use crate::object_cache::{
 use wire::http::KnownField;
 use wire::http::caching::{ResponseDirectives, resolve};
 
-/// A response that is to be stored, but for its content.
+/// A response to store, without its content.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) status: Status,
-    /// As they are stored.
+    /// Fields as they are stored.
     pub(super) fields: Fields,
     pub(super) stored: Stored,
 }
 
 impl Inner {
-    /// The fields of a response as they are stored; `None` if it may not be because it sets a cookie, or depends on what no
-    /// client sends.
+    /// Fields of a response as they are stored. `None` if it may not be stored because it sets a cookie, or depends
+    /// on fields that clients do not send.
     pub(super) fn fields_to_store(
         &self,
         fields: &Fields,
@@ -53,20 +53,19 @@ impl Inner {
         Some(fields)
     }
 
-    /// Whether a response depends on fields that upstreams get from us: they are not what its client sent, nor what those
-    /// send who would get it.
+    /// True if a response depends on fields that Tailcoat writes: the key does not cover their values.
     pub(super) fn depends_on_what_we_write(&self, fields: &Fields) -> bool {
         let has_ours = |names: &[Box<[u8]>]| names.iter().any(|name| self.shared.key_rules.is_written_by_us(name));
         has_ours(&self.shared.key_names) || matches!(Vary::of(fields), Vary::Fields(names) if has_ours(&names))
     }
 
-    /// Stores a response to this request, which was fetched with this ticket, with this content that is
+    /// Stores a response to this request, fetched with this ticket. The content must be
     /// [held](super::SharedResponseCache::hold).
     pub(super) fn store(&self, routed: &Routed<'_>, entry: Entry, content: Bytes, ticket: &Ticket) -> Ended {
         self.put(routed, entry, content, ticket).1
     }
 
-    /// Stores a response, and gives it out even if it was invalidated meanwhile, for the request that has caused it.
+    /// Stores a response. Returns it even if it was invalidated meanwhile, for the request that caused it.
     fn put(&self, routed: &Routed<'_>, entry: Entry, content: Bytes, ticket: &Ticket) -> (Rc<CachedObject>, Ended) {
         let mut key = Vec::new();
         self.shared.key_rules.write_key(routed, &mut key);
@@ -75,24 +74,23 @@ impl Inner {
         let parts = object_parts(entry, content, variant, self.shared.config.cache_status);
         let object = self.cache.adopt(self.shared.store.insert(self.shared.id, &key, parts));
         if ticket.is_invalid() {
-            // It became so after it was looked at last, but maybe before there was anything to be taken out.
+            // Invalidated after the last check, perhaps before there was an object to remove.
             self.shared.store.remove(&object.object);
             return (object, Ended::NotStored);
         }
         (object, Ended::Stored)
     }
 
-    /// Stores a response anew, with the same content and in the same place, after something was learned about it that does
-    /// not change which requests it answers. If it is not there any more, as it was invalidated meanwhile, nothing is
-    /// stored.
+    /// Stores a response again in the same place with the same content, after an update that leaves its key
+    /// unchanged. If it was invalidated meanwhile, nothing is stored.
     pub(super) fn store_again(&self, object: &Object, entry: Entry) -> Rc<CachedObject> {
         let variant = object.response().and_then(|response| response.variant.clone());
         let parts = object_parts(entry, content_of(object), variant, self.shared.config.cache_status);
         self.cache.adopt(self.shared.store.replace(object, parts))
     }
 
-    /// Stores a response in the place that this request chooses now: what was learned about it says that it answers fewer
-    /// requests than before. What a response has in its fields and what it is found by change together.
+    /// Stores a response under the key that this request now selects, after an update that narrows its use. Fields
+    /// and key change together.
     pub(super) fn store_elsewhere(
         &self,
         routed: &Routed<'_>,
@@ -108,14 +106,14 @@ impl Inner {
         }
     }
 
-    /// The response as it is for one request alone.
+    /// Builds the response for one request alone.
     pub(super) fn unstored(&self, object: &Object, entry: Entry) -> Rc<CachedObject> {
         let parts = object_parts(entry, content_of(object), None, self.shared.config.cache_status);
         Rc::new(CachedObject { object: self.shared.store.unstored(object, parts) })
     }
 
-    /// Takes out what is stored for the target of an unsafe request, and for what its response names (RFC 9111, section
-    /// 4.4).
+    /// Removes stored responses for the target of an unsafe request, and for the URLs that its response names (RFC
+    /// 9111, section 4.4).
     pub(super) fn invalidate(&self, routed: &Routed<'_>, fields: &Fields) {
         let request = &routed.request;
         let mut url = Vec::new();
@@ -134,8 +132,8 @@ impl Inner {
         }
     }
 
-    /// Takes out what is stored for a key, and for its URL, over TLS or not. Variants are not found any more without the
-    /// first of them.
+    /// Removes the stored responses for a key and for its URL, plain and over TLS. Variants can't be found without
+    /// the first.
     fn remove_url(&self, key: &[u8]) {
         let (shared, url) = (&self.shared, url_of_key(key));
         shared.flights.invalidate(|key| url_of_key(key) == url);
@@ -148,7 +146,8 @@ impl Inner {
         }
     }
 
-    /// What tells a response from others for the same URL. Where it is not the first of them, `key` becomes its own.
+    /// Variant of a response among others for its URL; `None` if it depends on no field. If it is not the first,
+    /// `key` becomes the variant's.
     fn variant(&self, request: &Request<'_>, fields: &Fields, key: &mut Vec<u8>, now_ms: u64) -> Option<Variant> {
         let first = self.cache.get(self.shared.id, key, now_ms);
         let (first, is_fresh) = match &first {
@@ -164,7 +163,7 @@ impl Inner {
                 names.dedup();
                 names.into_boxed_slice()
             }
-            // RFC 9111, section 4.1: one that forgot to say what it depends on does not replace those that say it.
+            // RFC 9111, section 4.1: a response without Vary does not replace those that have one.
             Vary::Nothing | Vary::Everything => match known.filter(|_| is_fresh) {
                 Some(known) => known.names.clone(),
                 None if self.shared.key_names.is_empty() => return None,
@@ -185,7 +184,7 @@ impl Inner {
     }
 }
 
-/// The content of a stored response.
+/// Content of a stored response.
 pub(super) fn content_of(object: &Object) -> Bytes {
     match &object.identity().content {
         Content::Memory(bytes) => bytes.clone(),
@@ -193,7 +192,7 @@ pub(super) fn content_of(object: &Object) -> Bytes {
     }
 }
 
-/// The object of a response, in wire form.
+/// Builds the object of a response, in wire form.
 fn object_parts(entry: Entry, content: Bytes, variant: Option<Variant>, has_cache_status: bool) -> ObjectParts {
     let Entry { status, fields, stored } = entry;
     let mut whole = fields.clone();
@@ -212,7 +211,7 @@ fn object_parts(entry: Entry, content: Bytes, variant: Option<Variant>, has_cach
             content: Content::Memory(content),
         },
         codings: None,
-        // RFC 9111, section 4.3.2: without Last-Modified, it is compared with Date.
+        // RFC 9111, section 4.3.2: without Last-Modified, a date is compared with Date.
         last_modified_unix_seconds: date_of("Last-Modified").or_else(|| date_of("Date")),
         origin: Origin::Upstream(Box::new(StoredResponse { stored, fields, variant, has_cache_status })),
     }

@@ -3,18 +3,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 
-/// Keys that are remembered at once; one that falls in the place of another replaces it.
+/// Number of slots; a key replaces another in the same slot.
 const SLOTS: usize = 8192;
 
-/// How long a key is remembered, in seconds.
+/// Time for which a key is remembered, in seconds.
 const REMEMBERED_SECONDS: u64 = 60;
 
-/// Keys whose responses lately turned out not to be for a cache: requests for them don't wait for each other, since
-/// nothing would come of it. If two keys are taken for one, that only costs the other this wait.
+/// Keys whose latest responses were not storable: requests for them do not wait for each other, because the wait
+/// would be useless. A hash collision only costs the other key this wait.
 #[derive(Debug)]
 pub(super) struct Uncacheable {
     hasher: RandomState,
-    /// The upper half of a key's hash, and until when it is remembered, in seconds of the monotonic clock.
+    /// Upper half of a key's hash, and its expiry in seconds of the monotonic clock.
     slots: Box<[AtomicU64]>,
 }
 
@@ -31,14 +31,14 @@ impl Uncacheable {
         slot.store(tag | ((now_ms / 1_000 + REMEMBERED_SECONDS) & u64::from(u32::MAX)), Ordering::Relaxed);
     }
 
-    /// Whether a key is remembered.
+    /// True if a key is remembered.
     pub(super) fn has(&self, key: &[u8], now_ms: u64) -> bool {
         let (slot, tag) = self.place(key);
         let value = slot.load(Ordering::Relaxed);
         value & TAG == tag && value & !TAG > now_ms / 1_000
     }
 
-    /// Forgets a key: a response for it was stored.
+    /// Forgets a key, because a response for it was stored.
     pub(super) fn forget(&self, key: &[u8]) {
         let (slot, tag) = self.place(key);
         if slot.load(Ordering::Relaxed) & TAG == tag {
@@ -52,7 +52,7 @@ impl Uncacheable {
     }
 }
 
-/// The bits that tell keys in the same place apart.
+/// Bits that distinguish keys in the same slot.
 const TAG: u64 = (u32::MAX as u64) << 32;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What a validation changes about a stored response: a 304, or a response to HEAD (RFC 9111, sections 4.3.4 and 4.3.5).
+//! Updates of stored responses by a validation: a 304, or a response to HEAD (RFC 9111, sections 4.3.4 and 4.3.5).
 //!
-//! The fields of a stored response and the requests that it answers change together. A 304 that names more fields in
-//! Vary, or makes the response private, says that the stored content was for fewer clients than it seemed. Then only a
-//! strong entity tag proves that it is also for the client whose request validated it.
+//! The fields of a stored response and the requests that it satisfies change together. A 304 that names more fields
+//! in Vary, or makes the response private, says that the stored content is for fewer clients than it seemed. Then
+//! only a strong entity tag proves that it is also for the client whose request validated it.
 
 use wire::http::caching::{
     HeadUpdate, Reception, Refusal, ResponseDirectives, Stored, Vary, head_update, is_same_representation,
@@ -18,10 +18,10 @@ use crate::config::SetCookie;
 use crate::handler::{BuiltResponse, Response, Routed};
 use crate::object_cache::{CachedObject, Lookup, Object};
 
-/// A stored response as a validation makes it.
+/// Result of a validation.
 pub(super) struct Update {
     effect: Effect,
-    /// The response as it is stored from now on, if it is.
+    /// Response as it is stored from now on, if at all.
     entry: Entry,
     /// Cookies for the client whose request validated.
     cookies: Vec<Vec<u8>>,
@@ -30,19 +30,19 @@ pub(super) struct Update {
 /// Effect of a validation on the stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
-    /// It answers the same requests, with other fields.
+    /// The response satisfies the same requests, with updated fields.
     Freshen,
-    /// It answers only those that match this request in more fields.
+    /// The response satisfies only those that match this request in more fields.
     Narrow,
-    /// It is not for others any more.
+    /// The response is no longer for others.
     Remove,
-    /// Nothing: because of this request, or because a cookie is for its client.
+    /// No effect: because of this request, or because a cookie is for its client.
     Leave,
 }
 
 impl Inner {
-    /// What a 304 says of the stored response that was asked about. `None` if it does not say that the stored content is
-    /// this request's: it names another version, or makes the response one for fewer clients without a strong entity tag.
+    /// Interprets a 304 for the validated response. `None` if it does not prove that the content belongs to this
+    /// request: it names another version, or narrows the response without a strong entity tag.
     pub(super) fn validated(&self, routed: &Routed<'_>, stale: &CachedObject, fetched: &Fetched) -> Option<Update> {
         let (stored, fields) = (&stale.object.response()?.fields, &fetched.response.fields);
         if !is_update_of(stored, fields) {
@@ -61,8 +61,8 @@ impl Inner {
         is_proved.then_some(update)
     }
 
-    /// True if what is stored for a request still has this content: it may have been removed while it was validated, because
-    /// another validation made it one for fewer clients.
+    /// True if the stored response for a request still has this content. Another validation may have removed it
+    /// meanwhile, because it is for fewer clients.
     fn still_answers(&self, routed: &Routed<'_>, stale: &Object) -> bool {
         if !stale.is_dead() {
             return true;
@@ -73,7 +73,7 @@ impl Inner {
         (current.as_ptr(), current.len()) == (content.as_ptr(), content.len())
     }
 
-    /// Makes a stored response fresh again by a 304, and serves it.
+    /// Updates a stored response by a 304, and serves it.
     pub(super) fn freshen(
         &self,
         routed: &Routed<'_>,
@@ -106,7 +106,7 @@ impl Inner {
         self.respond_after(routed, own.unwrap_or(object), Some(&handling))
     }
 
-    /// Removes a stored response, or the one that another fetch has made of it meanwhile.
+    /// Removes a stored response, or the one that another fetch has replaced it with.
     pub(super) fn remove_for(&self, routed: &Routed<'_>, stale: &Object) {
         if stale.is_dead()
             && let Lookup::Fresh(current) | Lookup::Due(current) = self.find(routed, routed.now.monotonic_ms)
@@ -116,7 +116,7 @@ impl Inner {
         self.shared.store.remove(stale);
     }
 
-    /// Updates or removes what is stored by what an upstream said to HEAD.
+    /// Updates or removes the stored response by an upstream's response to HEAD.
     pub(super) fn learn_from_head(&self, routed: &Routed<'_>, response: &BuiltResponse, reception: Reception) {
         let (request, now_ms) = (&routed.request, routed.now.monotonic_ms);
         let (Lookup::Fresh(cached) | Lookup::Due(cached)) = self.find(routed, now_ms) else { return };
@@ -137,15 +137,14 @@ impl Inner {
                 match self.update(&get, object, &fields, (reception, now_ms)) {
                     Some(Update { effect: Effect::Freshen, entry, .. }) => drop(self.store_again(object, entry)),
                     Some(Update { effect: Effect::Leave, .. }) | None => {}
-                    // Nobody fetched with a ticket, so that a place of its own might be one of a URL that was
-                    // invalidated meanwhile.
+                    // No ticket was held: the URL may have been invalidated meanwhile, so a new place is not safe.
                     Some(Update { effect: Effect::Narrow | Effect::Remove, .. }) => self.shared.store.remove(object),
                 }
             }
         }
     }
 
-    /// The stored response with the fields of a 304, or of a 200 to HEAD.
+    /// Stored response with the fields of a 304, or of a 200 to HEAD.
     fn update(
         &self,
         request: &Request<'_>,
@@ -157,7 +156,7 @@ impl Inner {
         let own = self.shared.directives(fields);
         let updated = updated_fields(&stored.fields, fields, &own);
         let directives = self.shared.directives(&updated);
-        // The age is that of what came now.
+        // The age is that of the new response.
         let mut all = updated.clone();
         all.set("Age", fields.get("Age").unwrap_or_default());
         let (asked, known) = (self.asked(request), (status, &all, &directives));
@@ -167,7 +166,7 @@ impl Inner {
         let is_narrower = depends_on_more(stale, &updated);
         let effect = match &found {
             _ if !is_for_others => Effect::Remove,
-            // What the request says, not the response.
+            // A restriction by the request, not by the response.
             Err(Refusal::NoStore | Refusal::Authorization) if !is_narrower => Effect::Leave,
             Err(_) => Effect::Remove,
             Ok(_) if !cookies.is_empty() && self.shared.config.set_cookie == SetCookie::Refuse => match is_narrower {
@@ -188,12 +187,12 @@ impl Inner {
     }
 }
 
-/// True if a response says that no shared cache may keep it, whoever asks.
+/// True if a response forbids shared caches to store it.
 fn is_for_one(directives: &ResponseDirectives) -> bool {
     directives.private || (directives.no_store && !directives.must_understand)
 }
 
-/// True if a response names request fields in Vary that had no part in choosing the stored one.
+/// True if a response names request fields in Vary that did not select the stored one.
 fn depends_on_more(stored: &Object, updated: &Fields) -> bool {
     let known =
         stored.response().and_then(|response| response.variant.as_ref()).map_or(&[][..], |variant| &variant.names);

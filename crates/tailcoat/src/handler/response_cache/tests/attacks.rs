@@ -1,14 +1,15 @@
-//! What attackers try: to choose what others get, to read what others got, and to use up memory.
+//! Attacks: choosing what others get, reading what others got, and using up memory.
 
 use super::*;
 
-/// A site whose answers are all storable, each another.
+/// A site whose responses are all storable, each different.
 fn counting() -> Site {
     let contents = ["1", "2", "3", "4", "5", "6", "7", "8"];
     Site::answering(&contents.map(|content| answer(200, FRESH, content)))
 }
 
-/// Web cache poisoning (J. Kettle, 2018 and 2020): fields that an application answers by, but that are not in the key.
+/// Web cache poisoning (J. Kettle, 2018 and 2020): fields that change an application's response but are not in the
+/// key.
 #[test]
 fn who_names_another_url_gets_a_response_of_their_own() {
     for line in ["X-Original-URL: /admin", "x_rewrite_url: /admin", "X-HTTP-Method-Override: POST", "X-Host: evil"] {
@@ -16,7 +17,7 @@ fn who_names_another_url_gets_a_response_of_their_own() {
         site.ask(&format!("GET / HTTP/1.1\n{line}\n")).is(200, "1");
         site.ask("GET /").is(200, "2");
         site.ask(&format!("GET / HTTP/1.1\n{line}\n")).is(200, "1");
-        // They go with the URL that was asked for.
+        // A purge of the requested URL removes them.
         assert_eq!(site.shared.purge(Purge::Url(b"http://h/")), 2, "{line}");
     }
 }
@@ -25,7 +26,7 @@ fn who_names_another_url_gets_a_response_of_their_own() {
 fn other_hosts_and_paths_are_other_keys() {
     let site = counting();
     site.ask("GET /").is(200, "1");
-    // An absolute target goes before the Host field (RFC 9112, section 3.2.2), here as at the upstream.
+    // An absolute target overrides the Host field (RFC 9112, section 3.2.2), here and at the upstream.
     site.ask("GET http://evil/").is(200, "2");
     site.ask("GET http://h:81/").is(200, "3");
     site.ask("GET http://h./").is(200, "4");
@@ -47,7 +48,7 @@ fn what_leads_elsewhere_is_passed_on() {
     }
 }
 
-/// Connection names a field, so that the upstream does not see what the response would be kept for.
+/// Connection names a field, so that the upstream does not see it although it would select the response.
 #[test]
 fn fields_that_go_no_further_choose_nothing() {
     let site = counting();
@@ -60,7 +61,7 @@ fn fields_that_go_no_further_choose_nothing() {
     }
 }
 
-/// What depends on a field that the upstream gets from us is chosen by no client's.
+/// No client selects a response that depends on a field from Tailcoat.
 #[test]
 fn what_depends_on_what_we_write_is_not_stored() {
     for (name, objects) in
@@ -73,7 +74,7 @@ fn what_depends_on_what_we_write_is_not_stored() {
     }
 }
 
-/// To CGI programs `Accept_Language` is Accept-Language; to others it is not.
+/// For CGI programs `Accept_Language` is Accept-Language; for others it is not.
 #[test]
 fn ambiguous_names_of_fields_choose_a_response_of_their_own() {
     let lines = "Cache-Control: max-age=60\nVary: Accept-Language";
@@ -93,13 +94,13 @@ fn what_may_end_elsewhere_has_no_default_age() {
         site.ask(&format!("GET {path}")).is(200, "2");
         assert_eq!(site.store.usage().objects, 0, "{path}");
     }
-    // What says itself how long it is fresh is what it was asked for.
+    // A response with an explicit lifetime is meant for this URL.
     let site = counting();
     site.ask("GET /account;x.css").is(200, "1");
     site.ask("GET /account;x.css").is(200, "1");
 }
 
-/// A GET with content ("fat GET"): what is in it is not in the key.
+/// A GET with content ("fat GET"): the content is not in the key.
 #[test]
 fn a_get_with_content_is_passed_on() {
     let site = counting();
@@ -124,7 +125,7 @@ fn what_nobody_else_may_have_is_not_stored() {
     }
 }
 
-/// More fields than a response can sensibly depend on would be looked at with each request.
+/// More fields than any real response depends on, which each request would have to check.
 #[test]
 fn a_huge_vary_is_not_stored() {
     let lines = |count: usize| {
@@ -138,7 +139,7 @@ fn a_huge_vary_is_not_stored() {
     }
 }
 
-/// Clients that ask for many different responses and take none of them.
+/// Clients that request many different responses and read none of them.
 #[test]
 fn slow_clients_hold_no_more_memory_than_there_may_be() {
     const LARGE: &str = match str::from_utf8(&[b'x'; 64 << 10]) {
@@ -152,7 +153,7 @@ fn slow_clients_hold_no_more_memory_than_there_may_be() {
             site.upstream.answers.borrow_mut().push_back(answer(200, FRESH, LARGE));
             let Outcome::Wait(outcome) = site.start(&format!("GET /{number} HTTP/1.1\n")) else { panic!() };
             outcome.await;
-            // Their responses are taken out, but the clients are not done with them.
+            // Their responses are purged, but the clients still hold them.
             let Outcome::Ready(Response::Cached { object, .. }) = site.start(&format!("GET /{number} HTTP/1.1\n"))
             else {
                 continue;

@@ -1,4 +1,4 @@
-//! The cache as a whole, with an upstream that says what it is told to.
+//! The cache as a whole, with a scripted upstream.
 
 mod attacks;
 mod model;
@@ -27,23 +27,23 @@ use crate::handler::{
 use crate::log::Client;
 use crate::object_cache::{Content, ObjectStore, WorkerCache};
 
-/// What an upstream answers: status, fields as lines, and content.
+/// Response of the upstream: status, fields as lines, and content.
 #[derive(Clone)]
 struct Answer {
     status: u16,
     lines: String,
     content: Vec<&'static str>,
     is_streamed: bool,
-    /// The content breaks off.
+    /// True if the content ends early.
     is_cut: bool,
-    /// It comes when this is set.
+    /// Flag that delays the response until it is set.
     when: Option<Rc<Cell<bool>>>,
 }
 
 #[derive(Default)]
 struct Upstream {
     answers: RefCell<VecDeque<Answer>>,
-    /// Method and the fields that matter here, of each request.
+    /// Method and relevant fields of each request.
     asked: RefCell<Vec<String>>,
 }
 
@@ -109,7 +109,7 @@ impl Answer {
             }
         };
         let status = Status::new(self.status).unwrap();
-        // 503 without fields is an answer of the server's own: the upstream can't be reached.
+        // 503 without fields is a response of Tailcoat's own: the upstream can't be reached.
         let forwarded = (self.status != 503 || !self.lines.is_empty()).then(Box::<Forwarded>::default);
         Box::new(BuiltResponse { status, fields, body, forwarded, reason: "" })
     }
@@ -138,7 +138,7 @@ struct Site {
     later_ms: u64,
 }
 
-/// What a client gets: status, and content; fields as lines.
+/// Response that a client gets: status, fields as lines, and content.
 #[derive(Debug)]
 struct Got {
     status: u16,
@@ -158,7 +158,7 @@ impl Site {
         Self { cache, shared, store, worker, upstream: Rc::default(), runtime, later_ms: 0 }
     }
 
-    /// A site whose upstream answers so.
+    /// A site whose upstream gives these responses in turn.
     fn answering(answers: &[Answer]) -> Self {
         Self::new(|_| {}).and(answers)
     }
@@ -176,7 +176,7 @@ impl Site {
         self.start_before(&self.upstream, request, link)
     }
 
-    /// Starts a request that this upstream answers.
+    /// Starts a request that this upstream handles.
     fn start_before(&self, upstream: &Rc<impl Fetch + 'static>, request: &str, link: &ClientLinkCell) -> Outcome {
         let bytes = format!("{}Host: h\r\n\r\n", request.replace('\n', "\r\n")).into_bytes();
         let mut head = RequestHead::default();
@@ -210,12 +210,12 @@ impl Site {
         self.receive(response).await
     }
 
-    /// Sends a request like `GET /path\nField: value\n`, and reads what comes.
+    /// Sends a request like `GET /path\nField: value\n`, and reads the response.
     fn ask(&self, request: &str) -> Got {
         let request = if request.contains('\n') { request.to_owned() } else { format!("{request} HTTP/1.1\n") };
         self.runtime.block_on(async {
             let got = self.finish(self.start(&request)).await;
-            // What is done behind the client's back.
+            // Lets background tasks run.
             for _ in 0..8 {
                 tokio::task::yield_now().await;
             }

@@ -1,6 +1,5 @@
-//! Random users, and an upstream that answers each by chance: with any Vary, Cache-Control and validators, in a 200, a 304
-//! and a response to HEAD. However they follow each other, no user gets content that was made for another, except where
-//! RFC 9111 lets a shared cache give it.
+//! Random users, and an upstream with random responses: any Vary, Cache-Control and validators, in a 200, a 304 and a
+//! response to HEAD. In any order of events, no user gets content made for another, except where RFC 9111 allows it.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,34 +9,34 @@ use wire::http::caching::{ResponseDirectives, Vary};
 
 use super::*;
 
-/// Histories that are tried, and requests in each.
+/// Number of histories, and of requests in each.
 const HISTORIES: u64 = 300;
 const REQUESTS: usize = 120;
 
-/// Who asks: what a response may depend on.
+/// A request's properties that a response may depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asker {
     user: u8,
     language: u8,
     is_authorized: bool,
-    /// The number of the exchange.
+    /// Number of the exchange.
     exchange: usize,
 }
 
 /// Statements of the upstream about some content.
 #[derive(Debug)]
 struct Said {
-    /// The last request that it was given to, or named to by a strong entity tag; `None` once that is not known.
+    /// Last request that the content was sent to, or named to by a strong entity tag; `None` once that is unknown.
     given: Option<Asker>,
-    /// Request fields that it depends on.
+    /// Request fields that the content depends on.
     names: BTreeSet<Vec<u8>>,
-    /// No shared cache may give it to another.
+    /// True if no shared cache may share it.
     is_for_one: bool,
     /// 0 for none, 1 for Last-Modified, 2 for a weak and 3 for a strong entity tag.
     validator: u8,
 }
 
-/// The upstream, and what it has told each exchange.
+/// The upstream, and what it has sent in each exchange.
 struct Origin {
     rng: RefCell<Rng>,
     contents: RefCell<Vec<Said>>,
@@ -61,7 +60,7 @@ impl Asker {
         }
     }
 
-    /// True if this request is like another in the fields of these names.
+    /// True if this request has the same values as another in the fields of these names.
     fn is_like(&self, other: &Self, names: &BTreeSet<Vec<u8>>) -> bool {
         names.iter().all(|name| match name.as_slice() {
             b"cookie" => self.user == other.user,
@@ -88,7 +87,7 @@ impl Origin {
         of[self.rng.borrow_mut().usize(..of.len())]
     }
 
-    /// Fields by chance: Vary, Cache-Control, and a cookie for the user.
+    /// Random fields: Vary, Cache-Control, and a cookie for the user.
     fn fields(&self, asker: &Asker) -> Fields {
         let mut fields = Fields::new();
         let vary =
@@ -131,7 +130,7 @@ impl Origin {
         self.told.borrow_mut().entry(asker.exchange).or_default().push(number);
     }
 
-    /// Which content a request's condition is about.
+    /// Content that a request's condition refers to.
     fn asked_about(&self, condition: Option<&[u8]>, since: Option<&[u8]>) -> Option<usize> {
         if let Some(etag) = condition {
             let digits: Vec<u8> = etag.iter().copied().filter(u8::is_ascii_digit).collect();
@@ -175,7 +174,7 @@ impl Origin {
         self.not_modified.set(self.not_modified.get() + 1);
         let mut fields = self.fields(asker);
         let stored = self.contents.borrow()[number].validator;
-        // What was asked about, or nothing, or what was not asked about.
+        // The validator of the condition, or none, or that of other content.
         match self.choice(&[0, 0, 0, 1, 2, 3]) {
             0 => self.push_validator(number, stored, &mut fields),
             1 => {}
@@ -184,7 +183,7 @@ impl Origin {
         }
         let etag = fields.get("ETag");
         let is_named = stored == 3 && etag == Some(format!("\"{number}\"").as_bytes());
-        // Else it is about another version.
+        // Otherwise the 304 is about another version.
         if is_named || etag.is_none_or(|etag| etag.starts_with(b"W/")) {
             self.learn(asker, number, &fields, is_named);
         }
@@ -201,7 +200,7 @@ impl Origin {
         })
     }
 
-    /// What has been said of content, if it is known to be what the cache would choose for the request.
+    /// Applies new statements about content, if the cache would surely select it for the request.
     fn learn(&self, asker: &Asker, number: usize, fields: &Fields, is_named: bool) {
         let said_before = &mut self.contents.borrow_mut()[number];
         if !said_before.given.is_some_and(|given| given.is_like(asker, &said_before.names)) {
@@ -211,7 +210,7 @@ impl Origin {
         said_before.is_for_one |= is_for_one;
         if !names.is_subset(&said_before.names) {
             said_before.names.extend(names);
-            // The content was given to a request that is like this one in the new fields, too; or it is named.
+            // The content was sent to a request with the same new fields, or the entity tag names it.
             if !said_before.given.is_some_and(|given| given.is_like(asker, &said_before.names)) {
                 said_before.given = is_named.then_some(*asker);
             }
@@ -225,7 +224,7 @@ impl Origin {
         let is_named = self.choice(&[true, true, false]);
         if let Some(said_before) = self.contents.borrow_mut().get_mut(recent).filter(|_| is_named) {
             self.push_validator(recent, said_before.validator, &mut fields);
-            // What the cache would choose for this request, and no other.
+            // Content that the cache would select for this request only.
             let is_same = |given: Asker| Asker { exchange: 0, ..given } == Asker { exchange: 0, ..*asker };
             if said_before.given.is_some_and(is_same) && said_before.validator > 0 {
                 let (names, is_for_one) = said(&fields);
@@ -254,7 +253,7 @@ impl Origin {
     }
 }
 
-/// What a response says of what it depends on, and whether it is for one client.
+/// Fields that a response depends on, and whether it is for one client.
 fn said(fields: &Fields) -> (BTreeSet<Vec<u8>>, bool) {
     let directives = ResponseDirectives::of(fields, &[]);
     let is_for_one = directives.private || directives.no_store;
@@ -282,7 +281,7 @@ impl Fetch for Origin {
     }
 }
 
-/// One history. Returns the number of requests that were answered without the upstream, and that of its 304s.
+/// Runs one history. Returns the number of requests served without the upstream, and the number of its 304s.
 fn run(history: u64, together_max: usize) -> (usize, usize) {
     let site = Site::new(|caching| {
         caching.request_directives = true;
@@ -332,7 +331,7 @@ fn no_user_gets_what_was_made_for_another() {
         let (more_hits, more_not_modified) = run(history, 1);
         (hits, not_modified) = (hits + more_hits, not_modified + more_not_modified);
     }
-    // The cache has something to decide.
+    // The history gives the cache something to decide.
     assert!(hits > HISTORIES as usize && not_modified > HISTORIES as usize, "{hits} {not_modified}");
 }
 

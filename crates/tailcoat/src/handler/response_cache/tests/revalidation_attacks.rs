@@ -1,5 +1,5 @@
-//! Attacks by revalidation: a user who gets what was made for another because a 304, or a response to HEAD, changed what a
-//! stored response is found by (issue 17, RFC 9111, sections 4.3.4 and 4.3.5).
+//! Attacks by revalidation: a user gets content made for another, because a 304 or a response to HEAD changed which
+//! requests a stored response satisfies (issue 17, RFC 9111, sections 4.3.4 and 4.3.5).
 
 use super::*;
 
@@ -24,7 +24,8 @@ fn vary_in_a_304_keeps_the_first_users_content_from_others() {
     assert_eq!(site.asked(), ["GET", "GET If-None-Match: \"a\"", "GET"]);
 }
 
-/// The stored content was made for Anna; Bert's request validates it. A strong entity tag says that it is also Bert's.
+/// The stored content was made for Anna; Bert's request validates it. A strong entity tag says that it is also
+/// Bert's.
 #[test]
 fn a_strong_entity_tag_gives_the_content_to_who_validated_it() {
     let site = Site::answering(&[
@@ -34,12 +35,12 @@ fn a_strong_entity_tag_gives_the_content_to_who_validated_it() {
     ]);
     site.ask(ANNA).is(200, "shared");
     site.ask(BERT).is(200, "shared");
-    // Whether it still is Anna's, nobody has said.
+    // No response has said whether it is still Anna's.
     site.ask(ANNA).is(200, "anna's");
     site.ask(BERT).is(200, "shared");
 }
 
-/// Without one, "not modified" says when Bert's page was changed last, not that it is Anna's.
+/// Without one, "not modified" says when Bert's page last changed, not that it is Anna's.
 #[test]
 fn who_validates_by_a_weak_validator_gets_content_of_their_own() {
     for (stored, validated) in [
@@ -62,7 +63,7 @@ fn who_validates_by_a_weak_validator_gets_content_of_their_own() {
     }
 }
 
-/// What became private is not served to others while it may be stale, or while the upstream is down.
+/// A response that became private is not served to others, neither stale nor while the upstream is down.
 #[test]
 fn what_a_304_makes_private_is_not_kept() {
     for directives in ["private", "no-store", "private, max-age=60"] {
@@ -71,7 +72,7 @@ fn what_a_304_makes_private_is_not_kept() {
         let site =
             Site::answering(&[answer(200, stale, "anna's"), answer(304, &validated, ""), answer(503, "A: 1", "down")]);
         site.ask(ANNA).is(200, "anna's");
-        // The client is told so, and so is each cache on the way.
+        // The client and each cache on the way see the directive.
         site.ask(ANNA).is(200, "anna's").has(&format!("Cache-Control: {directives}"));
         assert_eq!(site.store.usage().objects, 0);
         site.ask(BERT).is(503, "down");
@@ -91,7 +92,7 @@ fn private_in_a_304_counts_beside_a_stored_targeted_field() {
     site.ask(BERT).is(503, "down");
 }
 
-/// A 304 that names fewer fields: the stored content still depends on those that chose it.
+/// A 304 that names fewer fields: the stored content still depends on those that selected it.
 #[test]
 fn a_304_does_not_take_vary_away() {
     for vary in ["", "\nVary: Accept-Language", "\nVary: "] {
@@ -127,7 +128,7 @@ fn other_variants_stay_where_they_are() {
     assert_eq!(site.asked().len(), 4);
 }
 
-/// Bert waits for the response to Anna's request: what comes of it is not his.
+/// Bert waits for the response to Anna's request, which is not for him.
 #[test]
 fn who_waits_for_a_validation_gets_content_of_their_own() {
     for (validated, last) in [
@@ -157,7 +158,7 @@ fn who_waits_for_a_validation_gets_content_of_their_own() {
     }
 }
 
-/// The validation behind a response that was served stale.
+/// The validation after a response that was served stale.
 #[test]
 fn a_validation_in_the_background_keeps_users_apart() {
     let stale = "Cache-Control: max-age=0, stale-while-revalidate=60\nETag: \"a\"";
@@ -194,7 +195,7 @@ fn what_head_says_keeps_users_apart() {
     }
 }
 
-/// The answer to a condition of the client's own says nothing of what is stored.
+/// A response to the client's own condition says nothing about the stored one.
 #[test]
 fn a_conditional_head_removes_nothing() {
     let site =
@@ -216,12 +217,12 @@ fn a_cookie_in_a_304_is_not_stored() {
         site.ask(ANNA).is(200, "1");
         site.ask(ANNA).is(200, "1").has("Set-Cookie: s=anna");
         site.ask(BERT).is(200, "1").has_no("Set-Cookie");
-        // With a cookie it is as little for all as a 200 would be.
+        // With a cookie, a 304 is no more sharable than a 200.
         assert_eq!(site.asked().len(), if policy == SetCookie::Refuse { 3 } else { 2 }, "{policy:?}");
     }
 }
 
-/// A client that forbids storing, or has credentials, changes nothing about what others get.
+/// A client that forbids storing, or has credentials, changes nothing for others.
 #[test]
 fn what_a_request_forbids_leaves_the_stored_response() {
     for line in ["Cache-Control: no-store", "Authorization: Basic eDp5"] {

@@ -1,4 +1,4 @@
-//! What a client gets.
+//! Responses that clients get.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn what_is_fresh_is_served_from_memory() {
         site.ask("GET / HTTP/1.1\nRange: bytes=1-2\n").is(206, "el");
         site.ask("GET / HTTP/1.1\nRange: bytes=9-\n").is(416, "").has("Content-Range: bytes */5");
         let several = site.ask("GET / HTTP/1.1\nRange: bytes=0-0,4-4\n");
-        // They are less apart than the head of a part is long.
+        // The gaps are shorter than the head of a part.
         several.is(206, "hello");
         assert_eq!(site.asked(), ["GET"]);
     }
@@ -44,7 +44,7 @@ fn stale_responses_are_validated() {
     let stale = "Cache-Control: max-age=0\nETag: \"a\"\nLast-Modified: then\nA: 1\nContent-Type: text/plain";
     let site = Site::answering(&[answer(200, stale, "one"), answer(304, "Cache-Control: max-age=60\nA: 2", "")]);
     site.ask("GET /").is(200, "one");
-    // The client's own condition is answered from what was validated.
+    // The client's own condition is evaluated on the validated response.
     site.ask("GET / HTTP/1.1\nIf-None-Match: \"x\"\nRange: bytes=0-1\n").is(206, "on").has("A: 2");
     site.ask("GET /").is(200, "one").has("A: 2").has("Content-Type: text/plain").has("Cache-Control: max-age=60");
     assert_eq!(site.asked(), ["GET", "GET If-None-Match: \"a\" If-Modified-Since: then"]);
@@ -58,7 +58,7 @@ fn a_new_version_replaces_the_stale_one() {
     site.ask("GET / HTTP/1.1\nIf-None-Match: \"a\"\n").is(304, "");
     site.ask("GET /").is(200, "two");
 
-    // RFC 9111, section 4.3.4: a 304 about another version changes nothing, and the whole is asked for.
+    // RFC 9111, section 4.3.4: a 304 about another version changes nothing, and the whole is fetched.
     let site = Site::answering(&[answer(200, stale, "one"), answer(304, "ETag: \"b\"", ""), answer(200, FRESH, "two")]);
     site.ask("GET /").is(200, "one");
     site.ask("GET /").is(200, "two");
@@ -126,7 +126,7 @@ fn variants() {
         ask("en").is(200, "en");
         ask("de").is(200, "de");
         site.ask("GET /").is(200, "none");
-        // RFC 9111, section 4.1: it forgot to say what it depends on.
+        // RFC 9111, section 4.1: a response that lacks its Vary.
         ask("fr").is(200, "fr");
     }
     site.ask("GET /").is(200, "none");
@@ -255,6 +255,6 @@ fn a_validation_that_is_overtaken_still_answers() {
         tokio::join!(site.finish(site.start("GET / HTTP/1.1\n")), purge)
     });
     got.is(200, "one").has("A: 2");
-    // What it was asked about is not stored any more, and not again.
+    // The validated response is gone, and is not stored again.
     site.ask("GET /").is(200, "two");
 }

@@ -1,4 +1,4 @@
-//! One fetch for many, and taking out what is stored.
+//! One fetch for many, and removing stored responses.
 
 use super::*;
 
