@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::{PATIENCE, Server, tailcoat};
+use crate::support::{PATIENCE, TestServer, tailcoat};
 
 /// A directory with a file, passwords and a log; and the server of it with these rules.
-fn server(settings: &str, rules: &str) -> (TempDir, Server) {
+fn server(settings: &str, rules: &str) -> (TempDir, TestServer) {
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("site")).unwrap();
     std::fs::create_dir(directory.path().join("site/admin")).unwrap();
@@ -18,7 +18,7 @@ fn server(settings: &str, rules: &str) -> (TempDir, Server) {
     std::fs::write(directory.path().join("site/index.html"), "home").unwrap();
     write_passwords(&directory, &[("anna", "secret")]);
     let rules = rules.replace("DIR", directory.path().to_str().unwrap());
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "{settings}\nsite {{\nlisten \"127.0.0.1:0\"\nroot \"{0}/site\"\naccess-log \"{0}/access.log\"\n{rules}\n}}\n",
         directory.path().display(),
     ));
@@ -46,11 +46,11 @@ fn hash_password(user: &str, password: &str, cost: &str) -> String {
     String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
 }
 
-fn exchange(server: &Server, target: &str, fields: &str) -> String {
+fn exchange(server: &TestServer, target: &str, fields: &str) -> String {
     server.exchange(format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n").as_bytes())
 }
 
-fn status(server: &Server, target: &str, fields: &str) -> String {
+fn status(server: &TestServer, target: &str, fields: &str) -> String {
     exchange(server, target, fields).get(9..12).unwrap_or_default().to_owned()
 }
 

@@ -17,8 +17,8 @@ use tempfile::TempDir;
 use crate::support::operated::Operated;
 use crate::support::port::free_port;
 use crate::support::real_server::{RealServer, Recipe};
-use crate::support::tls::{Authority, TlsStream, ask, handshake};
-use crate::support::{PATIENCE, Server, tailcoat};
+use crate::support::tls::{TestCa, TlsStream, ask, handshake};
+use crate::support::{PATIENCE, TestServer, tailcoat};
 
 /// An authority, the name server that it asks, and where it looks for us.
 struct Pebble {
@@ -70,7 +70,7 @@ impl Pebble {
         ];
         let names = Recipe { needs: &["pebble", "pebble-challtestsrv"], command: &names_command, ..Recipe::default() };
         let names = RealServer::start(&names)?;
-        let authority = Authority::new();
+        let authority = TestCa::new();
         let pair = authority.sign(&["localhost"]);
         let ca = tempfile::tempdir().expect("a directory for certificates");
         fs::write(ca.path().join("ca.pem"), authority.pem()).expect("it can be written");
@@ -151,12 +151,12 @@ fn certificate_of(stream: &TlsStream) -> CertificateDer<'static> {
 }
 
 /// Runs with a configuration, and keeps what has to outlive it there.
-fn run(config: &str, state: &Path) -> Server {
+fn run(config: &str, state: &Path) -> TestServer {
     let file = tempfile::NamedTempFile::new().expect("a file for the configuration");
     fs::write(file.path(), config).expect("it can be written");
     let mut command = tailcoat();
     command.arg("run").arg("-c").arg(file.path()).env("STATE_DIRECTORY", state);
-    Server::start(command)
+    TestServer::start(command)
 }
 
 /// All files below a directory.

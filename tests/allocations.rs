@@ -13,9 +13,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget};
-use tailcoat::connection::{Admission, Clock, Connections, Context, Generation, Socket};
-use tailcoat::handler::{Parts, SharedSite};
-use tailcoat::log::{Client, LogHandle, ServerLog};
+use tailcoat::connection::{Admission, Connections, Context, Generation, Socket, WorkerClock};
+use tailcoat::handler::{HandlerParts, SharedSite};
+use tailcoat::log::{LogClient, LogHandle, ServerLog};
 use tailcoat::metrics::Metrics;
 use tailcoat::modules::Modules;
 use tailcoat::object_cache::{ObjectStore, WorkerCache};
@@ -62,7 +62,7 @@ fn a_warm_hit_of_the_response_cache_allocates_nothing() {
     let origin = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = origin.local_addr().unwrap();
     let answering = std::thread::spawn(move || {
-        for _ in [Version::H1, Version::H2] {
+        for _ in [ClientVersion::H1, ClientVersion::H2] {
             let (mut stream, _) = origin.accept().unwrap();
             let mut request = [0; 4096];
             let _ = stream.read(&mut request).unwrap();
@@ -88,7 +88,7 @@ fn a_warm_hit_of_the_response_cache_allocates_nothing() {
 
 /// A version of HTTP, as a client speaks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+enum ClientVersion {
     H1,
     H2,
 }
@@ -96,16 +96,16 @@ enum Version {
 /// Checks that none of these requests (name, method, further fields, status) allocates, of a site with this
 /// configuration.
 fn check(config: &str, requests: &[(&str, &str, &str, &str)]) {
-    for version in [Version::H1, Version::H2] {
+    for version in [ClientVersion::H1, ClientVersion::H2] {
         check_in(version, config, requests);
     }
 }
 
-fn check_in(version: Version, config: &str, requests: &[(&str, &str, &str, &str)]) {
+fn check_in(version: ClientVersion, config: &str, requests: &[(&str, &str, &str, &str)]) {
     let logs = tempfile::tempdir().unwrap();
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
     let (mut client, log) = runtime.block_on(async { connect(config, logs.path()) });
-    if version == Version::H2 {
+    if version == ClientVersion::H2 {
         client.write_all(&[&PREFACE[..], SETTINGS, SETTINGS_ACKNOWLEDGED].concat()).unwrap();
         receive(&runtime, &mut client);
     }
@@ -134,8 +134,8 @@ const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
 const SETTINGS_ACKNOWLEDGED: &[u8] = b"\0\0\0\x04\x01\0\0\0\0";
 
 /// A request; in HTTP/2 on the next stream, and with as much of the connection's window as its answer will take.
-fn message(version: Version, stream: &mut u32, method: &str, lines: &str) -> Vec<u8> {
-    if version == Version::H1 {
+fn message(version: ClientVersion, stream: &mut u32, method: &str, lines: &str) -> Vec<u8> {
+    if version == ClientVersion::H1 {
         return format!("{method} /page.html HTTP/1.1\r\n{lines}\r\n").into_bytes();
     }
     let mut block = Vec::new();
@@ -153,14 +153,14 @@ fn message(version: Version, stream: &mut u32, method: &str, lines: &str) -> Vec
     [message, block].concat()
 }
 
-fn status_of(version: Version, answer: &[u8]) -> &str {
+fn status_of(version: ClientVersion, answer: &[u8]) -> &str {
     match (version, answer) {
-        (Version::H1, _) => std::str::from_utf8(&answer[9..12]).unwrap(),
+        (ClientVersion::H1, _) => std::str::from_utf8(&answer[9..12]).unwrap(),
         // Indices of the static table (RFC 7541, appendix A) behind a header of HEADERS.
-        (Version::H2, [_, _, _, 1, _, _, _, _, _, 0x88, ..]) => "200",
-        (Version::H2, [_, _, _, 1, _, _, _, _, _, 0x8a, ..]) => "206",
-        (Version::H2, [_, _, _, 1, _, _, _, _, _, 0x8b, ..]) => "304",
-        (Version::H2, other) => panic!("{other:?}"),
+        (ClientVersion::H2, [_, _, _, 1, _, _, _, _, _, 0x88, ..]) => "200",
+        (ClientVersion::H2, [_, _, _, 1, _, _, _, _, _, 0x8a, ..]) => "206",
+        (ClientVersion::H2, [_, _, _, 1, _, _, _, _, _, 0x8b, ..]) => "304",
+        (ClientVersion::H2, other) => panic!("{other:?}"),
     }
 }
 
@@ -181,7 +181,7 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
         .collect::<Result<_, _>>()
         .unwrap();
     let upstreams: Vec<_> = shared.iter().map(|shared| Upstream::new(Arc::clone(shared), 0)).collect();
-    let parts = Parts {
+    let parts = HandlerParts {
         store: &store,
         upstreams: &shared,
         modules: &Modules::default(),
@@ -193,7 +193,7 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
     let site = SharedSite::new(&config.sites[0], &config, parts, None);
     let target = AccessLogTarget::File(log_directory.join("access.log"));
     let logs = [AccessLog { target, format: AccessLogFormat::Combined }];
-    let (log, ids) = tailcoat::log::start(&logs, tailcoat::log::Options::default(), server_log.clone()).unwrap();
+    let (log, ids) = tailcoat::log::start(&logs, tailcoat::log::LogOptions::default(), server_log.clone()).unwrap();
     let setup = SiteSetup {
         config: &config.sites[0],
         handlers: site.handlers(&cache, &upstreams, &Overload::off()),
@@ -205,13 +205,13 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
         tls: None,
     };
     let generation = Generation::new(Router::new(vec![setup], &[vec![0]]), config.limits.clone());
-    let clock = Clock::new(Arc::new(AtomicBool::new(true)));
+    let clock = WorkerClock::new(Arc::new(AtomicBool::new(true)));
     let context = Rc::new(Context::new(generation, log.recorder(), clock, Overload::off()).counting(worker_metrics));
     let (client, server) = UnixStream::pair().unwrap();
     client.set_nonblocking(true).unwrap();
     server.set_nonblocking(true).unwrap();
     let connections = Rc::new(Connections::new(context, Arc::default()).unwrap());
-    connections.start(Socket::new(server.into()), Client::Unix, 0, Admission::default());
+    connections.start(Socket::new(server.into()), LogClient::Unix, 0, Admission::default());
     tokio::task::spawn_local(connections.run());
     (client, log)
 }

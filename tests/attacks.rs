@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{Server, read_all, tailcoat};
+use crate::support::{TestServer, read_all, tailcoat};
 
 /// A client that resets its connection before its answers are sent must not have them sent to the next one: what a
 /// worker could not send is dropped, though all its connections gather output in the same buffer.
@@ -13,7 +13,7 @@ use crate::support::{Server, read_all, tailcoat};
 fn answers_to_a_client_that_resets_never_reach_another() {
     let site = tempfile::tempdir().unwrap();
     std::fs::write(site.path().join("large"), "x".repeat(100_000)).unwrap();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n respond \"/private\" 200 \"private\"\n respond \"/\" 200 \"public\"\n \
          root \"{}\"\n}}\nserver {{ workers 1 }}\n",
         site.path().display()

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::support::operated::Operated;
-use crate::support::{Server, ask};
+use crate::support::{TestServer, ask};
 
 const SITE: &str = "site {\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"hello\"\n}\n";
 
@@ -124,7 +124,7 @@ fn clients_behind_a_proxy_are_banned_by_themselves() {
         ),
     )
     .unwrap();
-    let server = Server::run_from(&directory.path().join("tailcoat.kdl"));
+    let server = TestServer::run_from(&directory.path().join("tailcoat.kdl"));
     let of = |client: &str| {
         ask(&server, &format!("GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: {client}\r\nConnection: close\r\n\r\n"))
     };

@@ -3,15 +3,15 @@
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 
-use crate::support::upstream::Step::{Read as Await, Write as Say};
-use crate::support::upstream::Upstream;
-use crate::support::{Server, ask, read_all, read_until};
+use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{TestServer, ask, read_all, read_until};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 
 /// A site that answers at `/here` and forwards the rest, with these limits of all sites, the site, and what is forwarded.
-fn server(upstream: SocketAddr, limits: &str, site: &str, forward: &str) -> Server {
-    Server::run(&format!(
+fn server(upstream: SocketAddr, limits: &str, site: &str, forward: &str) -> TestServer {
+    TestServer::run(&format!(
         "limits {{ {limits} }}\nsite {{\n listen \"127.0.0.1:0\"\n {site}\n respond \"/here\" 200 \"here\"\n\
          forward \"http://{upstream}\" {{ {forward} }}\n}}\nserver {{ workers 1 }}\n"
     ))
@@ -37,7 +37,7 @@ fn the_narrowest_place_that_says_something_counts() {
         ("", "", "body-bytes-max 30", MIB, 30),
     ] {
         let name = format!("{limits}; {site}; {forward}");
-        let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(OK)]]);
+        let upstream = ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Say(OK)]]);
         let server = server(upstream.address, limits, site, forward);
         let status = |path, length| ask(&server, &post(path, length))[9..12].to_owned();
         assert_eq!(status("/here", here + 1), "413", "{name}");
@@ -52,7 +52,7 @@ fn the_narrowest_place_that_says_something_counts() {
 
 #[test]
 fn what_is_too_large_is_not_asked_for() {
-    let upstream = Upstream::start(vec![vec![Await("never")]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await("never")]]);
     let server = server(upstream.address, "", "error-page 413 \"file:/dev/null\"", "body-bytes-max 10");
     for path in ["/here", "/there"] {
         let request = format!(
@@ -68,7 +68,7 @@ fn what_is_too_large_is_not_asked_for() {
 
 #[test]
 fn chunks_that_become_too_large_break_the_request_off() {
-    let upstream = Upstream::start(vec![vec![Await("12345")], vec![Await("0\r\n\r\n"), Say(OK)]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await("12345")], vec![Await("0\r\n\r\n"), Say(OK)]]);
     let server = server(upstream.address, "", "", "body-bytes-max 10");
     let head = "POST /there HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
     let mut stream = server.connect();

@@ -17,11 +17,11 @@ use nix::sched::CloneFlags;
 use rustix::net::{AddressFamily, SocketType};
 use tailcoat::config::{Config, check_file_to_run};
 use tailcoat::confinement::{Confined, change_user, confine};
-use tailcoat::spawner::{Order, Spawner};
+use tailcoat::spawner::{SpawnOrder, Spawner};
 
-type Case = (&'static str, fn(&Path));
+type EscapeCase = (&'static str, fn(&Path));
 
-const CASES: [Case; 6] = [
+const CASES: [EscapeCase; 6] = [
     ("files", files),
     ("forwarding", forwarding),
     ("programs", programs),
@@ -213,7 +213,7 @@ fn run(spawner: &Spawner, script: &str, directory: &Path) -> String {
     command.args(["-c", script]).current_dir(directory).env("TMPDIR", std::env::temp_dir());
     command.stdout(std::process::Stdio::piped());
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let started = runtime.block_on(spawner.start(Order::new(command, None))).unwrap();
+    let started = runtime.block_on(spawner.start(SpawnOrder::new(command, None))).unwrap();
     let output = started.into_child().unwrap().wait_with_output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }

@@ -14,8 +14,8 @@ use crate::support::fastcgi::{Application, answer};
 use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
 use crate::support::real_server::{RealServer, Recipe};
-use crate::support::upstream::{Step, Upstream};
-use crate::support::{PATIENCE, Server, ask, read_all, read_until};
+use crate::support::upstream::{ScriptStep, ScriptedUpstream};
+use crate::support::{PATIENCE, TestServer, ask, read_all, read_until};
 
 /// Connections that the upstream takes at once.
 const CONNECTIONS_MAX: usize = 4;
@@ -91,7 +91,7 @@ fn serve(stream: &mut TcpStream, busy: &AtomicUsize, begun: &AtomicUsize, ended:
             }
             kept.extend_from_slice(&buffer[..count]);
         };
-        let _place = Place::take(busy)?;
+        let _place = ConcurrencyPlace::take(busy)?;
         let head = String::from_utf8_lossy(&kept[..head_bytes]).into_owned();
         let length: usize = field(&head, "content-length").map_or(0, |value| value.parse().unwrap());
         let mut content_bytes = kept.len() - head_bytes;
@@ -115,9 +115,9 @@ fn serve(stream: &mut TcpStream, busy: &AtomicUsize, begun: &AtomicUsize, ended:
 }
 
 /// A place among the requests that the upstream works on.
-struct Place<'a>(&'a AtomicUsize);
+struct ConcurrencyPlace<'a>(&'a AtomicUsize);
 
-impl<'a> Place<'a> {
+impl<'a> ConcurrencyPlace<'a> {
     fn take(busy: &'a AtomicUsize) -> std::io::Result<Self> {
         let place = Self(busy);
         match busy.fetch_add(1, Ordering::SeqCst) < CONNECTIONS_MAX {
@@ -127,7 +127,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for ConcurrencyPlace<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -156,12 +156,12 @@ fn status(operated: &Operated) -> Value {
     serde_json::from_slice(&operated.order(&["status", "--json"]).stdout).expect("status as JSON")
 }
 
-fn get(server: &Server, path: &str) -> String {
+fn get(server: &TestServer, path: &str) -> String {
     ask(server, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
 /// Begins a request with content of this length, and sends one byte of it.
-fn begin_post(server: &Server, path: &str, length: usize) -> TcpStream {
+fn begin_post(server: &TestServer, path: &str, length: usize) -> TcpStream {
     let mut stream = server.connect();
     write!(stream, "POST {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {length}\r\n\r\nx")
         .unwrap();
@@ -169,7 +169,7 @@ fn begin_post(server: &Server, path: &str, length: usize) -> TcpStream {
 }
 
 /// Asks for something long, and reads the head of its response.
-fn begin_long(server: &Server, path: &str) -> TcpStream {
+fn begin_long(server: &TestServer, path: &str) -> TcpStream {
     let mut stream = server.connect();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
     stream
@@ -289,7 +289,11 @@ fn streams_and_what_says_so_are_not_buffered() {
 #[test]
 fn events_arrive_as_they_are_sent() {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n";
-    let upstream = Upstream::start(vec![vec![Step::Read("\r\n\r\n"), Step::Write(head), Step::Read("never")]]);
+    let upstream = ScriptedUpstream::start(vec![vec![
+        ScriptStep::Read("\r\n\r\n"),
+        ScriptStep::Write(head),
+        ScriptStep::Read("never"),
+    ]]);
     let operated = front(upstream.address, "response-buffering on", "");
     let mut stream = begin_long(&operated.server, "/");
     read_until(&mut stream, "data: 1\n\n");
@@ -321,7 +325,7 @@ fn a_long_upload_passes_by_disk_in_little_memory() {
 fn chunked_content_gets_a_length() {
     const CHUNKED: &str = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nX-Trailer: t\r\n\r\n";
     let application = Application::start(|_| vec![crate::support::fastcgi::Act::Write(answer("A: b\n\ndone"))]);
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n fastcgi \"*\" \"{}\" {{ application \"/\" }}\n}}\n",
         application.address
     ));
@@ -429,9 +433,9 @@ fn a_client_that_fills_its_share_holds_no_upstream() {
 
 #[test]
 fn a_buffered_request_goes_to_another_server() {
-    let broken = Upstream::start(vec![vec![Step::Read("abc"), Step::Reset]]);
+    let broken = ScriptedUpstream::start(vec![vec![ScriptStep::Read("abc"), ScriptStep::Reset]]);
     let upstream = SmallUpstream::start();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "upstream \"app\" {{ server \"http://{}\"; server \"http://{}\" backup=#true; connections-max 4 }}\n\
          server {{ workers 1 }}\n\
          site {{\n listen \"127.0.0.1:0\"\n forward \"app\"\n}}\n",
@@ -551,7 +555,7 @@ const PHP_FPM: Recipe<'_> = Recipe {
 #[test]
 fn slow_clients_hold_no_php() {
     let Some(php) = RealServer::start(&PHP_FPM) else { return };
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 1 }}\n\
          site {{\n listen \"127.0.0.1:0\"\n root \"{}/root\"\n fastcgi \"*.php\" \"{}\"\n}}\n",
         php.directory().display(),

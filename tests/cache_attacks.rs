@@ -2,8 +2,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 
-use crate::response_cache::{Origin, ask_with, check, front};
-use crate::support::{Server, read_until};
+use crate::response_cache::{CountingOrigin, ask_with, check, front};
+use crate::support::{TestServer, read_until};
 
 /// What breaks off is neither stored nor served as if it were whole; what is no response is none.
 #[test]
@@ -19,7 +19,7 @@ fn broken_responses() {
         ("/split-name", "HTTP/1.1 502 ", true),
         ("/two-lengths", "HTTP/1.1 502 ", true),
     ] {
-        let origin = Origin::start();
+        let origin = CountingOrigin::start();
         let server = front(&origin, "cache-status", "");
         for _ in 0..2 {
             let before = origin.requests();
@@ -47,7 +47,7 @@ fn revalidation_keeps_users_apart() {
     ] {
         for head_first in [false, true] {
             let origin = users(validated);
-            let server = Server::run(&format!(
+            let server = TestServer::run(&format!(
                 "server {{ workers 2 }}\nsite {{\n listen \"127.0.0.1:0\"\n forward \"http://{origin}\" {{ cache {{}} }}\n}}\n"
             ));
             let ask =
@@ -124,7 +124,7 @@ fn is_complete(answer: &str) -> bool {
 /// Response splitting: what comes behind a response, unasked, is nobody's.
 #[test]
 fn a_response_behind_another_is_dropped() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "", "");
     for path in ["/two-responses", "/two-responses", "/a"] {
         let answer = ask_with(&server, &format!("GET {path}"), "");
@@ -136,7 +136,7 @@ fn a_response_behind_another_is_dropped() {
 /// Web cache poisoning by hosts and fields: none of these is answered by, or instead of, what was stored for "/a" on "h".
 #[test]
 fn poisoning() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "", "");
     check(&ask_with(&server, "GET /a", ""), "0001");
     for (request, lines) in [
@@ -179,7 +179,7 @@ fn poisoning() {
 /// Web cache deception: what is routed below a cached path here may be another page there.
 #[test]
 fn deception() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "default-age \"1h\"", "");
     for (path, asked) in [
         ("/static/..%2fsilent", 2),
@@ -197,7 +197,7 @@ fn deception() {
 /// A client that begins requests for what is stored slowly, and leaves, many times.
 #[test]
 fn clients_that_leave() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "", "");
     for _ in 0..50 {
         let mut stream = server.connect();

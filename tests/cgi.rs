@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::upstream::Step::{Read as Await, Write as Say};
-use crate::support::upstream::Upstream;
-use crate::support::{LARGE_BYTES, PATIENCE, Server, ask, read_all, read_until};
+use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{LARGE_BYTES, PATIENCE, TestServer, ask, read_all, read_until};
 
 /// A site whose programs are shell scripts with these names and texts, each in `/cgi-bin/`.
-struct Site {
+struct CgiSite {
     directory: TempDir,
-    server: Server,
+    server: TestServer,
 }
 
-impl Site {
+impl CgiSite {
     fn new(scripts: &[(&str, &str)], options: &str) -> Self {
         Self::with(scripts, options, "")
     }
@@ -32,7 +32,7 @@ impl Site {
         for (name, text) in scripts {
             write_script(&directory.path().join(name), text, 0o755);
         }
-        let server = Server::run(&format!(
+        let server = TestServer::run(&format!(
             "site {{\n listen \"127.0.0.1:0\"\n {of_site}\n cgi \"/cgi-bin/*\" root=\"{}\" {{\n strip-prefix \"/cgi-bin\"\n\
              {options}\n }}\n }}\nserver {{ workers 1 }}\n",
             directory.path().display()
@@ -94,7 +94,7 @@ const HEAD: &str = "printf 'Content-Type: text/plain\\n\\n'\n";
 
 #[test]
 fn variables_and_nothing_else() {
-    let site = Site::new(&[("env", &format!("{HEAD}exec /usr/bin/env"))], "variable \"MINE\" \"1\"");
+    let site = CgiSite::new(&[("env", &format!("{HEAD}exec /usr/bin/env"))], "variable \"MINE\" \"1\"");
     let mut lines: Vec<String> = site.content("env/a%20b?c=d").lines().map(str::to_owned).collect();
     // What the shell itself sets.
     lines.retain(|line| !["_=", "PWD=", "SHLVL=", "OLDPWD="].iter().any(|own| line.starts_with(own)));
@@ -134,7 +134,7 @@ fn the_user_whose_password_was_right() {
     let users = tempfile::NamedTempFile::new().unwrap();
     // "secret", by bcrypt.
     fs::write(users.path(), "anna:$2y$04$USlQL2vC6spKq95MSYEm3uNnq7slZq6x5EScR7gHq60GayFU4aX1K\n").unwrap();
-    let site = Site::with(
+    let site = CgiSite::with(
         &[("who", &format!("{HEAD}echo \"$AUTH_TYPE|$REMOTE_USER|$HTTP_AUTHORIZATION\""))],
         "",
         &format!("basic-auth \"/cgi-bin/*\" \"{}\"", users.path().display()),
@@ -154,7 +154,7 @@ fn descriptors_signals_group_and_directory() {
         "{HEAD}ls /proc/self/fd | tr '\\n' ' '\necho\ngrep -E '^Sig(Blk|Ign)' /proc/self/status\n\
          echo \"$(ulimit -Sn) $(pwd)\"\n[ \"$(ps -o pgid= -p $$ | tr -d ' ')\" = $$ ] && echo leads"
     );
-    let site = Site::new(&[("deep/er/state", &script)], "");
+    let site = CgiSite::new(&[("deep/er/state", &script)], "");
     let content = site.content("deep/er/state");
     let lines: Vec<&str> = content.lines().collect();
     // What this test was started with, the server and the program were, too.
@@ -173,7 +173,7 @@ fn descriptors_signals_group_and_directory() {
 
 #[test]
 fn answers() {
-    let site = Site::new(
+    let site = CgiSite::new(
         &[
             ("status", "printf 'Status: 404 Nothing Here\\nA: b\\n\\nnothing'"),
             ("crlf", "printf 'A: b\\r\\nContent-Length: 3\\r\\n\\r\\nabcdef'"),
@@ -227,7 +227,7 @@ fn answers() {
 
 #[test]
 fn what_can_not_be_run() {
-    let site = Site::new(&[("fine", HEAD), ("no-such-shell", "")], "");
+    let site = CgiSite::new(&[("fine", HEAD), ("no-such-shell", "")], "");
     write_script(&site.file("plain"), HEAD, 0o644);
     fs::write(site.file("no-such-shell"), "#!/nowhere/sh\n").unwrap();
     fs::write(site.file("no-format"), "\u{7f}nothing").unwrap();
@@ -252,8 +252,8 @@ fn what_is_no_program_is_asked_for_elsewhere() {
     let directory = tempfile::tempdir().unwrap();
     write_script(&directory.path().join("here"), "echo 'Content-Type: text/plain'; echo; echo here", 0o755);
     let elsewhere = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\nelsewhere";
-    let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(elsewhere)]]);
-    let server = Server::run(&format!(
+    let upstream = ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Say(elsewhere)]]);
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n cgi \"/cgi-bin/*\" root=\"{}\" {{ strip-prefix \"/cgi-bin\" }}\n\
          forward \"http://{}\"\n}}\nserver {{ workers 1 }}\n",
         directory.path().display(),
@@ -269,7 +269,7 @@ fn what_is_no_program_is_asked_for_elsewhere() {
 
 #[test]
 fn content_of_requests() {
-    let site = Site::new(
+    let site = CgiSite::new(
         &[
             ("count", &format!("{HEAD}echo \"$CONTENT_LENGTH $CONTENT_TYPE $(wc -c)\"")),
             ("ignore", &format!("{HEAD}echo ignored")),
@@ -300,7 +300,7 @@ fn content_of_requests() {
 
 #[test]
 fn content_is_not_waited_for_without_buffering() {
-    let site = Site::new(&[("ignore", &format!("{HEAD}echo ignored"))], "request-buffering off");
+    let site = CgiSite::new(&[("ignore", &format!("{HEAD}echo ignored"))], "request-buffering off");
     let head = "POST /cgi-bin/ignore HTTP/1.1\r\nHost: h\r\nConnection: close\r\n";
     assert!(ask(&site.server, &format!("{head}Content-Length: {LARGE_BYTES}\r\n\r\nx")).contains("ignored"));
     let chunked = ask(&site.server, &format!("{head}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"));
@@ -309,7 +309,7 @@ fn content_is_not_waited_for_without_buffering() {
 
 #[test]
 fn answers_come_as_they_are_written_and_not_faster_than_they_are_read() {
-    let site = Site::new(
+    let site = CgiSite::new(
         &[
             ("slow", &format!("{HEAD}echo first\nwhile [ ! -e go ]; do sleep 0.05; done\necho second")),
             ("large", &format!("{HEAD}head -c {LARGE_BYTES} /dev/zero\ntouch done")),
@@ -336,7 +336,7 @@ fn answers_come_as_they_are_written_and_not_faster_than_they_are_read() {
 
 #[test]
 fn who_closes_its_output_may_live_on_and_daemons_are_not_waited_for() {
-    let site = Site::new(
+    let site = CgiSite::new(
         &[
             ("lives-on", &format!("{HEAD}echo answer\nexec >&- 2>&-\nsleep 0.5\ntouch done")),
             ("daemon", &format!("{HEAD}echo answer\nsleep 600 &\necho $! > daemon.pid")),
@@ -360,7 +360,7 @@ fn who_closes_its_output_may_live_on_and_daemons_are_not_waited_for() {
 
 #[test]
 fn time_is_limited_and_groups_end() {
-    let site = Site::new(
+    let site = CgiSite::new(
         &[
             ("silent", "sleep 600 &\necho $! > child.pid\ntrap 'touch told' TERM\nwait\nwait"),
             ("stubborn", "trap '' TERM\necho $$ > own.pid\nsleep 600 &\nwait\nsleep 600"),
@@ -381,7 +381,7 @@ fn time_is_limited_and_groups_end() {
 
 #[test]
 fn run_time_and_output_are_limited() {
-    let site = Site::new(
+    let site = CgiSite::new(
         &[
             ("long", &format!("{HEAD}echo $$ > own.pid\nwhile echo more; do sleep 0.1; done")),
             ("hidden", &format!("{HEAD}echo answer\nexec >&- 2>&-\necho $$ > own.pid\nexec sleep 600")),
@@ -403,7 +403,7 @@ fn run_time_and_output_are_limited() {
 
 #[test]
 fn clients_that_go_take_their_programs_along() {
-    let site = Site::new(
+    let site = CgiSite::new(
         &[
             ("silent", "echo $$ > own.pid\nexec sleep 600"),
             ("begun", &format!("{HEAD}echo begun\necho $$ > own.pid\nexec sleep 600")),
@@ -424,7 +424,7 @@ fn clients_that_go_take_their_programs_along() {
 
 #[test]
 fn the_servers_end_is_that_of_its_programs() {
-    let mut site = Site::new(&[("silent", "trap '' TERM\necho $$ > own.pid\nsleep 600")], "");
+    let mut site = CgiSite::new(&[("silent", "trap '' TERM\necho $$ > own.pid\nsleep 600")], "");
     let mut stream = site.server.connect();
     stream.write_all(b"GET /cgi-bin/silent HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     wait_until("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
@@ -439,7 +439,7 @@ fn the_servers_end_is_that_of_its_programs() {
 
 #[test]
 fn processes_are_limited_and_no_zombie_is_left() {
-    let site = Site::new(
+    let site = CgiSite::new(
         &[("waits", &format!("{HEAD}touch begun\nwhile [ ! -e go ]; do sleep 0.05; done\necho done")), ("quick", HEAD)],
         "processes-max 1\n queue-max 1\n queue-timeout \"200ms\"",
     );
@@ -459,7 +459,7 @@ fn processes_are_limited_and_no_zombie_is_left() {
 /// Issue 17, defect 8: one client with many slow programs leaves places for others to run theirs.
 #[test]
 fn one_client_can_not_take_all_places_for_programs() {
-    let site = Site::new(
+    let site = CgiSite::new(
         &[("waits", &format!("{HEAD}echo >> begun\nwhile [ ! -e go ]; do sleep 0.05; done")), ("quick", HEAD)],
         "processes-max 5\n queue-max 16\n queue-timeout \"10m\"",
     );
@@ -483,8 +483,10 @@ fn one_client_can_not_take_all_places_for_programs() {
 #[test]
 fn one_client_can_not_fill_the_queue_for_programs() {
     let script = "echo $REMOTE_ADDR >> order\nwhile [ ! -e go ]; do sleep 0.05; done";
-    let site =
-        Site::new(&[("waits", &format!("{HEAD}{script}"))], "processes-max 1\n queue-max 16\n queue-timeout \"10m\"");
+    let site = CgiSite::new(
+        &[("waits", &format!("{HEAD}{script}"))],
+        "processes-max 1\n queue-max 16\n queue-timeout \"10m\"",
+    );
     let order = || fs::read_to_string(site.file("order")).unwrap_or_default();
     let _first = ask_for(&site, "waits", 1);
     wait_until("it has begun", || !order().is_empty());
@@ -512,7 +514,7 @@ fn request_for(path: &str) -> String {
 }
 
 /// So many requests for a program, each on a connection of its own.
-fn ask_for(site: &Site, path: &str, count: usize) -> Vec<TcpStream> {
+fn ask_for(site: &CgiSite, path: &str, count: usize) -> Vec<TcpStream> {
     let ask = |_| {
         let mut stream = site.server.connect();
         write!(stream, "{}", request_for(path)).unwrap();
@@ -528,7 +530,7 @@ fn standard_error_is_logged_with_the_name_of_the_script() {
     write_script(&directory.path().join("floods"), &format!("{HEAD}head -c 1000000 /dev/zero >&2\necho done"), 0o755);
     write_script(&directory.path().join("plain"), HEAD, 0o644);
     let errors = directory.path().join("errors.log");
-    let server = Server::run_logging(
+    let server = TestServer::run_logging(
         &format!(
             "site {{\n listen \"127.0.0.1:0\"\n cgi \"/cgi-bin/*\" root=\"{}\" {{ strip-prefix \"/cgi-bin\"; \
              error-bytes-max \"100B\" }}\n }}\n",
@@ -558,12 +560,12 @@ fn own_user_and_group() {
         println!("skipped: only root can run programs as another user");
         return;
     }
-    let site = Site::new(&[("who", &format!("{HEAD}echo $(id -u) $(id -g) $(id -G)"))], "user \"nobody\"");
+    let site = CgiSite::new(&[("who", &format!("{HEAD}echo $(id -u) $(id -g) $(id -G)"))], "user \"nobody\"");
     let nobody =
         |flag: &str| String::from_utf8(Command::new("id").args([flag, "nobody"]).output().unwrap().stdout).unwrap();
     let (user, group) = (nobody("-u"), nobody("-g"));
     assert_eq!(site.content("who"), format!("{0} {1} {1}\n", user.trim(), group.trim()));
-    let site = Site::new(&[("who", &format!("{HEAD}echo $(id -u) $(id -g)"))], "user \"4321\" group=\"1234\"");
+    let site = CgiSite::new(&[("who", &format!("{HEAD}echo $(id -u) $(id -g)"))], "user \"4321\" group=\"1234\"");
     assert_eq!(site.content("who"), "4321 1234\n");
 }
 
@@ -584,7 +586,7 @@ fn programs_in_other_languages() {
             println!("skipped: {needs} is not installed");
             continue;
         }
-        let site = Site::new(&[], interpreter);
+        let site = CgiSite::new(&[], interpreter);
         fs::write(site.file(name), text).unwrap();
         let mode = if interpreter.is_empty() { 0o755 } else { 0o644 };
         fs::set_permissions(site.file(name), fs::Permissions::from_mode(mode)).unwrap();

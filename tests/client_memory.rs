@@ -10,9 +10,9 @@ use wire::h2::PREFACE;
 use crate::http2_attacks::frame;
 use crate::support::h2::H2Client;
 use crate::support::h2_upstream::H2Upstream;
-use crate::support::upstream::Step::{Pause, Read as Await};
-use crate::support::upstream::Upstream;
-use crate::support::{PATIENCE, Server, read_until, site_with_large_file};
+use crate::support::upstream::ScriptStep::{Pause, Read as Await};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{PATIENCE, TestServer, read_until, site_with_large_file};
 
 /// What SECURITY.md says that a connection of HTTP/2 costs at most, without content that it uploads.
 const HTTP2_KIB_MAX: u64 = 512;
@@ -50,10 +50,10 @@ fn amplifier(mut stream: TcpStream, field: &str) -> TcpStream {
     stream
 }
 
-fn server(options: &str) -> (Server, tempfile::TempDir) {
+fn server(options: &str) -> (TestServer, tempfile::TempDir) {
     let site = site_with_large_file();
     let place = site.path().display();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n root \"{place}\"\n metrics \"/metrics\"\n respond \"/fixed\" 200 \"x\"\n \
          access-log \"{place}/log\" format=\"combined\"\n}}\nserver {{ workers 2 }}\n{options}\n"
     ));
@@ -61,7 +61,7 @@ fn server(options: &str) -> (Server, tempfile::TempDir) {
 }
 
 /// Memory that each of these connections makes the server hold, in KiB.
-fn each_kib<T>(server: &Server, count: usize, mut connect: impl FnMut() -> T) -> (u64, Vec<T>) {
+fn each_kib<T>(server: &TestServer, count: usize, mut connect: impl FnMut() -> T) -> (u64, Vec<T>) {
     // The first ones make each worker allocate its own buffers, which the others share.
     let mut held: Vec<T> = (0..8).map(|_| connect()).collect();
     std::thread::sleep(Duration::from_millis(300));
@@ -71,7 +71,7 @@ fn each_kib<T>(server: &Server, count: usize, mut connect: impl FnMut() -> T) ->
     (server.memory_kib().saturating_sub(before_kib) / count as u64, held)
 }
 
-fn sample(server: &Server, name: &str) -> f64 {
+fn sample(server: &TestServer, name: &str) -> f64 {
     let start = Instant::now();
     loop {
         let metrics = server.exchange(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -169,8 +169,8 @@ fn a_connection_that_holds_too_much_gets_goaway() {
 /// Requests that wait for an upstream keep their heads: as many as a connection may hold, and no more.
 #[test]
 fn heads_that_wait_for_an_upstream_are_bounded() {
-    let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Pause(100_000)]]);
-    let server = Server::run(&format!(
+    let upstream = ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Pause(100_000)]]);
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n respond \"/fixed\" 200 \"x\"\n forward \"http://{}\"\n}}\nserver {{ workers 1 }}\n",
         upstream.address
     ));
@@ -215,7 +215,7 @@ fn content_of_http2_upstreams_is_counted() {
             (0..CONTENT_BYTES / piece.len()).for_each(|_| _ = peer.data(stream, &piece, false));
         }
     });
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "upstream \"u\" {{ server \"h2c://{}\"; fail-max 0 }}\nserver {{ workers 2 }}\n\
          site {{\n listen \"127.0.0.1:0\"\n metrics \"/metrics\"\n forward \"u\" path=\"/\" {{ response-buffering off }}\n}}\n",
         upstream.address

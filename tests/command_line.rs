@@ -375,7 +375,7 @@ fn check_looks_as_the_user_whom_the_server_becomes() {
         return;
     }
     let directory = directory_with("x.log", "");
-    let pair = crate::support::tls::Authority::new().sign(&["a.example"]);
+    let pair = crate::support::tls::TestCa::new().sign(&["a.example"]);
     let (certificate, key) = (directory.path().join("a.pem"), directory.path().join("a.key"));
     fs::write(&certificate, &pair.certificate).unwrap();
     fs::write(&key, &pair.key).unwrap();

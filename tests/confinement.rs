@@ -12,7 +12,7 @@ use wasmtime::PoolingAllocationConfig;
 use crate::support::elsewhere::elsewhere;
 use crate::support::guests::guests;
 use crate::support::operated::Operated;
-use crate::support::{Server, ask};
+use crate::support::{TestServer, ask};
 
 /// A line of what the kernel tells of a process.
 fn status(process: u32, name: &str) -> String {
@@ -21,7 +21,7 @@ fn status(process: u32, name: &str) -> String {
     line.unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn get(server: &Server, path: &str) -> String {
+fn get(server: &TestServer, path: &str) -> String {
     ask(server, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
@@ -57,7 +57,7 @@ fn root_becomes_another_and_keeps_low_ports() {
     };
     let file = home.path().join("tailcoat.kdl");
     fs::write(&file, config(&format!("\"127.0.0.1:{port}\""))).unwrap();
-    let server = Server::run_from(&file);
+    let server = TestServer::run_from(&file);
     assert!(get(&server, "/page").ends_with("a page"));
     let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
     let all_of = |id: u32| [id; 4].map(|id| id.to_string()).join(" ");
@@ -90,7 +90,7 @@ fn what_cannot_be_read_by_its_user_is_said() {
     fs::write(closed.join("page"), "a page").unwrap();
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
     let root = directory.path().display();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ user \"nobody\"; workers 1 }}\nsite {{ listen \"127.0.0.1:0\"; root \"{root}\" }}\n"
     ));
     assert!(get(&server, "/closed/page").starts_with("HTTP/1.1 403 "), "root could have read it");
@@ -154,7 +154,7 @@ fn programs_see_neither_keys_nor_the_server() {
     );
     fs::write(at("site/cgi/look"), script).unwrap();
     fs::set_permissions(at("site/cgi/look"), fs::Permissions::from_mode(0o755)).unwrap();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 1 }}\nsite {{ listen \"127.0.0.1:0\"; basic-auth \"/private/*\" \"{}\"; \
          cgi \"/cgi/*\" root=\"{}\" }}\n",
         at("keys/passwords").display(),
@@ -191,7 +191,7 @@ fn programs_can_neither_end_nor_order_the_server() {
     );
     fs::write(at("site/cgi/attack"), script).unwrap();
     fs::set_permissions(at("site/cgi/attack"), fs::Permissions::from_mode(0o755)).unwrap();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 1; control-socket \"{}\" }}\nsite {{ listen \"127.0.0.1:0\"; cgi \"/cgi/*\" root=\"{}\" }}\n",
         socket.display(),
         at("site").display()

@@ -3,20 +3,20 @@
 use std::path::Path;
 use std::time::Duration;
 
-use conformance::{Case, Client, Failure, ForwardSuite, Lane, Origin, PROBE_BODY, PROBE_FILE, Suite};
+use conformance::{Case, CaseClient, CaseFailure, ForwardSuite, Lane, OriginServer, PROBE_BODY, PROBE_FILE, Suite};
 
-use crate::support::Server;
+use crate::support::TestServer;
 
 fn load(folder: &str) -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance").join(folder);
     conformance::load(&folder).expect("the cases are well-formed")
 }
 
-fn client(server: &Server) -> Client {
-    Client { address: server.address, patience: Duration::from_secs(10), silence: Duration::from_millis(150) }
+fn client(server: &TestServer) -> CaseClient {
+    CaseClient { address: server.address, patience: Duration::from_secs(10), silence: Duration::from_millis(150) }
 }
 
-fn assert_none(failures: &[Failure], cases: &[Case]) {
+fn assert_none(failures: &[CaseFailure], cases: &[Case]) {
     let failures: Vec<String> =
         failures.iter().map(|failure| format!("{}: {}", cases[failure.case].name, failure.message)).collect();
     assert!(failures.is_empty(), "{} of {} cases failed:\n{}", failures.len(), cases.len(), failures.join("\n"));
@@ -29,7 +29,7 @@ fn all_cases() {
     for (name, content) in [("index.html", "<!doctype html>\n"), (PROBE_FILE, PROBE_BODY)] {
         std::fs::write(site.path().join(name), content).expect("the site can be written");
     }
-    let server = Server::serve(site.path(), &[]);
+    let server = TestServer::serve(site.path(), &[]);
     let suite = Suite { client: client(&server), split: true, tailcoat: true, connections: 128 };
     assert_none(&suite.run(&cases), &cases);
 }
@@ -42,8 +42,8 @@ fn all_cases_forwarded() {
     let nothing = tempfile::tempdir().expect("a directory for the site");
     let (servers, lanes): (Vec<_>, Vec<_>) = (0..LANES)
         .map(|_| {
-            let origin = Origin::start().expect("a port is free");
-            let server = Server::serve(nothing.path(), &["--forward", &format!("http://{}", origin.address)]);
+            let origin = OriginServer::start().expect("a port is free");
+            let server = TestServer::serve(nothing.path(), &["--forward", &format!("http://{}", origin.address)]);
             let lane = Lane { client: client(&server), origin };
             (server, lane)
         })

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
-use crate::support::upstream::Step::{Fill, Pause, Read as Await, Write as Say};
-use crate::support::upstream::Upstream;
-use crate::support::{Server, ask, read_all, read_until};
+use crate::support::upstream::ScriptStep::{Fill, Pause, Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{TestServer, ask, read_all, read_until};
 
 const HEAD: &str = "\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n/good";
@@ -82,9 +82,9 @@ fn config(upstream: SocketAddr, options: &str, of_forward: &str) -> String {
     )
 }
 
-fn front(upstream: SocketAddr, options: &str, of_server: &str, of_forward: &str) -> Server {
+fn front(upstream: SocketAddr, options: &str, of_server: &str, of_forward: &str) -> TestServer {
     let server = format!("server {{\n workers 1\n {of_server}\n}}\n");
-    Server::run(&(config(upstream, options, of_forward) + &server))
+    TestServer::run(&(config(upstream, options, of_forward) + &server))
 }
 
 /// Sends content on this connection, with these fields, and has the server answer what it was sent for.
@@ -95,7 +95,7 @@ fn hide(stream: &mut TcpStream, fields: &str, content: &str) {
 }
 
 /// Response to another client.
-fn other_client(server: &Server) -> String {
+fn other_client(server: &TestServer) -> String {
     let mut stream = server.connect_from([127, 0, 0, 2]);
     stream.write_all(GET.as_bytes()).unwrap();
     read_all(&mut stream)
@@ -213,7 +213,7 @@ fn content_where_none_belongs_is_no_response() {
     ] {
         let shown = format!("{request} {answer:?}");
         let script = [answer, vec![Await("never")]].concat();
-        let upstream = Upstream::start(vec![script, vec![Await(HEAD), Say(OK), Await(HEAD), Say(OK)]]);
+        let upstream = ScriptedUpstream::start(vec![script, vec![Await(HEAD), Say(OK), Await(HEAD), Say(OK)]]);
         let server = front(upstream.address, "", "", "");
         let first = ask(&server, &format!("{request} /first HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
         assert!(!first.contains("/evil"), "{shown}");

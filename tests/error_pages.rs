@@ -2,12 +2,12 @@
 
 use std::net::TcpListener;
 
-use crate::support::upstream::Step::{Read as Await, Write as Say};
-use crate::support::upstream::Upstream;
-use crate::support::{Server, ask};
+use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{TestServer, ask};
 
 /// A site with pages, and with these further options.
-fn server(options: &str) -> (tempfile::TempDir, Server) {
+fn server(options: &str) -> (tempfile::TempDir, TestServer) {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in [
         ("root/404.html", "own 404"),
@@ -20,7 +20,7 @@ fn server(options: &str) -> (tempfile::TempDir, Server) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n root \"{at}/root\"\n\
          error-page 404 \"/404.html\"\n error-page 502 \"file:{at}/away.txt\"\n error-page \"5xx\" \"/5xx.html\"\n\
          error-page 403 \"/missing.html\"\n deny all path=\"/denied\"\n\
@@ -31,7 +31,7 @@ fn server(options: &str) -> (tempfile::TempDir, Server) {
 }
 
 /// Asks twice, for pages are cached. The answer's status, content type and content.
-fn check(server: &Server, target: &str, expect: (&str, &str, &str)) {
+fn check(server: &TestServer, target: &str, expect: (&str, &str, &str)) {
     for _ in 0..2 {
         let answer = ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
         let (head, content) = answer.split_once("\r\n\r\n").unwrap();
@@ -61,8 +61,8 @@ fn errors_have_the_pages_of_the_site() {
 #[test]
 fn errors_of_other_servers_have_them_too() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let silent = Upstream::start(vec![vec![Await("never")]]);
-    let failing = Upstream::start(vec![vec![
+    let silent = ScriptedUpstream::start(vec![vec![Await("never")]]);
+    let failing = ScriptedUpstream::start(vec![vec![
         Await("\r\n\r\n"),
         Say("HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/x\r\nContent-Length: 6\r\nConnection: close\r\n\r\ntheirs"),
     ]]);

@@ -10,15 +10,15 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use crate::support::real_server::{APACHE_BASE, RealServer, Recipe};
-use crate::support::tls::{self, Authority};
-use crate::support::upstream::{Step, Upstream};
-use crate::support::{Server, ask, tailcoat};
+use crate::support::tls::{self, TestCa};
+use crate::support::upstream::{ScriptStep, ScriptedUpstream};
+use crate::support::{TestServer, ask, tailcoat};
 use crate::transparency::{NGINX, NODE, UVICORN};
 
 /// A configuration whose paths lead into a directory of its own, with all files that it names, certificates included.
-pub(crate) struct Example {
+pub(crate) struct StagedExample {
     directory: TempDir,
-    authority: Authority,
+    authority: TestCa,
     pub(crate) text: String,
 }
 
@@ -41,7 +41,7 @@ const MODULE: &[u8] =
     \x06memory\x02\0\x0ehandle_request\0\0\x0fhandle_response\0\x01\
     \x0a\x09\x02\x04\0\x42\x01\x0b\x02\0\x0b";
 
-impl Example {
+impl StagedExample {
     fn new(name: &str) -> Self {
         let examples = repository().join("examples");
         let text = fs::read_to_string(examples.join("configs").join(name)).unwrap();
@@ -49,7 +49,7 @@ impl Example {
     }
 
     pub(crate) fn of(mut text: String) -> Self {
-        let (directory, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+        let (directory, authority) = (tempfile::tempdir().unwrap(), TestCa::new());
         for place in PLACES {
             let path = format!("{}{place}", directory.path().display());
             text = text.replace(&format!("\"{place}"), &format!("\"{path}"));
@@ -113,7 +113,7 @@ impl Example {
     }
 
     /// Runs it on a free port, with these servers in the place of the upstreams that it names.
-    pub(crate) fn run(&self, servers: &[(&str, SocketAddr)]) -> Server {
+    pub(crate) fn run(&self, servers: &[(&str, SocketAddr)]) -> TestServer {
         let mut text = self.text.clone();
         for (name, address) in servers {
             assert!(text.contains(name), "the example forwards to {name}");
@@ -126,11 +126,11 @@ impl Example {
             }
             _ => line.to_owned(),
         });
-        Server::run(&lines.collect::<Vec<_>>().join("\n"))
+        TestServer::run(&lines.collect::<Vec<_>>().join("\n"))
     }
 
     /// The response to a request over TLS.
-    fn ask(&self, server: &Server, host: &str, target: &str, fields: &str) -> String {
+    fn ask(&self, server: &TestServer, host: &str, target: &str, fields: &str) -> String {
         let client = Arc::new(self.authority.client(None));
         let mut stream = tls::connect(server, &client, host).unwrap();
         tls::ask(&mut stream, &get(host, target, fields)).unwrap_or_else(|error| panic!("{target}: {error}"))
@@ -159,7 +159,7 @@ fn all_are_valid() {
     let mut count = 0;
     for entry in fs::read_dir(repository().join("examples/configs")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        let (is_valid, said) = Example::new(&name).check();
+        let (is_valid, said) = StagedExample::new(&name).check();
         assert!(is_valid && said.trim_end().ends_with("tailcoat.kdl is valid"), "{name}: {said}");
         count += 1;
     }
@@ -168,7 +168,7 @@ fn all_are_valid() {
 
 #[test]
 fn in_front_of_a_server() {
-    let example = Example::new("in-front-of-a-server.kdl");
+    let example = StagedExample::new("in-front-of-a-server.kdl");
     example.write("/var/www/html/here.txt", "here");
     let Some(nginx) = RealServer::start(&NGINX) else { return };
     let server = example.run(&[("http://127.0.0.1:8080", nginx.address)]);
@@ -206,7 +206,7 @@ const WORDPRESS: Recipe<'_> = Recipe {
 
 #[test]
 fn wordpress() {
-    let mut example = Example::new("wordpress.kdl");
+    let mut example = StagedExample::new("wordpress.kdl");
     let Some(apache) = RealServer::start(&WORDPRESS) else { return };
     let root = apache.directory().join("root");
     example.text = example.text.replace(example.path("/var/www/wordpress").to_str().unwrap(), root.to_str().unwrap());
@@ -236,7 +236,7 @@ fn wordpress() {
 
 #[test]
 fn node() {
-    let example = Example::new("node-app.kdl");
+    let example = StagedExample::new("node-app.kdl");
     example.write("/srv/app/dist/assets/app.js", "let a;");
     let Some(node) = RealServer::start(&NODE) else { return };
     let server = example.run(&[("http://127.0.0.1:3000", node.address)]);
@@ -251,7 +251,7 @@ fn node() {
 
 #[test]
 fn python() {
-    let example = Example::new("python-app.kdl");
+    let example = StagedExample::new("python-app.kdl");
     example.write("/srv/app/static/app.css", "body {}");
     example.write("/srv/app/media/page.html", "<script>");
     let Some(uvicorn) = RealServer::start(&UVICORN) else { return };
@@ -274,8 +274,8 @@ fn python() {
 #[test]
 fn several_servers() {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
-    let well = || Upstream::start(vec![vec![Step::Read("\r\n\r\n"), Step::Write(answer)]]);
-    let example = Example::new("several-servers.kdl");
+    let well = || ScriptedUpstream::start(vec![vec![ScriptStep::Read("\r\n\r\n"), ScriptStep::Write(answer)]]);
+    let example = StagedExample::new("several-servers.kdl");
     // One that is down from the beginning.
     let down = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (second, third, backup) = (well(), well(), well());
@@ -318,7 +318,7 @@ fn what_is_served_from_here() {
         ("many-options.kdl", "www.example.com", "/healthz", "", "200", ""),
         ("many-options.kdl", "example.com", "/downloads/readme.txt", "", "200", "Cache-Control: public, max-age=3600"),
     ] {
-        let server = Example::new(name).run(&[]);
+        let server = StagedExample::new(name).run(&[]);
         let answer = ask(&server, &get(host, target, fields));
         println!("{name} {target}");
         check(&answer, status, line, "");
@@ -327,7 +327,7 @@ fn what_is_served_from_here() {
 
 #[test]
 fn a_static_site_with_tls() {
-    let example = Example::new("static-site-with-tls.kdl");
+    let example = StagedExample::new("static-site-with-tls.kdl");
     example.write("/var/www/example.com/index.html", "home");
     let server = example.run(&[]);
     let answer = example.ask(&server, "example.com", "/", "");

@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-use crate::support::{Server, read_all, read_until};
+use crate::support::{TestServer, read_all, read_until};
 
-fn server() -> Server {
-    Server::run(
+fn server() -> TestServer {
+    TestServer::run(
         "site \"a.example\" {\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"first\"\n respond \"/empty\" 204 \"\"\n}\n\
          site \"*.b.example\" {\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"second\"\n}\n\
          site {\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"default\"\n redirect \"/old/*\" \"/new/{rest}{query}\" status=301\n}\n",
@@ -73,7 +73,7 @@ fn a_small_file_that_is_asked_for_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("small");
     std::fs::write(&path, "one!").unwrap();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{\n workers 1\n}}\nsite {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n}}\n",
         directory.path().display()
     ));

@@ -14,10 +14,10 @@ use tempfile::TempDir;
 
 use crate::support::operated::Operated;
 use crate::support::scarce::{LittleMemory, SmallDisk};
-use crate::support::upstream::{Step, Upstream};
-use crate::support::{PATIENCE, Server, ask, read_until, tailcoat};
+use crate::support::upstream::{ScriptStep, ScriptedUpstream};
+use crate::support::{PATIENCE, TestServer, ask, read_until, tailcoat};
 
-fn get(server: &Server, path: &str) -> String {
+fn get(server: &TestServer, path: &str) -> String {
     ask(server, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
@@ -87,9 +87,14 @@ fn a_log_at_the_limit_of_file_size_ends_nothing() {
 /// Files can't be opened, and servers not be connected to: that is answered, not held against them, and over when it is over.
 #[test]
 fn no_descriptors_for_files_and_servers() {
-    let upstream = Upstream::start(
+    let upstream = ScriptedUpstream::start(
         (0..40)
-            .map(|_| vec![Step::Read("\r\n\r\n"), Step::Write("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthere")])
+            .map(|_| {
+                vec![
+                    ScriptStep::Read("\r\n\r\n"),
+                    ScriptStep::Write("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthere"),
+                ]
+            })
             .collect(),
     );
     let directory = site();
@@ -173,7 +178,7 @@ fn no_processes_are_left() {
     let mut command = Command::new("bash");
     command.args(["-c", &format!("ulimit -u {PROCESSES}; exec \"$@\"",), "bash"]).arg(tailcoat().get_program());
     command.arg("run").arg("-c").arg(&config);
-    let server = Server::start(command);
+    let server = TestServer::start(command);
     assert!(get(&server, "/program.cgi").contains("ran"));
     let others = Others::start();
     for number in 0..20 {

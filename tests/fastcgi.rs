@@ -4,18 +4,18 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::support::fastcgi::{Act, Application, Request, answer, end, error, output, record};
+use crate::support::fastcgi::{Act, Application, FastCgiRequest, answer, end, error, output, record};
 use crate::support::h2::H2Client;
-use crate::support::{LARGE_BYTES, PATIENCE, Server, ask, read_until};
+use crate::support::{LARGE_BYTES, PATIENCE, TestServer, ask, read_until};
 
 /// A server in front of an application, with these options of `fastcgi`.
-fn front(application: SocketAddr, options: &str) -> Server {
+fn front(application: SocketAddr, options: &str) -> TestServer {
     front_of_site(application, options, "")
 }
 
 /// The same, with these options of the site.
-fn front_of_site(application: SocketAddr, options: &str, of_site: &str) -> Server {
-    Server::run(&format!(
+fn front_of_site(application: SocketAddr, options: &str, of_site: &str) -> TestServer {
+    TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n {of_site}\n\
          fastcgi \"/app/*\" \"{application}\" {{\n application \"/app\"\n {options}\n }}\n}}\n\
          server {{ workers 1 }}\n"
@@ -106,7 +106,7 @@ fn fields_become_variables() {
 #[test]
 fn the_client_and_the_server() {
     let application = Application::answering(answer("A: b\n\n"));
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n fastcgi \"*\" \"{}\" {{ application \"/\" }}\n }}\n\
          server {{ workers 1; trusted-proxies \"127.0.0.1\" }}\n",
         application.address
@@ -137,7 +137,7 @@ fn where_the_client_has_connected_to() {
     let application = Application::answering(answer("A: b\n\n"));
     let root = tempfile::tempdir().expect("a root");
     std::fs::write(root.path().join("index.php"), "<?php").expect("it can be written");
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n\
          fastcgi \"*.php\" \"{}\" {{ fallback \"/index.php\" }}\n }}\nserver {{ workers 1 }}\n",
         root.path().display(),
@@ -283,7 +283,7 @@ fn time_is_limited() {
     let server = front(application.address, "first-byte-timeout \"300ms\"");
     assert!(ask(&server, GET).starts_with("HTTP/1.1 504"));
     assert!(application.request().is_aborted, "it is told by the end of its connection");
-    let refused = Server::run(
+    let refused = TestServer::run(
         "site {\n listen \"127.0.0.1:0\"\n fastcgi \"/app/*\" \"unix:/nowhere/at/all.sock\" { application \"/app\" }\n }\n",
     );
     assert!(ask(&refused, GET).starts_with("HTTP/1.1 502"));
@@ -309,7 +309,7 @@ fn clients_that_go_take_their_requests_along() {
 
 #[test]
 fn content_goes_both_ways_in_constant_memory() {
-    let application = Application::start(|request: &Request| {
+    let application = Application::start(|request: &FastCgiRequest| {
         let head = format!("X-Got: {}\n\n", request.content.len());
         let mut acts = vec![Act::Write(output(&head))];
         acts.extend((0..LARGE_BYTES / 32_768).map(|_| Act::Write(output(&"y".repeat(32_768)))));
@@ -371,7 +371,7 @@ fn a_connection_that_has_more_to_say_is_not_kept() {
 
 #[test]
 fn a_kept_connection_that_was_closed_costs_no_request() {
-    let application = Application::start(|request: &Request| match request.connection {
+    let application = Application::start(|request: &FastCgiRequest| match request.connection {
         0 => vec![Act::Write(answer("A: b\n\nfirst")), Act::Close],
         _ => vec![Act::Write(answer("A: b\n\nsecond"))],
     });
@@ -390,7 +390,7 @@ fn head_gets_no_content() {
 
 #[test]
 fn local_redirects() {
-    let application = Application::start(|request: &Request| {
+    let application = Application::start(|request: &FastCgiRequest| {
         let text = match request.get("PATH_INFO") {
             Some("/a") => "Location: /app/b?c=d#e\n\n".to_owned(),
             Some("/circle") => "Location: /app/circle\n\n".to_owned(),

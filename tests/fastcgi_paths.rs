@@ -6,8 +6,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::support::fastcgi::{Act, Application, Request, answer};
-use crate::support::{Server, ask};
+use crate::support::fastcgi::{Act, Application, FastCgiRequest, answer};
+use crate::support::{TestServer, ask};
 
 /// A site with scripts, files, what was uploaded, and something outside.
 fn site() -> TempDir {
@@ -38,7 +38,7 @@ fn site() -> TempDir {
 
 /// Says which script it was asked for, and with what.
 fn echo() -> Application {
-    Application::start(|request: &Request| {
+    Application::start(|request: &FastCgiRequest| {
         let part = |name| request.get(name).unwrap_or("-");
         let text = format!(
             "Content-Type: text/plain\n\n{}|{}|{}|{}",
@@ -51,8 +51,8 @@ fn echo() -> Application {
     })
 }
 
-fn front(root: &Path, application: &Application, options: &str) -> Server {
-    Server::run(&format!(
+fn front(root: &Path, application: &Application, options: &str) -> TestServer {
+    TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n fastcgi \"*.php\" \"{}\" {{\n {options}\n }}\n }}\n\
          server {{ workers 1 }}\n",
         root.display(),
@@ -61,7 +61,7 @@ fn front(root: &Path, application: &Application, options: &str) -> Server {
 }
 
 /// Status and content of the answer; of a redirect, where it leads.
-fn get(server: &Server, method: &str, target: &str) -> String {
+fn get(server: &TestServer, method: &str, target: &str) -> String {
     let answered = ask(server, &format!("{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
     let status = answered.split(' ').nth(1).unwrap_or_default();
     let location = answered.lines().find_map(|line| line.strip_prefix("Location: "));
@@ -167,18 +167,18 @@ fn what_guards_a_script_holds_for_all_ways_to_it() {
             application.address
         )
     };
-    let all = Server::run(&text("deny all path=\"*.php\""));
+    let all = TestServer::run(&text("deny all path=\"*.php\""));
     for target in ["/a.php", "/a.php/x", "/", "/wiki/", "/nothing", "/index.php"] {
         assert_eq!(get(&all, "GET", target), "403", "{target}");
         assert_eq!(get(&all, "POST", target), "403", "{target}");
     }
     assert_eq!(get(&all, "GET", "/static/style.css"), "css");
-    let one = Server::run(&text("deny all path=\"/wiki/index.php\""));
+    let one = TestServer::run(&text("deny all path=\"/wiki/index.php\""));
     assert_eq!(get(&one, "GET", "/wiki/"), "403");
     assert_eq!(get(&one, "GET", "/wiki/index.php/x"), "403");
     assert!(get(&one, "GET", "/nothing").starts_with("/index.php|"));
     // A script that is asked for by its own path still sees what the client asked for.
-    let open = Server::run(&text("request-limit \"*.php\" 9"));
+    let open = TestServer::run(&text("request-limit \"*.php\" 9"));
     assert!(get(&open, "GET", "/wiki/").starts_with("/wiki/index.php|-|"), "{}", get(&open, "GET", "/wiki/"));
     assert!(get(&open, "GET", "/nothing?a").ends_with("|/nothing?a"), "{}", get(&open, "GET", "/nothing?a"));
 }
@@ -188,7 +188,7 @@ fn what_guards_a_script_holds_for_all_ways_to_it() {
 fn scripts_are_not_kept_out_of_the_log_by_what_follows_them() {
     let (site, application) = (site(), echo());
     let log = site.path().join("access.log");
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 1 }}\naccess-log \"{}\" format=\"{{target}}\"\nsite {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n \
          log-skip \"*.css\" \"/wiki/*\"\n fastcgi \"*.php\" \"{}\"\n }}\n",
         log.display(),
@@ -207,7 +207,7 @@ fn scripts_are_not_kept_out_of_the_log_by_what_follows_them() {
 fn what_was_asked_for_before_it_was_rewritten() {
     let (site, application) = (site(), echo());
     let root = site.path().join("root");
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n rewrite \"/pretty/*\" \"/index.php?r={{rest}}\"\n\
          rewrite \"*\" \"/a.php\" missing=on\n\
          fastcgi \"*.php\" \"{}\" {{\n cache {{ default-age \"1m\" 200 }}\n }}\n }}\nserver {{ workers 1 }}\n",
@@ -232,7 +232,7 @@ fn files_that_the_server_sees_elsewhere() {
     let root = site.path().join("root");
     let server = front(&root, &application, "server-root \"/var/www/html/\"");
     assert_eq!(get(&server, "GET", "/a.php/x"), "/a.php|/x|/var/www/html/a.php|/a.php/x");
-    let nested = Server::run(&format!(
+    let nested = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n fastcgi \"~^/apps/.*\\\\.php$\" \"tcp://{}\" root=\"{}\" {{\n\
          strip-prefix \"/apps\"\n index \"doku.php\" \"index.php\"\n }}\n respond \"*\" 404\n }}\n",
         application.address,
@@ -250,7 +250,7 @@ fn files_that_the_server_sees_elsewhere() {
 fn scripts_see_the_path_that_guards_have_seen() {
     let (site, application) = (site(), echo());
     let root = site.path().join("root");
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n deny all path=\"/panel/*\"\n rewrite \"/blog/*\" \"/a.php?{{rest}}\"\n root \"{}\"\n \
          fastcgi \"*.php\" \"{}\" {{\n fallback \"/index.php\"\n }}\n }}\nserver {{ workers 1 }}\n",
         root.display(),
@@ -288,7 +288,7 @@ fn scripts_see_the_path_that_guards_have_seen() {
 #[test]
 fn an_application_is_named_by_whole_segments() {
     let application = echo();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n fastcgi \"*\" \"tcp://{}\" {{\n application \"/app\"\n }}\n }}\n",
         application.address
     ));

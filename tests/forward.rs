@@ -4,15 +4,15 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use crate::support::upstream::Step::{Echo, Fill, Read as Await, Reset, Write as Say};
-use crate::support::upstream::Upstream;
-use crate::support::{Server, ask, read_all, read_until};
+use crate::support::upstream::ScriptStep::{Echo, Fill, Read as Await, Reset, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{TestServer, ask, read_all, read_until};
 
 const HEAD: &str = "\r\n\r\n";
 
 /// A server in front of `upstream`, with these options of `forward`.
-fn front(upstream: SocketAddr, options: &str) -> Server {
-    Server::run(&format!(
+fn front(upstream: SocketAddr, options: &str) -> TestServer {
+    TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{upstream}\" {{\n forwarded-headers none\n \
          request-trailers \"X-T\"\n response-trailers \"X-T\"\n {options}\n }}\n}}\n\
          server {{ workers 1 }}\n"
@@ -95,7 +95,7 @@ fn answers_come_back_as_they_were() {
             "HTTP/1.1 426 Upgrade Required\r\nDate: d\r\nUpgrade: x/1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
         ),
     ] {
-        let upstream = Upstream::start(vec![vec![Await(HEAD), Say(answer)]]);
+        let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(answer)]]);
         assert_eq!(ask(&front(upstream.address, ""), request), expect, "{name}");
     }
 }
@@ -108,7 +108,7 @@ fn an_answer_is_the_same_however_it_is_split() {
     ] {
         let mut script = vec![Await(HEAD)];
         script.extend((0..answer.len()).map(|at| Say(&answer[at..=at])));
-        let upstream = Upstream::start(vec![script]);
+        let upstream = ScriptedUpstream::start(vec![script]);
         let got = ask(&front(upstream.address, ""), GET);
         assert!(got.starts_with("HTTP/1.1 200 OK\r\nDate: d\r\n"), "{got}");
         let (_, content) = got.split_once(HEAD).unwrap();
@@ -153,7 +153,7 @@ fn errors_have_the_status_of_their_cause() {
         ),
         ("silent", GET, vec![Await("never")], "HTTP/1.1 504 "),
     ] {
-        let upstream = Upstream::start(vec![script]);
+        let upstream = ScriptedUpstream::start(vec![script]);
         let server = front(upstream.address, "first-byte-timeout \"300ms\"");
         let answer = ask(&server, request);
         assert!(answer.starts_with(status) && answer.contains("<html"), "{name}: {answer}");
@@ -162,7 +162,7 @@ fn errors_have_the_status_of_their_cause() {
 
 #[test]
 fn a_head_without_end_is_refused() {
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nX: "), Fill(1 << 20)]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nX: "), Fill(1 << 20)]]);
     let answer = ask(&front(upstream.address, ""), GET);
     assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
 }
@@ -184,7 +184,7 @@ fn an_answer_that_breaks_off_does_not_look_whole() {
         ),
         ("until the end, which is a reset", GET, vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\n\r\nabc"), Reset]),
     ] {
-        let upstream = Upstream::start(vec![script]);
+        let upstream = ScriptedUpstream::start(vec![script]);
         let answer = ask(&front(upstream.address, ""), request);
         assert!(!answer.ends_with("0\r\n\r\n") && !answer.ends_with("abc\r\n0\r\n\r\n"), "{name}: {answer}");
         assert!(answer.starts_with("HTTP/1.1 200 ") || answer.starts_with("HTTP/1.1 502 "), "{name}: {answer}");
@@ -204,7 +204,7 @@ fn content_goes_up_as_it_comes() {
         ),
     ] {
         let has_come = "HTTP/1.1 103 Early Hints\r\n\r\n";
-        let upstream = Upstream::start(vec![vec![Await("abc"), Say(has_come), Await("def"), Say(ok)]]);
+        let upstream = ScriptedUpstream::start(vec![vec![Await("abc"), Say(has_come), Await("def"), Say(ok)]]);
         let server = front(upstream.address, "");
         let mut stream = server.connect();
         write!(stream, "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n\r\n").unwrap();
@@ -225,7 +225,7 @@ fn content_goes_up_as_it_comes() {
 
 #[test]
 fn malformed_content_breaks_the_request_off() {
-    let upstream = Upstream::start(vec![vec![Await("never")]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await("never")]]);
     let server = front(upstream.address, "");
     let answer =
         ask(&server, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nnonsense\r\n\r\n");
@@ -238,12 +238,16 @@ fn malformed_content_breaks_the_request_off() {
 fn the_client_is_asked_for_content_when_the_server_wants_it() {
     let refused = "HTTP/1.1 403 No\r\nDate: d\r\nContent-Length: 0\r\n\r\n";
     let request = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Say(refused)]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(refused)]]);
     let answer = ask(&front(upstream.address, ""), request);
     assert!(answer.starts_with("HTTP/1.1 403 No\r\n") && answer.contains("Connection: close"), "{answer}");
     let accepted = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    let upstream =
-        Upstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 100 Continue\r\n\r\n"), Await("abc"), Say(accepted)]]);
+    let upstream = ScriptedUpstream::start(vec![vec![
+        Await(HEAD),
+        Say("HTTP/1.1 100 Continue\r\n\r\n"),
+        Await("abc"),
+        Say(accepted),
+    ]]);
     let server = front(upstream.address, "");
     let mut stream = server.connect();
     stream.write_all(request.as_bytes()).unwrap();
@@ -255,13 +259,13 @@ fn the_client_is_asked_for_content_when_the_server_wants_it() {
 #[test]
 fn large_contents_pass_both_ways() {
     const BYTES: usize = 16 << 20;
-    let upstream = Upstream::start(vec![vec![
+    let upstream = ScriptedUpstream::start(vec![vec![
         Await("LAST"),
         Say("HTTP/1.1 200 OK\r\nContent-Length: 16777216\r\n\r\n"),
         Fill(BYTES),
     ]]);
     let server =
-        Server::run(&format!("site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n}}\n", upstream.address));
+        TestServer::run(&format!("site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n}}\n", upstream.address));
     let mut stream = server.connect();
     write!(stream, "PUT / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", BYTES + 4).unwrap();
     stream.write_all(&vec![b'y'; BYTES]).unwrap();
@@ -277,9 +281,9 @@ fn large_contents_pass_both_ways() {
 #[test]
 fn a_server_that_breaks_off_in_the_head_costs_no_request() {
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-    let broken = Upstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nContent-"), Reset]]);
-    let sound = Upstream::start(vec![vec![Await(HEAD), Say(ok)]]);
-    let server = Server::run(&format!(
+    let broken = ScriptedUpstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nContent-"), Reset]]);
+    let sound = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(ok)]]);
+    let server = TestServer::run(&format!(
         "upstream \"u\" {{\n server \"http://{}\"\n server \"http://{}\" backup=on\n}}\n\
          site {{\n listen \"127.0.0.1:0\"\n forward \"u\"\n}}\n",
         broken.address, sound.address
@@ -294,7 +298,8 @@ fn a_server_that_breaks_off_in_the_head_costs_no_request() {
 fn a_stale_connection_costs_no_request() {
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     // The first connection is closed when its second request comes; the second answers.
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Say(ok), Await(HEAD), Reset], vec![Await(HEAD), Say(ok)]]);
+    let upstream =
+        ScriptedUpstream::start(vec![vec![Await(HEAD), Say(ok), Await(HEAD), Reset], vec![Await(HEAD), Say(ok)]]);
     let server = front(upstream.address, "");
     for turn in ["on a new connection", "on one that is closed under it"] {
         let answer = ask(&server, GET);
@@ -304,7 +309,7 @@ fn a_stale_connection_costs_no_request() {
 
 #[test]
 fn requests_behind_a_forwarded_one_wait_for_their_turn() {
-    let upstream = Upstream::start(vec![vec![
+    let upstream = ScriptedUpstream::start(vec![vec![
         Await(HEAD),
         Say("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none"),
         Await(HEAD),
@@ -320,7 +325,7 @@ fn requests_behind_a_forwarded_one_wait_for_their_turn() {
 fn a_connection_becomes_a_tunnel_after_101_only() {
     let switch = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nearly";
     let upgrade = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Say(switch), Echo]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(switch), Echo]]);
     let server = front(upstream.address, "");
     let mut stream = server.connect();
     stream.write_all(upgrade.as_bytes()).unwrap();
@@ -337,14 +342,14 @@ fn a_connection_becomes_a_tunnel_after_101_only() {
     assert_eq!(read_all(&mut stream), "", "the end passes through");
     // A server that does not change protocols gets the next request as HTTP.
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno";
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Say(ok), Await(HEAD), Say(ok)]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(ok), Await(HEAD), Say(ok)]]);
     let answer = ask(&front(upstream.address, ""), &[upgrade, GET].concat());
     assert_eq!(answer.matches("\r\n\r\nno").count(), 2, "{answer}");
 }
 
 #[test]
 fn a_request_is_given_up_with_its_client() {
-    let upstream = Upstream::start(vec![vec![Await("never")]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await("never")]]);
     let server = front(upstream.address, "");
     let mut stream = server.connect();
     stream.write_all(GET.as_bytes()).unwrap();
@@ -356,8 +361,8 @@ fn a_request_is_given_up_with_its_client() {
 #[test]
 fn the_list_of_a_trusted_proxy_goes_on() {
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Say(ok), Await("never")]]);
-    let server = Server::run(&format!(
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(ok), Await("never")]]);
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n}}\n\
          server {{ workers 1; trusted-proxies \"127.0.0.1\" }}\n",
         upstream.address

@@ -3,14 +3,14 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use crate::support::upstream::Step::{Read as Await, Write as Say};
-use crate::support::upstream::Upstream;
-use crate::support::{Server, ask};
+use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{TestServer, ask};
 
 const THERE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nthere";
 
-fn upstream() -> Upstream {
-    Upstream::start(vec![vec![Await("\r\n\r\n"), Say(THERE)]])
+fn upstream() -> ScriptedUpstream {
+    ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Say(THERE)]])
 }
 
 /// A site with something of everything.
@@ -31,7 +31,7 @@ fn site() -> tempfile::TempDir {
 }
 
 /// Asks twice: from the disk, and from the cache.
-fn check(server: &Server, request: &str, expect: &str) {
+fn check(server: &TestServer, request: &str, expect: &str) {
     for _ in 0..2 {
         let answer = ask(server, &format!("{request} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
         assert!(answer.ends_with(&format!("\r\n\r\n{expect}")), "{request}: {answer}");
@@ -41,7 +41,7 @@ fn check(server: &Server, request: &str, expect: &str) {
 #[test]
 fn what_is_not_here_is_elsewhere() {
     let (directory, upstream) = (site(), upstream());
-    let server = Server::serve(directory.path(), &["--forward", &format!("http://{}", upstream.address)]);
+    let server = TestServer::serve(directory.path(), &["--forward", &format!("http://{}", upstream.address)]);
     let check = |request: &str, expect| check(&server, request, expect);
     check("GET /here.txt", "here");
     check("GET /here.txt?query", "here");
@@ -77,7 +77,7 @@ fn what_is_not_here_is_elsewhere() {
 #[test]
 fn what_is_here_can_be_narrowed() {
     let (directory, upstream) = (site(), upstream());
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n forward \"http://{}\"\n ignore-query off\n permission-rule\n\
          exclude-extensions \"css\"\n files \"/none/*\" {{ exclude-extensions off }}\n}}\n",
         directory.path().display(),
@@ -97,7 +97,7 @@ fn what_is_here_can_be_narrowed() {
 #[test]
 fn without_another_server_a_program_is_a_file() {
     let directory = site();
-    let server = Server::serve(directory.path(), &[]);
+    let server = TestServer::serve(directory.path(), &[]);
     check(&server, "GET /shop.php", "here");
     check(&server, "GET /here.txt?query", "here");
 }

@@ -6,25 +6,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::h2::H2Client;
-use crate::support::h2_upstream::{END_HEADERS, END_STREAM, Frame, H2Upstream, Peer, block, kind};
+use crate::support::h2_upstream::{END_HEADERS, END_STREAM, H2Upstream, RawFrame, RawPeer, block, kind};
 use crate::support::real_server::{RealServer, Recipe};
-use crate::support::{PATIENCE, Server, ask};
+use crate::support::{PATIENCE, TestServer, ask};
 use wire::h2::ErrorCode;
 
 /// A server in front of this one, with these options in the upstream and in `forward`.
-fn front(upstream: &H2Upstream, options: &str, forward: &str) -> Server {
+fn front(upstream: &H2Upstream, options: &str, forward: &str) -> TestServer {
     of_address(upstream.address, options, forward)
 }
 
-fn of_address(address: SocketAddr, options: &str, forward: &str) -> Server {
-    Server::run(&format!(
+fn of_address(address: SocketAddr, options: &str, forward: &str) -> TestServer {
+    TestServer::run(&format!(
         "upstream \"u\" {{\n server \"h2c://{address}\"\n fail-max 0\n {options}\n}}\n\
          site {{\n listen \"127.0.0.1:0\"\n forward \"u\" {{\n {forward}\n }}\n}}\nserver {{ workers 1 }}\n"
     ))
 }
 
 /// Asks by HTTP/1.1.
-fn get(server: &Server) -> String {
+fn get(server: &TestServer) -> String {
     ask(server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 }
 
@@ -200,12 +200,12 @@ fn resets_are_told_to_the_other_side() {
         peer.greet(&[]);
         while let Some(frame) = peer.read() {
             match frame {
-                Frame { kind: kind::HEADERS, stream, flags, .. } if flags & END_STREAM != 0 => {
+                RawFrame { kind: kind::HEADERS, stream, flags, .. } if flags & END_STREAM != 0 => {
                     peer.head(stream, 200, false);
                     peer.data(stream, b"beginning", false);
                     peer.write(kind::RST_STREAM, 0, stream, &2_u32.to_be_bytes());
                 }
-                Frame { kind: kind::RST_STREAM, payload, .. } => {
+                RawFrame { kind: kind::RST_STREAM, payload, .. } => {
                     sender.lock().unwrap().send(payload).unwrap();
                 }
                 _ => {}
@@ -229,7 +229,7 @@ fn resets_are_told_to_the_other_side() {
 }
 
 /// Sends content as windows let it go, and gives how much.
-fn fill(peer: &mut Peer, stream: u32, window: &mut i64) -> usize {
+fn fill(peer: &mut RawPeer, stream: u32, window: &mut i64) -> usize {
     let mut sent = 0;
     while *window > 0 {
         let length = (*window).min(16_384);
@@ -337,7 +337,7 @@ fn silence_has_its_time() {
 /// What a server does to do us harm, or by mistake, and whether the connection ends by it (or else only the exchange).
 #[test]
 fn hostile_servers() {
-    type Attack = fn(&mut Peer, u32);
+    type Attack = fn(&mut RawPeer, u32);
     let attacks: &[(&str, bool, Attack)] = &[
         ("HTTP/1.1 instead", true, |peer, _| {
             peer.write_raw(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
@@ -454,7 +454,7 @@ fn health_checks_and_logs() {
     });
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "access-log \"{}\" format=\"json\"\nupstream \"u\" {{\n server \"h2c://{}\"\n health-check \"/\" interval=\"100ms\"\n}}\n\
          site {{\n listen \"127.0.0.1:0\"\n forward \"u\"\n}}\nserver {{ workers 1 }}\n",
         log.display(),
@@ -485,7 +485,7 @@ fn a_server_that_goes_down_is_checked_so() {
             peer.head(stream, 500, true);
         }
     });
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "upstream \"u\" {{\n server \"h2c://{}\"\n last-resort off\n health-check \"/\" interval=\"100ms\" fall=1\n}}\n\
          site {{\n listen \"127.0.0.1:0\"\n forward \"u\"\n}}\nserver {{ workers 1 }}\n",
         upstream.address

@@ -2,9 +2,9 @@
 
 use std::net::TcpListener;
 
-use crate::support::upstream::Step::{Read as Await, Write as Say};
-use crate::support::upstream::Upstream;
-use crate::support::{PATIENCE, Server, ask, read_all, tailcoat};
+use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{PATIENCE, TestServer, ask, read_all, tailcoat};
 
 const HEAD: &str = "\r\n\r\n";
 
@@ -33,17 +33,17 @@ fn lines(path: &std::path::Path, count: usize) -> Vec<String> {
 #[test]
 fn the_access_log_tells_the_server_and_its_times() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let slow = Upstream::start(vec![vec![
+    let slow = ScriptedUpstream::start(vec![vec![
         Await(HEAD),
         Say("HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\no"),
-        crate::support::upstream::Step::Pause(30),
+        crate::support::upstream::ScriptStep::Pause(30),
         Say("k"),
     ]]);
-    let silent = Upstream::start(vec![vec![Await("never")]]);
+    let silent = ScriptedUpstream::start(vec![vec![Await("never")]]);
     let directory = tempfile::tempdir().unwrap();
     let sites = |format: &str, name: &str| {
         let log = directory.path().join(name);
-        let server = Server::run(&format!(
+        let server = TestServer::run(&format!(
             "access-log \"{}\" format={format}\nsite {{\n listen \"127.0.0.1:0\"\n respond \"/here\" 200\n\
              forward \"http://{}\" path=\"/slow\"\n forward \"http://{refused}\" path=\"/refused\"\n\
              forward \"http://{}\" path=\"/silent\" {{ first-byte-timeout \"200ms\" }}\n}}\nserver {{ workers 1 }}\n",
@@ -95,10 +95,10 @@ fn the_access_log_tells_the_server_and_its_times() {
 #[test]
 fn the_access_log_tells_what_the_cache_did() {
     let fresh = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Say(fresh)]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(fresh)]]);
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "access-log \"{}\" format=\"{{method}} {{cache_status}} {{upstream_status}}\"\nsite {{\n listen \"127.0.0.1:0\"\n\
          forward \"http://{}\" {{ cache {{}} }}\n}}\nserver {{ workers 1 }}\n",
         log.display(),
@@ -113,10 +113,11 @@ fn the_access_log_tells_what_the_cache_did() {
 #[test]
 fn the_servers_log_tells_which_server_failed_and_why() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let closing = Upstream::start(vec![vec![Await(HEAD), Say("")]]);
-    let silent = Upstream::start(vec![vec![Await("never")]]);
-    let broken = Upstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")]]);
-    let foreign = Upstream::start(vec![vec![Await(HEAD), Say("SSH-2.0-x\r\n")]]);
+    let closing = ScriptedUpstream::start(vec![vec![Await(HEAD), Say("")]]);
+    let silent = ScriptedUpstream::start(vec![vec![Await("never")]]);
+    let broken =
+        ScriptedUpstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")]]);
+    let foreign = ScriptedUpstream::start(vec![vec![Await(HEAD), Say("SSH-2.0-x\r\n")]]);
     let file = tempfile::NamedTempFile::new().unwrap();
     let (a, b, c, d) = (closing.address, silent.address, broken.address, foreign.address);
     let config = format!(
@@ -186,8 +187,8 @@ impl Drop for Killed {
 
 #[test]
 fn busy_servers_say_when_to_come_again() {
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Await("never")]]);
-    let server = Server::run(&format!(
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Await("never")]]);
+    let server = TestServer::run(&format!(
         "upstream \"app\" {{\n server \"http://{}\"\n connections-max 1\n queue-max 0\n}}\n\
          site {{\n listen \"127.0.0.1:0\"\n forward \"app\"\n}}\nserver {{ workers 1 }}\n",
         upstream.address
@@ -208,8 +209,8 @@ fn whether_an_answer_was_complete_is_logged_and_which_request_it_was() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("access.log");
     for (answer, word) in [(whole, "complete"), (cut, "aborted")] {
-        let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(answer)]]);
-        let mut server = Server::run(&format!(
+        let upstream = ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Say(answer)]]);
+        let mut server = TestServer::run(&format!(
             "access-log \"{}\" format=\"{{status}} {{completion}} {{request_id}}\"\nsite {{\n listen \"127.0.0.1:0\"\n\
              forward \"http://{}\"\n request-header \"X-Id\" \"{{request_id}}\"\n}}\n",
             log.display(),

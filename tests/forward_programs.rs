@@ -2,17 +2,17 @@
 
 use std::fs;
 
-use crate::support::upstream::Step::{Read as Await, Write as Say};
-use crate::support::upstream::Upstream;
-use crate::support::{Server, ask, tailcoat};
+use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{TestServer, ask, tailcoat};
 
 const THERE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nthere";
 
 /// A tree as PHP applications have them, and a server in front of who runs them.
-struct Site {
+struct ProgramSite {
     directory: tempfile::TempDir,
-    upstream: Upstream,
-    server: Server,
+    upstream: ScriptedUpstream,
+    server: TestServer,
 }
 
 fn tree() -> tempfile::TempDir {
@@ -37,13 +37,13 @@ fn tree() -> tempfile::TempDir {
     directory
 }
 
-impl Site {
+impl ProgramSite {
     /// With these options, in which `URL` is where to forward to.
     fn new(options: &str) -> Self {
-        let (directory, upstream) = (tree(), Upstream::start(vec![vec![Await("\r\n\r\n"), Say(THERE)]]));
+        let (directory, upstream) = (tree(), ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Say(THERE)]]));
         let options = options.replace("URL", &format!("http://{}", upstream.address));
         let root = directory.path().display();
-        let server = Server::run(&format!("site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n{options}\n}}\n"));
+        let server = TestServer::run(&format!("site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n{options}\n}}\n"));
         Self { directory, upstream, server }
     }
 
@@ -69,7 +69,7 @@ impl Site {
 
 #[test]
 fn a_front_controller_and_who_runs_php() {
-    let site = Site::new(
+    let site = ProgramSite::new(
         "index \"index.html\" \"index.php\"\nrewrite \"*\" \"/index.php\" missing=on\nforward \"URL\" path=\"*.php\"\n\
          deny all path=\"/guarded/index.php\"",
     );
@@ -112,7 +112,7 @@ fn whoever_runs_php_nobody_gets_its_source() {
         ("path=\"/api/*\"", "404", "404"),
         ("", "to /wp-admin/", "to /wp-admin/index.php/info"),
     ] {
-        let site = Site::new(&format!("index \"index.html\" \"index.php\"\nforward \"URL\" {path}"));
+        let site = ProgramSite::new(&format!("index \"index.html\" \"index.php\"\nforward \"URL\" {path}"));
         site.check("GET /wp-admin/", directory);
         site.check("GET /wp-admin/index.php/info", with_info);
         site.check("GET /page/", "200 source");
@@ -125,7 +125,7 @@ fn whoever_runs_php_nobody_gets_its_source() {
 
 #[test]
 fn a_fallback_may_be_a_program() {
-    let site = Site::new("fallback \"/index.php\"\nforward \"URL\" path=\"*.php\"");
+    let site = ProgramSite::new("fallback \"/index.php\"\nforward \"URL\" path=\"*.php\"");
     site.check("GET /nothing?a", "to /index.php?a");
     site.check("GET /page/", "200 source");
     site.check("GET /t.phtml", "404");
@@ -138,7 +138,7 @@ fn a_program_of_another_tree_is_one_too() {
         "files \"/other/*\" root=\"{}\" {{ strip-prefix \"/other\"; index \"index.php\" }}\nforward \"URL\" path=\"*.php\"",
         other.path().display()
     );
-    let site = Site::new(&options);
+    let site = ProgramSite::new(&options);
     site.check("GET /other/wp-admin/", "to /other/wp-admin/index.php");
     site.check("GET /other/t.phtml", "404");
     site.check("GET /other/page/a.txt", "200 source");
@@ -175,7 +175,7 @@ fn check_objects_to_programs_that_nothing_runs() {
 /// Issue 17: these were sent as source, where a site has scripts or a `forward`.
 #[test]
 fn no_program_is_sent_as_source() {
-    let site = Site::new("forward \"URL\" path=\"/app/*\"");
+    let site = ProgramSite::new("forward \"URL\" path=\"/app/*\"");
     let names = [
         "a.php3", "a.php4", "a.php8", "a.pht", "a.phtm", "a.inc", "a.module", "a.pm", "a.wsgi", "a.erb", "a.asa",
         "a.ashx", "a.cshtml", "a.jspx", "a.cfc", "a.shtm", "a.lua", "A.PHT",

@@ -5,22 +5,22 @@ use std::net::TcpStream;
 
 use tempfile::TempDir;
 
-use crate::support::upstream::Step::{Pause, Read as Await, Write as Say};
-use crate::support::upstream::Upstream;
-use crate::support::{Server, ask, read_until};
+use crate::support::upstream::ScriptStep::{Pause, Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{TestServer, ask, read_until};
 
 const HEAD: &str = "\r\n\r\n";
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nX-Powered-By: PHP\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 
 /// A server behind, and the one before it with these rules. `DIR` in them is a directory in which `passwords` has
 /// anna's, `secret`.
-fn server(outside: &str, rules: &str) -> (Upstream, Server, TempDir) {
+fn server(outside: &str, rules: &str) -> (ScriptedUpstream, TestServer, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     // By `htpasswd -nbB -C 4`.
     let users = "anna:$2y$04$DiDPKk.3jQ0BKempAh9hluEEI1sUe4ymTdbxXFaDSLiiXtOrgRIaW\n";
     std::fs::write(directory.path().join("passwords"), users).unwrap();
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Say(ANSWER)]]);
-    let server = Server::run(&format!(
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(ANSWER)]]);
+    let server = TestServer::run(&format!(
         "{outside}\nsite {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n{}\n}}\n",
         upstream.address,
         rules.replace("DIR", directory.path().to_str().unwrap())
@@ -33,7 +33,7 @@ fn get(target: &str, fields: &str) -> String {
 }
 
 /// Sends a request; its answer, and what the server behind was asked, if it was.
-fn forward(upstream: &Upstream, server: &Server, request: &str) -> (String, Option<String>) {
+fn forward(upstream: &ScriptedUpstream, server: &TestServer, request: &str) -> (String, Option<String>) {
     let answer = ask(server, request);
     let asked = answer.ends_with("ok").then(|| upstream.connection());
     (answer, asked.or_else(|| upstream.try_connection()))
@@ -226,11 +226,14 @@ fn guards_hold_in_front_of_apache() {
     let program = apache.directory().join("programs/status");
     std::fs::set_permissions(program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let guarded = |rules: &str| {
-        Server::run(&format!("site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n{rules}\n}}\n", apache.address))
+        TestServer::run(&format!(
+            "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n{rules}\n}}\n",
+            apache.address
+        ))
     };
     let ends = ["", "/", "/x", "/x/y", "//x", "%2Fx", "/x.css", "/;a", "/%20"];
     let open = guarded("");
-    let runs = |server: &Server, target: &str| {
+    let runs = |server: &TestServer, target: &str| {
         let answer = ask(server, &get(target, ""));
         answer.starts_with("HTTP/1.1 200 ") && answer.contains("run ")
     };
@@ -276,11 +279,11 @@ fn limits() {
 
 #[test]
 fn requests_in_progress() {
-    let upstream = Upstream::start(vec![
+    let upstream = ScriptedUpstream::start(vec![
         vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no"), Await("never")],
         vec![Await(HEAD), Pause(1), Say(ANSWER)],
     ]);
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n request-limit \"/slow\" 1\n forward \"http://{}\"\n}}\nserver {{ workers 1 }}\n",
         upstream.address
     ));

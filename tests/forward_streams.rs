@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use crate::support::{PATIENCE, Server, read_until};
+use crate::support::{PATIENCE, TestServer, read_until};
 
 /// Far more than it may cost. It was tried with 2 GiB, too, which takes minutes without optimisation.
 const LONG_BYTES: u64 = 128 << 20;
@@ -21,15 +21,15 @@ fn upstream(act: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
     address
 }
 
-fn front(upstream: SocketAddr) -> Server {
-    Server::run(&format!(
+fn front(upstream: SocketAddr) -> TestServer {
+    TestServer::run(&format!(
         "limits {{ body-bytes-max \"8GiB\" }}\nserver {{ workers 1 }}\n\
          site {{\n listen \"127.0.0.1:0\"\n forward \"http://{upstream}\"\n respond \"/here\" 200 \"here\"\n}}\n"
     ))
 }
 
 /// Asks for something small, so that the server has all that it needs for any request.
-fn warm_up(server: &Server) -> u64 {
+fn warm_up(server: &TestServer) -> u64 {
     let mut stream = server.connect();
     stream.write_all(b"GET /here HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     read_until(&mut stream, "here");

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use crate::support::tls::Authority;
-use crate::support::{PATIENCE, Server, ask, tailcoat};
+use crate::support::tls::TestCa;
+use crate::support::{PATIENCE, TestServer, ask, tailcoat};
 
 /// A server with a certificate for `app.example`, which logs by which version it was asked, and by whom.
-fn behind(directory: &Path, more: &str) -> Server {
+fn behind(directory: &Path, more: &str) -> TestServer {
     let path = directory.display();
-    Server::run(&format!(
+    TestServer::run(&format!(
         "access-log \"{path}/log\" format=\"{{request}} {{tls_client}}\"\nsite \"app.example\" {{\n listen \"127.0.0.1:0\" tls=on\n default\n respond \"*\" 200 \"here\"\n \
          certificate \"{path}/app.example.pem\" key=\"{path}/app.example.key\"\n{more}\n}}\nserver {{ workers 1 }}\n"
     ))
@@ -29,7 +29,7 @@ fn await_line(file: &Path, expect: &str) {
 
 #[test]
 fn who_is_trusted() {
-    let (authority, other, directory) = (Authority::new(), Authority::new(), tempfile::tempdir().unwrap());
+    let (authority, other, directory) = (TestCa::new(), TestCa::new(), tempfile::tempdir().unwrap());
     let path = directory.path();
     authority.sign(&["app.example"]).write(path, "app.example");
     std::fs::write(path.join("ca.pem"), authority.pem()).unwrap();
@@ -54,7 +54,7 @@ fn who_is_trusted() {
             "upstream \"u\" {{\n server \"https://127.0.0.1:{port}\"\n {options}\n}}\n\
              site {{\n listen \"127.0.0.1:0\"\n forward \"u\"\n}}\nserver {{ workers 1 }}\n"
         );
-        let server = Server::run_logging(&config, &errors);
+        let server = TestServer::run_logging(&config, &errors);
         let answer = ask(&server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
         match expect {
             Ok(version) => {
@@ -71,7 +71,7 @@ fn who_is_trusted() {
 
 #[test]
 fn a_certificate_is_shown() {
-    let (authority, directory) = (Authority::new(), tempfile::tempdir().unwrap());
+    let (authority, directory) = (TestCa::new(), tempfile::tempdir().unwrap());
     let path = directory.path();
     authority.sign(&["app.example"]).write(path, "app.example");
     authority.sign(&["proxy.example"]).write(path, "proxy");
@@ -84,7 +84,7 @@ fn a_certificate_is_shown() {
         // A check could have found out before, and then nobody is asked (503).
         (String::new(), " 502 "),
     ] {
-        let server = Server::run(&format!(
+        let server = TestServer::run(&format!(
             "upstream \"u\" {{\n server \"https://127.0.0.1:{}\"\n tls-ca-file \"{ca}\"\n \
              tls-server-name \"app.example\"\n last-resort off\n {options}\n}}\n\
              site {{\n listen \"127.0.0.1:0\"\n forward \"u\" {{\n host \"app.example\"\n }}\n}}\nserver {{ workers 1 }}\n",
@@ -122,7 +122,7 @@ fn what_is_wrong_is_said_before_anything_starts() {
 
 #[test]
 fn new_files_are_taken_up() {
-    let (authority, other, directory) = (Authority::new(), Authority::new(), tempfile::tempdir().unwrap());
+    let (authority, other, directory) = (TestCa::new(), TestCa::new(), tempfile::tempdir().unwrap());
     let path = directory.path();
     authority.sign(&["app.example"]).write(path, "app.example");
     authority.sign(&["first.example"]).write(path, "proxy");
@@ -132,7 +132,7 @@ fn new_files_are_taken_up() {
     let behind = behind(path, &format!(" client-certificate \"required\" ca-file=\"{known}\""));
     let errors = path.join("errors");
     // No connection is kept, so that each request makes a handshake.
-    let server = Server::run_logging(
+    let server = TestServer::run_logging(
         &format!(
             "upstream \"u\" {{\n server \"https://127.0.0.1:{}\"\n tls-ca-file \"{1}/trusted.pem\"\n \
              tls-certificate \"{1}/proxy.pem\" key=\"{1}/proxy.key\"\n tls-server-name \"app.example\"\n \

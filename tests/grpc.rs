@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::Server;
+use crate::support::TestServer;
 use crate::support::h2::H2Client;
 use crate::support::real_server::{RealServer, Recipe};
-use crate::support::tls::Authority;
+use crate::support::tls::TestCa;
 
 const SERVER: Recipe<'_> = Recipe {
     needs: &["/usr/bin/python3", "/usr/lib/python3/dist-packages/grpc"],
@@ -30,7 +30,7 @@ fn call(directory: &Path, address: &str, authority: Option<&Path>) {
 #[test]
 fn calls_of_all_kinds() {
     let Some(upstream) = RealServer::start(&SERVER) else { return };
-    let (authority, directory) = (Authority::new(), upstream.directory());
+    let (authority, directory) = (TestCa::new(), upstream.directory());
     let (path, authority_path) = (directory.display(), directory.join("ca.pem"));
     std::fs::write(&authority_path, authority.pem()).unwrap();
     authority.sign(&["localhost"]).write(directory, "localhost");
@@ -41,14 +41,14 @@ fn calls_of_all_kinds() {
              server {{ workers 1 }}\n"
         )
     };
-    let plain = Server::run(&site("", &format!("h2c://{}", upstream.address)));
+    let plain = TestServer::run(&site("", &format!("h2c://{}", upstream.address)));
     call(directory, &format!("localhost:{}", plain.address.port()), None);
     let enciphered = site(&format!("tls=on\n {certificate}"), &format!("h2c://{}", upstream.address));
-    let enciphered = Server::run(&enciphered);
+    let enciphered = TestServer::run(&enciphered);
     let address = format!("localhost:{}", enciphered.address.port());
     call(directory, &address, Some(&authority_path));
     // The way to the server enciphered, too.
-    let twice = Server::run(&format!(
+    let twice = TestServer::run(&format!(
         "{}upstream \"calls\" {{\n server \"https://{address}\"\n tls-ca-file \"{}\"\n}}\n",
         site("", "calls"),
         authority_path.display()
@@ -59,7 +59,7 @@ fn calls_of_all_kinds() {
 #[test]
 fn errors_of_ours_are_told_in_trailers() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site \"localhost\" {{\n listen \"127.0.0.1:0\"\n default\n forward \"h2c://{nobody}\"\n}}\n"
     ));
     let mut client = H2Client::connect(&server);

@@ -2,21 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use wire::h2::{ErrorCode, Limits, OutgoingRequest};
+use wire::h2::{ErrorCode, H2Limits, OutgoingRequest};
 
 use crate::support::h2::{H2Client, limits};
-use crate::support::upstream::Step::{Echo, Fill, Pause, Read as Await, Write as Say};
-use crate::support::upstream::Upstream;
-use crate::support::{LARGE_BYTES, Server, site_with_large_file};
+use crate::support::upstream::ScriptStep::{Echo, Fill, Pause, Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{LARGE_BYTES, TestServer, site_with_large_file};
 
 const HEAD: &str = "\r\n\r\n";
 
 /// A server with one worker and this site, and what else there is to configure.
-fn server(site: &str, elsewhere: &str) -> Server {
-    Server::run(&format!("site {{\n listen \"127.0.0.1:0\"\n{site}\n}}\nserver {{\n workers 1\n}}\n{elsewhere}"))
+fn server(site: &str, elsewhere: &str) -> TestServer {
+    TestServer::run(&format!("site {{\n listen \"127.0.0.1:0\"\n{site}\n}}\nserver {{\n workers 1\n}}\n{elsewhere}"))
 }
 
-fn forward(upstream: &Upstream, options: &str) -> String {
+fn forward(upstream: &ScriptedUpstream, options: &str) -> String {
     format!(" forward \"http://{}\" {{\n{options}\n }}", upstream.address)
 }
 
@@ -46,7 +46,7 @@ fn many_at_a_time() {
 #[test]
 fn a_client_that_does_not_take() {
     const STREAMS: usize = 20;
-    let upstream = Upstream::start(vec![vec![
+    let upstream = ScriptedUpstream::start(vec![vec![
         Await(HEAD),
         Say("HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n"),
         Fill(3_000_000),
@@ -74,8 +74,12 @@ fn a_client_that_does_not_take() {
 /// An upload stops when the server behind does not read.
 #[test]
 fn a_server_behind_that_does_not_read() {
-    let upstream =
-        Upstream::start(vec![vec![Await(HEAD), Pause(1_500), Await("0\r\n\r\n"), Say("HTTP/1.1 204 No\r\n\r\n")]]);
+    let upstream = ScriptedUpstream::start(vec![vec![
+        Await(HEAD),
+        Pause(1_500),
+        Await("0\r\n\r\n"),
+        Say("HTTP/1.1 204 No\r\n\r\n"),
+    ]]);
     let server = server(&forward(&upstream, ""), "");
     let mut client = H2Client::connect(&server);
     let stream = client.ask("POST", "/", &[], false);
@@ -89,8 +93,11 @@ fn a_server_behind_that_does_not_read() {
 
 #[test]
 fn both_ways_at_the_same_time() {
-    let upstream =
-        Upstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), Echo]]);
+    let upstream = ScriptedUpstream::start(vec![vec![
+        Await(HEAD),
+        Say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        Echo,
+    ]]);
     let server = server(&forward(&upstream, ""), "");
     let mut client = H2Client::connect(&server);
     let stream = client.ask("POST", "/", &[], false);
@@ -123,7 +130,7 @@ const WEBSOCKET: &[(&str, &str)] = &[("sec-websocket-version", "13"), ("origin",
 /// RFC 8441
 #[test]
 fn a_websocket_in_a_stream() {
-    let upstream = Upstream::start(vec![vec![
+    let upstream = ScriptedUpstream::start(vec![vec![
         Await(HEAD),
         Say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Accept: x\r\nSec-WebSocket-Protocol: chat\r\n\r\nearly"),
@@ -158,9 +165,10 @@ fn a_websocket_in_a_stream() {
 
 #[test]
 fn protocols_that_are_not_spoken() {
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno")]]);
+    let upstream =
+        ScriptedUpstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno")]]);
     let refusing =
-        Upstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")]]);
+        ScriptedUpstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")]]);
     let server = server(
         &format!(
             " forward \"http://{}\" path=\"/200/*\"\n forward \"http://{}\" path=\"/403/*\"\n respond \"/fixed\" 200 \"x\"",
@@ -193,8 +201,11 @@ fn protocols_that_are_not_spoken() {
 
 #[test]
 fn a_graceful_end() {
-    let upstream =
-        Upstream::start(vec![vec![Await(HEAD), Pause(700), Say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")]]);
+    let upstream = ScriptedUpstream::start(vec![vec![
+        Await(HEAD),
+        Pause(700),
+        Say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate"),
+    ]]);
     let mut server = server(&forward(&upstream, ""), "");
     let (mut client, mut idle) = (H2Client::connect(&server), H2Client::connect(&server));
     idle.wait_or_end(Duration::from_millis(100));
@@ -222,7 +233,7 @@ fn requests_on_a_connection_are_counted() {
 fn time_limits() {
     const LIMITS: &str = "limits {\n idle-timeout \"300ms\"\n head-timeout \"400ms\"\n body-timeout \"400ms\"\n \
                           write-timeout \"400ms\"\n linger-timeout \"100ms\"\n}\n";
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Pause(60_000)]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Pause(60_000)]]);
     let slow = " first-byte-timeout \"300ms\"";
     let site = site_with_large_file();
     let files = server(&format!(" root \"{}\"", site.path().display()), LIMITS);
@@ -246,7 +257,7 @@ fn time_limits() {
     let waiting = server(&forward(&upstream, slow), "");
     assert_eq!(H2Client::connect(&waiting).get("/").status(), 504);
     // A client that does not read: its window stays closed.
-    let mut client = H2Client::with(&files, Limits { stream_window_bytes: 65_535, ..limits() });
+    let mut client = H2Client::with(&files, H2Limits { stream_window_bytes: 65_535, ..limits() });
     client.takes = false;
     let stream = client.ask("GET", "/large", &[], true);
     assert_eq!(client.finish(stream).reset, Some(ErrorCode::ENHANCE_YOUR_CALM));
@@ -297,7 +308,7 @@ fn the_access_log() {
 fn versions_that_are_not_spoken() {
     const H1: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
     let site = |versions: &str| {
-        Server::run(&format!(
+        TestServer::run(&format!(
             "site {{\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"x\"\n}}\nserver {{\n workers 1\n http-versions {versions}\n}}\n"
         ))
     };

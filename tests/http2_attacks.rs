@@ -5,12 +5,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use wire::h2::{ErrorCode, Limits, PREFACE};
+use wire::h2::{ErrorCode, H2Limits, PREFACE};
 
 use crate::support::h2::{H2Client, limits};
-use crate::support::upstream::Step::{Pause, Read as Await};
-use crate::support::upstream::Upstream;
-use crate::support::{PATIENCE, Server, site_with_large_file};
+use crate::support::upstream::ScriptStep::{Pause, Read as Await};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{PATIENCE, TestServer, site_with_large_file};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -39,9 +39,9 @@ fn get(stream: u32) -> Vec<u8> {
 }
 
 /// A server whose files are slow to get: another one has them, and does not answer.
-fn server() -> (Server, Upstream) {
-    let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Pause(100_000)]]);
-    let server = Server::run(&format!(
+fn server() -> (TestServer, ScriptedUpstream) {
+    let upstream = ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Pause(100_000)]]);
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n respond \"/fixed\" 200 \"x\"\n forward \"http://{}\"\n}}\nserver {{ workers 1 }}\n",
         upstream.address
     ));
@@ -56,7 +56,7 @@ struct Attacker {
 }
 
 impl Attacker {
-    fn connect(server: &Server) -> Self {
+    fn connect(server: &TestServer) -> Self {
         let mut attacker = Self { socket: server.connect(), received: Vec::new(), has_ended: false };
         attacker.send(&[&PREFACE[..], &frame(SETTINGS, 0, 0, b""), &frame(SETTINGS, 1, 0, b"")].concat());
         attacker
@@ -207,7 +207,7 @@ fn hpack_bomb_cve_2016_6581() {
 #[test]
 fn slow_read() {
     let site = site_with_large_file();
-    let server = Server::serve(site.path(), &[]);
+    let server = TestServer::serve(site.path(), &[]);
     assert_eq!(H2Client::connect(&server).get("/nothing").status(), 404);
     let before_kib = server.memory_kib();
     let mut clients = Vec::new();
@@ -215,7 +215,7 @@ fn slow_read() {
         for _ in 0..50 {
             let mut client = H2Client::with(
                 &server,
-                Limits { stream_window_bytes: window_bytes, connection_window_bytes: window_bytes, ..limits() },
+                H2Limits { stream_window_bytes: window_bytes, connection_window_bytes: window_bytes, ..limits() },
             );
             for stream in 0..50 {
                 // Behind those of the client's engine, which does not know of them.
@@ -239,7 +239,7 @@ fn slow_read() {
 #[test]
 fn data_dribble_cve_2019_9511() {
     let site = site_with_large_file();
-    let server = Server::serve(site.path(), &[]);
+    let server = TestServer::serve(site.path(), &[]);
     let mut attacker = Attacker::connect(&server);
     attacker.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
     attacker.send(&frame(HEADERS, END_STREAM | END_HEADERS, 1, b"\x82\x86\x04\x06/large\x01\x01a"));

@@ -3,8 +3,8 @@
 use std::process::{Command, Output};
 
 use crate::support::real_server::is_installed;
-use crate::support::tls::Authority;
-use crate::support::{LARGE_BYTES, Server, site_with_large_file};
+use crate::support::tls::TestCa;
+use crate::support::{LARGE_BYTES, TestServer, site_with_large_file};
 
 /// What a program says; `None` if it isn't installed.
 fn run(program: &str, arguments: &[&str]) -> Option<Output> {
@@ -16,17 +16,17 @@ fn run(program: &str, arguments: &[&str]) -> Option<Output> {
 }
 
 /// Servers of the same files, with and without TLS; of them one speaks nothing else.
-fn servers() -> [(Server, &'static str, tempfile::TempDir); 2] {
+fn servers() -> [(TestServer, &'static str, tempfile::TempDir); 2] {
     [("https", " tls=on"), ("http", "")].map(|(scheme, tls)| {
         let site = site_with_large_file();
         std::fs::write(site.path().join("small"), "s".repeat(1_000)).unwrap();
         let path = site.path().display();
         let mut certificate = String::new();
         if !tls.is_empty() {
-            Authority::new().sign(&["localhost"]).write(site.path(), "localhost");
+            TestCa::new().sign(&["localhost"]).write(site.path(), "localhost");
             certificate = format!("certificate \"{path}/localhost.pem\" key=\"{path}/localhost.key\"");
         }
-        let server = Server::run(&format!(
+        let server = TestServer::run(&format!(
             "site \"localhost\" {{\n listen \"127.0.0.1:0\"{tls}\n default\n root \"{path}\"\n {certificate}\n}}\n\
              server {{\n workers 1\n http-versions \"2\"\n}}\n"
         ));

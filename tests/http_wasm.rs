@@ -8,23 +8,23 @@ use tempfile::TempDir;
 
 use crate::support::guests::{compiled_directory, filters, serve_guests};
 use crate::support::versions::AnyVersion;
-use crate::support::{Server, ask, read_all, read_until};
+use crate::support::{TestServer, ask, read_all, read_until};
 
 /// Limits that a test can wait for.
 const LIMITS: &str = "memory-bytes-max \"16MiB\"; cpu-time-max \"200ms\"; buffered-bytes-max \"1MiB\"";
 
-fn get(server: &Server, target: &str) -> String {
+fn get(server: &TestServer, target: &str) -> String {
     ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
-fn check(server: &Server, target: &str, expect: &str) {
+fn check(server: &TestServer, target: &str, expect: &str) {
     let answer = get(server, target);
     assert!(answer.starts_with("HTTP/1.1 200 "), "{target}: {answer}");
     assert_eq!(answer.split_once("\r\n\r\n").unwrap().1, expect, "{target}");
 }
 
 /// A server with a file beside the module.
-fn server(filters: &Path, options: &str) -> (Server, TempDir) {
+fn server(filters: &Path, options: &str) -> (TestServer, TempDir) {
     let files = tempfile::tempdir().unwrap();
     std::fs::write(files.path().join("file"), "a file").unwrap();
     let root = format!("files \"/file\" root=\"{}\"", files.path().display());

@@ -7,12 +7,12 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::support::guests::{compiled_directory, filters};
-use crate::support::upstream::{Step, Upstream};
+use crate::support::upstream::{ScriptStep, ScriptedUpstream};
 use crate::support::versions::AnyVersion;
-use crate::support::{PATIENCE, Server, ask, read_until};
+use crate::support::{PATIENCE, TestServer, ask, read_until};
 
 /// A site whose module is before files, with these rules.
-fn server(filters: &Path, rules: &str, behind: &str) -> (Server, TempDir) {
+fn server(filters: &Path, rules: &str, behind: &str) -> (TestServer, TempDir) {
     let files = tempfile::tempdir().unwrap();
     std::fs::write(files.path().join("file"), "a file").unwrap();
     std::fs::create_dir(files.path().join("private")).unwrap();
@@ -25,10 +25,10 @@ fn server(filters: &Path, rules: &str, behind: &str) -> (Server, TempDir) {
         filters.display(),
         files.path().display()
     );
-    (Server::run(&config), files)
+    (TestServer::run(&config), files)
 }
 
-fn get(server: &Server, target: &str) -> String {
+fn get(server: &TestServer, target: &str) -> String {
     ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
@@ -120,7 +120,7 @@ fn what_the_server_behind_gets() {
         // What comes in up to this, and the answer.
         let ask = |target: &str, fields: &str, content: &str, end: &'static str| {
             let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\nETag: \"x\"\r\n\r\nok";
-            let upstream = Upstream::start(vec![vec![Step::Read(end), Step::Write(answer)]]);
+            let upstream = ScriptedUpstream::start(vec![vec![ScriptStep::Read(end), ScriptStep::Write(answer)]]);
             let forward = format!("forward \"http://{}\" {{ forwarded-headers none }}", upstream.address);
             let (server, _files) = server(filters, rules, &forward);
             let length = content.len();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use crate::support::real_server::{RealServer, Recipe};
-use crate::support::{Server, tailcoat};
+use crate::support::{TestServer, tailcoat};
 
 const NGINX: Recipe<'_> = Recipe {
     needs: &["nginx"],
@@ -169,7 +169,7 @@ fn no_way_leads_around_a_guard() {
 }
 
 /// A server with the translation of a file of nginx's, and its text.
-fn translated(nginx: &RealServer, file: &str, code: i32, expect: &str) -> (Server, String) {
+fn translated(nginx: &RealServer, file: &str, code: i32, expect: &str) -> (TestServer, String) {
     let output = tailcoat().arg("import").arg(nginx.directory().join(file)).output().unwrap();
     let remarks = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(code), "{remarks}\n{}", String::from_utf8_lossy(&output.stdout));
@@ -177,7 +177,7 @@ fn translated(nginx: &RealServer, file: &str, code: i32, expect: &str) -> (Serve
     let address = format!("\"{}\"", nginx.address);
     let config = String::from_utf8(output.stdout).unwrap();
     assert!(config.contains(&address), "{config}");
-    (Server::run(&config.replace(&format!("listen {address}"), "listen \"127.0.0.1:0\"")), config)
+    (TestServer::run(&config.replace(&format!("listen {address}"), "listen \"127.0.0.1:0\"")), config)
 }
 
 /// Status, compared fields and content. Error pages that each server has of its own, and ports in URLs, differ.

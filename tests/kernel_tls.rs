@@ -16,8 +16,8 @@ use tempfile::TempDir;
 
 use crate::support::operated::Operated;
 use crate::support::real_server::is_installed;
-use crate::support::tls::{Authority, TlsStream, connect, handshake};
-use crate::support::{PATIENCE, Server, tailcoat};
+use crate::support::tls::{TestCa, TlsStream, connect, handshake};
+use crate::support::{PATIENCE, TestServer, tailcoat};
 
 /// Bytes of `large`: more than all buffers between server and client hold.
 const LARGE_BYTES: usize = 16 << 20;
@@ -29,8 +29,8 @@ const MEDIUM_BYTES: usize = 1 << 20;
 const SETTLING_TIME: Duration = Duration::from_secs(11);
 
 /// What all tests serve, with a certificate for `a.example`.
-static SITE: LazyLock<(Authority, TempDir)> = LazyLock::new(|| {
-    let (authority, directory) = (Authority::new(), tempfile::tempdir().expect("a directory"));
+static SITE: LazyLock<(TestCa, TempDir)> = LazyLock::new(|| {
+    let (authority, directory) = (TestCa::new(), tempfile::tempdir().expect("a directory"));
     let path = directory.path();
     authority.sign(&["a.example"]).write(path, "a.example");
     std::fs::create_dir(path.join("files")).expect("it can be made");
@@ -86,8 +86,8 @@ fn config(directory: &Path, more: &str) -> String {
     )
 }
 
-fn server() -> Server {
-    Server::run(&config(SITE.1.path(), " workers 1\n"))
+fn server() -> TestServer {
+    TestServer::run(&config(SITE.1.path(), " workers 1\n"))
 }
 
 fn client() -> Arc<ClientConfig> {
@@ -310,9 +310,9 @@ fn clients_change_keys() {
 
 /// What a program says, as far as it has come.
 #[derive(Clone, Default)]
-struct Said(Arc<Mutex<Vec<u8>>>);
+struct ProgramOutput(Arc<Mutex<Vec<u8>>>);
 
-impl Said {
+impl ProgramOutput {
     fn by(mut output: impl Read + Send + 'static) -> Self {
         let said = Self::default();
         let of_thread = said.clone();
@@ -355,8 +355,8 @@ fn clients_change_their_own_key() {
     let mut client = command.spawn().expect("it starts");
     let mut input = client.stdin.take().expect("it is piped");
     let content_end = content(MEDIUM_BYTES - 1_000, MEDIUM_BYTES);
-    let output = Said::by(client.stdout.take().expect("it is piped"));
-    let notices = Said::by(client.stderr.take().expect("it is piped"));
+    let output = ProgramOutput::by(client.stdout.take().expect("it is piped"));
+    let notices = ProgramOutput::by(client.stderr.take().expect("it is piped"));
     for round in 1..=3 {
         input.write_all(&get("medium", "")).expect("it takes input");
         output.expect(content_end, round);
@@ -397,14 +397,14 @@ fn it_is_said_once_where_the_kernel_can_not() {
         println!("skipped: this kernel can");
         return;
     }
-    let (authority, directory) = (Authority::new(), tempfile::tempdir().expect("a directory"));
+    let (authority, directory) = (TestCa::new(), tempfile::tempdir().expect("a directory"));
     let path = directory.path();
     authority.sign(&["a.example"]).write(path, "a.example");
     std::fs::create_dir(path.join("files")).expect("it can be made");
     std::fs::write(path.join("files/large"), content(0, LARGE_BYTES)).expect("it can be written");
     let (file, errors) = (path.join("tailcoat.kdl"), path.join("errors"));
     std::fs::write(&file, config(path, "")).expect("it can be written");
-    let server = Server::run_logging(&config(path, ""), &errors);
+    let server = TestServer::run_logging(&config(path, ""), &errors);
     for _ in 0..2 {
         let client = Arc::new(authority.client(None));
         let mut stream = connect(&server, &client, "a.example").expect("the handshake succeeds");

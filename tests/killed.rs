@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::support::{Server, tailcoat};
+use crate::support::{TestServer, tailcoat};
 
 /// How often it is killed.
 const KILLS: u64 = 12;
@@ -27,7 +27,7 @@ fn a_server_that_is_killed_leaves_whole_lines_and_can_be_started_again() {
     )
     .unwrap();
     for kill in 0..KILLS {
-        let server = Server::run_from(&at("tailcoat.kdl"));
+        let server = TestServer::run_from(&at("tailcoat.kdl"));
         let stop = Arc::new(AtomicBool::new(false));
         let (address, stopping) = (server.address, Arc::clone(&stop));
         let load = std::thread::spawn(move || load(address, &stopping));
@@ -41,7 +41,7 @@ fn a_server_that_is_killed_leaves_whole_lines_and_can_be_started_again() {
         assert!(load.join().unwrap() > 0);
     }
     // The end of the last line may be missing as long as no other server has begun.
-    drop(Server::run_from(&at("tailcoat.kdl")));
+    drop(TestServer::run_from(&at("tailcoat.kdl")));
     let log = std::fs::read_to_string(at("access.log")).unwrap();
     let torn = log.lines().filter(|line| !is_whole(line)).count() as u64;
     assert!(log.ends_with('\n') && torn <= KILLS, "{torn} lines are not whole");

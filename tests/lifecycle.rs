@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::support::{LARGE_BYTES, PATIENCE, Server, read_all, read_until, site_with_large_file, tailcoat};
+use crate::support::{LARGE_BYTES, PATIENCE, TestServer, read_all, read_until, site_with_large_file, tailcoat};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
-fn server(workers: usize, options: &str) -> (Server, TempDir) {
+fn server(workers: usize, options: &str) -> (TestServer, TempDir) {
     let files = site_with_large_file();
     let root = files.path().display();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n respond \"/\" 200 \"hello\"\n}}\n\
          server {{ workers {workers}; {options} }}\n"
     ));
@@ -69,7 +69,7 @@ fn the_grace_time_and_a_second_signal_end_a_drain() {
 fn logs_are_opened_again() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("access.log");
-    let mut server = Server::serve(directory.path(), &["--access-log", log.to_str().unwrap()]);
+    let mut server = TestServer::serve(directory.path(), &["--access-log", log.to_str().unwrap()]);
     server.exchange(b"GET /before HTTP/1.1\r\nHost: h\r\n\r\n");
     let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap_or_default();
     wait_until(|| read(&log).contains("/before"));
@@ -88,7 +88,7 @@ fn logs_are_opened_again() {
 fn some_paths_are_not_logged() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("access.log");
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 1 }}\naccess-log \"{}\" format=\"{{target}}\"\nlog-skip \"/health\" \"*.png\"\nsite {{\n listen \"127.0.0.1:0\"\n \
          log-skip \"/quiet/*\"\n respond \"/moved\" 200\n rewrite \"/kept\" \"/health\"\n respond \"*\" 204\n}}\n",
         log.display()
@@ -109,7 +109,7 @@ fn unix_sockets() {
     let socket = directory.path().join("socket");
     let listen = format!("unix:{}", socket.display());
     let start = || {
-        let mut server = Server::serve(directory.path(), &["--listen", &listen]);
+        let mut server = TestServer::serve(directory.path(), &["--listen", &listen]);
         let mut stream = UnixStream::connect(&socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
@@ -140,7 +140,7 @@ fn inherited_sockets() {
         .arg(tailcoat().get_program())
         .arg(file.path())
         .arg0("sh");
-    let server = Server::start_with_input(command, Stdio::from(std::os::fd::OwnedFd::from(listener)));
+    let server = TestServer::start_with_input(command, Stdio::from(std::os::fd::OwnedFd::from(listener)));
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(GET).unwrap();

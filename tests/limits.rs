@@ -5,13 +5,13 @@ use std::net::TcpStream;
 
 use tempfile::TempDir;
 
-use crate::support::{LARGE_BYTES, Server, read_all, read_until, site_with_large_file};
+use crate::support::{LARGE_BYTES, TestServer, read_all, read_until, site_with_large_file};
 
 /// A site with an answer at `/`, a large one at `/large`, and these limits.
-fn server(limits: &str) -> (Server, TempDir) {
+fn server(limits: &str) -> (TestServer, TempDir) {
     let files = site_with_large_file();
     let root = files.path().display();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n respond \"/\" 200 \"hello\"\n}}\n\
          server {{ workers 1 }}\nlimits {{ {limits} }}\n"
     ));
@@ -139,7 +139,7 @@ fn idle_connections_make_room_for_new_ones() {
 fn out_of_descriptors() {
     let site = tempfile::tempdir().unwrap();
     std::fs::write(site.path().join("index.html"), "hello").unwrap();
-    let server = Server::serve_with_descriptors(site.path(), 48);
+    let server = TestServer::serve_with_descriptors(site.path(), 48);
     let idle: Vec<TcpStream> = (0..200).map(|_| server.connect()).collect();
     for _ in 0..20 {
         assert_eq!(statuses(&server.exchange(get("/").as_bytes())), ["200"]);

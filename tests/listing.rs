@@ -9,7 +9,7 @@ use std::time::Duration;
 use socket2::SockRef;
 use tempfile::TempDir;
 
-use crate::support::{Server, read_until};
+use crate::support::{TestServer, read_until};
 
 /// A directory with names of all sorts, one of them not UTF-8.
 fn directory() -> TempDir {
@@ -23,14 +23,14 @@ fn directory() -> TempDir {
 }
 
 /// The answer to a GET with these fields, head and body.
-fn get(server: &Server, target: &str, fields: &str) -> String {
+fn get(server: &TestServer, target: &str, fields: &str) -> String {
     server.exchange(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n").as_bytes())
 }
 
 #[test]
 fn a_listing_links_every_name_to_its_file() {
     let directory = directory();
-    let server = Server::serve(directory.path(), &["--browse"]);
+    let server = TestServer::serve(directory.path(), &["--browse"]);
     let page = get(&server, "/", "");
     assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.contains("\r\nContent-Type: text/html; charset=utf-8\r\n"));
     assert!(page.contains("\r\nVary: Accept\r\n") && !page.contains(".secret") && !page.contains("<b>.txt"));
@@ -47,7 +47,7 @@ fn a_listing_links_every_name_to_its_file() {
 #[test]
 fn programs_get_json() {
     let directory = directory();
-    let server = Server::serve(directory.path(), &["--browse"]);
+    let server = TestServer::serve(directory.path(), &["--browse"]);
     let answer = get(&server, "/", "Accept: application/json, */*\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.contains("\r\nContent-Type: application/json\r\n"), "{head}");
@@ -59,7 +59,7 @@ fn programs_get_json() {
 fn a_listing_has_a_limit() {
     let directory = directory();
     let root = directory.path().display();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n browse\n browse-entries-max 2\n}}\nserver {{ workers 1 }}\n"
     ));
     let page = get(&server, "/", "");
@@ -80,7 +80,7 @@ fn who_breaks_off_is_not_worked_for() {
     }
     fs::create_dir(directory.path().join("sub")).unwrap();
     let log = directory.path().join("access.log");
-    let server = Server::serve(directory.path(), &["--browse", "--access-log", log.to_str().unwrap()]);
+    let server = TestServer::serve(directory.path(), &["--browse", "--access-log", log.to_str().unwrap()]);
     // Each sorted in another way, so that each is made for itself, and the last has to wait for its turn. Should it have
     // been answered all the same before the server saw the end, again.
     for _ in 0..100 {
@@ -112,7 +112,7 @@ fn who_breaks_off_is_not_worked_for() {
 #[test]
 fn errors_have_pages() {
     let directory = directory();
-    let server = Server::serve(directory.path(), &[]);
+    let server = TestServer::serve(directory.path(), &[]);
     let check = |target: &str, fields: &str, status: &str, content_type: &str, body: &str| {
         let answer = get(&server, target, fields);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{answer}");

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::examples::{Example, repository};
-use crate::support::{Server, tailcoat};
+use crate::examples::{StagedExample, repository};
+use crate::support::{TestServer, tailcoat};
 
 /// Set this variable to have the pages show what commands print now.
 const REWRITE: &str = "MANUAL_REWRITE";
@@ -25,19 +25,19 @@ fn pages() -> Vec<(PathBuf, String)> {
 }
 
 /// A fenced block of a page.
-struct Block<'a> {
+struct ManualBlock<'a> {
     language: &'a str,
     text: &'a str,
 }
 
-fn blocks(page: &str) -> Vec<Block<'_>> {
+fn blocks(page: &str) -> Vec<ManualBlock<'_>> {
     let mut blocks = Vec::new();
     let mut rest = page;
     while let Some((_, fence)) = rest.split_once("\n```") {
         let (language, block) = fence.split_once('\n').expect("a fence ends its line");
         // An empty block has its closing fence at once.
         let end = if block.starts_with("```") { 0 } else { block.find("\n```").expect("a block ends") + 1 };
-        blocks.push(Block { language, text: &block[..end] });
+        blocks.push(ManualBlock { language, text: &block[..end] });
         rest = &block[end + "```".len()..];
     }
     blocks
@@ -50,7 +50,7 @@ fn configurations_are_valid() {
         for block in blocks(&page).into_iter().filter(|block| block.language == "kdl") {
             let has_site = block.text.lines().any(|line| line.starts_with("site ") || line == "site {");
             let site = if has_site { "" } else { "site \"b.example\" {\n    root \"/srv/www\"\n}\n" };
-            let (is_valid, said) = Example::of(format!("{}{site}", block.text)).check();
+            let (is_valid, said) = StagedExample::of(format!("{}{site}", block.text)).check();
             let has_no_warning = said.trim_end().ends_with("tailcoat.kdl is valid");
             assert!(is_valid && has_no_warning, "{}:\n{}{said}", path.display(), block.text);
             count += 1;
@@ -114,7 +114,7 @@ fn commands_print_what_the_manual_shows() {
             match block.language {
                 "kdl" => configuration = block.text,
                 "console" => {
-                    let printed = Shown::start(configuration).print(block.text);
+                    let printed = ShownText::start(configuration).print(block.text);
                     if stable(&printed) != stable(block.text) {
                         problems.push(format!("{}:\n{}prints\n{printed}", path.display(), block.text));
                         written = written.replace(block.text, &printed);
@@ -133,14 +133,14 @@ fn commands_print_what_the_manual_shows() {
 }
 
 /// A server with a configuration of the manual.
-struct Shown {
-    example: Example,
-    server: Server,
+struct ShownText {
+    example: StagedExample,
+    server: TestServer,
 }
 
-impl Shown {
+impl ShownText {
     fn start(configuration: &str) -> Self {
-        let example = Example::of(configuration.to_owned());
+        let example = StagedExample::of(configuration.to_owned());
         for (path, content) in [
             ("/srv/www/index.html", "<h1>Welcome</h1>\n"),
             ("/srv/www/about.html", "<h1>About</h1>\n"),
@@ -273,7 +273,7 @@ fn check_table(page: &str, options_min: usize) {
         for option in
             ours.split('`').skip(1).step_by(2).filter(|option| !option.starts_with("tailcoat ") && !place.is_empty())
         {
-            let (is_valid, said) = Example::of(around(option, place)).check();
+            let (is_valid, said) = StagedExample::of(around(option, place)).check();
             assert!(is_valid, "{option} in {place}: {said}");
             count += 1;
         }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::support::guests::{filters, guests};
 use crate::support::operated::Operated;
-use crate::support::{PATIENCE, Server, ask, tailcoat};
+use crate::support::{PATIENCE, TestServer, ask, tailcoat};
 
 /// A core module of http-wasm that answers nothing, and whose many functions take a while to compile. Without the functions of
 /// that ABI it is one that can't be used, which only compiling it tells.
@@ -43,7 +43,7 @@ fn config(modules: &str, file: &Path) -> String {
     )
 }
 
-fn get(server: &Server, target: &str) -> String {
+fn get(server: &TestServer, target: &str) -> String {
     ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
@@ -89,7 +89,7 @@ fn paths_of_a_module_get_503_until_it_is_compiled() {
 #[test]
 fn a_component_gets_503_until_it_is_compiled() {
     let Some(guests) = guests() else { return };
-    let server = Server::run(&config("compiled off; compile-wait \"0s\"", guests));
+    let server = TestServer::run(&config("compiled off; compile-wait \"0s\"", guests));
     let answer = get(&server, "/hello");
     assert!(is_unavailable(&answer), "{answer}");
     wait_until("the module is ready", || get(&server, "/hello").contains("hello\n"));
@@ -188,7 +188,7 @@ fn modules_are_compiled_before_there_is_a_server() {
     let files = compiled_files(&compiled);
     assert_eq!(files.len(), 1, "{files:?}");
     // The server takes what is there.
-    let server = Server::run_from(&file);
+    let server = TestServer::run_from(&file);
     wait_until("the module is ready", || !get(&server, "/guest/hello").starts_with("HTTP/1.1 503 "));
     assert_eq!(compiled_files(&compiled), files, "nothing was compiled again");
     drop(server);

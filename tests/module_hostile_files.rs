@@ -6,9 +6,9 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::support::guests::{guests, serve_guests};
-use crate::support::{Server, ask};
+use crate::support::{TestServer, ask};
 
-fn get(server: &Server, target: &str) -> String {
+fn get(server: &TestServer, target: &str) -> String {
     ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
@@ -20,11 +20,11 @@ fn assemble(directory: &Path, text: &str) -> std::path::PathBuf {
 }
 
 /// A server with this module at `/hostile`, and a file beside it.
-fn server(text: &str) -> (Server, TempDir) {
+fn server(text: &str) -> (TestServer, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("file"), "a file").unwrap();
     let module = assemble(directory.path(), text);
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 1; pin-workers off }}\nmodules {{ compile-wait \"5m\"; compiled off; instances-max 4 }}\nsite {{\n \
          listen \"127.0.0.1:0\"\n module \"/hostile\" \"{}\" {{ memory-bytes-max \"1MiB\"; table-elements-max 1000 }}\n \
          root \"{}\"\n}}\n",

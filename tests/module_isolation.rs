@@ -8,32 +8,32 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::support::guests::{content, guests, serve_guests, serve_guests_with};
-use crate::support::{PATIENCE, Server, ask, read_all, read_until};
+use crate::support::{PATIENCE, TestServer, ask, read_all, read_until};
 
 /// Limits that a test can wait for. Those of time that passes have a test of their own: on a busy machine a module that
 /// computes has few of the processor's.
 const LIMITS: &str = "memory-bytes-max \"16MiB\"; cpu-time-max \"200ms\"; response-bytes-max \"1MiB\"";
 
 /// A server with hostile modules and a file beside them.
-fn server(guests: &Path) -> (Server, TempDir) {
+fn server(guests: &Path) -> (TestServer, TempDir) {
     let files = tempfile::tempdir().unwrap();
     std::fs::write(files.path().join("file"), "a file").unwrap();
     let root = format!("files \"/file\" root=\"{}\"", files.path().display());
     (serve_guests(guests, LIMITS, &root), files)
 }
 
-fn get(server: &Server, target: &str) -> String {
+fn get(server: &TestServer, target: &str) -> String {
     ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
 /// What is still served: a file, and another request of the same module.
-fn check_others(server: &Server, target: &str) {
+fn check_others(server: &TestServer, target: &str) {
     assert!(get(server, "/file").ends_with("a file"), "after {target}");
     assert!(get(server, "/hello").contains("hello\n"), "after {target}");
 }
 
 /// What hostile request comes to, and what the log says of it.
-fn check(server: &Server, target: &str, status: &str, logged: &str) {
+fn check(server: &TestServer, target: &str, status: &str, logged: &str) {
     let answer = get(server, target);
     assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {answer}");
     server.await_log(logged);

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use crate::support::guests::{compiled_directory, content, guests, serve_guests};
 use crate::support::tls;
-use crate::support::upstream::{Step, Upstream};
+use crate::support::upstream::{ScriptStep, ScriptedUpstream};
 use crate::support::versions::{ALL, AnyVersion};
-use crate::support::{PATIENCE, Server, ask, read_all, read_until};
+use crate::support::{PATIENCE, TestServer, ask, read_all, read_until};
 
 /// The answer to a GET, whole.
-fn get(server: &Server, target: &str) -> String {
+fn get(server: &TestServer, target: &str) -> String {
     ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h.example\r\nConnection: close\r\n\r\n"))
 }
 
-fn check(server: &Server, target: &str, expect: &str) {
+fn check(server: &TestServer, target: &str, expect: &str) {
     let answer = get(server, target);
     assert!(answer.starts_with("HTTP/1.1 200 "), "{target}: {answer}");
     assert_eq!(content(&answer), expect, "{target}");
@@ -69,10 +69,10 @@ fn what_a_module_gets() {
 #[test]
 fn modules_behind_tls_are_told() {
     let Some(guests) = guests() else { return };
-    let (authority, directory) = (tls::Authority::new(), tempfile::tempdir().unwrap());
+    let (authority, directory) = (tls::TestCa::new(), tempfile::tempdir().unwrap());
     authority.sign(&["h.example"]).write(directory.path(), "h");
     let (path, compiled) = (directory.path().display(), compiled_directory());
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "modules {{ compile-wait \"5m\"; compiled \"{}\" }}\nsite {{\n listen \"127.0.0.1:0\" tls=on\n \
          certificate \"{path}/h.pem\" key=\"{path}/h.key\"\n module \"*\" \"{}\"\n}}\n",
         compiled.display(),
@@ -282,7 +282,7 @@ fn a_key_value_store_is_shared_by_a_modules_instances_alone() {
     let options = "key-value on; key-value-bytes-max \"1KiB\"";
     // The guest goes by the path, so that another module with a store is another site.
     let other = format!("module \"*\" \"{}\" {{ key-value on }}", guests.display());
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "modules {{ compile-wait \"5m\"; compiled \"{}\" }}\nsite \"h.example\" {{\n listen \"127.0.0.1:0\"\n \
          module \"*\" \"{}\" {{ {options} }}\n}}\nsite \"other\" {{\n listen \"127.0.0.1:0\"\n {other}\n}}\n",
         compiled_directory().display(),
@@ -323,9 +323,9 @@ fn a_key_value_store_is_shared_by_a_modules_instances_alone() {
 #[test]
 fn requests_to_granted_hosts() {
     let Some(guests) = guests() else { return };
-    let upstream = Upstream::start(vec![vec![
-        Step::Read("\r\n\r\n"),
-        Step::Write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"),
+    let upstream = ScriptedUpstream::start(vec![vec![
+        ScriptStep::Read("\r\n\r\n"),
+        ScriptStep::Write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"),
     ]]);
     let server = serve_guests(guests, &format!("outgoing \"{}\"", upstream.address), "");
     check(&server, &format!("/ask?http://{}/a?b", upstream.address), "200: hi");
@@ -426,7 +426,7 @@ fn compiled_code_is_kept_where_only_the_server_can_write() {
     let Some(guests) = guests() else { return };
     let directory = tempfile::tempdir().unwrap();
     let start = |compiled: &std::path::Path| {
-        Server::run(&format!(
+        TestServer::run(&format!(
             "modules {{ compile-wait \"5m\"; compiled \"{}\" }}\nsite {{\n listen \"127.0.0.1:0\"\n module \"*\" \"{}\"\n}}\n",
             compiled.display(),
             guests.display()

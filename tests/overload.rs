@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::upstream::Step::{Read as Await, Write as Say};
-use crate::support::upstream::Upstream;
-use crate::support::{PATIENCE, Server, ask, read_all, tailcoat};
+use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{PATIENCE, TestServer, ask, read_all, tailcoat};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 
 /// A server of one worker with a page, a status page, and an upstream that these options are for; with these limits.
-fn start(upstream: &str, options: &str, limits: &str) -> (Server, TempDir) {
+fn start(upstream: &str, options: &str, limits: &str) -> (TestServer, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("page.html"), "a page").unwrap();
     let place = directory.path().display();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 1; control-socket \"{place}/control.sock\" }}\nlimits {{ {limits} }}\n\
          access-log \"{place}/access.log\" format=\"{{status}} {{target}}\"\n\
          upstream \"app\" {{\n server \"http://{upstream}\"\n {options}\n}}\n\
@@ -78,7 +78,7 @@ struct Stutter {
 }
 
 impl Stutter {
-    fn begin(server: &Server) -> Self {
+    fn begin(server: &TestServer) -> Self {
         let (ends, id) = (Arc::new(AtomicBool::new(false)), server.id());
         let told = Arc::clone(&ends);
         let thread = std::thread::spawn(move || {
@@ -109,7 +109,7 @@ fn signal(id: u32, name: &str) {
 
 #[test]
 fn a_worker_that_lags_sheds_requests_for_upstreams_and_no_others() {
-    let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(OK)]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Say(OK)]]);
     let (server, directory) = start(&upstream.address.to_string(), "", "lag-max \"100ms\"");
     assert_eq!(status_of(&ask(&server, &get("/app/"))), "200");
     let grpc = "POST /app/grpc HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Type: application/grpc\r\n\
@@ -156,7 +156,7 @@ fn a_worker_that_lags_sheds_requests_for_upstreams_and_no_others() {
 /// handshake, and an idle one holds no buffers.
 #[test]
 fn a_shed_request_leaves_its_connection_open() {
-    let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(OK)]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Say(OK)]]);
     let (server, _directory) = start(&upstream.address.to_string(), "", "lag-max \"100ms\"");
     let mut stream = server.connect();
     let ask = |stream: &mut TcpStream| {

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use crate::support::real_server::{RealServer, Recipe};
-use crate::support::{LARGE_BYTES, Server, ask};
+use crate::support::{LARGE_BYTES, TestServer, ask};
 
 const PHP_FPM: Recipe<'_> = Recipe {
     needs: &["/usr/sbin/php-fpm8.2"],
@@ -38,8 +38,8 @@ const PHP_FPM: Recipe<'_> = Recipe {
     environment: &[],
 };
 
-fn front(php: &RealServer, options: &str) -> Server {
-    Server::run(&format!(
+fn front(php: &RealServer, options: &str) -> TestServer {
+    TestServer::run(&format!(
         "upstream \"php\" {{ server \"tcp://{}\"; idle-max 2; idle-timeout \"60s\" }}\n\
          site {{\n listen \"127.0.0.1:0\"\n root \"{}/root\"\n\
          fastcgi \"*.php\" \"php\" {{\n fallback \"/index.php\"\n body-bytes-max \"64MiB\"\n {options}\n }}\n }}\n\
@@ -49,7 +49,7 @@ fn front(php: &RealServer, options: &str) -> Server {
     ))
 }
 
-fn get(server: &Server, target: &str) -> String {
+fn get(server: &TestServer, target: &str) -> String {
     ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
@@ -96,7 +96,7 @@ fn php_fpm() {
     }
 }
 
-fn upload_and_download(server: &Server) {
+fn upload_and_download(server: &TestServer) {
     let before = server.resident_kib_max();
     let file = vec![b'x'; LARGE_BYTES];
     let open = b"--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n";

@@ -15,8 +15,8 @@ use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 use wire::h2::PREFACE;
 
-use crate::support::tls::{Authority, handshake};
-use crate::support::{PATIENCE, Server, read_all, site_with_large_file};
+use crate::support::tls::{TestCa, handshake};
+use crate::support::{PATIENCE, TestServer, read_all, site_with_large_file};
 
 const PLACES: usize = 400;
 const ATTACKERS: usize = 500;
@@ -28,17 +28,17 @@ const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
 /// A server of 400 places, and its directory, where its socket for monitoring is.
-fn server(site: &str) -> (Server, TempDir) {
+fn server(site: &str) -> (TestServer, TempDir) {
     let files = site_with_large_file();
     let root = files.path().display();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 2; status-listen \"unix:{root}/status.sock\" }}\nlimits {{ connections-max {PLACES}; body-bytes-max \"1GiB\" }}\n\
          site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n respond \"/hello\" 200 \"hello\"\n {site}\n}}\n"
     ));
     (server, files)
 }
 
-fn connect_from(address: Ipv4Addr, server: &Server) -> TcpStream {
+fn connect_from(address: Ipv4Addr, server: &TestServer) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     // As slow as a reader gets.
     socket.set_recv_buffer_size(4096).unwrap();
@@ -50,7 +50,7 @@ fn connect_from(address: Ipv4Addr, server: &Server) -> TcpStream {
 
 /// Asks from another address, and once from those that look after the server.
 #[track_caller]
-fn check_others(server: &Server, files: &TempDir) {
+fn check_others(server: &TestServer, files: &TempDir) {
     for _ in 0..20 {
         let mut other = connect_from(OTHER, server);
         other.write_all(b"GET /hello HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
@@ -88,7 +88,7 @@ struct Uploading {
 impl Uploading {
     const LENGTH: usize = 100 << 20;
 
-    fn start(server: &Server) -> Self {
+    fn start(server: &TestServer) -> Self {
         let mut stream = connect_from(OTHER, server);
         let is_done = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&is_done);
@@ -256,7 +256,7 @@ fn slow_bodies_over_http2_and_tls() {
 
 /// Has attackers come over TLS, which speak the first of these protocols and send `attack`, or do not end their handshake.
 fn check_over_tls(protocols: &[&[u8]], attack: &[u8]) {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let certificates = tempfile::tempdir().unwrap();
     let pair = authority.sign(&["localhost"]);
     let at = |name: &str| certificates.path().join(name);
@@ -268,7 +268,7 @@ fn check_over_tls(protocols: &[&[u8]], attack: &[u8]) {
     let attacker = Arc::new(attacker);
     let files = site_with_large_file();
     let place = files.path().display();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 1; status-listen \"unix:{place}/status.sock\" }}\nlimits {{ connections-max 80 }}\n\
          site {{\n listen \"127.0.0.1:0\" tls=on\n certificate \"{}\" key=\"{}\"\n respond \"/*\" 200 \"hello\"\n}}\n",
         at("cert.pem").display(),
@@ -302,7 +302,7 @@ fn check_over_tls(protocols: &[&[u8]], attack: &[u8]) {
 fn a_client_behind_a_proxy_does_not_take_the_proxy_s_places() {
     let files = site_with_large_file();
     let place = files.path().display();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 1; status-listen \"unix:{place}/status.sock\"; trusted-proxies \"127.0.0.2\" }}\n\
          limits {{ connections-max 80 }}\n\
          site {{\n listen \"127.0.0.1:0\" proxy-protocol=on\n respond \"/\" 200 \"hello\"\n}}\n"

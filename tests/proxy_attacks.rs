@@ -4,18 +4,18 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::support::upstream::Step::{Fill, Read as Await, Write as Say};
-use crate::support::upstream::Upstream;
-use crate::support::{PATIENCE, Server, ask, read_all};
+use crate::support::upstream::ScriptStep::{Fill, Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{PATIENCE, TestServer, ask, read_all};
 
 const HEAD: &str = "\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 const GET: &str = "GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
 /// A server before these servers, with options of `upstream`, of its site, and of `forward`.
-fn front(servers: &[SocketAddr], upstream: &str, site: &str, forward: &str) -> Server {
+fn front(servers: &[SocketAddr], upstream: &str, site: &str, forward: &str) -> TestServer {
     let servers: String = servers.iter().map(|address| format!(" server \"http://{address}\"\n")).collect();
-    Server::run(&format!(
+    TestServer::run(&format!(
         "upstream \"u\" {{\n{servers} {upstream}\n}}\n\
          site {{\n listen \"127.0.0.1:0\"\n {site}\n forward \"u\" {{\n {forward}\n }}\n}}\nserver {{ workers 1 }}\n"
     ))
@@ -28,7 +28,7 @@ fn told_fields_are_ours_however_they_are_spelt() {
         "Connection: close\r\nX_User: admin\r\nx-edge: evil\r\nX_EDGE: evil\r\n",
         "Connection: close, X-Edge\r\nx_user: admin\r\n",
     ] {
-        let upstream = Upstream::start(vec![vec![Await(HEAD), Say(OK)]]);
+        let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(OK)]]);
         let site = "request-header \"X-User\" \"{user}\"\n request-header \"X-Edge\" \"secret\"";
         let server = front(&[upstream.address], "", site, "");
         ask(&server, &format!("GET /a HTTP/1.1\r\nHost: h\r\n{lines}\r\n"));
@@ -42,7 +42,7 @@ fn told_fields_are_ours_however_they_are_spelt() {
 #[test]
 fn trailers_are_no_way_around_rules() {
     for (options, last) in [("", "Content-Digest: 1"), ("request-trailers \"X-Sum\"", "X-Sum: 1")] {
-        let upstream = Upstream::start(vec![vec![Await(HEAD), Await("0\r\n"), Await(": 1\r\n\r\n"), Say(OK)]]);
+        let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Await("0\r\n"), Await(": 1\r\n\r\n"), Say(OK)]]);
         let server = front(&[upstream.address], "", "request-header \"X-User\" \"{user}\"", options);
         let head = "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
         let trailers: String = [
@@ -77,7 +77,7 @@ fn trailers_of_responses_pass_by_name() {
         X-Admin: evil\r\nSet-Cookie: evil\r\nX_Sum: evil\r\nLocation: evil\r\nServer-Timing: a\r\nX-Sum: 1\r\n\
         grpc-status: 0\r\n\r\n";
     for (options, sum) in [("", ""), ("response-trailers \"X-Sum\"", "X-Sum: 1\r\n")] {
-        let upstream = Upstream::start(vec![vec![Await(HEAD), Say(TRAILED)]]);
+        let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(TRAILED)]]);
         let server = front(&[upstream.address], "", "", options);
         let answer = ask(&server, GET);
         let expect = format!("\r\n\r\n1\r\na\r\n0\r\nServer-Timing: a\r\n{sum}grpc-status: 0\r\n\r\n");
@@ -101,7 +101,7 @@ fn no_option_lets_fields_of_the_head_be_trailers() {
 /// A metadata field of an application's own is in no list.
 #[test]
 fn metadata_of_grpc_passes_in_trailers() {
-    let upstream = Upstream::start(vec![vec![
+    let upstream = ScriptedUpstream::start(vec![vec![
         Await("\r\n\r\n"),
         Say(
             "HTTP/1.1 200 OK\r\nContent-Type: application/grpc\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n",
@@ -125,7 +125,7 @@ fn a_site_that_forwards_to_itself_is_a_loop() {
     {
         let directory = tempfile::tempdir().unwrap();
         let (log, port) = (directory.path().join("log"), free_port());
-        let server = Server::run(&format!(
+        let server = TestServer::run(&format!(
             "site {{\n listen \"127.0.0.1:{port}\"\n access-log \"{}\" format=\"{{status}}\"\n\
              forward \"http://127.0.0.1:{port}\" {{\n {options}\n }}\n}}\nserver {{ workers 1 }}\n",
             log.display()
@@ -144,7 +144,7 @@ fn a_site_that_forwards_to_itself_is_a_loop() {
 /// A request may pass through several sites of one server, and several servers.
 #[test]
 fn some_passes_through_the_same_server_are_no_loop() {
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Say(OK)]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(OK)]]);
     let ports: Vec<u16> = std::iter::repeat_with(free_port).take(10).collect();
     let mut targets: Vec<String> = ports[1..].iter().map(|port| format!("127.0.0.1:{port}")).collect();
     targets.push(upstream.address.to_string());
@@ -153,7 +153,7 @@ fn some_passes_through_the_same_server_are_no_loop() {
         .zip(&targets)
         .map(|(port, target)| format!("site {{\n listen \"127.0.0.1:{port}\"\n forward \"http://{target}\"\n}}\n"))
         .collect();
-    let _server = Server::run(&format!("{sites}server {{ workers 1 }}\n"));
+    let _server = TestServer::run(&format!("{sites}server {{ workers 1 }}\n"));
     let mut stream = TcpStream::connect(("127.0.0.1", ports[0])).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(GET.as_bytes()).unwrap();
@@ -174,7 +174,7 @@ fn clients_do_not_choose_their_address() {
         Client-IP: 6.6.6.6\r\nX-Cluster-Client-IP: 6.6.6.6\r\nFastly-Client-IP: 6.6.6.6\r\nX_Real_IP: 6.6.6.6\r\n";
     for (site, real_ip) in [("", None), ("request-header \"X-Real-IP\" \"{client}\"", Some("X-Real-IP: 127.0.0.1\r\n"))]
     {
-        let upstream = Upstream::start(vec![vec![Await(HEAD), Say(OK)]]);
+        let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(OK)]]);
         let server = front(&[upstream.address], "", site, "underscores-in-headers on");
         ask(&server, &format!("GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{LINES}\r\n"));
         let seen = upstream.connection();
@@ -188,7 +188,7 @@ fn clients_do_not_choose_their_address() {
 fn clients_do_not_choose_the_path_by_a_field() {
     const LINES: &str = "X-Original-URL: /admin\r\nX-Rewrite-URL: /admin\r\nX_Rewrite_Url: /admin\r\n";
     for (site, of_rules) in [("", None), ("request-header \"X-Original-URL\" \"/a\"", Some("X-Original-URL: /a\r\n"))] {
-        let upstream = Upstream::start(vec![vec![Await(HEAD), Say(OK)]]);
+        let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(OK)]]);
         let server = front(&[upstream.address], "", site, "underscores-in-headers on");
         ask(&server, &format!("GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{LINES}\r\n"));
         let seen = upstream.connection();
@@ -200,7 +200,7 @@ fn clients_do_not_choose_the_path_by_a_field() {
 #[test]
 fn what_follows_a_request_does_not_hide_that_its_client_has_gone() {
     for (behind, is_reset) in [("", false), ("G", false), ("G", true), (GET, false)] {
-        let upstream = Upstream::start(vec![vec![Await(HEAD), Await("never")]]);
+        let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Await("never")]]);
         let server = front(&[upstream.address], "", "", "first-byte-timeout \"10m\"");
         let mut client = server.connect();
         client.write_all(format!("GET /hang HTTP/1.1\r\nHost: h\r\n\r\n{behind}").as_bytes()).unwrap();
@@ -225,7 +225,7 @@ fn waits(stream: &mut TcpStream) -> bool {
 
 #[test]
 fn clients_that_left_are_in_no_queue() {
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Await("never")]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Await("never")]]);
     let limits = "connections-max 1\n queue-max 8\n queue-timeout \"10m\"";
     let server = front(&[upstream.address], limits, "", "");
     let mut holding = server.connect();
@@ -243,7 +243,7 @@ fn clients_that_left_are_in_no_queue() {
 
 #[test]
 fn one_client_can_not_fill_the_queue() {
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Await("never")]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Await("never")]]);
     let limits = "connections-max 1\n queue-max 16\n queue-timeout \"10m\"";
     let server = front(&[upstream.address], limits, "", "first-byte-timeout \"10m\"");
     let attackers: Vec<_> = (0..40)
@@ -263,8 +263,9 @@ fn one_client_can_not_fill_the_queue() {
 fn faulty_answers_do_not_take_a_server_out() {
     let large = || vec![Await(HEAD), Say("HTTP/1.1 302 Found\r\nX: "), Fill(70_000), Say("\r\n\r\n")];
     let split = || vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nX: a\nb\r\nContent-Length: 0\r\n\r\n")];
-    let main = Upstream::start(vec![large(), split(), large(), split(), large(), vec![Await(HEAD), Say(OK)]]);
-    let backup = Upstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 299 Backup\r\nContent-Length: 0\r\n\r\n")]]);
+    let main = ScriptedUpstream::start(vec![large(), split(), large(), split(), large(), vec![Await(HEAD), Say(OK)]]);
+    let backup =
+        ScriptedUpstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 299 Backup\r\nContent-Length: 0\r\n\r\n")]]);
     let spare = format!("server \"http://{}\" backup=on", backup.address);
     let server = front(&[main.address], &spare, "", "");
     for _ in 0..5 {
@@ -278,7 +279,7 @@ fn faulty_answers_do_not_take_a_server_out() {
 #[test]
 fn heads_may_be_as_large_as_they_may() {
     let large = vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nX: "), Fill(100_000), Say("\r\nContent-Length: 2\r\n\r\nok")];
-    let upstream = Upstream::start(vec![large]);
+    let upstream = ScriptedUpstream::start(vec![large]);
     let server = front(&[upstream.address], "", "", "response-head-bytes-max \"1MiB\"");
     let mut stream = server.connect();
     stream.write_all(GET.as_bytes()).unwrap();
@@ -289,7 +290,7 @@ fn heads_may_be_as_large_as_they_may() {
 /// The same, where another fetches what they wanted: the log tells when they are done with.
 #[test]
 fn clients_that_left_wait_for_no_fetch() {
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Await("never")]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Await("never")]]);
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
     let site = format!("access-log \"{}\" format=\"{{status}}\"", log.display());

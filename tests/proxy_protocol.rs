@@ -3,13 +3,13 @@
 use std::io::Write;
 
 use crate::support::real_server::{RealServer, Recipe};
-use crate::support::{PATIENCE, Server, read_all, read_until};
+use crate::support::{PATIENCE, TestServer, read_all, read_until};
 
 /// A server on whose listener these proxies are trusted, and the file of its access log.
-fn server(trusted: &str) -> (Server, tempfile::NamedTempFile) {
+fn server(trusted: &str) -> (TestServer, tempfile::NamedTempFile) {
     let log = tempfile::NamedTempFile::new().expect("a file for the log");
     let path = log.path().display();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\" proxy-protocol=on\n respond \"/\" 200 \"hello\"\n deny \"192.0.2.66\"\n}}\n\
          access-log \"{path}\" format=\"{{client}} {{client_port}} {{status}}\"\n\
          server {{ workers 1; trusted-proxies \"{trusted}\" }}\nlimits {{ head-timeout \"1s\"; idle-timeout \"1s\" }}\n"
@@ -127,7 +127,7 @@ fn servers_are_told_both_ends() {
     for (name, recipe) in [("HAProxy", HAPROXY), ("nginx", NGINX)] {
         let Some(receiver) = RealServer::start(&recipe) else { continue };
         for version in ["v1", "v2"] {
-            let server = Server::run(&format!(
+            let server = TestServer::run(&format!(
                 "upstream \"u\" {{\n server \"http://{}\"\n proxy-protocol \"{version}\"\n}}\n\
                  site {{\n listen \"127.0.0.1:0\" proxy-protocol=on\n forward \"u\"\n}}\n\
                  server {{ workers 1; trusted-proxies \"127.0.0.1\" }}\n",

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::Server;
+use crate::support::TestServer;
 
 const README: &str = include_str!("../README.md");
 const SECURITY: &str = include_str!("../SECURITY.md");
@@ -33,7 +33,7 @@ fn the_first_command_serves() {
     let command = line.split(" # ").next().expect("the part before the comment");
     let arguments = command.split_once(" -- serve . ").expect("it serves this directory").1;
     let arguments: Vec<&str> = arguments.split_whitespace().collect();
-    let server = Server::serve(Path::new(env!("CARGO_MANIFEST_DIR")), &arguments);
+    let server = TestServer::serve(Path::new(env!("CARGO_MANIFEST_DIR")), &arguments);
     let mut connection = TcpStream::connect(server.address).expect("it listens");
     connection.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("it reads");
     let mut response = String::new();

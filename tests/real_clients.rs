@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Server, tailcoat};
+use crate::support::{TestServer, tailcoat};
 
 /// All files below a directory, by their names from there.
 fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -40,7 +40,7 @@ fn wget_mirrors_listings() {
             fs::write(site.path().join(directory).join(name), bytes).unwrap();
         }
     }
-    let server = Server::serve(site.path(), &["--browse"]);
+    let server = TestServer::serve(site.path(), &["--browse"]);
     let status = Command::new("wget")
         .args(["--quiet", "--recursive", "--level=inf", "--no-parent", "--no-host-directories"])
         .args(["--reject-regex", "[?]sort=", "--restrict-file-names=nocontrol", "--default-page=listing.html"])
@@ -63,7 +63,7 @@ fn curl_goes_on_and_decodes() {
     let site = tempfile::tempdir().unwrap();
     let text: String = (0..20_000).map(|number| format!("{number}\n")).collect();
     fs::write(site.path().join("text.txt"), &text).unwrap();
-    let server = Server::serve(site.path(), &[]);
+    let server = TestServer::serve(site.path(), &[]);
     let url = &format!("http://{}/text.txt", server.address);
     let file = site.path().join("got");
     let file = file.to_str().unwrap();
@@ -93,13 +93,13 @@ fn ipv6_and_a_unix_socket() {
     let mut command = tailcoat();
     command.args(["serve", "--workers", "1", "--listen", "[::1]:0"]).arg(site.path());
     if std::net::TcpListener::bind("[::1]:0").is_ok() {
-        let server = Server::start(command);
+        let server = TestServer::start(command);
         assert_eq!(curl(&["--globoff", &format!("http://{}/file", server.address)]), "content");
     }
     let (root, socket) = (site.path().display(), site.path().join("socket"));
     let socket = socket.to_str().unwrap();
     let config =
         format!("site {{\n listen \"127.0.0.1:0\" \"unix:{socket}\"\n root \"{root}\"\n}}\nserver {{ workers 1 }}\n");
-    let _server = Server::run(&config);
+    let _server = TestServer::run(&config);
     assert_eq!(curl(&["--unix-socket", socket, "http://localhost/file"]), "content");
 }

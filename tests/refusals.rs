@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::support::{Server, ask};
+use crate::support::{TestServer, ask};
 
 /// The lines that a server with this site has logged after these requests, without their time.
 fn logged(options: &str, requests: &[&str]) -> Vec<String> {
@@ -13,7 +13,7 @@ fn logged(options: &str, requests: &[&str]) -> Vec<String> {
     symlink("/etc/hostname", directory.path().join("outside")).unwrap();
     let root = directory.path().display();
     let site = format!("site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n{options}\n}}\nserver {{ workers 1 }}\n");
-    let server = Server::run(&site);
+    let server = TestServer::run(&site);
     for request in requests {
         ask(&server, &format!("{request} HTTP/1.1\r\nHost: h.example\r\nConnection: close\r\n\r\n"));
     }

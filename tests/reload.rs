@@ -10,8 +10,8 @@ use crate::support::guests::{compiled_directory, guests};
 use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
 use crate::support::port::free_port;
-use crate::support::tls::{Authority, connect};
-use crate::support::upstream::{Step, Upstream};
+use crate::support::tls::{TestCa, connect};
+use crate::support::upstream::{ScriptStep, ScriptedUpstream};
 use crate::support::{PATIENCE, read_all, read_until};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -114,15 +114,15 @@ fn a_wrong_configuration_changes_nothing_and_says_why() {
 #[test]
 fn what_is_under_way_goes_on() {
     const BYTES: usize = 64 << 20;
-    let upload = Upstream::start(vec![vec![
-        Step::Read("END"),
-        Step::Write("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone"),
-        Step::Read("never"),
+    let upload = ScriptedUpstream::start(vec![vec![
+        ScriptStep::Read("END"),
+        ScriptStep::Write("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone"),
+        ScriptStep::Read("never"),
     ]]);
-    let chat = Upstream::start(vec![vec![
-        Step::Read("\r\n\r\n"),
-        Step::Write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"),
-        Step::Echo,
+    let chat = ScriptedUpstream::start(vec![vec![
+        ScriptStep::Read("\r\n\r\n"),
+        ScriptStep::Write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"),
+        ScriptStep::Echo,
     ]]);
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("large"), vec![b'x'; BYTES]).unwrap();
@@ -225,7 +225,11 @@ fn an_address_of_tcp_is_given_up_and_taken_again() {
 #[test]
 fn what_is_known_is_kept() {
     const RESPONSE: &str = "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 6\r\n\r\nstored";
-    let cached = Upstream::start(vec![vec![Step::Read("\r\n\r\n"), Step::Write(RESPONSE), Step::Read("never")]]);
+    let cached = ScriptedUpstream::start(vec![vec![
+        ScriptStep::Read("\r\n\r\n"),
+        ScriptStep::Write(RESPONSE),
+        ScriptStep::Read("never"),
+    ]]);
     let config = |first: &str, timeout: &str| {
         format!(
             "{first}site {{\n listen \"127.0.0.1:0\"\n default\n rate-limit \"/limited\" \"1/h\"\n \
@@ -337,7 +341,7 @@ fn what_is_counted_goes_on() {
 
 #[test]
 fn certificates_come_with_their_sites() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let directory = tempfile::tempdir().unwrap();
     for name in ["a.example", "b.example"] {
         authority.sign(&[name]).write(directory.path(), name);
@@ -633,7 +637,11 @@ fn a_small_port_that_may_not_be_had_is_told_with_what_helps() {
 #[test]
 fn a_server_is_drained() {
     let answering = |text: &'static str| {
-        Upstream::start(vec![vec![Step::Read("\r\n\r\n"), Step::Write(text), Step::Read("never")]])
+        ScriptedUpstream::start(vec![vec![
+            ScriptStep::Read("\r\n\r\n"),
+            ScriptStep::Write(text),
+            ScriptStep::Read("never"),
+        ]])
     };
     let first = answering("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst");
     let second = answering("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecond");
@@ -669,7 +677,7 @@ fn without_a_file_nothing_is_read_again() {
     let mut command = std::process::Command::new("bash");
     command.args(["-c", &format!("exec \"$@\" 2> >(tee \"{}\" >&2)", errors.display()), "bash"]);
     command.arg(crate::support::tailcoat().get_program()).args(["serve", "-l", "127.0.0.1:0"]).arg(directory.path());
-    let server = crate::support::Server::start(command);
+    let server = crate::support::TestServer::start(command);
     server.signal("HUP");
     wait_until("the log", || {
         std::fs::read_to_string(&errors).unwrap().contains("not started from a configuration file")

@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{LARGE_BYTES, PATIENCE, Server, read_until, site_with_large_file};
+use crate::support::{LARGE_BYTES, PATIENCE, TestServer, read_until, site_with_large_file};
 
-fn status_and_wait(server: &Server, target: &str, fields: &str) -> (String, Option<u64>) {
+fn status_and_wait(server: &TestServer, target: &str, fields: &str) -> (String, Option<u64>) {
     let answer = server.exchange(format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n").as_bytes());
     let wait = answer.lines().find_map(|line| line.strip_prefix("Retry-After: ")?.parse().ok());
     (answer.get(9..12).unwrap_or_default().to_owned(), wait)
@@ -14,7 +14,7 @@ fn status_and_wait(server: &Server, target: &str, fields: &str) -> (String, Opti
 
 #[test]
 fn rates() {
-    let server = Server::run(
+    let server = TestServer::run(
         "server { workers 2; trusted-proxies \"127.0.0.1\" }\n\
          rate-limit \"/shared\" \"3/h\"\n\
          site {\n listen \"127.0.0.1:0\"\n respond \"*\" 200 \"ok\"\n\
@@ -59,7 +59,7 @@ fn rates() {
 #[test]
 fn requests_at_the_same_time() {
     let directory = site_with_large_file();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n request-limit \"/large\" 2\n respond \"/small\" 200 \"ok\"\n}}\n",
         directory.path().display()
     ));
@@ -104,7 +104,7 @@ fn requests_at_the_same_time() {
 
 #[test]
 fn connections_of_one_client() {
-    let server = Server::run(
+    let server = TestServer::run(
         "server { workers 2 }\nlimits { connections-per-client-max 3 }\n\
          site {\n listen \"127.0.0.1:0\"\n respond \"*\" 200 \"ok\"\n}\n",
     );

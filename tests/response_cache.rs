@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::{Server, read_all, tailcoat};
+use crate::support::{TestServer, read_all, tailcoat};
 
 /// A server that counts its requests, and answers as their paths say, with the count as content.
-pub(crate) struct Origin {
+pub(crate) struct CountingOrigin {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<CountingOriginShared>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct CountingOriginShared {
     requests: AtomicUsize,
     connections: Mutex<Vec<TcpStream>>,
     /// Set, it breaks all connections off.
     is_down: std::sync::atomic::AtomicBool,
 }
 
-impl Origin {
+impl CountingOrigin {
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(CountingOriginShared::default());
         let of_connections = Arc::clone(&shared);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -51,7 +51,7 @@ impl Origin {
     }
 }
 
-fn answer(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
+fn answer(mut stream: TcpStream, shared: &CountingOriginShared) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     while let Some((path, head)) = read_head(&mut reader)? {
         if shared.is_down.load(Ordering::SeqCst) {
@@ -141,21 +141,21 @@ fn read_head(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<(Strin
 }
 
 /// A server before the origin, with these options of `cache` and of `server`.
-pub(crate) fn front(origin: &Origin, cache: &str, server: &str) -> Server {
+pub(crate) fn front(origin: &CountingOrigin, cache: &str, server: &str) -> TestServer {
     let address = origin.address;
-    Server::run(&format!(
+    TestServer::run(&format!(
         "server {{\n workers 2\n {server}\n}}\n\
          site {{\n listen \"127.0.0.1:0\"\n forward \"http://{address}\" {{\n cache {{\n {cache}\n }}\n }}\n}}\n"
     ))
 }
 
 /// Asks on a connection of its own, which any worker may get.
-fn ask(server: &Server, method: &str, path: &str) -> String {
+fn ask(server: &TestServer, method: &str, path: &str) -> String {
     ask_with(server, &format!("{method} {path}"), "")
 }
 
 /// The same, with these fields as lines; for another host, if they name one.
-pub(crate) fn ask_with(server: &Server, request: &str, lines: &str) -> String {
+pub(crate) fn ask_with(server: &TestServer, request: &str, lines: &str) -> String {
     let mut stream = server.connect();
     let host = if lines.starts_with("Host: ") { "" } else { "Host: h\r\n" };
     let lines = lines.replace('\n', "\r\n");
@@ -171,7 +171,7 @@ pub(crate) fn check(answer: &str, content: &str) {
 
 #[test]
 fn fresh_answers_are_served_by_all_workers() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "cache-status", "");
     let first = ask(&server, "GET", "/a");
     check(&first, "0001");
@@ -195,7 +195,7 @@ fn fresh_answers_are_served_by_all_workers() {
 
 #[test]
 fn a_pipeline_of_hits_is_answered_in_order() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "", "");
     check(&ask(&server, "GET", "/a"), "0001");
     check(&ask(&server, "GET", "/b"), "0002");
@@ -214,7 +214,7 @@ fn a_pipeline_of_hits_is_answered_in_order() {
 
 #[test]
 fn stale_answers_are_validated() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "", "");
     assert!(ask(&server, "GET", "/stale").contains("\r\nX: old\r\n"));
     let validated = ask(&server, "GET", "/stale");
@@ -225,7 +225,7 @@ fn stale_answers_are_validated() {
 
 #[test]
 fn many_who_want_the_same_cause_one_request() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "", "");
     let answers: Vec<String> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..100).map(|_| scope.spawn(|| ask(&server, "GET", "/slow"))).collect();
@@ -237,7 +237,7 @@ fn many_who_want_the_same_cause_one_request() {
 
 #[test]
 fn those_who_each_get_their_own_do_not_wait_for_each_other() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "", "");
     let start = Instant::now();
     let mut answers: Vec<String> = std::thread::scope(|scope| {
@@ -253,7 +253,7 @@ fn those_who_each_get_their_own_do_not_wait_for_each_other() {
 
 #[test]
 fn a_client_that_leaves_does_not_spoil_what_is_stored() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "", "");
     let mut leaving = server.connect();
     leaving.write_all(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
@@ -265,7 +265,7 @@ fn a_client_that_leaves_does_not_spoil_what_is_stored() {
 
 #[test]
 fn an_origin_that_is_down_is_made_up_for() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "", "");
     check(&ask(&server, "GET", "/spare"), "0001");
     check(&ask(&server, "GET", "/stale"), "0002");
@@ -277,7 +277,7 @@ fn an_origin_that_is_down_is_made_up_for() {
 
 #[test]
 fn unsafe_requests_invalidate() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "", "");
     check(&ask(&server, "GET", "/a"), "0001");
     check(&ask(&server, "DELETE", "/a"), "0002");
@@ -287,7 +287,7 @@ fn unsafe_requests_invalidate() {
 
 #[test]
 fn an_operator_purges_and_a_client_does_not() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("control.sock");
     let server = front(&origin, "", &format!("control-socket \"{}\"", socket.display()));
@@ -314,7 +314,7 @@ fn an_operator_purges_and_a_client_does_not() {
 
 #[test]
 fn parts_and_heads_of_what_is_stored() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "", "");
     check(&ask(&server, "GET", "/a"), "0001");
     let checked = |lines: &str, status: &str, content: &str| {
@@ -340,7 +340,7 @@ fn parts_and_heads_of_what_is_stored() {
 
 #[test]
 fn what_a_response_depends_on() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "key-headers \"X-Device\"; key-cookies \"currency\"; ignore-parameters \"utm_*\"", "");
     for _ in 0..2 {
         check(&ask(&server, "GET", "/varied"), "0001");
@@ -363,7 +363,7 @@ fn what_a_response_depends_on() {
 
 #[test]
 fn age_counts_from_where_the_response_was_made() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "cache-status", "");
     ask(&server, "GET", "/old");
     let answer = ask(&server, "GET", "/old");
@@ -374,7 +374,7 @@ fn age_counts_from_where_the_response_was_made() {
 
 #[test]
 fn a_stale_answer_is_served_while_it_is_fetched_anew() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "", "");
     check(&ask(&server, "GET", "/behind"), "0001");
     check(&ask(&server, "GET", "/behind"), "0001");
@@ -386,7 +386,7 @@ fn a_stale_answer_is_served_while_it_is_fetched_anew() {
 
 #[test]
 fn whose_answers_are_for_all() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let server = front(&origin, "bypass-cookies \"login\"", "");
     let asked = |path: &str, lines: &str| ask_with(&server, &format!("GET {path}"), lines);
     const AUTHORIZATION: &str = "Authorization: Basic eDp5\n";
@@ -407,9 +407,9 @@ fn whose_answers_are_for_all() {
 
 #[test]
 fn rules_hold_for_what_is_stored() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let address = origin.address;
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n response-header \"X-Rule\" \"1\"\n\
          forward \"http://{address}\" {{\n cache {{}}\n }}\n}}\n"
     ));
@@ -422,9 +422,9 @@ fn rules_hold_for_what_is_stored() {
 
 #[test]
 fn limits_of_memory_and_of_objects() {
-    let origin = Origin::start();
+    let origin = CountingOrigin::start();
     let address = origin.address;
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "cache {{\n memory-bytes-max \"1MiB\"\n}}\n\
          site {{\n listen \"127.0.0.1:0\"\n forward \"http://{address}\" {{\n cache {{\n cache-status\n }}\n }}\n}}\n"
     ));

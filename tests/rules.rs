@@ -1,11 +1,11 @@
 //! Redirects, rewrites, and fields that are changed, on the built server.
 
-use crate::support::Server;
-use crate::support::upstream::Step::{Read as Await, Write as Say};
-use crate::support::upstream::Upstream;
+use crate::support::TestServer;
+use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
 
 /// A site with some files, in `ROOT`, and these rules.
-fn server(rules: &str) -> (tempfile::TempDir, Server) {
+fn server(rules: &str) -> (tempfile::TempDir, TestServer) {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = directory.path().join(name);
@@ -19,17 +19,17 @@ fn server(rules: &str) -> (tempfile::TempDir, Server) {
     write("empty/file.txt", "file");
     let root = directory.path().display();
     let rules = rules.replace("ROOT", &root.to_string());
-    let server = Server::run(&format!("site {{\nlisten \"127.0.0.1:0\"\nroot \"{root}\"\n{rules}\n}}\n"));
+    let server = TestServer::run(&format!("site {{\nlisten \"127.0.0.1:0\"\nroot \"{root}\"\n{rules}\n}}\n"));
     (directory, server)
 }
 
 /// Status, a field, and content of the answer.
-struct Answer {
+struct RuleTestResponse {
     text: String,
 }
 
-impl Answer {
-    fn of(server: &Server, head: &str) -> Self {
+impl RuleTestResponse {
+    fn of(server: &TestServer, head: &str) -> Self {
         Self { text: server.exchange(format!("{head}\r\nHost: h.example\r\n\r\n").as_bytes()) }
     }
 
@@ -60,7 +60,7 @@ fn rewrites_and_redirects() {
          respond \"/fixed\" 200 \"fixed\"",
     );
     let check = |head: &str, status: &str, location: &[&str], content: &str| {
-        let answer = Answer::of(&server, head);
+        let answer = RuleTestResponse::of(&server, head);
         assert_eq!((answer.status(), answer.fields("Location")), (status, location.to_vec()), "{head}");
         assert!(answer.content().contains(content), "{head}: {}", answer.text);
     };
@@ -91,7 +91,7 @@ fn a_single_entry_for_what_is_no_file() {
     );
     let check = |target: &str, content: &str| {
         for method in ["GET", "GET", "HEAD"] {
-            let answer = Answer::of(&server, &format!("{method} {target} HTTP/1.1"));
+            let answer = RuleTestResponse::of(&server, &format!("{method} {target} HTTP/1.1"));
             let expect = if method == "HEAD" { "" } else { content };
             assert_eq!((answer.status(), answer.content()), ("200", expect), "{method} {target}");
             assert_eq!(answer.fields("X-Path"), [target], "what the client asked for");
@@ -112,7 +112,7 @@ fn no_index_and_no_fallback_leads_around_a_guard() {
         for (target, status) in statuses {
             // From the disk, from the cache, in part, and on a condition.
             for field in ["X: y", "X: y", "Range: bytes=0-1,3-3", "If-None-Match: *", "Accept-Encoding: gzip"] {
-                let answer = Answer::of(&server, &format!("GET {target} HTTP/1.1\r\n{field}"));
+                let answer = RuleTestResponse::of(&server, &format!("GET {target} HTTP/1.1\r\n{field}"));
                 let is_open = matches!(answer.status(), "200" | "206" | "304");
                 assert_eq!(if is_open { "200" } else { answer.status() }, *status, "{rules}: {target} {field}");
             }
@@ -149,7 +149,7 @@ fn who_may_come_depends_on_the_request() {
          deny all query=\"a=1\"\n\
          rewrite \"/moved/*\" \"/app/{rest}\"",
     );
-    let check = |head: &str, status: &str| assert_eq!(Answer::of(&server, head).status(), status, "{head}");
+    let check = |head: &str, status: &str| assert_eq!(RuleTestResponse::of(&server, head).status(), status, "{head}");
     check("GET /blog/ HTTP/1.1", "200");
     check("POST /blog/ HTTP/1.1\r\nContent-Length: 0", "405");
     check("GET /app/ HTTP/1.1", "403");
@@ -176,7 +176,7 @@ fn fields_of_responses() {
     let check = |head: &str, status: &str, cache_control: &[&str]| {
         // The second time, files come from the cache.
         for _ in 0..2 {
-            let answer = Answer::of(&server, head);
+            let answer = RuleTestResponse::of(&server, head);
             assert_eq!(answer.status(), status, "{head}: {}", answer.text);
             assert_eq!(answer.fields("X-All"), ["yes"], "{head}");
             assert_eq!(answer.fields("X-Two"), ["1", "2"], "{head}");
@@ -194,9 +194,9 @@ fn fields_of_responses() {
     check("GET /nothing HTTP/1.1", "404", &["no-store"]);
     check("GET /moved HTTP/1.1", "302", &["no-store"]);
     check("GET /denied HTTP/1.1", "403", &["no-store"]);
-    let answer = Answer::of(&server, "GET /blog/ HTTP/1.1\r\nX-In: a");
+    let answer = RuleTestResponse::of(&server, "GET /blog/ HTTP/1.1\r\nX-In: a");
     assert_eq!((answer.fields("X-Blog"), answer.content()), (vec!["h.example a"], "blog"));
-    assert_eq!(Answer::of(&server, "GET / HTTP/1.1").fields("X-Blog"), [""; 0]);
+    assert_eq!(RuleTestResponse::of(&server, "GET / HTTP/1.1").fields("X-Blog"), [""; 0]);
 }
 
 #[test]
@@ -221,13 +221,13 @@ fn pipelined_files_with_changed_fields_stay_whole() {
 #[test]
 fn connection_takes_nothing_away_that_was_set_here() {
     let answer = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
-    let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(answer)]]);
-    let server = Server::run(&format!(
+    let upstream = ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Say(answer)]]);
+    let server = TestServer::run(&format!(
         "site {{\nlisten \"127.0.0.1:0\"\nforward \"http://{}\"\nrequest-header \"X-Remote-User\" \"anna\"\n\
          request-header \"X-Api-Key\" \"sesame\"\nrequest-header \"X-Kind\" \"new\" action=\"default\"\n}}\n",
         upstream.address
     ));
-    Answer::of(
+    RuleTestResponse::of(
         &server,
         "GET / HTTP/1.1\r\nConnection: close, X-Remote-User, x-api-key, X-Kind, X-Mine, X-Forwarded-For, Via\r\n\
          X-Remote-User: root\r\nX-Kind: old\r\nX-Mine: 1",
@@ -249,12 +249,12 @@ fn what_is_set_here_wins() {
                           X-Forwarded-Host: evil\r\nX-Forwarded-For: 6.6.6.6";
     let check = |rules: &str, fields: &str, expect: &[&str]| {
         let answer = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
-        let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(answer)]]);
-        let server = Server::run(&format!(
+        let upstream = ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Say(answer)]]);
+        let server = TestServer::run(&format!(
             "site {{\nlisten \"127.0.0.1:0\"\n{rules}\nforward \"http://{}\" {{ forwarded-headers \"both\" }}\n}}\n",
             upstream.address
         ));
-        Answer::of(&server, &format!("GET / HTTP/1.1\r\n{fields}"));
+        RuleTestResponse::of(&server, &format!("GET / HTTP/1.1\r\n{fields}"));
         let seen = upstream.connection();
         let mut about: Vec<_> = seen.lines().filter(|line| line.to_ascii_lowercase().contains("forwarded")).collect();
         about.sort_unstable();
@@ -292,10 +292,10 @@ fn fields_of_requests_are_what_handlers_see() {
          request-header \"/blog/*\" \"If-None-Match\" \"*\"\n\
          response-header \"X-Id\" \"{request_id}\"",
     );
-    let answer = Answer::of(&server, "GET /about.html HTTP/1.1\r\nRange: bytes=0-0");
+    let answer = RuleTestResponse::of(&server, "GET /about.html HTTP/1.1\r\nRange: bytes=0-0");
     assert_eq!((answer.status(), answer.content()), ("200", "about"));
-    assert_eq!(Answer::of(&server, "GET /blog/ HTTP/1.1").status(), "304");
-    let id = |answer: &Answer| answer.fields("X-Id").join(",");
-    let (first, second) = (id(&answer), id(&Answer::of(&server, "GET / HTTP/1.1")));
+    assert_eq!(RuleTestResponse::of(&server, "GET /blog/ HTTP/1.1").status(), "304");
+    let id = |answer: &RuleTestResponse| answer.fields("X-Id").join(",");
+    let (first, second) = (id(&answer), id(&RuleTestResponse::of(&server, "GET / HTTP/1.1")));
     assert!(first.len() == 32 && first != second, "{first} {second}");
 }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use crate::support::{Server, ask};
+use crate::support::{TestServer, ask};
 
 /// An application that reads so many bytes, answers, and ends the connection; and what it has read.
 fn application(answer: &'static str, is_whole: fn(&[u8]) -> bool) -> (String, std::thread::JoinHandle<Vec<u8>>) {
@@ -24,8 +24,8 @@ fn application(answer: &'static str, is_whole: fn(&[u8]) -> bool) -> (String, st
     (address, thread)
 }
 
-fn front(protocol: &str, address: &str) -> Server {
-    Server::run(&format!(
+fn front(protocol: &str, address: &str) -> TestServer {
+    TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n {protocol} \"/app/*\" \"{address}\" {{ application \"/app\" }}\n }}\n"
     ))
 }

@@ -9,21 +9,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::Server;
+use crate::support::TestServer;
 
 /// A connection that is kept alive.
-struct Client {
+struct KeepAliveClient {
     stream: BufReader<TcpStream>,
 }
 
 #[derive(Debug)]
-struct Answer {
+struct RawResponse {
     status: u16,
     head: String,
     body: Vec<u8>,
 }
 
-impl Client {
+impl KeepAliveClient {
     fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -36,7 +36,7 @@ impl Client {
     }
 
     /// Receives an answer; `None` if the connection ends before it is complete.
-    fn receive(&mut self, method: &str) -> Option<Answer> {
+    fn receive(&mut self, method: &str) -> Option<RawResponse> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             if self.stream.read_line(&mut head).ok()? == 0 {
@@ -44,7 +44,7 @@ impl Client {
             }
         }
         let status = head[9..12].parse().unwrap();
-        let mut answer = Answer { status, head, body: Vec::new() };
+        let mut answer = RawResponse { status, head, body: Vec::new() };
         if method != "HEAD" && status != 304 && status != 204 {
             let length = answer.field("Content-Length").expect("a length").parse().unwrap();
             answer.body.resize(length, 0);
@@ -53,13 +53,13 @@ impl Client {
         Some(answer)
     }
 
-    fn get(&mut self, target: &str, fields: &str) -> Answer {
+    fn get(&mut self, target: &str, fields: &str) -> RawResponse {
         self.send("GET", target, fields);
         self.receive("GET").expect("a whole answer")
     }
 }
 
-impl Answer {
+impl RawResponse {
     fn field(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
@@ -67,9 +67,9 @@ impl Answer {
 }
 
 /// Numbers that look random and are always the same.
-struct Random(u64);
+struct FixedRandom(u64);
 
-impl Random {
+impl FixedRandom {
     fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -93,7 +93,7 @@ fn encode(path: &str) -> String {
 #[test]
 fn a_tree_byte_for_byte() {
     let directory = tempfile::tempdir().unwrap();
-    let mut random = Random(1);
+    let mut random = FixedRandom(1);
     let mut files = Vec::new();
     for index in 0..120u64 {
         let folder = ["", "a/", "a/b c/", "ünï/%41/", "deep/er/and/deep/er/"][index as usize % 5];
@@ -113,8 +113,8 @@ fn a_tree_byte_for_byte() {
         fs::write(directory.path().join(&path), &content).unwrap();
         files.push((format!("/{}", encode(&path)), content));
     }
-    let server = Server::serve(directory.path(), &[]);
-    let mut client = Client::connect(server.address);
+    let server = TestServer::serve(directory.path(), &[]);
+    let mut client = KeepAliveClient::connect(server.address);
     for round in 0..2 {
         // Sixteen at a time, so that answers from memory and from files follow each other.
         for batch in files.chunks(16) {
@@ -136,15 +136,15 @@ fn a_tree_byte_for_byte() {
 #[test]
 fn ranges_are_slices() {
     let directory = tempfile::tempdir().unwrap();
-    let mut random = Random(2);
+    let mut random = FixedRandom(2);
     let contents = [("/small", random.bytes(5000)), ("/large", random.bytes(400_000))];
     for (name, content) in &contents {
         fs::write(directory.path().join(&name[1..]), content).unwrap();
     }
     // What is just being written has no strong entity tag, and so no If-Range.
     thread::sleep(Duration::from_millis(50));
-    let server = Server::serve(directory.path(), &[]);
-    let mut client = Client::connect(server.address);
+    let server = TestServer::serve(directory.path(), &[]);
+    let mut client = KeepAliveClient::connect(server.address);
     for _ in 0..100 {
         for (name, content) in &contents {
             let first = random.below(content.len() as u64) as usize;
@@ -186,8 +186,8 @@ fn a_release_is_switched_by_a_link() {
         fs::write(directory.path().join(release).join("index.html"), release).unwrap();
     }
     symlink("1", &current).unwrap();
-    let server = Server::serve(&current, &[]);
-    let mut client = Client::connect(server.address);
+    let server = TestServer::serve(&current, &[]);
+    let mut client = KeepAliveClient::connect(server.address);
     for release in ["1", "2", "1"] {
         symlink(release, directory.path().join("next")).unwrap();
         fs::rename(directory.path().join("next"), &current).unwrap();
@@ -203,7 +203,7 @@ fn check_storm(write: impl Fn(&Path, &[u8]) + Sync) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     write(&path, &[0; LENGTH]);
-    let server = Server::serve(directory.path(), &[]);
+    let server = TestServer::serve(directory.path(), &[]);
     let (ended, began) = (AtomicBool::new(false), Instant::now());
     let whole = thread::scope(|scope| {
         scope.spawn(|| {
@@ -217,7 +217,7 @@ fn check_storm(write: impl Fn(&Path, &[u8]) + Sync) {
                 scope.spawn(move || {
                     let mut whole = 0;
                     while began.elapsed() < Duration::from_secs(2) {
-                        let mut client = Client::connect(server.address);
+                        let mut client = KeepAliveClient::connect(server.address);
                         client.send("GET", "/file", "");
                         thread::sleep(Duration::from_millis(pause_ms));
                         let Some(got) = client.receive("GET") else { continue };
@@ -276,11 +276,11 @@ fn settled_files_that_change_while_they_are_sent() {
     for name in &names {
         fs::write(directory.path().join(name), vec![b'a'; LENGTH]).unwrap();
     }
-    let server = Server::serve(directory.path(), &[]);
+    let server = TestServer::serve(directory.path(), &[]);
     thread::sleep(SETTLED);
     for (index, name) in names.iter().enumerate() {
         let target = format!("/{name}");
-        let mut client = Client::connect(server.address);
+        let mut client = KeepAliveClient::connect(server.address);
         assert!(client.get(&target, "").body == vec![b'a'; LENGTH]);
         client.send("GET", &target, "");
         if index % 2 == 0 {
@@ -305,11 +305,11 @@ fn settled_files_that_change_while_they_are_sent() {
 fn a_download_outlives_its_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
-    let content = Random(3).bytes(8 << 20);
+    let content = FixedRandom(3).bytes(8 << 20);
     for replace in [true, false] {
         fs::write(&path, &content).unwrap();
-        let server = Server::serve(directory.path(), &[]);
-        let mut client = Client::connect(server.address);
+        let server = TestServer::serve(directory.path(), &[]);
+        let mut client = KeepAliveClient::connect(server.address);
         client.send("GET", "/file", "");
         client.stream.fill_buf().unwrap();
         if replace {
@@ -328,13 +328,13 @@ fn a_download_outlives_its_file() {
 #[test]
 fn out_of_descriptors() {
     let directory = tempfile::tempdir().unwrap();
-    let content = Random(4).bytes(100_000);
+    let content = FixedRandom(4).bytes(100_000);
     for index in 0..200 {
         fs::write(directory.path().join(format!("{index}")), &content).unwrap();
     }
     fs::write(directory.path().join("hot"), "hot").unwrap();
-    let server = Server::serve_with_descriptors(directory.path(), 64);
-    let mut client = Client::connect(server.address);
+    let server = TestServer::serve_with_descriptors(directory.path(), 64);
+    let mut client = KeepAliveClient::connect(server.address);
     for round in 0..2 {
         let mut served = 0;
         for index in 0..200 {

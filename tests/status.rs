@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{PATIENCE, Server, read_all, tailcoat};
+use crate::support::{PATIENCE, TestServer, read_all, tailcoat};
 
 /// A server of one worker with a page, a control socket and what tells of it, and what else is in its site and server.
-fn start(site: &str, server: &str) -> (Server, TempDir) {
+fn start(site: &str, server: &str) -> (TestServer, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("page.html"), "a page").unwrap();
     let place = directory.path().display();
@@ -23,10 +23,10 @@ fn start(site: &str, server: &str) -> (Server, TempDir) {
          site \"a.example\" \"127.0.0.1\" {{\n listen \"127.0.0.1:0\"\n root \"{place}\"\n metrics \"/metrics\"\n \
          status-page \"/status\"\n {site}\n}}\n"
     );
-    (Server::run(&config), directory)
+    (TestServer::run(&config), directory)
 }
 
-fn get(server: &Server, target: &str, host: &str, fields: &str) -> String {
+fn get(server: &TestServer, target: &str, host: &str, fields: &str) -> String {
     let mut stream = server.connect();
     // The sending side stays open: who ends it gives up what is forwarded.
     write!(stream, "GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{fields}\r\n").unwrap();
@@ -153,7 +153,7 @@ fn a_proxy_on_this_machine_makes_nothing_public() {
         "X-Forwarded-Proto: https",
         "CF-Connecting-IP: 203.0.113.9",
     ];
-    let check = |server: &Server, field: &str, expect: &str| {
+    let check = |server: &TestServer, field: &str, expect: &str| {
         for target in ["/metrics", "/status", "/status?json"] {
             let answer = get(server, target, "127.0.0.1", &format!("{field}\r\n"));
             assert_eq!(&answer[9..12], expect, "{target} {field}");

@@ -14,14 +14,14 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, DigitallySignedStruct, HandshakeKind, ProtocolVersion, SignatureScheme};
 use tempfile::TempDir;
 
-use crate::support::tls::{Authority, ask, connect, handshake};
-use crate::support::upstream::{Step, Upstream};
-use crate::support::{LARGE_BYTES, PATIENCE, Server, read_all, site_with_large_file, tailcoat};
+use crate::support::tls::{TestCa, ask, connect, handshake};
+use crate::support::upstream::{ScriptStep, ScriptedUpstream};
+use crate::support::{LARGE_BYTES, PATIENCE, TestServer, read_all, site_with_large_file, tailcoat};
 
 const LAST_GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
 
 /// A directory with the authority's certificate, and certificates for these names, called so.
-fn certificates(authority: &Authority, names: &[&str]) -> TempDir {
+fn certificates(authority: &TestCa, names: &[&str]) -> TempDir {
     let directory = tempfile::tempdir().expect("a directory for certificates");
     std::fs::write(directory.path().join("ca.pem"), authority.pem()).expect("it can be written");
     for name in names {
@@ -46,7 +46,7 @@ fn site(directory: &Path, name: &str, inside: &str) -> String {
 const ONE_WORKER: &str = "server { workers 1 }\n";
 
 /// The first message of a client.
-fn client_hello(authority: &Authority) -> Vec<u8> {
+fn client_hello(authority: &TestCa) -> Vec<u8> {
     let name = "a.example".try_into().expect("it is a name");
     let mut session = rustls::ClientConnection::new(Arc::new(authority.client(None)), name).expect("a session");
     let mut hello = Vec::new();
@@ -57,13 +57,13 @@ fn client_hello(authority: &Authority) -> Vec<u8> {
 /// One client that begins many handshakes, and stays or leaves: another waits for few of them.
 #[test]
 fn many_handshakes_of_one_client_hold_up_no_other() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let directory = certificates(&authority, &["a.example"]);
     let hello = client_hello(&authority);
     let limits = "limits {\n tls-handshakes-per-second-max 5\n tls-handshake-timeout \"20s\"\n}\n";
     let config = [ONE_WORKER, limits, &site(directory.path(), "a.example", "")].concat();
     for stays in [false, true] {
-        let server = Server::run(&config);
+        let server = TestServer::run(&config);
         let held: Vec<_> = (0..300)
             .filter_map(|_| {
                 let mut attacker = server.connect();
@@ -83,12 +83,12 @@ fn many_handshakes_of_one_client_hold_up_no_other() {
 
 #[test]
 fn requests_are_answered_as_without() {
-    let (authority, files) = (Authority::new(), site_with_large_file());
+    let (authority, files) = (TestCa::new(), site_with_large_file());
     let keys = certificates(&authority, &["localhost"]);
     std::fs::write(files.path().join("index.html"), "hello").expect("it can be written");
     let path = |name: &str| keys.path().join(name).display().to_string();
     let server =
-        Server::serve(files.path(), &["--tls-cert", &path("localhost.pem"), "--tls-key", &path("localhost.key")]);
+        TestServer::serve(files.path(), &["--tls-cert", &path("localhost.pem"), "--tls-key", &path("localhost.key")]);
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let mut client = authority.client_of(&[version], None);
         client.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -121,11 +121,11 @@ fn requests_are_answered_as_without() {
 
 #[test]
 fn the_name_chooses_site_and_certificate() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let names = ["a.example", "*.b.example", "b.test"];
     let keys = certificates(&authority, &names);
     let config: String = names.iter().map(|name| site(keys.path(), name, "")).collect();
-    let server = Server::run(&(config + ONE_WORKER));
+    let server = TestServer::run(&(config + ONE_WORKER));
     let client = Arc::new(authority.client(None));
     for (name, expect) in
         [("a.example", "a.example"), ("x.b.example", "*.b.example"), ("b.test", "b.test"), ("A.EXAMPLE", "a.example")]
@@ -141,14 +141,14 @@ fn the_name_chooses_site_and_certificate() {
 
 #[test]
 fn sessions_are_resumed_by_whichever_worker() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
     // A certificate is to be shown each time: a session may be of a site on another listener, which asks for none.
     let asks = format!("client-certificate \"optional\" ca-file=\"{}\"\n", keys.path().join("ca.pem").display());
     for (option, expect) in
         [("", HandshakeKind::Resumed), ("tls-tickets off\n", HandshakeKind::Full), (asks.as_str(), HandshakeKind::Full)]
     {
-        let server = Server::run(&(site(keys.path(), "a.example", option) + "server { workers 2 }\n"));
+        let server = TestServer::run(&(site(keys.path(), "a.example", option) + "server { workers 2 }\n"));
         let client = Arc::new(authority.client(None));
         for round in 0..8 {
             let mut stream = connect(&server, &client, "a.example").expect("the handshake succeeds");
@@ -161,7 +161,7 @@ fn sessions_are_resumed_by_whichever_worker() {
 
 #[test]
 fn clients_show_certificates() {
-    let (authority, clients, strangers) = (Authority::new(), Authority::new(), Authority::new());
+    let (authority, clients, strangers) = (TestCa::new(), TestCa::new(), TestCa::new());
     let keys = certificates(&authority, &["a.example", "b.example", "c.example"]);
     let known = keys.path().join("clients.pem");
     std::fs::write(&known, clients.pem()).expect("it can be written");
@@ -171,7 +171,7 @@ fn clients_show_certificates() {
         site(keys.path(), "b.example", &asks("optional")),
         site(keys.path(), "c.example", ""),
     ];
-    let server = Server::run(&(config.concat() + ONE_WORKER));
+    let server = TestServer::run(&(config.concat() + ONE_WORKER));
     let (friend, stranger) = (clients.sign(&["friend"]), strangers.sign(&["stranger"]));
     let get = |own, name: &str, host: &str| {
         let client = Arc::new(authority.client(own));
@@ -197,10 +197,10 @@ fn clients_show_certificates() {
 
 #[test]
 fn new_certificates_are_taken_up() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
     let config = site(keys.path(), "a.example", "") + "server { workers 1; certificate-check-interval \"100ms\" }\n";
-    let server = Server::run(&config);
+    let server = TestServer::run(&config);
     let client = Arc::new(authority.client(None));
     let serial = || {
         let stream = connect(&server, &client, "a.example").expect("the handshake succeeds");
@@ -222,11 +222,11 @@ fn new_certificates_are_taken_up() {
 
 #[test]
 fn clients_get_the_kind_of_certificate_that_they_understand() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
     authority.sign_rsa(&["a.example"]).write(keys.path(), "rsa");
     let other = certificate(keys.path(), "rsa");
-    let server = Server::run(&(site(keys.path(), "a.example", &format!("{other}\n")) + ONE_WORKER));
+    let server = TestServer::run(&(site(keys.path(), "a.example", &format!("{other}\n")) + ONE_WORKER));
     for (suite, expect) in [
         (suites::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, "rsa.pem"),
         (suites::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, "a.example.pem"),
@@ -249,12 +249,12 @@ fn records_are_small_at_first_and_full_later() {
     const SMALL_BYTES: usize = 4 << 10;
     const FULL_BYTES: usize = 16 << 10;
     const CONTENT_BYTES: usize = 256 << 10;
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
     let files = tempfile::tempdir().expect("a directory for the site");
     std::fs::write(files.path().join("large"), vec![b'x'; CONTENT_BYTES]).expect("it can be written");
     let root = format!("root \"{}\"\ntls-tickets off\n", files.path().display());
-    let server = Server::run(&(site(keys.path(), "a.example", &root) + ONE_WORKER));
+    let server = TestServer::run(&(site(keys.path(), "a.example", &root) + ONE_WORKER));
     let client = Arc::new(authority.client(None));
     let mut stream = connect(&server, &client, "a.example").expect("the handshake succeeds");
     // The lengths of the records' contents, until so much has come.
@@ -323,13 +323,13 @@ impl ServerCertVerifier for Stapled {
 
 #[test]
 fn an_ocsp_response_is_sent_as_long_as_its_file_has_it() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
     let response = keys.path().join("a.example.ocsp");
     std::fs::write(&response, "first").expect("it can be written");
     let config = site(keys.path(), "a.example", "") + "server { workers 1; certificate-check-interval \"100ms\" }\n";
     let key = "a.example.key\"";
-    let server = Server::run(&config.replace(key, &format!("{key} ocsp=\"{}\"", response.display())));
+    let server = TestServer::run(&config.replace(key, &format!("{key} ocsp=\"{}\"", response.display())));
     for version in [&TLS12, &TLS13] {
         let verifier = Arc::new(Stapled(Arc::new(default_provider()), Mutex::default()));
         let builder = ClientConfig::builder_with_protocol_versions(&[version]).dangerous();
@@ -354,11 +354,11 @@ fn an_ocsp_response_is_sent_as_long_as_its_file_has_it() {
 
 #[test]
 fn clients_are_sent_to_https_and_told_to_stay() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
     let socket = keys.path().join("socket");
     let inside = format!("listen \"unix:{}\"\nredirect-to-https\nhsts \"1h\" subdomains=on\n", socket.display());
-    let server = Server::run(&(site(keys.path(), "a.example", &inside) + ONE_WORKER));
+    let server = TestServer::run(&(site(keys.path(), "a.example", &inside) + ONE_WORKER));
     let mut plain = std::os::unix::net::UnixStream::connect(&socket).expect("the server takes connections");
     let request = "GET /b%20c?d HTTP/1.1\r\nHost: a.example:80\r\nConnection: close\r\n\r\n";
     plain.write_all(request.as_bytes()).expect("the server reads");
@@ -376,10 +376,10 @@ fn clients_are_sent_to_https_and_told_to_stay() {
 
 #[test]
 fn slow_and_senseless_handshakes_end() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
     let config = site(keys.path(), "a.example", "") + ONE_WORKER + "limits { tls-handshake-timeout \"300ms\" }\n";
-    let server = Server::run(&config);
+    let server = TestServer::run(&config);
     // Silent, or stuck in the middle of the first message.
     for input in [&b""[..], &[22, 3, 1, 2, 0, 1]] {
         let mut stream = server.connect();
@@ -405,10 +405,10 @@ fn slow_and_senseless_handshakes_end() {
 
 #[test]
 fn proxies_speak_before_tls() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
     let config = site(keys.path(), "a.example", "deny \"192.0.2.66\"\n").replace("tls=on", "tls=on proxy-protocol=on");
-    let server = Server::run(&(config + "server { workers 1; trusted-proxies \"127.0.0.1\" }\n"));
+    let server = TestServer::run(&(config + "server { workers 1; trusted-proxies \"127.0.0.1\" }\n"));
     let client = Arc::new(authority.client(None));
     for (address, expect) in [("192.0.2.1", "HTTP/1.1 200 "), ("192.0.2.66", "HTTP/1.1 403 ")] {
         let mut socket = server.connect();
@@ -421,15 +421,15 @@ fn proxies_speak_before_tls() {
 
 #[test]
 fn servers_behind_are_told_of_tls() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
-    let upstream = Upstream::start(vec![vec![
-        Step::Read("\r\n\r\n"),
-        Step::Write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"),
+    let upstream = ScriptedUpstream::start(vec![vec![
+        ScriptStep::Read("\r\n\r\n"),
+        ScriptStep::Write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"),
     ]]);
     let forward = format!("forward \"http://{}\" {{ forwarded-headers \"both\" }}\n", upstream.address);
     let config = site(keys.path(), "a.example", &forward).replace("respond \"/\" 200 \"a.example\"", "");
-    let server = Server::run(&(config + ONE_WORKER));
+    let server = TestServer::run(&(config + ONE_WORKER));
     let mut stream = connect(&server, &Arc::new(authority.client(None)), "a.example").expect("the handshake succeeds");
     let answer = ask(&mut stream, LAST_GET).expect("an answer comes");
     assert!(answer.ends_with("ok"), "{answer}");
@@ -441,17 +441,17 @@ fn servers_behind_are_told_of_tls() {
 /// Also of an answer that comes in pieces, clients can tell the end from an attacker's (RFC 8446, section 6.1).
 #[test]
 fn the_end_is_told() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
-    let upstream = Upstream::start(vec![vec![
-        Step::Read("\r\n\r\n"),
-        Step::Write("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\no"),
-        Step::Pause(20),
-        Step::Write("k"),
+    let upstream = ScriptedUpstream::start(vec![vec![
+        ScriptStep::Read("\r\n\r\n"),
+        ScriptStep::Write("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\no"),
+        ScriptStep::Pause(20),
+        ScriptStep::Write("k"),
     ]]);
     let forward = format!("forward \"http://{}\"\n", upstream.address);
     let config = site(keys.path(), "a.example", &forward).replace("respond \"/\" 200 \"a.example\"", "");
-    let server = Server::run(&(config + ONE_WORKER + "limits { idle-timeout \"300ms\" }\n"));
+    let server = TestServer::run(&(config + ONE_WORKER + "limits { idle-timeout \"300ms\" }\n"));
     let client = Arc::new(authority.client(None));
     // The end of the connection is that of the content; and a request that never comes.
     for (request, end) in
@@ -464,12 +464,12 @@ fn the_end_is_told() {
 
 #[test]
 fn logs_and_servers_behind_are_told_how() {
-    let (authority, clients) = (Authority::new(), Authority::new());
+    let (authority, clients) = (TestCa::new(), TestCa::new());
     let keys = certificates(&authority, &["a.example"]);
     let known = keys.path().join("clients.pem");
     std::fs::write(&known, clients.pem()).expect("it can be written");
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
-    let upstream = Upstream::start(vec![vec![Step::Read("\r\n\r\n"), Step::Write(ok)]]);
+    let upstream = ScriptedUpstream::start(vec![vec![ScriptStep::Read("\r\n\r\n"), ScriptStep::Write(ok)]]);
     let log = |name: &str| keys.path().join(name).display().to_string();
     let rules = format!(
         "forward \"http://{}\"\nclient-certificate \"optional\" ca-file=\"{}\"\naccess-log \"{}\" format=binary\n\
@@ -480,7 +480,7 @@ fn logs_and_servers_behind_are_told_how() {
         log("binary")
     );
     let config = site(keys.path(), "a.example", &rules).replace("respond \"/\" 200 \"a.example\"", "");
-    let mut server = Server::run(&(config + ONE_WORKER));
+    let mut server = TestServer::run(&(config + ONE_WORKER));
     let anna = clients.sign(&["anna, O=Admins"]);
     let request = LAST_GET.replace("Connection", "X-Client: CN=root\r\nX_Client: CN=root\r\nConnection");
     // The second time with the ticket of the first: the certificate is as good as it was.
@@ -524,10 +524,10 @@ fn logs_and_servers_behind_are_told_how() {
 
 #[test]
 fn versions_and_suites_are_those_that_are_allowed() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
     let options = "tls-version-min \"1.3\"\ntls-cipher-suites \"TLS13_CHACHA20_POLY1305_SHA256\"\n";
-    let server = Server::run(&(site(keys.path(), "a.example", options) + ONE_WORKER));
+    let server = TestServer::run(&(site(keys.path(), "a.example", options) + ONE_WORKER));
     let stream = connect(&server, &Arc::new(authority.client(None)), "a.example").expect("the handshake succeeds");
     assert_eq!(stream.conn.protocol_version(), Some(ProtocolVersion::TLSv1_3));
     let suite = stream.conn.negotiated_cipher_suite().map(|suite| suite.suite());
@@ -539,7 +539,7 @@ fn versions_and_suites_are_those_that_are_allowed() {
 
 #[test]
 fn wrong_certificates_are_found_before_the_start() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example", "b.example"]);
     let path = |name: &str| keys.path().join(name).display().to_string();
     let check = |option: &str, expect: &str| {
@@ -573,11 +573,11 @@ fn wrong_certificates_are_found_before_the_start() {
 
 #[test]
 fn http_without_tls_is_told_so() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
     let log = keys.path().join("access.log");
     let server =
-        Server::run(&(site(keys.path(), "a.example", &format!("access-log \"{}\"\n", log.display())) + ONE_WORKER));
+        TestServer::run(&(site(keys.path(), "a.example", &format!("access-log \"{}\"\n", log.display())) + ONE_WORKER));
     let answer = crate::support::ask(&server, "GET /a HTTP/1.1\r\nHost: a.example\r\n\r\n");
     let (head, content) = answer.split_once("\r\n\r\n").expect("there is an answer");
     assert!(head.starts_with("HTTP/1.1 400 ") && content.contains("https://"), "{answer}");
@@ -592,15 +592,15 @@ fn http_without_tls_is_told_so() {
 }
 
 /// `serve --tls`, with what it keeps in `state`.
-fn serve_tls(files: &Path, state: &Path) -> Server {
+fn serve_tls(files: &Path, state: &Path) -> TestServer {
     let mut command = tailcoat();
     command.args(["serve", "--tls", "--workers", "1", "--listen", "127.0.0.1:0"]).arg(files);
     command.env_remove("STATE_DIRECTORY").env("XDG_STATE_HOME", state);
-    Server::start(command)
+    TestServer::start(command)
 }
 
 /// What curl is answered that trusts the authority in `state`.
-fn curl_trusting(state: &Path, host: &str, server: &Server) -> String {
+fn curl_trusting(state: &Path, host: &str, server: &TestServer) -> String {
     let (authority, port) = (state.join("tailcoat/local-ca.pem"), server.address.port());
     let url = format!("https://{host}:{port}/");
     let output = std::process::Command::new("curl").args(["-sS", "--cacert"]).arg(authority).arg(url).output();

@@ -15,18 +15,18 @@ use rustls::version::TLS13;
 use rustls::{AlertDescription, ConnectionTrafficSecrets, ContentType, Error, SupportedCipherSuite, Tls13CipherSuite};
 use tempfile::TempDir;
 
-use crate::support::tls::{Authority, ask, connect, handshake};
-use crate::support::{PATIENCE, Server};
+use crate::support::tls::{TestCa, ask, connect, handshake};
+use crate::support::{PATIENCE, TestServer};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
 
 /// A server with a site that speaks TLS, who has signed its certificate, and where that is.
-fn serve() -> (Server, Authority, TempDir) {
-    let authority = Authority::new();
+fn serve() -> (TestServer, TestCa, TempDir) {
+    let authority = TestCa::new();
     let directory = tempfile::tempdir().unwrap();
     authority.sign(&["a.example"]).write(directory.path(), "a");
     let path = directory.path().display();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 1 }}\nlimits {{ linger-timeout \"20s\" }}\nsite \"a.example\" {{\n listen \"127.0.0.1:0\" tls=on\n \
          certificate \"{path}/a.pem\" key=\"{path}/a.key\"\n respond \"/\" 200 \"a.example\"\n}}\n"
     ));
@@ -34,7 +34,7 @@ fn serve() -> (Server, Authority, TempDir) {
 }
 
 /// The first message of a client, in one record.
-fn client_hello(authority: &Authority) -> Vec<u8> {
+fn client_hello(authority: &TestCa) -> Vec<u8> {
     let name = "a.example".try_into().unwrap();
     let mut session = rustls::ClientConnection::new(Arc::new(authority.client(None)), name).unwrap();
     let mut hello = Vec::new();

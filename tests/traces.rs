@@ -7,10 +7,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::real_server::{RealServer, Recipe};
-use crate::support::tls::Authority;
-use crate::support::upstream::Step::{Read as Await, Write as Say};
-use crate::support::upstream::Upstream;
-use crate::support::{PATIENCE, Server, ask};
+use crate::support::tls::TestCa;
+use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{PATIENCE, TestServer, ask};
 
 const HEAD: &str = "\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -30,8 +30,8 @@ fn get(path: &str, lines: &str) -> String {
 }
 
 /// A server that forwards `/app/*` to there.
-fn forwarding(to: &str, further: &str) -> Server {
-    Server::run(&format!(
+fn forwarding(to: &str, further: &str) -> TestServer {
+    TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n respond \"/here\" 200\n forward \"http://{to}\" path=\"/app/*\"\n}}\n\
          server {{ workers 1 }}\n{further}\n"
     ))
@@ -59,7 +59,7 @@ fn spans(directory: &Path, count: usize) -> Vec<Value> {
 #[test]
 fn whose_context_goes_on() {
     let check = |traces: &str, sent: &str, expect: &dyn Fn(&[String], &[String]) -> bool| {
-        let upstream = Upstream::start(vec![vec![Await(HEAD), Say(OK)]]);
+        let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(OK)]]);
         let server = forwarding(&upstream.address.to_string(), traces);
         assert!(ask(&server, &get("/app/a", sent)).starts_with("HTTP/1.1 200"));
         let head = upstream.connection();
@@ -83,9 +83,9 @@ fn whose_context_goes_on() {
     check("traces { accept-context none; }", &with_state, &is_begun);
     check("traces { accept-context \"trusted-proxies\"; }", &with_state, &is_begun);
     let trusting = "traces { accept-context \"trusted-proxies\"; }\nserver { trusted-proxies \"127.0.0.1\"; }";
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Say(OK)]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(OK)]]);
     let text = format!("site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n}}\n{trusting}\n", upstream.address);
-    ask(&Server::run(&text), &get("/", &format!("{with_state}X-Forwarded-For: 192.0.2.1\r\n")));
+    ask(&TestServer::run(&text), &get("/", &format!("{with_state}X-Forwarded-For: 192.0.2.1\r\n")));
     assert_eq!(values(&upstream.connection(), "traceparent"), [named]);
     check("traces { sample-ratio 0; }", "", &|parents, _| parents.iter().all(|parent| parent.ends_with("-02")));
 }
@@ -100,7 +100,7 @@ fn programs_and_logs_are_told() {
     std::fs::set_permissions(&script, <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755))
         .unwrap();
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "access-log \"{}\" format=\"{{status}} {{trace_id}} {{span_id}}\"\n\
          site {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n cgi \"*.cgi\"\n forward \"http://{nobody}\" path=\"/gone\"\n}}\n\
          traces {{}}\n",
@@ -120,7 +120,7 @@ fn programs_and_logs_are_told() {
 #[test]
 fn a_collector_gets_spans() {
     let Some(collector) = RealServer::start(&COLLECTOR) else { return };
-    let upstream = Upstream::start(vec![vec![Await(HEAD), Say(OK)]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(OK)]]);
     let address = upstream.address.to_string();
     let server = forwarding(
         &address,
@@ -181,12 +181,12 @@ fn a_collector_gets_spans() {
 #[test]
 fn spans_are_sent_at_the_end() {
     let Some(collector) = RealServer::start(&COLLECTOR) else { return };
-    let (authority, directory) = (Authority::new(), tempfile::tempdir().unwrap());
+    let (authority, directory) = (TestCa::new(), tempfile::tempdir().unwrap());
     authority.sign(&["localhost"]).write(directory.path(), "localhost");
     let path = directory.path().display();
     let ca = directory.path().join("ca.pem");
     std::fs::write(&ca, authority.pem()).unwrap();
-    let front = Server::run(&format!(
+    let front = TestServer::run(&format!(
         "site \"localhost\" {{\n listen \"127.0.0.1:0\" tls=on\n default\n \
          certificate \"{path}/localhost.pem\" key=\"{path}/localhost.key\"\n forward \"http://{}\"\n}}\n",
         collector.address
@@ -223,7 +223,7 @@ fn what_becomes_of_spans_is_counted() {
     let busy = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n";
     // Rejected one (field 1 of field 1 is 1), and says why.
     let partial = "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n\x0a\x05\x08\x01\x12\x01x";
-    let collector = Upstream::start(vec![vec![Await(HEAD), Say(busy)], vec![Await(HEAD), Say(partial)]]);
+    let collector = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(busy)], vec![Await(HEAD), Say(partial)]]);
     let directory = TempDir::new().unwrap();
     let config = directory.path().join("tailcoat.kdl");
     let text = |traces: &str| {
@@ -239,7 +239,7 @@ fn what_becomes_of_spans_is_counted() {
         .unwrap();
     };
     text("");
-    let server = Server::run_from(&config);
+    let server = TestServer::run_from(&config);
     let metrics = || ask(&server, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert!(!metrics().contains("tailcoat_trace_spans"));
     // A reload begins it.

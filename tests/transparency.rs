@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::support::real_server::{APACHE_BASE, RealServer, Recipe};
-use crate::support::{PATIENCE, Server};
+use crate::support::{PATIENCE, TestServer};
 
 const APACHE: Recipe<'_> = Recipe {
     needs: &["apache2", "/usr/lib/apache2/modules/libphp8.2.so"],
@@ -175,7 +175,7 @@ const REQUESTS: &[(&str, &str)] = &[
 
 /// An answer, in a form in which two can be compared.
 #[derive(Debug, PartialEq, Eq)]
-struct Answer {
+struct ComparableResponse {
     /// Heads of interim and final responses: status line, then fields in their order and case.
     heads: Vec<Vec<String>>,
     content: Vec<String>,
@@ -183,7 +183,7 @@ struct Answer {
     is_whole: bool,
 }
 
-fn ask(address: SocketAddr, request: &str) -> Answer {
+fn ask(address: SocketAddr, request: &str) -> ComparableResponse {
     let mut stream = TcpStream::connect(address).expect("it takes connections");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket has a read time-out");
     // A test's text is latin-1, as fields may be.
@@ -210,8 +210,9 @@ fn ask(address: SocketAddr, request: &str) -> Answer {
     read_answer(text, request.starts_with("HEAD "), is_reset)
 }
 
-fn read_answer(mut text: String, is_head: bool, is_reset: bool) -> Answer {
-    let mut answer = Answer { heads: Vec::new(), content: Vec::new(), trailers: Vec::new(), is_whole: false };
+fn read_answer(mut text: String, is_head: bool, is_reset: bool) -> ComparableResponse {
+    let mut answer =
+        ComparableResponse { heads: Vec::new(), content: Vec::new(), trailers: Vec::new(), is_whole: false };
     loop {
         let Some((head, rest)) = text.split_once("\r\n\r\n") else { return answer };
         let lines: Vec<String> = head.split("\r\n").map(str::to_owned).collect();
@@ -261,7 +262,7 @@ fn join_chunks(mut text: &str) -> (String, &str, bool) {
     (content, "", false)
 }
 
-impl Answer {
+impl ComparableResponse {
     /// Without what each hop has for itself, what differs from second to second, and what only we add.
     fn comparable(mut self, is_forwarded: bool) -> Self {
         const HOP: [&str; 6] = ["connection", "keep-alive", "transfer-encoding", "via", "te", "date"];
@@ -304,7 +305,7 @@ const RESOLVED: &[(&str, &str)] = &[
 
 fn check(name: &str, recipe: &Recipe<'_>) {
     let Some(server) = RealServer::start(recipe) else { return };
-    let front = Server::run(&format!(
+    let front = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\" {{\n forwarded-headers none\n underscores-in-headers on\n \
          request-trailers \"X-Sum\" \"X-Latin\"\n response-trailers \"X-Sum\" \"X-Latin\"\n }}\n}}\nserver {{ workers 1 }}\n",
         server.address
@@ -332,7 +333,7 @@ fn check(name: &str, recipe: &Recipe<'_>) {
 }
 
 /// Of an answer that breaks off, it is enough that it can be seen to.
-fn is_same(direct: &Answer, forwarded: &Answer) -> bool {
+fn is_same(direct: &ComparableResponse, forwarded: &ComparableResponse) -> bool {
     if direct.is_whole { direct == forwarded } else { !forwarded.is_whole || forwarded.heads[0][0].contains(" 502 ") }
 }
 

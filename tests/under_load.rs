@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::support::guests::{compiled_directory, guests};
 use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
-use crate::support::tls::{Authority, handshake};
+use crate::support::tls::{TestCa, handshake};
 use crate::support::{PATIENCE, read_all};
 
 /// Loads of `tailor`, if it is there: in closed and open loop, with connections that are kept and others, over TLS with
@@ -45,7 +45,7 @@ const RELOADS: u32 = 12;
 const UPGRADES: u32 = 3;
 
 /// What the clients share.
-struct Load {
+struct SharedLoad {
     plain: SocketAddr,
     secure: SocketAddr,
     stop: AtomicBool,
@@ -70,17 +70,17 @@ fn nothing_fails() {
     std::fs::create_dir(directory.path().join("www")).unwrap();
     std::fs::write(directory.path().join("www/large"), vec![b'x'; LARGE_BYTES]).unwrap();
     std::fs::write(directory.path().join("www/small"), "small").unwrap();
-    let authority = Authority::new();
+    let authority = TestCa::new();
     authority.sign(&["localhost"]).write(directory.path(), "localhost");
     let (origin, secure) = (origin(), free_address());
     let mut operated = Operated::start_in(directory, &config(0, origin, secure));
     let client = Arc::new(authority.client(None));
     let load =
-        Load { plain: operated.server.address, secure, stop: AtomicBool::new(false), answers: AtomicU64::new(0) };
+        SharedLoad { plain: operated.server.address, secure, stop: AtomicBool::new(false), answers: AtomicU64::new(0) };
     let longest = std::thread::scope(|scope| {
         let load = &load;
         let mut clients = Vec::new();
-        let mut spawn = |name: &'static str, work: Box<dyn Fn(&Load) + Send>| {
+        let mut spawn = |name: &'static str, work: Box<dyn Fn(&SharedLoad) + Send>| {
             clients.push((
                 name,
                 scope.spawn(move || {
@@ -241,7 +241,7 @@ fn operate(operated: &mut Operated, reloads: u32, upgrades: u32, config: impl Fn
     longest
 }
 
-impl Load {
+impl SharedLoad {
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.plain).expect("connections are taken");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket has a time-out");
@@ -291,7 +291,7 @@ impl Load {
 }
 
 /// Has a module send back what it is sent, as it comes.
-fn module(load: &Load) {
+fn module(load: &SharedLoad) {
     let mut stream = load.connect();
     let head = "POST /echo HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
     write!(stream, "{head}Content-Length: {ECHO_BYTES}\r\n\r\n").expect("requests are taken");
@@ -313,7 +313,7 @@ fn module(load: &Load) {
 }
 
 /// Asks on one connection as long as the server keeps it, but not for ever.
-fn keep_asking(load: &Load, stream: &mut (impl Read + Write)) {
+fn keep_asking(load: &SharedLoad, stream: &mut (impl Read + Write)) {
     for (count, path) in ["/small", "/variant"].iter().cycle().enumerate().take(2_000) {
         let is_last = count == 1_999 || load.stop.load(Ordering::Relaxed);
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -323,17 +323,17 @@ fn keep_asking(load: &Load, stream: &mut (impl Read + Write)) {
     }
 }
 
-fn download(load: &Load) {
+fn download(load: &SharedLoad) {
     let request = "GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     load.ask(&mut load.connect(), request, b"", &vec![b'x'; LARGE_BYTES]);
 }
 
-fn upload(load: &Load) {
+fn upload(load: &SharedLoad) {
     let head = format!("POST /origin/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: {UPLOAD_BYTES}\r\n\r\n");
     load.ask(&mut load.connect(), &head, &vec![b'u'; UPLOAD_BYTES], UPLOAD_BYTES.to_string().as_bytes());
 }
 
-fn chat(load: &Load) {
+fn chat(load: &SharedLoad) {
     let mut stream = load.connect();
     let request = "GET /origin/chat HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     stream.write_all(request.as_bytes()).expect("requests are taken");
@@ -355,7 +355,7 @@ fn chat(load: &Load) {
 }
 
 /// Many requests on a connection, as long as the server wants any more.
-fn h2(load: &Load) {
+fn h2(load: &SharedLoad) {
     let mut client = H2Client::connect_to(load.connect());
     for _ in 0..500 {
         let streams: Vec<_> = (0..4).map(|_| client.ask("GET", "/small", &[], true)).collect();
@@ -370,7 +370,7 @@ fn h2(load: &Load) {
     }
 }
 
-fn tailor(load: &Load, program: &OsStr, arguments: &[&str]) {
+fn tailor(load: &SharedLoad, program: &OsStr, arguments: &[&str]) {
     let place = |argument: &&str| {
         argument.replace("PLAIN", &load.plain.to_string()).replace("SECURE", &load.secure.to_string())
     };

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::operated::Operated;
 use crate::support::port::free_port;
-use crate::support::tls::{Authority, connect};
-use crate::support::upstream::{Step, Upstream};
+use crate::support::tls::{TestCa, connect};
+use crate::support::upstream::{ScriptStep, ScriptedUpstream};
 use crate::support::{PATIENCE, read_until};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -36,10 +36,10 @@ fn ask(stream: &mut (impl Read + Write)) -> String {
 
 #[test]
 fn another_process_takes_over_and_what_is_under_way_goes_on() {
-    let chat = Upstream::start(vec![vec![
-        Step::Read("\r\n\r\n"),
-        Step::Write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"),
-        Step::Echo,
+    let chat = ScriptedUpstream::start(vec![vec![
+        ScriptStep::Read("\r\n\r\n"),
+        ScriptStep::Write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"),
+        ScriptStep::Echo,
     ]]);
     let site = SITE.replace("respond", &format!("forward \"http://{}\" path=\"/chat\"\n respond", chat.address));
     let mut operated =
@@ -166,7 +166,7 @@ fn one_that_hangs_is_killed_in_time() {
 
 #[test]
 fn sessions_of_tls_outlive_it() {
-    let authority = Authority::new();
+    let authority = TestCa::new();
     let directory = tempfile::tempdir().unwrap();
     authority.sign(&["a.example"]).write(directory.path(), "a");
     let mut operated = Operated::start_in(
@@ -222,7 +222,7 @@ fn systemd_is_told_of_all_of_it() {
 /// Issue 17, defect 12: a process that has handed over, and still has requests under way, keeps no address from the new one.
 #[test]
 fn an_address_that_was_removed_can_be_listened_on_again() {
-    let hanging = Upstream::start(vec![vec![Step::Read("\r\n\r\n"), Step::Read("never")]]);
+    let hanging = ScriptedUpstream::start(vec![vec![ScriptStep::Read("\r\n\r\n"), ScriptStep::Read("never")]]);
     let port = free_port();
     let without = SITE.replace("respond", &format!("forward \"http://{}\" path=\"/hang\"\n respond", hanging.address));
     let with = format!(
@@ -320,7 +320,7 @@ fn a_killed_server_starts_again() {
     operated.upgrade();
     operated.signal("KILL");
     wait_until("both are gone", || operated.running().is_empty());
-    let again = crate::support::Server::run_from(&path.join("tailcoat.kdl"));
+    let again = crate::support::TestServer::run_from(&path.join("tailcoat.kdl"));
     ask(&mut again.connect());
     assert!(operated.order(&["reload"]).status.success(), "its control socket is there again");
 }

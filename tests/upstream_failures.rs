@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::support::real_server::{RealServer, Recipe};
-use crate::support::{PATIENCE, Server};
+use crate::support::{PATIENCE, TestServer};
 
 /// nginx in this mode; without a master, killing it leaves no workers behind.
 macro_rules! nginx {
@@ -53,15 +53,15 @@ const FILE: &str = "the content of the file\n";
 /// How often servers are killed. It was tried with 20, too.
 const KILLS: u32 = 4;
 
-fn front(upstreams: &[SocketAddr]) -> Server {
+fn front(upstreams: &[SocketAddr]) -> TestServer {
     let servers: String = upstreams.iter().map(|address| format!(" server \"http://{address}\"\n")).collect();
-    Server::run(&format!(
+    TestServer::run(&format!(
         "upstream \"u\" {{\n{servers}}}\nsite {{\n listen \"127.0.0.1:0\"\n forward \"u\"\n}}\nserver {{ workers 1 }}\n"
     ))
 }
 
 /// Clients that ask again and again while `disturb` is at work: how many answers they got, and what else.
-fn under_load(server: &Server, disturb: impl FnOnce()) -> (u64, Vec<String>) {
+fn under_load(server: &TestServer, disturb: impl FnOnce()) -> (u64, Vec<String>) {
     const CLIENTS: usize = 8;
     let (is_over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
     let errors = std::thread::scope(|scope| {

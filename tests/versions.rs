@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use crate::support::upstream::Step::{Pause, Read as Await, Write as Say};
-use crate::support::upstream::Upstream;
-use crate::support::versions::{ALL, AnyVersion, Behind, Way};
+use crate::support::upstream::ScriptStep::{Pause, Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::versions::{ALL, AnyVersion, UpstreamVersion, VersionUpstream};
 
 /// Bytes that differ from each other, so that none may be missing or in the wrong place.
 fn bytes(length: u32) -> Vec<u8> {
@@ -63,12 +63,12 @@ fn files() {
 }
 
 /// An upstream that says this, once it has read that, on each connection.
-fn saying(read: &'static str, say: &[&'static str]) -> Upstream {
+fn saying(read: &'static str, say: &[&'static str]) -> ScriptedUpstream {
     let mut script = vec![Await(read)];
     for piece in say {
         script.extend([Say(piece), Pause(20)]);
     }
-    Upstream::start(vec![script])
+    ScriptedUpstream::start(vec![script])
 }
 
 #[test]
@@ -127,8 +127,8 @@ fn forwarding() {
         ),
     ] {
         let upstream = saying(read, say);
-        for way in [Way::Http1, Way::H2c, Way::Tls, Way::TlsHttp1] {
-            let behind = Behind::start(way, upstream.address);
+        for way in [UpstreamVersion::Http1, UpstreamVersion::H2c, UpstreamVersion::Tls, UpstreamVersion::TlsHttp1] {
+            let behind = VersionUpstream::start(way, upstream.address);
             let Some(server) = AnyVersion::start(" forward \"behind\"", &behind.upstream) else { return };
             let answer = server.ask_all("/a?b", arguments);
             assert_eq!(answer.status, status, "{name}, {way:?}: {answer:?}");
@@ -149,7 +149,7 @@ fn forwarding() {
 
 #[test]
 fn what_a_server_behind_gets() {
-    let upstream = Upstream::start(vec![vec![
+    let upstream = ScriptedUpstream::start(vec![vec![
         Await("\r\n\r\n"),
         Say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
     ]]);
@@ -185,8 +185,8 @@ fn content_of_requests() {
     });
     let Some(upstream) = upstream else { return };
     let data = format!("@{}", content.display());
-    for way in [Way::Http1, Way::H2c, Way::Tls] {
-        let behind = Behind::start(way, upstream.address);
+    for way in [UpstreamVersion::Http1, UpstreamVersion::H2c, UpstreamVersion::Tls] {
+        let behind = VersionUpstream::start(way, upstream.address);
         let forward = " forward \"behind\" {\n  body-bytes-max \"1MiB\"\n }";
         let Some(server) = AnyVersion::start(forward, &behind.upstream) else { return };
         check_content(&server, &content, &data);

@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use crate::support::real_server::{RealServer, Recipe};
-use crate::support::tls::Authority;
-use crate::support::upstream::{Step, Upstream};
-use crate::support::versions::{Behind, Way};
-use crate::support::{Server, read_until};
+use crate::support::tls::TestCa;
+use crate::support::upstream::{ScriptStep, ScriptedUpstream};
+use crate::support::versions::{UpstreamVersion, VersionUpstream};
+use crate::support::{TestServer, read_until};
 
 const SERVER: Recipe<'_> = Recipe {
     needs: &["/usr/bin/python3", "/usr/lib/python3/dist-packages/websockets"],
@@ -23,21 +23,21 @@ const SERVER: Recipe<'_> = Recipe {
 #[test]
 fn all_that_the_protocol_has() {
     let Some(upstream) = RealServer::start(&SERVER) else { return };
-    let (authority, directory) = (Authority::new(), upstream.directory());
+    let (authority, directory) = (TestCa::new(), upstream.directory());
     authority.sign(&["localhost"]).write(directory, "localhost");
     let (upstream_address, path) = (upstream.address, directory.display());
     let certificate = format!("certificate \"{path}/localhost.pem\" key=\"{path}/localhost.key\"");
     let enciphered = format!(" tls=on\n {certificate}");
     for (scheme, listen, way) in [
-        ("ws", "", Way::Http1),
-        ("wss", &enciphered, Way::Http1),
+        ("ws", "", UpstreamVersion::Http1),
+        ("wss", &enciphered, UpstreamVersion::Http1),
         // RFC 8441.
-        ("ws", "", Way::H2c),
-        ("wss", &enciphered, Way::Tls),
-        ("ws", "", Way::TlsHttp1),
+        ("ws", "", UpstreamVersion::H2c),
+        ("wss", &enciphered, UpstreamVersion::Tls),
+        ("ws", "", UpstreamVersion::TlsHttp1),
     ] {
-        let behind = Behind::start(way, upstream_address);
-        let server = Server::run(&format!(
+        let behind = VersionUpstream::start(way, upstream_address);
+        let server = TestServer::run(&format!(
             "site \"localhost\" {{\n listen \"127.0.0.1:0\"{listen}\n default\n forward \"behind\"\n}}\n\
              server {{ workers 1 }}\n{}",
             behind.upstream
@@ -78,9 +78,10 @@ fn two_thousand_open_ones() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let all = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, all).unwrap();
-    let upstream = Upstream::start(vec![vec![Step::Read("\r\n\r\n"), Step::Write(SWITCH), Step::Echo]]);
+    let upstream =
+        ScriptedUpstream::start(vec![vec![ScriptStep::Read("\r\n\r\n"), ScriptStep::Write(SWITCH), ScriptStep::Echo]]);
     let log = tempfile::NamedTempFile::new().unwrap();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{}\"\n}}\nserver {{ workers 1 }}\naccess-log \"{}\"\n",
         upstream.address,
         log.path().display()

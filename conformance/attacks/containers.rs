@@ -10,7 +10,7 @@ use crate::frames;
 use crate::raw::{Raw, ask};
 use crate::slow::amplification;
 use crate::support::scarce::LittleMemory;
-use crate::support::{Server, site_with_large_file, tailcoat};
+use crate::support::{TestServer, site_with_large_file, tailcoat};
 use crate::trial::{Attack, Skipped, Trial};
 
 pub(crate) const ATTACKS: [Attack; 2] = [
@@ -65,7 +65,7 @@ fn fill(trial: &Trial, connect: Connect) -> Result<String, Skipped> {
     let mut command = tailcoat();
     command.arg("run").arg("-c").arg(&config);
     group.take_in(&mut command);
-    let server = Server::start(command);
+    let server = TestServer::start(command);
     let (mut held, mut random) = (Vec::new(), trial.random(0));
     for number in 0..CONNECTIONS {
         match connect(trial, server.address, &mut random) {

@@ -6,9 +6,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::raw::{PATIENCE, ask};
-use crate::support::upstream::Step::{Read as Await, Write as Say};
-use crate::support::upstream::Upstream;
-use crate::support::{Server, tailcoat};
+use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{TestServer, tailcoat};
 use crate::trial::{Attack, AttackCase, Skipped, Trial};
 
 pub(crate) const ATTACKS: [Attack; 1] = [Attack { name: "descriptors/limit", run: limit }];
@@ -24,7 +24,7 @@ fn limit(trial: &Trial) -> Result<String, Skipped> {
         std::fs::write(site.path().join(format!("{number}.bin")), vec![b'x'; 4 << 20]).expect("it can be written");
     }
     let reply = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nthere";
-    let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Say(reply)]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Say(reply)]]);
     let mut slowest = Duration::ZERO;
     while let Some(mut case) = trial.next_case() {
         let descriptors = case.random.u32(40..200);
@@ -39,7 +39,7 @@ fn limit(trial: &Trial) -> Result<String, Skipped> {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -n {descriptors}; exec \"$@\""), "sh"]);
         command.arg(tailcoat().get_program()).arg("run").arg("-c").arg(&config);
-        let server = Server::start(command);
+        let server = TestServer::start(command);
         for _ in 0..case.random.usize(1..4) {
             let held: Vec<TcpStream> =
                 (0..case.random.usize(20..300)).filter_map(|_| hold(&server, &mut case)).collect();
@@ -56,7 +56,7 @@ fn limit(trial: &Trial) -> Result<String, Skipped> {
 }
 
 /// A client that takes a file descriptor, and more for what it asks for.
-fn hold(server: &Server, case: &mut AttackCase) -> Option<TcpStream> {
+fn hold(server: &TestServer, case: &mut AttackCase) -> Option<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&server.address, Duration::from_millis(300)).ok()?;
     let file = case.random.u8(0..40);
     let request = match case.random.u8(0..5) {
@@ -72,7 +72,7 @@ fn hold(server: &Server, case: &mut AttackCase) -> Option<TcpStream> {
 }
 
 /// Time until files, upstream and fixed responses are served.
-fn recover(server: &Server) -> Result<Duration, String> {
+fn recover(server: &TestServer) -> Result<Duration, String> {
     let start = Instant::now();
     loop {
         let get =

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::raw::{PATIENCE, Raw, ask, status};
-use crate::support::Server;
+use crate::support::TestServer;
 use crate::support::port::free_port;
 use crate::support::scarce::SmallDisk;
 use crate::trial::{Attack, AttackCase, Skipped, Trial};
@@ -39,7 +39,7 @@ fn logs(trial: &Trial) -> Result<String, Skipped> {
     let (at, root) = (disk.path().display(), tempfile::tempdir().expect("a directory"));
     fs::write(root.path().join("1.html"), "page").expect("it can be written");
     let json_port = free_port();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 2; access-log-flush-interval \"1ms\" }}\naccess-log \"{at}/access.log\"\n\
          site {{\n listen \"127.0.0.1:0\"\n root \"{0}\"\n respond \"/fixed\" 200 \"fixed\"\n}}\n\
          site {{\n listen \"127.0.0.1:{json_port}\"\n root \"{0}\"\n access-log \"{at}/access.json\" format=\"json\"\n}}\n",
@@ -132,7 +132,7 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
 /// Uploads and slow readers whose content does not fit on the disk it is buffered on.
 fn buffers(trial: &Trial) -> Result<String, Skipped> {
     let disk = disk()?;
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 2; buffer-directory \"{}\" }}\nlimits {{ body-bytes-max \"64MiB\" }}\n\
          site {{\n listen \"127.0.0.1:0\"\n respond \"/fixed\" 200 \"fixed\"\n forward \"http://{}\" {{\n  \
          request-buffering on\n  response-buffering on\n }}\n}}\n",
@@ -151,7 +151,7 @@ fn buffers(trial: &Trial) -> Result<String, Skipped> {
     Ok("uploads and slow readers of up to 3 MiB".into())
 }
 
-fn upload(server: &Server, case: &mut AttackCase) -> Result<(), String> {
+fn upload(server: &TestServer, case: &mut AttackCase) -> Result<(), String> {
     let length = case.random.usize(1..3 << 20);
     let mut raw = Raw::connect(server.address)?;
     let _ = raw.socket.set_write_timeout(Some(PATIENCE));
@@ -172,7 +172,7 @@ fn upload(server: &Server, case: &mut AttackCase) -> Result<(), String> {
     }
 }
 
-fn slow_reader(server: &Server, case: &mut AttackCase) -> Result<(), String> {
+fn slow_reader(server: &TestServer, case: &mut AttackCase) -> Result<(), String> {
     let length = case.random.usize(1..3 << 20);
     let mut raw = Raw::connect(server.address)?;
     let _ = socket2::SockRef::from(&raw.socket).set_recv_buffer_size(32 << 10);

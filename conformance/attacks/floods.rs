@@ -15,10 +15,10 @@ use crate::frames::{
 };
 use crate::honest::Honest;
 use crate::raw::{Raw, pick};
-use crate::support::tls::{Authority, handshake};
-use crate::support::upstream::Step::{Pause, Read as Await};
-use crate::support::upstream::Upstream;
-use crate::support::{Server, site_with_large_file};
+use crate::support::tls::{TestCa, handshake};
+use crate::support::upstream::ScriptStep::{Pause, Read as Await};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{TestServer, site_with_large_file};
 use crate::trial::{Attack, Skipped, Trial};
 
 pub(crate) const ATTACKS: [Attack; 13] = [
@@ -65,10 +65,10 @@ struct Shape {
 }
 
 /// A server whose files are slow to get: its upstream does not answer. `/fixed` is answered at once, `/large` is a large file.
-fn server() -> (Server, Upstream, tempfile::TempDir) {
-    let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Pause(100_000)]]);
+fn server() -> (TestServer, ScriptedUpstream, tempfile::TempDir) {
+    let upstream = ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Pause(100_000)]]);
     let site = site_with_large_file();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 2 }}\nsite {{\n listen \"127.0.0.1:0\"\n respond \"/fixed\" 200 \"fixed\"\n root \"{}\"\n \
          forward \"http://{}\" path=\"/\"\n}}\n",
         site.path().display(),
@@ -326,11 +326,11 @@ fn random_frame(next: &mut u32, random: &mut Rng) -> Vec<u8> {
 
 /// Handshakes that are begun, broken off, or of no use, against clients with and without TLS.
 fn handshakes(trial: &Trial) -> Result<String, Skipped> {
-    let (authority, directory) = (Authority::new(), tempfile::tempdir().expect("a directory"));
+    let (authority, directory) = (TestCa::new(), tempfile::tempdir().expect("a directory"));
     authority.sign(&["localhost"]).write(directory.path(), "a");
     let at = directory.path().display();
     let tls_port = crate::support::port::free_port();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 2 }}\nsite {{\n listen \"127.0.0.1:0\"\n respond \"/fixed\" 200 \"fixed\"\n}}\n\
          site {{\n listen \"127.0.0.1:{tls_port}\" tls=on\n certificate \"{at}/a.pem\" key=\"{at}/a.key\"\n \
          respond \"/fixed\" 200 \"fixed\"\n}}\n"

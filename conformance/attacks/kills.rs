@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::raw::{PATIENCE, Raw, ask};
 use crate::support::port::free_port;
-use crate::support::{Server, tailcoat};
+use crate::support::{TestServer, tailcoat};
 use crate::trial::{Attack, Skipped, Trial};
 
 pub(crate) const ATTACKS: [Attack; 2] =
@@ -39,7 +39,7 @@ fn logs(trial: &Trial) -> Result<String, Skipped> {
     let (mut kills, requests) = (0, AtomicU64::new(0));
     trial.run(1, |case| {
         write(case.number);
-        let server = Server::run_from(&config);
+        let server = TestServer::run_from(&config);
         for number in [0, 9] {
             let answer = get(server.address, &format!("/{number}.txt"));
             if !answer.ends_with(&page(number)) {
@@ -76,7 +76,7 @@ fn logs(trial: &Trial) -> Result<String, Skipped> {
     });
     kills += trial.tries();
     // The next server ends the line that was torn last.
-    drop(Server::run_from(&config));
+    drop(TestServer::run_from(&config));
     check_lines(trial, &directory.path().join("access.log"), kills, |line| {
         line.starts_with("127.0.0.1 - - [") && line.ends_with("\"-\" \"-\"") && line.matches("\"GET ").count() == 1
     });
@@ -153,7 +153,7 @@ fn state(trial: &Trial) -> Result<String, Skipped> {
             let _ = child.kill();
             let _ = child.wait();
         }
-        let server = Server::start(serve());
+        let server = TestServer::start(serve());
         let address = server.address.to_string();
         let output = Command::new("curl")
             .args([

@@ -11,10 +11,10 @@ use wire::h2::PREFACE;
 use crate::frames::{END_HEADERS, END_STREAM, HEADERS, SETTINGS, frame};
 use crate::raw::ask;
 use crate::support::port::free_port;
-use crate::support::tls::{Authority, TlsStream, handshake};
-use crate::support::upstream::Step::{Pause, Read as Await};
-use crate::support::upstream::Upstream;
-use crate::support::{Server, site_with_large_file};
+use crate::support::tls::{TestCa, TlsStream, handshake};
+use crate::support::upstream::ScriptStep::{Pause, Read as Await};
+use crate::support::upstream::ScriptedUpstream;
+use crate::support::{TestServer, site_with_large_file};
 use crate::trial::{Attack, Skipped, Trial};
 
 pub(crate) const ATTACKS: [Attack; 12] = [
@@ -190,7 +190,7 @@ type Client = Box<dyn Send>;
 
 /// The server, and what its clients need.
 struct Site {
-    server: Server,
+    server: TestServer,
     tls: SocketAddr,
     client: Arc<rustls::ClientConfig>,
     _files: tempfile::TempDir,
@@ -198,16 +198,16 @@ struct Site {
 
 impl Site {
     /// Starts it, and the upstream that does not answer.
-    fn start() -> (Self, Upstream) {
-        let (authority, files) = (Authority::new(), site_with_large_file());
+    fn start() -> (Self, ScriptedUpstream) {
+        let (authority, files) = (TestCa::new(), site_with_large_file());
         authority.sign(&["localhost"]).write(files.path(), "a");
-        let upstream = Upstream::start(vec![vec![Await("\r\n\r\n"), Pause(100_000)]]);
+        let upstream = ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Pause(100_000)]]);
         let (at, tls_port) = (files.path().display(), free_port());
         let handlers = format!(
             "root \"{at}\"\n respond \"/fixed\" 200 \"fixed\"\n forward \"http://{}\" path=\"/wait\"\n access-log \"{at}/log\"",
             upstream.address
         );
-        let server = Server::run(&format!(
+        let server = TestServer::run(&format!(
             "server {{ workers 2 }}\nsite {{\n listen \"127.0.0.1:0\"\n {handlers}\n}}\n\
              site {{\n listen \"127.0.0.1:{tls_port}\" tls=on\n certificate \"{at}/a.pem\" key=\"{at}/a.key\"\n {handlers}\n}}\n"
         ));

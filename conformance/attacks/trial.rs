@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use crate::support::Server;
+use crate::support::TestServer;
 
 /// An attack stops after this many findings: more of the same say nothing new.
 const FINDINGS_MAX: usize = 3;
@@ -176,7 +176,7 @@ impl Trial {
     }
 
     /// Checks a server after any attack: its process runs, no thread panicked, it serves a new client.
-    pub(crate) fn expect_healthy(&self, server: &Server, path: &str) {
+    pub(crate) fn expect_healthy(&self, server: &TestServer, path: &str) {
         let panics: Vec<String> = {
             let log = server.log.lock().expect("no thread panics with it");
             log.iter().filter(|line| line.contains("panicked")).cloned().collect()

@@ -59,8 +59,8 @@ pub fn load(folder: &Path) -> Result<Vec<Case>, ParseError> {
 /// The cases of one file. Keys before the first case are defaults for all.
 pub fn parse(stem: &str, text: &str) -> Result<Vec<Case>, ParseError> {
     let mut cases = Vec::new();
-    let mut defaults = Draft::default();
-    let mut current: Option<Draft> = None;
+    let mut defaults = CaseDraft::default();
+    let mut current: Option<CaseDraft> = None;
     for (index, line) in text.lines().enumerate() {
         let at = |message: String| ParseError { place: format!("{stem}.cases:{}", index + 1), message };
         if line.starts_with('#') || line.is_empty() {
@@ -73,7 +73,7 @@ pub fn parse(stem: &str, text: &str) -> Result<Vec<Case>, ParseError> {
             if let Some(draft) = current.take() {
                 draft.finish(stem, &mut cases)?;
             }
-            current = Some(Draft { name: name.into(), line: index + 1, ..defaults.clone() });
+            current = Some(CaseDraft { name: name.into(), line: index + 1, ..defaults.clone() });
         } else {
             current.as_mut().unwrap_or(&mut defaults).read_line(line).map_err(at)?;
         }
@@ -86,7 +86,7 @@ pub fn parse(stem: &str, text: &str) -> Result<Vec<Case>, ParseError> {
 
 /// A case as written, before its family is expanded.
 #[derive(Clone, Debug, Default)]
-struct Draft {
+struct CaseDraft {
     name: String,
     line: usize,
     rfc: String,
@@ -99,7 +99,7 @@ struct Draft {
     input: Vec<(String, bool)>,
 }
 
-impl Draft {
+impl CaseDraft {
     fn read_line(&mut self, line: &str) -> Result<(), String> {
         if let Some(text) = line.strip_prefix('>') {
             self.input.push((text.strip_prefix(' ').unwrap_or(text).into(), true));

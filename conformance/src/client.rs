@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::expect::{End, Expect, Outcome};
-use crate::response::{ParseStep, Response};
+use crate::expect::{CaseOutcome, ConnectionEnd, Expect};
+use crate::response::{ParseStep, ParsedResponse};
 
 /// The file that the tested site must have in addition to `/index.html`, so that the client recognizes a response.
 pub const PROBE_FILE: &str = "probe.txt";
@@ -23,7 +23,7 @@ pub enum Feed {
 
 /// Sends cases to one server.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct CaseClient {
     /// The server.
     pub address: SocketAddr,
     /// Longest wait for a response or a close that must come.
@@ -32,10 +32,10 @@ pub struct Client {
     pub silence: Duration,
 }
 
-impl Client {
+impl CaseClient {
     /// Sends the input on a fresh connection. `expect` only tells what to wait for.
-    pub fn run(&self, input: &[u8], expect: &Expect, feed: Feed) -> std::io::Result<Outcome> {
-        let mut exchange = Exchange {
+    pub fn run(&self, input: &[u8], expect: &Expect, feed: Feed) -> std::io::Result<CaseOutcome> {
+        let mut exchange = CaseExchange {
             stream: TcpStream::connect_timeout(&self.address, self.patience)?,
             received: Vec::new(),
             closed: false,
@@ -46,16 +46,16 @@ impl Client {
         exchange.feed(input, feed)?;
         let (responses, garbage) = exchange.answers(self)?;
         if exchange.closed || !garbage.is_empty() {
-            return Ok(Outcome { responses, garbage, end: End::Closed });
+            return Ok(CaseOutcome { responses, garbage, end: ConnectionEnd::Closed });
         }
         let answered = responses.iter().any(|response| response.status >= 200);
         let is_complete = answered && !expect.may_be_incomplete();
         let end = if is_complete { exchange.probe(self)? } else { exchange.finish(self)? };
-        Ok(Outcome { responses, garbage, end })
+        Ok(CaseOutcome { responses, garbage, end })
     }
 }
 
-struct Exchange<'a> {
+struct CaseExchange<'a> {
     stream: TcpStream,
     /// Bytes received that are not part of a response yet.
     received: Vec<u8>,
@@ -63,7 +63,7 @@ struct Exchange<'a> {
     expect: &'a Expect,
 }
 
-impl Exchange<'_> {
+impl CaseExchange<'_> {
     fn feed(&mut self, input: &[u8], feed: Feed) -> std::io::Result<()> {
         const WHOLE_BYTES: usize = 2048;
         let piece = match feed {
@@ -107,8 +107,8 @@ impl Exchange<'_> {
     }
 
     /// The responses to the input: until the server closes, or is silent and nothing is missing.
-    fn answers(&mut self, client: &Client) -> std::io::Result<(Vec<Response>, Vec<u8>)> {
-        let mut responses: Vec<Response> = Vec::new();
+    fn answers(&mut self, client: &CaseClient) -> std::io::Result<(Vec<ParsedResponse>, Vec<u8>)> {
+        let mut responses: Vec<ParsedResponse> = Vec::new();
         let deadline = Instant::now() + client.patience;
         loop {
             while !self.received.is_empty() || self.closed {
@@ -137,44 +137,47 @@ impl Exchange<'_> {
     }
 
     /// Checks that the server reads the next request as a request.
-    fn probe(&mut self, client: &Client) -> std::io::Result<End> {
+    fn probe(&mut self, client: &CaseClient) -> std::io::Result<ConnectionEnd> {
         let request = format!("GET /{PROBE_FILE} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         if let Err(error) = self.stream.write_all(request.as_bytes()) {
-            return if is_disconnect(&error) { Ok(End::Closed) } else { Err(error) };
+            return if is_disconnect(&error) { Ok(ConnectionEnd::Closed) } else { Err(error) };
         }
         let deadline = Instant::now() + client.patience;
         loop {
             if self.closed && self.received.is_empty() {
-                return Ok(End::Closed);
+                return Ok(ConnectionEnd::Closed);
             }
             match ParseStep::read(&self.received, false, self.closed) {
                 ParseStep::Whole(response, length) if length == self.received.len() => {
                     let in_sync = response.status == 200 && response.body == PROBE_BODY.as_bytes();
-                    let reason = || End::OutOfSync(format!("the next request is answered with {}", response.status));
-                    return Ok(if in_sync { End::InSync } else { reason() });
+                    let reason =
+                        || ConnectionEnd::OutOfSync(format!("the next request is answered with {}", response.status));
+                    return Ok(if in_sync { ConnectionEnd::InSync } else { reason() });
                 }
-                ParseStep::Whole(..) => return Ok(End::OutOfSync("the next request is answered twice".into())),
+                ParseStep::Whole(..) => {
+                    return Ok(ConnectionEnd::OutOfSync("the next request is answered twice".into()));
+                }
                 ParseStep::Garbage(reason) => {
-                    return Ok(End::OutOfSync(format!("the next request is answered with {reason}")));
+                    return Ok(ConnectionEnd::OutOfSync(format!("the next request is answered with {reason}")));
                 }
                 ParseStep::Partial => {}
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || !self.receive(left)? {
-                return Ok(End::OutOfSync("the next request is not answered".into()));
+                return Ok(ConnectionEnd::OutOfSync("the next request is not answered".into()));
             }
         }
     }
 
     /// Ends the input, as a client does that goes away, and sees what the server says to that.
-    fn finish(&mut self, client: &Client) -> std::io::Result<End> {
+    fn finish(&mut self, client: &CaseClient) -> std::io::Result<ConnectionEnd> {
         if let Err(error) = self.stream.shutdown(Shutdown::Write) {
-            return if is_disconnect(&error) { Ok(End::Closed) } else { Err(error) };
+            return if is_disconnect(&error) { Ok(ConnectionEnd::Closed) } else { Err(error) };
         }
         while !self.closed && self.receive(client.silence)? {}
         match ParseStep::read(&self.received, false, true) {
-            ParseStep::Whole(response, _) => Ok(End::Waiting(vec![response])),
-            _ => Ok(End::Waiting(Vec::new())),
+            ParseStep::Whole(response, _) => Ok(ConnectionEnd::Waiting(vec![response])),
+            _ => Ok(ConnectionEnd::Waiting(Vec::new())),
         }
     }
 }

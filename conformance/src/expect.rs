@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use crate::response::Response;
+use crate::response::ParsedResponse;
 
 /// State of a connection after the responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ConnectionEnd {
     /// The server closed it.
     Closed,
     /// A request sent afterwards got its own answer.
@@ -14,21 +14,21 @@ pub enum End {
     /// A request sent afterwards got something else: the server takes its bytes for something else than they are.
     OutOfSync(String),
     /// The server waits for more, whether it answered already or not; then our half was closed, and this came.
-    Waiting(Vec<Response>),
+    Waiting(Vec<ParsedResponse>),
 }
 
 /// Result of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CaseOutcome {
     /// The responses, in order, 1xx among them.
-    pub responses: Vec<Response>,
+    pub responses: Vec<ParsedResponse>,
     /// Bytes that are no (whole) response; empty if all are.
     pub garbage: Vec<u8>,
     /// State of the connection at the end.
-    pub end: End,
+    pub end: ConnectionEnd,
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for CaseOutcome {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let statuses: Vec<_> = self.responses.iter().map(|response| response.status.to_string()).collect();
         if statuses.is_empty() {
@@ -39,10 +39,10 @@ impl fmt::Display for Outcome {
             write!(formatter, " + {}", crate::escape(&self.garbage[..self.garbage.len().min(60)]))?;
         }
         match &self.end {
-            End::Closed => write!(formatter, " close"),
-            End::InSync => write!(formatter, " keep"),
-            End::OutOfSync(what) => write!(formatter, " OUT OF SYNC: {what}"),
-            End::Waiting(late) => {
+            ConnectionEnd::Closed => write!(formatter, " close"),
+            ConnectionEnd::InSync => write!(formatter, " keep"),
+            ConnectionEnd::OutOfSync(what) => write!(formatter, " OUT OF SYNC: {what}"),
+            ConnectionEnd::Waiting(late) => {
                 write!(formatter, " waiting")?;
                 late.iter().try_for_each(|response| write!(formatter, ", {} at end of input", response.status))
             }
@@ -50,7 +50,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-impl Outcome {
+impl CaseOutcome {
     /// True if statuses and end are the same, as they must be for two ways of sending an input.
     pub fn is_same_as(&self, other: &Self) -> bool {
         let statuses = |outcome: &Self| outcome.responses.iter().map(|response| response.status).collect::<Vec<_>>();
@@ -79,11 +79,11 @@ pub struct Expect {
 enum Alternative {
     None,
     Raw,
-    Answers(Vec<Answer>, Connection),
+    Answers(Vec<ExpectedResponse>, ExpectedConnection),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Answer {
+struct ExpectedResponse {
     /// First and last status of each range.
     statuses: Vec<(u16, u16)>,
     /// True if it may respond to HEAD, so that its head may be everything.
@@ -95,7 +95,7 @@ struct Answer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Connection {
+enum ExpectedConnection {
     Close,
     Keep,
     Awaits,
@@ -116,8 +116,9 @@ impl Expect {
     }
 
     /// Fault of an outcome, or `Ok`. With `silent_close`, a server that must respond with an error and close may only close.
-    pub fn check(&self, outcome: &Outcome, silent_close: bool) -> Result<(), String> {
-        let is_silent = outcome.responses.is_empty() && outcome.garbage.is_empty() && outcome.end == End::Closed;
+    pub fn check(&self, outcome: &CaseOutcome, silent_close: bool) -> Result<(), String> {
+        let is_silent =
+            outcome.responses.is_empty() && outcome.garbage.is_empty() && outcome.end == ConnectionEnd::Closed;
         let allows = |alternative: &Alternative| {
             alternative.allows(outcome) || silent_close && is_silent && alternative.is_refusal()
         };
@@ -142,7 +143,7 @@ impl Expect {
     /// True if the responses depend on the speed of the input: 100 is for clients that wait.
     pub(crate) fn depends_on_time(&self) -> bool {
         self.alternatives.iter().any(|alternative| match alternative {
-            Alternative::Answers(answers, _) => answers.iter().any(Answer::is_interim),
+            Alternative::Answers(answers, _) => answers.iter().any(ExpectedResponse::is_interim),
             _ => false,
         })
     }
@@ -154,13 +155,15 @@ impl Expect {
 
     /// True if the input may be incomplete, so that further bytes would be part of it.
     pub(crate) fn may_be_incomplete(&self) -> bool {
-        self.alternatives.iter().any(|alternative| matches!(alternative, Alternative::Answers(_, Connection::Awaits)))
+        self.alternatives
+            .iter()
+            .any(|alternative| matches!(alternative, Alternative::Answers(_, ExpectedConnection::Awaits)))
     }
 
     /// True if the connection must be closed at the end, whatever the response.
     pub(crate) fn must_close(&self) -> bool {
         self.alternatives.iter().all(|alternative| match alternative {
-            Alternative::Answers(_, connection) => *connection == Connection::Close,
+            Alternative::Answers(_, connection) => *connection == ExpectedConnection::Close,
             _ => true,
         })
     }
@@ -177,19 +180,19 @@ impl Expect {
 impl Alternative {
     /// True for one error and close.
     fn is_refusal(&self) -> bool {
-        matches!(self, Self::Answers(answers, Connection::Close | Connection::Either)
+        matches!(self, Self::Answers(answers, ExpectedConnection::Close | ExpectedConnection::Either)
             if answers.len() == 1 && answers[0].statuses.iter().all(|(first, _)| *first >= 400))
     }
 
-    fn allows(&self, outcome: &Outcome) -> bool {
+    fn allows(&self, outcome: &CaseOutcome) -> bool {
         match self {
             // Nothing that an incomplete request asks for may be done (RFC 9112, section 8).
             Self::None => {
                 outcome.responses.is_empty()
                     && outcome.garbage.is_empty()
                     && match &outcome.end {
-                        End::Waiting(late) => late.iter().all(Response::is_error),
-                        End::Closed => true,
+                        ConnectionEnd::Waiting(late) => late.iter().all(ParsedResponse::is_error),
+                        ConnectionEnd::Closed => true,
                         _ => false,
                     }
             }
@@ -198,20 +201,22 @@ impl Alternative {
                 outcome.garbage.is_empty()
                     && answers_match(answers, &outcome.responses)
                     && match connection {
-                        Connection::Close => outcome.end == End::Closed,
-                        Connection::Keep => outcome.end == End::InSync,
-                        Connection::Awaits => {
-                            matches!(&outcome.end, End::Waiting(late) if late.iter().all(Response::is_error))
+                        ExpectedConnection::Close => outcome.end == ConnectionEnd::Closed,
+                        ExpectedConnection::Keep => outcome.end == ConnectionEnd::InSync,
+                        ExpectedConnection::Awaits => {
+                            matches!(&outcome.end, ConnectionEnd::Waiting(late) if late.iter().all(ParsedResponse::is_error))
                         }
-                        Connection::Either => matches!(outcome.end, End::Closed | End::InSync),
+                        ExpectedConnection::Either => {
+                            matches!(outcome.end, ConnectionEnd::Closed | ConnectionEnd::InSync)
+                        }
                     }
             }
         }
     }
 }
 
-impl Answer {
-    fn allows(&self, response: &Response) -> bool {
+impl ExpectedResponse {
+    fn allows(&self, response: &ParsedResponse) -> bool {
         self.statuses.iter().any(|(first, last)| (*first..=*last).contains(&response.status))
             && (!self.is_without_content || response.body.is_empty())
             && self.field.as_ref().is_none_or(|name| response.field(name).is_some())
@@ -222,7 +227,7 @@ impl Answer {
     }
 }
 
-fn answers_match(answers: &[Answer], responses: &[Response]) -> bool {
+fn answers_match(answers: &[ExpectedResponse], responses: &[ParsedResponse]) -> bool {
     match (answers, responses) {
         ([], []) => true,
         ([answer, rest @ ..], responses) => {
@@ -242,18 +247,18 @@ fn parse_alternative(text: &str) -> Result<Alternative, String> {
         _ => {}
     }
     let (list, connection) = if let Some(list) = text.strip_suffix(" close") {
-        (list, Connection::Close)
+        (list, ExpectedConnection::Close)
     } else if let Some(list) = text.strip_suffix(" keep") {
-        (list, Connection::Keep)
+        (list, ExpectedConnection::Keep)
     } else if let Some(list) = text.strip_suffix(" awaits") {
-        (list, Connection::Awaits)
+        (list, ExpectedConnection::Awaits)
     } else {
-        (text, Connection::Either)
+        (text, ExpectedConnection::Either)
     };
     Ok(Alternative::Answers(list.split(", ").map(parse_answer).collect::<Result<_, _>>()?, connection))
 }
 
-fn parse_answer(text: &str) -> Result<Answer, String> {
+fn parse_answer(text: &str) -> Result<ExpectedResponse, String> {
     let (text, is_without_content) = text.strip_prefix("HEAD ").map_or((text, false), |rest| (rest, true));
     let (text, head) = text.strip_prefix("HEAD? ").map_or((text, is_without_content), |rest| (rest, true));
     let (text, field) = text.split_once(" with ").map_or((text, None), |(rest, name)| (rest, Some(name.to_owned())));
@@ -273,45 +278,46 @@ fn parse_answer(text: &str) -> Result<Answer, String> {
             },
         });
     }
-    Ok(Answer { statuses, head, is_without_content, optional, field })
+    Ok(ExpectedResponse { statuses, head, is_without_content, optional, field })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{End, Expect, Outcome};
-    use crate::response::Response;
+    use super::{CaseOutcome, ConnectionEnd, Expect};
+    use crate::response::ParsedResponse;
 
-    fn outcome(statuses: &[u16], end: End) -> Outcome {
-        let responses = statuses.iter().map(|status| Response { status: *status, ..Response::default() }).collect();
-        Outcome { responses, garbage: Vec::new(), end }
+    fn outcome(statuses: &[u16], end: ConnectionEnd) -> CaseOutcome {
+        let responses =
+            statuses.iter().map(|status| ParsedResponse { status: *status, ..ParsedResponse::default() }).collect();
+        CaseOutcome { responses, garbage: Vec::new(), end }
     }
 
     #[test]
     fn outcomes_against_expectations() {
-        let out_of_sync = End::OutOfSync(String::new());
-        let late = |status| End::Waiting(vec![Response { status, ..Response::default() }]);
+        let out_of_sync = ConnectionEnd::OutOfSync(String::new());
+        let late = |status| ConnectionEnd::Waiting(vec![ParsedResponse { status, ..ParsedResponse::default() }]);
         for (expect, statuses, end, right) in [
-            ("400 close", &[400][..], End::Closed, true),
-            ("400 close", &[400], End::InSync, false),
-            ("400 close", &[400, 200], End::Closed, false),
-            ("400|501 close", &[501], End::Closed, true),
-            ("error", &[404], End::InSync, true),
+            ("400 close", &[400][..], ConnectionEnd::Closed, true),
+            ("400 close", &[400], ConnectionEnd::InSync, false),
+            ("400 close", &[400, 200], ConnectionEnd::Closed, false),
+            ("400|501 close", &[501], ConnectionEnd::Closed, true),
+            ("error", &[404], ConnectionEnd::InSync, true),
             ("error", &[404], out_of_sync.clone(), false),
-            ("2xx keep", &[204], End::InSync, true),
-            ("2xx keep", &[204], End::Closed, false),
-            ("2xx, 404", &[200, 404], End::Closed, true),
-            ("2xx, 404", &[200], End::Closed, false),
-            ("400 close or 2xx", &[200], End::InSync, true),
-            ("100?, 2xx", &[200], End::InSync, true),
-            ("100?, 2xx", &[100, 200], End::InSync, true),
-            ("100, 2xx", &[200], End::InSync, false),
-            ("2xx", &[100, 200], End::InSync, false),
-            ("none", &[], End::Waiting(Vec::new()), true),
+            ("2xx keep", &[204], ConnectionEnd::InSync, true),
+            ("2xx keep", &[204], ConnectionEnd::Closed, false),
+            ("2xx, 404", &[200, 404], ConnectionEnd::Closed, true),
+            ("2xx, 404", &[200], ConnectionEnd::Closed, false),
+            ("400 close or 2xx", &[200], ConnectionEnd::InSync, true),
+            ("100?, 2xx", &[200], ConnectionEnd::InSync, true),
+            ("100?, 2xx", &[100, 200], ConnectionEnd::InSync, true),
+            ("100, 2xx", &[200], ConnectionEnd::InSync, false),
+            ("2xx", &[100, 200], ConnectionEnd::InSync, false),
+            ("none", &[], ConnectionEnd::Waiting(Vec::new()), true),
             ("none", &[], late(400), true),
             ("none", &[], late(200), false),
-            ("none", &[], End::Closed, true),
-            ("none", &[400], End::Closed, false),
-            ("405 with Allow", &[405], End::InSync, false),
+            ("none", &[], ConnectionEnd::Closed, true),
+            ("none", &[400], ConnectionEnd::Closed, false),
+            ("405 with Allow", &[405], ConnectionEnd::InSync, false),
         ] {
             let parsed = Expect::parse(expect).expect("a valid expectation");
             assert_eq!(
@@ -320,7 +326,7 @@ mod tests {
                 "{expect}: {statuses:?} {end:?}"
             );
         }
-        let silent = outcome(&[], End::Closed);
+        let silent = outcome(&[], ConnectionEnd::Closed);
         let refusal = Expect::parse("400 close").expect("a valid expectation");
         assert!(refusal.check(&silent, true).is_ok());
         assert!(refusal.check(&silent, false).is_err());

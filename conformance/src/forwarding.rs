@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::case::Case;
-use crate::client::{Client, Feed, PROBE_BODY};
-use crate::expect::{End, Outcome};
-use crate::origin::{Answer, CASE_TARGET, Origin, Seen};
+use crate::client::{CaseClient, Feed, PROBE_BODY};
+use crate::expect::{CaseOutcome, ConnectionEnd};
+use crate::origin::{CASE_TARGET, OriginServer, PreparedResponse, SeenRequests};
 use crate::strict_request::{StrictRequest, meant};
-use crate::suite::Failure;
+use crate::suite::CaseFailure;
 
 /// Interim answers before a final one that a proxy may pass on: more are a flood.
 const INTERIM_RESPONSES_MAX: usize = 100;
@@ -30,15 +30,15 @@ pub struct ForwardSuite {
 #[derive(Clone, Debug)]
 pub struct Lane {
     /// Address and time-outs.
-    pub client: Client,
+    pub client: CaseClient,
     /// Origin of this lane only.
-    pub origin: Origin,
+    pub origin: OriginServer,
 }
 
 impl ForwardSuite {
     /// Sends requests. Their responses must be those without a proxy. Requests that reach the origin must have one meaning,
     /// that of the client's bytes.
-    pub fn run_requests(&self, cases: &[Case]) -> Vec<Failure> {
+    pub fn run_requests(&self, cases: &[Case]) -> Vec<CaseFailure> {
         self.run(cases, |lane, case| {
             // Requests of the last case whose client went away may still be on their way.
             std::thread::sleep(STRAGGLERS_WAIT);
@@ -51,10 +51,11 @@ impl ForwardSuite {
 
     /// Has the server answer with a case's bytes. The client must see what is expected, and nothing that belongs to another
     /// request.
-    pub fn run_responses(&self, cases: &[Case]) -> Vec<Failure> {
+    pub fn run_responses(&self, cases: &[Case]) -> Vec<CaseFailure> {
         self.run(cases, |lane, case| {
             let name = case.name.split_once('/').map_or("", |(_, name)| name);
-            lane.origin.set_answer(Answer { bytes: case.input.clone(), is_unasked: name.starts_with("unasked") });
+            lane.origin
+                .set_answer(PreparedResponse { bytes: case.input.clone(), is_unasked: name.starts_with("unasked") });
             let method = if name.starts_with("HEAD") { "HEAD" } else { "GET" };
             let request = format!("{method} {CASE_TARGET} HTTP/1.1\r\nHost: localhost\r\n\r\n");
             let outcome = lane.client.run(request.as_bytes(), &case.expect, Feed::Whole);
@@ -80,7 +81,7 @@ impl ForwardSuite {
         })
     }
 
-    fn run(&self, cases: &[Case], check: impl Fn(&Lane, &Case) -> Result<(), String> + Sync) -> Vec<Failure> {
+    fn run(&self, cases: &[Case], check: impl Fn(&Lane, &Case) -> Result<(), String> + Sync) -> Vec<CaseFailure> {
         let next = AtomicUsize::new(0);
         let failures = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
@@ -90,7 +91,7 @@ impl ForwardSuite {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let Some(case) = cases.get(index) else { break };
                         if let Err(message) = check(lane, case) {
-                            failures.lock().expect("no thread panics").push(Failure { case: index, message });
+                            failures.lock().expect("no thread panics").push(CaseFailure { case: index, message });
                         }
                     }
                 });
@@ -101,12 +102,12 @@ impl ForwardSuite {
         failures
     }
 
-    fn check_seen(&self, seen: &Seen, outcome: &Outcome, case: &Case) -> Result<(), String> {
+    fn check_seen(&self, seen: &SeenRequests, outcome: &CaseOutcome, case: &Case) -> Result<(), String> {
         if let Some((reason, bytes)) = seen.malformed.first() {
             return Err(format!("the server got {reason}: {}", crate::escape(&bytes[..bytes.len().min(300)])));
         }
         let mut seen = &seen.requests[..];
-        if matches!(outcome.end, End::InSync | End::OutOfSync(_)) {
+        if matches!(outcome.end, ConnectionEnd::InSync | ConnectionEnd::OutOfSync(_)) {
             // The probe.
             seen = &seen[..seen.len().saturating_sub(1)];
         }
@@ -144,7 +145,7 @@ fn forwarded_target(target: &str) -> Cow<'_, str> {
 }
 
 /// Whole answers to a case say `ok`, or nothing.
-fn check_own(outcome: &Outcome) -> Result<(), String> {
+fn check_own(outcome: &CaseOutcome) -> Result<(), String> {
     let foreign = outcome.responses.iter().find(|response| {
         let is_own = response.body.is_empty() || response.body == b"ok";
         (200..300).contains(&response.status) && !is_own

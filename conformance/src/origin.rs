@@ -20,22 +20,22 @@ const UNASKED_DELAY: Duration = Duration::from_millis(30);
 
 /// The server, as long as the process runs.
 #[derive(Clone, Debug)]
-pub struct Origin {
+pub struct OriginServer {
     /// Address on which it listens.
     pub address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<OriginState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    seen: Seen,
+struct OriginState {
+    seen: SeenRequests,
     /// Response to [`CASE_TARGET`].
-    answer: Answer,
+    answer: PreparedResponse,
 }
 
 /// Requests that have reached the origin.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SeenRequests {
     /// Whole requests, in order.
     pub(crate) requests: Vec<StrictRequest>,
     /// Bytes that are no request with one meaning, with the reason.
@@ -44,13 +44,13 @@ pub(crate) struct Seen {
 
 /// Way in which a case's bytes are sent.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct PreparedResponse {
     pub(crate) bytes: Vec<u8>,
     /// True if the bytes follow a complete response, after the client has read it.
     pub(crate) is_unasked: bool,
 }
 
-impl Origin {
+impl OriginServer {
     /// Starts it on a free port of the loopback.
     ///
     /// # Errors
@@ -70,16 +70,16 @@ impl Origin {
     }
 
     /// Requests since the last call.
-    pub(crate) fn take_seen(&self) -> Seen {
+    pub(crate) fn take_seen(&self) -> SeenRequests {
         std::mem::take(&mut self.state().seen)
     }
 
     /// Sets the response to [`CASE_TARGET`].
-    pub(crate) fn set_answer(&self, answer: Answer) {
+    pub(crate) fn set_answer(&self, answer: PreparedResponse) {
         self.state().answer = answer;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OriginState> {
         self.state.lock().expect("no thread panics")
     }
 
@@ -126,7 +126,7 @@ impl Origin {
         if request.target != CASE_TARGET {
             return stream.write_all(&static_answer(request));
         }
-        let Answer { bytes, is_unasked } = self.state().answer.clone();
+        let PreparedResponse { bytes, is_unasked } = self.state().answer.clone();
         if is_unasked {
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
             std::thread::sleep(UNASKED_DELAY);

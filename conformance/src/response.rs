@@ -2,7 +2,7 @@
 
 /// A whole response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Response {
+pub struct ParsedResponse {
     /// Status code.
     pub status: u16,
     /// Names and values of its fields.
@@ -11,7 +11,7 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-impl Response {
+impl ParsedResponse {
     /// True for a status of 4xx or 5xx.
     pub fn is_error(&self) -> bool {
         self.status >= 400
@@ -27,7 +27,7 @@ impl Response {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ParseStep {
     /// A response, and how many bytes it takes.
-    Whole(Response, usize),
+    Whole(ParsedResponse, usize),
     /// The beginning of one.
     Partial,
     /// No response, with the reason.
@@ -65,7 +65,7 @@ impl ParseStep {
     }
 }
 
-fn read_head(bytes: &[u8]) -> Result<Response, &'static str> {
+fn read_head(bytes: &[u8]) -> Result<ParsedResponse, &'static str> {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.split("\r\n");
     let status_line = lines.next().unwrap_or_default();
@@ -87,11 +87,11 @@ fn read_head(bytes: &[u8]) -> Result<Response, &'static str> {
         }
         fields.push((name.to_owned(), value.trim().to_owned()));
     }
-    Ok(Response { status, fields, body: Vec::new() })
+    Ok(ParsedResponse { status, fields, body: Vec::new() })
 }
 
 /// Content and its length on the wire; `None` if more is needed (RFC 9112, section 6.3).
-fn read_body(response: &Response, bytes: &[u8], closed: bool) -> Result<Option<(Vec<u8>, usize)>, &'static str> {
+fn read_body(response: &ParsedResponse, bytes: &[u8], closed: bool) -> Result<Option<(Vec<u8>, usize)>, &'static str> {
     match (response.field("transfer-encoding"), response.field("content-length")) {
         (Some(_), Some(_)) => Err("both Content-Length and Transfer-Encoding"),
         (Some(coding), None) if coding.eq_ignore_ascii_case("chunked") => read_chunks(bytes),
@@ -140,11 +140,11 @@ fn read_trailers(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ParseStep, Response};
+    use super::{ParseStep, ParsedResponse};
 
     fn whole(status: u16, fields: &[(&str, &str)], body: &str, length: usize) -> ParseStep {
         let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        ParseStep::Whole(Response { status, fields, body: body.into() }, length)
+        ParseStep::Whole(ParsedResponse { status, fields, body: body.into() }, length)
     }
 
     #[test]

@@ -4,14 +4,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::case::Case;
-use crate::client::{Client, Feed};
-use crate::expect::Outcome;
+use crate::client::{CaseClient, Feed};
+use crate::expect::CaseOutcome;
 
 /// Test of a server.
 #[derive(Clone, Debug)]
 pub struct Suite {
     /// Address and time-outs.
-    pub client: Client,
+    pub client: CaseClient,
     /// True to send each input byte by byte, too, which must change nothing.
     pub split: bool,
     /// True to test Tailcoat's own choices where the RFC allows several, and that it never closes without a response.
@@ -22,7 +22,7 @@ pub struct Suite {
 
 /// A case that failed.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct CaseFailure {
     /// Index of the case.
     pub case: usize,
     /// Expected and actual outcome.
@@ -31,7 +31,7 @@ pub struct Failure {
 
 impl Suite {
     /// Runs the cases and returns those that failed, in order.
-    pub fn run(&self, cases: &[Case]) -> Vec<Failure> {
+    pub fn run(&self, cases: &[Case]) -> Vec<CaseFailure> {
         let next = AtomicUsize::new(0);
         let failures = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
@@ -41,7 +41,7 @@ impl Suite {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let Some(case) = cases.get(index) else { break };
                         if let Err(message) = self.run_case(case) {
-                            failures.lock().expect("no thread panics").push(Failure { case: index, message });
+                            failures.lock().expect("no thread panics").push(CaseFailure { case: index, message });
                         }
                     }
                 });
@@ -63,7 +63,7 @@ impl Suite {
         Ok(())
     }
 
-    fn check(&self, case: &Case, feed: Feed) -> Result<Outcome, String> {
+    fn check(&self, case: &Case, feed: Feed) -> Result<CaseOutcome, String> {
         let choice = case.tailcoat.as_ref().filter(|_| self.tailcoat);
         let outcome = self.client.run(&case.input, choice.unwrap_or(&case.expect), feed);
         let outcome = outcome.map_err(|error| error.to_string())?;

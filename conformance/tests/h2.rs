@@ -4,12 +4,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
 /// `h2_server`, which ends with the test.
-struct Server {
+struct H2ServerProcess {
     process: Child,
     port: String,
 }
 
-impl Server {
+impl H2ServerProcess {
     fn start() -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_h2_server"))
             .arg("127.0.0.1:0")
@@ -29,7 +29,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for H2ServerProcess {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -69,7 +69,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn h2spec_in_strict_mode() {
-    let server = Server::start();
+    let server = H2ServerProcess::start();
     let arguments = ["--strict", "--timeout", "2", "-h", "127.0.0.1", "-p", &server.port];
     let Some(output) = run("h2spec", &arguments) else { return };
     let report = text(&output.stdout);
@@ -80,7 +80,7 @@ fn h2spec_in_strict_mode() {
 
 #[test]
 fn curl() {
-    let server = Server::start();
+    let server = H2ServerProcess::start();
     let content = vec![b'y'; 900_000];
     let too_much = vec![b'y'; 3_000_000];
     let plain =
@@ -102,7 +102,7 @@ fn curl() {
 
 #[test]
 fn nghttp_and_h2load() {
-    let server = Server::start();
+    let server = H2ServerProcess::start();
     let urls = ["/", "/bytes/100000", "/bytes/7"].map(|path| server.url(path));
     let urls = urls.each_ref().map(String::as_str);
     if let Some(output) = run("nghttp", &[&["-ns"], &urls[..]].concat()) {
@@ -137,7 +137,7 @@ with httpx.Client(http1=False, http2=True) as client:
         println!("httpx and h2 are not installed");
         return;
     }
-    let server = Server::start();
+    let server = H2ServerProcess::start();
     let output = run("python3", &["-c", SCRIPT, &server.url("/")]).expect("it was there a moment ago");
     assert!(output.status.success(), "{}", text(&output.stderr));
 }

@@ -4,4 +4,4 @@
 #[allow(dead_code)]
 mod order;
 
-pub use order::{Order, Report};
+pub use order::{ControlOrder, ControlReport};

@@ -18,7 +18,7 @@ mod stream;
 mod tap;
 
 pub use convert::{ConvertReport, Damage, DamageKind, convert};
-pub use record::{Client, LogId, Record, Subject, TlsRecord, UpstreamRecord};
+pub use record::{LogClient, LogId, LogRecord, Subject, TlsRecord, UpstreamRecord};
 pub use tap::RecordFilter;
 
 use crate::config::AccessLogFormat;
@@ -26,7 +26,7 @@ use format::Formatter;
 use record::StoredRecord;
 
 /// Writes records as a worker and the log's writer do together. Text formats get the request fields that a binary log has.
-pub fn write(records: &[Record<'_>], format: &AccessLogFormat, value_bytes_max: usize) -> Vec<u8> {
+pub fn write(records: &[LogRecord<'_>], format: &AccessLogFormat, value_bytes_max: usize) -> Vec<u8> {
     let new = |format| Formatter::new(format).expect("a format without a template");
     let (capture, mut formatter) = (new(&AccessLogFormat::Binary).capture(), new(format));
     let mut out = Vec::new();

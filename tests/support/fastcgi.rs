@@ -11,12 +11,12 @@ use super::PATIENCE;
 /// An application that does, for each request, what the test says.
 pub(crate) struct Application {
     pub(crate) address: SocketAddr,
-    requests: Receiver<Request>,
+    requests: Receiver<FastCgiRequest>,
 }
 
 /// What has come of a request, when its connection had been answered.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Request {
+pub(crate) struct FastCgiRequest {
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) content: Vec<u8>,
     pub(crate) is_kept: bool,
@@ -40,14 +40,14 @@ pub(crate) enum Act {
     Close,
 }
 
-impl Request {
+impl FastCgiRequest {
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 }
 
 impl Application {
-    pub(crate) fn start(acts: impl Fn(&Request) -> Vec<Act> + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(acts: impl Fn(&FastCgiRequest) -> Vec<Act> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, requests) = channel();
@@ -80,11 +80,11 @@ impl Application {
     }
 
     /// A request that has been answered.
-    pub(crate) fn request(&self) -> Request {
+    pub(crate) fn request(&self) -> FastCgiRequest {
         self.requests.recv_timeout(PATIENCE).expect("a request has been answered")
     }
 
-    pub(crate) fn try_request(&self) -> Option<Request> {
+    pub(crate) fn try_request(&self) -> Option<FastCgiRequest> {
         self.requests.try_recv().ok()
     }
 }
@@ -117,8 +117,8 @@ pub(crate) fn answer(text: &str) -> Vec<u8> {
 }
 
 /// Reads a request up to the end of its content; `None` at the end of the connection.
-fn read_request(stream: &mut TcpStream) -> Option<Request> {
-    let (mut request, mut parameters) = (Request::default(), Vec::new());
+fn read_request(stream: &mut TcpStream) -> Option<FastCgiRequest> {
+    let (mut request, mut parameters) = (FastCgiRequest::default(), Vec::new());
     loop {
         let mut header = [0; 8];
         stream.read_exact(&mut header).ok()?;
@@ -163,7 +163,7 @@ fn take_length(bytes: &mut &[u8]) -> usize {
 }
 
 /// Whether the connection can have another request.
-fn act(stream: &mut TcpStream, acts: &[Act], request: &mut Request) -> bool {
+fn act(stream: &mut TcpStream, acts: &[Act], request: &mut FastCgiRequest) -> bool {
     for act in acts {
         match act {
             Act::Write(bytes) => {

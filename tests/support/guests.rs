@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use super::Server;
+use super::TestServer;
 
 /// Components of `wasi:http`: `tests/guests`. `None`, which is printed, if there is no compiler for them.
 pub(crate) fn guests() -> Option<&'static Path> {
@@ -47,14 +47,14 @@ pub(crate) fn compiled_directory() -> PathBuf {
 }
 
 /// A server whose site has the guests with these options at `/`, and other things before them.
-pub(crate) fn serve_guests(guests: &Path, options: &str, before: &str) -> Server {
+pub(crate) fn serve_guests(guests: &Path, options: &str, before: &str) -> TestServer {
     serve_guests_with(guests, options, before, "")
 }
 
 /// The same, with options of `modules`.
-pub(crate) fn serve_guests_with(guests: &Path, options: &str, before: &str, shared: &str) -> Server {
+pub(crate) fn serve_guests_with(guests: &Path, options: &str, before: &str, shared: &str) -> TestServer {
     let (guests, compiled) = (guests.display(), compiled_directory());
-    Server::run(&format!(
+    TestServer::run(&format!(
         "server {{ workers 1; pin-workers off }}\n\
          modules {{ compile-wait \"5m\"; compiled \"{}\"; check-interval \"100ms\"; {shared} }}\n\
          site {{\n listen \"127.0.0.1:0\"\n {before}\n module \"*\" \"{guests}\" {{ {options} }}\n}}\n",

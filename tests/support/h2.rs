@@ -5,22 +5,24 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use wire::h2::{ClientConnection, ClientEvent, ErrorCode, Limits, OutgoingRequest, Output, Placement, StreamId, Turn};
+use wire::h2::{
+    ClientEvent, EngineTurn, ErrorCode, H2ClientConnection, H2Limits, H2Output, OutgoingRequest, Placement, StreamId,
+};
 use wire::http::Fields;
 
-use super::{PATIENCE, Server};
+use super::{PATIENCE, TestServer};
 
 /// A connection.
 pub(crate) struct H2Client {
     pub(crate) socket: TcpStream,
-    pub(crate) engine: ClientConnection,
-    limits: Limits,
-    output: Output,
+    pub(crate) engine: H2ClientConnection,
+    limits: H2Limits,
+    output: H2Output,
     input: Vec<u8>,
     began: Instant,
     /// Content that is sent.
     contents: BTreeMap<StreamId, Vec<u8>>,
-    pub(crate) answers: BTreeMap<StreamId, Answer>,
+    pub(crate) answers: BTreeMap<StreamId, H2TestResponse>,
     /// What GOAWAY has said, the last time.
     pub(crate) go_away: Option<ErrorCode>,
     /// The server has closed the connection.
@@ -30,15 +32,15 @@ pub(crate) struct H2Client {
 }
 
 /// Those of a client that takes content of any length.
-pub(crate) fn limits() -> Limits {
-    let mut limits = Limits::default();
+pub(crate) fn limits() -> H2Limits {
+    let mut limits = H2Limits::default();
     limits.body.body_bytes_max = u64::MAX;
     limits
 }
 
 /// What came back on a stream.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct H2TestResponse {
     /// Of all heads, the last is the final one.
     pub(crate) statuses: Vec<u16>,
     pub(crate) fields: Fields,
@@ -48,7 +50,7 @@ pub(crate) struct Answer {
     pub(crate) reset: Option<ErrorCode>,
 }
 
-impl Answer {
+impl H2TestResponse {
     /// The final status.
     pub(crate) fn status(&self) -> u16 {
         self.statuses.last().copied().unwrap_or(0)
@@ -57,12 +59,12 @@ impl Answer {
 
 impl H2Client {
     /// Opens a connection without TLS.
-    pub(crate) fn connect(server: &Server) -> Self {
+    pub(crate) fn connect(server: &TestServer) -> Self {
         Self::with(server, limits())
     }
 
     /// The same, with limits of its own.
-    pub(crate) fn with(server: &Server, limits: Limits) -> Self {
+    pub(crate) fn with(server: &TestServer, limits: H2Limits) -> Self {
         Self::over(server.connect(), limits)
     }
 
@@ -71,13 +73,13 @@ impl H2Client {
         Self::over(socket, limits())
     }
 
-    fn over(socket: TcpStream, limits: Limits) -> Self {
+    fn over(socket: TcpStream, limits: H2Limits) -> Self {
         socket.set_nodelay(true).expect("a socket has that");
         let mut client = Self {
             socket,
-            engine: ClientConnection::new(Duration::ZERO, &limits),
+            engine: H2ClientConnection::new(Duration::ZERO, &limits),
             limits,
-            output: Output::default(),
+            output: H2Output::default(),
             input: Vec::new(),
             began: Instant::now(),
             contents: BTreeMap::new(),
@@ -92,9 +94,9 @@ impl H2Client {
     }
 
     /// What the engine does, with its turn.
-    pub(crate) fn turn<T>(&mut self, action: impl FnOnce(&mut ClientConnection, &mut Turn<'_>) -> T) -> T {
+    pub(crate) fn turn<T>(&mut self, action: impl FnOnce(&mut H2ClientConnection, &mut EngineTurn<'_>) -> T) -> T {
         let now = self.began.elapsed();
-        action(&mut self.engine, &mut Turn { now, limits: &self.limits, output: &mut self.output })
+        action(&mut self.engine, &mut EngineTurn { now, limits: &self.limits, output: &mut self.output })
     }
 
     /// Begins a request; `is_last` if it has no content.
@@ -117,7 +119,7 @@ impl H2Client {
         }
         let stream = self.turn(|engine, turn| engine.send_request(request, &lines, is_last, turn));
         let stream = stream.expect("the server takes a request");
-        self.answers.insert(stream, Answer::default());
+        self.answers.insert(stream, H2TestResponse::default());
         self.flush();
         stream
     }
@@ -137,13 +139,13 @@ impl H2Client {
     }
 
     /// GETs something, and waits for it.
-    pub(crate) fn get(&mut self, path: &str) -> &Answer {
+    pub(crate) fn get(&mut self, path: &str) -> &H2TestResponse {
         let stream = self.ask("GET", path, &[], true);
         self.finish(stream)
     }
 
     /// Waits until an answer is complete, or given up.
-    pub(crate) fn finish(&mut self, stream: StreamId) -> &Answer {
+    pub(crate) fn finish(&mut self, stream: StreamId) -> &H2TestResponse {
         self.wait(|client| {
             let answer = &client.answers[&stream];
             answer.is_complete || answer.reset.is_some()
@@ -236,7 +238,7 @@ impl H2Client {
     /// Sends what is to be sent.
     pub(crate) fn flush(&mut self) {
         let (now, contents) = (self.began.elapsed(), &self.contents);
-        let mut turn = Turn { now, limits: &self.limits, output: &mut self.output };
+        let mut turn = EngineTurn { now, limits: &self.limits, output: &mut self.output };
         self.engine.poll_output(usize::MAX, &mut turn, |stream, range, out| {
             out.extend_from_slice(&contents[&stream][range.start as usize..range.end as usize]);
             Placement::Copied

@@ -34,7 +34,7 @@ pub(crate) struct H2Upstream {
 
 impl H2Upstream {
     /// `script` gets the number of the connection, from 0.
-    pub(crate) fn start(script: impl Fn(usize, &mut Peer) + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(script: impl Fn(usize, &mut RawPeer) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let (script, connections) = (Arc::new(script), Arc::new(AtomicUsize::new(0)));
@@ -43,7 +43,7 @@ impl H2Upstream {
             for socket in listener.incoming() {
                 let number = counted.fetch_add(1, Ordering::SeqCst);
                 let (script, socket) = (Arc::clone(&script), socket.expect("somebody connects"));
-                std::thread::spawn(move || script(number, &mut Peer::new(socket)));
+                std::thread::spawn(move || script(number, &mut RawPeer::new(socket)));
             }
         });
         Self { address, connections }
@@ -57,7 +57,7 @@ impl H2Upstream {
 
 /// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Frame {
+pub(crate) struct RawFrame {
     pub(crate) kind: u8,
     pub(crate) flags: u8,
     pub(crate) stream: u32,
@@ -65,12 +65,12 @@ pub(crate) struct Frame {
 }
 
 /// The other end of a connection.
-pub(crate) struct Peer {
+pub(crate) struct RawPeer {
     socket: TcpStream,
     input: Vec<u8>,
 }
 
-impl Peer {
+impl RawPeer {
     fn new(socket: TcpStream) -> Self {
         socket.set_read_timeout(Some(PATIENCE)).expect("it has a time-out");
         socket.set_nodelay(true).expect("a socket has that");
@@ -85,11 +85,11 @@ impl Peer {
     }
 
     /// The next frame; settings and pings are acknowledged. `None` at the end.
-    pub(crate) fn read(&mut self) -> Option<Frame> {
+    pub(crate) fn read(&mut self) -> Option<RawFrame> {
         let header = self.take(9)?;
         let length = u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize;
         let stream = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
-        let frame = Frame { kind: header[3], flags: header[4], stream, payload: self.take(length)? };
+        let frame = RawFrame { kind: header[3], flags: header[4], stream, payload: self.take(length)? };
         if matches!(frame.kind, kind::SETTINGS | kind::PING) && frame.flags & ACK == 0 {
             let payload = if frame.kind == kind::PING { frame.payload.clone() } else { Vec::new() };
             self.write(frame.kind, ACK, 0, &payload);
@@ -98,7 +98,7 @@ impl Peer {
     }
 
     /// Reads until there is a frame of this kind. `None` at the end.
-    pub(crate) fn await_frame(&mut self, kind: u8) -> Option<Frame> {
+    pub(crate) fn await_frame(&mut self, kind: u8) -> Option<RawFrame> {
         std::iter::from_fn(|| self.read()).find(|frame| frame.kind == kind)
     }
 

@@ -31,7 +31,7 @@ const SERVE: [&str; 5] = ["serve", "--workers", "1", "--listen", "127.0.0.1:0"];
 pub(crate) static PRINTS_LOG: AtomicBool = AtomicBool::new(true);
 
 /// A running server, until it is dropped.
-pub(crate) struct Server {
+pub(crate) struct TestServer {
     child: Child,
     /// Where it listens.
     pub(crate) address: SocketAddr,
@@ -40,7 +40,7 @@ pub(crate) struct Server {
     log_reader: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl TestServer {
     /// Serves a directory on a free port of the loopback, with one worker and these further arguments.
     pub(crate) fn serve(directory: &Path, arguments: &[&str]) -> Self {
         let mut command = tailcoat();
@@ -221,7 +221,7 @@ pub(crate) fn site_with_large_file() -> TempDir {
 }
 
 /// The whole answer to a request on a connection of its own, which the client keeps open.
-pub(crate) fn ask(server: &Server, request: &str) -> String {
+pub(crate) fn ask(server: &TestServer, request: &str) -> String {
     let mut stream = server.connect();
     stream.write_all(request.as_bytes()).expect("the server reads");
     read_all(&mut stream)
@@ -247,7 +247,7 @@ pub(crate) fn read_until(stream: &mut TcpStream, text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
         // Failing here would only hide what the test found.
         let _ = self.child.kill();

@@ -7,11 +7,11 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use super::{Server, tailcoat};
+use super::{TestServer, tailcoat};
 
 /// The server, and the directory that all of its files are in.
 pub(crate) struct Operated {
-    pub(crate) server: Server,
+    pub(crate) server: TestServer,
     /// Processes that have taken over, the latest last.
     successors: Vec<u32>,
     directory: TempDir,
@@ -49,7 +49,7 @@ impl Operated {
         command.args(["-c", &copying, "bash"]).arg(binary);
         command.arg("run").arg("-c").arg(directory.path().join("tailcoat.kdl"));
         change(&mut command);
-        Self { server: Server::start_with_input(command, input), successors: Vec::new(), directory }
+        Self { server: TestServer::start_with_input(command, input), successors: Vec::new(), directory }
     }
 
     /// Where its files are.

@@ -11,10 +11,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, NamedGroup, RootCertStore, StreamOwned, SupportedProtocolVersion};
 
-use super::Server;
+use super::TestServer;
 
 /// An authority.
-pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct TestCa(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key, as PEM.
 pub(crate) struct Pair {
@@ -22,7 +22,7 @@ pub(crate) struct Pair {
     pub(crate) key: String,
 }
 
-impl Authority {
+impl TestCa {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -104,7 +104,7 @@ impl Pair {
 pub(crate) type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
 /// Opens a connection and does the handshake.
-pub(crate) fn connect(server: &Server, client: &Arc<ClientConfig>, name: &str) -> io::Result<TlsStream> {
+pub(crate) fn connect(server: &TestServer, client: &Arc<ClientConfig>, name: &str) -> io::Result<TlsStream> {
     handshake(server.connect(), client, name)
 }
 

@@ -9,7 +9,7 @@ use super::PATIENCE;
 
 /// A server that does what the test says: on each connection, in their order, one of `scripts`; the last of them again
 /// and again.
-pub(crate) struct Upstream {
+pub(crate) struct ScriptedUpstream {
     pub(crate) address: SocketAddr,
     /// What came in, a string a connection, when it has ended.
     connections: Receiver<String>,
@@ -17,7 +17,7 @@ pub(crate) struct Upstream {
 
 /// What is done on a connection: until `Read` has seen its text nothing is written.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(crate) enum ScriptStep {
     /// Reads until this has come since the last step.
     Read(&'static str),
     Write(&'static str),
@@ -31,8 +31,8 @@ pub(crate) enum Step {
     Reset,
 }
 
-impl Upstream {
-    pub(crate) fn start(scripts: Vec<Vec<Step>>) -> Self {
+impl ScriptedUpstream {
+    pub(crate) fn start(scripts: Vec<Vec<ScriptStep>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, connections) = channel();
@@ -56,12 +56,12 @@ impl Upstream {
     }
 }
 
-fn act(mut stream: TcpStream, script: &[Step]) -> String {
+fn act(mut stream: TcpStream, script: &[ScriptStep]) -> String {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let (mut seen, mut input, mut buffer) = (0, Vec::new(), [0; 65_536]);
     for step in script {
         match step {
-            Step::Read(text) => loop {
+            ScriptStep::Read(text) => loop {
                 let rest = String::from_utf8_lossy(&input[seen..]).into_owned();
                 if let Some(at) = rest.find(text) {
                     seen += at + text.len();
@@ -72,21 +72,21 @@ fn act(mut stream: TcpStream, script: &[Step]) -> String {
                     _ => return String::from_utf8_lossy(&input).into_owned(),
                 }
             },
-            Step::Write(text) => stream.write_all(text.as_bytes()).unwrap_or_default(),
-            Step::Fill(bytes) => stream.write_all(&vec![b'x'; *bytes]).unwrap_or_default(),
-            Step::Pause(milliseconds) => std::thread::sleep(Duration::from_millis(*milliseconds)),
-            Step::Echo => {
+            ScriptStep::Write(text) => stream.write_all(text.as_bytes()).unwrap_or_default(),
+            ScriptStep::Fill(bytes) => stream.write_all(&vec![b'x'; *bytes]).unwrap_or_default(),
+            ScriptStep::Pause(milliseconds) => std::thread::sleep(Duration::from_millis(*milliseconds)),
+            ScriptStep::Echo => {
                 while let Ok(count @ 1..) = stream.read(&mut buffer) {
                     stream.write_all(&buffer[..count]).unwrap_or_default();
                 }
             }
-            Step::Reset => {
+            ScriptStep::Reset => {
                 let socket = socket2::SockRef::from(&stream);
                 socket.set_linger(Some(Duration::ZERO)).unwrap();
             }
         }
     }
-    if script.last().is_some_and(|step| matches!(step, Step::Read(_))) {
+    if script.last().is_some_and(|step| matches!(step, ScriptStep::Read(_))) {
         // Whatever else comes.
         while let Ok(count @ 1..) = stream.read(&mut buffer) {
             input.extend_from_slice(&buffer[..count]);

@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::Server;
+use super::TestServer;
 use super::port::free_port;
-use super::tls::Authority;
+use super::tls::TestCa;
 
 /// A version, and how it is come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
+pub(crate) enum TestVersion {
     /// HTTP/1.1
     H1,
     /// HTTP/1.1 over TLS
@@ -23,11 +23,11 @@ pub(crate) enum Version {
     H2,
 }
 
-pub(crate) const ALL: [Version; 4] = [Version::H1, Version::H1Tls, Version::H2c, Version::H2];
+pub(crate) const ALL: [TestVersion; 4] = [TestVersion::H1, TestVersion::H1Tls, TestVersion::H2c, TestVersion::H2];
 
 /// A server that listens with and without TLS, with the same site.
 pub(crate) struct AnyVersion {
-    _server: Server,
+    _server: TestServer,
     plain: SocketAddr,
     tls: SocketAddr,
     directory: TempDir,
@@ -35,7 +35,7 @@ pub(crate) struct AnyVersion {
 
 /// How a server behind is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum UpstreamVersion {
     Http1,
     H2c,
     /// HTTP/2 over TLS.
@@ -46,39 +46,41 @@ pub(crate) enum Way {
 
 /// A server behind that is spoken to in some way: one of ours, which passes all on to a server of HTTP/1.1, unless that
 /// can be spoken to as it is.
-pub(crate) struct Behind {
-    _server: Option<(Server, TempDir)>,
+pub(crate) struct VersionUpstream {
+    _server: Option<(TestServer, TempDir)>,
     /// The upstream `behind`, for a configuration.
     pub(crate) upstream: String,
 }
 
-impl Behind {
+impl VersionUpstream {
     /// A way to what is at this address.
-    pub(crate) fn start(way: Way, address: SocketAddr) -> Self {
-        if way == Way::Http1 {
+    pub(crate) fn start(way: UpstreamVersion, address: SocketAddr) -> Self {
+        if way == UpstreamVersion::Http1 {
             let upstream = format!("upstream \"behind\" {{\n server \"http://{address}\"\n}}\n");
             return Self { _server: None, upstream };
         }
         let directory = tempfile::tempdir().expect("a directory for the certificate");
-        let authority = Authority::new();
+        let authority = TestCa::new();
         std::fs::write(directory.path().join("behind.pem"), authority.pem()).expect("it can be written");
         authority.sign(&["localhost"]).write(directory.path(), "localhost");
         let path = directory.path().display();
         let tls = match way {
-            Way::Http1 | Way::H2c => String::new(),
-            Way::Tls | Way::TlsHttp1 => {
+            UpstreamVersion::Http1 | UpstreamVersion::H2c => String::new(),
+            UpstreamVersion::Tls | UpstreamVersion::TlsHttp1 => {
                 format!("tls=on\n certificate \"{path}/localhost.pem\" key=\"{path}/localhost.key\"")
             }
         };
-        let server = Server::run(&format!(
+        let server = TestServer::run(&format!(
             "site \"localhost\" {{\n listen \"127.0.0.1:0\" {tls}\n default\n forward \"http://{address}\" {{\n  \
              client-fields keep\n body-bytes-max \"1GiB\"\n }}\n}}\nserver {{ workers 1 }}\n"
         ));
         let port = server.address.port();
         let options = match way {
-            Way::Http1 | Way::H2c => format!("server \"h2c://localhost:{port}\""),
-            Way::Tls => format!("server \"https://localhost:{port}\"\n tls-authorities \"{path}/behind.pem\""),
-            Way::TlsHttp1 => {
+            UpstreamVersion::Http1 | UpstreamVersion::H2c => format!("server \"h2c://localhost:{port}\""),
+            UpstreamVersion::Tls => {
+                format!("server \"https://localhost:{port}\"\n tls-authorities \"{path}/behind.pem\"")
+            }
+            UpstreamVersion::TlsHttp1 => {
                 format!("server \"https://localhost:{port}\"\n tls-authorities \"{path}/behind.pem\"\n tls-http2 off")
             }
         };
@@ -89,7 +91,7 @@ impl Behind {
 
 /// What came back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct VersionResponse {
     pub(crate) status: u16,
     /// Names in lower case and values, in order of names, without what is about a connection or a moment.
     pub(crate) fields: Vec<(String, String)>,
@@ -108,13 +110,13 @@ impl AnyVersion {
             return None;
         }
         let directory = tempfile::tempdir().expect("a directory for the certificate");
-        let authority = Authority::new();
+        let authority = TestCa::new();
         std::fs::write(directory.path().join("ca.pem"), authority.pem()).expect("it can be written");
         authority.sign(&["localhost"]).write(directory.path(), "localhost");
         let path = directory.path().display();
         // The addresses are told in the order of the listeners.
         let [plain, tls] = free_ports();
-        let server = Server::run(&format!(
+        let server = TestServer::run(&format!(
             "site \"localhost\" {{\n listen \"{plain}\"\n listen \"{tls}\" tls=on\n default\n \
              certificate \"{path}/localhost.pem\" key=\"{path}/localhost.key\"\n{options}\n}}\n\
              server {{ workers 1 }}\n{elsewhere}\n"
@@ -123,19 +125,19 @@ impl AnyVersion {
     }
 
     /// Asks for something in this version, with these further arguments of curl.
-    pub(crate) fn ask(&self, version: Version, path: &str, arguments: &[&str]) -> Answer {
+    pub(crate) fn ask(&self, version: TestVersion, path: &str, arguments: &[&str]) -> VersionResponse {
         let (scheme, address) = match version {
-            Version::H1 | Version::H2c => ("http", self.plain),
-            Version::H1Tls | Version::H2 => ("https", self.tls),
+            TestVersion::H1 | TestVersion::H2c => ("http", self.plain),
+            TestVersion::H1Tls | TestVersion::H2 => ("https", self.tls),
         };
         let [head, content] = ["head", "content"].map(|name| self.directory.path().join(name));
         let [_, _] = [&head, &content].map(|file| std::fs::remove_file(file).is_ok());
         let output = Command::new("curl")
             .args(["--silent", "--show-error", "--path-as-is", "--max-time", "60", "--noproxy", "*", "--globoff"])
             .arg(match version {
-                Version::H1 | Version::H1Tls => "--http1.1",
-                Version::H2c => "--http2-prior-knowledge",
-                Version::H2 => "--http2",
+                TestVersion::H1 | TestVersion::H1Tls => "--http1.1",
+                TestVersion::H2c => "--http2-prior-knowledge",
+                TestVersion::H2 => "--http2",
             })
             .args(["--write-out", "%{http_version}", "--dump-header", &text(&head), "--output", &text(&content)])
             .args(["--cacert", &text(&self.directory.path().join("ca.pem"))])
@@ -148,15 +150,15 @@ impl AnyVersion {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{version:?} {path} {arguments:?}: {errors}");
-        let expect = if matches!(version, Version::H1 | Version::H1Tls) { "1.1" } else { "2" };
+        let expect = if matches!(version, TestVersion::H1 | TestVersion::H1Tls) { "1.1" } else { "2" };
         assert_eq!(said, expect, "{version:?} {path}");
         // For HEAD, curl takes the head for content.
         let content = if arguments.contains(&"--head") { None } else { std::fs::read(content).ok() };
-        Answer::new(&std::fs::read_to_string(head).expect("there is a head"), content.unwrap_or_default())
+        VersionResponse::new(&std::fs::read_to_string(head).expect("there is a head"), content.unwrap_or_default())
     }
 
     /// Asks in all versions, and gives what came back, which has to be the same.
-    pub(crate) fn ask_all(&self, path: &str, arguments: &[&str]) -> Answer {
+    pub(crate) fn ask_all(&self, path: &str, arguments: &[&str]) -> VersionResponse {
         let answers = ALL.map(|version| self.ask(version, path, arguments));
         for (version, answer) in ALL.iter().zip(&answers) {
             assert!(*answer == answers[0], "{version:?} {path} {arguments:?}: {answer:?}\nnot {:?}", answers[0]);
@@ -166,7 +168,7 @@ impl AnyVersion {
     }
 }
 
-impl Answer {
+impl VersionResponse {
     /// From what curl dumps: interim heads, the head, trailers.
     fn new(dump: &str, content: Vec<u8>) -> Self {
         let mut answer = Self { content, ..Self::default() };

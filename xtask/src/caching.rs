@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::process::{Process, free_port};
+use crate::process::{ChildProcess, free_port};
 
 const HELP: &str = "\
 cargo xtask caching [OPTION]... [TEST]...
@@ -25,7 +25,7 @@ git -C target/cache-tests checkout b55b8bd
 
 const DEFAULT_SUITE: &str = "target/cache-tests";
 
-struct Options {
+struct CachingOptions {
     /// The configuration that is tested.
     template: &'static str,
     suite: PathBuf,
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
     let origin_port = options.origin_port.map_or_else(free_port, Ok)?;
     let mut origin = node(&options.suite);
     origin.arg("origin").arg(origin_port.to_string()).stdout(Stdio::null());
-    let _origin = Process::start(origin, origin_port)?;
+    let _origin = ChildProcess::start(origin, origin_port)?;
     let mut client = node(&options.suite);
     let _server;
     match &options.server {
@@ -65,10 +65,10 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
     Ok(client.args(&options.tests).status()?.success())
 }
 
-fn read_options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, Box<dyn Error>> {
+fn read_options(mut arguments: impl Iterator<Item = String>) -> Result<Option<CachingOptions>, Box<dyn Error>> {
     let template = "conformance/caching/tailcoat.kdl";
     let mut options =
-        Options { template, suite: DEFAULT_SUITE.into(), server: None, origin_port: None, tests: Vec::new() };
+        CachingOptions { template, suite: DEFAULT_SUITE.into(), server: None, origin_port: None, tests: Vec::new() };
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
@@ -91,14 +91,14 @@ fn node(suite: &Path) -> Command {
     command
 }
 
-fn start_tailcoat(template: &str, port: u16, origin_port: u16) -> Result<Process, Box<dyn Error>> {
+fn start_tailcoat(template: &str, port: u16, origin_port: u16) -> Result<ChildProcess, Box<dyn Error>> {
     let template = std::fs::read_to_string(template)?;
     let config = template.replace("@PORT@", &port.to_string()).replace("@ORIGIN@", &origin_port.to_string());
     let file = std::env::temp_dir().join(format!("tailcoat-caching-{}-{port}.kdl", std::process::id()));
     std::fs::write(&file, config)?;
     let mut command = Command::new("target/debug/tailcoat");
     command.arg("run").arg("-c").arg(&file).stderr(Stdio::null());
-    let started = Process::start(command, port);
+    let started = ChildProcess::start(command, port);
     std::fs::remove_file(file)?;
     started.map_err(|error| format!("{error}; it is built by `cargo build -p tailcoat`").into())
 }

@@ -10,9 +10,9 @@ use crate::{attack, caching, conformance, fuzz, licences, modules, packaging, ti
 /// Duration of each fuzz target: a smoke run, which tries all seeds and their neighbors.
 const FUZZ_SECONDS: &str = "5";
 
-type Check = (&'static str, fn() -> bool);
+type CiCheck = (&'static str, fn() -> bool);
 
-const CHECKS: [Check; 12] = [
+const CHECKS: [CiCheck; 12] = [
     ("tidiness", || report(tidy::check(Path::new(".")))),
     ("licences", || report(licences::check(Path::new("."))) & licences::run_cargo_deny(Path::new("."))),
     ("format", format),

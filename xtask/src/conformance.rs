@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use conformance::{Case, Client, Failure, ForwardSuite, Lane, Origin, PROBE_BODY, PROBE_FILE, Suite};
+use conformance::{Case, CaseClient, CaseFailure, ForwardSuite, Lane, OriginServer, PROBE_BODY, PROBE_FILE, Suite};
 
 use crate::tls;
 
@@ -30,7 +30,7 @@ const PROXIES: [&str; 6] = ["tailcoat", "apache", "haproxy", "lighttpd", "nginx"
 /// Instances of a proxy: as many cases are tried at a time.
 const LANES: usize = 12;
 
-struct Options {
+struct ConformanceOptions {
     start: Vec<String>,
     servers: Vec<(String, SocketAddr)>,
     filter: String,
@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
         let failures = if options.forward {
             test_proxy(name, &cases, &responses)?
         } else {
-            let server = Server::start(name, None)?;
+            let server = StartedServer::start(name, None)?;
             test(name, server.address, &cases, &options)
         };
         results.push((name.clone(), failures));
@@ -91,8 +91,8 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
     Ok(results.iter().all(|(_, failures)| failures.is_empty()))
 }
 
-fn read_options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, Box<dyn Error>> {
-    let mut options = Options {
+fn read_options(mut arguments: impl Iterator<Item = String>) -> Result<Option<ConformanceOptions>, Box<dyn Error>> {
+    let mut options = ConformanceOptions {
         start: Vec::new(),
         servers: Vec::new(),
         filter: String::new(),
@@ -123,9 +123,9 @@ fn read_options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Op
     Ok(Some(options))
 }
 
-fn test(name: &str, address: SocketAddr, cases: &[Case], options: &Options) -> Vec<Failure> {
+fn test(name: &str, address: SocketAddr, cases: &[Case], options: &ConformanceOptions) -> Vec<CaseFailure> {
     let suite = Suite {
-        client: Client { address, patience: Duration::from_secs(5), silence: Duration::from_millis(150) },
+        client: CaseClient { address, patience: Duration::from_secs(5), silence: Duration::from_millis(150) },
         split: options.split,
         tailcoat: name == "tailcoat",
         connections: 128,
@@ -138,23 +138,23 @@ fn test(name: &str, address: SocketAddr, cases: &[Case], options: &Options) -> V
 }
 
 /// The failures of a proxy: those of requests, then those of responses, as if these were further cases.
-fn test_proxy(name: &str, requests: &[Case], responses: &[Case]) -> Result<Vec<Failure>, Box<dyn Error>> {
+fn test_proxy(name: &str, requests: &[Case], responses: &[Case]) -> Result<Vec<CaseFailure>, Box<dyn Error>> {
     let (mut servers, mut lanes) = (Vec::new(), Vec::new());
     for _ in 0..LANES {
-        let origin = Origin::start()?;
-        let server = Server::start(name, Some(origin.address))?;
+        let origin = OriginServer::start()?;
+        let server = StartedServer::start(name, Some(origin.address))?;
         let (patience, silence) = (Duration::from_secs(5), Duration::from_millis(150));
-        lanes.push(Lane { client: Client { address: server.address, patience, silence }, origin });
+        lanes.push(Lane { client: CaseClient { address: server.address, patience, silence }, origin });
         servers.push(server);
     }
     let suite = ForwardSuite { lanes, tailcoat: name == "tailcoat" };
     let mut failures = suite.run_requests(requests);
     let of_responses = suite.run_responses(responses).into_iter();
-    failures.extend(of_responses.map(|failure| Failure { case: requests.len() + failure.case, ..failure }));
+    failures.extend(of_responses.map(|failure| CaseFailure { case: requests.len() + failure.case, ..failure }));
     Ok(failures)
 }
 
-fn print_failures(name: &str, cases: &[Case], failures: &[Failure]) {
+fn print_failures(name: &str, cases: &[Case], failures: &[CaseFailure]) {
     println!("{name}:");
     for failure in failures {
         let case = &cases[failure.case];
@@ -174,7 +174,7 @@ fn shorten(text: &str) -> String {
 }
 
 /// Failures by theme (the name of the case file) and server.
-fn print_table(cases: &[Case], results: &[(String, Vec<Failure>)]) {
+fn print_table(cases: &[Case], results: &[(String, Vec<CaseFailure>)]) {
     let theme = |case: &Case| case.name.split('/').next().unwrap_or_default().to_owned();
     let mut themes: Vec<String> = cases.iter().map(theme).collect();
     themes.dedup();
@@ -186,7 +186,7 @@ fn print_table(cases: &[Case], results: &[(String, Vec<Failure>)]) {
     println!("|---|---|{}", "---|".repeat(results.len()));
     for wanted in &themes {
         let failed =
-            |failures: &[Failure]| failures.iter().filter(|failure| theme(&cases[failure.case]) == *wanted).count();
+            |failures: &[CaseFailure]| failures.iter().filter(|failure| theme(&cases[failure.case]) == *wanted).count();
         let failures: Vec<usize> = results.iter().map(|(_, failures)| failed(failures)).collect();
         row(wanted, cases.iter().filter(|case| theme(case) == *wanted).count(), &failures);
     }
@@ -194,13 +194,13 @@ fn print_table(cases: &[Case], results: &[(String, Vec<Failure>)]) {
 }
 
 /// A server that was started for the test, on a free port of the loopback, in a folder of its own.
-struct Server {
+struct StartedServer {
     child: Child,
     address: SocketAddr,
     folder: PathBuf,
 }
 
-impl Server {
+impl StartedServer {
     /// As a site with the two files, or as a proxy before `origin`.
     fn start(name: &str, origin: Option<SocketAddr>) -> Result<Self, Box<dyn Error>> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -231,7 +231,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for StartedServer {
     fn drop(&mut self) {
         // The peers' children end when told by SIGTERM, which `Child::kill` does not send.
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();

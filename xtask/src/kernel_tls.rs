@@ -76,21 +76,21 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, B
     let busybox = unpack(&directory.join("busybox"), &[download(&directory, "busybox-static")?])?;
     let kernel = unpack(&directory.join("kernel"), &kernels)?;
     let (tests, binary) = build()?;
-    let files = Files { busybox: busybox.join("bin/busybox"), kernel: &kernel, tests: &tests, binary: &binary };
+    let files = GuestFiles { busybox: busybox.join("bin/busybox"), kernel: &kernel, tests: &tests, binary: &binary };
     let image = directory.join("initramfs");
     files.pack(&directory, &filter)?.write(&image)?;
     boot(&image_of_kernel(&kernel)?, &image, timeout)
 }
 
 /// Files of the machine.
-struct Files<'a> {
+struct GuestFiles<'a> {
     busybox: PathBuf,
     kernel: &'a Path,
     tests: &'a Path,
     binary: &'a Path,
 }
 
-impl Files<'_> {
+impl GuestFiles<'_> {
     fn pack(&self, directory: &Path, filter: &str) -> Result<Initramfs, Box<dyn Error>> {
         let mut image = Initramfs::default();
         for name in ["proc", "sys", "dev", "tmp", "run", "bin/box", "sbin", "usr/bin", "var/tmp", "root"] {

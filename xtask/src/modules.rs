@@ -16,11 +16,11 @@ const DIRECTORY: &str = "target/modules";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A module: what it takes to build it, and what it must answer.
-struct Example {
+struct ModuleExample {
     name: &'static str,
     /// Programs that have to be installed.
     needs: &'static [&'static str],
-    source: Source,
+    source: ModuleTestSource,
     /// Shell commands that build `module.wasm`, in the directory of the source's copy.
     build: &'static [&'static str],
     /// Grants in the configuration; `@DIR@` stands for the module's directory.
@@ -43,7 +43,7 @@ enum Verify {
     Web99,
 }
 
-enum Source {
+enum ModuleTestSource {
     /// `tailcoat module new` makes it, in this language.
     Template(&'static str),
     /// A directory of the repository.
@@ -57,11 +57,11 @@ const PROXY_WORLD: &str = "cp ../../../examples/modules/c/module.wit .";
 const NPM_ECHO: &[&str] =
     &[PROXY_WORLD, "npm install --silent --no-fund --no-audit", "npm run --silent build", "cp echo.wasm module.wasm"];
 
-const EXAMPLES: [Example; 10] = [
-    Example {
+const EXAMPLES: [ModuleExample; 10] = [
+    ModuleExample {
         name: "rust",
         needs: &["cargo"],
-        source: Source::Template("rust"),
+        source: ModuleTestSource::Template("rust"),
         build: &[
             "cargo build --quiet --release --target wasm32-wasip2 --target-dir target",
             "cp target/wasm32-wasip2/release/rust.wasm module.wasm",
@@ -70,10 +70,10 @@ const EXAMPLES: [Example; 10] = [
         behind: "",
         verify: Verify::Answer("Hello from rust! You asked for /a?b\n"),
     },
-    Example {
+    ModuleExample {
         name: "javascript",
         needs: &["npm", "node"],
-        source: Source::Template("javascript"),
+        source: ModuleTestSource::Template("javascript"),
         build: &[
             "npm install --silent --no-fund --no-audit",
             "npm run --silent build",
@@ -83,10 +83,10 @@ const EXAMPLES: [Example; 10] = [
         behind: "",
         verify: Verify::Answer("Hello from javascript! You asked for /a\n"),
     },
-    Example {
+    ModuleExample {
         name: "python",
         needs: &["python3"],
-        source: Source::Template("python"),
+        source: ModuleTestSource::Template("python"),
         build: &[
             "python3 -m venv venv",
             "venv/bin/pip install --quiet componentize-py",
@@ -96,28 +96,28 @@ const EXAMPLES: [Example; 10] = [
         behind: "",
         verify: Verify::Answer("Hello from python! You asked for /a?b\n"),
     },
-    Example {
+    ModuleExample {
         name: "c",
         needs: &["clang", "wasm-ld", "npm", "node"],
-        source: Source::Directory("examples/modules/c"),
+        source: ModuleTestSource::Directory("examples/modules/c"),
         build: &["npm install --silent --no-fund --no-audit", "npm run --silent build", "cp hello.wasm module.wasm"],
         grants: "",
         behind: "",
         verify: Verify::Echo("Hello from C! You asked for /a?b\n"),
     },
-    Example {
+    ModuleExample {
         name: "echo-javascript",
         needs: &["npm", "node"],
-        source: Source::Directory("examples/modules/javascript"),
+        source: ModuleTestSource::Directory("examples/modules/javascript"),
         build: NPM_ECHO,
         grants: "",
         behind: "",
         verify: Verify::Echo("Hello from JavaScript! You asked for /a?b\n"),
     },
-    Example {
+    ModuleExample {
         name: "echo-python",
         needs: &["python3"],
-        source: Source::Directory("examples/modules/python"),
+        source: ModuleTestSource::Directory("examples/modules/python"),
         build: &[
             PROXY_WORLD,
             "python3 -m venv venv",
@@ -128,28 +128,28 @@ const EXAMPLES: [Example; 10] = [
         behind: "",
         verify: Verify::Echo("Hello from Python! You asked for /a?b\n"),
     },
-    Example {
+    ModuleExample {
         name: "echo-go",
         needs: &["go", "npm", "node"],
-        source: Source::Directory("examples/modules/go-component"),
+        source: ModuleTestSource::Directory("examples/modules/go-component"),
         build: NPM_ECHO,
         grants: "",
         behind: "",
         verify: Verify::Echo("Hello from Go! You asked for /a?b\n"),
     },
-    Example {
+    ModuleExample {
         name: "go",
         needs: &["go"],
-        source: Source::Directory("examples/modules/go"),
+        source: ModuleTestSource::Directory("examples/modules/go"),
         build: &["GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -ldflags='-s -w' -o module.wasm ."],
         grants: "reset none",
         behind: "respond \"/new/*\" 200 \"what is new\"",
         verify: Verify::Filter,
     },
-    Example {
+    ModuleExample {
         name: "web99",
         needs: &["cargo"],
-        source: Source::Directory("examples/modules/web99"),
+        source: ModuleTestSource::Directory("examples/modules/web99"),
         build: &[
             "cargo build --quiet --release --target wasm32-wasip2 --target-dir target",
             "cp target/wasm32-wasip2/release/web99.wasm module.wasm",
@@ -160,10 +160,10 @@ const EXAMPLES: [Example; 10] = [
         behind: "",
         verify: Verify::Web99,
     },
-    Example {
+    ModuleExample {
         name: "web99-filter",
         needs: &["cargo"],
-        source: Source::Directory("examples/modules/web99-filter"),
+        source: ModuleTestSource::Directory("examples/modules/web99-filter"),
         build: &[
             "cargo build --quiet --release --target wasm32-wasip1 --target-dir target",
             "cp target/wasm32-wasip1/release/web99-filter.wasm module.wasm",
@@ -218,7 +218,7 @@ fn passes_suite() -> bool {
     passed
 }
 
-fn is_right(example: &Example) -> bool {
+fn is_right(example: &ModuleExample) -> bool {
     if let Some(missing) = example.needs.iter().find(|program| !is_installed(program)) {
         println!("skipped {}: {missing} is not installed", example.name);
         return true;
@@ -240,7 +240,7 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-fn try_example(example: &Example) -> Result<(), Box<dyn Error>> {
+fn try_example(example: &ModuleExample) -> Result<(), Box<dyn Error>> {
     let directory = std::path::absolute(DIRECTORY)?.join(example.name);
     make_source(&example.source, &directory)?;
     for command in example.build {
@@ -254,12 +254,12 @@ fn try_example(example: &Example) -> Result<(), Box<dyn Error>> {
     if !checked.status.success() {
         return Err(String::from_utf8_lossy(&checked.stdout).into_owned().into());
     }
-    let server = Server::start(&module, &directory, example)?;
+    let server = ModuleServer::start(&module, &directory, example)?;
     verify(&example.verify, &server)?;
     server.end()
 }
 
-fn verify(verify: &Verify, server: &Server) -> Result<(), Box<dyn Error>> {
+fn verify(verify: &Verify, server: &ModuleServer) -> Result<(), Box<dyn Error>> {
     match verify {
         Verify::Answer(expect) => server.expect("/a?b", expect),
         Verify::Echo(expect) => {
@@ -279,7 +279,7 @@ fn verify(verify: &Verify, server: &Server) -> Result<(), Box<dyn Error>> {
 }
 
 /// Sends pieces, each when the one before has come back.
-fn verify_echo(server: &Server) -> Result<(), Box<dyn Error>> {
+fn verify_echo(server: &ModuleServer) -> Result<(), Box<dyn Error>> {
     let mut stream = TcpStream::connect(&server.address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(stream, "POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")?;
@@ -326,9 +326,9 @@ fn verify_web99(address: &str) -> Result<(), Box<dyn Error>> {
 }
 
 /// Puts the source where it is built. What was fetched or built there before stays.
-fn make_source(source: &Source, directory: &Path) -> Result<(), Box<dyn Error>> {
+fn make_source(source: &ModuleTestSource, directory: &Path) -> Result<(), Box<dyn Error>> {
     match source {
-        Source::Template(language) => {
+        ModuleTestSource::Template(language) => {
             let fresh = directory.with_file_name("new").join(directory.file_name().unwrap_or_default());
             let _ = fs::remove_dir_all(&fresh);
             fs::create_dir_all(fresh.parent().unwrap_or(Path::new(".")))?;
@@ -340,7 +340,7 @@ fn make_source(source: &Source, directory: &Path) -> Result<(), Box<dyn Error>> 
             }
             copy(&fresh, directory)
         }
-        Source::Directory(source) => copy(Path::new(source), directory),
+        ModuleTestSource::Directory(source) => copy(Path::new(source), directory),
     }
 }
 
@@ -363,15 +363,15 @@ fn tailcoat() -> Result<PathBuf, Box<dyn Error>> {
 }
 
 /// A server with one module, until it is dropped.
-struct Server {
+struct ModuleServer {
     child: Child,
     address: String,
     /// Number of its panics, when it has ended.
     panics: Option<JoinHandle<usize>>,
 }
 
-impl Server {
-    fn start(module: &Path, directory: &Path, example: &Example) -> Result<Self, Box<dyn Error>> {
+impl ModuleServer {
+    fn start(module: &Path, directory: &Path, example: &ModuleExample) -> Result<Self, Box<dyn Error>> {
         let config = directory.join("test.kdl");
         let compiled = directory.join("compiled");
         let in_place = |text: &str| text.replace("@DIR@", &directory.display().to_string());
@@ -427,7 +427,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ModuleServer {
     fn drop(&mut self) {
         // The process keeps nothing that matters.
         let _ = self.child.kill();

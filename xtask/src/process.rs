@@ -15,9 +15,9 @@ pub(crate) fn free_port() -> std::io::Result<u16> {
 }
 
 /// A process that ends with this.
-pub(crate) struct Process(Child);
+pub(crate) struct ChildProcess(Child);
 
-impl Process {
+impl ChildProcess {
     /// Starts it, and waits until it listens.
     pub(crate) fn start(mut command: Command, port: u16) -> Result<Self, Box<dyn Error>> {
         let name = command.get_program().to_string_lossy().into_owned();
@@ -45,7 +45,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         // The process may have ended by itself.
         let _ = self.0.kill();
@@ -71,13 +71,13 @@ pub(crate) fn until<T>(
 }
 
 /// A response of HTTP/1.
-pub(crate) struct Response {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     head: String,
     pub(crate) content: Vec<u8>,
 }
 
-impl Response {
+impl HttpResponse {
     /// A field of its head.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
@@ -88,7 +88,7 @@ impl Response {
 }
 
 /// Requests a path and reads the whole response.
-pub(crate) fn get(port: u16, path: &str) -> Result<Response, Box<dyn Error>> {
+pub(crate) fn get(port: u16, path: &str) -> Result<HttpResponse, Box<dyn Error>> {
     read(&mut ask(port, path)?, Vec::new())
 }
 
@@ -101,10 +101,10 @@ pub(crate) fn ask(port: u16, path: &str) -> std::io::Result<TcpStream> {
 }
 
 /// Reads the rest of a response.
-pub(crate) fn read(stream: &mut TcpStream, mut bytes: Vec<u8>) -> Result<Response, Box<dyn Error>> {
+pub(crate) fn read(stream: &mut TcpStream, mut bytes: Vec<u8>) -> Result<HttpResponse, Box<dyn Error>> {
     stream.read_to_end(&mut bytes)?;
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").ok_or("there is no head of a response")?;
     let head = String::from_utf8(bytes[..end].to_vec())?;
     let status = head.get(9..12).ok_or("there is no status")?.parse()?;
-    Ok(Response { status, head, content: bytes.split_off(end + 4) })
+    Ok(HttpResponse { status, head, content: bytes.split_off(end + 4) })
 }

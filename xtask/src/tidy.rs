@@ -146,12 +146,12 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
 }
 
 /// A file of the repository, by its path from the root.
-pub(crate) struct File {
+pub(crate) struct TidyFile {
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-impl File {
+impl TidyFile {
     fn extension(&self) -> &str {
         self.path.rsplit_once('.').map_or("", |(_, extension)| extension)
     }
@@ -170,7 +170,7 @@ impl File {
 }
 
 /// All files of text that are in the repository, or will be when they are added.
-pub(crate) fn load(root: &Path) -> Result<Vec<File>, String> {
+pub(crate) fn load(root: &Path) -> Result<Vec<TidyFile>, String> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
@@ -181,11 +181,11 @@ pub(crate) fn load(root: &Path) -> Result<Vec<File>, String> {
     }
     let paths = String::from_utf8_lossy(&output.stdout).into_owned();
     // Bytes that are no text, and files that were deleted but not yet committed as such, are left out.
-    let read = |path: &str| Some(File { path: path.into(), text: std::fs::read_to_string(root.join(path)).ok()? });
+    let read = |path: &str| Some(TidyFile { path: path.into(), text: std::fs::read_to_string(root.join(path)).ok()? });
     Ok(paths.lines().filter_map(read).collect())
 }
 
-fn check_shape(file: &File, problems: &mut Vec<String>) {
+fn check_shape(file: &TidyFile, problems: &mut Vec<String>) {
     let path = &file.path;
     if !WRITTEN.contains(&file.extension()) {
         return;
@@ -210,7 +210,7 @@ fn check_shape(file: &File, problems: &mut Vec<String>) {
     }
 }
 
-fn check_edges(file: &File, problems: &mut Vec<String>) {
+fn check_edges(file: &TidyFile, problems: &mut Vec<String>) {
     let Some((name, room)) = file.room() else { return };
     let allowed = EDGES.iter().find(|(of, from, _)| (*of, *from) == (name, room)).map(|(.., to)| *to);
     for (number, line) in file.lines().filter(|(_, line)| !line.trim_start().starts_with("//")) {
@@ -233,7 +233,7 @@ fn first_word(text: &str) -> Option<&str> {
     text.split(|byte: char| !byte.is_ascii_alphanumeric() && byte != '_').next().filter(|word| !word.is_empty())
 }
 
-fn check_manifests(files: &[File], problems: &mut Vec<String>) {
+fn check_manifests(files: &[TidyFile], problems: &mut Vec<String>) {
     for (name, forbidden) in FORBIDDEN_DEPENDENCIES {
         let path = format!("crates/{name}/Cargo.toml");
         let Some(manifest) = files.iter().find(|file| file.path == path) else { continue };
@@ -248,7 +248,7 @@ fn check_manifests(files: &[File], problems: &mut Vec<String>) {
 }
 
 /// Each folder of sources is a room, and ARCHITECTURE.md says what it is for.
-fn check_rooms(files: &[File], problems: &mut Vec<String>) {
+fn check_rooms(files: &[TidyFile], problems: &mut Vec<String>) {
     let architecture = text_of(files, "ARCHITECTURE.md");
     let mut rooms = BTreeSet::new();
     for file in files.iter().filter(|file| file.extension() == "rs" && file.room().is_some()) {
@@ -262,11 +262,11 @@ fn check_rooms(files: &[File], problems: &mut Vec<String>) {
 
 /// A file in a document exists: `accept.rs`, `worker/accept.rs`, `conformance/`. A function, `drive_reading()`, is in the
 /// file named before it on the line.
-fn check_mentions(files: &[File], problems: &mut Vec<String>) {
+fn check_mentions(files: &[TidyFile], problems: &mut Vec<String>) {
     let is_checked = |path: &str| path.starts_with(DECISIONS) || DOCUMENTS.contains(&path);
     for document in files.iter().filter(|file| is_checked(&file.path)) {
         for (number, line) in document.lines() {
-            let mut last: Option<&File> = None;
+            let mut last: Option<&TidyFile> = None;
             for mention in line.split('`').skip(1).step_by(2) {
                 let place = || format!("{}:{number}", document.path);
                 if mention.ends_with(".rs") && !mention.contains(char::is_whitespace) {
@@ -293,7 +293,7 @@ fn is_path_end(path: &str, end: &str) -> bool {
 }
 
 /// Each library has a line of reason in CONTRIBUTING.md.
-fn check_dependency_reasons(files: &[File], problems: &mut Vec<String>) {
+fn check_dependency_reasons(files: &[TidyFile], problems: &mut Vec<String>) {
     let contributing = text_of(files, "CONTRIBUTING.md");
     for name in external_dependencies(text_of(files, "Cargo.toml")) {
         if !contributing.contains(&format!("`{name}`")) {
@@ -313,7 +313,7 @@ fn external_dependencies(manifest: &str) -> impl Iterator<Item = &str> {
         .filter_map(|line| Some(line.split_once(" = ")?.0))
 }
 
-fn text_of<'a>(files: &'a [File], path: &str) -> &'a str {
+fn text_of<'a>(files: &'a [TidyFile], path: &str) -> &'a str {
     files.iter().find(|file| file.path == path).map_or("", |file| &file.text)
 }
 
@@ -328,8 +328,8 @@ mod tests {
         assert!(problems.is_empty(), "{}", problems.join("\n"));
     }
 
-    fn file(path: &str, text: &str) -> File {
-        File { path: path.into(), text: text.into() }
+    fn file(path: &str, text: &str) -> TidyFile {
+        TidyFile { path: path.into(), text: text.into() }
     }
 
     #[test]

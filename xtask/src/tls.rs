@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::process::{Process, free_port};
+use crate::process::{ChildProcess, free_port};
 
 const HELP: &str = "\
 cargo xtask conformance tls [OPTION]... [SCRIPT]...
@@ -74,7 +74,7 @@ fn has_tlslite() -> bool {
 }
 
 /// The built server with an RSA key, which some scripts need.
-fn start_tailcoat(port: u16) -> Result<Process, Box<dyn Error>> {
+fn start_tailcoat(port: u16) -> Result<ChildProcess, Box<dyn Error>> {
     let directory = PathBuf::from("target/tls-conformance");
     std::fs::create_dir_all(&directory)?;
     let (certificate, key) = (directory.join("certificate.pem"), directory.join("key.pem"));
@@ -94,5 +94,6 @@ fn start_tailcoat(port: u16) -> Result<Process, Box<dyn Error>> {
     )?;
     let mut command = Command::new("target/debug/tailcoat");
     command.arg("run").arg("-c").arg(&config).stderr(Stdio::null());
-    Process::start(command, port).map_err(|error| format!("{error}; it is built by `cargo build -p tailcoat`").into())
+    ChildProcess::start(command, port)
+        .map_err(|error| format!("{error}; it is built by `cargo build -p tailcoat`").into())
 }

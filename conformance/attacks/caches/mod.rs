@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use fastrand::Rng;
 
 use crate::raw::{ask, pick, status};
-use crate::support::Server;
+use crate::support::TestServer;
 use crate::trial::{Attack, AttackCase, Skipped, Trial};
 
 use origin::{OriginRequest, OriginResponse};
@@ -27,8 +27,8 @@ const CLIENTS: usize = 8;
 const USERS: [&str; 4] = ["anna", "bert", "cora", ""];
 
 /// A server whose site forwards everything to `upstream`, with these options of `forward`.
-fn front(upstream: SocketAddr, options: &str) -> Server {
-    Server::run(&format!(
+fn front(upstream: SocketAddr, options: &str) -> TestServer {
+    TestServer::run(&format!(
         "server {{ workers 2 }}\nsite {{\n listen \"127.0.0.1:0\"\n forward \"http://{upstream}\" {{\n {options}\n }}\n}}\n"
     ))
 }
@@ -367,7 +367,7 @@ fn deception(trial: &Trial) -> Result<String, Skipped> {
         let content = if is_account { format!("account of <{}>", user_of(request)) } else { "asset".to_owned() };
         OriginResponse { status: 200, fields: String::new(), content }
     });
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 2 }}\nsite {{\n listen \"127.0.0.1:0\"\n forward \"http://{upstream}\" path=\"/static/*\" {{\n  \
          cache {{ default-age \"1h\" }}\n }}\n forward \"http://{upstream}\" {{\n  cache {{}}\n }}\n}}\n"
     ));

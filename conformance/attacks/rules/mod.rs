@@ -12,7 +12,7 @@ use conformance::escape;
 use crate::frames::{self, END_HEADERS, END_STREAM, HEADERS, frame, literal};
 use crate::raw::{Raw, count, pick};
 use crate::smuggling::back_ends::build_go;
-use crate::support::Server;
+use crate::support::TestServer;
 use crate::support::port::free_port;
 use crate::support::real_server::{APACHE_BASE, RealServer, Recipe, is_installed};
 use crate::trial::{Attack, AttackCase, Skipped, Trial};
@@ -98,7 +98,7 @@ fn attack_handlers(trial: &Trial, directory: &Path, handlers: &str) -> Result<St
     for (guard, port) in guards.iter().zip(&ports) {
         config.push_str(&format!("site {{\n listen \"127.0.0.1:{port}\"\n{guard}\n {handlers}\n}}\n"));
     }
-    let server = Server::run(&config);
+    let server = TestServer::run(&config);
     // What each back end has, and the limits of `rate-limit` are used up.
     let there: Vec<&str> = GUARDED.iter().map(|(_, path)| *path).filter(|path| reveals(open, &plain(path))).collect();
     assert!(there.len() >= 3, "the back end has only {there:?}");

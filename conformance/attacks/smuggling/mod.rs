@@ -15,7 +15,7 @@ use conformance::{StrictRequest, escape, meant, sent_by_proxy};
 
 use crate::frames;
 use crate::raw::{Raw, ask, status};
-use crate::support::Server;
+use crate::support::TestServer;
 use crate::support::port::free_port;
 use crate::trial::{Attack, AttackCase, Skipped, Trial};
 
@@ -69,7 +69,7 @@ fn run_batch(trial: &Trial, back_end: SocketAddr, notes: &Path) -> (usize, usize
     let notes_before = std::fs::metadata(notes).map_or(0, |notes| notes.len() as usize);
     let tap = Relay::start(back_end);
     let buffering = free_port();
-    let server = Server::run(&format!(
+    let server = TestServer::run(&format!(
         "server {{ workers 2 }}\nsite {{\n listen \"127.0.0.1:0\"\n forward \"http://{0}\"\n}}\n\
          site {{\n listen \"127.0.0.1:{buffering}\"\n forward \"http://{0}\" {{\n  request-buffering on\n  \
          response-buffering on\n }}\n}}\n",

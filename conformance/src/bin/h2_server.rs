@@ -9,7 +9,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use wire::h2::{Limits, Output, Placement, ServerConnection, ServerEvent, StreamId, Turn};
+use wire::h2::{EngineTurn, H2Limits, H2Output, H2ServerConnection, Placement, ServerEvent, StreamId};
 use wire::http::{Fields, Method, RequestHead, Status};
 
 const INPUT_BYTES: usize = 64 << 10;
@@ -23,7 +23,7 @@ fn main() -> std::io::Result<()> {
         let socket = socket?;
         std::thread::spawn(move || {
             let peer = socket.peer_addr();
-            if let Err(error) = Connection::new(socket).run() {
+            if let Err(error) = H2TestConnection::new(socket).run() {
                 eprintln!("{peer:?}: {error}");
             }
         });
@@ -32,32 +32,32 @@ fn main() -> std::io::Result<()> {
 }
 
 /// A request, and its content so far.
-struct Request {
+struct H2ServerRequest {
     is_head: bool,
     path: String,
     content: Vec<u8>,
 }
 
-struct Connection {
+struct H2TestConnection {
     socket: TcpStream,
     started_at: Instant,
-    limits: Limits,
-    engine: ServerConnection,
-    output: Output,
-    requests: HashMap<StreamId, Request>,
+    limits: H2Limits,
+    engine: H2ServerConnection,
+    output: H2Output,
+    requests: HashMap<StreamId, H2ServerRequest>,
     /// Content of each response.
     responses: HashMap<StreamId, Vec<u8>>,
 }
 
-impl Connection {
+impl H2TestConnection {
     fn new(socket: TcpStream) -> Self {
-        let limits = Limits { enables_connect_protocol: true, ..Limits::default() };
+        let limits = H2Limits { enables_connect_protocol: true, ..H2Limits::default() };
         Self {
             socket,
             started_at: Instant::now(),
             limits,
-            engine: ServerConnection::new(Duration::ZERO, &limits),
-            output: Output::default(),
+            engine: H2ServerConnection::new(Duration::ZERO, &limits),
+            output: H2Output::default(),
             requests: HashMap::new(),
             responses: HashMap::new(),
         }
@@ -91,9 +91,9 @@ impl Connection {
         }
     }
 
-    fn with_turn<T>(&mut self, action: impl FnOnce(&mut ServerConnection, &mut Turn<'_>) -> T) -> T {
+    fn with_turn<T>(&mut self, action: impl FnOnce(&mut H2ServerConnection, &mut EngineTurn<'_>) -> T) -> T {
         let now = self.started_at.elapsed();
-        let mut turn = Turn { now, limits: &self.limits, output: &mut self.output };
+        let mut turn = EngineTurn { now, limits: &self.limits, output: &mut self.output };
         action(&mut self.engine, &mut turn)
     }
 
@@ -110,7 +110,7 @@ impl Connection {
                 ServerEvent::Request(request) => {
                     let path = String::from_utf8_lossy(request.target(&text).path).into_owned();
                     let is_head = head.method == Method::Head;
-                    self.requests.insert(request.stream, Request { is_head, path, content: Vec::new() });
+                    self.requests.insert(request.stream, H2ServerRequest { is_head, path, content: Vec::new() });
                     if request.expects_continue {
                         self.with_turn(|engine, turn| {
                             engine.send_informational(request.stream, Status::CONTINUE, &Fields::new(), turn)
@@ -147,7 +147,7 @@ impl Connection {
     }
 
     fn answer(&mut self, stream: StreamId) {
-        let Some(Request { is_head, path, content }) = self.requests.remove(&stream) else { return };
+        let Some(H2ServerRequest { is_head, path, content }) = self.requests.remove(&stream) else { return };
         let bytes = path.strip_prefix("/bytes/").and_then(|number| number.parse().ok());
         let content = match bytes {
             Some(bytes) => vec![b'x'; bytes],
@@ -175,7 +175,7 @@ impl Connection {
     fn flush(&mut self) -> std::io::Result<()> {
         loop {
             let (responses, now) = (&self.responses, self.started_at.elapsed());
-            let mut turn = Turn { now, limits: &self.limits, output: &mut self.output };
+            let mut turn = EngineTurn { now, limits: &self.limits, output: &mut self.output };
             self.engine.poll_output(OUTPUT_BYTES, &mut turn, |stream, range, out| {
                 out.extend_from_slice(&responses[&stream][index(&range)]);
                 Placement::Copied

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use tailcoat::config::{AccessLog, AccessLogFormat, AccessLogTarget, LogLevel};
-use tailcoat::log::{Client, LogId, Options, Record, ServerLog, Subject, start};
+use tailcoat::log::{LogClient, LogId, LogOptions, LogRecord, ServerLog, Subject, start};
 use wire::http::{KnownField, Method, Request, RequestHead, Span, Status, Version};
 
 /// Records a batch, as many as a busy event loop answers in one turn; between batches the writer has time.
@@ -54,7 +54,8 @@ fn main() {
 fn measure(directory: &Path, format: AccessLogFormat) -> (f64, f64, u64) {
     let path = directory.join(format!("tailcoat-bench-{}.log", std::process::id()));
     let log = AccessLog { target: AccessLogTarget::File(path.clone()), format };
-    let (handle, ids) = start(&[log], Options::default(), ServerLog::stderr(LogLevel::Error)).expect("the log opens");
+    let (handle, ids) =
+        start(&[log], LogOptions::default(), ServerLog::stderr(LogLevel::Error)).expect("the log opens");
     let mut recorder = handle.recorder();
     let (head, bytes) = request();
     let record = record(ids[0], Request { head: &head, bytes: &bytes });
@@ -69,12 +70,12 @@ fn measure(directory: &Path, format: AccessLogFormat) -> (f64, f64, u64) {
         }
         let began = Instant::now();
         for turn in 0..BATCH {
-            recorder.record(&Record { unix_us: record.unix_us + batch * 700 + turn, ..record });
+            recorder.record(&LogRecord { unix_us: record.unix_us + batch * 700 + turn, ..record });
         }
         recording += began.elapsed();
         thread::sleep(PAUSE);
     }
-    thread::sleep(Options::default().flush_interval * 2);
+    thread::sleep(LogOptions::default().flush_interval * 2);
     let writer_ns = writer_cpu_ns() - writer_began_ns;
     let dropped = handle.counts(ids[0]).dropped;
     assert!(handle.shutdown(Duration::from_secs(10)), "the writer ends");
@@ -101,11 +102,11 @@ fn request() -> (RequestHead, Vec<u8>) {
     (head, bytes)
 }
 
-fn record(log: LogId, request: Request<'_>) -> Record<'_> {
-    Record {
+fn record(log: LogId, request: Request<'_>) -> LogRecord<'_> {
+    LogRecord {
         log,
         subject: Subject::Request(request),
-        client: Client::Ip(SocketAddr::from(([203, 0, 113, 87], 51_234))),
+        client: LogClient::Ip(SocketAddr::from(([203, 0, 113, 87], 51_234))),
         host: b"www.example.com",
         user: b"",
         tls: None,

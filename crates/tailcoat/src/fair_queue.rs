@@ -99,7 +99,7 @@ impl FairQueue {
     }
 
     /// Continues the count of the queue that this one replaces.
-    pub fn succeed(&self, before: &Self) {
+    pub fn reuse(&self, before: &Self) {
         self.shed.store(before.shed(), Ordering::Relaxed);
     }
 

@@ -34,15 +34,15 @@ use self::keepers::Keepers;
 pub use self::launcher::launcher;
 use self::listeners::Listeners;
 pub use self::memory::memory_bytes;
-use self::reload::{Reloads, Source, StartOptions};
-use self::upgrade::Launch;
-use self::workers::{Ended, Workers};
-use crate::config::{Config, Listen, LogLevel, Origin};
-use crate::control::{Command, Request, Signals};
+use self::reload::{ReloadSource, Reloads, StartOptions};
+use self::upgrade::ProcessLaunch;
+use self::workers::{WorkerEnds, Workers};
+use crate::config::{Config, ConfigOrigin, Listen, LogLevel};
+use crate::control::{ControlRequest, SignalCommand, Signals};
 use crate::log::{ServerLog, cause, event};
 use crate::modules::Patience;
 use crate::status;
-use crate::worker::{self, Phase};
+use crate::worker::{self, WorkerPhase};
 
 /// How long the log is waited for at the end. Not an option: by then all is served, and a log that takes nothing for so
 /// long takes nothing more.
@@ -54,7 +54,7 @@ const SPANS_SHUTDOWN_LIMIT: Duration = Duration::from_secs(3);
 /// A server that listens and serves.
 pub struct Server {
     /// Where its configuration is read again.
-    origin: Origin,
+    origin: ConfigOrigin,
     lasting: Arc<Lasting>,
     started_with: StartOptions,
     /// What is in use.
@@ -65,7 +65,7 @@ pub struct Server {
     control: Control,
     reloads: Reloads,
     /// How a process like this one is started.
-    launch: Launch,
+    launch: ProcessLaunch,
     /// The process that serves instead of this one.
     successor: Option<u32>,
     /// Tells who looks on that there is one.
@@ -75,20 +75,20 @@ pub struct Server {
     /// Of the main thread: for signals, and for waiting.
     runtime: Arc<Runtime>,
     /// What comes in from outside, until it runs.
-    sources: Option<Sources>,
+    sources: Option<ServerEvents>,
 }
 
 /// What a running server hears of.
-struct Sources {
+struct ServerEvents {
     signals: Signals,
     /// What comes on the control socket.
-    orders: UnboundedReceiver<Request>,
-    ended: Ended,
+    orders: UnboundedReceiver<ControlRequest>,
+    ended: WorkerEnds,
 }
 
 /// An address of TCP that a server listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServerAddress {
+pub struct ListenAddress {
     /// The address.
     pub socket: SocketAddr,
     /// Whether TLS is spoken there.
@@ -97,26 +97,26 @@ pub struct ServerAddress {
 
 /// Why a server did not start: what failed, and how.
 #[derive(Debug)]
-pub struct StartError {
+pub struct ServerStartError {
     what: String,
     error: io::Error,
     /// The step that failed binds a port.
     is_port: bool,
 }
 
-impl fmt::Display for StartError {
+impl fmt::Display for ServerStartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.what, cause(&self.error))
     }
 }
 
-impl std::error::Error for StartError {
+impl std::error::Error for ServerStartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.error)
     }
 }
 
-impl StartError {
+impl ServerStartError {
     /// Advice for the operator, for errors of addresses and permissions.
     pub fn help(&self) -> Option<&'static str> {
         match self.error.kind() {
@@ -151,15 +151,15 @@ impl Server {
     /// What could not be opened; then nothing is left running.
     pub fn start(
         config: Config,
-        origin: Origin,
+        origin: ConfigOrigin,
         server_log: ServerLog,
         handover: &mut Option<Handover>,
         foundation: Foundation,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, ServerStartError> {
         // First of all, so that no signal finds the process without.
-        let (runtime, signals) = listen_to_signals().map_err(StartError::at("cannot handle signals"))?;
+        let (runtime, signals) = listen_to_signals().map_err(ServerStartError::at("cannot handle signals"))?;
         let entered = runtime.enter();
-        crate::object_cache::check_kernel().map_err(StartError::at("cannot serve files"))?;
+        crate::object_cache::check_kernel().map_err(ServerStartError::at("cannot serve files"))?;
         let Foundation { inherited, launch, confined, kernel_tls } = foundation;
         let ticket_keys = handover.as_mut().map(|handover| std::mem::take(&mut handover.estate.ticket_keys));
         let (descriptors_max, ticket_keys) = (raise_descriptor_limit(), ticket_keys.unwrap_or_default());
@@ -173,14 +173,14 @@ impl Server {
         };
         let (assembly, changes) = Assembly::new(config, &lasting, None, patience)?;
         let config = Arc::clone(&assembly.config);
-        lasting.store.set_limits(config.cache.clone());
-        lasting.set_memory_limit(&config);
+        lasting.store.apply_limits(config.cache.clone());
+        lasting.apply_memory_limit(&config);
         lasting.apply_buffer_limits(&config);
         if let Some(handover) = handover.as_ref() {
             handover::restore_bans(&lasting.bans, std::slice::from_ref(&handover.estate.bans));
         }
-        let (mut workers, ended) =
-            Workers::new(&config.server).map_err(StartError::at("cannot find out which CPU cores are available"))?;
+        let (mut workers, ended) = Workers::new(&config.server)
+            .map_err(ServerStartError::at("cannot find out which CPU cores are available"))?;
         let count = workers.wanted(&config.server);
         let (sockets, control) = handover.as_mut().map(Handover::take_sockets).unwrap_or_default();
         let mut listeners = Listeners::new(inherited, sockets);
@@ -188,17 +188,19 @@ impl Server {
         let (mut control, orders) = Control::new(control);
         let socket = control.prepare(&config)?;
         lasting.access_log.apply(changes.logs);
-        listeners.take_up(new, &config.server, &lasting.server_log);
+        listeners.apply(new, &config.server, &lasting.server_log);
         let generation = Arc::new(assembly.generation(&listeners, count, &lasting));
         workers.set_count(count, &generation, &mut listeners, &lasting)?;
         if let Some(handover) = handover.take() {
             let taken = Taken { listeners: listeners.taken(), control: control.has_taken() };
-            if let Some(bans) = handover.take(taken).map_err(StartError::at("cannot take over from the old process"))? {
+            if let Some(bans) =
+                handover.take(taken).map_err(ServerStartError::at("cannot take over from the old process"))?
+            {
                 handover::restore_bans(&lasting.bans, &bans);
             }
         }
-        control.take_up(socket).map_err(StartError::at("cannot listen on the control socket"))?;
-        if let Origin::File(path, Some(read)) = &origin {
+        control.apply(socket).map_err(ServerStartError::at("cannot listen on the control socket"))?;
+        if let ConfigOrigin::File(path, Some(read)) = &origin {
             runtime.spawn(watch::watch(path.clone(), read.clone(), control.orders()));
         }
         let keepers = Keepers::new(&assembly, changes.certificates, &lasting);
@@ -218,15 +220,15 @@ impl Server {
             has_successor: tokio::sync::watch::Sender::new(false),
             log_level: None,
             runtime,
-            sources: Some(Sources { signals, orders, ended }),
+            sources: Some(ServerEvents { signals, orders, ended }),
         };
-        server.look_at_sources();
+        server.apply_to_observer();
         Ok(server)
     }
 
     /// Has whoever gathers what there is to see look at what there is now.
-    fn look_at_sources(&self) {
-        self.lasting.observer.look_at(status::Sources {
+    fn apply_to_observer(&self) {
+        self.lasting.observer.apply(status::StatusSources {
             store: Some(Arc::clone(&self.lasting.store)),
             client_memory: Some(Arc::clone(&self.lasting.memory)),
             spools: Some(Arc::clone(&self.lasting.spools)),
@@ -239,7 +241,7 @@ impl Server {
     }
 
     /// The addresses of TCP that it listens on, with the ports that the kernel chose.
-    pub fn addresses(&self) -> Vec<ServerAddress> {
+    pub fn addresses(&self) -> Vec<ListenAddress> {
         self.listeners.addresses()
     }
 
@@ -281,8 +283,8 @@ impl Server {
     }
 
     /// Does what signals and operators say, until all workers have ended.
-    async fn obey(&mut self, sources: Sources) -> io::Result<()> {
-        let Sources { mut signals, mut orders, mut ended } = sources;
+    async fn obey(&mut self, sources: ServerEvents) -> io::Result<()> {
+        let ServerEvents { mut signals, mut orders, mut ended } = sources;
         // Without systemd this does nothing; and that it can't be told changes nothing.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let mut result = Ok(());
@@ -292,7 +294,7 @@ impl Server {
                 // Local invariant: the sender is in `self.workers`.
                 Some((index, ended)) = ended.recv() => {
                     self.workers.on_ended(index);
-                    self.look_at_sources();
+                    self.apply_to_observer();
                     result = result.and(ended.inspect_err(|error| self.on_failed(error)));
                 }
                 command = signals.next() => self.on_signal(command),
@@ -308,16 +310,16 @@ impl Server {
         result
     }
 
-    fn on_signal(&mut self, command: Command) {
+    fn on_signal(&mut self, command: SignalCommand) {
         if let Some(successor) = self.successor.as_ref().filter(|_| init::is_first_process()) {
             init::pass_on_to(*successor, command.signal());
         }
         match command {
-            Command::Reload => self.reload(Source::File, None),
-            Command::ReopenLogs => self.lasting.access_log.reopen(),
-            Command::Upgrade => self.reload(Source::Upgrade, None),
-            Command::Drain => self.drain(Some(self.assembly.config.server.grace_time)),
-            Command::DrainWithoutLimit => self.drain(None),
+            SignalCommand::Reload => self.reload(ReloadSource::File, None),
+            SignalCommand::ReopenLogs => self.lasting.access_log.reopen(),
+            SignalCommand::Upgrade => self.reload(ReloadSource::Upgrade, None),
+            SignalCommand::Drain => self.drain(Some(self.assembly.config.server.grace_time)),
+            SignalCommand::DrainWithoutLimit => self.drain(None),
         }
     }
 
@@ -326,11 +328,11 @@ impl Server {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         let is_serving = std::cell::Cell::new(false);
         self.workers.set_phase(|phase| match phase {
-            Phase::Serving | Phase::Leaving(_) => {
+            WorkerPhase::Serving | WorkerPhase::Leaving(_) => {
                 is_serving.set(true);
-                Phase::Draining(limit)
+                WorkerPhase::Draining(limit)
             }
-            _ => Phase::Ended,
+            _ => WorkerPhase::Ended,
         });
         self.lasting.server_log.info(match is_serving.get() {
             true => {
@@ -343,7 +345,7 @@ impl Server {
     /// A worker that fails ends the others.
     fn on_failed(&self, error: &io::Error) {
         self.lasting.server_log.error(event("worker failed", &[("error", error)]), "the server shuts down");
-        self.workers.set_phase(|_| Phase::Ended);
+        self.workers.set_phase(|_| WorkerPhase::Ended);
     }
 
     /// Closes listeners that were retired long enough ago; returns when there will be more to close.

@@ -27,27 +27,27 @@ const DESCRIPTORS_SOFT_MAX: u64 = 1024;
 /// Starts programs, one after the other on each of its threads.
 #[derive(Debug)]
 pub struct Spawner {
-    jobs: Sender<Job>,
+    jobs: Sender<SpawnJob>,
 }
 
 /// What is to be started.
 #[derive(Debug)]
-pub struct Order {
+pub struct SpawnOrder {
     command: Command,
     user: Option<ProgramUser>,
 }
 
 #[derive(Debug)]
-struct Job {
-    order: Order,
-    reply: oneshot::Sender<io::Result<Started>>,
+struct SpawnJob {
+    order: SpawnOrder,
+    reply: oneshot::Sender<io::Result<StartedProgram>>,
 }
 
 /// A program that has been started, until somebody takes care of it; dropped before, it is killed.
 #[derive(Debug)]
-pub struct Started(Option<Child>);
+pub struct StartedProgram(Option<Child>);
 
-impl Started {
+impl StartedProgram {
     /// The program, which there is until it is taken.
     pub fn child(&mut self) -> Option<&mut Child> {
         self.0.as_mut()
@@ -59,7 +59,7 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for StartedProgram {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
             // It may have ended already.
@@ -97,10 +97,10 @@ impl Spawner {
     ///
     /// # Errors
     /// Those of [`Command::spawn`].
-    pub async fn start(&self, order: Order) -> io::Result<Started> {
+    pub async fn start(&self, order: SpawnOrder) -> io::Result<StartedProgram> {
         let (reply, started) = oneshot::channel();
         let lost = |_| io::Error::other("the thread that runs programs ended");
-        self.jobs.send(Job { order, reply }).map_err(|_| io::Error::other("no thread to run programs"))?;
+        self.jobs.send(SpawnJob { order, reply }).map_err(|_| io::Error::other("no thread to run programs"))?;
         let mut started = started.await.map_err(lost)??;
         // The threads that start programs can't: programs must not set the limits of others, and have their bounds.
         started.child().inspect(|child| limit_descriptors(child));
@@ -108,7 +108,7 @@ impl Spawner {
     }
 }
 
-impl Order {
+impl SpawnOrder {
     /// A program, as the server's user or as another.
     pub fn new(mut command: Command, user: Option<ProgramUser>) -> Self {
         if let Some(user) = user {
@@ -137,15 +137,15 @@ fn restore_groups(groups: &[Gid]) {
     }
 }
 
-fn work(jobs: &Mutex<Receiver<Job>>) {
+fn work(jobs: &Mutex<Receiver<SpawnJob>>) {
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         // Who could send one has gone.
-        let Ok(Job { mut order, reply }) = job else { return };
+        let Ok(SpawnJob { mut order, reply }) = job else { return };
         if reply.is_closed() {
             continue;
         }
-        let started = order.spawn().map(|child| Started(Some(child)));
+        let started = order.spawn().map(|child| StartedProgram(Some(child)));
         // If nobody waits for it any more, it is killed.
         let _ = reply.send(started);
     }

@@ -23,30 +23,30 @@ Examples:
 )]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: TailorCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum TailorCommand {
     /// Benchmark a server: send load, and report rate and latency
     #[command(after_help = "\
 Examples:
   tailor bench -c 256 -d 30s http://127.0.0.1:8080/
   tailor bench -R 5000 -d 1m --html report.html https://example.com/
   tailor bench --http2 --streams 64 --json result.json https://127.0.0.1:8443/")]
-    Bench(Box<crate::bench::Options>),
+    Bench(Box<crate::bench::LoadOptions>),
     /// Compare servers under the same load in alternating rounds, or two recorded runs
     #[command(after_help = "\
 Examples:
   tailor compare --list
   tailor compare keepalive-1k --rounds 5
   tailor compare old.json new.json")]
-    Compare(crate::lab::Options),
+    Compare(crate::lab::CompareOptions),
     /// Run the web99 workload: static and dynamic pages over many slow lines with a minimum rate each
     #[command(subcommand)]
     Web99(Web99Command),
     /// Create a test site, and a list of its URLs for `bench --urls`
-    Site(crate::site::Options),
+    Site(crate::site::SiteOptions),
     /// Join control groups, bind to CPUs, and run a command
     #[command(hide = true)]
     Launch {
@@ -81,7 +81,7 @@ enum Web99Command {
     /// Write the file set, the dynamic operations in PHP and CGI, and server configurations
     Init(crate::lab::InitOptions),
     #[command(flatten)]
-    Load(Box<crate::web99::Command>),
+    Load(Box<crate::web99::Web99Action>),
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -96,7 +96,7 @@ enum SchemaOf {
 
 /// Results of the program, which become its exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ProgramEnd {
     /// Exit code 0: the command succeeded, and all requirements hold.
     Passed,
     /// Exit code 1: the command succeeded, but a requirement does not hold.
@@ -107,13 +107,13 @@ pub enum End {
     Interrupted,
 }
 
-impl From<End> for ExitCode {
-    fn from(end: End) -> Self {
+impl From<ProgramEnd> for ExitCode {
+    fn from(end: ProgramEnd) -> Self {
         Self::from(match end {
-            End::Passed => 0,
-            End::Failed => 1,
-            End::Impossible => 2,
-            End::Interrupted => 130,
+            ProgramEnd::Passed => 0,
+            ProgramEnd::Failed => 1,
+            ProgramEnd::Impossible => 2,
+            ProgramEnd::Interrupted => 130,
         })
     }
 }
@@ -139,38 +139,38 @@ fn with_command(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
     let result = match Cli::parse_from(with_command(std::env::args_os())).command {
-        Command::Bench(options) => crate::bench::run(&options),
-        Command::Compare(options) => crate::lab::run(&options),
-        Command::Web99(Web99Command::Init(options)) => crate::lab::init_web99(&options),
-        Command::Web99(Web99Command::Load(command)) => crate::web99::run(&command),
-        Command::Site(options) => crate::site::run(&options),
-        Command::Launch { join, cpus, command } => Err(crate::lab::become_command(&join, &cpus, &command)),
-        Command::Completions { shell } => {
+        TailorCommand::Bench(options) => crate::bench::run(&options),
+        TailorCommand::Compare(options) => crate::lab::run(&options),
+        TailorCommand::Web99(Web99Command::Init(options)) => crate::lab::init_web99(&options),
+        TailorCommand::Web99(Web99Command::Load(command)) => crate::web99::run(&command),
+        TailorCommand::Site(options) => crate::site::run(&options),
+        TailorCommand::Launch { join, cpus, command } => Err(crate::lab::become_command(&join, &cpus, &command)),
+        TailorCommand::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tailor", &mut std::io::stdout());
-            Ok(End::Passed)
+            Ok(ProgramEnd::Passed)
         }
-        Command::Man { dir } => match clap_mangen::generate_to(Cli::command(), &dir) {
-            Ok(()) => Ok(End::Passed),
+        TailorCommand::Man { dir } => match clap_mangen::generate_to(Cli::command(), &dir) {
+            Ok(()) => Ok(ProgramEnd::Passed),
             Err(error) => Err(format!("{}: {error}", dir.display())),
         },
-        Command::Schema { report: SchemaOf::Compare } => {
+        TailorCommand::Schema { report: SchemaOf::Compare } => {
             println!("{}", crate::lab::schema());
-            Ok(End::Passed)
+            Ok(ProgramEnd::Passed)
         }
-        Command::Schema { report: SchemaOf::Web99 } => {
+        TailorCommand::Schema { report: SchemaOf::Web99 } => {
             println!("{}", crate::web99::schema());
-            Ok(End::Passed)
+            Ok(ProgramEnd::Passed)
         }
-        Command::Schema { report: SchemaOf::Bench } => {
+        TailorCommand::Schema { report: SchemaOf::Bench } => {
             println!("{}", crate::report::json::schema());
-            Ok(End::Passed)
+            Ok(ProgramEnd::Passed)
         }
     };
     match result {
         Ok(end) => end.into(),
         Err(message) => {
             eprintln!("tailor: {message}");
-            End::Impossible.into()
+            ProgramEnd::Impossible.into()
         }
     }
 }

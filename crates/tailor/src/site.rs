@@ -6,35 +6,35 @@ use std::path::{Path, PathBuf};
 
 use fastrand::Rng;
 
-use crate::cli::End;
+use crate::cli::ProgramEnd;
 
 /// Options of `tailor site`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub struct SiteOptions {
     /// Directory to create
     pub directory: PathBuf,
     /// Kind of site: `realistic`, `mixed`, `page`, `file:BYTES`, `files:BYTES,BYTES…`, `tree:FILES` or
     /// `web99:CONNECTIONS`
-    #[arg(long, default_value = "realistic", value_parser = Kind::parse)]
-    pub kind: Kind,
+    #[arg(long, default_value = "realistic", value_parser = SiteKind::parse)]
+    pub kind: SiteKind,
 }
 
 /// Writes the site that the options choose.
 ///
 /// # Errors
 /// A file could not be written.
-pub fn run(options: &Options) -> Result<End, String> {
+pub fn run(options: &SiteOptions) -> Result<ProgramEnd, String> {
     options.kind.write(&options.directory)?;
     let urls = options.directory.join("urls.txt");
     if urls.is_file() {
         println!("URLs for bench --urls: {}", urls.display());
     }
-    Ok(End::Passed)
+    Ok(ProgramEnd::Passed)
 }
 
-/// Kind of test site; [`Kind::parse`] reads its notation.
+/// Kind of test site; [`SiteKind::parse`] reads its notation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SiteKind {
     /// Pages with styles, scripts and images: about 400 files whose sizes are distributed as on real sites.
     Realistic,
     /// The realistic site and a catalogue in PHP, which gets 20 % of the requests.
@@ -62,7 +62,7 @@ const DYNAMIC_SHARE: f64 = 0.2;
 /// Images of the realistic site.
 const IMAGES: usize = 240;
 
-impl Kind {
+impl SiteKind {
     /// Reads `realistic`, `mixed`, `page`, `file:1024`, `files:1024,4096`, `tree:1000` or `web99:100`.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Kind {
     /// # Errors
     /// A file could not be written.
     pub fn write(&self, root: &Path) -> Result<(), String> {
-        let mut site = Site { root: root.to_owned(), urls: String::new(), rng: Rng::with_seed(2001) };
+        let mut site = GeneratedSite { root: root.to_owned(), urls: String::new(), rng: Rng::with_seed(2001) };
         match self {
             Self::Realistic => site.realistic()?,
             Self::Mixed => site.mixed()?,
@@ -115,13 +115,13 @@ impl Kind {
     }
 }
 
-struct Site {
+struct GeneratedSite {
     root: PathBuf,
     urls: String,
     rng: Rng,
 }
 
-impl Site {
+impl GeneratedSite {
     fn realistic(&mut self) -> Result<(), String> {
         for (name, bytes, weight) in [("style.css", 18_000, 60.0), ("site.js", 42_000, 60.0), ("logo.png", 6_200, 60.0)]
         {
@@ -223,7 +223,7 @@ mod tests {
 
     fn make(kind: &str) -> (tempfile::TempDir, Vec<(f64, String, u64)>) {
         let directory = tempfile::tempdir().unwrap();
-        Kind::parse(kind).unwrap().write(directory.path()).unwrap();
+        SiteKind::parse(kind).unwrap().write(directory.path()).unwrap();
         let urls = std::fs::read_to_string(directory.path().join("urls.txt")).unwrap();
         let files = urls.lines().map(|line| {
             let (weight, path) = line.split_once(' ').unwrap();
@@ -247,7 +247,7 @@ mod tests {
         let sum = |text: &str| mixed.iter().filter(|file| file.1.contains(text)).map(|file| file.0).sum::<f64>();
         assert!((sum("catalogue") / sum("") - DYNAMIC_SHARE).abs() < 1e-4);
         for text in ["", "x", "file:", "files:", "files:1,x", "web99:x"] {
-            assert!(Kind::parse(text).is_err(), "{text}");
+            assert!(SiteKind::parse(text).is_err(), "{text}");
         }
     }
 }

@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use conformance::{Case, End, Outcome, Response};
-use wire::h1::{Event, InputLimits, ServerConnection};
+use conformance::{Case, CaseOutcome, ConnectionEnd, ParsedResponse};
+use wire::h1::{H1Event, H1ServerConnection, InputLimits};
 use wire::http::{Method, Request, RequestHead, path};
 
 #[test]
@@ -32,15 +32,15 @@ fn check(case: &Case) -> Result<(), String> {
 }
 
 /// What a connection makes of `input`, fed in pieces of `step` bytes.
-fn run(input: &[u8], step: usize) -> Outcome {
+fn run(input: &[u8], step: usize) -> CaseOutcome {
     let limits = InputLimits::default();
-    let (mut connection, mut head) = (ServerConnection::default(), RequestHead::default());
+    let (mut connection, mut head) = (H1ServerConnection::default(), RequestHead::default());
     let mut responses = Vec::new();
     let mut awaited: Option<(u16, bool)> = None;
     let (mut start, mut end) = (0, 0);
     loop {
         match connection.handle_input(&input[start..end], &mut head, &limits) {
-            Ok(Event::Request(incoming)) => {
+            Ok(H1Event::Request(incoming)) => {
                 let request = Request { head: &head, bytes: &input[start..end] };
                 let mut buffer = Vec::new();
                 let status = status(request.method(), incoming.target.path, &mut buffer);
@@ -50,18 +50,21 @@ fn run(input: &[u8], step: usize) -> Outcome {
                 start += incoming.head_bytes;
                 awaited = Some((status, closes || is_answered_early));
                 if is_answered_early {
-                    return outcome(vec![response(status)], End::Closed);
+                    return outcome(vec![response(status)], ConnectionEnd::Closed);
                 }
             }
-            Ok(Event::Content(decoded)) => start += decoded.consumed_bytes,
-            Ok(Event::NeedInput) if end == input.len() => {
+            Ok(H1Event::Content(decoded)) => start += decoded.consumed_bytes,
+            Ok(H1Event::NeedInput) if end == input.len() => {
                 let is_over = !responses.is_empty() && start == end && awaited.is_none();
-                return outcome(responses, if is_over { End::InSync } else { End::Waiting(Vec::new()) });
+                return outcome(
+                    responses,
+                    if is_over { ConnectionEnd::InSync } else { ConnectionEnd::Waiting(Vec::new()) },
+                );
             }
-            Ok(Event::NeedInput) => end = (end + step).min(input.len()),
+            Ok(H1Event::NeedInput) => end = (end + step).min(input.len()),
             Err(refusal) => {
                 responses.push(response(refusal.status.code()));
-                return outcome(responses, End::Closed);
+                return outcome(responses, ConnectionEnd::Closed);
             }
         }
         // A request is answered when its content has turned out sound.
@@ -70,7 +73,7 @@ fn run(input: &[u8], step: usize) -> Outcome {
         {
             responses.push(response(status));
             if closes {
-                return outcome(responses, End::Closed);
+                return outcome(responses, ConnectionEnd::Closed);
             }
         }
     }
@@ -91,11 +94,11 @@ fn status(method: Method, target_path: &[u8], buffer: &mut Vec<u8>) -> u16 {
 }
 
 /// A response with all fields that cases ask for.
-fn response(status: u16) -> Response {
+fn response(status: u16) -> ParsedResponse {
     let fields = ["Allow", "Connection", "Content-Length", "Date"].map(|name| (name.to_owned(), String::new()));
-    Response { status, fields: fields.into(), body: Vec::new() }
+    ParsedResponse { status, fields: fields.into(), body: Vec::new() }
 }
 
-fn outcome(responses: Vec<Response>, end: End) -> Outcome {
-    Outcome { responses, garbage: Vec::new(), end }
+fn outcome(responses: Vec<ParsedResponse>, end: ConnectionEnd) -> CaseOutcome {
+    CaseOutcome { responses, garbage: Vec::new(), end }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use wire::h2::hpack::{Encoder, PreparedBlock, write_literal};
-use wire::h2::{Limits, Output, PREFACE, Placement, ServerConnection, ServerEvent, Turn};
+use wire::h2::{EngineTurn, H2Limits, H2Output, H2ServerConnection, PREFACE, Placement, ServerEvent};
 use wire::http::{Fields, RequestHead, Status};
 
 const REQUESTS: u32 = 100;
@@ -12,12 +12,12 @@ const CONTENT: &[u8] = &[b'x'; 1024];
 
 #[test]
 fn a_warm_request_allocates_nothing() {
-    let limits = Limits::default();
-    let (mut output, mut head, mut text) = (Output::default(), RequestHead::default(), Vec::new());
+    let limits = H2Limits::default();
+    let (mut output, mut head, mut text) = (H2Output::default(), RequestHead::default(), Vec::new());
     let mut fields = Fields::new();
     fields.push("Content-Type", "text/html").push("Content-Length", "1024").push("ETag", "\"abc\"");
     let block = PreparedBlock::new(Status::OK, &fields);
-    let mut server = ServerConnection::new(Duration::ZERO, &limits);
+    let mut server = H2ServerConnection::new(Duration::ZERO, &limits);
     let (mut encoder, mut stream) = (Encoder::new(4096), 1);
     let mut serve = |input: &[u8]| serve(&mut server, input, &block, &limits, &mut output, &mut head, &mut text);
     // The window of the connection is opened far enough once for all.
@@ -38,8 +38,8 @@ fn a_warm_request_allocates_nothing() {
 /// What a connection holds while nothing happens on it: little, for thousands are idle at a time.
 #[test]
 fn an_idle_connection_keeps_little() {
-    let limits = Limits::default();
-    let (mut output, mut head, mut text) = (Output::default(), RequestHead::default(), Vec::new());
+    let limits = H2Limits::default();
+    let (mut output, mut head, mut text) = (H2Output::default(), RequestHead::default(), Vec::new());
     let block = PreparedBlock::new(Status::OK, &Fields::new());
     let (mut encoder, mut stream) = (Encoder::new(4096), 1);
     let mut inputs = vec![[PREFACE, &b"\0\0\0\x04\0\0\0\0\0"[..], b"\0\0\x04\x08\0\0\0\0\0\x7f\0\0\0"].concat()];
@@ -50,10 +50,10 @@ fn an_idle_connection_keeps_little() {
     }
     let mut connection = None;
     // What is lent to it grows on another connection.
-    let mut other = ServerConnection::new(Duration::ZERO, &limits);
+    let mut other = H2ServerConnection::new(Duration::ZERO, &limits);
     inputs.iter().for_each(|input| serve(&mut other, input, &block, &limits, &mut output, &mut head, &mut text));
     let counts = allocation_counter::measure(|| {
-        let mut server = Box::new(ServerConnection::new(Duration::ZERO, &limits));
+        let mut server = Box::new(H2ServerConnection::new(Duration::ZERO, &limits));
         inputs.iter().for_each(|input| serve(&mut server, input, &block, &limits, &mut output, &mut head, &mut text));
         server.shrink();
         connection = Some(server);
@@ -86,16 +86,16 @@ fn requests(encoder: &mut Encoder, stream: &mut u32, input: &mut Vec<u8>) {
 }
 
 fn serve(
-    server: &mut ServerConnection,
+    server: &mut H2ServerConnection,
     input: &[u8],
     block: &PreparedBlock,
-    limits: &Limits,
-    output: &mut Output,
+    limits: &H2Limits,
+    output: &mut H2Output,
     head: &mut RequestHead,
     text: &mut Vec<u8>,
 ) {
     output.clear();
-    let mut turn = Turn { now: Duration::ZERO, limits, output };
+    let mut turn = EngineTurn { now: Duration::ZERO, limits, output };
     let (mut at, mut answered) = (0, 0);
     loop {
         let handled = server.handle_input(&input[at..], head, text, &mut turn);

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use libfuzzer_sys::fuzz_target;
 use tailcoat_fuzz::config::AccessLogFormat;
-use tailcoat_fuzz::log::{Client, ConvertReport, Record, Subject, UpstreamRecord, convert, first_log, write};
+use tailcoat_fuzz::log::{ConvertReport, LogClient, LogRecord, Subject, UpstreamRecord, convert, first_log, write};
 use tailcoat_fuzz::take_number;
 use wire::h1::{HeadLimits, parse_request_head};
 use wire::http::{Request, RequestHead, Status};
@@ -17,7 +17,7 @@ const FORMATS: [AccessLogFormat; 3] = [AccessLogFormat::Json, AccessLogFormat::C
 /// Line of the input: client, host, user, upstream, then the request's first line and its fields, separated by
 /// `|`.
 struct Line<'a> {
-    client: Client,
+    client: LogClient,
     texts: [&'a [u8]; 3],
     bytes: Vec<u8>,
     head: Option<RequestHead>,
@@ -28,7 +28,8 @@ impl<'a> Line<'a> {
         let mut parts = line.split(|byte| *byte == b'|');
         let mut next = || parts.next().unwrap_or_default();
         let client = str::from_utf8(next()).ok().and_then(|text| text.parse::<IpAddr>().ok());
-        let client = client.map_or(Client::Unix, |address| Client::Ip(SocketAddr::new(address, line.len() as u16)));
+        let client =
+            client.map_or(LogClient::Unix, |address| LogClient::Ip(SocketAddr::new(address, line.len() as u16)));
         let texts = [next(), next(), next()];
         let mut bytes: Vec<u8> = parts.flat_map(|part| [part, b"\r\n"].concat()).collect();
         bytes.extend_from_slice(b"\r\n");
@@ -37,7 +38,7 @@ impl<'a> Line<'a> {
         Self { client, texts, head: matches!(parsed, Ok(Some(_))).then_some(head), bytes }
     }
 
-    fn record(&self, number: u64) -> Record<'_> {
+    fn record(&self, number: u64) -> LogRecord<'_> {
         let [host, user, upstream] = self.texts;
         let upstream = str::from_utf8(upstream).ok().filter(|server| !server.is_empty());
         let upstream = upstream.map(|server| UpstreamRecord {
@@ -48,7 +49,7 @@ impl<'a> Line<'a> {
             ..UpstreamRecord::default()
         });
         let is_plain = |text: &[u8]| text.iter().all(|byte| byte.is_ascii_graphic());
-        Record {
+        LogRecord {
             log: first_log(),
             subject: match &self.head {
                 Some(head) => Subject::Request(Request { head, bytes: &self.bytes }),

@@ -5,9 +5,9 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use tailcoat_fuzz::config::{Checked, Diagnostics, Severity, check_bytes, format_bytes};
+use tailcoat_fuzz::config::{CheckedConfig, Diagnostics, Severity, check_bytes, format_bytes};
 
-fn check(bytes: &[u8]) -> Checked {
+fn check(bytes: &[u8]) -> CheckedConfig {
     check_bytes("fuzz.kdl", bytes.to_vec(), Path::new("/nonexistent"))
 }
 

@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tailcoat_fuzz::take_number;
-use wire::h1::{BodyLimits, Event, HeadLimits, InputLimits, Refusal, ServerConnection};
+use wire::h1::{BodyLimits, H1Event, H1ServerConnection, HeadLimits, InputLimits, MessageRejection};
 use wire::http::{RequestHead, path};
 
 const LIMITS: InputLimits = InputLimits {
@@ -33,26 +33,26 @@ fn steps(seed: u64) -> impl Iterator<Item = usize> {
 
 /// Result of a connection: a line for each request, with its joined content, then the status if it rejected the rest.
 fn run(input: &[u8], mut steps: impl Iterator<Item = usize>) -> Vec<(String, Vec<u8>)> {
-    let (mut connection, mut head) = (ServerConnection::default(), RequestHead::default());
+    let (mut connection, mut head) = (H1ServerConnection::default(), RequestHead::default());
     let (mut events, mut start, mut end) = (Vec::new(), 0, 0);
     loop {
         match connection.handle_input(&input[start..end], &mut head, &LIMITS) {
-            Ok(Event::Request(request)) => {
+            Ok(H1Event::Request(request)) => {
                 assert!(request.head_bytes > 0 && request.head_bytes <= LIMITS.head.head_bytes_max);
                 let _ = path::normalise(request.target.path, &mut Vec::new());
                 events.push((format!("{:?} {:?}", head.method, request), Vec::new()));
                 start += request.head_bytes;
             }
-            Ok(Event::Content(decoded)) => {
+            Ok(H1Event::Content(decoded)) => {
                 assert!(decoded.consumed_bytes > 0);
                 let content = &mut events.last_mut().expect("content comes after its request").1;
                 content.extend_from_slice(&input[start..end][decoded.content]);
                 assert!(content.len() as u64 <= LIMITS.body.body_bytes_max);
                 start += decoded.consumed_bytes;
             }
-            Ok(Event::NeedInput) if end == input.len() => return events,
+            Ok(H1Event::NeedInput) if end == input.len() => return events,
             // Zero would be no progress: an empty input has none.
-            Ok(Event::NeedInput) => end = (end + steps.next().unwrap_or(1).max(1)).min(input.len()),
+            Ok(H1Event::NeedInput) => end = (end + steps.next().unwrap_or(1).max(1)).min(input.len()),
             Err(refusal) => {
                 check_refused(&mut connection, &mut head, refusal);
                 events.push((format!("refused with {}", refusal.status), Vec::new()));
@@ -63,8 +63,8 @@ fn run(input: &[u8], mut steps: impl Iterator<Item = usize>) -> Vec<(String, Vec
 }
 
 /// The server reads nothing after a rejected message, because the start of the next one is unknown.
-fn check_refused(connection: &mut ServerConnection, head: &mut RequestHead, refusal: Refusal) {
+fn check_refused(connection: &mut H1ServerConnection, head: &mut RequestHead, refusal: MessageRejection) {
     assert!((400..600).contains(&refusal.status.code()) && !refusal.reason.is_empty());
     let next = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
-    assert_eq!(connection.handle_input(next, head, &LIMITS), Ok(Event::NeedInput));
+    assert_eq!(connection.handle_input(next, head, &LIMITS), Ok(H1Event::NeedInput));
 }

@@ -8,13 +8,13 @@ use libfuzzer_sys::fuzz_target;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tailcoat_fuzz::config::{Limits, duration_from_text, limits_from_text, log_format_from_text, network_from_text};
-use tailcoat_fuzz::control::{Order, Report};
+use tailcoat_fuzz::control::{ControlOrder, ControlReport};
 
 fuzz_target!(|line: &[u8]| {
-    if let Some(order) = round_trip::<Order>(line) {
+    if let Some(order) = round_trip::<ControlOrder>(line) {
         carry_out(order);
     }
-    round_trip::<Report>(line);
+    round_trip::<ControlReport>(line);
 });
 
 /// Reads a message, and checks that it is the same when it is written and read again, and takes one line.
@@ -27,21 +27,21 @@ fn round_trip<T: Debug + PartialEq + Serialize + DeserializeOwned>(line: &[u8]) 
 }
 
 /// Reads the texts of an order, as the server does first.
-fn carry_out(order: Order) {
+fn carry_out(order: ControlOrder) {
     match order {
-        Order::SetLimit { option } => {
+        ControlOrder::SetLimit { option } => {
             let limits = Limits::default();
             if let Ok(changed) = limits_from_text(&limits, &option) {
                 assert_eq!(limits_from_text(&changed, &option).as_ref(), Ok(&changed));
             }
         }
-        Order::Ban { client, .. } | Order::Unban { client } => {
+        ControlOrder::Ban { client, .. } | ControlOrder::Unban { client } => {
             if let Ok(network) = network_from_text(&client) {
                 assert_eq!(network_from_text(&network.to_string()), Ok(network), "{client}");
             }
             let _ = duration_from_text(&client);
         }
-        Order::TailLog { format, .. } => drop(log_format_from_text(&format)),
+        ControlOrder::TailLog { format, .. } => drop(log_format_from_text(&format)),
         _ => {}
     }
 }

@@ -3,13 +3,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wire::fastcgi::{Ended, MalformedRecord, Piece, ResponseDecoder};
+use wire::fastcgi::{FastCgiEnd, FastCgiPiece, MalformedRecord, ResponseDecoder};
 
 #[derive(Debug, Default, PartialEq)]
-struct Said {
+struct FuzzedOutput {
     output: Vec<u8>,
     error: Vec<u8>,
-    ended: Option<Ended>,
+    ended: Option<FastCgiEnd>,
 }
 
 fuzz_target!(|input: &[u8]| {
@@ -22,9 +22,9 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-fn read(input: &[u8], piece_bytes: usize) -> Result<Said, MalformedRecord> {
+fn read(input: &[u8], piece_bytes: usize) -> Result<FuzzedOutput, MalformedRecord> {
     let mut decoder = ResponseDecoder::default();
-    let mut said = Said::default();
+    let mut said = FuzzedOutput::default();
     let mut at = 0;
     while at < input.len() {
         let piece = &input[at..input.len().min(at + piece_bytes)];
@@ -32,10 +32,10 @@ fn read(input: &[u8], piece_bytes: usize) -> Result<Said, MalformedRecord> {
         assert!((1..=piece.len()).contains(&decoded.consumed_bytes));
         at += decoded.consumed_bytes;
         match decoded.piece {
-            Piece::Nothing => {}
-            Piece::Output(range) => said.output.extend_from_slice(&piece[range]),
-            Piece::Error(range) => said.error.extend_from_slice(&piece[range]),
-            Piece::Ended(ended) => {
+            FastCgiPiece::Nothing => {}
+            FastCgiPiece::Output(range) => said.output.extend_from_slice(&piece[range]),
+            FastCgiPiece::Error(range) => said.error.extend_from_slice(&piece[range]),
+            FastCgiPiece::Ended(ended) => {
                 said.ended = Some(ended);
                 break;
             }

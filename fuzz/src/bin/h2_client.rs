@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use wire::h2::{ClientConnection, ClientEvent, Limits, OutgoingRequest, Output, Turn};
+use wire::h2::{ClientEvent, EngineTurn, H2ClientConnection, H2Limits, H2Output, OutgoingRequest};
 use wire::http::Fields;
 
 const REQUESTS: usize = 4;
@@ -53,9 +53,10 @@ fn write_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u
 
 /// Events of a client for these bytes, and its output.
 fn run(input: &[u8], step: usize) -> (Vec<String>, Vec<u8>) {
-    let (limits, now) = (Limits { output_bytes_max: usize::MAX, ..Limits::default() }, Duration::ZERO);
-    let (mut client, mut output, mut fields) = (ClientConnection::new(now, &limits), Output::default(), Fields::new());
-    let mut turn = Turn { now, limits: &limits, output: &mut output };
+    let (limits, now) = (H2Limits { output_bytes_max: usize::MAX, ..H2Limits::default() }, Duration::ZERO);
+    let (mut client, mut output, mut fields) =
+        (H2ClientConnection::new(now, &limits), H2Output::default(), Fields::new());
+    let mut turn = EngineTurn { now, limits: &limits, output: &mut output };
     client.start(&mut turn);
     for method in [&b"GET"[..], b"HEAD", b"GET", b"CONNECT"] {
         let path = (method != b"CONNECT").then_some(&b"/"[..]);

@@ -9,13 +9,15 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use wire::h2::{FRAME_HEADER_BYTES, Limits, Output, PREFACE, Placement, ServerConnection, ServerEvent, StreamId, Turn};
+use wire::h2::{
+    EngineTurn, FRAME_HEADER_BYTES, H2Limits, H2Output, H2ServerConnection, PREFACE, Placement, ServerEvent, StreamId,
+};
 use wire::http::{Fields, RequestHead, Status};
 
 const OUTPUT_BYTES_MAX: usize = 2000;
 
-fn limits() -> Limits {
-    let mut limits = Limits { concurrent_streams_max: 8, header_block_bytes_max: 600, ..Limits::default() };
+fn limits() -> H2Limits {
+    let mut limits = H2Limits { concurrent_streams_max: 8, header_block_bytes_max: 600, ..H2Limits::default() };
     limits.output_bytes_max = OUTPUT_BYTES_MAX;
     limits.body.body_bytes_max = 1000;
     limits.head.head_bytes_max = 1000;
@@ -75,14 +77,14 @@ fn write_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u
 /// Events of a server for these bytes, and all its output.
 fn run(input: &[u8], step: usize) -> (Vec<String>, Vec<u8>) {
     let (limits, now) = (limits(), Duration::ZERO);
-    let mut server = ServerConnection::new(now, &limits);
-    let (mut output, mut sent) = (Output::default(), Vec::new());
-    server.start(&mut Turn { now, limits: &limits, output: &mut output });
+    let mut server = H2ServerConnection::new(now, &limits);
+    let (mut output, mut sent) = (H2Output::default(), Vec::new());
+    server.start(&mut EngineTurn { now, limits: &limits, output: &mut output });
     let (mut head, mut text) = (RequestHead::default(), Vec::new());
     let (mut events, mut start, mut end) = (Vec::<String>::new(), 0, 0);
     loop {
         let rest = &input[start..end];
-        let mut turn = Turn { now, limits: &limits, output: &mut output };
+        let mut turn = EngineTurn { now, limits: &limits, output: &mut output };
         let handled = server.handle_input(rest, &mut head, &mut text, &mut turn);
         start += handled.consumed_bytes;
         match handled.event {
@@ -119,7 +121,7 @@ fn run(input: &[u8], step: usize) -> (Vec<String>, Vec<u8>) {
         assert!(server.open_streams() <= 8 && text.len() <= 4096);
         assert!(output.bytes().len() < OUTPUT_BYTES_MAX + 2000);
     }
-    let mut turn = Turn { now, limits: &limits, output: &mut output };
+    let mut turn = EngineTurn { now, limits: &limits, output: &mut output };
     server.poll_output(usize::MAX, &mut turn, |_, range, out| {
         out.extend(range.map(|at| at as u8));
         Placement::Copied
@@ -129,13 +131,13 @@ fn run(input: &[u8], step: usize) -> (Vec<String>, Vec<u8>) {
     (events, sent)
 }
 
-fn answer(server: &mut ServerConnection, stream: StreamId, turn: &mut Turn<'_>) {
+fn answer(server: &mut H2ServerConnection, stream: StreamId, turn: &mut EngineTurn<'_>) {
     if server.send_response(stream, Status::OK, &Fields::new(), false, turn).is_ok() {
         server.offer_content(stream, 70_000, true, turn).expect("it was there");
     }
 }
 
-fn flush(output: &mut Output, sent: &mut Vec<u8>) {
+fn flush(output: &mut H2Output, sent: &mut Vec<u8>) {
     sent.extend_from_slice(output.bytes());
     output.clear();
 }

@@ -8,7 +8,7 @@ use wire::h2::hpack::{Decoder, Encoder, FIELD_OVERHEAD_BYTES, InvalidBlock};
 
 const LIST_BYTES_MAX: usize = 2000;
 
-type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+type FieldList = Vec<(Vec<u8>, Vec<u8>)>;
 
 fuzz_target!(|input: &[u8]| {
     let (mut theirs, mut ours, mut encoder) = (Decoder::default(), Decoder::default(), Encoder::new(300));
@@ -22,13 +22,13 @@ fuzz_target!(|input: &[u8]| {
         for (name, value) in &fields {
             encoder.write_field(name, value, None, &mut encoded);
         }
-        let fields: Fields = fields.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
+        let fields: FieldList = fields.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
         assert_eq!(decode(&mut ours, &encoded), Ok(fields));
     }
 });
 
-fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Fields, InvalidBlock> {
-    let (mut text, mut fields) = (Vec::new(), Fields::new());
+fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<FieldList, InvalidBlock> {
+    let (mut text, mut fields) = (Vec::new(), FieldList::new());
     let decoded = decoder.decode(block, LIST_BYTES_MAX, &mut text, |text, field| {
         fields.push((field.name.of(text).to_vec(), field.value.of(text).to_vec()));
     })?;

@@ -5,9 +5,10 @@
 use libfuzzer_sys::fuzz_target;
 use tailcoat_fuzz::with_fields;
 use wire::http::negotiation::{CodingWeights, prefers_json};
-use wire::http::{Coding, KnownField};
+use wire::http::{ContentCoding, KnownField};
 
-const AVAILABLE: [Coding; 4] = [Coding::Brotli, Coding::Zstd, Coding::Gzip, Coding::Identity];
+const AVAILABLE: [ContentCoding; 4] =
+    [ContentCoding::Brotli, ContentCoding::Zstd, ContentCoding::Gzip, ContentCoding::Identity];
 
 fuzz_target!(|lines: &[u8]| {
     let read = with_fields(lines, |request| {
@@ -30,7 +31,7 @@ fuzz_target!(|lines: &[u8]| {
             }
         }
         let again = with_fields(&joined, |request| (CodingWeights::of(request), prefers_json(request)));
-        let has_empty_list = encodings.is_empty() && weights.weight(Coding::Identity) != 1000;
+        let has_empty_list = encodings.is_empty() && weights.weight(ContentCoding::Identity) != 1000;
         assert!(again == Some((weights, json)) || has_empty_list);
     }
 });

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wire::h1::{HeadLimits, Refusal, parse_request_head, request_framing};
+use wire::h1::{HeadLimits, MessageRejection, parse_request_head, request_framing};
 use wire::http::{Request, RequestHead};
 
 const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 400, fields_max: 20, target_bytes_max: 100 };
@@ -24,7 +24,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 /// As a connection does it: parsed again with each byte that comes, until it is decided.
-fn byte_by_byte(input: &[u8]) -> Result<Option<usize>, Refusal> {
+fn byte_by_byte(input: &[u8]) -> Result<Option<usize>, MessageRejection> {
     let mut head = RequestHead::default();
     for end in 0..=input.len() {
         let parsed = parse_request_head(&input[..end], &mut head, &LIMITS);

@@ -3,13 +3,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wire::http::{Method, Target, TargetForm, path};
+use wire::http::{Method, RequestTarget, TargetForm, path};
 
 fuzz_target!(|input: &[u8]| {
     let end = input.iter().position(|byte| *byte == b'\n').unwrap_or(0);
     let (method, target) = (Method::from_name(&input[..end]), input.get(end + 1..).unwrap_or_default());
     check_path(target);
-    let Ok(parsed) = Target::parse(target, method) else { return };
+    let Ok(parsed) = RequestTarget::parse(target, method) else { return };
     assert!(target.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'#'));
     assert_eq!(parsed.form == TargetForm::Authority, method == Method::Connect);
     match parsed.form {
@@ -24,7 +24,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-fn joined(target: &Target<'_>) -> Vec<u8> {
+fn joined(target: &RequestTarget<'_>) -> Vec<u8> {
     match target.query {
         Some(query) => [target.path, b"?", query].concat(),
         None => target.path.to_vec(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Outcome, expect, is_installed, output};
+use super::{CheckOutcome, expect, is_installed, output};
 use crate::process::{ask, free_port, get, read, until};
 
 const IMAGE: &str = "localhost/tailcoat:tried";
@@ -18,12 +18,12 @@ const DOWNLOAD_BYTES: u64 = 64 << 20;
 /// The container has no other permissions.
 const RESTRICTIONS: [&str; 5] = ["--read-only", "--cap-drop", "all", "--security-opt", "no-new-privileges"];
 
-pub(super) fn check(_program: &Path) -> Result<Outcome, Box<dyn Error>> {
+pub(super) fn check(_program: &Path) -> Result<CheckOutcome, Box<dyn Error>> {
     if !is_installed("podman") {
-        return Ok(Outcome::Skipped("podman is not installed".into()));
+        return Ok(CheckOutcome::Skipped("podman is not installed".into()));
     }
     let Some(tarball) = tarball()? else {
-        return Ok(Outcome::Skipped(format!("{RELEASES} has no tarball: `cargo xtask release` makes it")));
+        return Ok(CheckOutcome::Skipped(format!("{RELEASES} has no tarball: `cargo xtask release` makes it")));
     };
     let directory = std::path::absolute("target/container")?;
     if directory.exists() {
@@ -40,7 +40,7 @@ pub(super) fn check(_program: &Path) -> Result<Outcome, Box<dyn Error>> {
     welcomes()?;
     is_operated(&directory)?;
     is_root_for_ports_alone()?;
-    Ok(Outcome::Passed)
+    Ok(CheckOutcome::Passed)
 }
 
 /// The newest tarball.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Outcome, expect, is_installed, output};
-use crate::process::{Process, ask, free_port, get, read, until};
+use super::{CheckOutcome, expect, is_installed, output};
+use crate::process::{ChildProcess, ask, free_port, get, read, until};
 
 const MANIFESTS: &str = "packaging/kubernetes/tailcoat.yaml";
 
@@ -19,17 +19,17 @@ const VERSIONS: [&str; 2] = ["1.30", "1.37"];
 /// More than sockets hold, so that a client that does not read keeps a request open.
 const DOWNLOAD_BYTES: u64 = 64 << 20;
 
-pub(super) fn check(program: &Path) -> Result<Outcome, Box<dyn Error>> {
+pub(super) fn check(program: &Path) -> Result<CheckOutcome, Box<dyn Error>> {
     let manifests = fs::read_to_string(MANIFESTS)?;
     times_agree(&manifests)?;
     probes_follow_draining(program, &manifests)?;
     if !is_installed("kubernetes-validate") {
-        return Ok(Outcome::Skipped("kubernetes-validate is not installed; what probes rely on holds".into()));
+        return Ok(CheckOutcome::Skipped("kubernetes-validate is not installed; what probes rely on holds".into()));
     }
     for version in VERSIONS {
         output(Command::new("kubernetes-validate").args(["--strict", "-k", version, MANIFESTS]))?;
     }
-    Ok(Outcome::Passed)
+    Ok(CheckOutcome::Passed)
 }
 
 /// A server has time to end: `grace-period` and the wait of `preStop` are less than Kubernetes waits.
@@ -53,7 +53,7 @@ fn probes_follow_draining(program: &Path, manifests: &str) -> Result<(), Box<dyn
     let mut command = Command::new(program);
     command.args(["run", "--watch", "-c"]).arg(pod.directory.join("etc/tailcoat.kdl"));
     command.env("STATE_DIRECTORY", pod.directory.join("state")).stdout(std::process::Stdio::null());
-    let mut server = Process::start(command, pod.port)?;
+    let mut server = ChildProcess::start(command, pod.port)?;
     until("it is ready", || Ok(is_ready().then_some(())))?;
     is_alive()?;
 

@@ -6,8 +6,8 @@ use std::error::Error;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Outcome, is_installed, output};
-use crate::process::{Process, free_port, get};
+use super::{CheckOutcome, is_installed, output};
+use crate::process::{ChildProcess, free_port, get};
 use crate::questions;
 
 /// The configuration that the book comes with. Paths in it are relative to `docs`; from `target` they are the same.
@@ -24,9 +24,9 @@ const RESULTS_MAX: usize = 5;
 /// Address in the configuration.
 const ADDRESS: &str = "127.0.0.1:8080";
 
-pub(super) fn check(program: &Path) -> Result<Outcome, Box<dyn Error>> {
+pub(super) fn check(program: &Path) -> Result<CheckOutcome, Box<dyn Error>> {
     if !is_installed("mdbook") {
-        return Ok(Outcome::Skipped("mdbook is not installed".into()));
+        return Ok(CheckOutcome::Skipped("mdbook is not installed".into()));
     }
     output(Command::new("mdbook").args(["build", "docs"]))?;
     let port = free_port()?;
@@ -34,7 +34,7 @@ pub(super) fn check(program: &Path) -> Result<Outcome, Box<dyn Error>> {
     std::fs::write(CONFIGURATION_TRIED, configuration)?;
     let mut command = Command::new(program);
     command.args(["run", "-c", CONFIGURATION_TRIED]);
-    let _server = Process::start(command, port)?;
+    let _server = ChildProcess::start(command, port)?;
     let mut crawl = Crawl { port, pages: BTreeMap::new(), broken: BTreeSet::new() };
     let mut wanted = vec![("/".to_owned(), Link { path: "/".into(), heading: None })];
     while let Some((from, link)) = wanted.pop() {
@@ -43,7 +43,7 @@ pub(super) fn check(program: &Path) -> Result<Outcome, Box<dyn Error>> {
     println!("manual: {} pages and files", crawl.pages.len());
     let mut problems: Vec<String> = crawl.broken.into_iter().collect();
     problems.extend(search()?);
-    if problems.is_empty() { Ok(Outcome::Passed) } else { Err(problems.join("\n").into()) }
+    if problems.is_empty() { Ok(CheckOutcome::Passed) } else { Err(problems.join("\n").into()) }
 }
 
 /// Searches that do not find the page that answers their question, a line each.

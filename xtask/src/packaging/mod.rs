@@ -11,14 +11,14 @@ use std::process::{Command, Stdio};
 const USAGE: &str = "usage: cargo xtask packaging [--program FILE] [manual|kubernetes|container]...";
 
 /// Result of a check: no fault, or a reason why it cannot run here.
-pub(crate) enum Outcome {
+pub(crate) enum CheckOutcome {
     Passed,
     Skipped(String),
 }
 
-type Check = fn(&Path) -> Result<Outcome, Box<dyn Error>>;
+type PackageCheck = fn(&Path) -> Result<CheckOutcome, Box<dyn Error>>;
 
-const CHECKS: [(&str, Check); 3] =
+const CHECKS: [(&str, PackageCheck); 3] =
     [("manual", manual::check), ("kubernetes", kubernetes::check), ("container", container::check)];
 
 /// Runs the checks that are named, or all. Says whether none has failed.
@@ -39,8 +39,8 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, B
     let mut is_well = true;
     for (name, check) in CHECKS.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|it| it == name)) {
         match check(&program) {
-            Ok(Outcome::Passed) => println!("{name}: passed"),
-            Ok(Outcome::Skipped(why)) => println!("{name}: skipped: {why}"),
+            Ok(CheckOutcome::Passed) => println!("{name}: passed"),
+            Ok(CheckOutcome::Skipped(why)) => println!("{name}: skipped: {why}"),
             Err(error) => {
                 println!("{name}: FAILED: {error}");
                 is_well = false;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use crate::process::{Process, free_port, get};
+use crate::process::{ChildProcess, free_port, get};
 use browser::{Browser, ColorScheme, Tab, Viewport};
 
 const USAGE: &str = "usage: cargo xtask screenshots [--program FILE] [--tailor FILE] [--seconds N] [--phone DIRECTORY]";
@@ -94,7 +94,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Box<d
 
 /// Takes all pictures; whether all pages fit on a phone.
 fn take(arguments: &Arguments, program: &str, directory: &Path) -> Result<bool, Box<dyn Error>> {
-    let site = Site::start(arguments, directory)?;
+    let site = ScreenshotSite::start(arguments, directory)?;
     let mut browser = Browser::start(program, directory)?;
     fs::create_dir_all(DIRECTORY)?;
     // The status page plots what it has seen since it was opened.
@@ -168,14 +168,14 @@ fn save(png: &[u8], path: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 /// A server with a site, a reverse proxy and an upstream.
-struct Site {
-    _server: Process,
-    _upstream: Process,
+struct ScreenshotSite {
+    _server: ChildProcess,
+    _upstream: ChildProcess,
     port: u16,
     status_port: u16,
 }
 
-impl Site {
+impl ScreenshotSite {
     fn start(arguments: &Arguments, directory: &Path) -> Result<Self, Box<dyn Error>> {
         let root = directory.join("site");
         for (path, bytes, hours) in FILES {
@@ -217,7 +217,7 @@ struct Load {
 }
 
 impl Load {
-    fn start(site: &Site, arguments: &Arguments, directory: &Path) -> Result<Self, Box<dyn Error>> {
+    fn start(site: &ScreenshotSite, arguments: &Arguments, directory: &Path) -> Result<Self, Box<dyn Error>> {
         let url = |path: &str| format!("http://127.0.0.1:{}{path}", site.port);
         let tailor = fs::canonicalize(&arguments.tailor)?;
         let bench = |seconds: u64, words: &[&str], urls: &[String]| -> std::io::Result<Child> {
@@ -265,10 +265,10 @@ fn serve(
     name: &str,
     configuration: &str,
     port: u16,
-) -> Result<Process, Box<dyn Error>> {
+) -> Result<ChildProcess, Box<dyn Error>> {
     let path = directory.join(name);
     fs::write(&path, configuration)?;
     let mut command = Command::new(&arguments.tailcoat);
     command.arg("run").arg("-c").arg(path).stdout(Stdio::null()).stderr(Stdio::null());
-    Process::start(command, port)
+    ChildProcess::start(command, port)
 }

@@ -169,8 +169,8 @@ fn sentences(tokens: &[ProseToken]) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// Types of the same name that other files can use. Each is found at its own line.
-fn repeated_types(files: &[tidy::File]) -> Vec<Finding> {
-    let is_source = |file: &&tidy::File| {
+fn repeated_types(files: &[tidy::TidyFile]) -> Vec<Finding> {
+    let is_source = |file: &&tidy::TidyFile| {
         let is_member = MEMBERS.iter().any(|member| file.path.starts_with(member));
         is_member && file.path.ends_with(".rs") && !prose::is_test_file(&file.path)
     };

@@ -10,7 +10,7 @@ use tokio::net::unix::pipe;
 use tokio::time::{sleep, timeout};
 
 use crate::config::DnsHook;
-use crate::spawner::{Order, Spawner, Started};
+use crate::spawner::{SpawnOrder, Spawner, StartedProgram};
 
 /// Bytes of the program's output that an error shows.
 const OUTPUT_BYTES_MAX: usize = 1_000;
@@ -20,7 +20,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Change of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum DnsChange {
     Add,
     Remove,
 }
@@ -32,19 +32,19 @@ pub(super) enum Change {
 pub(super) async fn run(
     spawner: &Spawner,
     hook: &DnsHook,
-    change: Change,
+    change: DnsChange,
     name: &str,
     value: &str,
 ) -> Result<(), String> {
     let verb = match change {
-        Change::Add => "add",
-        Change::Remove => "remove",
+        DnsChange::Add => "add",
+        DnsChange::Remove => "remove",
     };
     let program = hook.program.display();
     let mut command = Command::new(&hook.program);
     command.args(&hook.arguments).args([verb, name, value]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let started = spawner.start(Order::new(command, None)).await;
+    let started = spawner.start(SpawnOrder::new(command, None)).await;
     // Dropping the program at the time limit ends it.
     let (status, said) = match timeout(hook.timeout, async { listen(started?).await }).await {
         Ok(ended) => ended.map_err(|error: io::Error| format!("{program}: {error}"))?,
@@ -58,7 +58,7 @@ pub(super) async fn run(
 }
 
 /// Waits for the end of a program; returns its status and the start of its output.
-async fn listen(mut started: Started) -> io::Result<(ExitStatus, Vec<u8>)> {
+async fn listen(mut started: StartedProgram) -> io::Result<(ExitStatus, Vec<u8>)> {
     // Local invariant: the child is still there, and both streams are pipes.
     let child = started.child().ok_or(io::ErrorKind::NotFound)?;
     let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
@@ -108,7 +108,7 @@ mod tests {
             timeout: Duration::from_secs(1),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let result = runtime.block_on(run(&spawner(), &hook, Change::Add, "_acme-challenge.a.example", "value"));
+        let result = runtime.block_on(run(&spawner(), &hook, DnsChange::Add, "_acme-challenge.a.example", "value"));
         match expect {
             Ok(()) => assert_eq!(result, Ok(()), "{script}"),
             Err(part) => assert!(result.as_ref().is_err_and(|error| error.contains(part)), "{script}: {result:?}"),
@@ -129,7 +129,10 @@ mod tests {
         let hook = DnsHook { program: "/nowhere".into(), arguments: Vec::new(), timeout: Duration::from_secs(1) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         assert!(
-            runtime.block_on(run(&spawner(), &hook, Change::Remove, "a", "b")).unwrap_err().starts_with("/nowhere: ")
+            runtime
+                .block_on(run(&spawner(), &hook, DnsChange::Remove, "a", "b"))
+                .unwrap_err()
+                .starts_with("/nowhere: ")
         );
     }
 }

@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use self::order::{OrderError, Ordering};
 use self::schedule::Validity;
-use self::store::{Attempts, Store, Stored};
+use self::store::{Attempts, Store, StoredCertificate};
 use crate::config::{AutomaticCertificates, CertificateFiles, Config, certificate_name};
 use crate::log::{ServerLog, event};
 use crate::spawner::Spawner;
@@ -60,22 +60,22 @@ struct Manager {
 /// time, and the next process starts again.
 #[derive(Debug)]
 pub struct Keeper {
-    plans: UnboundedSender<Plan>,
+    plans: UnboundedSender<AcmePlan>,
 }
 
 /// Certificates that a configuration needs.
 #[derive(Debug)]
-pub struct Plan {
+pub struct AcmePlan {
     settings: AutomaticCertificates,
     spawner: Option<Arc<Spawner>>,
     store: Store,
     validations: Arc<Validations>,
-    certificates: Vec<Wanted>,
+    certificates: Vec<WantedCertificate>,
 }
 
 /// Certificate and the sites that use it.
 #[derive(Debug)]
-struct Wanted {
+struct WantedCertificate {
     names: Vec<String>,
     path: PathBuf,
     sites: Vec<Arc<SiteTls>>,
@@ -125,7 +125,7 @@ pub fn place_certificates(config: &mut Config) -> io::Result<bool> {
     Ok(true)
 }
 
-impl Plan {
+impl AcmePlan {
     /// Plans the certificates of a configuration. Creates the state directory if there are any. The spawner is for a
     /// hook.
     ///
@@ -133,13 +133,13 @@ impl Plan {
     /// The state directory cannot be created.
     pub fn new(config: &Config, tls: &AllTls, spawner: Option<Arc<Spawner>>) -> io::Result<Self> {
         let store = Store::of(&config.automatic_certificates)?;
-        let mut by_path: BTreeMap<PathBuf, Wanted> = BTreeMap::new();
+        let mut by_path: BTreeMap<PathBuf, WantedCertificate> = BTreeMap::new();
         for (index, site) in tls.sites() {
             let site_config = &config.sites[*index];
             if site_config.tls.is_automatic {
                 let names = names_of(site_config);
                 let path = store.certificate_path(&names);
-                let wanted = Wanted { names, path: path.clone(), sites: Vec::new() };
+                let wanted = WantedCertificate { names, path: path.clone(), sites: Vec::new() };
                 by_path.entry(path).or_insert(wanted).sites.push(Arc::clone(site));
             }
         }
@@ -166,27 +166,27 @@ impl Keeper {
     ///
     /// # Errors
     /// The thread cannot be created.
-    pub fn start(plan: Plan, log: ServerLog) -> io::Result<Self> {
+    pub fn start(plan: AcmePlan, log: ServerLog) -> io::Result<Self> {
         let (plans, receiver) = unbounded_channel();
         let keeper = Self { plans };
-        keeper.change(plan);
+        keeper.apply(plan);
         let runtime = Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("acme".into()).spawn(move || runtime.block_on(run(receiver, log)))?;
         Ok(keeper)
     }
 
     /// Applies a new plan. Running orders for certificates that stay are not disturbed.
-    pub fn change(&self, plan: Plan) {
+    pub fn apply(&self, plan: AcmePlan) {
         // Fails only if the thread ended by a panic, which was logged.
         let _ = self.plans.send(plan);
     }
 }
 
 /// Follows the latest plan until the sender is dropped.
-async fn run(mut plans: UnboundedReceiver<Plan>, log: ServerLog) {
+async fn run(mut plans: UnboundedReceiver<AcmePlan>, log: ServerLog) {
     let mut next = plans.recv().await;
     while let Some(plan) = next.take() {
-        let Plan { settings, spawner, store, validations, certificates } = plan;
+        let AcmePlan { settings, spawner, store, validations, certificates } = plan;
         let (account, orders) = (Mutex::new(None), Semaphore::new(ORDERS_MAX));
         let log = log.clone();
         let manager = Arc::new(Manager { settings, spawner, store, validations, account, orders, log });
@@ -222,9 +222,9 @@ struct Tasks {
 
 impl Tasks {
     /// Keeps these certificates, and no others.
-    fn keep(&mut self, manager: &Arc<Manager>, certificates: Vec<Wanted>) {
+    fn keep(&mut self, manager: &Arc<Manager>, certificates: Vec<WantedCertificate>) {
         let mut known = std::mem::take(&mut self.known);
-        for Wanted { names, path, sites } in certificates {
+        for WantedCertificate { names, path, sites } in certificates {
             let entry = match known.remove(&path) {
                 Some((task, shared)) => {
                     *shared.lock().unwrap_or_else(PoisonError::into_inner) = sites;
@@ -256,7 +256,7 @@ impl Tasks {
 }
 
 /// Names of a site's certificate, in a stable order.
-fn names_of(site: &crate::config::Site) -> Vec<String> {
+fn names_of(site: &crate::config::SiteConfig) -> Vec<String> {
     let mut names: Vec<String> = site.names.iter().map(certificate_name).collect();
     names.sort();
     names.dedup();
@@ -307,7 +307,7 @@ impl Manager {
     }
 
     /// Window in which the CA wants a certificate renewed (RFC 9773), as last reported.
-    async fn renewal_window(&self, stored: &Stored, known: &mut Renewal) -> Option<(i64, i64)> {
+    async fn renewal_window(&self, stored: &StoredCertificate, known: &mut Renewal) -> Option<(i64, i64)> {
         let now = now_unix_seconds();
         let is_known = known.certificate == *stored.certificate;
         if is_known && (0..=RENEWAL_INFO_MAX.as_secs() as i64).contains(&(known.next_look - now)) {
@@ -327,7 +327,7 @@ impl Manager {
         window
     }
 
-    async fn ask_renewal_window(&self, stored: &Stored) -> Result<((i64, i64), Duration), OrderError> {
+    async fn ask_renewal_window(&self, stored: &StoredCertificate) -> Result<((i64, i64), Duration), OrderError> {
         let account = self.account().await?;
         let identifier = CertificateIdentifier::try_from(&stored.certificate).map_err(OrderError::new)?;
         let (info, again) = account.renewal_info(&identifier).await?;

@@ -10,7 +10,7 @@ use instant_acme::{
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
-use super::hook::{self, Change};
+use super::hook::{self, DnsChange};
 use crate::config::{AutomaticCertificates, ChallengeKind};
 use crate::log::{ServerLog, event};
 use crate::spawner::Spawner;
@@ -199,7 +199,7 @@ impl Ordering<'_> {
                     let record = (format!("_acme-challenge.{name}"), answer.dns_value());
                     // Removed even if adding fails, because it may be half done.
                     evidence.records.push(record.clone());
-                    hook::run(spawner, hook, Change::Add, &record.0, &record.1).await.map_err(OrderError::new)?;
+                    hook::run(spawner, hook, DnsChange::Add, &record.0, &record.1).await.map_err(OrderError::new)?;
                 }
             }
             challenge.set_ready().await?;
@@ -213,7 +213,7 @@ impl Evidence {
         drop(self.shown);
         let (Some(hook), Some(spawner)) = (&settings.dns_hook, spawner) else { return };
         for (name, value) in self.records {
-            if let Err(error) = hook::run(spawner, hook, Change::Remove, &name, &value).await {
+            if let Err(error) = hook::run(spawner, hook, DnsChange::Remove, &name, &value).await {
                 log.warn(
                     event("removing DNS record failed", &[("name", &name), ("error", &error)]),
                     "remove the record yourself",

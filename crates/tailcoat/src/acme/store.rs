@@ -28,7 +28,7 @@ pub(super) struct Store {
 }
 
 /// Stored certificate.
-pub(super) struct Stored {
+pub(super) struct StoredCertificate {
     /// Certificate without those of the CA.
     pub(super) certificate: CertificateDer<'static>,
     pub(super) validity: Validity,
@@ -89,7 +89,7 @@ impl Store {
     }
 
     /// Certificate at this path, if it is usable.
-    pub(super) fn certificate(&self, path: &Path) -> Option<Stored> {
+    pub(super) fn certificate(&self, path: &Path) -> Option<StoredCertificate> {
         CertificateFiles { certificate: path.to_owned(), key: path.to_owned(), ocsp: None }.load().ok()?;
         let certificate = CertificateDer::from_pem_slice(&read_regular(path).ok()?).ok()?;
         let validity = {
@@ -97,7 +97,7 @@ impl Store {
             let validity = parsed.validity();
             Validity { not_before: validity.not_before.timestamp(), not_after: validity.not_after.timestamp() }
         };
-        Some(Stored { certificate, validity })
+        Some(StoredCertificate { certificate, validity })
     }
 
     /// Saves a certificate with its key.
@@ -163,7 +163,7 @@ impl Store {
     }
 }
 
-impl Stored {
+impl StoredCertificate {
     /// Number from 0 to 1, specific to this certificate, so that not all are renewed at the same time.
     pub(super) fn fraction(&self) -> f64 {
         let digest = Sha256::digest(&self.certificate);

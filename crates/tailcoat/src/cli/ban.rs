@@ -9,7 +9,7 @@ use clap::Args;
 use super::control::{ServerSocket, unexpected};
 use super::print;
 use crate::config;
-use crate::control::{Order, Report};
+use crate::control::{ControlOrder, ControlReport};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -38,33 +38,33 @@ pub(super) struct Unban {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Bans {
+pub(super) struct BansArgs {
     #[command(flatten)]
     server: ServerSocket,
 }
 
 impl Ban {
     pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
-        let order = Order::Ban { client: self.client, seconds: self.time.as_secs().max(1) };
+        let order = ControlOrder::Ban { client: self.client, seconds: self.time.as_secs().max(1) };
         self.server.give(of_top, &order, done)
     }
 }
 
 impl Unban {
     pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
-        self.server.give(of_top, &Order::Unban { client: self.client }, done)
+        self.server.give(of_top, &ControlOrder::Unban { client: self.client }, done)
     }
 }
 
-impl Bans {
+impl BansArgs {
     pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
-        self.server.give(of_top, &Order::ListBans, done)
+        self.server.give(of_top, &ControlOrder::ListBans, done)
     }
 }
 
-fn done(report: Report) -> ExitCode {
+fn done(report: ControlReport) -> ExitCode {
     match report {
-        Report::Done(text) => print(&text),
+        ControlReport::Done(text) => print(&text),
         report => unexpected(&report),
     }
 }

@@ -7,10 +7,10 @@ use clap::{Args, Subcommand};
 
 use super::control::{ServerSocket, unexpected};
 use super::print;
-use crate::control::{Order, Report};
+use crate::control::{ControlOrder, ControlReport};
 
 #[derive(Debug, Args)]
-pub(super) struct Cache {
+pub(super) struct CacheArgs {
     #[command(flatten)]
     server: ServerSocket,
 
@@ -39,13 +39,13 @@ struct PurgeArguments {
     all: bool,
 }
 
-impl Cache {
+impl CacheArgs {
     pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
         let Self { server, command: CacheCommand::Purge(PurgeArguments { urls, all }) } = self;
         let (prefixes, urls): (Vec<_>, Vec<_>) = urls.into_iter().partition(|url| url.ends_with('*'));
         let prefixes = prefixes.iter().map(|prefix| prefix.trim_end_matches('*').to_owned()).collect();
-        server.give(of_top, &Order::PurgeCache { urls, prefixes, all }, |report| match report {
-            Report::Purged(count) => {
+        server.give(of_top, &ControlOrder::PurgeCache { urls, prefixes, all }, |report| match report {
+            ControlReport::Purged(count) => {
                 let code = print(&format!("{count}\n"));
                 if count == 0 && !all {
                     eprintln!("  no stored response matches: give host and port as clients send them, and end a prefix with `*`");

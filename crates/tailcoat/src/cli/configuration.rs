@@ -8,7 +8,7 @@ use clap::Args;
 use rustix::process::geteuid;
 
 use super::{EXIT_CONFIG, fail, print, start};
-use crate::config::{self, Checked, Config, Diagnostics, FileStates, Origin, ProgramUser};
+use crate::config::{self, CheckedConfig, Config, ConfigOrigin, Diagnostics, FileStates, ProgramUser};
 use crate::confinement;
 use crate::server::Handover;
 
@@ -40,7 +40,7 @@ pub(super) fn run(file: Option<PathBuf>, is_watched: bool, user: Option<ProgramU
     match checked.config {
         Some(mut config) => {
             config.server.user = user.or(config.server.user);
-            start(config, Origin::File(file, watched), handover)
+            start(config, ConfigOrigin::File(file, watched), handover)
         }
         None => {
             refuse(&format!("its configuration has errors\n{}", checked.diagnostics.to_text(false)));
@@ -67,7 +67,7 @@ pub(super) fn check(file: Option<PathBuf>, json: bool) -> ExitCode {
 }
 
 /// Adds what the user whom the server becomes may not open, if root may.
-fn look_as_its_user(file: &Path, checked: &mut Checked) {
+fn look_as_its_user(file: &Path, checked: &mut CheckedConfig) {
     let Some(config) = checked.config.as_ref().filter(|_| geteuid().is_root() && file != Path::new("-")) else {
         return;
     };
@@ -93,7 +93,7 @@ fn look_as_its_user(file: &Path, checked: &mut Checked) {
 }
 
 /// Reads a file and checks it, or standard input; says so if it can't be read.
-fn load(file: &Path, check: fn(&Path) -> io::Result<Checked>) -> Result<Checked, ExitCode> {
+fn load(file: &Path, check: fn(&Path) -> io::Result<CheckedConfig>) -> Result<CheckedConfig, ExitCode> {
     let read = if file == Path::new("-") {
         std::env::current_dir().and_then(|directory| config::check_stream("<stdin>", io::stdin().lock(), &directory))
     } else {
@@ -122,7 +122,7 @@ pub(super) fn print_findings(diagnostics: &Diagnostics) {
     eprint!("{}", diagnostics.to_text(fancy));
 }
 
-fn summary(file: &Path, checked: &Checked) -> String {
+fn summary(file: &Path, checked: &CheckedConfig) -> String {
     let count = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
     let (errors, warnings) = (checked.diagnostics.error_count(), checked.diagnostics.warning_count());
     let file = file.display();

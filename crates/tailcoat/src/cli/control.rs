@@ -9,7 +9,7 @@ use clap::Args;
 use super::configuration::{self, ConfigFile};
 use super::fail;
 use crate::config;
-use crate::control::{self, Order, Report};
+use crate::control::{self, ControlOrder, ControlReport};
 
 /// Server that gets a command.
 #[derive(Debug, Args)]
@@ -28,8 +28,8 @@ impl ServerSocket {
     pub(super) fn give(
         &self,
         of_top: Option<PathBuf>,
-        order: &Order,
-        mut each: impl FnMut(Report) -> ExitCode,
+        order: &ControlOrder,
+        mut each: impl FnMut(ControlReport) -> ExitCode,
     ) -> ExitCode {
         let socket = match self.find(of_top) {
             Ok(socket) => socket,
@@ -38,7 +38,7 @@ impl ServerSocket {
         let mut code = ExitCode::SUCCESS;
         let given = control::give(&socket, order, |report| {
             code = match report {
-                Report::Refused(reason) => fail(reason),
+                ControlReport::Refused(reason) => fail(reason),
                 report => each(report),
             };
             Ok(())
@@ -93,6 +93,6 @@ fn without_socket(file: &Path) -> ExitCode {
 }
 
 /// Says that a server of another version has reported what this command knows nothing of.
-pub(super) fn unexpected(report: &Report) -> ExitCode {
+pub(super) fn unexpected(report: &ControlReport) -> ExitCode {
     fail(format_args!("the server sent a reply that this version of tailcoat does not understand: {report:?}"))
 }

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use self::facts::Facts;
-use self::findings::{Cost, Finding, examine};
+use self::facts::MachineFacts;
+use self::findings::{DoctorFinding, FindingCost, examine};
 use super::configuration::{self, ConfigFile};
 use super::{EXIT_CONFIG, EXIT_FAILURE, fail, print};
 use crate::config;
@@ -49,27 +49,27 @@ impl DoctorArguments {
                 }
             },
         };
-        let facts = Facts::gather(config.as_ref(), config.is_some().then_some(file.as_path()));
+        let facts = MachineFacts::gather(config.as_ref(), config.is_some().then_some(file.as_path()));
         let findings = examine(&facts, config.as_ref());
         let text = if self.json { json(&findings) } else { text(&findings) };
         let printed = print(&text);
-        let is_serious = findings.iter().any(|finding| finding.cost != Cost::Speed);
+        let is_serious = findings.iter().any(|finding| finding.cost != FindingCost::Speed);
         if is_serious { ExitCode::from(EXIT_FAILURE) } else { printed }
     }
 }
 
-fn text(findings: &[Finding]) -> String {
+fn text(findings: &[DoctorFinding]) -> String {
     if findings.is_empty() {
         return "no problems found\n".into();
     }
-    let one = |finding: &Finding| {
-        let Finding { cost, what, why, mend } = finding;
+    let one = |finding: &DoctorFinding| {
+        let DoctorFinding { cost, what, why, mend } = finding;
         format!("{}: {what}\n  why: {why}\n  fix: {mend}\n", cost.name())
     };
     findings.iter().map(one).collect()
 }
 
-fn json(findings: &[Finding]) -> String {
+fn json(findings: &[DoctorFinding]) -> String {
     let list: Vec<_> = findings
         .iter()
         .map(|finding| {

@@ -23,8 +23,8 @@ pub(super) struct HashPassword {
     user: Option<String>,
 
     /// Hash function; other servers support bcrypt best
-    #[arg(short, long, value_enum, default_value_t = Kind::Bcrypt)]
-    kind: Kind,
+    #[arg(short, long, value_enum, default_value_t = PasswordHashKind::Bcrypt)]
+    kind: PasswordHashKind,
 
     /// Cost of verification: exponent of bcrypt, number of rounds of the others [default: see --kind]
     #[arg(short, long, value_name = "NUMBER")]
@@ -32,7 +32,7 @@ pub(super) struct HashPassword {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum PasswordHashKind {
     /// $2y$, default cost 12
     Bcrypt,
     /// $argon2id$, 19 MiB, default 2 rounds
@@ -72,7 +72,7 @@ impl HashPassword {
         if password.contains(char::is_control) {
             return Err("a password has no control characters".into());
         }
-        if self.kind == Kind::Bcrypt && password.len() > BCRYPT_BYTES_MAX {
+        if self.kind == PasswordHashKind::Bcrypt && password.len() > BCRYPT_BYTES_MAX {
             return Err(format!(
                 "bcrypt takes {BCRYPT_BYTES_MAX} bytes at most; use `--kind argon2id` for this password"
             ));
@@ -82,18 +82,18 @@ impl HashPassword {
 
     fn hash(&self, password: &[u8]) -> Result<String, String> {
         match self.kind {
-            Kind::Bcrypt => {
+            PasswordHashKind::Bcrypt => {
                 let cost = self.cost.unwrap_or(12);
                 let parts = bcrypt::hash_with_result(password, cost).map_err(|_| "the cost is from 4 to 31")?;
                 Ok(parts.format_for_version(bcrypt::Version::TwoY))
             }
-            Kind::Argon2id => {
+            PasswordHashKind::Argon2id => {
                 let params = argon2::Params::new(19 << 10, self.cost.unwrap_or(2), 1, None)
                     .map_err(|_| "the cost is at least 1")?;
                 let argon2 = argon2::Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, params);
                 Ok(argon2.hash_password(password).map_err(|error| error.to_string())?.to_string())
             }
-            Kind::Sha512 => {
+            PasswordHashKind::Sha512 => {
                 let rounds = self.cost.unwrap_or(500_000);
                 let params = sha_crypt::Params::new(rounds).map_err(|_| "the cost is from 1000 to 999999999")?;
                 let sha512 = sha_crypt::ShaCrypt::new(sha_crypt::Algorithm::Sha512Crypt, params);
@@ -164,19 +164,21 @@ mod tests {
 
     #[test]
     fn what_is_hashed_can_be_verified() {
-        for (kind, cost) in [(Kind::Bcrypt, 4), (Kind::Argon2id, 1), (Kind::Sha512, 1_000)] {
+        for (kind, cost) in
+            [(PasswordHashKind::Bcrypt, 4), (PasswordHashKind::Argon2id, 1), (PasswordHashKind::Sha512, 1_000)]
+        {
             let options = HashPassword { user: None, kind, cost: Some(cost) };
             let hash = options.hash(b"secret").unwrap();
             let file = PasswordFile::parse(format!("anna:{hash}").as_bytes());
             let found = &file.hashes[&b"anna"[..]];
             let expect = match kind {
-                Kind::Bcrypt => PasswordHash::Bcrypt(hash),
-                Kind::Argon2id => PasswordHash::Argon2(hash),
-                Kind::Sha512 => PasswordHash::ShaCrypt(hash),
+                PasswordHashKind::Bcrypt => PasswordHash::Bcrypt(hash),
+                PasswordHashKind::Argon2id => PasswordHash::Argon2(hash),
+                PasswordHashKind::Sha512 => PasswordHash::ShaCrypt(hash),
             };
             assert_eq!(*found, expect);
         }
-        let options = HashPassword { user: None, kind: Kind::Bcrypt, cost: Some(32) };
+        let options = HashPassword { user: None, kind: PasswordHashKind::Bcrypt, cost: Some(32) };
         assert!(options.hash(b"secret").is_err());
     }
 

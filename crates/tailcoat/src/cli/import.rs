@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::configuration::print_findings;
 use super::{EXIT_CONFIG, EXIT_REFUSED, EXIT_TRANSLATION, fail, print};
-use crate::import::{self, Imported, Outcome, Remark};
+use crate::import::{self, ImportOutcome, Imported, Remark};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -48,7 +48,7 @@ impl Import {
         if written != ExitCode::SUCCESS {
             return written;
         }
-        let refuses = imported.remarks.iter().any(|remark| matches!(remark.outcome, Outcome::Refused(_)));
+        let refuses = imported.remarks.iter().any(|remark| matches!(remark.outcome, ImportOutcome::Refused(_)));
         match (imported.diagnostics.has_error(), refuses) {
             (true, _) => ExitCode::from(EXIT_TRANSLATION),
             (false, true) => ExitCode::from(EXIT_REFUSED),
@@ -57,12 +57,12 @@ impl Import {
     }
 
     fn report(&self, imported: &Imported) {
-        let of = |is_meant: fn(&Outcome) -> bool| -> Vec<&Remark> {
+        let of = |is_meant: fn(&ImportOutcome) -> bool| -> Vec<&Remark> {
             imported.remarks.iter().filter(|remark| is_meant(&remark.outcome)).collect()
         };
-        let refused = of(|outcome| matches!(outcome, Outcome::Refused(_)));
-        let left = of(|outcome| matches!(outcome, Outcome::Left(_)));
-        let needless = of(|outcome| matches!(outcome, Outcome::Needless(_)));
+        let refused = of(|outcome| matches!(outcome, ImportOutcome::Refused(_)));
+        let left = of(|outcome| matches!(outcome, ImportOutcome::Left(_)));
+        let needless = of(|outcome| matches!(outcome, ImportOutcome::Needless(_)));
         print_remarks("Rejected paths, because their rules or handlers cannot be translated:", &refused);
         print_remarks("Not translated:", &left);
         if self.needless {

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use super::control::{ServerSocket, not_given, unexpected};
 use super::{EXIT_FAILURE, fail, print};
 use crate::config::{AccessLogFormat, log_format_from_text};
-use crate::control::{self, Order, Report};
+use crate::control::{self, ControlOrder, ControlReport};
 use crate::log::{ConvertError, ConvertReport, RecordFilter, convert};
 
 #[derive(Debug, Subcommand)]
@@ -18,7 +18,7 @@ pub(super) enum LogCommand {
     /// Convert a binary access log to text
     Convert(Convert),
     /// Follow requests of the running server until interrupted
-    Tail(Tail),
+    Tail(TailArgs),
 }
 
 impl LogCommand {
@@ -35,7 +35,7 @@ impl LogCommand {
 Examples:
   tailcoat log tail --status 5xx
   tailcoat log tail --slower-than 500 --format json")]
-pub(super) struct Tail {
+pub(super) struct TailArgs {
     #[command(flatten)]
     server: ServerSocket,
 
@@ -68,7 +68,7 @@ pub(super) struct Tail {
     format: String,
 }
 
-impl Tail {
+impl TailArgs {
     fn run(self, of_top: Option<PathBuf>) -> ExitCode {
         let filter = RecordFilter {
             status: self.status,
@@ -79,31 +79,31 @@ impl Tail {
             duration_us_min: self.slower_than.saturating_mul(1_000),
         };
         match self.server.find(of_top) {
-            Ok(socket) => follow(&socket, &Order::TailLog { filter, format: self.format }),
+            Ok(socket) => follow(&socket, &ControlOrder::TailLog { filter, format: self.format }),
             Err(code) => code,
         }
     }
 }
 
 /// Shows what a server logs until it ends, and what the process does that takes its place.
-fn follow(socket: &Path, order: &Order) -> ExitCode {
+fn follow(socket: &Path, order: &ControlOrder) -> ExitCode {
     std::thread::scope(|scope| {
         let mut code = ExitCode::SUCCESS;
         let mut successor = None;
         let mut is_refused = false;
         let mut each = |report| {
             code = match report {
-                Report::Logged(line) => print(&(line + "\n")),
-                Report::Missed(count) => {
+                ControlReport::Logged(line) => print(&(line + "\n")),
+                ControlReport::Missed(count) => {
                     eprintln!("tailcoat: skipped {count} requests: the output was too slow");
                     ExitCode::SUCCESS
                 }
-                Report::Succeeded => {
+                ControlReport::Succeeded => {
                     eprintln!("tailcoat: a new process took over; its requests follow");
                     successor = Some(scope.spawn(|| follow(socket, order)));
                     ExitCode::SUCCESS
                 }
-                Report::Refused(reason) => {
+                ControlReport::Refused(reason) => {
                     is_refused = true;
                     fail(reason)
                 }

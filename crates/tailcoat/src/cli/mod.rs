@@ -27,9 +27,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::config::{self, Config, Origin};
+use crate::config::{self, Config, ConfigOrigin};
 use crate::log::ServerLog;
-use crate::server::{Foundation, Handover, Server, ServerAddress, launcher};
+use crate::server::{Foundation, Handover, ListenAddress, Server, launcher};
 
 /// Exit code: a command failed, or `fmt --check` found an unformatted file.
 pub const EXIT_FAILURE: u8 = 1;
@@ -73,7 +73,7 @@ const AFTER_HELP: &str = concat!(
     after_help = AFTER_HELP,
     subcommand_negates_reqs = true
 )]
-struct Arguments {
+struct CliArguments {
     /// Configuration file; without a command, run the server with it, like `run`
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -91,11 +91,11 @@ struct Arguments {
     build: bool,
 
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<CliCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Serve a directory without a configuration file
     Serve(serve::Serve),
     /// Run the server with a configuration file
@@ -143,11 +143,11 @@ Examples:
     /// Find problems of speed and security in kernel settings, limits, permissions and the configuration
     Doctor(doctor::DoctorArguments),
     /// Apply the changed configuration to the running server; one with errors changes nothing
-    Reload(reload::Reload),
+    Reload(reload::ReloadArgs),
     /// Replace the running server by the new binary at its path; if that does not start, nothing changes
     Upgrade(reload::Upgrade),
     /// Change settings of the running server until the next reload
-    Set(set::Set),
+    Set(set::SetArgs),
     /// Send no new requests to a server of an upstream; requests in progress continue
     Drain(set::Drain),
     /// Ban a client for some time: new connections are closed, and requests get 403
@@ -155,9 +155,9 @@ Examples:
     /// Lift a ban
     Unban(ban::Unban),
     /// List banned clients and the time left
-    Bans(ban::Bans),
+    Bans(ban::BansArgs),
     /// Purge responses from the cache of the running server
-    Cache(cache::Cache),
+    Cache(cache::CacheArgs),
     /// Create, check and compile WebAssembly modules
     #[command(subcommand)]
     Module(module::ModuleCommand),
@@ -199,7 +199,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let arguments = match CliArguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
             // Requested help goes to standard output with exit code 0, errors to standard error with 2. A failure to
@@ -218,36 +218,36 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match arguments.command {
         _ if arguments.test => configuration::check(of_top, false),
         None => configuration::run(of_top, false, None),
-        Some(Command::Serve(serve)) => serve.run(),
-        Some(Command::Run { file, watch, user }) => configuration::run(file.config.or(of_top), watch, user),
-        Some(Command::Check { file, json }) => configuration::check(file.config.or(of_top), json),
-        Some(Command::Fmt(format)) => format.run(),
-        Some(Command::Import(import)) => import.run(),
-        Some(Command::DefaultConfig) => print(&config::default_config()),
-        Some(Command::HashPassword(command)) => command.run(),
-        Some(Command::Status(arguments)) => arguments.run(of_top),
-        Some(Command::Upstreams(arguments)) => arguments.run(of_top),
-        Some(Command::Doctor(arguments)) => arguments.run(of_top),
-        Some(Command::Reload(command)) => command.run(of_top),
-        Some(Command::Upgrade(command)) => command.run(of_top),
-        Some(Command::Set(command)) => command.run(of_top),
-        Some(Command::Drain(command)) => command.run(of_top),
-        Some(Command::Ban(command)) => command.run(of_top),
-        Some(Command::Unban(command)) => command.run(of_top),
-        Some(Command::Bans(command)) => command.run(of_top),
-        Some(Command::Cache(command)) => command.run(of_top),
-        Some(Command::Module(command)) => command.run(of_top),
-        Some(Command::Log(command)) => command.run(of_top),
-        Some(Command::Completions { shell }) => pages::completions(shell),
-        Some(Command::Man { dir }) => pages::man(dir),
-        Some(Command::Launcher { config, program, arguments }) => launcher(config.as_deref(), &program, &arguments),
-        Some(Command::Reference(command)) => command.run(),
-        Some(Command::Schema) => print(&config::schema()),
+        Some(CliCommand::Serve(serve)) => serve.run(),
+        Some(CliCommand::Run { file, watch, user }) => configuration::run(file.config.or(of_top), watch, user),
+        Some(CliCommand::Check { file, json }) => configuration::check(file.config.or(of_top), json),
+        Some(CliCommand::Fmt(format)) => format.run(),
+        Some(CliCommand::Import(import)) => import.run(),
+        Some(CliCommand::DefaultConfig) => print(&config::default_config()),
+        Some(CliCommand::HashPassword(command)) => command.run(),
+        Some(CliCommand::Status(arguments)) => arguments.run(of_top),
+        Some(CliCommand::Upstreams(arguments)) => arguments.run(of_top),
+        Some(CliCommand::Doctor(arguments)) => arguments.run(of_top),
+        Some(CliCommand::Reload(command)) => command.run(of_top),
+        Some(CliCommand::Upgrade(command)) => command.run(of_top),
+        Some(CliCommand::Set(command)) => command.run(of_top),
+        Some(CliCommand::Drain(command)) => command.run(of_top),
+        Some(CliCommand::Ban(command)) => command.run(of_top),
+        Some(CliCommand::Unban(command)) => command.run(of_top),
+        Some(CliCommand::Bans(command)) => command.run(of_top),
+        Some(CliCommand::Cache(command)) => command.run(of_top),
+        Some(CliCommand::Module(command)) => command.run(of_top),
+        Some(CliCommand::Log(command)) => command.run(of_top),
+        Some(CliCommand::Completions { shell }) => pages::completions(shell),
+        Some(CliCommand::Man { dir }) => pages::man(dir),
+        Some(CliCommand::Launcher { config, program, arguments }) => launcher(config.as_deref(), &program, &arguments),
+        Some(CliCommand::Reference(command)) => command.run(),
+        Some(CliCommand::Schema) => print(&config::schema()),
     }
 }
 
 /// Starts the server, and serves until it is stopped.
-fn start(config: Config, origin: Origin, mut handover: Option<Handover>) -> ExitCode {
+fn start(config: Config, origin: ConfigOrigin, mut handover: Option<Handover>) -> ExitCode {
     let server_log = ServerLog::stderr(config.server.log_level);
     let server = Foundation::lay(&config, &origin, &server_log)
         .and_then(|foundation| Server::start(config, origin.clone(), server_log.clone(), &mut handover, foundation));
@@ -263,9 +263,9 @@ fn start(config: Config, origin: Origin, mut handover: Option<Handover>) -> Exit
         }
     };
     match origin {
-        Origin::CommandLine => urls(&server.addresses()).iter().for_each(|url| eprintln!("Serving at {url}")),
-        Origin::File(..) => {
-            for ServerAddress { socket, has_tls } in server.addresses() {
+        ConfigOrigin::CommandLine => urls(&server.addresses()).iter().for_each(|url| eprintln!("Serving at {url}")),
+        ConfigOrigin::File(..) => {
+            for ListenAddress { socket, has_tls } in server.addresses() {
                 let tls = if has_tls { " with TLS" } else { "" };
                 server_log.info(format_args!("listening on {socket}{tls}"));
             }
@@ -278,9 +278,9 @@ fn start(config: Config, origin: Origin, mut handover: Option<Handover>) -> Exit
 }
 
 /// URLs under which a browser on this machine finds the server. A wildcard address becomes `localhost`, shown once.
-fn urls(addresses: &[ServerAddress]) -> Vec<String> {
+fn urls(addresses: &[ListenAddress]) -> Vec<String> {
     let mut urls: Vec<String> = Vec::new();
-    for ServerAddress { socket: address, has_tls } in addresses {
+    for ListenAddress { socket: address, has_tls } in addresses {
         let (scheme, default_port) = if *has_tls { ("https", 443) } else { ("http", 80) };
         let host = if address.ip().is_unspecified() { "localhost".to_owned() } else { host(address) };
         let port = if address.port() == default_port { String::new() } else { format!(":{}", address.port()) };

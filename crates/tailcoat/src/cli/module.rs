@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 use super::{EXIT_FAILURE, configuration, fail, print};
 use crate::config::{self, Config};
 use crate::confinement;
-use crate::modules::{Access, Inspection, inspect, precompile};
+use crate::modules::{ImportAccess, Inspection, inspect, precompile};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ModuleCommand {
@@ -175,12 +175,12 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
     if joined.is_empty() { "  nothing".to_owned() } else { joined.trim_end().to_owned() }
 }
 
-fn meaning(access: Access) -> String {
+fn meaning(access: ImportAccess) -> String {
     match access {
-        Access::Always => "always there".to_owned(),
-        Access::Granted(option) => format!("reaches what `{option}` grants, by default nothing"),
-        Access::Never => "denied always".to_owned(),
-        Access::Unknown => "not there".to_owned(),
+        ImportAccess::Always => "always there".to_owned(),
+        ImportAccess::Granted(option) => format!("reaches what `{option}` grants, by default nothing"),
+        ImportAccess::Never => "denied always".to_owned(),
+        ImportAccess::Unknown => "not there".to_owned(),
     }
 }
 

@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use super::{Arguments, EXIT_FAILURE, fail, print};
+use super::{CliArguments, EXIT_FAILURE, fail, print};
 use crate::config;
 
 /// Options of `reference`.
@@ -53,7 +53,7 @@ impl Reference {
 /// Prints the completions of a shell (`completions`).
 pub(super) fn completions(shell: Shell) -> ExitCode {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "tailcoat", &mut script);
+    clap_complete::generate(shell, &mut CliArguments::command(), "tailcoat", &mut script);
     print(&String::from_utf8_lossy(&script))
 }
 
@@ -61,7 +61,7 @@ pub(super) fn completions(shell: Shell) -> ExitCode {
 pub(super) fn man(directory: Option<PathBuf>) -> ExitCode {
     let result = match directory {
         Some(directory) => write_pages(&directory),
-        None => page(Arguments::command(), "tailcoat").map(|page| vec![(String::new(), page)]),
+        None => page(CliArguments::command(), "tailcoat").map(|page| vec![(String::new(), page)]),
     };
     match result.as_deref() {
         Ok([(name, page)]) if name.is_empty() => print(page),
@@ -74,7 +74,7 @@ pub(super) fn man(directory: Option<PathBuf>) -> ExitCode {
 fn write_pages(directory: &Path) -> io::Result<Vec<(String, String)>> {
     std::fs::create_dir_all(directory)?;
     let mut pages = vec![("tailcoat.kdl.5".to_owned(), config::manual())];
-    let mut program = Arguments::command();
+    let mut program = CliArguments::command();
     program.build();
     add_pages(&program, "tailcoat", &mut pages)?;
     for (name, text) in &mut pages {
@@ -184,14 +184,14 @@ mod tests {
 
     #[test]
     fn the_help_of_each_command_is_one_line_that_begins_with_a_verb() {
-        let mut program = Arguments::command();
+        let mut program = CliArguments::command();
         program.build();
         check_help(&program, "tailcoat");
     }
 
     #[test]
     fn main_commands_have_examples_that_they_understand() {
-        let mut program = Arguments::command();
+        let mut program = CliArguments::command();
         program.build();
         for name in ["serve", "run", "check", "fmt", "import", "status", "reference", "set", "drain", "ban"] {
             let command = program.find_subcommand(name).unwrap_or_else(|| panic!("there is no `{name}`"));
@@ -201,7 +201,7 @@ mod tests {
             for line in lines {
                 // Redirections are the shell's.
                 let words = line.split_whitespace().take_while(|word| !word.starts_with(['<', '>']));
-                let parsed = Arguments::try_parse_from(words);
+                let parsed = CliArguments::try_parse_from(words);
                 assert!(parsed.is_ok(), "`{line}`: {parsed:?}");
             }
             let page = page(command.clone(), name).unwrap();

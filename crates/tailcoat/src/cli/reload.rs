@@ -8,10 +8,10 @@ use clap::Args;
 
 use super::control::{ServerSocket, unexpected};
 use super::{EXIT_CONFIG, print};
-use crate::control::{Order, Report};
+use crate::control::{ControlOrder, ControlReport};
 
 #[derive(Debug, Args)]
-pub(super) struct Reload {
+pub(super) struct ReloadArgs {
     #[command(flatten)]
     server: ServerSocket,
 }
@@ -24,22 +24,22 @@ pub(super) struct Upgrade {
 
 impl Upgrade {
     pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
-        self.server.give(of_top, &Order::Upgrade, |report| match report {
-            Report::Done(told) => print(&told),
+        self.server.give(of_top, &ControlOrder::Upgrade, |report| match report {
+            ControlReport::Done(told) => print(&told),
             report => unexpected(&report),
         })
     }
 }
 
-impl Reload {
+impl ReloadArgs {
     pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
         let is_fancy = stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        self.server.give(of_top, &Order::Reload { is_fancy }, |report| match report {
-            Report::Done(found) => {
+        self.server.give(of_top, &ControlOrder::Reload { is_fancy }, |report| match report {
+            ControlReport::Done(found) => {
                 eprint!("{found}");
                 ExitCode::SUCCESS
             }
-            Report::Invalid(found) => {
+            ControlReport::Invalid(found) => {
                 eprint!("{found}");
                 eprintln!("tailcoat: the configuration has errors; the running configuration stays in use");
                 ExitCode::from(EXIT_CONFIG)

@@ -34,7 +34,7 @@ pub(super) struct Serve {
     /// Address to listen on: `PORT` (all addresses), `ADDRESS:PORT` or `unix:PATH`; may be repeated
     /// [default: 127.0.0.1:8080, or the next free port]
     #[arg(short, long, value_name = "ADDRESS:PORT", value_parser = parse_listen)]
-    listen: Vec<Addresses>,
+    listen: Vec<ListenAddresses>,
 
     /// Number of workers [default: one for each CPU core]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -46,7 +46,7 @@ pub(super) struct Serve {
 
     /// Forward requests without a file to `http://HOST:PORT` or `unix:PATH`
     #[arg(short, long, value_name = "URL", value_parser = parse_forward)]
-    forward: Option<ServerAddress>,
+    forward: Option<UpstreamServerAddress>,
 
     /// User to switch to when started by root [default: stay root, without its privileges]
     #[arg(long, value_name = "USER", value_parser = user_from_text)]
@@ -71,14 +71,14 @@ pub(super) struct Serve {
 
 /// Addresses of one `--listen`: a port alone is an IPv4 and an IPv6 address.
 #[derive(Clone, Debug)]
-struct Addresses(Vec<Listen>);
+struct ListenAddresses(Vec<Listen>);
 
-fn parse_listen(text: &str) -> Result<Addresses, String> {
+fn parse_listen(text: &str) -> Result<ListenAddresses, String> {
     let directory = std::env::current_dir().map_err(|error| error.to_string())?;
-    listen_from_text(text, &directory).map(Addresses)
+    listen_from_text(text, &directory).map(ListenAddresses)
 }
 
-fn parse_forward(text: &str) -> Result<ServerAddress, String> {
+fn parse_forward(text: &str) -> Result<UpstreamServerAddress, String> {
     let directory = std::env::current_dir().map_err(|error| error.to_string())?;
     server_address_from_text(text, &directory)
 }
@@ -94,7 +94,7 @@ impl Serve {
             self.config(listen, certificate)
         });
         match config {
-            Ok(config) => start(config, Origin::CommandLine, handover),
+            Ok(config) => start(config, ConfigOrigin::CommandLine, handover),
             Err(message) => {
                 handover.iter().for_each(|handover| handover.fail(&message));
                 fail(message)
@@ -117,14 +117,14 @@ impl Serve {
     }
 
     fn config(&self, listen: Vec<Listen>, certificate: Option<CertificateFiles>) -> Result<Config, String> {
-        let files = Files { browse: self.browse, ..Files::below(root(&self.directory)?) };
-        let mut routes = vec![Route { path: PathPattern::Any, handler: Handler::Files(files) }];
-        let upstreams: Vec<_> = self.forward.iter().cloned().map(Upstream::of_server).collect();
-        routes.extend(upstreams.iter().map(|upstream| Route {
+        let files = FilesConfig { browse: self.browse, ..FilesConfig::below(root(&self.directory)?) };
+        let mut routes = vec![RouteConfig { path: PathPattern::Any, handler: HandlerConfig::Files(files) }];
+        let upstreams: Vec<_> = self.forward.iter().cloned().map(UpstreamConfig::of_server).collect();
+        routes.extend(upstreams.iter().map(|upstream| RouteConfig {
             path: PathPattern::Any,
-            handler: Handler::Forward(Forward::to(upstream.name.as_str())),
+            handler: HandlerConfig::Forward(ForwardConfig::to(upstream.name.as_str())),
         }));
-        let mut site = Site { listen, default: true, routes, ..Site::default() };
+        let mut site = SiteConfig { listen, default: true, routes, ..SiteConfig::default() };
         if let Some(certificate) = certificate {
             site.tls_listen.clone_from(&site.listen);
             site.tls.certificates.push(certificate);
@@ -135,7 +135,7 @@ impl Serve {
         });
         // A user who serves their own directory can read it.
         let user = self.user.or_else(|| rustix::process::geteuid().is_root().then_some(ROOT));
-        let server = Server { workers: self.workers.map(usize::from), user, ..Server::default() };
+        let server = ServerSettings { workers: self.workers.map(usize::from), user, ..ServerSettings::default() };
         Ok(Config { server, upstreams, sites: vec![site], access_log, ..Config::default() })
     }
 

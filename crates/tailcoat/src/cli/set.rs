@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::control::{ServerSocket, unexpected};
 use super::print;
-use crate::control::{Order, Report};
+use crate::control::{ControlOrder, ControlReport};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -15,7 +15,7 @@ Examples:
   tailcoat set workers 8
   tailcoat set limit idle-timeout 15s
   tailcoat set log-level debug")]
-pub(super) struct Set {
+pub(super) struct SetArgs {
     #[command(flatten)]
     server: ServerSocket,
 
@@ -34,7 +34,7 @@ enum SetCommand {
     /// Change the level of the server log
     LogLevel {
         /// Minimum severity of messages
-        level: Level,
+        level: LogLevelChoice,
     },
     /// Change a limit
     Limit {
@@ -47,7 +47,7 @@ enum SetCommand {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Level {
+enum LogLevelChoice {
     Error,
     Warn,
     Info,
@@ -74,14 +74,14 @@ pub(super) struct Drain {
     server: ServerSocket,
 }
 
-impl Set {
+impl SetArgs {
     pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
         let order = match self.command {
-            SetCommand::Workers { count } => Order::SetWorkers { count: count.into() },
-            SetCommand::LogLevel { level } => Order::SetLogLevel { level: format!("{level:?}").to_lowercase() },
+            SetCommand::Workers { count } => ControlOrder::SetWorkers { count: count.into() },
+            SetCommand::LogLevel { level } => ControlOrder::SetLogLevel { level: format!("{level:?}").to_lowercase() },
             SetCommand::Limit { name, values } => {
                 let values = values.iter().map(|value| quoted(value));
-                Order::SetLimit { option: std::iter::once(name).chain(values).collect::<Vec<_>>().join(" ") }
+                ControlOrder::SetLimit { option: std::iter::once(name).chain(values).collect::<Vec<_>>().join(" ") }
             }
         };
         self.server.give(of_top, &order, done)
@@ -91,13 +91,13 @@ impl Set {
 impl Drain {
     pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
         let Self { upstream, address, end, server } = self;
-        server.give(of_top, &Order::DrainServer { upstream, server: address, is_drained: !end }, done)
+        server.give(of_top, &ControlOrder::DrainServer { upstream, server: address, is_drained: !end }, done)
     }
 }
 
-fn done(report: Report) -> ExitCode {
+fn done(report: ControlReport) -> ExitCode {
     match report {
-        Report::Done(text) => print(&text),
+        ControlReport::Done(text) => print(&text),
         report => unexpected(&report),
     }
 }

@@ -11,8 +11,8 @@ use rustix::termios::tcgetwinsize;
 use super::control::{ServerSocket, unexpected};
 use super::status_text::{overview, upstreams};
 use super::{fail, print};
-use crate::control::{Order, Report};
-use crate::status::Status;
+use crate::control::{ControlOrder, ControlReport};
+use crate::status::StatusReport;
 
 /// Maximum number of open requests that a worker reports.
 const REQUESTS_MAX: usize = 50;
@@ -100,10 +100,10 @@ fn watch(server: &ServerSocket, of_top: Option<PathBuf>, interval: Duration) -> 
     }
 }
 
-fn ask(server: &ServerSocket, of_top: Option<PathBuf>) -> Result<Status, ExitCode> {
+fn ask(server: &ServerSocket, of_top: Option<PathBuf>) -> Result<StatusReport, ExitCode> {
     let mut status = None;
-    let code = server.give(of_top, &Order::Status { requests_max: REQUESTS_MAX }, |report| match report {
-        Report::Status(told) => {
+    let code = server.give(of_top, &ControlOrder::Status { requests_max: REQUESTS_MAX }, |report| match report {
+        ControlReport::Status(told) => {
             status = Some(*told);
             ExitCode::SUCCESS
         }

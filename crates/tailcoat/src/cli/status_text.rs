@@ -1,11 +1,15 @@
 //! Status of a server as text for a terminal.
 
-use crate::status::{ModuleStatus, Status, TimesStatus, UpstreamStatus};
+use crate::status::{ModuleStatus, StatusReport, TimesStatus, UpstreamStatus};
 
 /// Overview of the server in lines that fit a terminal of this size. Rates are those since `before`, or since the start.
-pub(super) fn overview(status: &Status, before: Option<&Status>, (rows, columns): (usize, usize)) -> Vec<String> {
-    let of_start = Status { unix_ms: status.started_unix_s * 1_000, ..Status::default() };
-    let view = View { status, before: before.unwrap_or(&of_start) };
+pub(super) fn overview(
+    status: &StatusReport,
+    before: Option<&StatusReport>,
+    (rows, columns): (usize, usize),
+) -> Vec<String> {
+    let of_start = StatusReport { unix_ms: status.started_unix_s * 1_000, ..StatusReport::default() };
+    let view = StatusText { status, before: before.unwrap_or(&of_start) };
     let mut lines = vec![view.head()];
     if status.has_counters {
         lines.extend([view.requests(), view.latency(), view.traffic()]);
@@ -41,7 +45,7 @@ pub(super) fn overview(status: &Status, before: Option<&Status>, (rows, columns)
 }
 
 /// Upstreams and their servers.
-pub(super) fn upstreams(status: &Status) -> String {
+pub(super) fn upstreams(status: &StatusReport) -> String {
     if status.upstreams.is_empty() {
         return "no upstreams\n".into();
     }
@@ -69,15 +73,15 @@ pub(super) fn upstreams(status: &Status) -> String {
 }
 
 /// Two looks at a server; rates are the difference between them.
-struct View<'a> {
-    status: &'a Status,
-    before: &'a Status,
+struct StatusText<'a> {
+    status: &'a StatusReport,
+    before: &'a StatusReport,
 }
 
-impl View<'_> {
+impl StatusText<'_> {
     fn head(&self) -> String {
         let (status, process) = (self.status, &self.status.process);
-        let used_us = |status: &Status| status.process.user_us + status.process.system_us;
+        let used_us = |status: &StatusReport| status.process.user_us + status.process.system_us;
         format!(
             "tailcoat {}   up {}   CPU {} %   memory in use {}   threads {}   open files {} of {}",
             status.version,
@@ -94,7 +98,7 @@ impl View<'_> {
         let class = |class: &'static str| self.rate(|status| status.requests_of_class(class));
         format!(
             "requests    {}/s   2xx {}/s   3xx {}/s   4xx {}/s   5xx {}/s   open {}   since start {}",
-            self.rate(Status::requests_answered),
+            self.rate(StatusReport::requests_answered),
             class("2xx"),
             class("3xx"),
             class("4xx"),
@@ -109,15 +113,15 @@ impl View<'_> {
     }
 
     fn traffic(&self) -> String {
-        let received = |status: &Status| status.workers.iter().map(|worker| worker.received_bytes).sum();
-        let sent = |status: &Status| status.workers.iter().map(|worker| worker.sent_bytes).sum();
+        let received = |status: &StatusReport| status.workers.iter().map(|worker| worker.received_bytes).sum();
+        let sent = |status: &StatusReport| status.workers.iter().map(|worker| worker.sent_bytes).sum();
         format!("traffic     in {}/s   out {}/s", bytes(self.rate(received)), bytes(self.rate(sent)))
     }
 
     fn connections(&self) -> String {
         let states = self.status.connections().by_name();
         let open: u64 = states.iter().map(|(_, count)| count).sum();
-        let opened = |status: &Status| status.workers.iter().map(|worker| worker.connections_opened).sum();
+        let opened = |status: &StatusReport| status.workers.iter().map(|worker| worker.connections_opened).sum();
         let states: Vec<_> = states
             .iter()
             .filter(|(_, count)| *count > 0)
@@ -149,7 +153,7 @@ impl View<'_> {
         };
         let hits = cache.hits.saturating_sub(before.hits);
         let files = share(hits, hits + cache.misses.saturating_sub(before.misses));
-        let of_result = |status: &Status, only: Option<&str>| {
+        let of_result = |status: &StatusReport, only: Option<&str>| {
             let results = status.response_cache.iter().filter(|result| only.is_none_or(|only| result.result == only));
             results.map(|result| result.count).sum::<u64>()
         };
@@ -338,7 +342,7 @@ impl View<'_> {
         std::iter::once(head).chain(lines).collect()
     }
 
-    fn rate(&self, count: impl Fn(&Status) -> u64) -> u64 {
+    fn rate(&self, count: impl Fn(&StatusReport) -> u64) -> u64 {
         self.per_second(count(self.status).saturating_sub(count(self.before)))
     }
 
@@ -397,7 +401,7 @@ mod tests {
         HolderCount { holder: holder.into(), connections }
     }
 
-    fn status(count: u64, unix_ms: u64) -> Status {
+    fn status(count: u64, unix_ms: u64) -> StatusReport {
         let requests = RequestCount { status: "2xx".into(), count, ..RequestCount::default() };
         let durations = TimesStatus { buckets: vec![0, 0, count], sum_us: 2 * count };
         let worker = WorkerStatus {
@@ -420,7 +424,7 @@ mod tests {
             failures: vec![ModuleFailureCount::default(), failure],
         };
         let live = LiveRequest { age_ms: 1_500, stage: "writing".into(), target: "/big".into(), ..Default::default() };
-        Status {
+        StatusReport {
             version: "1".into(),
             has_counters: true,
             unix_ms,
@@ -444,7 +448,7 @@ mod tests {
             limits: vec![LimitCount { limit: "head-timeout".into(), count: 4 }],
             evictions: vec![EvictionCount { awaited: "idle".into(), count: 7 }, EvictionCount::default()],
             requests: vec![live],
-            ..Status::default()
+            ..StatusReport::default()
         }
     }
 
@@ -483,7 +487,7 @@ mod tests {
     fn servers() {
         let text = upstreams(&status(1, 1));
         assert!(text.contains("  down  http://a:1: 0 in use, 0 requests, 2 failures\n"), "{text}");
-        assert_eq!(upstreams(&Status::default()), "no upstreams\n");
+        assert_eq!(upstreams(&StatusReport::default()), "no upstreams\n");
     }
 
     #[test]

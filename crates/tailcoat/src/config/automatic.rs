@@ -176,7 +176,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{Checked, check_bytes};
+    use crate::config::{CheckedConfig, check_bytes};
 
     #[test]
     fn public_names() {
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(with(&[ChallengeKind::TlsAlpn01], Some(&hook)), [ChallengeKind::TlsAlpn01]);
     }
 
-    fn checked(text: &str) -> Checked {
+    fn checked(text: &str) -> CheckedConfig {
         check_bytes("test.kdl", text.as_bytes().to_vec(), Path::new("/base"))
     }
 

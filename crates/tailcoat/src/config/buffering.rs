@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::model::{BodyBytesMax, Config, Forward, Handler};
-use super::upstream::Upstream;
+use super::model::{BodyBytesMax, Config, ForwardConfig, HandlerConfig};
+use super::upstream::UpstreamConfig;
 
 /// Bytes in the file of a message by default.
 const FILE_BYTES_MAX: u64 = 1 << 30;
@@ -21,7 +21,7 @@ pub enum Buffering {
 
 /// Buffering of a handler's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buffers {
+pub struct BufferingConfig {
     /// True if requests are received whole before they are forwarded.
     pub requests: Buffering,
     /// True if responses are read ahead of slow clients.
@@ -59,13 +59,13 @@ impl Buffering {
     }
 }
 
-impl Default for Buffers {
+impl Default for BufferingConfig {
     fn default() -> Self {
         Self { requests: Buffering::Auto, responses: Buffering::Auto, memory_bytes_max: 64 << 10, file_bytes_max: None }
     }
 }
 
-impl Forward {
+impl ForwardConfig {
     /// Bytes of a message that are buffered in a file at most.
     pub fn buffer_file_bytes_max(&self) -> u64 {
         let of_request = match self.body_bytes_max {
@@ -76,14 +76,14 @@ impl Forward {
     }
 
     /// True if something is written to files. `upstream` is who answers, unless programs do.
-    fn may_use_files(&self, upstream: Option<&Upstream>) -> bool {
-        let is_limited = self.runs_scripts || upstream.is_some_and(Upstream::limits_connections);
-        let Buffers { requests, responses, .. } = *self.buffers;
+    fn may_use_files(&self, upstream: Option<&UpstreamConfig>) -> bool {
+        let is_limited = self.runs_scripts || upstream.is_some_and(UpstreamConfig::limits_connections);
+        let BufferingConfig { requests, responses, .. } = *self.buffers;
         (requests.is_on(is_limited) || responses.is_on(is_limited)) && self.buffer_file_bytes_max() > 0
     }
 }
 
-impl Upstream {
+impl UpstreamConfig {
     /// Connections in use at once to each server, where no option says how many.
     pub const CONNECTIONS_MAX: u32 = 10_000;
 
@@ -96,14 +96,14 @@ impl Upstream {
 impl Config {
     /// Directory for buffer files, if there can be any.
     pub fn used_buffer_directory(&self) -> Option<PathBuf> {
-        let uses_files = |forward: &Forward| {
+        let uses_files = |forward: &ForwardConfig| {
             let mut upstreams = self.upstreams.iter();
             forward.may_use_files(upstreams.find(|upstream| upstream.name == forward.upstream))
         };
         let mut handlers = self.sites.iter().flat_map(|site| &site.routes).map(|route| &route.handler);
         let is_used = handlers.any(|handler| match handler {
-            Handler::Forward(forward) => uses_files(forward),
-            Handler::Gateway(gateway, _) => uses_files(&gateway.forward),
+            HandlerConfig::Forward(forward) => uses_files(forward),
+            HandlerConfig::Gateway(gateway, _) => uses_files(&gateway.forward),
             _ => false,
         });
         is_used.then(|| self.buffer_directory())

@@ -10,18 +10,18 @@ use super::automatic::AutomaticCertificates;
 use super::check_rules::RulesDraft;
 use super::check_tls;
 use super::confinement::Confinement;
-use super::diagnostic::{Diagnostics, Severity, Source};
-use super::gateway::{Gateway, GatewayProtocol};
+use super::diagnostic::{ConfigSource, Diagnostics, Severity};
+use super::gateway::{GatewayConfig, GatewayProtocol};
 use super::model::*;
-use super::module::{Module, Modules};
-use super::options::{Place, Set};
-use super::read::{Finding, Reader, Setting};
+use super::module::{ModuleConfig, ModulesConfig};
+use super::options::{OptionContext, OptionSetter};
+use super::read::{ConfigFinding, ConfigReader, Setting};
 use super::response_caching::ResponseCaching;
 use super::text::{parse_document, read_bytes, to_source, without_sites};
 use super::tls::load_authority;
 use super::traces::Traces;
-use super::upstream::Upstream;
-use super::value::{Value, Values, parse_server_address};
+use super::upstream::UpstreamConfig;
+use super::value::{OptionValue, Values, parse_server_address};
 
 /// The option whose file is opened when the server starts.
 const ACCESS_LOG: &str = "access-log";
@@ -31,8 +31,8 @@ const INCLUDED_FILES_MAX: usize = 10_000;
 
 /// Settings that all sites share and a site can replace.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Shared {
-    pub(super) error_pages: Vec<ErrorPage>,
+pub(super) struct SiteDefaults {
+    pub(super) error_pages: Vec<ErrorPageConfig>,
     /// `None` without the option, `Some(None)` for `off`.
     pub(super) access_log: Option<Option<AccessLog>>,
     /// Paths whose requests are in no log.
@@ -41,18 +41,18 @@ pub(super) struct Shared {
 
 /// A configuration that is being put together.
 #[derive(Default)]
-pub(super) struct Draft {
-    pub(super) server: Server,
+pub(super) struct ConfigDraft {
+    pub(super) server: ServerSettings,
     pub(super) limits: Limits,
-    pub(super) cache: Cache,
+    pub(super) cache: CacheConfig,
     confinement: Confinement,
     pub(super) automatic_certificates: AutomaticCertificates,
-    modules: Modules,
+    modules: ModulesConfig,
     /// If there is such a block.
     traces: Option<Traces>,
-    shared: Shared,
+    shared: SiteDefaults,
     /// Place of the access log of all sites in the text.
-    pub(super) access_log_place: Option<(Arc<Source>, Range<usize>, Option<AccessLog>)>,
+    pub(super) access_log_place: Option<(Arc<ConfigSource>, Range<usize>, Option<AccessLog>)>,
     /// Of all sites.
     pub(super) rules: RulesDraft,
     /// File options of all sites.
@@ -64,31 +64,31 @@ pub(super) struct Draft {
     /// Skips sites.
     skips_sites: bool,
     /// Blocks and options that were given, to tell when one is given again by another file.
-    given: Vec<(&'static str, Arc<Source>, Range<usize>)>,
+    given: Vec<(&'static str, Arc<ConfigSource>, Range<usize>)>,
 }
 
 /// A setting of how files are served, kept until it is known for which.
-type FileSetting = (fn(&mut Files, &Values), Values);
+type FileSetting = (fn(&mut FilesConfig, &Values), Values);
 
 /// A group of servers, and where in the text its name is.
 pub(super) struct UpstreamDraft {
-    pub(super) source: Arc<Source>,
+    pub(super) source: Arc<ConfigSource>,
     pub(super) span: Range<usize>,
     /// True if everything in the block is valid.
     pub(super) is_whole: bool,
-    pub(super) upstream: Upstream,
+    pub(super) upstream: UpstreamConfig,
 }
 
 /// A site that is being put together, and where in the text its parts are.
 pub(super) struct SiteDraft {
-    pub(super) source: Arc<Source>,
+    pub(super) source: Arc<ConfigSource>,
     /// The word `site`.
     pub(super) span: Range<usize>,
     /// True if everything in the block is valid, so that messages about consequences make sense.
     pub(super) is_whole: bool,
     /// True if at least its names and addresses are valid.
     pub(super) is_placed: bool,
-    pub(super) site: Site,
+    pub(super) site: SiteConfig,
     pub(super) name_spans: Vec<Range<usize>>,
     pub(super) listen_span: Range<usize>,
     /// Nothing says where it listens.
@@ -100,87 +100,85 @@ pub(super) struct SiteDraft {
     pub(super) access_log_span: Option<Range<usize>>,
     pub(super) certificate_spans: Vec<Range<usize>>,
     pub(super) rules: RulesDraft,
-    shared: Shared,
+    shared: SiteDefaults,
     files: Vec<FileSetting>,
     /// File options of each route that serves files, by index.
     route_files: Vec<(usize, Vec<FileSetting>)>,
     /// Gateways whose roots depend on the whole site.
     gateways: Vec<GatewayDraft>,
     /// Routes after the site's own root.
-    fallbacks: Vec<(Route, Range<usize>)>,
+    fallbacks: Vec<(RouteConfig, Range<usize>)>,
 }
 
 /// Scripts whose root is not known yet.
 struct GatewayDraft {
     route: usize,
-    gateway: Gateway,
+    gateway: GatewayConfig,
     /// If they have one of their own.
     root: Option<Vec<RootPiece>>,
     /// True if it is an application without files.
     is_application: bool,
 }
 
-impl Draft {
+impl ConfigDraft {
     /// One that passes sites over, also those of included files.
     pub(super) fn without_sites() -> Self {
         Self { skips_sites: true, ..Self::default() }
     }
 
     /// Takes over all that a text says, and the files it includes.
-    pub(super) fn read(&mut self, source: &Arc<Source>, document: &KdlDocument, diagnostics: &mut Diagnostics) {
+    pub(super) fn read(&mut self, source: &Arc<ConfigSource>, document: &KdlDocument, diagnostics: &mut Diagnostics) {
         self.read_top(source, document, true, diagnostics);
     }
 
     fn read_top(
         &mut self,
-        source: &Arc<Source>,
+        source: &Arc<ConfigSource>,
         document: &KdlDocument,
         may_include: bool,
         diagnostics: &mut Diagnostics,
     ) {
-        for setting in (Reader { source: source.clone(), diagnostics }).read(document, Place::Top) {
+        for setting in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Top) {
             if !self.is_first(&setting, source, diagnostics) {
                 continue;
             }
             match setting.option.set {
-                Set::Block(Place::Site) => {
+                OptionSetter::Block(OptionContext::Site) => {
                     let errors_before = diagnostics.error_count();
                     let mut site = SiteDraft::read(source, &setting, diagnostics);
                     site.is_whole = setting.is_whole && diagnostics.error_count() == errors_before;
                     self.sites.push(site);
                 }
-                Set::Block(Place::Upstream) => {
+                OptionSetter::Block(OptionContext::Upstream) => {
                     self.upstreams.push(UpstreamDraft::read(source, &setting, diagnostics));
                 }
-                Set::Block(place) => self.read_block(source, &setting, place, diagnostics),
-                Set::Files(set) => self.files.push((set, setting.values)),
-                Set::Shared(set) => {
+                OptionSetter::Block(place) => self.read_block(source, &setting, place, diagnostics),
+                OptionSetter::Files(set) => self.files.push((set, setting.values)),
+                OptionSetter::Shared(set) => {
                     set(&mut self.shared, &setting.values);
                     if setting.option.name == ACCESS_LOG {
                         let log = self.shared.access_log.clone().flatten();
                         self.access_log_place = Some((source.clone(), setting.span.clone(), log));
                     }
                 }
-                Set::Rules(set) => self.rules.add(set, &setting, source, diagnostics),
-                Set::Include if may_include => self.include(source, &setting, diagnostics),
-                Set::Include => Reader { source: source.clone(), diagnostics }.error(Finding::new(
-                    setting.span,
-                    "an included file cannot include other files",
-                    "remove this",
-                )),
-                Set::Server(_)
-                | Set::Limits(_)
-                | Set::Cache(_)
-                | Set::Site(_)
-                | Set::Upstream(_)
-                | Set::Forward(_)
-                | Set::Gateway(_)
-                | Set::Module(_)
-                | Set::Modules(_)
-                | Set::Caching(_)
-                | Set::Automatic(_)
-                | Set::Confinement(_)
-                | Set::Traces(_) => {
+                OptionSetter::Rules(set) => self.rules.add(set, &setting, source, diagnostics),
+                OptionSetter::Include if may_include => self.include(source, &setting, diagnostics),
+                OptionSetter::Include => ConfigReader { source: source.clone(), diagnostics }.error(
+                    ConfigFinding::new(setting.span, "an included file cannot include other files", "remove this"),
+                ),
+                OptionSetter::Server(_)
+                | OptionSetter::Limits(_)
+                | OptionSetter::Cache(_)
+                | OptionSetter::Site(_)
+                | OptionSetter::Upstream(_)
+                | OptionSetter::Forward(_)
+                | OptionSetter::Gateway(_)
+                | OptionSetter::Module(_)
+                | OptionSetter::Modules(_)
+                | OptionSetter::Caching(_)
+                | OptionSetter::Automatic(_)
+                | OptionSetter::Confinement(_)
+                | OptionSetter::Traces(_) => {
                     unreachable!("the table has no such option outside of blocks")
                 }
             }
@@ -188,73 +186,79 @@ impl Draft {
     }
 
     /// Returns `true` if no other file has this option; the reader checks within a file.
-    fn is_first(&mut self, setting: &Setting<'_>, source: &Arc<Source>, diagnostics: &mut Diagnostics) -> bool {
+    fn is_first(&mut self, setting: &Setting<'_>, source: &Arc<ConfigSource>, diagnostics: &mut Diagnostics) -> bool {
         let name = setting.option.name;
         if setting.option.repeatable {
             return true;
         }
         if let Some((_, first, span)) = self.given.iter().find(|(known, ..)| *known == name) {
-            let finding = Finding::new(setting.span.clone(), format!("`{name}` is given twice"), "again here").related(
-                first.clone(),
-                span.clone(),
-                "first here",
-            );
-            Reader { source: source.clone(), diagnostics }.error(finding);
+            let finding = ConfigFinding::new(setting.span.clone(), format!("`{name}` is given twice"), "again here")
+                .related(first.clone(), span.clone(), "first here");
+            ConfigReader { source: source.clone(), diagnostics }.error(finding);
             return false;
         }
         self.given.push((name, source.clone(), setting.span.clone()));
         true
     }
 
-    fn read_block(&mut self, source: &Arc<Source>, setting: &Setting<'_>, place: Place, diagnostics: &mut Diagnostics) {
-        if place == Place::Traces {
+    fn read_block(
+        &mut self,
+        source: &Arc<ConfigSource>,
+        setting: &Setting<'_>,
+        place: OptionContext,
+        diagnostics: &mut Diagnostics,
+    ) {
+        if place == OptionContext::Traces {
             self.traces.get_or_insert_default();
         }
         let Some(document) = setting.children else { return };
-        for setting in (Reader { source: source.clone(), diagnostics }).read(document, place) {
+        for setting in (ConfigReader { source: source.clone(), diagnostics }).read(document, place) {
             match setting.option.set {
-                Set::Server(set) => set(&mut self.server, &setting.values),
-                Set::Limits(set) => set(&mut self.limits, &setting.values),
-                Set::Cache(set) => set(&mut self.cache, &setting.values),
-                Set::Automatic(set) => set(&mut self.automatic_certificates, &setting.values),
-                Set::Modules(set) => set(&mut self.modules, &setting.values),
-                Set::Confinement(set) => set(&mut self.confinement, &setting.values),
-                Set::Traces(set) => set(self.traces.get_or_insert_default(), &setting.values),
+                OptionSetter::Server(set) => set(&mut self.server, &setting.values),
+                OptionSetter::Limits(set) => set(&mut self.limits, &setting.values),
+                OptionSetter::Cache(set) => set(&mut self.cache, &setting.values),
+                OptionSetter::Automatic(set) => set(&mut self.automatic_certificates, &setting.values),
+                OptionSetter::Modules(set) => set(&mut self.modules, &setting.values),
+                OptionSetter::Confinement(set) => set(&mut self.confinement, &setting.values),
+                OptionSetter::Traces(set) => set(self.traces.get_or_insert_default(), &setting.values),
                 _ => unreachable!("the table has no such option {}", place.describe()),
             }
         }
-        if place == Place::AutomaticCertificates {
+        if place == OptionContext::AutomaticCertificates {
             for finding in check_tls::check_automatic(&self.automatic_certificates, &setting.span) {
-                Reader { source: source.clone(), diagnostics }.error(finding);
+                ConfigReader { source: source.clone(), diagnostics }.error(finding);
             }
         }
-        if let Some((message, help)) = self.traces.as_ref().filter(|_| place == Place::Traces).and_then(traces_fault) {
-            let finding = Finding::new(setting.span.clone(), message, "in here").help(help.to_owned());
-            Reader { source: source.clone(), diagnostics }.error(finding);
+        if let Some((message, help)) =
+            self.traces.as_ref().filter(|_| place == OptionContext::Traces).and_then(traces_fault)
+        {
+            let finding = ConfigFinding::new(setting.span.clone(), message, "in here").help(help.to_owned());
+            ConfigReader { source: source.clone(), diagnostics }.error(finding);
         }
         if let Some(listen) = self.server.status_listen.iter().find(|listen| !listen.is_of_this_machine())
-            && place == Place::Server
+            && place == OptionContext::Server
         {
             let message = format!("{listen} can be reached from other machines");
-            let finding = Finding::new(setting.span.clone(), message, "`status-listen` in here")
+            let finding = ConfigFinding::new(setting.span.clone(), message, "`status-listen` in here")
                 .help("use an address of this machine, such as \"127.0.0.1:9180\", or put `metrics` and `status-page` into a site with a password".to_owned());
-            Reader { source: source.clone(), diagnostics }.error(finding);
+            ConfigReader { source: source.clone(), diagnostics }.error(finding);
         }
-        if place == Place::Limits && self.limits.target_bytes_max > self.limits.head_bytes_max {
-            let finding = Finding::new(setting.span.clone(), "`target-bytes-max` is above `head-bytes-max`", "in here")
-                .help("the target is part of the head; raise `head-bytes-max`".to_owned());
-            Reader { source: source.clone(), diagnostics }.error(finding);
+        if place == OptionContext::Limits && self.limits.target_bytes_max > self.limits.head_bytes_max {
+            let finding =
+                ConfigFinding::new(setting.span.clone(), "`target-bytes-max` is above `head-bytes-max`", "in here")
+                    .help("the target is part of the head; raise `head-bytes-max`".to_owned());
+            ConfigReader { source: source.clone(), diagnostics }.error(finding);
         }
     }
 
-    fn include(&mut self, source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
+    fn include(&mut self, source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
         let pattern = setting.values.file("file").unwrap_or_default();
         let files = match expand(&pattern) {
             Ok(files) => files,
             Err(error) => {
                 let message = format!("{}: {error}", pattern.display());
-                let finding = Finding::new(setting.span.clone(), message, "included here");
-                return Reader { source: source.clone(), diagnostics }.error(finding);
+                let finding = ConfigFinding::new(setting.span.clone(), message, "included here");
+                return ConfigReader { source: source.clone(), diagnostics }.error(finding);
             }
         };
         if files != [pattern.clone()] {
@@ -276,8 +280,8 @@ impl Draft {
                 }
                 Err(error) => {
                     let message = format!("{}: {error}", file.display());
-                    let finding = Finding::new(setting.span.clone(), message, "included here");
-                    Reader { source: source.clone(), diagnostics }.error(finding);
+                    let finding = ConfigFinding::new(setting.span.clone(), message, "included here");
+                    ConfigReader { source: source.clone(), diagnostics }.error(finding);
                 }
             }
         }
@@ -285,7 +289,7 @@ impl Draft {
 
     /// The sites' settings in full: what a site doesn't say is as for all sites.
     pub(super) fn complete(&mut self) {
-        let mut files = Files::below("");
+        let mut files = FilesConfig::below("");
         self.files.iter().for_each(|(set, values)| set(&mut files, values));
         for draft in &mut self.sites {
             draft.complete(&self.shared, &files, self.limits.body_bytes_max, &self.automatic_certificates);
@@ -293,18 +297,18 @@ impl Draft {
     }
 
     /// Named upstreams, and those of single server addresses.
-    fn all_upstreams(&self) -> Vec<Upstream> {
-        let mut upstreams: Vec<Upstream> = self.upstreams.iter().map(|draft| draft.upstream.clone()).collect();
+    fn all_upstreams(&self) -> Vec<UpstreamConfig> {
+        let mut upstreams: Vec<UpstreamConfig> = self.upstreams.iter().map(|draft| draft.upstream.clone()).collect();
         let routes = self.sites.iter().flat_map(|draft| &draft.site.routes);
         for target in routes.filter_map(|route| match &route.handler {
-            Handler::Forward(forward) => Some(&forward.upstream),
-            Handler::Gateway(gateway, _) => Some(&gateway.forward.upstream),
+            HandlerConfig::Forward(forward) => Some(&forward.upstream),
+            HandlerConfig::Gateway(gateway, _) => Some(&gateway.forward.upstream),
             _ => None,
         }) {
             if !upstreams.iter().any(|upstream| upstream.name == *target)
                 && let Ok(address) = parse_server_address(target, Path::new("/"))
             {
-                upstreams.push(Upstream::of_server(address));
+                upstreams.push(UpstreamConfig::of_server(address));
             }
         }
         upstreams
@@ -341,27 +345,28 @@ fn traces_fault(traces: &Traces) -> Option<(String, &'static str)> {
 }
 
 /// The site of `status-listen`, if there is one. Its requests are not logged: they are the operator's own.
-fn status_site(listen: &[Listen]) -> Option<Site> {
+fn status_site(listen: &[Listen]) -> Option<SiteConfig> {
     let route = |path: &str, kind| {
         let path = PathPattern::Exact(path.to_owned());
-        Route { path, handler: Handler::Status(StatusView { kind }) }
+        RouteConfig { path, handler: HandlerConfig::Status(StatusView { kind }) }
     };
-    (!listen.is_empty()).then(|| Site {
+    (!listen.is_empty()).then(|| SiteConfig {
         listen: listen.to_vec(),
         default: true,
         routes: vec![route("/metrics", StatusViewKind::Metrics), route("/", StatusViewKind::Page)],
         access_log_off: true,
-        ..Site::default()
+        ..SiteConfig::default()
     })
 }
 
 impl UpstreamDraft {
-    fn read(source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) -> Self {
+    fn read(source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) -> Self {
         let errors_before = diagnostics.error_count();
-        let mut upstream = Upstream::named(setting.values.text("name").unwrap_or_default());
+        let mut upstream = UpstreamConfig::named(setting.values.text("name").unwrap_or_default());
         if let Some(document) = setting.children {
-            for inner in (Reader { source: source.clone(), diagnostics }).read(document, Place::Upstream) {
-                let Set::Upstream(set) = inner.option.set else {
+            for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Upstream)
+            {
+                let OptionSetter::Upstream(set) = inner.option.set else {
                     unreachable!("the table has only such options in upstream")
                 };
                 set(&mut upstream, &inner.values);
@@ -373,13 +378,13 @@ impl UpstreamDraft {
 }
 
 impl SiteDraft {
-    fn read(source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) -> Self {
+    fn read(source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) -> Self {
         let mut draft = Self {
             source: source.clone(),
             span: setting.span.clone(),
             is_whole: true,
             is_placed: setting.is_whole,
-            site: Site::default(),
+            site: SiteConfig::default(),
             name_spans: Vec::new(),
             listen_span: setting.span.clone(),
             has_default_listen: false,
@@ -388,14 +393,14 @@ impl SiteDraft {
             access_log_span: None,
             certificate_spans: Vec::new(),
             rules: RulesDraft::default(),
-            shared: Shared::default(),
+            shared: SiteDefaults::default(),
             files: Vec::new(),
             route_files: Vec::new(),
             gateways: Vec::new(),
             fallbacks: Vec::new(),
         };
         for (value, span) in setting.values.all("name") {
-            let Value::Host(host) = value else { unreachable!("a name is {value:?}") };
+            let OptionValue::Host(host) = value else { unreachable!("a name is {value:?}") };
             draft.site.names.push(host.clone());
             draft.name_spans.push(span.clone());
         }
@@ -405,37 +410,43 @@ impl SiteDraft {
         draft
     }
 
-    fn read_options(&mut self, source: &Arc<Source>, document: &KdlDocument, diagnostics: &mut Diagnostics) {
-        let settings = (Reader { source: source.clone(), diagnostics }).read(document, Place::Site);
+    fn read_options(&mut self, source: &Arc<ConfigSource>, document: &KdlDocument, diagnostics: &mut Diagnostics) {
+        let settings = (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Site);
         // Without an address of its own, a site with certificates listens elsewhere than one without.
         let places = |name: &str| matches!(name, "listen" | "certificate" | "default");
         let given = document.nodes().iter().filter(|node| places(node.name().value())).count();
         self.is_placed &= given == settings.iter().filter(|setting| places(setting.option.name)).count();
         for setting in settings {
             match setting.option.set {
-                Set::Site(set) => {
+                OptionSetter::Site(set) => {
                     set(&mut self.site, &setting.values);
                     if setting.option.name == "listen" {
                         self.listen_span = setting.span.clone();
                     }
                 }
-                Set::Shared(set) => {
+                OptionSetter::Shared(set) => {
                     set(&mut self.shared, &setting.values);
                     if setting.option.name == ACCESS_LOG {
                         self.access_log_span = Some(setting.span.clone());
                     }
                 }
-                Set::Rules(set) => self.rules.add(set, &setting, source, diagnostics),
-                Set::Files(set) => self.files.push((set, setting.values)),
-                Set::Block(Place::Forward) => self.read_forward(source, &setting, diagnostics),
-                Set::Block(Place::FastCgi) => {
+                OptionSetter::Rules(set) => self.rules.add(set, &setting, source, diagnostics),
+                OptionSetter::Files(set) => self.files.push((set, setting.values)),
+                OptionSetter::Block(OptionContext::Forward) => self.read_forward(source, &setting, diagnostics),
+                OptionSetter::Block(OptionContext::FastCgi) => {
                     self.read_gateway(GatewayProtocol::FastCgi, source, &setting, diagnostics)
                 }
-                Set::Block(Place::Cgi) => self.read_gateway(GatewayProtocol::Cgi, source, &setting, diagnostics),
-                Set::Block(Place::Scgi) => self.read_gateway(GatewayProtocol::Scgi, source, &setting, diagnostics),
-                Set::Block(Place::Uwsgi) => self.read_gateway(GatewayProtocol::Uwsgi, source, &setting, diagnostics),
-                Set::Block(Place::Module) => self.read_module(source, &setting, diagnostics),
-                Set::Block(_) => self.read_files(source, &setting, diagnostics),
+                OptionSetter::Block(OptionContext::Cgi) => {
+                    self.read_gateway(GatewayProtocol::Cgi, source, &setting, diagnostics)
+                }
+                OptionSetter::Block(OptionContext::Scgi) => {
+                    self.read_gateway(GatewayProtocol::Scgi, source, &setting, diagnostics)
+                }
+                OptionSetter::Block(OptionContext::Uwsgi) => {
+                    self.read_gateway(GatewayProtocol::Uwsgi, source, &setting, diagnostics)
+                }
+                OptionSetter::Block(OptionContext::Module) => self.read_module(source, &setting, diagnostics),
+                OptionSetter::Block(_) => self.read_files(source, &setting, diagnostics),
                 _ => unreachable!("the table has no such option in a site"),
             }
             self.route_spans.resize(self.site.routes.len(), setting.span.clone());
@@ -445,7 +456,7 @@ impl SiteDraft {
     }
 
     /// A `files` block: a route whose files are known when the whole site is.
-    fn read_files(&mut self, source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
+    fn read_files(&mut self, source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
         let mut settings: Vec<FileSetting> = Vec::new();
         if setting.values.get("root").is_some() {
             settings.push((
@@ -454,8 +465,8 @@ impl SiteDraft {
             ));
         }
         if let Some(document) = setting.children {
-            for inner in (Reader { source: source.clone(), diagnostics }).read(document, Place::Files) {
-                let Set::Files(set) = inner.option.set else {
+            for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Files) {
+                let OptionSetter::Files(set) = inner.option.set else {
                     unreachable!("the table has only such options in files")
                 };
                 settings.push((set, inner.values));
@@ -463,24 +474,26 @@ impl SiteDraft {
         }
         let path = setting.values.path_pattern("path").unwrap_or(PathPattern::Any);
         self.route_files.push((self.site.routes.len(), settings));
-        self.site.routes.push(Route { path, handler: Handler::Files(Files::below("")) });
+        self.site.routes.push(RouteConfig { path, handler: HandlerConfig::Files(FilesConfig::below("")) });
     }
 
-    fn read_forward(&mut self, source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
-        let mut forward = Forward::to(setting.values.text("to").unwrap_or_default());
+    fn read_forward(&mut self, source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
+        let mut forward = ForwardConfig::to(setting.values.text("to").unwrap_or_default());
         if let Some(document) = setting.children {
-            for inner in (Reader { source: source.clone(), diagnostics }).read(document, Place::Forward) {
+            for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Forward) {
                 match inner.option.set {
-                    Set::Forward(set) => set(&mut forward, &inner.values),
-                    Set::Block(Place::Caching) => forward.cache = Some(read_caching(source, &inner, diagnostics)),
+                    OptionSetter::Forward(set) => set(&mut forward, &inner.values),
+                    OptionSetter::Block(OptionContext::Caching) => {
+                        forward.cache = Some(read_caching(source, &inner, diagnostics))
+                    }
                     _ => unreachable!("the table has only such options in forward"),
                 }
             }
         }
-        let handler = Handler::Forward(forward);
+        let handler = HandlerConfig::Forward(forward);
         match setting.values.path_pattern("path") {
-            Some(path) => self.site.routes.push(Route { path, handler }),
-            None => self.fallbacks.push((Route { path: PathPattern::Any, handler }, setting.span.clone())),
+            Some(path) => self.site.routes.push(RouteConfig { path, handler }),
+            None => self.fallbacks.push((RouteConfig { path: PathPattern::Any, handler }, setting.span.clone())),
         }
     }
 
@@ -488,26 +501,26 @@ impl SiteDraft {
     fn read_gateway(
         &mut self,
         protocol: GatewayProtocol,
-        source: &Arc<Source>,
+        source: &Arc<ConfigSource>,
         setting: &Setting<'_>,
         diagnostics: &mut Diagnostics,
     ) {
         let place = match protocol {
-            GatewayProtocol::Cgi => Place::Cgi,
-            GatewayProtocol::FastCgi => Place::FastCgi,
-            GatewayProtocol::Scgi => Place::Scgi,
-            GatewayProtocol::Uwsgi => Place::Uwsgi,
+            GatewayProtocol::Cgi => OptionContext::Cgi,
+            GatewayProtocol::FastCgi => OptionContext::FastCgi,
+            GatewayProtocol::Scgi => OptionContext::Scgi,
+            GatewayProtocol::Uwsgi => OptionContext::Uwsgi,
         };
         let path = setting.values.path_pattern("path").unwrap_or(PathPattern::Any);
-        let mut gateway = Gateway::new(protocol, path, setting.values.text("to").unwrap_or_default());
+        let mut gateway = GatewayConfig::new(protocol, path, setting.values.text("to").unwrap_or_default());
         let mut is_application = matches!(protocol, GatewayProtocol::Scgi | GatewayProtocol::Uwsgi);
         if let Some(document) = setting.children {
-            for inner in (Reader { source: source.clone(), diagnostics }).read(document, place) {
+            for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, place) {
                 is_application |= inner.option.name == "application";
                 match inner.option.set {
-                    Set::Gateway(set) => set(&mut gateway, &inner.values),
-                    Set::Forward(set) => set(&mut gateway.forward, &inner.values),
-                    Set::Block(Place::Caching) => {
+                    OptionSetter::Gateway(set) => set(&mut gateway, &inner.values),
+                    OptionSetter::Forward(set) => set(&mut gateway.forward, &inner.values),
+                    OptionSetter::Block(OptionContext::Caching) => {
                         gateway.forward.cache = Some(read_caching(source, &inner, diagnostics));
                     }
                     _ => unreachable!("the table has only such options {}", place.describe()),
@@ -521,12 +534,12 @@ impl SiteDraft {
             root,
             is_application,
         });
-        let handler = Handler::Gateway(Arc::new(gateway), GatewayPart::Scripts);
-        self.site.routes.push(Route { path: PathPattern::Any, handler });
+        let handler = HandlerConfig::Gateway(Arc::new(gateway), GatewayPart::Scripts);
+        self.site.routes.push(RouteConfig { path: PathPattern::Any, handler });
     }
 
     /// Gives gateways their roots; their fallbacks come after all files.
-    fn complete_gateways(&mut self, files: &Files) {
+    fn complete_gateways(&mut self, files: &FilesConfig) {
         for draft in std::mem::take(&mut self.gateways) {
             let mut gateway = draft.gateway;
             gateway.forward.body_bytes_max = gateway.forward.body_bytes_max.or(self.site.body_bytes_max);
@@ -538,34 +551,35 @@ impl SiteDraft {
             if !gateway.has_files() {
                 self.site.routes[draft.route].path = gateway.scripts.clone();
             } else if gateway.has_rest() {
-                let handler = Handler::Gateway(Arc::clone(&gateway), GatewayPart::Rest);
+                let handler = HandlerConfig::Gateway(Arc::clone(&gateway), GatewayPart::Rest);
                 // Before a `forward` without a path, which has what nothing else can answer.
-                let at = self.fallbacks.iter().take_while(|(route, _)| matches!(route.handler, Handler::Gateway(..)));
+                let at =
+                    self.fallbacks.iter().take_while(|(route, _)| matches!(route.handler, HandlerConfig::Gateway(..)));
                 let at = at.count();
-                self.fallbacks.insert(at, (Route { path: PathPattern::Any, handler }, span));
+                self.fallbacks.insert(at, (RouteConfig { path: PathPattern::Any, handler }, span));
             }
-            self.site.routes[draft.route].handler = Handler::Gateway(gateway, GatewayPart::Scripts);
+            self.site.routes[draft.route].handler = HandlerConfig::Gateway(gateway, GatewayPart::Scripts);
         }
     }
 
-    fn read_module(&mut self, source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
-        let mut module = Module::at(setting.values.file("file").unwrap_or_default());
+    fn read_module(&mut self, source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
+        let mut module = ModuleConfig::at(setting.values.file("file").unwrap_or_default());
         if let Some(document) = setting.children {
-            for inner in (Reader { source: source.clone(), diagnostics }).read(document, Place::Module) {
-                let Set::Module(set) = inner.option.set else {
+            for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Module) {
+                let OptionSetter::Module(set) = inner.option.set else {
                     unreachable!("the table has only such options in module")
                 };
                 set(&mut module, &inner.values);
             }
         }
         let path = setting.values.path_pattern("path").unwrap_or(PathPattern::Any);
-        self.site.routes.push(Route { path, handler: Handler::Module(Box::new(module)) });
+        self.site.routes.push(RouteConfig { path, handler: HandlerConfig::Module(Box::new(module)) });
     }
 
     fn complete(
         &mut self,
-        shared: &Shared,
-        of_all: &Files,
+        shared: &SiteDefaults,
+        of_all: &FilesConfig,
         body_bytes_max: BodyBytesMax,
         automatic: &AutomaticCertificates,
     ) {
@@ -578,10 +592,10 @@ impl SiteDraft {
             for (set, values) in settings {
                 set(&mut files, values);
             }
-            self.site.routes[*route].handler = Handler::Files(files);
+            self.site.routes[*route].handler = HandlerConfig::Files(files);
         }
         if has_root(&files) {
-            self.site.routes.push(Route { path: PathPattern::Any, handler: Handler::Files(files.clone()) });
+            self.site.routes.push(RouteConfig { path: PathPattern::Any, handler: HandlerConfig::Files(files.clone()) });
             self.route_spans.push(self.span.clone());
         }
         self.site.rules = self.rules.rules.clone();
@@ -593,9 +607,12 @@ impl SiteDraft {
         }
         for route in &mut self.site.routes {
             let of_handler = match &mut route.handler {
-                Handler::Forward(forward) => &mut forward.body_bytes_max,
-                Handler::Module(module) => &mut module.body_bytes_max,
-                Handler::Files(_) | Handler::Respond(_) | Handler::Gateway(..) | Handler::Status(_) => continue,
+                HandlerConfig::Forward(forward) => &mut forward.body_bytes_max,
+                HandlerConfig::Module(module) => &mut module.body_bytes_max,
+                HandlerConfig::Files(_)
+                | HandlerConfig::Respond(_)
+                | HandlerConfig::Gateway(..)
+                | HandlerConfig::Status(_) => continue,
             };
             *of_handler = of_handler.or(self.site.body_bytes_max);
         }
@@ -623,11 +640,13 @@ impl SiteDraft {
 }
 
 /// A `cache` block of a `forward`.
-fn read_caching(source: &Arc<Source>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) -> ResponseCaching {
+fn read_caching(source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) -> ResponseCaching {
     let mut caching = ResponseCaching::default();
     if let Some(document) = setting.children {
-        for inner in (Reader { source: source.clone(), diagnostics }).read(document, Place::Caching) {
-            let Set::Caching(set) = inner.option.set else { unreachable!("the table has only such options in cache") };
+        for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Caching) {
+            let OptionSetter::Caching(set) = inner.option.set else {
+                unreachable!("the table has only such options in cache")
+            };
             set(&mut caching, &inner.values);
         }
     }
@@ -641,7 +660,7 @@ const HTTP_PORT: u16 = 80;
 const HTTPS_PORT: u16 = 443;
 
 /// Returns `true` if the files have a root.
-pub(super) fn has_root(files: &Files) -> bool {
+pub(super) fn has_root(files: &FilesConfig) -> bool {
     files.root.pieces.iter().any(|piece| !matches!(piece, RootPiece::Literal(text) if text.is_empty()))
 }
 
@@ -671,8 +690,8 @@ pub(crate) fn expand(pattern: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 /// Notes a finding about a site.
-pub(super) fn note(draft: &SiteDraft, severity: Severity, finding: Finding, diagnostics: &mut Diagnostics) {
-    let mut reader = Reader { source: draft.source.clone(), diagnostics };
+pub(super) fn note(draft: &SiteDraft, severity: Severity, finding: ConfigFinding, diagnostics: &mut Diagnostics) {
+    let mut reader = ConfigReader { source: draft.source.clone(), diagnostics };
     match severity {
         Severity::Error => reader.error(finding),
         Severity::Warning => reader.warning(finding),

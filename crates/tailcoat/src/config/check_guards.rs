@@ -2,11 +2,11 @@
 //! with the same upstream or root.
 
 use super::build::SiteDraft;
-use super::check_rules::{Place, RulesDraft};
+use super::check_rules::{RulePosition, RulesDraft};
 use super::diagnostic::Diagnostics;
-use super::model::{Handler, Listen, PathPattern, RootPattern, RootPiece, Route};
+use super::model::{HandlerConfig, Listen, PathPattern, RootPattern, RootPiece, RouteConfig};
 use super::programs::programs_of;
-use super::read::{Finding, Reader};
+use super::read::{ConfigFinding, ConfigReader};
 
 /// Handlers of all sites.
 #[derive(PartialEq)]
@@ -16,7 +16,7 @@ enum Backend<'c> {
 }
 
 /// A route that leads to a backend.
-struct Way<'c> {
+struct BackendRoute<'c> {
     paths: &'c PathPattern,
     backend: Backend<'c>,
     strip_prefix: &'c str,
@@ -44,13 +44,13 @@ pub(super) fn check(sites: &[&SiteDraft], of_all: &RulesDraft, diagnostics: &mut
 }
 
 /// Ways in which a site serves a path.
-fn ways<'c>(site: &'c SiteDraft, path: &str) -> Vec<Way<'c>> {
+fn ways<'c>(site: &'c SiteDraft, path: &str) -> Vec<BackendRoute<'c>> {
     let mut found = Vec::new();
     for route in &site.site.routes {
-        if let Some(way) = Way::of(route).filter(|way| way.paths.matches(path.as_bytes())) {
+        if let Some(way) = BackendRoute::of(route).filter(|way| way.paths.matches(path.as_bytes())) {
             found.push(way);
             // This handler leaves nothing to later routes.
-            if matches!(route.handler, Handler::Forward(_)) {
+            if matches!(route.handler, HandlerConfig::Forward(_)) {
                 break;
             }
         }
@@ -59,27 +59,32 @@ fn ways<'c>(site: &'c SiteDraft, path: &str) -> Vec<Way<'c>> {
 }
 
 fn warn(
-    (source, span): &Place,
+    (source, span): &RulePosition,
     other: &SiteDraft,
     (path, route): (&str, std::ops::Range<usize>),
     diagnostics: &mut Diagnostics,
 ) {
     let message = format!("paths that this rule guards can be reached without it, such as by `{path}`");
-    let finding = Finding::new(span.clone(), message, "this")
+    let finding = ConfigFinding::new(span.clone(), message, "this")
         .related(other.source.clone(), route, "this leads to the same files or upstream")
         .help(format!("add a rule for `{path}` and similar paths to that site too"));
-    Reader { source: source.clone(), diagnostics }.warning(finding);
+    ConfigReader { source: source.clone(), diagnostics }.warning(finding);
 }
 
 /// The paths and routes of a site that lead where a way leads with this path, without a guard.
-fn around(site: &SiteDraft, way: &Way<'_>, behind: &str, of_all: &RulesDraft) -> Vec<(String, std::ops::Range<usize>)> {
+fn around(
+    site: &SiteDraft,
+    way: &BackendRoute<'_>,
+    behind: &str,
+    of_all: &RulesDraft,
+) -> Vec<(String, std::ops::Range<usize>)> {
     // The rule of a client certificate already guards it.
     if site.site.tls.client_certificates.is_some() {
         return Vec::new();
     }
     let routes = site.site.routes.iter().zip(&site.route_spans);
     let around = routes.filter_map(|(route, span)| {
-        let other = Way::of(route).filter(|other| other.backend == way.backend)?;
+        let other = BackendRoute::of(route).filter(|other| other.backend == way.backend)?;
         let path = format!("{}{behind}", other.strip_prefix);
         let is_guarded =
             || site.rules.guards().chain(of_all.guards()).any(|(pattern, _)| pattern.guards(path.as_bytes()));
@@ -88,16 +93,16 @@ fn around(site: &SiteDraft, way: &Way<'_>, behind: &str, of_all: &RulesDraft) ->
     around.collect()
 }
 
-impl<'c> Way<'c> {
-    fn of(route: &'c Route) -> Option<Self> {
+impl<'c> BackendRoute<'c> {
+    fn of(route: &'c RouteConfig) -> Option<Self> {
         let (backend, strip_prefix) = match &route.handler {
-            Handler::Forward(forward) => (Backend::Upstream(&forward.upstream), &forward.strip_prefix),
-            Handler::Gateway(gateway, _) => match gateway.root.as_ref().and_then(fixed) {
+            HandlerConfig::Forward(forward) => (Backend::Upstream(&forward.upstream), &forward.strip_prefix),
+            HandlerConfig::Gateway(gateway, _) => match gateway.root.as_ref().and_then(fixed) {
                 Some(root) => (Backend::Root(root), &gateway.strip_prefix),
                 None => (Backend::Upstream(&gateway.forward.upstream), &gateway.strip_prefix),
             },
-            Handler::Files(files) => (Backend::Root(fixed(&files.root)?), &files.strip_prefix),
-            Handler::Respond(_) | Handler::Module(_) | Handler::Status(_) => return None,
+            HandlerConfig::Files(files) => (Backend::Root(fixed(&files.root)?), &files.strip_prefix),
+            HandlerConfig::Respond(_) | HandlerConfig::Module(_) | HandlerConfig::Status(_) => return None,
         };
         Some(Self { paths: programs_of(route), backend, strip_prefix })
     }

@@ -6,15 +6,15 @@ use std::path::Path;
 
 use super::build::{SiteDraft, note};
 use super::diagnostic::{Diagnostics, Severity};
-use super::model::Handler;
-use super::module::Module;
-use super::read::Finding;
+use super::model::HandlerConfig;
+use super::module::ModuleConfig;
+use super::read::ConfigFinding;
 use super::regular_file::open_regular;
 
 /// A module is WebAssembly, and what it is granted is there.
 pub(super) fn check_site(site: &SiteDraft, diagnostics: &mut Diagnostics) {
     for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
-        let Handler::Module(module) = &route.handler else { continue };
+        let HandlerConfig::Module(module) = &route.handler else { continue };
         if let Some(finding) = file_fault(&module.file, span) {
             note(site, Severity::Error, finding, diagnostics);
         }
@@ -22,7 +22,7 @@ pub(super) fn check_site(site: &SiteDraft, diagnostics: &mut Diagnostics) {
     }
 }
 
-fn check_grants(site: &SiteDraft, module: &Module, span: &Range<usize>, diagnostics: &mut Diagnostics) {
+fn check_grants(site: &SiteDraft, module: &ModuleConfig, span: &Range<usize>, diagnostics: &mut Diagnostics) {
     let directories = &module.grants.directories;
     for (index, granted) in directories.iter().enumerate() {
         let error = match std::fs::read_dir(&granted.directory) {
@@ -32,14 +32,14 @@ fn check_grants(site: &SiteDraft, module: &Module, span: &Range<usize>, diagnost
         let twice = directories[..index].iter().any(|other| other.name == granted.name);
         let twice = twice.then(|| format!("two directories have the name `{}`", granted.name));
         for message in error.into_iter().chain(twice) {
-            note(site, Severity::Error, Finding::new(span.clone(), message, "in here"), diagnostics);
+            note(site, Severity::Error, ConfigFinding::new(span.clone(), message, "in here"), diagnostics);
         }
     }
 }
 
 /// Fault of a module file, as far as its first bytes show.
-fn file_fault(file: &Path, span: &Range<usize>) -> Option<Finding> {
-    let fault = |message: String, label: &'static str| Finding::new(span.clone(), message, label);
+fn file_fault(file: &Path, span: &Range<usize>) -> Option<ConfigFinding> {
+    let fault = |message: String, label: &'static str| ConfigFinding::new(span.clone(), message, label);
     match is_module(file) {
         Err(error) => Some(fault(format!("the module {}: {error}", file.display()), "here")),
         Ok(true) => None,

@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::diagnostic::{Diagnostics, Source};
+use super::diagnostic::{ConfigSource, Diagnostics};
 use super::model::PathPattern;
 use super::password_file::PasswordFile;
-use super::read::{Finding, Reader, Setting};
+use super::read::{ConfigFinding, ConfigReader, Setting};
 use super::rules::*;
 use super::taken_paths::TakenPaths;
 use super::value::{Openness, Values, check_target, openness};
@@ -15,7 +15,7 @@ use super::value::{Openness, Values, check_target, openness};
 const PROBLEMS_SHOWN_MAX: usize = 3;
 
 /// Notes that requests can choose where a redirect leads.
-fn check_openness(openness: Openness, span: Range<usize>, reader: &mut Reader<'_>) {
+fn check_openness(openness: Openness, span: Range<usize>, reader: &mut ConfigReader<'_>) {
     let help = "write a fixed text before the placeholder, such as `/new/`, or a host and a slash";
     match openness {
         Openness::Closed => {}
@@ -23,11 +23,12 @@ fn check_openness(openness: Openness, span: Range<usize>, reader: &mut Reader<'_
             let message = "this redirect leads to another host if the placeholder's value begins with a slash";
             let help = "begin the expression with `^/(`, because no path has two slashes in a row, or write a fixed text \
                         before the group";
-            reader.warning(Finding::new(span, message, "this").help(help.to_owned()));
+            reader.warning(ConfigFinding::new(span, message, "this").help(help.to_owned()));
         }
         Openness::Open => {
-            reader
-                .error(Finding::new(span, "this redirect lets clients choose the host", "this").help(help.to_owned()));
+            reader.error(
+                ConfigFinding::new(span, "this redirect lets clients choose the host", "this").help(help.to_owned()),
+            );
         }
     }
 }
@@ -52,30 +53,30 @@ fn start(path: &PathPattern) -> &str {
 }
 
 /// Place of a rule.
-pub(super) type Place = (Arc<Source>, Range<usize>);
+pub(super) type RulePosition = (Arc<ConfigSource>, Range<usize>);
 
 /// Rules that are being put together, and where they stand.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RulesDraft {
-    pub(super) rules: Rules,
-    rewrites: Vec<Place>,
-    passwords: Vec<Place>,
-    clients: Vec<Place>,
+    pub(super) rules: RulesConfig,
+    rewrites: Vec<RulePosition>,
+    passwords: Vec<RulePosition>,
+    clients: Vec<RulePosition>,
     /// The last `allow`, while no `deny` has come after it.
-    open_allow: Option<(Arc<Source>, Range<usize>)>,
+    open_allow: Option<(Arc<ConfigSource>, Range<usize>)>,
 }
 
 impl RulesDraft {
     /// Adds what an option says.
     pub(super) fn add(
         &mut self,
-        set: fn(&mut Rules, &Values),
+        set: fn(&mut RulesConfig, &Values),
         setting: &Setting<'_>,
-        source: &Arc<Source>,
+        source: &Arc<ConfigSource>,
         diagnostics: &mut Diagnostics,
     ) {
         set(&mut self.rules, &setting.values);
-        let mut reader = Reader { source: source.clone(), diagnostics };
+        let mut reader = ConfigReader { source: source.clone(), diagnostics };
         let place = || (source.clone(), setting.span.clone());
         if matches!(setting.option.name, "allow" | "deny") {
             self.clients.push(place());
@@ -119,7 +120,7 @@ impl RulesDraft {
     }
 
     /// Guarded paths, and the places of their rules.
-    pub(super) fn guards(&self) -> impl Iterator<Item = (&PathPattern, &Place)> {
+    pub(super) fn guards(&self) -> impl Iterator<Item = (&PathPattern, &RulePosition)> {
         let clients = self.rules.clients.iter().zip(&self.clients).filter(|(rule, _)| rule.keeps_all_out());
         let passwords = self.rules.passwords.iter().zip(&self.passwords).filter(|(rule, _)| rule.file.is_some());
         let clients = clients.map(|(rule, place)| (&rule.path, place));
@@ -143,7 +144,7 @@ impl RulesDraft {
         &self,
         redirected: &TakenPaths<'_>,
         path: &PathPattern,
-    ) -> Option<&(Arc<Source>, Range<usize>)> {
+    ) -> Option<&(Arc<ConfigSource>, Range<usize>)> {
         let index = redirected.covering(path)?;
         // A path that a rewrite produced before is not redirected again.
         let is_led = |rewrite: &Rewrite| {
@@ -153,7 +154,7 @@ impl RulesDraft {
     }
 
     /// Redirects and rewrites of what no handler has, and where they stand.
-    pub(super) fn of_what_is_missing(&self) -> impl Iterator<Item = (&Rewrite, &(Arc<Source>, Range<usize>))> {
+    pub(super) fn of_what_is_missing(&self) -> impl Iterator<Item = (&Rewrite, &(Arc<ConfigSource>, Range<usize>))> {
         self.rules.rewrites.iter().zip(&self.rewrites).filter(|(rewrite, _)| rewrite.conditions.is_missing)
     }
 
@@ -164,9 +165,9 @@ impl RulesDraft {
         if of_all.is_some_and(|of_all| of_all.rules.clients.iter().any(|rule| !rule.is_allowed)) {
             return;
         }
-        let finding = Finding::new(span.clone(), "this `allow` rejects no client", "no `deny` follows")
+        let finding = ConfigFinding::new(span.clone(), "this `allow` rejects no client", "no `deny` follows")
             .help("add `deny all` after it".to_owned());
-        Reader { source: source.clone(), diagnostics }.warning(finding);
+        ConfigReader { source: source.clone(), diagnostics }.warning(finding);
     }
 
     /// Passwords that an address is as good as, where none is let in.
@@ -177,24 +178,24 @@ impl RulesDraft {
         }
         for (rule, (source, span)) in self.rules.passwords.iter().zip(&self.passwords) {
             if rule.is_alternative {
-                let finding =
-                    Finding::new(span.clone(), "this `basic-auth` lets no client in by address", "there is no `allow`")
-                        .help(
-                            "add clients that need no password, such as `allow \"192.0.2.0/24\"`, and `deny all`"
-                                .to_owned(),
-                        );
-                Reader { source: source.clone(), diagnostics }.warning(finding);
+                let finding = ConfigFinding::new(
+                    span.clone(),
+                    "this `basic-auth` lets no client in by address",
+                    "there is no `allow`",
+                )
+                .help("add clients that need no password, such as `allow \"192.0.2.0/24\"`, and `deny all`".to_owned());
+                ConfigReader { source: source.clone(), diagnostics }.warning(finding);
             }
         }
     }
 
-    fn check_rewrite(&self, setting: &Setting<'_>, reader: &mut Reader<'_>) {
+    fn check_rewrite(&self, setting: &Setting<'_>, reader: &mut ConfigReader<'_>) {
         let Some(rewrite) = self.rules.rewrites.last() else { return };
         let span = setting.values.all("target").next().map_or(setting.span.clone(), |(_, span)| span.clone());
         if let Some(wrong) = check_target(&rewrite.path, &rewrite.target) {
-            reader.error(Finding::new(span, wrong.message, "this").help(wrong.help));
+            reader.error(ConfigFinding::new(span, wrong.message, "this").help(wrong.help));
         } else if rewrite.status.is_some() && leads_to_itself(rewrite) {
-            let finding = Finding::new(span, "this redirect leads to itself", "clients would loop");
+            let finding = ConfigFinding::new(span, "this redirect leads to itself", "clients would loop");
             reader.error(finding.help("give it another target, or a condition".to_owned()));
         } else if rewrite.status.is_some() {
             check_openness(openness(&rewrite.path, &rewrite.target), span, reader);
@@ -202,16 +203,16 @@ impl RulesDraft {
     }
 
     /// The connection adds it last, unless `server-tokens` is off.
-    fn check_server_field(&self, setting: &Setting<'_>, reader: &mut Reader<'_>) {
+    fn check_server_field(&self, setting: &Setting<'_>, reader: &mut ConfigReader<'_>) {
         let Some(edit) = self.rules.response_fields.last() else { return };
         if edit.name.eq_ignore_ascii_case("server") {
-            let finding = Finding::new(setting.span.clone(), "`Server` is set by the server itself", "here")
+            let finding = ConfigFinding::new(setting.span.clone(), "`Server` is set by the server itself", "here")
                 .help("to remove it, write `server-tokens off` in `server`".to_owned());
             reader.error(finding);
         }
     }
 
-    fn check_passwords(&self, setting: &Setting<'_>, reader: &mut Reader<'_>) {
+    fn check_passwords(&self, setting: &Setting<'_>, reader: &mut ConfigReader<'_>) {
         let Some(rule) = self.rules.passwords.last() else { return };
         let Some(file) = &rule.file else { return };
         let span = setting.values.all("file").next().map_or(setting.span.clone(), |(_, span)| span.clone());
@@ -227,7 +228,7 @@ impl RulesDraft {
             }
         };
         for problem in problems {
-            reader.warning(Finding::new(span.clone(), problem, "in this file"));
+            reader.warning(ConfigFinding::new(span.clone(), problem, "in this file"));
         }
     }
 }
@@ -245,7 +246,7 @@ fn leads_to_itself(rewrite: &Rewrite) -> bool {
 }
 
 fn check_covered(
-    places: &[(Arc<Source>, Range<usize>)],
+    places: &[(Arc<ConfigSource>, Range<usize>)],
     index: usize,
     covering: Option<usize>,
     diagnostics: &mut Diagnostics,
@@ -254,8 +255,8 @@ fn check_covered(
     else {
         return;
     };
-    let finding = Finding::new(span.clone(), "this is never used", "an earlier one matches all its paths")
+    let finding = ConfigFinding::new(span.clone(), "this is never used", "an earlier one matches all its paths")
         .related(other.clone(), earlier.clone(), "this one")
         .help("put the more specific path first".to_owned());
-    Reader { source: source.clone(), diagnostics }.warning(finding);
+    ConfigReader { source: source.clone(), diagnostics }.warning(finding);
 }

@@ -8,14 +8,14 @@ use super::automatic::{AutomaticCertificates, ChallengeKind, certificate_name, i
 use super::build::{SiteDraft, note};
 use super::diagnostic::{Diagnostics, Severity};
 use super::model::HostPattern;
-use super::read::Finding;
+use super::read::ConfigFinding;
 use super::tls::{Certificate, TlsVersion};
 
 /// A site that speaks TLS has what that takes.
 pub(super) fn check_site(site: &SiteDraft, settings: &AutomaticCertificates, diagnostics: &mut Diagnostics) {
     let (tls, listens) = (&site.site.tls, !site.site.tls_listen.is_empty());
     if listens && tls.certificates.is_empty() && !tls.is_automatic {
-        let finding = Finding::new(site.listen_span.clone(), "this site has no certificate", "`tls` here").help(
+        let finding = ConfigFinding::new(site.listen_span.clone(), "this site has no certificate", "`tls` here").help(
             "add, for example, `certificate \"/etc/ssl/example.com.pem\" key=\"/etc/ssl/example.com.key\"`, or \
                  `automatic-certificate on`"
                 .to_owned(),
@@ -23,14 +23,14 @@ pub(super) fn check_site(site: &SiteDraft, settings: &AutomaticCertificates, dia
         note(site, Severity::Error, finding, diagnostics);
     }
     if !listens && (!tls.certificates.is_empty() || tls.automatic == Some(true)) {
-        let finding = Finding::new(site.listen_span.clone(), "no address of this site has TLS", "here")
+        let finding = ConfigFinding::new(site.listen_span.clone(), "no address of this site has TLS", "here")
             .help("write, for example, `listen 443 tls=on`".to_owned());
         note(site, Severity::Error, finding, diagnostics);
     }
     let is_of_13 = |suite: &String| suite.starts_with("TLS13_");
     if tls.version_min == TlsVersion::Tls13 && !tls.cipher_suites.is_empty() && !tls.cipher_suites.iter().any(is_of_13)
     {
-        let finding = Finding::new(site.span.clone(), "`tls-cipher-suites` has no suite of TLS 1.3", "in here")
+        let finding = ConfigFinding::new(site.span.clone(), "`tls-cipher-suites` has no suite of TLS 1.3", "in here")
             .help("add, for example, `\"TLS13_AES_128_GCM_SHA256\"`".to_owned());
         note(site, Severity::Error, finding, diagnostics);
     }
@@ -40,11 +40,11 @@ pub(super) fn check_site(site: &SiteDraft, settings: &AutomaticCertificates, dia
             false => asked.load().err().map(|error| error.to_string()),
         };
         if let Some(message) = message {
-            note(site, Severity::Error, Finding::new(site.span.clone(), message, "in here"), diagnostics);
+            note(site, Severity::Error, ConfigFinding::new(site.span.clone(), message, "in here"), diagnostics);
         }
     }
     if tls.automatic == Some(true) && !tls.certificates.is_empty() {
-        let finding = Finding::new(
+        let finding = ConfigFinding::new(
             site.certificate_spans[0].clone(),
             "this site has an automatic certificate and its own",
             "given here",
@@ -59,7 +59,7 @@ pub(super) fn check_site(site: &SiteDraft, settings: &AutomaticCertificates, dia
         tls.automatic.is_none() && tls.certificates.is_empty() && !tls.is_automatic && site.has_default_listen;
     if is_silent && !site.site.names.is_empty() && site.site.names.iter().all(is_public) {
         // A name with a `*`, for want of a hook.
-        let finding = Finding::new(
+        let finding = ConfigFinding::new(
             site.span.clone(),
             "this site has no TLS, because an automatic certificate for `*` needs DNS",
             "here",
@@ -76,13 +76,14 @@ pub(super) fn check_site(site: &SiteDraft, settings: &AutomaticCertificates, dia
 /// A CA issues certificates only for names over which control can be proven.
 fn check_names(site: &SiteDraft, settings: &AutomaticCertificates, diagnostics: &mut Diagnostics) {
     if site.site.names.is_empty() {
-        let finding = Finding::new(site.span.clone(), "an automatic certificate needs names", "this site has none");
+        let finding =
+            ConfigFinding::new(site.span.clone(), "an automatic certificate needs names", "this site has none");
         note(site, Severity::Error, finding, diagnostics);
     }
     for (name, span) in site.site.names.iter().zip(&site.name_spans) {
         if matches!(name, HostPattern::Suffix(_)) && settings.dns_hook.is_none() {
             let message = format!("a certificate for `{}` needs a DNS challenge", certificate_name(name));
-            let finding = Finding::new(span.clone(), message, "this name").help(
+            let finding = ConfigFinding::new(span.clone(), message, "this name").help(
                 "set a `dns-hook` in `automatic-certificates`, add a `certificate`, or write `automatic-certificate off`"
                     .to_owned(),
             );
@@ -92,10 +93,10 @@ fn check_names(site: &SiteDraft, settings: &AutomaticCertificates, diagnostics: 
 }
 
 /// Reports contradictions in the block `automatic-certificates`.
-pub(super) fn check_automatic(settings: &AutomaticCertificates, span: &Range<usize>) -> Vec<Finding> {
+pub(super) fn check_automatic(settings: &AutomaticCertificates, span: &Range<usize>) -> Vec<ConfigFinding> {
     let mut findings = Vec::new();
     let mut add = |message: String, help: Option<&str>| {
-        let finding = Finding::new(span.clone(), message, "in here");
+        let finding = ConfigFinding::new(span.clone(), message, "in here");
         findings.push(match help {
             Some(help) => finding.help(help.to_owned()),
             None => finding,
@@ -138,13 +139,13 @@ pub(super) fn check_certificate_files(site: &SiteDraft, diagnostics: &mut Diagno
         match files.load() {
             Ok(certificate) => {
                 if is_expired(&certificate) {
-                    let finding = Finding::new(span.clone(), "this certificate has expired", "here");
+                    let finding = ConfigFinding::new(span.clone(), "this certificate has expired", "here");
                     note(site, Severity::Warning, finding, diagnostics);
                 }
                 certificates.push(certificate);
             }
             Err(error) => {
-                note(site, Severity::Error, Finding::new(span.clone(), error.to_string(), "here"), diagnostics)
+                note(site, Severity::Error, ConfigFinding::new(span.clone(), error.to_string(), "here"), diagnostics)
             }
         }
     }
@@ -160,7 +161,7 @@ fn check_certificates(site: &SiteDraft, diagnostics: &mut Diagnostics) {
         let example = certificate_name(name);
         if !certificates.iter().any(|certificate| certificate.is_for(&example)) {
             let message = format!("no certificate of this site is valid for `{example}`");
-            note(site, Severity::Warning, Finding::new(span.clone(), message, "this name"), diagnostics);
+            note(site, Severity::Warning, ConfigFinding::new(span.clone(), message, "this name"), diagnostics);
         }
     }
 }

@@ -1,8 +1,8 @@
 use std::path::PathBuf;
 
 use super::access_log::AccessLog;
-use super::model::{Config, Handler};
-use super::module::{CompiledDirectory, Module};
+use super::model::{Config, HandlerConfig};
+use super::module::{CompiledDirectory, ModuleConfig};
 
 /// Restrictions that the server applies to itself after it has started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +60,9 @@ impl Config {
     }
 
     /// The routes' WebAssembly modules.
-    pub fn module_routes(&self) -> impl Iterator<Item = &Module> {
+    pub fn module_routes(&self) -> impl Iterator<Item = &ModuleConfig> {
         self.sites.iter().flat_map(|site| &site.routes).filter_map(|route| match &route.handler {
-            Handler::Module(module) => Some(&**module),
+            HandlerConfig::Module(module) => Some(&**module),
             _ => None,
         })
     }

@@ -4,20 +4,20 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::build::{Draft, SiteDraft, UpstreamDraft, has_root, note};
+use super::build::{ConfigDraft, SiteDraft, UpstreamDraft, has_root, note};
 use super::diagnostic::{Diagnostics, Severity};
-use super::gateway::{Gateway, GatewayProtocol};
+use super::gateway::{GatewayConfig, GatewayProtocol};
 use super::model::*;
 use super::programs::Runners;
-use super::read::{Finding, Reader};
+use super::read::{ConfigFinding, ConfigReader};
 use super::suggest::nearest;
 use super::taken_paths::TakenPaths;
 use super::tls::load_authority;
-use super::upstream::{ServerAddress, Upstream, UpstreamServer, UpstreamTls};
+use super::upstream::{UpstreamConfig, UpstreamServer, UpstreamServerAddress, UpstreamTls};
 use super::{check_guards, check_modules, check_tls};
 
 /// Notes conflicts within and between sites.
-pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
+pub(super) fn cross_check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
     check_names(draft, diagnostics);
     check_defaults(draft, diagnostics);
     check_unix_modes(draft, diagnostics);
@@ -51,10 +51,10 @@ pub(super) fn cross_check(draft: &Draft, diagnostics: &mut Diagnostics) {
 }
 
 /// Upstream of a handler.
-fn target_of(handler: &Handler) -> Option<&String> {
+fn target_of(handler: &HandlerConfig) -> Option<&String> {
     match handler {
-        Handler::Forward(forward) => Some(&forward.upstream),
-        Handler::Gateway(gateway, GatewayPart::Scripts) if gateway.protocol != GatewayProtocol::Cgi => {
+        HandlerConfig::Forward(forward) => Some(&forward.upstream),
+        HandlerConfig::Gateway(gateway, GatewayPart::Scripts) if gateway.protocol != GatewayProtocol::Cgi => {
             Some(&gateway.forward.upstream)
         }
         _ => None,
@@ -62,18 +62,18 @@ fn target_of(handler: &Handler) -> Option<&String> {
 }
 
 /// Requires an access rule for status pages that other machines can reach.
-fn check_status_views(site: &SiteDraft, draft: &Draft, diagnostics: &mut Diagnostics) {
+fn check_status_views(site: &SiteDraft, draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
     if site.site.listen.iter().all(Listen::is_of_this_machine) {
         return;
     }
     for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
         let is_guarded = || site.site.rules.guards(&route.path) || draft.rules.rules.guards(&route.path);
-        if let (Handler::Status(_), PathPattern::Exact(path)) = (&route.handler, &route.path)
+        if let (HandlerConfig::Status(_), PathPattern::Exact(path)) = (&route.handler, &route.path)
             && !is_guarded()
         {
             let message = format!("`{path}` has no access rule");
-            let finding =
-                Finding::new(span.clone(), message, "its site can be reached from other machines").help(format!(
+            let finding = ConfigFinding::new(span.clone(), message, "its site can be reached from other machines")
+                .help(format!(
                     "add `allow \"192.0.2.0/24\" path=\"{path}\"` and `deny all path=\"{path}\"`, or `basic-auth`; or \
                  use `status-listen \"127.0.0.1:9180\"` of `server` instead"
                 ));
@@ -83,24 +83,24 @@ fn check_status_views(site: &SiteDraft, draft: &Draft, diagnostics: &mut Diagnos
 }
 
 /// The sites that could be understood: what follows from an error is not worth a message of its own.
-fn whole_sites(draft: &Draft) -> impl Iterator<Item = &SiteDraft> {
+fn whole_sites(draft: &ConfigDraft) -> impl Iterator<Item = &SiteDraft> {
     draft.sites.iter().filter(|site| site.is_whole)
 }
 
 /// The sites whose names and addresses could be understood, whatever else is wrong with them.
-fn placed_sites(draft: &Draft) -> impl Iterator<Item = &SiteDraft> {
+fn placed_sites(draft: &ConfigDraft) -> impl Iterator<Item = &SiteDraft> {
     draft.sites.iter().filter(|site| site.is_placed)
 }
 
 /// A name belongs to one site of a listener.
-fn check_names(draft: &Draft, diagnostics: &mut Diagnostics) {
+fn check_names(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
     let mut known: HashMap<(&Listen, &HostPattern), (&SiteDraft, usize)> = HashMap::new();
     for site in placed_sites(draft) {
         for (index, name) in site.site.names.iter().enumerate() {
             // One finding a name, even if it conflicts on several addresses.
             if let Some((other, first)) = site.site.listen.iter().find_map(|listen| known.get(&(listen, name))) {
                 let message = format!("`{name}` is named twice on the same address");
-                let finding = Finding::new(site.name_spans[index].clone(), message, "again here").related(
+                let finding = ConfigFinding::new(site.name_spans[index].clone(), message, "again here").related(
                     other.source.clone(),
                     other.name_spans[*first].clone(),
                     "first here",
@@ -116,14 +116,14 @@ fn check_names(draft: &Draft, diagnostics: &mut Diagnostics) {
 }
 
 /// A listener has one default site.
-fn check_defaults(draft: &Draft, diagnostics: &mut Diagnostics) {
+fn check_defaults(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
     let mut known: HashMap<&Listen, &SiteDraft> = HashMap::new();
     for site in placed_sites(draft).filter(|site| site.site.default) {
         if let Some((listen, other)) =
             site.site.listen.iter().find_map(|listen| known.get(listen).map(|other| (listen, other)))
         {
             let message = format!("two default sites on {listen}");
-            let finding = Finding::new(site.span.clone(), message, "the second")
+            let finding = ConfigFinding::new(site.span.clone(), message, "the second")
                 .related(other.source.clone(), other.span.clone(), "the first")
                 .help("a site without names is a default site; give one of them names or another address".to_owned());
             note(site, Severity::Error, finding, diagnostics);
@@ -141,7 +141,7 @@ fn check_listen(site: &SiteDraft, diagnostics: &mut Diagnostics) {
     for listen in &site.site.listen {
         if !known.insert(listen) {
             let message = format!("this site listens twice on {listen}");
-            note(site, Severity::Error, Finding::new(site.listen_span.clone(), message, "here"), diagnostics);
+            note(site, Severity::Error, ConfigFinding::new(site.listen_span.clone(), message, "here"), diagnostics);
             // A port alone is two addresses, and one message is enough.
             return;
         }
@@ -149,7 +149,7 @@ fn check_listen(site: &SiteDraft, diagnostics: &mut Diagnostics) {
 }
 
 /// A unix socket has one set of permissions.
-fn check_unix_modes(draft: &Draft, diagnostics: &mut Diagnostics) {
+fn check_unix_modes(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
     let mut known: HashMap<&Path, (u32, &SiteDraft)> = HashMap::new();
     for site in placed_sites(draft) {
         for listen in &site.site.listen {
@@ -157,7 +157,7 @@ fn check_unix_modes(draft: &Draft, diagnostics: &mut Diagnostics) {
             match known.get(path.as_path()) {
                 Some((first, other)) if first != mode => {
                     let message = format!("unix:{} has two different modes", path.display());
-                    let finding = Finding::new(site.listen_span.clone(), message, "others here").related(
+                    let finding = ConfigFinding::new(site.listen_span.clone(), message, "others here").related(
                         other.source.clone(),
                         other.listen_span.clone(),
                         "first here",
@@ -174,17 +174,23 @@ fn check_unix_modes(draft: &Draft, diagnostics: &mut Diagnostics) {
 }
 
 /// For proxies to be believed, some must be trusted.
-fn check_proxied(draft: &Draft, diagnostics: &mut Diagnostics) {
+fn check_proxied(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
     let proxied = whole_sites(draft).find(|site| !site.site.proxied_listen.is_empty());
     if let Some(site) = proxied.filter(|_| draft.server.trusted_proxies.is_empty()) {
-        let finding = Finding::new(site.listen_span.clone(), "`proxy-protocol` without `trusted-proxies`", "here")
-            .help("list the proxies, for example `server { trusted-proxies \"10.0.0.0/8\" }`".to_owned());
+        let finding =
+            ConfigFinding::new(site.listen_span.clone(), "`proxy-protocol` without `trusted-proxies`", "here")
+                .help("list the proxies, for example `server { trusted-proxies \"10.0.0.0/8\" }`".to_owned());
         note(site, Severity::Error, finding, diagnostics);
     }
 }
 
 /// Connections to an address begin in one way for all sites: with this property of `listen`, or without.
-fn check_alike(draft: &Draft, property: &str, having: impl Fn(&Site) -> &Vec<Listen>, diagnostics: &mut Diagnostics) {
+fn check_alike(
+    draft: &ConfigDraft,
+    property: &str,
+    having: impl Fn(&SiteConfig) -> &Vec<Listen>,
+    diagnostics: &mut Diagnostics,
+) {
     let mut known: HashMap<&Listen, (bool, &SiteDraft)> = HashMap::new();
     for site in placed_sites(draft) {
         for listen in &site.site.listen {
@@ -192,7 +198,7 @@ fn check_alike(draft: &Draft, property: &str, having: impl Fn(&Site) -> &Vec<Lis
             let (first, other) = known.entry(listen).or_insert((has_it, site));
             if *first != has_it {
                 let message = format!("{listen} is given both with and without `{property}`");
-                let finding = Finding::new(site.listen_span.clone(), message, "here").related(
+                let finding = ConfigFinding::new(site.listen_span.clone(), message, "here").related(
                     other.source.clone(),
                     other.listen_span.clone(),
                     "differs here",
@@ -204,36 +210,36 @@ fn check_alike(draft: &Draft, property: &str, having: impl Fn(&Site) -> &Vec<Lis
 }
 
 /// An upstream has a name of its own, and servers to begin with.
-fn check_upstreams(draft: &Draft, diagnostics: &mut Diagnostics) {
+fn check_upstreams(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
     let mut known: HashMap<&str, &UpstreamDraft> = HashMap::new();
     for draft in draft.upstreams.iter().filter(|draft| draft.is_whole) {
-        let mut reader = Reader { source: draft.source.clone(), diagnostics };
+        let mut reader = ConfigReader { source: draft.source.clone(), diagnostics };
         let upstream = &draft.upstream;
         if let Some(first) = known.insert(&upstream.name, draft) {
             let message = format!("two upstreams have the name `{}`", upstream.name);
-            let finding = Finding::new(draft.span.clone(), message, "the second");
+            let finding = ConfigFinding::new(draft.span.clone(), message, "the second");
             reader.error(finding.related(first.source.clone(), first.span.clone(), "the first"));
         }
         for (message, help) in upstream_faults(upstream) {
-            reader.error(Finding::new(draft.span.clone(), message, "in here").help(help.to_owned()));
+            reader.error(ConfigFinding::new(draft.span.clone(), message, "in here").help(help.to_owned()));
         }
         let tls = &upstream.tls;
         let authorities = tls.authorities.as_deref().and_then(|file| load_authority(file).err());
         let certificate = tls.certificate.as_ref().and_then(|files| files.load().err());
         for error in [authorities, certificate].into_iter().flatten() {
-            reader.error(Finding::new(draft.span.clone(), error.to_string(), "in here"));
+            reader.error(ConfigFinding::new(draft.span.clone(), error.to_string(), "in here"));
         }
     }
 }
 
 /// The servers of an upstream speak one protocol, and it is theirs.
-fn check_protocols(draft: &Draft, diagnostics: &mut Diagnostics) {
+fn check_protocols(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
     for upstream in draft.upstreams.iter().filter(|upstream| upstream.is_whole) {
         let mut protocols: Vec<&str> = Vec::new();
         for route in whole_sites(draft).flat_map(|site| &site.site.routes) {
             match &route.handler {
-                Handler::Forward(forward) if forward.upstream == upstream.upstream.name => protocols.push("HTTP"),
-                Handler::Gateway(gateway, _) if gateway.forward.upstream == upstream.upstream.name => {
+                HandlerConfig::Forward(forward) if forward.upstream == upstream.upstream.name => protocols.push("HTTP"),
+                HandlerConfig::Gateway(gateway, _) if gateway.forward.upstream == upstream.upstream.name => {
                     protocols.push(gateway.protocol.name());
                 }
                 _ => {}
@@ -241,9 +247,9 @@ fn check_protocols(draft: &Draft, diagnostics: &mut Diagnostics) {
         }
         protocols.sort_unstable();
         protocols.dedup();
-        let mut reader = Reader { source: upstream.source.clone(), diagnostics };
+        let mut reader = ConfigReader { source: upstream.source.clone(), diagnostics };
         let mut error = |message: String, help: &str| {
-            reader.error(Finding::new(upstream.span.clone(), message, "in here").help(help.to_owned()));
+            reader.error(ConfigFinding::new(upstream.span.clone(), message, "in here").help(help.to_owned()));
         };
         let servers = || upstream.upstream.servers.iter().map(|server| &server.address);
         let [protocol] = protocols.as_slice() else {
@@ -252,7 +258,7 @@ fn check_protocols(draft: &Draft, diagnostics: &mut Diagnostics) {
             }
             continue;
         };
-        if *protocol == "HTTP" && servers().any(|address| matches!(address, ServerAddress::OtherTcp(..))) {
+        if *protocol == "HTTP" && servers().any(|address| matches!(address, UpstreamServerAddress::OtherTcp(..))) {
             error("`forward` uses HTTP with this upstream".into(), "write its servers as `\"http://HOST:PORT\"`");
         }
         if *protocol != "HTTP" && servers().any(is_http) {
@@ -267,12 +273,15 @@ fn check_protocols(draft: &Draft, diagnostics: &mut Diagnostics) {
 }
 
 /// Returns `true` if the protocol is HTTP, whatever its version.
-fn is_http(address: &ServerAddress) -> bool {
-    matches!(address, ServerAddress::Tcp(..) | ServerAddress::Http2(..) | ServerAddress::Tls(..))
+fn is_http(address: &UpstreamServerAddress) -> bool {
+    matches!(
+        address,
+        UpstreamServerAddress::Tcp(..) | UpstreamServerAddress::Http2(..) | UpstreamServerAddress::Tls(..)
+    )
 }
 
 /// Contradictions in an upstream, each with a way to fix it.
-fn upstream_faults(upstream: &Upstream) -> Vec<(&'static str, &'static str)> {
+fn upstream_faults(upstream: &UpstreamConfig) -> Vec<(&'static str, &'static str)> {
     let mut faults = Vec::new();
     if upstream.name.is_empty() {
         faults.push(("this upstream has no name", "write, for example, `upstream \"app\" { … }`"));
@@ -282,10 +291,10 @@ fn upstream_faults(upstream: &Upstream) -> Vec<(&'static str, &'static str)> {
     } else if upstream.servers.iter().all(|server| server.backup) {
         faults.push(("all servers of this upstream are backups", "remove `backup` from one of them"));
     }
-    if upstream.servers.len() > Upstream::SERVERS_MAX {
+    if upstream.servers.len() > UpstreamConfig::SERVERS_MAX {
         faults.push(("this upstream has too many servers", "use at most 1000 servers"));
     }
-    let speaks_http2 = |server: &UpstreamServer| matches!(server.address, ServerAddress::Http2(..));
+    let speaks_http2 = |server: &UpstreamServer| matches!(server.address, UpstreamServerAddress::Http2(..));
     if upstream.proxy_protocol.is_some() && upstream.servers.iter().any(speaks_http2) {
         let help = "remove one, or write the server as `\"http://HOST:PORT\"`";
         faults.push(("`proxy-protocol` needs one client per connection, but HTTP/2 shares connections", help));
@@ -307,31 +316,33 @@ fn check_handlers(site: &SiteDraft, upstreams: &[UpstreamDraft], diagnostics: &m
     let rules = &site.site.rules;
     let redirects = rules.rewrites.iter().any(|rule| rule.status.is_some()) || rules.redirects_to_https == Some(true);
     if site.site.routes.is_empty() && !redirects {
-        let finding = Finding::new(site.span.clone(), "this site has nothing to serve", "no `root` inside")
+        let finding = ConfigFinding::new(site.span.clone(), "this site has nothing to serve", "no `root` inside")
             .help("add, for example, `root \"/srv/www\"`, a `redirect`, a `respond` or a `forward`".to_owned());
         note(site, Severity::Error, finding, diagnostics);
     }
     for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
-        if let Handler::Forward(forward) = &route.handler {
+        if let HandlerConfig::Forward(forward) = &route.handler {
             check_forward(site, forward, &route.path, span, upstreams, diagnostics);
         }
-        if let Handler::Gateway(gateway, GatewayPart::Scripts) = &route.handler {
+        if let HandlerConfig::Gateway(gateway, GatewayPart::Scripts) = &route.handler {
             check_gateway(site, gateway, span, upstreams, diagnostics);
         }
-        let Handler::Files(files) = &route.handler else { continue };
+        let HandlerConfig::Files(files) = &route.handler else { continue };
         if !has_root(files) {
-            let finding = Finding::new(span.clone(), "these files have no root", "no `root` inside, nor in the site")
-                .help("add, for example, `root \"/srv/downloads\"`".to_owned());
+            let finding =
+                ConfigFinding::new(span.clone(), "these files have no root", "no `root` inside, nor in the site")
+                    .help("add, for example, `root \"/srv/downloads\"`".to_owned());
             note(site, Severity::Error, finding, diagnostics);
         }
         if files.compress_bytes_min > files.compress_bytes_max {
-            let finding = Finding::new(span.clone(), "`compress-bytes-min` is above `compress-bytes-max`", "here")
-                .help("to turn compression off, write `compress off`".to_owned());
+            let finding =
+                ConfigFinding::new(span.clone(), "`compress-bytes-min` is above `compress-bytes-max`", "here")
+                    .help("to turn compression off, write `compress off`".to_owned());
             note(site, Severity::Error, finding, diagnostics);
         }
         if !prefix_fits(&route.path, &files.strip_prefix) {
             let message = format!("no path of this pattern begins with `{}`", files.strip_prefix);
-            let finding = Finding::new(span.clone(), message, "`strip-prefix` in here");
+            let finding = ConfigFinding::new(span.clone(), message, "`strip-prefix` in here");
             note(site, Severity::Error, finding, diagnostics);
         }
     }
@@ -341,7 +352,7 @@ fn check_handlers(site: &SiteDraft, upstreams: &[UpstreamDraft], diagnostics: &m
 /// Warns if an index or fallback is a program that no handler runs.
 fn check_programs(site: &SiteDraft, diagnostics: &mut Diagnostics) {
     for (index, (route, span)) in site.site.routes.iter().zip(&site.route_spans).enumerate() {
-        let Handler::Files(files) = &route.handler else { continue };
+        let HandlerConfig::Files(files) = &route.handler else { continue };
         let runners = Runners::of(&site.site, index);
         let index = files.index.iter().map(|name| ("`index` in here", name));
         let names = index.chain(files.fallback.iter().map(|name| ("`fallback` in here", name)));
@@ -352,9 +363,10 @@ fn check_programs(site: &SiteDraft, diagnostics: &mut Diagnostics) {
             }
             let effect = if runners.is_empty() { "clients would get its source" } else { "no client would get it" };
             let extension = file.rsplit('.').next().unwrap_or_default();
-            let finding = Finding::new(span.clone(), format!("nothing runs `{name}`: {effect}"), label).help(format!(
-                "add, for example, `forward \"http://127.0.0.1:8080\" path=\"*.{extension}\"`, or remove the name"
-            ));
+            let finding =
+                ConfigFinding::new(span.clone(), format!("nothing runs `{name}`: {effect}"), label).help(format!(
+                    "add, for example, `forward \"http://127.0.0.1:8080\" path=\"*.{extension}\"`, or remove the name"
+                ));
             note(site, Severity::Warning, finding, diagnostics);
         }
     }
@@ -363,7 +375,7 @@ fn check_programs(site: &SiteDraft, diagnostics: &mut Diagnostics) {
 /// The upstream is known, and paths can begin with what is taken from them.
 fn check_forward(
     site: &SiteDraft,
-    forward: &Forward,
+    forward: &ForwardConfig,
     path: &PathPattern,
     span: &Range<usize>,
     upstreams: &[UpstreamDraft],
@@ -372,12 +384,12 @@ fn check_forward(
     check_target(site, &forward.upstream, span, upstreams, diagnostics);
     if !prefix_fits(path, &forward.strip_prefix) {
         let message = format!("no path of this pattern begins with `{}`", forward.strip_prefix);
-        let finding = Finding::new(span.clone(), message, "`strip-prefix` in here");
+        let finding = ConfigFinding::new(span.clone(), message, "`strip-prefix` in here");
         note(site, Severity::Error, finding, diagnostics);
     }
     if let Some(name) = forward.intermediary.misplaced() {
         let message = format!("`{name}` may not be a trailer field (RFC 9110, section 6.5.1)");
-        let finding = Finding::new(span.clone(), message, "`request-trailers` or `response-trailers` in here");
+        let finding = ConfigFinding::new(span.clone(), message, "`request-trailers` or `response-trailers` in here");
         let help = "servers may treat it as a header field of that name; remove it";
         note(site, Severity::Error, finding.help(help.to_owned()), diagnostics);
     }
@@ -395,7 +407,7 @@ fn check_target(
     if target.contains(':') || names.contains(&target.as_str()) {
         return;
     }
-    let finding = Finding::new(span.clone(), format!("there is no upstream `{target}`"), "forwarded to here");
+    let finding = ConfigFinding::new(span.clone(), format!("there is no upstream `{target}`"), "forwarded to here");
     let help = match nearest(target, &names) {
         Some(name) => format!("did you mean `{name}`?"),
         None => format!("write `upstream \"{target}\" {{ … }}` at the top level, or a server's URL here"),
@@ -406,14 +418,14 @@ fn check_target(
 /// Scripts are somewhere, and can be run.
 fn check_gateway(
     site: &SiteDraft,
-    gateway: &Gateway,
+    gateway: &GatewayConfig,
     span: &Range<usize>,
     upstreams: &[UpstreamDraft],
     diagnostics: &mut Diagnostics,
 ) {
     let mut error = |message: String, label, help: &str| {
-        let finding =
-            Finding::new(span.clone(), message, label).help(Some(help.to_owned()).filter(|help| !help.is_empty()));
+        let finding = ConfigFinding::new(span.clone(), message, label)
+            .help(Some(help.to_owned()).filter(|help| !help.is_empty()));
         note(site, Severity::Error, finding, diagnostics);
     };
     let name = gateway.protocol.name();
@@ -436,9 +448,12 @@ fn check_gateway(
         error(format!("{name} uses one connection for each request"), "`keep-connections` in here", "remove it");
     }
     if gateway.programs.user.is_some() && !can_change_user() {
-        let finding =
-            Finding::new(span.clone(), "only a server started by root can run programs as another `user`", "in here")
-                .help("start the server as root, or remove `user`".to_owned());
+        let finding = ConfigFinding::new(
+            span.clone(),
+            "only a server started by root can run programs as another `user`",
+            "in here",
+        )
+        .help("start the server as root, or remove `user`".to_owned());
         note(site, Severity::Warning, finding, diagnostics);
     }
     if gateway.protocol != GatewayProtocol::Cgi {
@@ -466,52 +481,55 @@ fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
                 continue;
             }
             let span = site.route_spans[index].clone();
-            let finding = Finding::new(span, "this is never used", "its requests are answered earlier")
+            let finding = ConfigFinding::new(span, "this is never used", "its requests are answered earlier")
                 .related(site.source.clone(), site.route_spans[earlier].clone(), "by this")
                 .help("put the more specific path first".to_owned());
             note(site, Severity::Warning, finding, diagnostics);
         } else if let Some((source, span)) = site.rules.redirect_of_all(&redirected, &route.path) {
-            let finding =
-                Finding::new(site.route_spans[index].clone(), "this is never used", "its requests are redirected")
-                    .related(source.clone(), span.clone(), "by this");
+            let finding = ConfigFinding::new(
+                site.route_spans[index].clone(),
+                "this is never used",
+                "its requests are redirected",
+            )
+            .related(source.clone(), span.clone(), "by this");
             note(site, Severity::Warning, finding, diagnostics);
         }
         // Files decline paths that they do not have, and modules may decline requests.
-        if !matches!(route.handler, Handler::Files(_) | Handler::Gateway(..) | Handler::Module(_)) {
+        if !matches!(route.handler, HandlerConfig::Files(_) | HandlerConfig::Gateway(..) | HandlerConfig::Module(_)) {
             taken.add(&route.path, index);
         }
     }
     for (rewrite, (source, span)) in site.rules.of_what_is_missing() {
         let Some(taker) = taken.covering(&rewrite.path) else { continue };
-        let finding = Finding::new(span.clone(), "this never applies", "no path is missing")
+        let finding = ConfigFinding::new(span.clone(), "this never applies", "no path is missing")
             .related(site.source.clone(), site.route_spans[taker].clone(), "all requests are answered here")
             .help("give that a path, such as `path=\"*.php\"`, or remove `missing`".to_owned());
-        Reader { source: source.clone(), diagnostics }.warning(finding);
+        ConfigReader { source: source.clone(), diagnostics }.warning(finding);
     }
 }
 
 /// Returns `true` if a route answers all requests temporarily, so that later routes are kept on purpose.
-fn is_maintenance(route: &Route) -> bool {
-    let is_unavailable = |respond: &Respond| respond.status == wire::http::Status::SERVICE_UNAVAILABLE;
-    matches!(&route.handler, Handler::Respond(respond) if route.path == PathPattern::Any && is_unavailable(respond))
+fn is_maintenance(route: &RouteConfig) -> bool {
+    let is_unavailable = |respond: &RespondConfig| respond.status == wire::http::Status::SERVICE_UNAVAILABLE;
+    matches!(&route.handler, HandlerConfig::Respond(respond) if route.path == PathPattern::Any && is_unavailable(respond))
 }
 
 /// A root that isn't there is a warning: it may come later, and it must not keep the other sites from starting.
 fn check_files(site: &SiteDraft, diagnostics: &mut Diagnostics) {
     for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
-        let Handler::Files(files) = &route.handler else { continue };
+        let HandlerConfig::Files(files) = &route.handler else { continue };
         let Some(directory) = fixed_directory(files) else { continue };
         let message = match std::fs::metadata(&directory) {
             Ok(metadata) if metadata.is_dir() => continue,
             Ok(_) => format!("the root {} is not a directory", directory.display()),
             Err(error) => format!("the root {}: {}", directory.display(), describe_io(&error)),
         };
-        note(site, Severity::Warning, Finding::new(span.clone(), message, "in here"), diagnostics);
+        note(site, Severity::Warning, ConfigFinding::new(span.clone(), message, "in here"), diagnostics);
     }
 }
 
 /// The part of a root that is the same for all hosts.
-fn fixed_directory(files: &Files) -> Option<PathBuf> {
+fn fixed_directory(files: &FilesConfig) -> Option<PathBuf> {
     let [RootPiece::Literal(first), rest @ ..] = files.root.pieces.as_slice() else { return None };
     let fixed = if rest.is_empty() { first.as_str() } else { &first[..=first.rfind('/')?] };
     (!fixed.is_empty()).then(|| PathBuf::from(fixed))
@@ -519,7 +537,7 @@ fn fixed_directory(files: &Files) -> Option<PathBuf> {
 
 fn check_error_pages(site: &SiteDraft, diagnostics: &mut Diagnostics) {
     let site_root = site.site.routes.iter().rev().find_map(|route| match &route.handler {
-        Handler::Files(files) if route.path == PathPattern::Any => Some(files),
+        HandlerConfig::Files(files) if route.path == PathPattern::Any => Some(files),
         _ => None,
     });
     let mut told = None;
@@ -530,7 +548,7 @@ fn check_error_pages(site: &SiteDraft, diagnostics: &mut Diagnostics) {
         }
         match &page.file {
             ErrorPageFile::BelowRoot(path) if site_root.is_none() => {
-                let finding = Finding::new(
+                let finding = ConfigFinding::new(
                     span.clone(),
                     format!("`{path}` is below the site's root, but the site has no root"),
                     "here",
@@ -541,7 +559,7 @@ fn check_error_pages(site: &SiteDraft, diagnostics: &mut Diagnostics) {
             ErrorPageFile::File(file) => {
                 if let Err(error) = std::fs::metadata(file) {
                     let message = format!("the error page {}: {}", file.display(), describe_io(&error));
-                    note(site, Severity::Warning, Finding::new(span.clone(), message, "here"), diagnostics);
+                    note(site, Severity::Warning, ConfigFinding::new(span.clone(), message, "here"), diagnostics);
                 }
             }
             ErrorPageFile::BelowRoot(_) => {}

@@ -12,7 +12,7 @@ use serde_json::json;
 
 /// A configuration text and where it came from.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct ConfigSource {
     /// Name in messages: a path, or `<stdin>`.
     pub name: String,
     /// The text.
@@ -21,7 +21,7 @@ pub struct Source {
     pub directory: PathBuf,
 }
 
-impl Source {
+impl ConfigSource {
     /// Line and column of a byte offset, both counted from 1; columns are code points.
     pub fn position(&self, offset: usize) -> (usize, usize) {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
@@ -53,7 +53,7 @@ impl fmt::Display for Severity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The text it is in.
-    pub source: Arc<Source>,
+    pub source: Arc<ConfigSource>,
     /// The bytes of the text it is about.
     pub span: Range<usize>,
     /// Severity of the finding.
@@ -65,7 +65,7 @@ pub struct Diagnostic {
     /// Way to fix it.
     pub help: Option<String>,
     /// Related place, and the text at its caret.
-    pub related: Option<(Arc<Source>, Range<usize>, String)>,
+    pub related: Option<(Arc<ConfigSource>, Range<usize>, String)>,
 }
 
 /// The findings of one run, in the order of the text.
@@ -137,7 +137,7 @@ impl Diagnostics {
 
     /// The findings in the order of the text; those of an included file stay together.
     pub(super) fn sort(&mut self) {
-        let mut files: Vec<*const Source> = Vec::new();
+        let mut files: Vec<*const ConfigSource> = Vec::new();
         for diagnostic in &self.list {
             if !files.contains(&Arc::as_ptr(&diagnostic.source)) {
                 files.push(Arc::as_ptr(&diagnostic.source));
@@ -151,7 +151,7 @@ impl Diagnostics {
     pub fn to_text(&self, fancy: bool) -> String {
         let theme = if fancy { GraphicalTheme::unicode() } else { plain_theme() };
         let handler = GraphicalReportHandler::new_themed(theme).with_width(110).with_context_lines(1);
-        let mut shown: HashMap<*const Source, ShownSource> = HashMap::new();
+        let mut shown: HashMap<*const ConfigSource, ShownSource> = HashMap::new();
         for Diagnostic { source, .. } in &self.list {
             shown.entry(Arc::as_ptr(source)).or_insert_with(|| ShownSource::new(source));
         }
@@ -159,7 +159,7 @@ impl Diagnostics {
         for diagnostic in &self.list {
             let source = &shown[&Arc::as_ptr(&diagnostic.source)];
             // Writing to a `String` never fails.
-            let _ = handler.render_report(&mut text, &Report::new(diagnostic, source));
+            let _ = handler.render_report(&mut text, &DiagnosticReport::new(diagnostic, source));
             text.push('\n');
         }
         if self.omitted > 0 {
@@ -208,14 +208,14 @@ fn plain_theme() -> GraphicalTheme {
 
 /// A [`Diagnostic`] in miette's terms.
 #[derive(Debug)]
-struct Report<'a> {
+struct DiagnosticReport<'a> {
     diagnostic: &'a Diagnostic,
     source: &'a ShownSource,
     labels: Vec<LabeledSpan>,
     help: Option<String>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> DiagnosticReport<'a> {
     fn new(diagnostic: &'a Diagnostic, source: &'a ShownSource) -> Self {
         // Texts may quote values of the file, in which escapes stand for any character.
         let mut help = diagnostic.help.as_deref().map(printable);
@@ -246,7 +246,7 @@ struct ShownSource {
 }
 
 impl ShownSource {
-    fn new(source: &Source) -> Self {
+    fn new(source: &ConfigSource) -> Self {
         let text = printable(&source.text);
         let line_starts =
             std::iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1)).collect();
@@ -311,15 +311,15 @@ pub(super) fn is_harmful(character: char) -> bool {
         && character != '\u{85}'
 }
 
-impl fmt::Display for Report<'_> {
+impl fmt::Display for DiagnosticReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&printable(&self.diagnostic.message))
     }
 }
 
-impl std::error::Error for Report<'_> {}
+impl std::error::Error for DiagnosticReport<'_> {}
 
-impl miette::Diagnostic for Report<'_> {
+impl miette::Diagnostic for DiagnosticReport<'_> {
     fn severity(&self) -> Option<miette::Severity> {
         Some(match self.diagnostic.severity {
             Severity::Error => miette::Severity::Error,

@@ -6,7 +6,7 @@ use wire::http::Status;
 
 /// Fixed response.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Respond {
+pub struct RespondConfig {
     /// Status of the response.
     pub status: Status,
     /// Body.
@@ -17,7 +17,7 @@ pub struct Respond {
 
 /// A page for an error status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ErrorPage {
+pub struct ErrorPageConfig {
     /// Lowest status.
     pub from: u16,
     /// Highest status.

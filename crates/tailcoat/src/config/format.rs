@@ -11,7 +11,7 @@ const INDENT: &str = "    ";
 /// changes what a text says.
 pub(super) fn format(text: &str) -> Option<String> {
     let text = text.trim_start_matches('\u{feff}');
-    let mut writer = Writer::default();
+    let mut writer = FormatWriter::default();
     for token in tokens(text) {
         writer.write(text, &token);
     }
@@ -34,7 +34,7 @@ fn comments(text: &str) -> Vec<String> {
 }
 
 #[derive(Default)]
-struct Writer {
+struct FormatWriter {
     out: String,
     /// Blocks that are open.
     depth: usize,
@@ -67,7 +67,7 @@ enum After {
     LineComment,
 }
 
-impl Writer {
+impl FormatWriter {
     fn write(&mut self, text: &str, token: &Token) {
         let written = &text[token.span.clone()];
         match token.kind {

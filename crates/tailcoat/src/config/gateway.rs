@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::model::{ClientFields, Forward, PathPattern, RootPattern};
+use super::model::{ClientFields, ForwardConfig, PathPattern, RootPattern};
 
 /// Scripts or an application, and how they are run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Gateway {
+pub struct GatewayConfig {
     /// Protocol to the program or server.
     pub protocol: GatewayProtocol,
     /// Upstream, if a server runs the scripts; limits of requests and responses; caching.
-    pub forward: Forward,
+    pub forward: ForwardConfig,
     /// Paths of scripts.
     pub scripts: PathPattern,
     /// Directory of the scripts; `None` for an application without files.
@@ -36,7 +36,7 @@ pub struct Gateway {
     /// Bytes of standard error that are logged for a request.
     pub error_bytes_max: usize,
     /// Processes of CGI programs.
-    pub programs: Programs,
+    pub programs: ProgramsConfig,
 }
 
 /// Protocol between server and scripts.
@@ -54,7 +54,7 @@ pub enum GatewayProtocol {
 
 /// Processes of CGI programs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Programs {
+pub struct ProgramsConfig {
     /// The program that is run, with the script as its argument; `None` for the script itself.
     pub interpreter: Option<PathBuf>,
     /// User of the programs; `None` means the server's own.
@@ -82,15 +82,15 @@ pub struct ProgramUser {
     pub group_id: u32,
 }
 
-impl Gateway {
-    /// Scripts at these paths with the defaults. `target` is who runs them: of [`Forward::upstream`]'s form, or empty for CGI.
+impl GatewayConfig {
+    /// Scripts at these paths with the defaults. `target` is who runs them: of [`ForwardConfig::upstream`]'s form, or empty for CGI.
     pub fn new(protocol: GatewayProtocol, scripts: PathPattern, target: impl Into<String>) -> Self {
-        let forward = Forward {
+        let forward = ForwardConfig {
             client_fields: ClientFields::None,
             upgrades: Vec::new(),
             tells_target_asked: true,
             runs_scripts: true,
-            ..Forward::to(target)
+            ..ForwardConfig::to(target)
         };
         let index = match protocol {
             GatewayProtocol::FastCgi => vec!["index.php".to_owned()],
@@ -110,7 +110,7 @@ impl Gateway {
             keeps_connections: false,
             local_redirects_max: 10,
             error_bytes_max: 64 << 10,
-            programs: Programs::default(),
+            programs: ProgramsConfig::default(),
         }
     }
 
@@ -137,7 +137,7 @@ impl GatewayProtocol {
     }
 }
 
-impl Default for Programs {
+impl Default for ProgramsConfig {
     fn default() -> Self {
         Self {
             interpreter: None,

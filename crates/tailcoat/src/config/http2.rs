@@ -44,7 +44,7 @@ pub struct Http2Limits {
 
 impl Default for Http2Limits {
     fn default() -> Self {
-        let defaults = wire::h2::Limits::default();
+        let defaults = wire::h2::H2Limits::default();
         Self {
             concurrent_streams_max: defaults.concurrent_streams_max,
             window_bytes_max: defaults.window_bytes_max,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::options::foreign;
 use super::options::renamed;
-use super::options::{OptionDefinition, Place, SECTIONS, Section, places_of};
+use super::options::{OptionContext, OptionDefinition, SECTIONS, Section, places_of};
 use super::pages::{reference_entry, syntax, wrapped};
 use super::suggest::nearest;
 
@@ -52,7 +52,7 @@ pub fn search(words: &str) -> Option<String> {
         let _ = writeln!(page, "`{}` of {}: {}.\n", words.trim(), note.server, note.answer);
     }
     for option in found(words).into_iter().take(RESULTS_MAX) {
-        let places: Vec<_> = places_of(option.name).into_iter().map(Place::describe).collect();
+        let places: Vec<_> = places_of(option.name).into_iter().map(OptionContext::describe).collect();
         let _ = write!(page, "{}\n    Use it {}.\n", syntax(option), one_of_places(&places));
         let _ = writeln!(page, "{}", wrapped(summary(option.doc), "    ", 100));
         let known = known_as_line(option);

@@ -58,7 +58,7 @@ pub use automatic::*;
 pub use buffering::*;
 pub(crate) use build::expand as expand_include;
 pub use confinement::*;
-pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};
+pub use diagnostic::{ConfigSource, Diagnostic, Diagnostics, Severity};
 pub use directory::is_roots_alone;
 pub use files::{FileState, FileStates};
 pub use gateway::*;
@@ -83,7 +83,7 @@ pub use upstream::*;
 pub use value::{LOG_FIELDS, SYSLOG_FACILITIES};
 pub(crate) use value::{format_duration, format_size};
 
-use build::Draft;
+use build::ConfigDraft;
 use rustix::process::geteuid;
 
 /// Default path of the configuration.
@@ -108,7 +108,7 @@ pub fn state_directory() -> Option<PathBuf> {
 
 /// Source of a configuration, which a reload reads again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ConfigOrigin {
     /// A file, with the states of its files before they were read if changes trigger a reload. `-` is standard input,
     /// which cannot be read again.
     File(PathBuf, Option<FileStates>),
@@ -118,7 +118,7 @@ pub enum Origin {
 
 /// Result of checking a configuration.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Checked {
+pub struct CheckedConfig {
     /// The configuration; `None` if there was an error.
     pub config: Option<Config>,
     /// Findings. A valid configuration can have warnings.
@@ -130,7 +130,7 @@ pub struct Checked {
 /// # Errors
 ///
 /// If the file can't be read. All else is in the diagnostics.
-pub fn check_file(path: &Path) -> io::Result<Checked> {
+pub fn check_file(path: &Path) -> io::Result<CheckedConfig> {
     check_with(path, |_, _| {})
 }
 
@@ -144,7 +144,7 @@ pub fn control_socket(path: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 /// Everything in a file except its sites, of which there may be thousands, and the files it includes.
-fn draft_without_sites(path: &Path) -> io::Result<Draft> {
+fn draft_without_sites(path: &Path) -> io::Result<ConfigDraft> {
     let bytes = text::read_bytes(path)?;
     let full = std::path::absolute(path)?;
     let directory = full.parent().unwrap_or(Path::new("/"));
@@ -154,7 +154,7 @@ fn draft_without_sites(path: &Path) -> io::Result<Draft> {
     let Some(document) = text::parse_document(&source, &mut diagnostics) else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no KDL (`tailcoat check` says more)"));
     };
-    let mut draft = Draft::without_sites();
+    let mut draft = ConfigDraft::without_sites();
     draft.read(&source, &document, &mut diagnostics);
     Ok(draft)
 }
@@ -165,7 +165,7 @@ fn draft_without_sites(path: &Path) -> io::Result<Draft> {
 /// # Errors
 ///
 /// If the stream can't be read. All else is in the diagnostics.
-pub fn check_stream(name: &str, stream: impl io::Read, directory: &Path) -> io::Result<Checked> {
+pub fn check_stream(name: &str, stream: impl io::Read, directory: &Path) -> io::Result<CheckedConfig> {
     Ok(check_bytes(name, text::read_bytes_from(stream)?, directory))
 }
 
@@ -175,7 +175,7 @@ pub fn check_stream(name: &str, stream: impl io::Read, directory: &Path) -> io::
 /// # Errors
 ///
 /// If the file can't be read. All else is in the diagnostics.
-pub fn check_file_to_run(path: &Path) -> io::Result<Checked> {
+pub fn check_file_to_run(path: &Path) -> io::Result<CheckedConfig> {
     check_with(path, probe::probe)
 }
 
@@ -185,11 +185,11 @@ pub fn check_file_to_run(path: &Path) -> io::Result<Checked> {
 /// # Errors
 ///
 /// If the file cannot be read. All other problems are in the diagnostics.
-pub fn check_file_as_its_user(path: &Path) -> io::Result<Checked> {
+pub fn check_file_as_its_user(path: &Path) -> io::Result<CheckedConfig> {
     check_with(path, probe::probe_as_its_user)
 }
 
-fn check_with(path: &Path, probe: fn(&Draft, &mut Diagnostics)) -> io::Result<Checked> {
+fn check_with(path: &Path, probe: fn(&ConfigDraft, &mut Diagnostics)) -> io::Result<CheckedConfig> {
     let bytes = text::read_bytes(path)?;
     let full = std::path::absolute(path)?;
     let directory = full.parent().unwrap_or(Path::new("/"));
@@ -197,16 +197,16 @@ fn check_with(path: &Path, probe: fn(&Draft, &mut Diagnostics)) -> io::Result<Ch
 }
 
 /// Checks a configuration; messages call it `name`, and relative paths start from `directory`, which is absolute.
-pub fn check_bytes(name: &str, bytes: Vec<u8>, directory: &Path) -> Checked {
+pub fn check_bytes(name: &str, bytes: Vec<u8>, directory: &Path) -> CheckedConfig {
     check(name, bytes, directory, |_, _| {})
 }
 
-fn check(name: &str, bytes: Vec<u8>, directory: &Path, probe: fn(&Draft, &mut Diagnostics)) -> Checked {
+fn check(name: &str, bytes: Vec<u8>, directory: &Path, probe: fn(&ConfigDraft, &mut Diagnostics)) -> CheckedConfig {
     let mut diagnostics = Diagnostics::default();
     let source = text::to_source(name, bytes, directory, &mut diagnostics);
     let config = if diagnostics.has_error() { None } else { check_source(&source, probe, &mut diagnostics) };
     diagnostics.sort();
-    Checked { config: config.filter(|_| !diagnostics.has_error()), diagnostics }
+    CheckedConfig { config: config.filter(|_| !diagnostics.has_error()), diagnostics }
 }
 
 /// Reads an address to listen on, as in the option `listen`; relative paths of unix sockets start from `directory`.
@@ -223,7 +223,7 @@ pub fn listen_from_text(text: &str, directory: &Path) -> Result<Vec<Listen>, Str
 /// # Errors
 ///
 /// What is wrong with it, for a person.
-pub fn server_address_from_text(text: &str, directory: &Path) -> Result<ServerAddress, String> {
+pub fn server_address_from_text(text: &str, directory: &Path) -> Result<UpstreamServerAddress, String> {
     value::parse_server_address(text, directory).map_err(|wrong| wrong.to_string())
 }
 
@@ -267,7 +267,7 @@ pub fn limits_from_text(limits: &Limits, text: &str) -> Result<Limits, String> {
     let mut diagnostics = Diagnostics::default();
     let block = format!("limits {{\n{text}\n}}\n").into_bytes();
     let source = text::to_source("limits", block, Path::new("/"), &mut diagnostics);
-    let mut draft = Draft::default();
+    let mut draft = ConfigDraft::default();
     draft.limits = limits.clone();
     if let Some(document) = text::parse_document(&source, &mut diagnostics) {
         draft.read(&source, &document, &mut diagnostics);
@@ -298,25 +298,25 @@ pub fn format_bytes(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
             return Ok(formatted);
         }
         let message = "this file cannot be formatted without changing its meaning";
-        read::Reader { source, diagnostics: &mut diagnostics }.error(read::Finding::new(0..0, message, ""));
+        read::ConfigReader { source, diagnostics: &mut diagnostics }.error(read::ConfigFinding::new(0..0, message, ""));
     }
     diagnostics.sort();
     Err(diagnostics)
 }
 
 fn check_source(
-    source: &Arc<Source>,
-    probe: fn(&Draft, &mut Diagnostics),
+    source: &Arc<ConfigSource>,
+    probe: fn(&ConfigDraft, &mut Diagnostics),
     diagnostics: &mut Diagnostics,
 ) -> Option<Config> {
     let document = text::parse_document(source, diagnostics)?;
-    let mut draft = Draft::default();
+    let mut draft = ConfigDraft::default();
     draft.read(source, &document, diagnostics);
     draft.complete();
     if draft.sites.is_empty() && !diagnostics.has_error() {
-        let finding = read::Finding::new(0..0, "there is no site", "")
+        let finding = read::ConfigFinding::new(0..0, "there is no site", "")
             .help("a site is such as `site \"example.com\" { root \"/srv/www\" }`".to_owned());
-        read::Reader { source: source.clone(), diagnostics }.error(finding);
+        read::ConfigReader { source: source.clone(), diagnostics }.error(finding);
     }
     cross_check::cross_check(&draft, diagnostics);
     probe(&draft, diagnostics);

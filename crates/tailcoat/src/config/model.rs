@@ -11,41 +11,41 @@ use serde::{Deserialize, Serialize};
 
 pub use super::access_log::{AccessLog, AccessLogFormat, AccessLogTarget};
 use super::automatic::AutomaticCertificates;
-use super::buffering::{BufferLimits, Buffers};
+use super::buffering::{BufferLimits, BufferingConfig};
 use super::confinement::Confinement;
-pub use super::fixed::{ErrorPage, ErrorPageFile, Respond};
-use super::gateway::{Gateway, GatewayProtocol, ProgramUser};
+pub use super::fixed::{ErrorPageConfig, ErrorPageFile, RespondConfig};
+use super::gateway::{GatewayConfig, GatewayProtocol, ProgramUser};
 use super::http2::{Http2Limits, HttpVersions};
 use super::intermediary::Intermediary;
-use super::module::{Module, Modules};
+use super::module::{ModuleConfig, ModulesConfig};
 use super::programs::PROGRAM_EXTENSIONS;
 use super::response_caching::ResponseCaching;
-use super::rules::{ClientPattern, Regex, Rules};
-use super::tls::{KernelTls, Tls};
+use super::rules::{ClientPattern, Regex, RulesConfig};
+use super::tls::{KernelTlsConfig, Tls};
 use super::traces::Traces;
-use super::upstream::Upstream;
+use super::upstream::UpstreamConfig;
 
 /// A whole, checked configuration.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Config {
     /// Workers and what they share.
-    pub server: Server,
+    pub server: ServerSettings,
     /// Everything that grows has a limit here.
     pub limits: Limits,
     /// Restrictions that the server applies to itself.
     pub confinement: Confinement,
     /// The object cache.
-    pub cache: Cache,
+    pub cache: CacheConfig,
     /// Settings that all modules share.
-    pub modules: Modules,
+    pub modules: ModulesConfig,
     /// Servers that requests are forwarded to, by groups.
-    pub upstreams: Vec<Upstream>,
+    pub upstreams: Vec<UpstreamConfig>,
     /// Settings of automatic certificates.
     pub automatic_certificates: AutomaticCertificates,
     /// The sites; the first that matches a request's host and listener has it.
-    pub sites: Vec<Site>,
+    pub sites: Vec<SiteConfig>,
     /// Rules of all sites, in addition to a site's own.
-    pub rules: Rules,
+    pub rules: RulesConfig,
     /// Log of all requests of sites that don't name one of their own.
     pub access_log: Option<AccessLog>,
     /// Traces, if they are kept.
@@ -59,7 +59,7 @@ impl Config {
     }
 
     /// Returns `true` if a rule of the site, or of all sites, guards this path.
-    pub fn guards(&self, site: &Site, path: &PathPattern) -> bool {
+    pub fn guards(&self, site: &SiteConfig, path: &PathPattern) -> bool {
         self.rules.guards(path) || site.rules.guards(path)
     }
 
@@ -67,15 +67,15 @@ impl Config {
     /// of its own, so that monitoring gets through when all others are taken.
     pub fn is_for_monitoring(&self, sites: &[usize]) -> bool {
         let routes = || sites.iter().flat_map(|site| &self.sites[*site].routes);
-        let is_status = |route: &Route| matches!(route.handler, Handler::Status(_));
-        let is_quick = |route: &Route| is_status(route) || matches!(route.handler, Handler::Respond(_));
+        let is_status = |route: &RouteConfig| matches!(route.handler, HandlerConfig::Status(_));
+        let is_quick = |route: &RouteConfig| is_status(route) || matches!(route.handler, HandlerConfig::Respond(_));
         routes().any(is_status) && routes().all(is_quick)
     }
 
     /// All scripts and applications; some of them twice.
-    pub fn gateways(&self) -> impl Iterator<Item = &Gateway> {
+    pub fn gateways(&self) -> impl Iterator<Item = &GatewayConfig> {
         self.sites.iter().flat_map(|site| &site.routes).filter_map(|route| match &route.handler {
-            Handler::Gateway(gateway, _) => Some(&**gateway),
+            HandlerConfig::Gateway(gateway, _) => Some(&**gateway),
             _ => None,
         })
     }
@@ -83,7 +83,7 @@ impl Config {
 
 /// Workers and what they share.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Server {
+pub struct ServerSettings {
     /// User to switch to when root starts the server; `None` is the user `tailcoat`, if there is one.
     pub user: Option<ProgramUser>,
     /// Number of workers; `None` is one a core that the process may use.
@@ -107,7 +107,7 @@ pub struct Server {
     /// Send without waiting for full segments (TCP_NODELAY).
     pub no_delay: bool,
     /// Use of the kernel's TLS for large files (kTLS).
-    pub kernel_tls: KernelTls,
+    pub kernel_tls: KernelTlsConfig,
     /// Threads a worker may use for reads that would block.
     pub blocking_threads_max: usize,
     /// Proxies whose word about the client's address is taken.
@@ -270,7 +270,7 @@ impl BodyBytesMax {
 
 /// The object cache.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cache {
+pub struct CacheConfig {
     /// Memory for heads and bodies of all workers together, in bytes.
     pub memory_bytes_max: u64,
     /// True if the limit is lower on machines with little memory.
@@ -291,7 +291,7 @@ pub struct Cache {
 
 /// A site: which requests it takes, and how it answers them.
 #[derive(Clone, Debug, PartialEq, Default)]
-pub struct Site {
+pub struct SiteConfig {
     /// Host names it answers to; none is any.
     pub names: Vec<HostPattern>,
     /// Addresses it listens on; none is the default address.
@@ -305,13 +305,13 @@ pub struct Site {
     /// Takes requests for hosts that no site of the listener names.
     pub default: bool,
     /// Path patterns and their handlers, tried in order; one that declines leaves the request to the next that matches.
-    pub routes: Vec<Route>,
+    pub routes: Vec<RouteConfig>,
     /// Pages for error statuses.
-    pub error_pages: Vec<ErrorPage>,
+    pub error_pages: Vec<ErrorPageConfig>,
     /// Bytes of a request's content.
     pub body_bytes_max: BodyBytesMax,
     /// Rules before and after the handlers.
-    pub rules: Rules,
+    pub rules: RulesConfig,
     /// Access log of the site, in place of the server's.
     pub access_log: Option<AccessLog>,
     /// Turns off access logging for the site, in the server's access log too.
@@ -320,7 +320,7 @@ pub struct Site {
     pub unlogged: Vec<PathPattern>,
 }
 
-impl Site {
+impl SiteConfig {
     /// Name in metrics: the first name of the site, or `_` without names.
     pub fn label(&self) -> String {
         self.names.first().map_or_else(|| "_".to_owned(), HostPattern::to_string)
@@ -365,11 +365,11 @@ pub enum HostPattern {
 
 /// A path pattern and its handler.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Route {
+pub struct RouteConfig {
     /// Paths of the route.
     pub path: PathPattern,
     /// Handler of the route.
-    pub handler: Handler,
+    pub handler: HandlerConfig,
 }
 
 /// Paths after percent-decoding and removal of dot segments.
@@ -390,17 +390,17 @@ pub enum PathPattern {
 
 /// Configuration of the handler that answers.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Handler {
+pub enum HandlerConfig {
     /// Files below a root.
-    Files(Files),
+    Files(FilesConfig),
     /// Fixed response.
-    Respond(Respond),
+    Respond(RespondConfig),
     /// Another server's answer.
-    Forward(Forward),
+    Forward(ForwardConfig),
     /// A script's or application's answer.
-    Gateway(Arc<Gateway>, GatewayPart),
+    Gateway(Arc<GatewayConfig>, GatewayPart),
     /// A WebAssembly module's answer.
-    Module(Box<Module>),
+    Module(Box<ModuleConfig>),
     /// View of the server's own state.
     Status(StatusView),
 }
@@ -416,7 +416,7 @@ pub enum GatewayPart {
 
 /// Requests that another server answers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Forward {
+pub struct ForwardConfig {
     /// The name of the upstream: of one that the configuration has, or the address of a single server.
     pub upstream: String,
     /// Value of `Host`.
@@ -453,7 +453,7 @@ pub struct Forward {
     /// True if scripts or applications answer, a few at a time.
     pub runs_scripts: bool,
     /// Buffering of messages.
-    pub buffers: Box<Buffers>,
+    pub buffers: Box<BufferingConfig>,
 }
 
 /// Value of `Host` in a forwarded request.
@@ -495,7 +495,7 @@ impl ClientFields {
     }
 }
 
-impl Forward {
+impl ForwardConfig {
     /// Forwarding to an upstream with the defaults.
     pub fn to(upstream: impl Into<String>) -> Self {
         Self {
@@ -523,7 +523,7 @@ impl Forward {
 
 /// Files below a root.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Files {
+pub struct FilesConfig {
     /// Directory of the files.
     pub root: RootPattern,
     /// Taken from the front of a path before its file is looked for below the root: with `/downloads`, the path
@@ -607,7 +607,7 @@ pub enum FieldMatch {
     Type(String),
 }
 
-impl Default for Server {
+impl Default for ServerSettings {
     fn default() -> Self {
         Self {
             user: None,
@@ -621,7 +621,7 @@ impl Default for Server {
             defer_accept: true,
             fast_open_queue: 0,
             no_delay: true,
-            kernel_tls: KernelTls::default(),
+            kernel_tls: KernelTlsConfig::default(),
             blocking_threads_max: 16,
             trusted_proxies: Vec::new(),
             trusted_proxies_files: Vec::new(),
@@ -672,7 +672,7 @@ impl Default for Limits {
     }
 }
 
-impl Default for Cache {
+impl Default for CacheConfig {
     fn default() -> Self {
         Self {
             memory_bytes_max: 256 << 20,
@@ -687,7 +687,7 @@ impl Default for Cache {
     }
 }
 
-impl Files {
+impl FilesConfig {
     /// The defaults, below this root.
     pub fn below(root: impl Into<String>) -> Self {
         Self {

@@ -5,7 +5,7 @@ use super::model::{BodyBytesMax, ClientFields, HostPattern};
 
 /// Settings that all WebAssembly modules share.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Modules {
+pub struct ModulesConfig {
     /// Instances of all modules at a time.
     pub instances_max: u32,
     /// Memory of all instances together, in bytes.
@@ -34,7 +34,7 @@ pub enum CompiledDirectory {
 
 /// Requests that a WebAssembly module answers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Module {
+pub struct ModuleConfig {
     /// The component.
     pub file: PathBuf,
     /// Header fields about the client for the module.
@@ -155,7 +155,7 @@ pub struct ModuleLimits {
     pub key_value_bytes_max: usize,
 }
 
-impl Default for Modules {
+impl Default for ModulesConfig {
     fn default() -> Self {
         Self {
             instances_max: 1_000,
@@ -168,7 +168,7 @@ impl Default for Modules {
     }
 }
 
-impl Module {
+impl ModuleConfig {
     /// A module in this file, with the defaults.
     pub fn at(file: PathBuf) -> Self {
         Self {

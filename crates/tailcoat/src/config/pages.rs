@@ -6,7 +6,7 @@ use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 use super::DEFAULT_PATH;
 use super::lookup::known_as_line;
-use super::options::{OptionDefinition, Parameter, Place, SECTIONS, Set, Shape, foreign};
+use super::options::{OptionContext, OptionDefinition, OptionSetter, Parameter, SECTIONS, Shape, foreign};
 use super::value::LOG_FIELDS;
 
 /// Syntax of the configuration: the beginning of the reference and of the manual page.
@@ -121,7 +121,7 @@ pub(super) fn syntax(option: &OptionDefinition) -> String {
             Shape::Property => write!(syntax, " [{name}={word}]"),
         };
     }
-    if matches!(option.set, Set::Block(_)) {
+    if matches!(option.set, OptionSetter::Block(_)) {
         syntax.push_str(" { ... }");
     }
     syntax
@@ -185,7 +185,7 @@ pub fn default_config() -> String {
         "// Configuration of Tailcoat: all options with their defaults. An option without a default is a comment with an\n\
          // example. Delete what you do not need.\n",
     );
-    for section in SECTIONS.iter().filter(|section| section.places[0] == Place::Top) {
+    for section in SECTIONS.iter().filter(|section| section.places[0] == OptionContext::Top) {
         for option in section.options.iter().filter(|option| !is_inside_site(option)) {
             write_option(&mut text, option, "");
         }
@@ -194,7 +194,7 @@ pub fn default_config() -> String {
 }
 
 /// Writes a commented-out block with all its options except `server`, which the beginning contains.
-fn write_block_as_comment(text: &mut String, beginning: &str, place: Place, indent: &str) {
+fn write_block_as_comment(text: &mut String, beginning: &str, place: OptionContext, indent: &str) {
     let mut block = String::from(beginning);
     for option in place.options().filter(|option| option.name != "server") {
         write_option(&mut block, option, "    ");
@@ -207,38 +207,42 @@ fn write_block_as_comment(text: &mut String, beginning: &str, place: Place, inde
 
 /// Returns `true` for settings of all sites that the default configuration writes into its one site.
 fn is_inside_site(option: &OptionDefinition) -> bool {
-    matches!(option.set, Set::Files(_) | Set::Rules(_)) || option.name == "error-page"
+    matches!(option.set, OptionSetter::Files(_) | OptionSetter::Rules(_)) || option.name == "error-page"
 }
 
 fn write_option(text: &mut String, option: &OptionDefinition, indent: &str) {
     let _ = write!(text, "\n{}\n", wrapped(option.doc, &format!("{indent}// "), 120));
     match option.set {
         // A default configuration forwards nothing: these blocks are comments.
-        Set::Block(Place::Upstream) => {
+        OptionSetter::Block(OptionContext::Upstream) => {
             write_block_as_comment(
                 text,
                 "upstream \"app\" {\n    server \"http://127.0.0.1:8080\"\n",
-                Place::Upstream,
+                OptionContext::Upstream,
                 indent,
             );
         }
         // With the block, even an empty one, traces are kept.
-        Set::Block(Place::Traces) => write_block_as_comment(text, "traces {\n", Place::Traces, indent),
-        Set::Block(Place::Forward) => {
-            write_block_as_comment(text, "forward \"http://127.0.0.1:8080\" {\n", Place::Forward, indent);
+        OptionSetter::Block(OptionContext::Traces) => {
+            write_block_as_comment(text, "traces {\n", OptionContext::Traces, indent)
         }
-        Set::Block(place @ (Place::FastCgi | Place::Cgi | Place::Scgi | Place::Uwsgi)) => {
+        OptionSetter::Block(OptionContext::Forward) => {
+            write_block_as_comment(text, "forward \"http://127.0.0.1:8080\" {\n", OptionContext::Forward, indent);
+        }
+        OptionSetter::Block(
+            place @ (OptionContext::FastCgi | OptionContext::Cgi | OptionContext::Scgi | OptionContext::Uwsgi),
+        ) => {
             let beginning = option.example.split(" {").next().unwrap_or_default();
             write_block_as_comment(text, &format!("{beginning} {{\n"), place, indent);
         }
-        Set::Block(Place::Module) => {
-            write_block_as_comment(text, "module \"/shop/*\" \"/srv/shop.wasm\" {\n", Place::Module, indent);
+        OptionSetter::Block(OptionContext::Module) => {
+            write_block_as_comment(text, "module \"/shop/*\" \"/srv/shop.wasm\" {\n", OptionContext::Module, indent);
         }
-        Set::Block(place) if place != Place::Files => {
+        OptionSetter::Block(place) if place != OptionContext::Files => {
             let _ = writeln!(text, "{indent}{} {{", option.name);
             let inner = format!("{indent}    ");
             let start = text.len();
-            for option in place.options().filter(|option| place != Place::Site || option.name != "access-log") {
+            for option in place.options().filter(|option| place != OptionContext::Site || option.name != "access-log") {
                 write_option(text, option, &inner);
             }
             // No empty line at the start of a block.

@@ -12,30 +12,30 @@ use std::sync::Arc;
 use rustix::fs::{Access, access};
 
 use super::access_log::{AccessLog, AccessLogTarget};
-use super::build::Draft;
+use super::build::ConfigDraft;
 use super::cross_check::describe_io;
-use super::diagnostic::{Diagnostics, Severity, Source};
+use super::diagnostic::{ConfigSource, Diagnostics, Severity};
 use super::directory::is_roots_alone;
 use super::model::Listen;
-use super::read::{Finding, Reader};
+use super::read::{ConfigFinding, ConfigReader};
 
 /// Notes what would keep the server from starting. What may not be opened may be another user's, as whom the server will run.
-pub(super) fn probe(draft: &Draft, diagnostics: &mut Diagnostics) {
+pub(super) fn probe(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
     look(draft, Severity::Warning, diagnostics);
 }
 
 /// Checks what the user of the running server can open.
-pub(super) fn probe_as_its_user(draft: &Draft, diagnostics: &mut Diagnostics) {
+pub(super) fn probe_as_its_user(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
     look(draft, Severity::Error, diagnostics);
 }
 
 /// Notes what can't be opened: as an error, or as this if it may not be.
-fn look(draft: &Draft, denied: Severity, diagnostics: &mut Diagnostics) {
+fn look(draft: &ConfigDraft, denied: Severity, diagnostics: &mut Diagnostics) {
     let mut note =
-        |source: &Arc<Source>, span: &Range<usize>, what: String, path: Option<&Path>, result: io::Result<()>| {
+        |source: &Arc<ConfigSource>, span: &Range<usize>, what: String, path: Option<&Path>, result: io::Result<()>| {
             let Err(error) = result else { return };
-            let finding = Finding::new(span.clone(), format!("{what}: {}", describe_io(&error)), "here");
-            let mut reader = Reader { source: Arc::clone(source), diagnostics };
+            let finding = ConfigFinding::new(span.clone(), format!("{what}: {}", describe_io(&error)), "here");
+            let mut reader = ConfigReader { source: Arc::clone(source), diagnostics };
             let directory = path
                 .and_then(Path::parent)
                 .filter(|directory| error.kind() == ErrorKind::NotFound && !directory.exists());
@@ -68,9 +68,9 @@ fn look(draft: &Draft, denied: Severity, diagnostics: &mut Diagnostics) {
     }
 }
 
-impl Draft {
+impl ConfigDraft {
     /// The access logs of all sites, and those of each.
-    fn access_logs(&self) -> impl Iterator<Item = (&Arc<Source>, &Range<usize>, &AccessLog)> {
+    fn access_logs(&self) -> impl Iterator<Item = (&Arc<ConfigSource>, &Range<usize>, &AccessLog)> {
         let of_sites = self
             .sites
             .iter()

@@ -1,6 +1,6 @@
 //! Program files, whose source must not be sent, and the routes that run them.
 
-use super::model::{Config, Files, GatewayPart, Handler, PathPattern, Route, Site};
+use super::model::{Config, FilesConfig, GatewayPart, HandlerConfig, PathPattern, RouteConfig, SiteConfig};
 
 /// Extensions of files that other servers run instead of sending them. Where a site has scripts or a `forward`, a file of
 /// one is source, with passwords of databases in it. Missing on purpose: what sites offer for download as well (`.sh`,
@@ -33,8 +33,8 @@ pub struct Runners {
 
 impl Runners {
     /// Runners for a site's route.
-    pub fn of(site: &Site, route: usize) -> Self {
-        let paths = |routes: &[Route]| {
+    pub fn of(site: &SiteConfig, route: usize) -> Self {
+        let paths = |routes: &[RouteConfig]| {
             let runners = routes.iter().filter(|route| route.handler.runs_programs());
             runners.map(programs_of).cloned().collect()
         };
@@ -81,9 +81,9 @@ fn may_take_entry(pattern: &PathPattern, name: &str) -> bool {
 }
 
 /// The paths of a route's programs. A route for scripts sees all paths, and takes those with scripts in them.
-pub(super) fn programs_of(route: &Route) -> &PathPattern {
+pub(super) fn programs_of(route: &RouteConfig) -> &PathPattern {
     match &route.handler {
-        Handler::Gateway(gateway, GatewayPart::Scripts) => &gateway.scripts,
+        HandlerConfig::Gateway(gateway, GatewayPart::Scripts) => &gateway.scripts,
         _ => &route.path,
     }
 }
@@ -98,7 +98,7 @@ fn may_end_with(pattern: &PathPattern, name: &str) -> bool {
     }
 }
 
-impl Handler {
+impl HandlerConfig {
     /// Returns `true` if this handler runs programs or forwards to an upstream that does.
     pub fn runs_programs(&self) -> bool {
         match self {
@@ -108,7 +108,7 @@ impl Handler {
     }
 }
 
-impl Files {
+impl FilesConfig {
     /// Returns `true` if a file of this name is a program, by its extension in any case.
     pub fn is_program(&self, name: &[u8]) -> bool {
         let file_name = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
@@ -141,7 +141,7 @@ pub struct Precedence {
 
 impl Precedence {
     /// Rules and routes before a site's route.
-    pub fn of(config: &Config, site: &Site, route: usize) -> Self {
+    pub fn of(config: &Config, site: &SiteConfig, route: usize) -> Self {
         let is_narrow = |pattern: &&PathPattern| **pattern != PathPattern::Any;
         let before = site.routes[..route].iter().map(|route| &route.path);
         let guards = site.rules.guarding().chain(config.rules.guarding());
@@ -170,11 +170,11 @@ impl Precedence {
     }
 }
 
-impl Site {
+impl SiteConfig {
     /// Patterns of script paths.
     pub fn script_patterns(&self) -> impl Iterator<Item = &PathPattern> {
         self.routes.iter().filter_map(|route| match &route.handler {
-            Handler::Gateway(gateway, GatewayPart::Scripts) if gateway.has_files() => Some(&gateway.scripts),
+            HandlerConfig::Gateway(gateway, GatewayPart::Scripts) if gateway.has_files() => Some(&gateway.scripts),
             _ => None,
         })
     }
@@ -186,13 +186,13 @@ impl Site {
                 self.routes[..at].iter().any(|before| may_tell_apart(&before.path, index, fallback))
             };
             match &route.handler {
-                Handler::Files(files) => {
+                HandlerConfig::Files(files) => {
                     let runners = Runners::of(self, at);
                     // A route that takes everything the files decline gets it with the original path.
                     (!runners.after.contains(&PathPattern::Any) && files.may_have_program(&runners))
                         || may_lead_apart(&files.index, files.fallback.as_deref())
                 }
-                Handler::Gateway(gateway, _) if gateway.has_files() => {
+                HandlerConfig::Gateway(gateway, _) if gateway.has_files() => {
                     may_lead_apart(&gateway.index, gateway.fallback.as_deref())
                 }
                 _ => false,
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn programs_are_known_by_their_extension() {
-        let files = Files::below("/srv");
+        let files = FilesConfig::below("/srv");
         let check = |name: &str, expect: bool| assert_eq!(files.is_program(name.as_bytes()), expect, "{name}");
         check("a.php", true);
         check("dir/X.PHP", true);

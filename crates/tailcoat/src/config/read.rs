@@ -6,15 +6,15 @@ use std::sync::Arc;
 use kdl::{KdlDocument, KdlEntry, KdlNode};
 use miette::SourceSpan;
 
-use super::diagnostic::{Diagnostic, Diagnostics, Severity, Source};
-use super::options::{OptionDefinition, Parameter, Place, Set, Shape, foreign, places_of, renamed};
+use super::diagnostic::{ConfigSource, Diagnostic, Diagnostics, Severity};
+use super::options::{OptionContext, OptionDefinition, OptionSetter, Parameter, Shape, foreign, places_of, renamed};
 use super::suggest::nearest;
 use super::value::{self, Values};
 
 /// Reads the nodes of one text, and notes all that is wrong.
-pub(super) struct Reader<'a> {
+pub(super) struct ConfigReader<'a> {
     /// The text.
-    pub(super) source: Arc<Source>,
+    pub(super) source: Arc<ConfigSource>,
     pub(super) diagnostics: &'a mut Diagnostics,
 }
 
@@ -30,15 +30,15 @@ pub(super) struct Setting<'d> {
 }
 
 /// An error at this place of the text.
-pub(super) struct Finding {
+pub(super) struct ConfigFinding {
     pub(super) span: Range<usize>,
     pub(super) message: String,
     pub(super) label: &'static str,
     pub(super) help: Option<String>,
-    pub(super) related: Option<(Arc<Source>, Range<usize>, String)>,
+    pub(super) related: Option<(Arc<ConfigSource>, Range<usize>, String)>,
 }
 
-impl Finding {
+impl ConfigFinding {
     pub(super) fn new(span: Range<usize>, message: impl Into<String>, label: &'static str) -> Self {
         Self { span, message: message.into(), label, help: None, related: None }
     }
@@ -48,15 +48,15 @@ impl Finding {
         self
     }
 
-    pub(super) fn related(mut self, source: Arc<Source>, span: Range<usize>, label: &str) -> Self {
+    pub(super) fn related(mut self, source: Arc<ConfigSource>, span: Range<usize>, label: &str) -> Self {
         self.related = Some((source, span, label.to_owned()));
         self
     }
 }
 
-impl Reader<'_> {
+impl ConfigReader<'_> {
     /// The options of a block. What is wrong is noted and left out, so that one run finds all.
-    pub(super) fn read<'d>(&mut self, document: &'d KdlDocument, place: Place) -> Vec<Setting<'d>> {
+    pub(super) fn read<'d>(&mut self, document: &'d KdlDocument, place: OptionContext) -> Vec<Setting<'d>> {
         let mut settings: Vec<Setting<'d>> = Vec::new();
         for node in document.nodes() {
             let name = node.name();
@@ -64,12 +64,9 @@ impl Reader<'_> {
             if !option.repeatable
                 && let Some(first) = settings.iter().find(|first| first.option.name == option.name)
             {
-                let finding = Finding::new(
-                    span(name.span()),
-                    format!("`{}` is given twice", option.name),
-                    "again here",
-                )
-                .related(self.source.clone(), first.span.clone(), "first here");
+                let finding =
+                    ConfigFinding::new(span(name.span()), format!("`{}` is given twice", option.name), "again here")
+                        .related(self.source.clone(), first.span.clone(), "first here");
                 self.error(finding);
                 continue;
             }
@@ -77,7 +74,8 @@ impl Reader<'_> {
             self.check_block(node, option);
             let is_whole = values.is_some();
             // A block whose own values are wrong is read all the same, to find what is wrong inside.
-            if let Some(values) = values.or_else(|| matches!(option.set, Set::Block(_)).then(Values::default)) {
+            if let Some(values) = values.or_else(|| matches!(option.set, OptionSetter::Block(_)).then(Values::default))
+            {
                 let span = span(name.span());
                 settings.push(Setting { option, values, span, is_whole, children: node.children() });
             }
@@ -86,16 +84,16 @@ impl Reader<'_> {
     }
 
     /// Notes an error.
-    pub(super) fn error(&mut self, finding: Finding) {
+    pub(super) fn error(&mut self, finding: ConfigFinding) {
         self.note(Severity::Error, finding);
     }
 
     /// Notes a warning.
-    pub(super) fn warning(&mut self, finding: Finding) {
+    pub(super) fn warning(&mut self, finding: ConfigFinding) {
         self.note(Severity::Warning, finding);
     }
 
-    fn note(&mut self, severity: Severity, finding: Finding) {
+    fn note(&mut self, severity: Severity, finding: ConfigFinding) {
         self.diagnostics.push(Diagnostic {
             source: self.source.clone(),
             span: finding.span,
@@ -108,7 +106,7 @@ impl Reader<'_> {
     }
 
     /// The option of this name, or of the new name that it has got. Notes old and unknown names.
-    fn option(&mut self, name: &str, span: Range<usize>, place: Place) -> Option<&'static OptionDefinition> {
+    fn option(&mut self, name: &str, span: Range<usize>, place: OptionContext) -> Option<&'static OptionDefinition> {
         let option = place.option(name).or_else(|| place.option(renamed::new_option(name)?));
         match option {
             Some(option) if option.name != name => self.old_name("option", name, option.name, span),
@@ -120,30 +118,38 @@ impl Reader<'_> {
 
     fn old_name(&mut self, kind: &str, old: &str, new: &str, span: Range<usize>) {
         let help = format!("write `{new}`, or run `tailcoat fmt`; `{old}` stops working in version 1.0");
-        self.warning(Finding::new(span, format!("the {kind} `{old}` is now called `{new}`"), "old name").help(help));
+        self.warning(
+            ConfigFinding::new(span, format!("the {kind} `{old}` is now called `{new}`"), "old name").help(help),
+        );
     }
 
-    fn unknown_option(&mut self, name: &str, span: Range<usize>, place: Place) {
+    fn unknown_option(&mut self, name: &str, span: Range<usize>, place: OptionContext) {
         let shown: String = name.chars().take(64).collect();
         // The nearest name takes time to find, and what is not shown needs none.
         let help = (!self.diagnostics.is_full()).then(|| help_for_unknown(name, place));
-        self.error(Finding::new(span, format!("unknown option `{shown}` {}", place.describe()), "unknown").help(help));
+        self.error(
+            ConfigFinding::new(span, format!("unknown option `{shown}` {}", place.describe()), "unknown").help(help),
+        );
     }
 
     /// A block where none can be, or none where there must be one.
     fn check_block(&mut self, node: &KdlNode, option: &OptionDefinition) {
-        let takes_block = matches!(option.set, Set::Block(_));
+        let takes_block = matches!(option.set, OptionSetter::Block(_));
         let name = span(node.name().span());
         if takes_block && node.children().is_none() {
             // `files "/a/*" root="/b"` and `scgi "/a/*" "unix:/b"` need none.
             let has_property = option.parameters.iter().any(|parameter| parameter.shape == Shape::Property);
             if !option.is_block_optional && !has_property && option.parameters.len() < 2 {
                 let help = format!("write `{}`", option.example);
-                self.error(Finding::new(name, format!("`{}` needs a block", option.name), "no `{` follows").help(help));
+                self.error(
+                    ConfigFinding::new(name, format!("`{}` needs a block", option.name), "no `{` follows").help(help),
+                );
             }
         } else if !takes_block && node.children().is_some() {
             let help = format!("write, for example, `{}`", option.example);
-            self.error(Finding::new(name, format!("`{}` has no block", option.name), "a block follows").help(help));
+            self.error(
+                ConfigFinding::new(name, format!("`{}` has no block", option.name), "a block follows").help(help),
+            );
         }
         if let Some(annotation) = node.ty() {
             self.unused_annotation(span(annotation.span()));
@@ -161,7 +167,7 @@ impl Reader<'_> {
             let name = parameter.map_or(name, |parameter| parameter.name);
             let again = given.iter().find(|(known, _)| *known == name).map(|(_, first)| first.clone());
             if let Some(first) = again {
-                let finding = Finding::new(span(entry.span()), format!("`{name}` is given twice"), "again here")
+                let finding = ConfigFinding::new(span(entry.span()), format!("`{name}` is given twice"), "again here")
                     .related(self.source.clone(), first, "first here");
                 self.error(finding);
                 values = None;
@@ -194,7 +200,7 @@ impl Reader<'_> {
                 _ => format!("it has {}", value::one_of(&names)),
             };
             let message = format!("`{}` has no property `{name}`", option.name);
-            self.error(Finding::new(span(entry.span()), message, "unknown").help(help));
+            self.error(ConfigFinding::new(span(entry.span()), message, "unknown").help(help));
         }
         found
     }
@@ -227,7 +233,7 @@ impl Reader<'_> {
                     1 => format!("`{}` takes one value", option.name),
                     count => format!("`{}` takes at most {count} values", option.name),
                 };
-                Finding::new(span(surplus.span()), message, "one too many")
+                ConfigFinding::new(span(surplus.span()), message, "one too many")
             }
             _ => {
                 let names: Vec<_> = positional
@@ -236,7 +242,7 @@ impl Reader<'_> {
                     .map(|one| one.name)
                     .collect();
                 let message = format!("`{}` needs {}", option.name, value::all_of(&names));
-                Finding::new(span(node.name().span()), message, "values are missing")
+                ConfigFinding::new(span(node.name().span()), message, "values are missing")
             }
         };
         self.error(finding.help(help));
@@ -246,21 +252,21 @@ impl Reader<'_> {
         &mut self,
         parameter: &'static Parameter,
         entry: &KdlEntry,
-    ) -> Option<(&'static str, value::Value, Range<usize>)> {
+    ) -> Option<(&'static str, value::OptionValue, Range<usize>)> {
         if let Some(annotation) = entry.ty() {
             self.unused_annotation(span(annotation.span()));
         }
         match value::parse(parameter.kind, entry.value(), &self.source.directory) {
             Ok(value) => Some((parameter.name, value, span(entry.span()))),
             Err(wrong) => {
-                self.error(Finding::new(span(entry.span()), wrong.message, "this").help(wrong.help));
+                self.error(ConfigFinding::new(span(entry.span()), wrong.message, "this").help(wrong.help));
                 None
             }
         }
     }
 
     fn unused_annotation(&mut self, span: Range<usize>) {
-        self.error(Finding::new(span, "type annotations are not supported", "remove this"));
+        self.error(ConfigFinding::new(span, "type annotations are not supported", "remove this"));
     }
 }
 
@@ -284,14 +290,14 @@ fn assign(parameters: &'static [Parameter], count: usize) -> Option<Vec<&'static
     (surplus == 0).then_some(assigned)
 }
 
-fn help_for_unknown(name: &str, place: Place) -> String {
+fn help_for_unknown(name: &str, place: OptionContext) -> String {
     let known: Vec<_> = place.options().map(|option| option.name).collect();
-    let elsewhere: Vec<_> = Place::ALL.into_iter().flat_map(Place::options).collect();
+    let elsewhere: Vec<_> = OptionContext::ALL.into_iter().flat_map(OptionContext::options).collect();
     if let Some(option) = option_known_as(name, place.options()) {
         return format!("`{name}` is `{}` here", option.name);
     }
     let belongs = |option: &str| {
-        let places: Vec<_> = places_of(option).into_iter().map(Place::describe).collect();
+        let places: Vec<_> = places_of(option).into_iter().map(OptionContext::describe).collect();
         format!("use `{option}` {}", places.join(" or "))
     };
     if elsewhere.iter().any(|option| option.name == name) {

@@ -13,7 +13,7 @@ use super::PathPattern;
 
 /// The rules of a site, or of all sites.
 #[derive(Clone, Debug, PartialEq, Default)]
-pub struct Rules {
+pub struct RulesConfig {
     /// Access by address: the first match decides.
     pub clients: Vec<ClientRule>,
     /// Limits on the frequency of requests: all matches count.
@@ -34,7 +34,7 @@ pub struct Rules {
     pub response_fields: Vec<FieldEdit>,
 }
 
-impl Rules {
+impl RulesConfig {
     /// Returns `true` if a rule guards this path: by address or by password.
     pub fn guards(&self, path: &PathPattern) -> bool {
         let PathPattern::Exact(path) = path else { return false };
@@ -50,7 +50,7 @@ pub struct ClientRule {
     /// Paths of the rule.
     pub path: PathPattern,
     /// Under which conditions: all must hold.
-    pub conditions: Conditions,
+    pub conditions: RuleConditions,
     /// Allows the clients; otherwise rejects them.
     pub is_allowed: bool,
     /// Clients of the rule.
@@ -152,7 +152,7 @@ pub struct Rewrite {
     /// Of which paths.
     pub path: PathPattern,
     /// Under which conditions: all must hold.
-    pub conditions: Conditions,
+    pub conditions: RuleConditions,
     /// Target: a path with or without a query; for redirects also a URL.
     pub target: Template,
     /// The status of a redirect; `None` for a rewrite, which the client doesn't see.
@@ -161,20 +161,20 @@ pub struct Rewrite {
 
 /// Conditions on a request in addition to its path.
 #[derive(Clone, Debug, PartialEq, Default)]
-pub struct Conditions {
+pub struct RuleConditions {
     /// Methods that match, or do not.
-    pub methods: Option<Test<Vec<String>>>,
+    pub methods: Option<RuleTest<Vec<String>>>,
     /// Test of the query.
-    pub query: Option<Test<QueryTest>>,
+    pub query: Option<RuleTest<QueryTest>>,
     /// A field.
-    pub field: Option<Test<FieldTest>>,
+    pub field: Option<RuleTest<FieldTest>>,
     /// No handler has it.
     pub is_missing: bool,
 }
 
 /// A test that must hold, or must not.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Test<T> {
+pub struct RuleTest<T> {
     /// Negates the test.
     pub is_negated: bool,
     /// The test.
@@ -437,14 +437,14 @@ impl Template {
     }
 }
 
-impl Conditions {
+impl RuleConditions {
     /// Returns `true` if only the path of a request counts.
     pub fn is_of_path_only(&self) -> bool {
         self.methods.is_none() && self.query.is_none() && self.field.is_none()
     }
 }
 
-impl Rules {
+impl RulesConfig {
     /// The paths of all rules that keep requests from handlers.
     pub fn guarding(&self) -> impl Iterator<Item = &PathPattern> {
         let clients = self.clients.iter().map(|rule| &rule.path);

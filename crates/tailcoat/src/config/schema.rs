@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::options::{OptionDefinition, Place, Set, Shape, renamed};
-use super::value::{Kind, LOG_FORMATS};
+use super::options::{OptionContext, OptionDefinition, OptionSetter, Shape, renamed};
+use super::value::{LOG_FORMATS, ValueKind};
 
 /// Mapping of nodes to JSON: the schema's description.
 const MAPPING: &str = "The configuration of Tailcoat as data. A file and a block are objects; an option is a member of \
@@ -13,14 +13,14 @@ const MAPPING: &str = "The configuration of Tailcoat as data. A file and a block
 
 /// The schema (JSON Schema, draft 2020-12) of the configuration as data; its `description` tells how KDL maps to it.
 pub fn schema() -> String {
-    let mut schema = block(Place::Top);
+    let mut schema = block(OptionContext::Top);
     schema.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
     schema.insert("title".into(), "Configuration of Tailcoat".into());
     schema.insert("description".into(), MAPPING.into());
     format!("{:#}\n", Json::Object(schema))
 }
 
-fn block(place: Place) -> Map<String, Json> {
+fn block(place: OptionContext) -> Map<String, Json> {
     let options: Map<String, Json> =
         place.options().map(|option| (option.name.to_owned(), Json::Object(option_schema(option)))).collect();
     let mut options = options;
@@ -59,12 +59,12 @@ fn option_schema(option: &OptionDefinition) -> Map<String, Json> {
 /// One node of this option.
 fn node(option: &OptionDefinition) -> Map<String, Json> {
     match (option.set, option.parameters) {
-        (Set::Block(_), _) | (_, [] | [_, _, ..]) => {}
+        (OptionSetter::Block(_), _) | (_, [] | [_, _, ..]) => {}
         (_, [only]) if matches!(only.shape, Shape::Many | Shape::Any) => return list(only.kind, only.shape),
         (_, [only]) => return value(only.kind),
     }
     let mut schema = match option.set {
-        Set::Block(place) => block(place),
+        OptionSetter::Block(place) => block(place),
         _ => json!({ "type": "object", "properties": {}, "additionalProperties": false })
             .as_object()
             .cloned()
@@ -96,7 +96,7 @@ fn node(option: &OptionDefinition) -> Map<String, Json> {
     schema
 }
 
-fn list(kind: Kind, shape: Shape) -> Map<String, Json> {
+fn list(kind: ValueKind, shape: Shape) -> Map<String, Json> {
     let least = u8::from(shape == Shape::Many);
     let mut schema = Map::new();
     schema.insert("type".into(), "array".into());
@@ -105,84 +105,84 @@ fn list(kind: Kind, shape: Shape) -> Map<String, Json> {
     schema
 }
 
-fn value(kind: Kind) -> Map<String, Json> {
+fn value(kind: ValueKind) -> Map<String, Json> {
     let schema = match kind {
-        Kind::Flag => json!({ "type": "boolean" }),
-        Kind::Count { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
-        Kind::CountOrAuto { min, max } => {
+        ValueKind::Flag => json!({ "type": "boolean" }),
+        ValueKind::Count { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        ValueKind::CountOrAuto { min, max } => {
             json!({ "anyOf": [{ "const": "auto" }, { "type": "integer", "minimum": min, "maximum": max }] })
         }
-        Kind::Ratio => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
-        Kind::CollectorUrl => json!({ "type": "string", "pattern": "^https?://" }),
-        Kind::Size { min, max } => json!({ "anyOf": [
+        ValueKind::Ratio => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
+        ValueKind::CollectorUrl => json!({ "type": "string", "pattern": "^https?://" }),
+        ValueKind::Size { min, max } => json!({ "anyOf": [
             { "type": "integer", "minimum": min, "maximum": max },
             { "type": "string", "pattern": "^[0-9]+ ?(B|KiB|MiB|GiB|TiB)$" },
         ] }),
-        Kind::SizeOrAuto { min, max } => json!({ "anyOf": [
+        ValueKind::SizeOrAuto { min, max } => json!({ "anyOf": [
             { "const": "auto" },
             { "type": "integer", "minimum": min, "maximum": max },
             { "type": "string", "pattern": "^[0-9]+ ?(B|KiB|MiB|GiB|TiB)$" },
         ] }),
-        Kind::Duration { .. } => json!({ "type": "string", "pattern": "^[0-9]+ ?(ms|s|m|h|d)$" }),
-        Kind::DurationOrAuto { .. } => json!({ "anyOf": [
+        ValueKind::Duration { .. } => json!({ "type": "string", "pattern": "^[0-9]+ ?(ms|s|m|h|d)$" }),
+        ValueKind::DurationOrAuto { .. } => json!({ "anyOf": [
             { "const": "auto" },
             { "type": "string", "pattern": "^[0-9]+ ?(ms|s|m|h|d)$" },
         ] }),
-        Kind::Choice(words) => json!({ "enum": words }),
-        Kind::Status { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
-        Kind::RedirectStatus => json!({ "enum": [301, 302, 303, 307, 308] }),
-        Kind::StatusRange => json!({ "anyOf": [
+        ValueKind::Choice(words) => json!({ "enum": words }),
+        ValueKind::Status { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        ValueKind::RedirectStatus => json!({ "enum": [301, 302, 303, 307, 308] }),
+        ValueKind::StatusRange => json!({ "anyOf": [
             { "type": "integer", "minimum": 400, "maximum": 599 },
             { "type": "string", "pattern": "^([45]xx|[45][0-9][0-9](-[45][0-9][0-9])?)$" },
         ] }),
-        Kind::Listen => json!({ "anyOf": [
+        ValueKind::Listen => json!({ "anyOf": [
             { "type": "integer", "minimum": 0, "maximum": u16::MAX },
             { "type": "string" },
         ] }),
-        Kind::Mode => json!({ "type": "string", "pattern": "^0?[0-7]{1,3}$" }),
-        Kind::LogFormat => json!({ "anyOf": [{ "enum": LOG_FORMATS }, { "type": "string", "pattern": "\\{" }] }),
-        Kind::SitePath => json!({ "type": "string", "pattern": "^(/|off$)" }),
-        Kind::PathPrefix | Kind::RequestTarget => json!({ "type": "string", "pattern": "^/" }),
-        Kind::HostSuffix => json!({ "type": "string", "pattern": "^\\." }),
-        Kind::PathPattern => json!({ "type": "string", "pattern": "^[/*~]" }),
-        Kind::ServerAddress => json!({ "type": "string", "pattern": "^(http://|tcp://|unix:)" }),
-        Kind::HashKey => json!({ "type": "string", "pattern": "^(address|field:.+|cookie:.+)$" }),
-        Kind::Rate => json!({ "type": "string", "pattern": "^[0-9]+/[smhd]$" }),
-        Kind::LimitKey => json!({ "type": "string", "pattern": "^(address|network|host|field:.+|cookie:.+)$" }),
-        Kind::VariableName => json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" }),
-        Kind::Text
-        | Kind::GatewayTarget
-        | Kind::ProgramUser
-        | Kind::ServerUser
-        | Kind::ProgramGroup
-        | Kind::ForwardTarget
-        | Kind::ForwardHost
-        | Kind::UpgradeProtocol
-        | Kind::ProxyName
-        | Kind::OutgoingHost
-        | Kind::EnvironmentName
-        | Kind::CompiledDirectory
-        | Kind::Host
-        | Kind::FieldMatch
-        | Kind::FieldName
-        | Kind::FieldValue
-        | Kind::Root
-        | Kind::ErrorPageFile
-        | Kind::FileName
-        | Kind::File
-        | Kind::FileGlob
-        | Kind::Extension
-        | Kind::MediaType
-        | Kind::RedirectTarget
-        | Kind::RewriteTarget
-        | Kind::Methods
-        | Kind::QueryTest
-        | Kind::FieldTest
-        | Kind::RequestFieldName
-        | Kind::FieldTemplate
-        | Kind::Client
-        | Kind::PasswordFile
-        | Kind::LogTarget => json!({ "type": "string" }),
+        ValueKind::Mode => json!({ "type": "string", "pattern": "^0?[0-7]{1,3}$" }),
+        ValueKind::LogFormat => json!({ "anyOf": [{ "enum": LOG_FORMATS }, { "type": "string", "pattern": "\\{" }] }),
+        ValueKind::SitePath => json!({ "type": "string", "pattern": "^(/|off$)" }),
+        ValueKind::PathPrefix | ValueKind::RequestTarget => json!({ "type": "string", "pattern": "^/" }),
+        ValueKind::HostSuffix => json!({ "type": "string", "pattern": "^\\." }),
+        ValueKind::PathPattern => json!({ "type": "string", "pattern": "^[/*~]" }),
+        ValueKind::ServerAddress => json!({ "type": "string", "pattern": "^(http://|tcp://|unix:)" }),
+        ValueKind::HashKey => json!({ "type": "string", "pattern": "^(address|field:.+|cookie:.+)$" }),
+        ValueKind::Rate => json!({ "type": "string", "pattern": "^[0-9]+/[smhd]$" }),
+        ValueKind::LimitKey => json!({ "type": "string", "pattern": "^(address|network|host|field:.+|cookie:.+)$" }),
+        ValueKind::VariableName => json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" }),
+        ValueKind::Text
+        | ValueKind::GatewayTarget
+        | ValueKind::ProgramUser
+        | ValueKind::ServerUser
+        | ValueKind::ProgramGroup
+        | ValueKind::ForwardTarget
+        | ValueKind::ForwardHost
+        | ValueKind::UpgradeProtocol
+        | ValueKind::ProxyName
+        | ValueKind::OutgoingHost
+        | ValueKind::EnvironmentName
+        | ValueKind::CompiledDirectory
+        | ValueKind::Host
+        | ValueKind::FieldMatch
+        | ValueKind::FieldName
+        | ValueKind::FieldValue
+        | ValueKind::Root
+        | ValueKind::ErrorPageFile
+        | ValueKind::FileName
+        | ValueKind::File
+        | ValueKind::FileGlob
+        | ValueKind::Extension
+        | ValueKind::MediaType
+        | ValueKind::RedirectTarget
+        | ValueKind::RewriteTarget
+        | ValueKind::Methods
+        | ValueKind::QueryTest
+        | ValueKind::FieldTest
+        | ValueKind::RequestFieldName
+        | ValueKind::FieldTemplate
+        | ValueKind::Client
+        | ValueKind::PasswordFile
+        | ValueKind::LogTarget => json!({ "type": "string" }),
     };
     let mut schema = schema.as_object().cloned().unwrap_or_default();
     schema.insert("description".into(), kind.describe().into());

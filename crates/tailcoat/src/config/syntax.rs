@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::diagnostic::Diagnostics;
 use super::lex::{Token, TokenKind, tokens};
-use super::read::Finding;
+use super::read::ConfigFinding;
 use super::value::meant_size;
 
 /// Deepest nesting of blocks, and of comments. The options need two; the KDL parser takes time that doubles with each
@@ -16,22 +16,22 @@ pub const NESTING_MAX: usize = 8;
 const WORD_BYTES_MAX: usize = 256;
 
 /// Findings in a text.
-pub(super) struct Checked {
+pub(super) struct CheckedSyntax {
     /// The mistakes: of those that leave a line in doubt the first of the line, and all words that are none.
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Vec<ConfigFinding>,
     /// If there are no other mistakes: words that are none, and the texts that they are taken for to go on.
     pub(super) taken_for: Option<Vec<(Range<usize>, String)>>,
 }
 
 /// The mistakes in a text. That it is one of nginx is the only one then.
-pub(super) fn check(text: &str) -> Checked {
+pub(super) fn check(text: &str) -> CheckedSyntax {
     let mut found = check_tokens(text);
     if !found.findings.is_empty()
         && let Some(span) = nginx_line(text)
     {
-        let finding = Finding::new(span, "this is nginx syntax", "a line of nginx");
+        let finding = ConfigFinding::new(span, "this is nginx syntax", "a line of nginx");
         let help = "`tailcoat import FILE` translates a configuration of nginx".to_owned();
-        found = Checked { findings: vec![finding.help(help)], taken_for: None };
+        found = CheckedSyntax { findings: vec![finding.help(help)], taken_for: None };
     }
     found
 }
@@ -49,38 +49,38 @@ fn nginx_line(text: &str) -> Option<Range<usize>> {
     })
 }
 
-fn check_tokens(text: &str) -> Checked {
-    let mut checker = Checker {
+fn check_tokens(text: &str) -> CheckedSyntax {
+    let mut checker = SyntaxChecker {
         text,
         findings: Vec::new(),
         taken_for: Some(Vec::new()),
         found_up_to: 0,
         blocks: Vec::new(),
-        state: State::Start,
+        state: StatementState::Start,
     };
     for token in tokens(text) {
         checker.check(&token);
         if checker.findings.len() > Diagnostics::LIST_MAX || checker.blocks.len() > NESTING_MAX {
-            return Checked { findings: checker.findings, taken_for: None };
+            return CheckedSyntax { findings: checker.findings, taken_for: None };
         }
     }
     checker.finish()
 }
 
-struct Checker<'a> {
+struct SyntaxChecker<'a> {
     text: &'a str,
-    findings: Vec<Finding>,
+    findings: Vec<ConfigFinding>,
     taken_for: Option<Vec<(Range<usize>, String)>>,
     /// End of the last line with a finding.
     found_up_to: usize,
     /// Spans of open blocks, and `true` if `/-` disables them.
     blocks: Vec<(Range<usize>, bool)>,
-    state: State,
+    state: StatementState,
 }
 
 /// State within a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum StatementState {
     /// Nothing.
     Start,
     /// A name or value that ends here.
@@ -97,7 +97,7 @@ enum State {
     Block { is_away: bool },
 }
 
-impl Checker<'_> {
+impl SyntaxChecker<'_> {
     fn check(&mut self, token: &Token) {
         let span = token.span.clone();
         match token.kind {
@@ -105,95 +105,100 @@ impl Checker<'_> {
             TokenKind::Newline => self.on_newline(),
             TokenKind::LineComment => {}
             TokenKind::BlockComment => self.on_block_comment(token),
-            TokenKind::Semicolon => self.state = State::Start,
+            TokenKind::Semicolon => self.state = StatementState::Start,
             TokenKind::Open => self.on_open(span),
             TokenKind::Close => self.on_close(span),
             TokenKind::Slashdash => {
-                if matches!(self.state, State::Slashdash { .. } | State::Equals) {
-                    self.find(Finding::new(span, "this disables nothing", "an option or value must follow `/-`"));
+                if matches!(self.state, StatementState::Slashdash { .. } | StatementState::Equals) {
+                    self.find(ConfigFinding::new(span, "this disables nothing", "an option or value must follow `/-`"));
                 }
-                self.state = State::Slashdash { at_start: self.state == State::Start };
+                self.state = StatementState::Slashdash { at_start: self.state == StatementState::Start };
             }
             // A disabled part may stand on the next line; another `/-` there is still one too many.
-            TokenKind::Escline if matches!(self.state, State::Slashdash { .. }) => {}
-            TokenKind::Escline => self.state = State::Escline,
+            TokenKind::Escline if matches!(self.state, StatementState::Slashdash { .. }) => {}
+            TokenKind::Escline => self.state = StatementState::Escline,
             TokenKind::Punctuation => self.on_punctuation(span),
             TokenKind::Word => self.on_word(span),
         }
     }
 
     fn on_space(&mut self) {
-        if matches!(self.state, State::Word(_)) {
-            self.state = State::Space;
+        if matches!(self.state, StatementState::Word(_)) {
+            self.state = StatementState::Space;
         }
     }
 
     fn on_newline(&mut self) {
         self.state = match self.state {
-            State::Escline => State::Space,
-            State::Slashdash { at_start } => State::Slashdash { at_start },
-            _ => State::Start,
+            StatementState::Escline => StatementState::Space,
+            StatementState::Slashdash { at_start } => StatementState::Slashdash { at_start },
+            _ => StatementState::Start,
         };
     }
 
     fn on_block_comment(&mut self, token: &Token) {
         let opening = token.span.start..token.span.start + 2;
         if token.nesting > NESTING_MAX {
-            self.find(Finding::new(opening, format!("nested deeper than {NESTING_MAX} levels"), "comments in here"));
+            self.find(ConfigFinding::new(
+                opening,
+                format!("nested deeper than {NESTING_MAX} levels"),
+                "comments in here",
+            ));
         } else if !self.text[token.span.clone()].ends_with("*/") || token.span.len() < 4 {
-            let finding = Finding::new(opening, "this comment is not closed", "opened here");
+            let finding = ConfigFinding::new(opening, "this comment is not closed", "opened here");
             self.find(finding.help("write `*/` where it ends".to_owned()));
         }
         self.on_space();
     }
 
     fn on_open(&mut self, span: Range<usize>) {
-        let is_away = matches!(self.state, State::Slashdash { at_start: false });
+        let is_away = matches!(self.state, StatementState::Slashdash { at_start: false });
         match self.state {
-            State::Start | State::Slashdash { at_start: true } => {
-                let finding = Finding::new(span.clone(), "this block has no name before it", "opened here");
+            StatementState::Start | StatementState::Slashdash { at_start: true } => {
+                let finding = ConfigFinding::new(span.clone(), "this block has no name before it", "opened here");
                 self.find(finding.help("write the name and its `{` on one line".to_owned()));
             }
-            State::Block { is_away: false } => {
-                self.find(Finding::new(span.clone(), "an option has only one block", "a second one"));
+            StatementState::Block { is_away: false } => {
+                self.find(ConfigFinding::new(span.clone(), "an option has only one block", "a second one"));
             }
             _ => {}
         }
         self.blocks.push((span.clone(), is_away));
         if self.blocks.len() > NESTING_MAX {
-            self.find(Finding::new(span, format!("nested deeper than {NESTING_MAX} levels"), "one too many"));
+            self.find(ConfigFinding::new(span, format!("nested deeper than {NESTING_MAX} levels"), "one too many"));
         }
-        self.state = State::Start;
+        self.state = StatementState::Start;
     }
 
     fn on_close(&mut self, span: Range<usize>) {
         match self.blocks.pop() {
-            Some((_, is_away)) => self.state = State::Block { is_away },
+            Some((_, is_away)) => self.state = StatementState::Block { is_away },
             None => {
-                let finding = Finding::new(span, "this `}` closes no block", "this");
+                let finding = ConfigFinding::new(span, "this `}` closes no block", "this");
                 self.find(finding.help("remove it, or open a block before it".to_owned()));
-                self.state = State::Start;
+                self.state = StatementState::Start;
             }
         }
     }
 
     fn on_punctuation(&mut self, span: Range<usize>) {
         if &self.text[span.clone()] != "=" {
-            return self
-                .find(Finding::new(span, "type annotations are not supported", "this").help("remove it".to_owned()));
+            return self.find(
+                ConfigFinding::new(span, "type annotations are not supported", "this").help("remove it".to_owned()),
+            );
         }
-        if !matches!(self.state, State::Word(_) | State::Space) {
-            let finding = Finding::new(span, "this value has no name", "no name before it");
+        if !matches!(self.state, StatementState::Word(_) | StatementState::Space) {
+            let finding = ConfigFinding::new(span, "this value has no name", "no name before it");
             return self.find(finding.help("write a property as `name=value`".to_owned()));
         }
-        self.state = State::Equals;
+        self.state = StatementState::Equals;
     }
 
     fn on_word(&mut self, span: Range<usize>) {
         let word = &self.text[span.clone()];
         match (explain_word(word), self.state) {
-            (None | Some(_), State::Word(end)) if end == span.start => {
-                let finding = Finding::new(span.clone(), "a space is missing before this", "this");
+            (None | Some(_), StatementState::Word(end)) if end == span.start => {
+                let finding = ConfigFinding::new(span.clone(), "a space is missing before this", "this");
                 let help = word.starts_with(',').then(|| "separate values with a space, not with a comma".to_owned());
                 self.find(finding.help(help));
             }
@@ -201,29 +206,30 @@ impl Checker<'_> {
                 if let Some(meant) = meant_by(word)
                     && span.start >= self.found_up_to =>
             {
-                self.findings.push(Finding::new(span.clone(), message, "this").help(help));
+                self.findings.push(ConfigFinding::new(span.clone(), message, "this").help(help));
                 self.taken_for.iter_mut().for_each(|taken| taken.push((span.clone(), meant.clone())));
             }
             // A word that is part of an earlier finding.
             (Some(_), _) if meant_by(word).is_some() => {}
             (Some((message, help)), _) => {
-                self.find(Finding::new(shortened(span.clone(), self.text), message, "this").help(help));
+                self.find(ConfigFinding::new(shortened(span.clone(), self.text), message, "this").help(help));
             }
-            (None, State::Block { .. }) => {
-                let finding = Finding::new(span.clone(), "begin an option on a new line, or after `;`", "this");
+            (None, StatementState::Block { .. }) => {
+                let finding = ConfigFinding::new(span.clone(), "begin an option on a new line, or after `;`", "this");
                 self.find(finding);
             }
-            (None, State::Escline) => {
-                let finding = Finding::new(span.clone(), "`\\` must be at the end of a line", "this comes after it");
+            (None, StatementState::Escline) => {
+                let finding =
+                    ConfigFinding::new(span.clone(), "`\\` must be at the end of a line", "this comes after it");
                 self.find(finding.help("in a quoted text, write it as `\\\\`".to_owned()));
             }
             _ => {}
         }
-        self.state = State::Word(span.end);
+        self.state = StatementState::Word(span.end);
     }
 
     /// Notes a mistake, the first of its line: after it all else is only confused.
-    fn find(&mut self, finding: Finding) {
+    fn find(&mut self, finding: ConfigFinding) {
         let start = finding.span.start;
         self.taken_for = None;
         if start >= self.found_up_to {
@@ -232,19 +238,19 @@ impl Checker<'_> {
         }
     }
 
-    fn finish(mut self) -> Checked {
+    fn finish(mut self) -> CheckedSyntax {
         for (span, _) in std::mem::take(&mut self.blocks) {
             self.taken_for = None;
-            let finding = Finding::new(span, "this block is not closed", "opened here");
+            let finding = ConfigFinding::new(span, "this block is not closed", "opened here");
             self.findings.push(finding.help("write `}` where it ends".to_owned()));
         }
-        if let State::Slashdash { .. } | State::Equals | State::Escline = self.state {
+        if let StatementState::Slashdash { .. } | StatementState::Equals | StatementState::Escline = self.state {
             let seen = self.text.trim_end();
             let last = seen.chars().next_back().map_or(0, char::len_utf8);
             let span = seen.len() - last..seen.len();
-            self.find(Finding::new(span, "something must follow this", "the text ends here"));
+            self.find(ConfigFinding::new(span, "something must follow this", "the text ends here"));
         }
-        Checked { findings: self.findings, taken_for: self.taken_for }
+        CheckedSyntax { findings: self.findings, taken_for: self.taken_for }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use tempfile::NamedTempFile;
 
-use super::options::{OptionDefinition, Place, Set};
+use super::options::{OptionContext, OptionDefinition, OptionSetter};
 use super::*;
 
 /// The configuration that a text is, which must have no error.
@@ -32,7 +32,7 @@ fn messages(text: &str) -> Vec<String> {
 #[test]
 fn help_leads_to_what_was_meant() {
     let check = |option: &str, message: &str, help: &str| {
-        let text = in_place(Place::Site, option);
+        let text = in_place(OptionContext::Site, option);
         let checked = check_bytes("test.kdl", text.as_bytes().to_vec(), Path::new("/base"));
         let found = checked.diagnostics.iter().find(|one| one.message.contains(message));
         let found = found.unwrap_or_else(|| panic!("{option}: {}", checked.diagnostics.to_text(false)));
@@ -48,8 +48,8 @@ fn help_leads_to_what_was_meant() {
     check(r#"rewrite "/a" "/b?$query_string""#, "`$query_string` is not a placeholder", "`{query}`");
     check(r#"redirect "/loop" "/loop""#, "leads to itself", "another target");
     check(r#"redirect "*" "{path}{query}""#, "leads to itself", "another target");
-    parse(&in_place(Place::Site, r#"redirect "/a" "/a?b" query="!b""#));
-    parse(&in_place(Place::Site, r#"redirect "/a" "/b/$/%24c""#));
+    parse(&in_place(OptionContext::Site, r#"redirect "/a" "/a?b" query="!b""#));
+    parse(&in_place(OptionContext::Site, r#"redirect "/a" "/b/$/%24c""#));
     let closed = "site a {\n listen 81\n root \"/\"\n respond \"*\" STATUS\n}\n";
     assert!(messages(&closed.replace("STATUS", "503")).is_empty(), "a site may be closed for a while");
     assert_eq!(messages(&closed.replace("STATUS", "404")), ["1: this is never used"]);
@@ -93,7 +93,7 @@ fn one_mistake_hides_no_other() {
         assert!(found.iter().any(|message| message.starts_with(expect)), "{expect}: {found:#?}");
     }
     // Units of other servers are translated, once.
-    assert_eq!(messages(&in_place(Place::Site, "compress-bytes-min 10KB")), ["3: `10KB` needs quotes"]);
+    assert_eq!(messages(&in_place(OptionContext::Site, "compress-bytes-min 10KB")), ["3: `10KB` needs quotes"]);
     // Ambiguous values are not guessed.
     assert_eq!(
         messages("site a {\n browse yes\n root \"x\n"),
@@ -103,36 +103,38 @@ fn one_mistake_hides_no_other() {
 }
 
 /// A whole configuration in which this node stands in this place.
-fn in_place(place: Place, node: &str) -> String {
+fn in_place(place: OptionContext, node: &str) -> String {
     let site = r#"site "x.example" { respond "*" 404 }"#;
     match place {
-        Place::Top => format!("{node}\n{site}\n"),
-        Place::Site => format!("site \"x.example\" {{\n root \"/\"\n {node}\n}}\n"),
-        Place::Files => format!("site \"x.example\" {{ files \"/downloads/*\" {{\n root \"/\"\n {node}\n}} }}\n"),
-        Place::Forward => {
+        OptionContext::Top => format!("{node}\n{site}\n"),
+        OptionContext::Site => format!("site \"x.example\" {{\n root \"/\"\n {node}\n}}\n"),
+        OptionContext::Files => {
+            format!("site \"x.example\" {{ files \"/downloads/*\" {{\n root \"/\"\n {node}\n}} }}\n")
+        }
+        OptionContext::Forward => {
             format!("site \"x.example\" {{ forward \"http://[::1]:80\" path=\"/app/*\" {{\n {node}\n}} }}\n")
         }
-        Place::FastCgi => {
+        OptionContext::FastCgi => {
             format!("site \"x.example\" {{ fastcgi \"*.php\" \"tcp://[::1]:9000\" root=\"/\" {{\n {node}\n}} }}\n")
         }
-        Place::Cgi => format!("site \"x.example\" {{ cgi \"*.cgi\" root=\"/\" {{\n {node}\n}} }}\n"),
-        Place::Scgi => format!("site \"x.example\" {{ scgi \"/app/*\" \"[::1]:4000\" {{\n {node}\n}} }}\n"),
-        Place::Uwsgi => format!("site \"x.example\" {{ uwsgi \"/app/*\" \"unix:/a\" {{\n {node}\n}} }}\n"),
-        Place::Caching => {
+        OptionContext::Cgi => format!("site \"x.example\" {{ cgi \"*.cgi\" root=\"/\" {{\n {node}\n}} }}\n"),
+        OptionContext::Scgi => format!("site \"x.example\" {{ scgi \"/app/*\" \"[::1]:4000\" {{\n {node}\n}} }}\n"),
+        OptionContext::Uwsgi => format!("site \"x.example\" {{ uwsgi \"/app/*\" \"unix:/a\" {{\n {node}\n}} }}\n"),
+        OptionContext::Caching => {
             format!("site \"x.example\" {{ forward \"http://[::1]:80\" {{ cache {{\n {node}\n}} }} }}\n")
         }
-        Place::Module => {
+        OptionContext::Module => {
             let file = component().path().display();
             format!("site \"x.example\" {{ module \"/shop/*\" \"{file}\" {{\n {node}\n}} }}\n")
         }
-        Place::Modules => format!("modules {{\n {node}\n}}\n{site}\n"),
-        Place::Server => format!("server {{\n {node}\n}}\n{site}\n"),
-        Place::Limits => format!("limits {{\n {node}\n}}\n{site}\n"),
-        Place::Cache => format!("cache {{\n {node}\n}}\n{site}\n"),
-        Place::Confinement => format!("confinement {{\n {node}\n}}\n{site}\n"),
-        Place::Traces => format!("traces {{\n {node}\n}}\n{site}\n"),
-        Place::AutomaticCertificates => format!("automatic-certificates {{\n {node}\n}}\n{site}\n"),
-        Place::Upstream => {
+        OptionContext::Modules => format!("modules {{\n {node}\n}}\n{site}\n"),
+        OptionContext::Server => format!("server {{\n {node}\n}}\n{site}\n"),
+        OptionContext::Limits => format!("limits {{\n {node}\n}}\n{site}\n"),
+        OptionContext::Cache => format!("cache {{\n {node}\n}}\n{site}\n"),
+        OptionContext::Confinement => format!("confinement {{\n {node}\n}}\n{site}\n"),
+        OptionContext::Traces => format!("traces {{\n {node}\n}}\n{site}\n"),
+        OptionContext::AutomaticCertificates => format!("automatic-certificates {{\n {node}\n}}\n{site}\n"),
+        OptionContext::Upstream => {
             let servers = "server \"http://[::1]:80\"\n server \"https://[::1]\"";
             format!("upstream \"x\" {{\n {servers}\n {node}\n}}\n{site}\n")
         }
@@ -150,9 +152,11 @@ fn component() -> &'static NamedTempFile {
 }
 
 /// Each option in each of its places; not `include`, which needs files, and `root`, which `in_place` gives already.
-fn each_option(mut see: impl FnMut(Place, &'static OptionDefinition)) {
-    for place in Place::ALL {
-        for option in place.options().filter(|option| !matches!(option.set, Set::Include) && option.name != "root") {
+fn each_option(mut see: impl FnMut(OptionContext, &'static OptionDefinition)) {
+    for place in OptionContext::ALL {
+        for option in
+            place.options().filter(|option| !matches!(option.set, OptionSetter::Include) && option.name != "root")
+        {
             see(place, option);
         }
     }
@@ -180,9 +184,11 @@ fn each_example_changes_something() {
         }
         // The defaults for all sites show in a site.
         let text = match (place, option.set) {
-            (Place::Top, Set::Files(_)) => format!("{}\nsite \"x.example\" {{ root \"/\" }}", option.example),
+            (OptionContext::Top, OptionSetter::Files(_)) => {
+                format!("{}\nsite \"x.example\" {{ root \"/\" }}", option.example)
+            }
             // Status views need an access rule on public addresses.
-            (Place::Site, _) if ["metrics", "status-page"].contains(&option.name) => {
+            (OptionContext::Site, _) if ["metrics", "status-page"].contains(&option.name) => {
                 format!("site {{ listen \"127.0.0.1:80\"; root \"/\"\n {}\n}}", option.example)
             }
             _ => in_place(place, option.example),
@@ -194,7 +200,7 @@ fn each_example_changes_something() {
 
 #[test]
 fn each_option_is_told_of_in_full() {
-    for place in Place::ALL {
+    for place in OptionContext::ALL {
         for option in place.options() {
             let name = option.name;
             assert!(option.doc.ends_with('.'), "{name}");
@@ -234,12 +240,14 @@ fn a_site_is_a_few_lines() {
     );
     let [respond, part, whole] = site.routes.as_slice() else { panic!("three routes: {:?}", site.routes) };
     assert_eq!(respond.path, PathPattern::Exact("/healthz".into()));
-    let (Handler::Files(part), Handler::Files(whole)) = (&part.handler, &whole.handler) else { panic!("files") };
+    let (HandlerConfig::Files(part), HandlerConfig::Files(whole)) = (&part.handler, &whole.handler) else {
+        panic!("files")
+    };
     assert_eq!(whole.root.pieces, [RootPiece::Literal("/base/www".into())]);
     assert_eq!(part.root.pieces, [RootPiece::Literal("/srv/dl".into())]);
     assert_eq!((whole.browse, part.browse), (true, false));
     assert_eq!(part.index, whole.index, "what a part doesn't say is as in the site");
-    let page = |from, to| ErrorPage { from, to, file: ErrorPageFile::BelowRoot("/error.html".into()) };
+    let page = |from, to| ErrorPageConfig { from, to, file: ErrorPageFile::BelowRoot("/error.html".into()) };
     assert_eq!(site.error_pages, [page(404, 404), page(500, 599)]);
     assert!(!site.default);
 }
@@ -256,81 +264,97 @@ fn errors_are_found_in_one_run() {
 /// The wrong values of a node, and what is said of them.
 #[test]
 fn wrong_values_are_explained() {
-    let check = |place: Place, node: &str, expect: &str| {
+    let check = |place: OptionContext, node: &str, expect: &str| {
         let found = messages(&in_place(place, node));
         let found: Vec<_> = found.iter().filter_map(|message| message.split_once(": ")).map(|(_, text)| text).collect();
         assert_eq!(found, [expect], "{node}");
     };
-    check(Place::Server, "workers", "`workers` needs `count`");
-    check(Place::Server, "workers 1 2", "`workers` takes one value");
-    check(Place::Server, "workers 1.5", "expected `auto` or a number, from 1 to 1024, found a number with a fraction");
-    check(Place::Server, "workers \"4\"", "expected `auto` or a number, from 1 to 1024, found a text");
-    check(Place::Server, "workers #null", "expected `auto` or a number, from 1 to 1024, found nothing (`#null`)");
-    check(Place::Server, "workers -1", "-1 is out of range");
-    check(Place::Server, "workers 99999999999999999999999", "99999999999999999999999 is out of range");
-    check(Place::Server, "workers 1 fast=on", "`workers` has no property `fast`");
-    check(Place::Server, "workers (u8)1", "type annotations are not supported");
-    check(Place::Server, "(a)workers 1", "type annotations are not supported");
-    check(Place::Server, "workers 1 { a }", "`workers` has no block");
-    check(Place::Server, "pin-workers 1", "expected `on` or `off`, found a number");
-    check(Place::Server, "pin-workers yes", "`yes` is neither `on` nor `off`");
-    check(Place::Server, "log-level loud", "`loud` is not a valid value");
-    check(Place::Server, "grace-period \"30\"", "`30` is not a time");
-    check(Place::Server, "grace-period \"s\"", "`s` is not a time");
-    check(Place::Server, "grace-period \"1.5s\"", "`1.5s` is not a time");
-    check(Place::Server, "grace-period \"999999999999999999999s\"", "the time is out of range");
-    check(Place::Server, "grace-period \"18446744073709551615d\"", "the time is out of range");
-    check(Place::Limits, "head-bytes-max \"16k\"", "`16k` is not a size");
-    check(Place::Limits, "head-bytes-max \"-1KiB\"", "`-1KiB` is not a size");
-    check(Place::Limits, "head-bytes-max \"1TiB\"", "the size is out of range");
-    check(Place::Limits, "head-bytes-max \"4KiB\"", "`target-bytes-max` is above `head-bytes-max`");
-    check(Place::Limits, "idle-timeout \"0s\"", "the time is out of range");
-    check(Place::Site, "listen \"example.com:80\"", "`example.com` is not an IP address");
-    check(Place::Site, "listen \"127.0.0.1\"", "`127.0.0.1` has no port");
-    check(Place::Site, "listen \"::1\"", "`::1` has no port");
-    check(Place::Site, "listen \"80a\"", "`80a` is not an address to listen on");
-    check(Place::Site, "listen 65536", "65536 is not a port, which is from 0 to 65535");
-    check(Place::Site, "listen \"unix:\"", "a path or name is missing");
-    check(Place::Site, "listen \"unix:/a\" mode=\"8\"", "`8` is not a file mode");
+    check(OptionContext::Server, "workers", "`workers` needs `count`");
+    check(OptionContext::Server, "workers 1 2", "`workers` takes one value");
     check(
-        Place::Site,
+        OptionContext::Server,
+        "workers 1.5",
+        "expected `auto` or a number, from 1 to 1024, found a number with a fraction",
+    );
+    check(OptionContext::Server, "workers \"4\"", "expected `auto` or a number, from 1 to 1024, found a text");
+    check(
+        OptionContext::Server,
+        "workers #null",
+        "expected `auto` or a number, from 1 to 1024, found nothing (`#null`)",
+    );
+    check(OptionContext::Server, "workers -1", "-1 is out of range");
+    check(OptionContext::Server, "workers 99999999999999999999999", "99999999999999999999999 is out of range");
+    check(OptionContext::Server, "workers 1 fast=on", "`workers` has no property `fast`");
+    check(OptionContext::Server, "workers (u8)1", "type annotations are not supported");
+    check(OptionContext::Server, "(a)workers 1", "type annotations are not supported");
+    check(OptionContext::Server, "workers 1 { a }", "`workers` has no block");
+    check(OptionContext::Server, "pin-workers 1", "expected `on` or `off`, found a number");
+    check(OptionContext::Server, "pin-workers yes", "`yes` is neither `on` nor `off`");
+    check(OptionContext::Server, "log-level loud", "`loud` is not a valid value");
+    check(OptionContext::Server, "grace-period \"30\"", "`30` is not a time");
+    check(OptionContext::Server, "grace-period \"s\"", "`s` is not a time");
+    check(OptionContext::Server, "grace-period \"1.5s\"", "`1.5s` is not a time");
+    check(OptionContext::Server, "grace-period \"999999999999999999999s\"", "the time is out of range");
+    check(OptionContext::Server, "grace-period \"18446744073709551615d\"", "the time is out of range");
+    check(OptionContext::Limits, "head-bytes-max \"16k\"", "`16k` is not a size");
+    check(OptionContext::Limits, "head-bytes-max \"-1KiB\"", "`-1KiB` is not a size");
+    check(OptionContext::Limits, "head-bytes-max \"1TiB\"", "the size is out of range");
+    check(OptionContext::Limits, "head-bytes-max \"4KiB\"", "`target-bytes-max` is above `head-bytes-max`");
+    check(OptionContext::Limits, "idle-timeout \"0s\"", "the time is out of range");
+    check(OptionContext::Site, "listen \"example.com:80\"", "`example.com` is not an IP address");
+    check(OptionContext::Site, "listen \"127.0.0.1\"", "`127.0.0.1` has no port");
+    check(OptionContext::Site, "listen \"::1\"", "`::1` has no port");
+    check(OptionContext::Site, "listen \"80a\"", "`80a` is not an address to listen on");
+    check(OptionContext::Site, "listen 65536", "65536 is not a port, which is from 0 to 65535");
+    check(OptionContext::Site, "listen \"unix:\"", "a path or name is missing");
+    check(OptionContext::Site, "listen \"unix:/a\" mode=\"8\"", "`8` is not a file mode");
+    check(
+        OptionContext::Site,
         "listen \"unix:/a\" mode=660",
         "expected permissions in octal, such as `\"660\"`, found a number",
     );
-    check(Place::Site, "listen 80\nlisten 80", "this site listens twice on 0.0.0.0:80");
+    check(OptionContext::Site, "listen 80\nlisten 80", "this site listens twice on 0.0.0.0:80");
     let long = format!("listen \"unix:/{}\"", "a".repeat(107));
-    check(Place::Site, &long, "the path of a unix socket has at most 107 bytes");
-    check(Place::Site, "redirect \"a\" \"/b\"", "`a` is not a path");
-    check(Place::Site, "redirect \"/a/*/b\" \"/b\"", "`/a/*/b` has a `*` in the wrong place");
-    check(Place::Site, "redirect \"/a%20b\" \"/b\"", "`/a%20b` matches no request: paths are compared decoded");
-    check(Place::Site, "redirect \"/a/../b\" \"/b\"", {
+    check(OptionContext::Site, &long, "the path of a unix socket has at most 107 bytes");
+    check(OptionContext::Site, "redirect \"a\" \"/b\"", "`a` is not a path");
+    check(OptionContext::Site, "redirect \"/a/*/b\" \"/b\"", "`/a/*/b` has a `*` in the wrong place");
+    check(OptionContext::Site, "redirect \"/a%20b\" \"/b\"", "`/a%20b` matches no request: paths are compared decoded");
+    check(OptionContext::Site, "redirect \"/a/../b\" \"/b\"", {
         "`/a/../b` matches no request: paths are compared without `//`, `.` and `..`"
     });
-    check(Place::Site, "redirect \"/a?b\" \"/b\"", "`/a?b` matches no request: a path has no query and no fragment");
-    check(Place::Site, "redirect \"/a\" \"/{tail}\"", "`{tail}` is not a placeholder here");
-    check(Place::Site, "redirect \"/a\" \"/{host\"", "`/{host` has a brace that is not closed");
-    check(Place::Site, "redirect \"/a\" \"javascript:alert(1)\"", "`javascript:alert(1)` is not a path or URL");
-    check(Place::Site, "redirect \"/a\" \"/b\\r\\nX: 1\"", "the value of a field has no control characters");
-    check(Place::Site, "redirect \"/a\" \"/b\" status=304", "304 can't be used here");
-    check(Place::Site, "respond \"/a\" 99", "99 can't be used here");
-    check(Place::Site, "error-page 200 \"/a\"", "this is no error status");
-    check(Place::Site, "error-page \"504-500\" \"/a\"", "this is no error status");
-    check(Place::Site, "error-page 404 \"a.html\"", "`a.html` is neither below the root nor a file elsewhere");
-    check(Place::Site, "header \"X Y\" \"1\"", "`X Y` is not the name of a header field (RFC 9110, section 5.1)");
-    check(Place::Site, "header \"transfer-encoding\" \"x\"", "`transfer-encoding` is set by the server itself");
-    check(Place::Site, "header \"X\" \"a\\nb\"", "the value of a field has no control characters");
-    check(Place::Site, "header \"x y\" \"X\" \"a\"", "`x y` is neither a path nor a content type");
-    check(Place::Site, "index \"a/b\"", "`a/b` is not the name of a file");
-    check(Place::Site, "type \"text/x\" \".x\"", "`.x` is not an extension");
-    check(Place::Site, "type \"text\" \"x\"", "`text` is not a content type");
-    check(Place::Site, "fallback \"index.html\"", "`index.html` is not a path");
-    check(Place::Site, "access-log \"syslog:loca0\"", "`loca0` is not a valid value");
-    check(Place::Site, "access-log \"a\" format=\"jsn\"", "`jsn` is not a format");
-    check(Place::Site, "compress-bytes-min \"2MiB\"", "`compress-bytes-min` is above `compress-bytes-max`");
-    check(Place::Site, "files \"/a/*\" { strip-prefix \"/b\" }", "no path of this pattern begins with `/b`");
-    check(Place::Site, "files \"/a/*\" root=\"/x/{hots}\"", "`{hots}` is not a placeholder here");
-    check(Place::Site, "files \"/a/*\" root=\"/x/{host:0}\"", "`{host:0}` is not a placeholder here");
-    check(Place::Site, "redirect \"/c/*\" \"/b\"\nrespond \"/c/d\" 200", "this is never used");
+    check(
+        OptionContext::Site,
+        "redirect \"/a?b\" \"/b\"",
+        "`/a?b` matches no request: a path has no query and no fragment",
+    );
+    check(OptionContext::Site, "redirect \"/a\" \"/{tail}\"", "`{tail}` is not a placeholder here");
+    check(OptionContext::Site, "redirect \"/a\" \"/{host\"", "`/{host` has a brace that is not closed");
+    check(OptionContext::Site, "redirect \"/a\" \"javascript:alert(1)\"", "`javascript:alert(1)` is not a path or URL");
+    check(OptionContext::Site, "redirect \"/a\" \"/b\\r\\nX: 1\"", "the value of a field has no control characters");
+    check(OptionContext::Site, "redirect \"/a\" \"/b\" status=304", "304 can't be used here");
+    check(OptionContext::Site, "respond \"/a\" 99", "99 can't be used here");
+    check(OptionContext::Site, "error-page 200 \"/a\"", "this is no error status");
+    check(OptionContext::Site, "error-page \"504-500\" \"/a\"", "this is no error status");
+    check(OptionContext::Site, "error-page 404 \"a.html\"", "`a.html` is neither below the root nor a file elsewhere");
+    check(
+        OptionContext::Site,
+        "header \"X Y\" \"1\"",
+        "`X Y` is not the name of a header field (RFC 9110, section 5.1)",
+    );
+    check(OptionContext::Site, "header \"transfer-encoding\" \"x\"", "`transfer-encoding` is set by the server itself");
+    check(OptionContext::Site, "header \"X\" \"a\\nb\"", "the value of a field has no control characters");
+    check(OptionContext::Site, "header \"x y\" \"X\" \"a\"", "`x y` is neither a path nor a content type");
+    check(OptionContext::Site, "index \"a/b\"", "`a/b` is not the name of a file");
+    check(OptionContext::Site, "type \"text/x\" \".x\"", "`.x` is not an extension");
+    check(OptionContext::Site, "type \"text\" \"x\"", "`text` is not a content type");
+    check(OptionContext::Site, "fallback \"index.html\"", "`index.html` is not a path");
+    check(OptionContext::Site, "access-log \"syslog:loca0\"", "`loca0` is not a valid value");
+    check(OptionContext::Site, "access-log \"a\" format=\"jsn\"", "`jsn` is not a format");
+    check(OptionContext::Site, "compress-bytes-min \"2MiB\"", "`compress-bytes-min` is above `compress-bytes-max`");
+    check(OptionContext::Site, "files \"/a/*\" { strip-prefix \"/b\" }", "no path of this pattern begins with `/b`");
+    check(OptionContext::Site, "files \"/a/*\" root=\"/x/{hots}\"", "`{hots}` is not a placeholder here");
+    check(OptionContext::Site, "files \"/a/*\" root=\"/x/{host:0}\"", "`{host:0}` is not a placeholder here");
+    check(OptionContext::Site, "redirect \"/c/*\" \"/b\"\nrespond \"/c/d\" 200", "this is never used");
 }
 
 #[test]
@@ -366,8 +390,8 @@ fn an_upstream_is_a_few_lines() {
     assert_eq!((check.path.as_str(), check.host.as_deref()), ("/healthz?deep", Some("app.example")));
     assert_eq!((check.status_min, check.status_max, check.rise, check.fall), (200, 204, 2, 3));
     // A URL in place of a name makes the same upstream, except for its name.
-    let implicit = Upstream::of_server(ServerAddress::Tcp("localhost".into(), 3000));
-    assert_eq!(Upstream { name: "http://localhost:3000".into(), ..other.clone() }, implicit);
+    let implicit = UpstreamConfig::of_server(UpstreamServerAddress::Tcp("localhost".into(), 3000));
+    assert_eq!(UpstreamConfig { name: "http://localhost:3000".into(), ..other.clone() }, implicit);
 }
 
 #[test]
@@ -378,7 +402,7 @@ fn scripts_are_a_few_lines() {
     let config = parse(text);
     let routes = &config.sites[0].routes;
     let gateway = |index: usize| match &routes[index].handler {
-        Handler::Gateway(gateway, part) => (gateway, *part),
+        HandlerConfig::Gateway(gateway, part) => (gateway, *part),
         other => panic!("{other:?}"),
     };
     assert_eq!(routes.len(), 5, "scripts, programs, the application, files, and what is left of the first");
@@ -389,7 +413,7 @@ fn scripts_are_a_few_lines() {
         (php.forward.upstream.as_str(), php.index.as_slice()),
         ("tcp://[::1]:9000", &["index.php".to_owned()][..])
     );
-    assert_eq!(config.upstreams[0], Upstream::of_server(ServerAddress::OtherTcp("[::1]".into(), 9000)));
+    assert_eq!(config.upstreams[0], UpstreamConfig::of_server(UpstreamServerAddress::OtherTcp("[::1]".into(), 9000)));
     let (cgi, _) = gateway(1);
     assert_eq!(cgi.root.as_ref().map(|root| root.pieces.clone()), Some(vec![RootPiece::Literal("/usr".into())]));
     assert_eq!(cgi.programs.interpreter.as_deref(), Some(Path::new("/base/perl")));
@@ -435,7 +459,7 @@ fn wrong_scripts_are_explained() {
 #[test]
 fn wrong_upstreams_are_explained() {
     let check = |node: &str, expect: &str| {
-        let found = messages(&in_place(Place::Upstream, node));
+        let found = messages(&in_place(OptionContext::Upstream, node));
         let found: Vec<_> = found.iter().filter_map(|message| message.split_once(": ")).map(|(_, text)| text).collect();
         assert_eq!(found, [expect], "{node}");
     };
@@ -473,7 +497,7 @@ fn wrong_upstreams_are_explained() {
     whole("upstream \"a\" { server \"http://a\" backup=on }", &["1: all servers of this upstream are backups"]);
     let twice = "upstream \"a\" { server \"http://a\" }\n";
     whole(&twice.repeat(2), &["2: two upstreams have the name `a`"]);
-    let many = format!("upstream \"a\" {{ {} }}", "server \"http://a\";".repeat(Upstream::SERVERS_MAX + 1));
+    let many = format!("upstream \"a\" {{ {} }}", "server \"http://a\";".repeat(UpstreamConfig::SERVERS_MAX + 1));
     whole(&many, &["1: this upstream has too many servers"]);
 }
 
@@ -534,24 +558,24 @@ fn conflicts_between_sites_are_found() {
 
 #[test]
 fn names_that_other_servers_use_are_translated() {
-    let check = |place: Place, node: &str, expect: &str| {
+    let check = |place: OptionContext, node: &str, expect: &str| {
         let checked = check_bytes("test.kdl", in_place(place, node).into_bytes(), Path::new("/base"));
         let help: Vec<_> = checked.diagnostics.iter().filter_map(|one| one.help.clone()).collect();
         assert_eq!(help, [expect], "{node}");
     };
-    check(Place::Site, "autoindex", "`autoindex` is `browse` here");
-    check(Place::Site, "DocumentRoot", "`DocumentRoot` is `root` here");
-    check(Place::Site, "add_header", "`add_header` is `response-header` here");
-    check(Place::Site, "idnex", "did you mean `index`?");
-    check(Place::Site, "error_page", "`error_page` is `error-page` here");
-    check(Place::Site, "workers", "use `workers` in `server`");
+    check(OptionContext::Site, "autoindex", "`autoindex` is `browse` here");
+    check(OptionContext::Site, "DocumentRoot", "`DocumentRoot` is `root` here");
+    check(OptionContext::Site, "add_header", "`add_header` is `response-header` here");
+    check(OptionContext::Site, "idnex", "did you mean `index`?");
+    check(OptionContext::Site, "error_page", "`error_page` is `error-page` here");
+    check(OptionContext::Site, "workers", "use `workers` in `server`");
     check(
-        Place::Top,
+        OptionContext::Top,
         "keepalive_timeout",
         "`keepalive_timeout` is `idle-timeout` here; use `idle-timeout` in `upstream` or in `limits`",
     );
-    check(Place::Top, "lisen 80", "use `listen` in `site`");
-    check(Place::Cache, "zzz", {
+    check(OptionContext::Top, "lisen 80", "use `listen` in `site`");
+    check(OptionContext::Cache, "zzz", {
         "options in `cache` are `memory-bytes-max`, `object-bytes-max`, `files-max`, `revalidate-after`, \
          `watch`, `watches-max` and `roots-max`"
     });
@@ -571,7 +595,7 @@ fn what_stands_wider_holds_unless_said_narrower() {
         "#,
     );
     let files = |site: usize, route: usize| match &config.sites[site].routes[route].handler {
-        Handler::Files(files) => files.clone(),
+        HandlerConfig::Files(files) => files.clone(),
         other => panic!("{other:?}"),
     };
     assert_eq!([files(0, 0).charset, files(1, 0).charset, files(1, 1).charset], ["", "ascii", "utf-8"]);
@@ -587,7 +611,7 @@ fn what_stands_wider_holds_unless_said_narrower() {
 #[test]
 fn roots_of_many_hosts() {
     let root = |text: &str| match &parse(&format!("site {{ root {text} }}")).sites[0].routes[0].handler {
-        Handler::Files(files) => files.root.clone(),
+        HandlerConfig::Files(files) => files.root.clone(),
         other => panic!("{other:?}"),
     };
     let literal = |text: &str| RootPiece::Literal(text.into());
@@ -727,18 +751,21 @@ fn the_default_configuration_is_the_default() {
     let text = default_config();
     let config = parse(&text);
     let expect = Config {
-        sites: vec![Site {
+        sites: vec![SiteConfig {
             listen: vec![Listen::Tcp(([0; 4], 80).into()), Listen::Tcp(([0_u16; 8], 80).into())],
             default: true,
             body_bytes_max: BodyBytesMax::Auto,
-            routes: vec![Route { path: PathPattern::Any, handler: Handler::Files(Files::below("/var/www/html")) }],
-            ..Site::default()
+            routes: vec![RouteConfig {
+                path: PathPattern::Any,
+                handler: HandlerConfig::Files(FilesConfig::below("/var/www/html")),
+            }],
+            ..SiteConfig::default()
         }],
         ..Config::default()
     };
     assert_eq!(config, expect);
     assert_eq!(format_bytes("default", text.clone().into_bytes()), Ok(text.clone()));
-    for place in Place::ALL {
+    for place in OptionContext::ALL {
         for option in place.options() {
             assert!(
                 text.contains(&format!("{} ", option.name)) || text.contains(&format!("{}\n", option.name)),

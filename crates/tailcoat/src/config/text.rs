@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use kdl::{KdlDiagnostic, KdlDocument};
 
-use super::diagnostic::{Diagnostics, Source, is_harmful};
+use super::diagnostic::{ConfigSource, Diagnostics, is_harmful};
 use super::lex::{TokenKind, tokens};
 use super::pieces;
-use super::read::{Finding, Reader, span};
+use super::read::{ConfigFinding, ConfigReader, span};
 use super::regular_file::open_regular;
-use super::syntax::{self, Checked};
+use super::syntax::{self, CheckedSyntax};
 
 /// Largest configuration file, in bytes: some ten thousand sites. Like the other limits of
 /// configurations it is no option: only the text that it is for could set it.
@@ -31,25 +31,32 @@ pub(super) fn read_bytes_from(reader: impl Read) -> io::Result<Vec<u8>> {
 }
 
 /// The source that these bytes are. What is no UTF-8 or too long is noted.
-pub(super) fn to_source(name: &str, bytes: Vec<u8>, directory: &Path, diagnostics: &mut Diagnostics) -> Arc<Source> {
+pub(super) fn to_source(
+    name: &str,
+    bytes: Vec<u8>,
+    directory: &Path,
+    diagnostics: &mut Diagnostics,
+) -> Arc<ConfigSource> {
     let too_long = bytes.len() > TEXT_BYTES_MAX;
     let invalid_at = std::str::from_utf8(&bytes).err().map(|error| error.valid_up_to());
     let text = if too_long { String::new() } else { String::from_utf8_lossy(&bytes).into_owned() };
-    let source = Arc::new(Source { name: name.to_owned(), text, directory: directory.to_owned() });
-    let mut reader = Reader { source: source.clone(), diagnostics };
+    let source = Arc::new(ConfigSource { name: name.to_owned(), text, directory: directory.to_owned() });
+    let mut reader = ConfigReader { source: source.clone(), diagnostics };
     if too_long {
         let message = format!("the file is larger than {} MiB, which is the limit", TEXT_BYTES_MAX >> 20);
         let help =
             "many sites of one pattern are one site with `root \"/srv/{host}\"`; others can be split by `include`";
-        reader.error(Finding::new(0..0, message, "").help(help.to_owned()));
+        reader.error(ConfigFinding::new(0..0, message, "").help(help.to_owned()));
     } else if let Some(at) = invalid_at {
-        reader.error(Finding::new(at..at, "the file is not UTF-8", "from here on").help("save it as UTF-8".to_owned()));
+        reader.error(
+            ConfigFinding::new(at..at, "the file is not UTF-8", "from here on").help("save it as UTF-8".to_owned()),
+        );
     }
     source
 }
 
 /// The source without its sites: to read thousands of them takes a while. What only looks like one stays.
-pub(super) fn without_sites(source: &Source) -> Arc<Source> {
+pub(super) fn without_sites(source: &ConfigSource) -> Arc<ConfigSource> {
     let mut text = String::new();
     let (mut kept_up_to, mut depth) = (0, 0_usize);
     // Where the site begins that is being passed over; whether a statement could begin, and whether a line goes on.
@@ -78,18 +85,18 @@ pub(super) fn without_sites(source: &Source) -> Arc<Source> {
     }
     // One without an end goes on to that of the text.
     text.push_str(&source.text[kept_up_to..site.unwrap_or(source.text.len()).max(kept_up_to)]);
-    Arc::new(Source { name: source.name.clone(), text, directory: source.directory.clone() })
+    Arc::new(ConfigSource { name: source.name.clone(), text, directory: source.directory.clone() })
 }
 
 /// Parses a text, unless it could harm the parser. What is wrong is noted. Words without the quotes that they need are taken
 /// for texts, so that whatever else is wrong is found as well.
-pub(super) fn parse_document(source: &Arc<Source>, diagnostics: &mut Diagnostics) -> Option<KdlDocument> {
-    let mut reader = Reader { source: source.clone(), diagnostics };
+pub(super) fn parse_document(source: &Arc<ConfigSource>, diagnostics: &mut Diagnostics) -> Option<KdlDocument> {
+    let mut reader = ConfigReader { source: source.clone(), diagnostics };
     if let Some(finding) = harmful_character(&source.text) {
         reader.error(finding);
         return None;
     }
-    let Checked { findings, taken_for } = syntax::check(&source.text);
+    let CheckedSyntax { findings, taken_for } = syntax::check(&source.text);
     let has_findings = !findings.is_empty();
     findings.into_iter().for_each(|finding| reader.error(finding));
     if has_findings {
@@ -99,7 +106,7 @@ pub(super) fn parse_document(source: &Arc<Source>, diagnostics: &mut Diagnostics
         .map_err(|error| {
             // The parser owes an explanation when it fails.
             if error.diagnostics.is_empty() {
-                reader.error(Finding::new(0..0, "the file is not KDL", ""));
+                reader.error(ConfigFinding::new(0..0, "the file is not KDL", ""));
             }
             for diagnostic in first_of_each_line(error.diagnostics, &source.text) {
                 reader.error(translate(diagnostic, &source.text));
@@ -148,10 +155,10 @@ fn put_in(document: &mut KdlDocument, taken_for: &[(Range<usize>, String)]) {
     }
 }
 
-fn harmful_character(text: &str) -> Option<Finding> {
+fn harmful_character(text: &str) -> Option<ConfigFinding> {
     let (at, character) = text.char_indices().find(|(_, character)| is_harmful(*character))?;
     let message = format!("the character U+{:04X} cannot be used in a configuration", character as u32);
-    Some(Finding::new(at..at + character.len_utf8(), message, "this").help("is this the right file?".to_owned()))
+    Some(ConfigFinding::new(at..at + character.len_utf8(), message, "this").help("is this the right file?".to_owned()))
 }
 
 /// After the first in a line the parser is only confused.
@@ -170,7 +177,7 @@ fn first_of_each_line(mut diagnostics: Vec<KdlDiagnostic>, text: &str) -> Vec<Kd
     diagnostics
 }
 
-fn translate(diagnostic: KdlDiagnostic, text: &str) -> Finding {
+fn translate(diagnostic: KdlDiagnostic, text: &str) -> ConfigFinding {
     let start = diagnostic.span.offset().min(text.len());
     let end = (start + diagnostic.span.len()).min(text.len());
     let piece = text.get(start..end).unwrap_or_default();
@@ -178,10 +185,10 @@ fn translate(diagnostic: KdlDiagnostic, text: &str) -> Finding {
     let span = start..start + piece.find('\n').unwrap_or(piece.len());
     if piece.starts_with('"') {
         let help = "in a text, write `\\` and `\"` as `\\\\` and `\\\"`".to_owned();
-        return Finding::new(span, "this text is not valid", "this").help(help);
+        return ConfigFinding::new(span, "this text is not valid", "this").help(help);
     }
     let message = diagnostic.message.unwrap_or_else(|| "this is not KDL".into());
-    Finding::new(span, message, "here").help(diagnostic.help)
+    ConfigFinding::new(span, message, "here").help(diagnostic.help)
 }
 
 #[cfg(test)]
@@ -191,7 +198,7 @@ mod tests {
     #[test]
     fn texts_without_sites() {
         let check = |text: &str, expect: &str| {
-            let source = Source { name: String::new(), text: text.to_owned(), directory: "/".into() };
+            let source = ConfigSource { name: String::new(), text: text.to_owned(), directory: "/".into() };
             assert_eq!(without_sites(&source).text, expect, "{text}");
         };
         check("", "");

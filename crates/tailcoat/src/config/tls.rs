@@ -37,14 +37,14 @@ pub struct Tls {
 
 /// Use of the kernel's TLS (kTLS), if available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KernelTls {
+pub struct KernelTlsConfig {
     /// Asks for the use of the kernel.
     pub is_wanted: bool,
     /// Of a file, so many bytes have to be sent.
     pub file_bytes_min: u64,
 }
 
-impl Default for KernelTls {
+impl Default for KernelTlsConfig {
     fn default() -> Self {
         Self { is_wanted: false, file_bytes_min: 1 << 20 }
     }

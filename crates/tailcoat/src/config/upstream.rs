@@ -8,7 +8,7 @@ use super::tls::CertificateFiles;
 
 /// A group of servers that can answer the same requests.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Upstream {
+pub struct UpstreamConfig {
     /// Name in `forward` and in logs.
     pub name: String,
     /// The servers; there is at least one that is no backup.
@@ -25,7 +25,7 @@ pub struct Upstream {
     /// Maximum time that an idle connection stays open.
     pub idle_timeout: Duration,
     /// Policy for sharing idle connections among clients.
-    pub reuse: Reuse,
+    pub reuse: ConnectionReuse,
     /// Requests sent on a connection before it is closed; 0 is no limit.
     pub requests_per_connection_max: u32,
     /// Requests in progress at once on a connection of HTTP/2.
@@ -62,7 +62,7 @@ pub struct Upstream {
     pub health_check: Option<HealthCheck>,
 }
 
-/// TLS of an [`Upstream`]'s servers.
+/// TLS of an [`UpstreamConfig`]'s servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamTls {
     /// CA certificates (PEM) that must have signed server certificates; `None` trusts the system's CAs.
@@ -91,11 +91,11 @@ impl Default for UpstreamTls {
     }
 }
 
-/// A server of an [`Upstream`].
+/// A server of an [`UpstreamConfig`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamServer {
     /// Address of the server.
-    pub address: ServerAddress,
+    pub address: UpstreamServerAddress,
     /// Share of requests relative to other servers.
     pub weight: u32,
     /// Gets requests only when all other servers are down.
@@ -105,7 +105,7 @@ pub struct UpstreamServer {
 /// Address of a server, written as in the configuration: `http://localhost:8080`, `https://app.example`,
 /// `h2c://localhost:50051`, `tcp://localhost:9000`, `unix:/run/app.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum ServerAddress {
+pub enum UpstreamServerAddress {
     /// HTTP over TCP: a name or an address (IPv6 in brackets), and a port.
     Tcp(String, u16),
     /// HTTP/2 over TCP without TLS, by prior knowledge: the same.
@@ -131,7 +131,7 @@ pub enum Balance {
 
 /// Clients whose requests may share a kept connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reuse {
+pub enum ConnectionReuse {
     /// Only those of the client connection that it was opened for.
     Never,
     /// All clients until the connection has carried a body; from then on, that client connection.
@@ -181,7 +181,7 @@ pub struct HealthCheck {
     pub fall: u32,
 }
 
-impl Upstream {
+impl UpstreamConfig {
     /// Servers in a group: they are looked at one by one for each request.
     pub const SERVERS_MAX: usize = 1_000;
 
@@ -195,7 +195,7 @@ impl Upstream {
             connections_max: Self::CONNECTIONS_MAX,
             idle_max: 128,
             idle_timeout: Duration::from_secs(4),
-            reuse: Reuse::Safe,
+            reuse: ConnectionReuse::Safe,
             requests_per_connection_max: 0,
             streams_per_connection_max: 100,
             connection_age_max: Duration::from_secs(3600),
@@ -223,11 +223,11 @@ impl Upstream {
 
     /// Returns `true` if any server uses TLS.
     pub fn has_tls(&self) -> bool {
-        self.servers.iter().any(|server| matches!(server.address, ServerAddress::Tls(..)))
+        self.servers.iter().any(|server| matches!(server.address, UpstreamServerAddress::Tls(..)))
     }
 
     /// Upstream of one server with the defaults, for a URL in place of a name.
-    pub fn of_server(address: ServerAddress) -> Self {
+    pub fn of_server(address: UpstreamServerAddress) -> Self {
         let name = address.to_string();
         Self { servers: vec![UpstreamServer { address, weight: 1, backup: false }], ..Self::named(name) }
     }
@@ -248,7 +248,7 @@ impl Default for HealthCheck {
     }
 }
 
-impl fmt::Display for ServerAddress {
+impl fmt::Display for UpstreamServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(host, port) => write!(f, "http://{host}:{port}"),

@@ -69,7 +69,7 @@ impl Rights {
 
 /// Rights of a thread and all that it starts. Everything else must be out of its reach.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedAccess<'a> {
     /// Files with rights; `None` for all files.
     pub(super) files: Option<&'a [Grant]>,
     /// True to allow TCP connections.
@@ -81,7 +81,7 @@ pub(super) struct Wanted<'a> {
     pub(super) signals_others: bool,
 }
 
-impl Wanted<'_> {
+impl WantedAccess<'_> {
     /// Restrictions that a kernel with this version of Landlock does not support, for messages.
     pub(super) fn not_confined(self, version: ABI) -> Vec<&'static str> {
         let has_bounds = self.files.is_some();
@@ -109,17 +109,17 @@ pub(super) struct Boundary {
 }
 
 /// Ruleset to apply; `None` if nothing is restricted.
-pub(super) struct Prepared(Option<RulesetCreated>);
+pub(super) struct PreparedBoundary(Option<RulesetCreated>);
 
 /// Creates a boundary.
 ///
 /// # Errors
 /// Those of the kernel, except that it has no Landlock.
-pub(super) fn prepare(wanted: Wanted<'_>) -> io::Result<(Boundary, Prepared)> {
-    let Wanted { files, connects, chooses_ports, signals_others } = wanted;
+pub(super) fn prepare(wanted: WantedAccess<'_>) -> io::Result<(Boundary, PreparedBoundary)> {
+    let WantedAccess { files, connects, chooses_ports, signals_others } = wanted;
     let mut boundary = Boundary { granted: files.map(|_| HashMap::new()), forbids_connections: !connects };
     if files.is_none() && connects && chooses_ports && signals_others {
-        return Ok((boundary, Prepared(None)));
+        return Ok((boundary, PreparedBoundary(None)));
     }
     let mut ruleset = Ruleset::default();
     if files.is_some() {
@@ -155,10 +155,10 @@ pub(super) fn prepare(wanted: Wanted<'_>) -> io::Result<(Boundary, Prepared)> {
             *granted.entry((metadata.dev(), metadata.ino())).or_default() |= accesses;
         }
     }
-    Ok((boundary, Prepared(Some(ruleset))))
+    Ok((boundary, PreparedBoundary(Some(ruleset))))
 }
 
-impl Prepared {
+impl PreparedBoundary {
     /// Restricts this thread as far as the kernel can; returns its version of Landlock, if there was anything to
     /// restrict.
     ///
@@ -217,7 +217,7 @@ mod tests {
         std::os::unix::fs::symlink(at("sites/a"), at("link")).unwrap();
         let grant = |name: &str, rights: Rights| Grant { path: at(name), rights };
         let granted = [grant("sites", Rights::Read), grant("logs", Rights::Append), grant("logs", Rights::Read)];
-        let wanted = Wanted { files: Some(&granted), connects: false, chooses_ports: true, signals_others: true };
+        let wanted = WantedAccess { files: Some(&granted), connects: false, chooses_ports: true, signals_others: true };
         let (boundary, _) = prepare(wanted).unwrap();
         let check = |name: &str, rights: Rights, expect: bool| {
             let lacks = boundary.lacks(&[grant(name, rights)], false);
@@ -244,11 +244,11 @@ mod tests {
 
     #[test]
     fn what_kernels_do_not_confine() {
-        let server = Wanted { files: Some(&[]), connects: false, chooses_ports: true, signals_others: true };
-        let proxy = Wanted { connects: true, ..server };
-        let programs = Wanted { files: Some(&[]), connects: true, chooses_ports: false, signals_others: false };
-        let nothing = Wanted { files: None, connects: true, chooses_ports: true, signals_others: true };
-        let check = |wanted: Wanted<'_>, version: ABI, expect: &[&str]| {
+        let server = WantedAccess { files: Some(&[]), connects: false, chooses_ports: true, signals_others: true };
+        let proxy = WantedAccess { connects: true, ..server };
+        let programs = WantedAccess { files: Some(&[]), connects: true, chooses_ports: false, signals_others: false };
+        let nothing = WantedAccess { files: None, connects: true, chooses_ports: true, signals_others: true };
+        let check = |wanted: WantedAccess<'_>, version: ABI, expect: &[&str]| {
             assert_eq!(wanted.not_confined(version), expect, "{version:?}");
         };
         check(server, ABI::Unsupported, &["files", "connections"]);

@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 use landlock::ABI;
 use rustix::process::DumpableBehavior;
 
-use self::boundary::{Boundary, Grant, Wanted};
+use self::boundary::{Boundary, Grant, WantedAccess};
 use self::needs::Needs;
 pub use self::needs::is_shown_to_programs;
 pub use self::user::{User, as_user, change_user, user_name, wanted_user};
@@ -64,7 +64,7 @@ pub fn confine(config: &Config, sources: &[PathBuf]) -> io::Result<Confined> {
     if let Some(grants) = &needs.programs {
         confined.start_spawner(grants, wanted)?;
     }
-    let of_server = Wanted {
+    let of_server = WantedAccess {
         files: wanted.files.then_some(&needs.files),
         connects: needs.connects || !wanted.connections,
         chooses_ports: true,
@@ -86,7 +86,7 @@ impl Confined {
     fn start_spawner(&mut self, grants: &[Grant], wanted: &Confinement) -> io::Result<()> {
         // No other process of this user needs the memory, which contains keys.
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-        let of_programs = Wanted {
+        let of_programs = WantedAccess {
             files: wanted.files.then_some(grants),
             connects: true,
             chooses_ports: !wanted.connections,
@@ -109,7 +109,7 @@ impl Confined {
     }
 
     /// Notes restrictions that a kernel with this version of Landlock does not support.
-    fn has_confined(&mut self, wanted: Wanted<'_>, landlock: Option<ABI>) {
+    fn has_confined(&mut self, wanted: WantedAccess<'_>, landlock: Option<ABI>) {
         let Some(version) = landlock else { return };
         self.landlock = Some(version);
         let news = wanted.not_confined(version).into_iter().filter(|what| !self.not_confined.contains(what));

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::boundary::{Grant, Rights};
 use crate::config::{
-    AccessLogTarget, CompiledDirectory, Config, ErrorPageFile, Gateway, GatewayProtocol, Handler, Listen, RootPattern,
-    RootPiece, Rules, ServerAddress, Site, state_directory,
+    AccessLogTarget, CompiledDirectory, Config, ErrorPageFile, GatewayConfig, GatewayProtocol, HandlerConfig, Listen,
+    RootPattern, RootPiece, RulesConfig, SiteConfig, UpstreamServerAddress, state_directory,
 };
 
 /// Files of the process itself, the limits of its container, and /dev/null.
@@ -103,7 +103,8 @@ impl Needs {
 
 /// True if CGI programs that run as the server's user can read this file.
 pub fn is_shown_to_programs(config: &Config, file: &Path) -> bool {
-    let is_as_server = |gateway: &Gateway| gateway.protocol == GatewayProtocol::Cgi && gateway.programs.user.is_none();
+    let is_as_server =
+        |gateway: &GatewayConfig| gateway.protocol == GatewayProtocol::Cgi && gateway.programs.user.is_none();
     if !config.gateways().any(is_as_server) {
         return false;
     }
@@ -192,7 +193,7 @@ fn add_server(config: &Config, files: &mut Collected) {
     }
 }
 
-fn add_site(site: &Site, files: &mut Collected) {
+fn add_site(site: &SiteConfig, files: &mut Collected) {
     for listen in &site.listen {
         if let Listen::Unix(path, _) = listen {
             files.add_file(path, Rights::Sockets);
@@ -200,8 +201,10 @@ fn add_site(site: &Site, files: &mut Collected) {
     }
     for route in &site.routes {
         match &route.handler {
-            Handler::Files(of_route) => files.add_root(&of_route.root, Rights::Read),
-            Handler::Gateway(gateway, _) => gateway.root.iter().for_each(|root| files.add_root(root, Rights::Read)),
+            HandlerConfig::Files(of_route) => files.add_root(&of_route.root, Rights::Read),
+            HandlerConfig::Gateway(gateway, _) => {
+                gateway.root.iter().for_each(|root| files.add_root(root, Rights::Read))
+            }
             _ => {}
         }
     }
@@ -219,7 +222,7 @@ fn add_site(site: &Site, files: &mut Collected) {
     }
 }
 
-fn add_rules(rules: &Rules, files: &mut Collected) {
+fn add_rules(rules: &RulesConfig, files: &mut Collected) {
     rules.clients.iter().flat_map(|rule| &rule.files).for_each(|path| files.add_file(path, Rights::Read));
     rules.passwords.iter().filter_map(|rule| rule.file.as_ref()).for_each(|path| files.add_file(path, Rights::Read));
 }
@@ -276,7 +279,7 @@ fn looks_up_names(config: &Config) -> bool {
     let sends_requests = config.module_routes().any(|module| !module.grants.hosts.is_empty());
     // Looking up the system's CA certificates needs rights, too.
     let trusts_the_system = config.upstreams.iter().any(|upstream| {
-        let speaks_tls = upstream.servers.iter().any(|server| matches!(server.address, ServerAddress::Tls(..)));
+        let speaks_tls = upstream.servers.iter().any(|server| matches!(server.address, UpstreamServerAddress::Tls(..)));
         speaks_tls && upstream.tls.authorities.is_none()
     });
     let collector = config.traces.as_ref().and_then(|traces| Some((traces.endpoint.as_ref()?, traces)));
@@ -291,13 +294,13 @@ fn has_servers(config: &Config) -> bool {
     has_collector || servers.any(|server| host_of(&server.address).is_some())
 }
 
-fn host_of(address: &ServerAddress) -> Option<&str> {
+fn host_of(address: &UpstreamServerAddress) -> Option<&str> {
     match address {
-        ServerAddress::Tcp(host, _)
-        | ServerAddress::Http2(host, _)
-        | ServerAddress::Tls(host, _)
-        | ServerAddress::OtherTcp(host, _) => Some(host),
-        ServerAddress::Unix(_) => None,
+        UpstreamServerAddress::Tcp(host, _)
+        | UpstreamServerAddress::Http2(host, _)
+        | UpstreamServerAddress::Tls(host, _)
+        | UpstreamServerAddress::OtherTcp(host, _) => Some(host),
+        UpstreamServerAddress::Unix(_) => None,
     }
 }
 
@@ -309,7 +312,7 @@ fn programs(config: &Config) -> Vec<Grant> {
     let mut files = Collected::default();
     OF_PROGRAMS.iter().for_each(|(path, rights)| files.add(path, *rights));
     files.add_file(Path::new(RESOLVER), Rights::Read);
-    let is_cgi = |gateway: &&Gateway| gateway.protocol == GatewayProtocol::Cgi;
+    let is_cgi = |gateway: &&GatewayConfig| gateway.protocol == GatewayProtocol::Cgi;
     for gateway in config.gateways().filter(is_cgi) {
         gateway.root.iter().for_each(|root| files.add_root(root, Rights::Execute));
         gateway.programs.interpreter.iter().for_each(|path| files.add_file(path, Rights::Execute));

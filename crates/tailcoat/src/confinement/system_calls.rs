@@ -299,7 +299,7 @@ const NOT_FOR_PROGRAMS: &[c_long] = &[
     SYS_lookup_dcookie,
 ];
 
-type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
+type SeccompRules = BTreeMap<c_long, Vec<SeccompRule>>;
 
 /// Limits this thread, and those that it starts, to the calls of the server. `loads_code` allows memory to become code.
 ///
@@ -320,7 +320,7 @@ pub(super) fn confine_server(calls: SystemCalls, loads_code: bool) -> Result<(),
 /// Those of the kernel, for messages.
 pub(super) fn confine_programs(calls: SystemCalls) -> Result<(), String> {
     let Some(refused) = action(calls) else { return Ok(()) };
-    let mut rules: Rules = NOT_FOR_PROGRAMS.iter().map(|number| (*number, Vec::new())).collect();
+    let mut rules: SeccompRules = NOT_FOR_PROGRAMS.iter().map(|number| (*number, Vec::new())).collect();
     rules.extend(rules_for_this_thread()?);
     apply(rules, SeccompAction::Allow, refused)
 }
@@ -328,7 +328,7 @@ pub(super) fn confine_programs(calls: SystemCalls) -> Result<(), String> {
 /// Rules that keep programs from ending the server through the thread that starts them: Landlock lets them signal
 /// processes with the same limits, as this thread has, and a signal to one thread ends all. They must not set limits of
 /// other processes either (file descriptors, CPU time), which Landlock does not cover.
-fn rules_for_this_thread() -> Result<Rules, String> {
+fn rules_for_this_thread() -> Result<SeccompRules, String> {
     let own = rustix::thread::gettid().as_raw_nonzero().get() as u64;
     Ok([
         (SYS_kill, vec![equal(0, own)?]),
@@ -354,9 +354,9 @@ fn action(calls: SystemCalls) -> Option<SeccompAction> {
     }
 }
 
-fn rules_of_server(loads_code: bool) -> Result<Rules, String> {
+fn rules_of_server(loads_code: bool) -> Result<SeccompRules, String> {
     let lists = [INPUT_AND_OUTPUT, SOCKETS, FILES, MEMORY_AND_THREADS, TIME_AND_SIGNALS, ABOUT_ITSELF, OF_PROCESSOR];
-    let mut rules: Rules = lists.concat().into_iter().map(|number| (number, Vec::new())).collect();
+    let mut rules: SeccompRules = lists.concat().into_iter().map(|number| (number, Vec::new())).collect();
     let families = SOCKET_FAMILIES.iter().map(|family| equal(0, *family as u64));
     rules.insert(SYS_socket, families.collect::<Result<_, _>>()?);
     let requests = IOCTLS.iter().map(|request| equal(1, *request));
@@ -384,7 +384,7 @@ fn rule(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule,
     condition.and_then(|condition| SeccompRule::new(vec![condition])).map_err(|error| error.to_string())
 }
 
-fn apply(rules: Rules, otherwise: SeccompAction, listed: SeccompAction) -> Result<(), String> {
+fn apply(rules: SeccompRules, otherwise: SeccompAction, listed: SeccompAction) -> Result<(), String> {
     let processor = ARCH.try_into().map_err(|_| format!("no system call filter exists for {ARCH}"))?;
     let filter = SeccompFilter::new(rules, otherwise, listed, processor).map_err(|error| error.to_string())?;
     let program: BpfProgram = filter.try_into().map_err(|error: seccompiler::BackendError| error.to_string())?;

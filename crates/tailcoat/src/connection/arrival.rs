@@ -2,29 +2,31 @@
 
 use std::rc::Rc;
 
-use wire::h1::Refusal;
-use wire::http::{Host, Request, Status, Target, path};
+use wire::h1::MessageRejection;
+use wire::http::{Host, Request, RequestTarget, Status, path};
 
 use super::Context;
 use crate::handler::{ClientLinkCell, Now, Routed};
-use crate::log::Client;
+use crate::log::LogClient;
 use crate::tls::TlsInfo;
 
 /// From whom, by which way and when a request came.
 pub(super) struct Arrived<'a> {
-    pub(super) client: Client,
+    pub(super) client: LogClient,
     pub(super) tls: Option<&'a Rc<TlsInfo>>,
     pub(super) link: &'a ClientLinkCell,
     pub(super) now: Now,
 }
 
 /// The refusal of a request that is too slow.
-pub(super) const REQUEST_TIMEOUT: Refusal =
-    Refusal { status: Status::REQUEST_TIMEOUT, reason: "the request took too long to arrive" };
+pub(super) const REQUEST_TIMEOUT: MessageRejection =
+    MessageRejection { status: Status::REQUEST_TIMEOUT, reason: "the request took too long to arrive" };
 
 /// The request's connection gave up its place before there was a response.
-pub(super) const NO_PLACE: Refusal =
-    Refusal { status: Status::SERVICE_UNAVAILABLE, reason: "the connection was closed to make room for other clients" };
+pub(super) const NO_PLACE: MessageRejection = MessageRejection {
+    status: Status::SERVICE_UNAVAILABLE,
+    reason: "the connection was closed to make room for other clients",
+};
 
 /// Whether a body or response is slower than allowed, measured from its beginning.
 pub(super) fn is_too_slow(bytes: u64, elapsed_ms: u64, context: &Context) -> bool {
@@ -36,17 +38,17 @@ pub(super) fn is_too_slow(bytes: u64, elapsed_ms: u64, context: &Context) -> boo
 /// Brings path and host into the form that routing and handlers read.
 pub(super) fn route<'a>(
     request: Request<'a>,
-    target: &Target<'a>,
+    target: &RequestTarget<'a>,
     host: Option<Host<'a>>,
     arrived: Arrived<'a>,
     path_buffer: &'a mut Vec<u8>,
     host_buffer: &'a mut Vec<u8>,
-) -> Result<Routed<'a>, Refusal> {
+) -> Result<Routed<'a>, MessageRejection> {
     // The targets of OPTIONS and CONNECT may have none.
     let path = match target.path {
         b"*" | b"" => target.path,
         raw => path::normalise(raw, path_buffer)
-            .map_err(|_| Refusal { status: Status::BAD_REQUEST, reason: "malformed path" })?,
+            .map_err(|_| MessageRejection { status: Status::BAD_REQUEST, reason: "malformed path" })?,
     };
     let host = host.map_or(&b""[..], |host| host.lower_case(host_buffer));
     let Arrived { client, tls, link, now } = arrived;

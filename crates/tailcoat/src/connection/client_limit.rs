@@ -1,7 +1,7 @@
 use std::num::NonZeroU64;
 
 use super::Generation;
-use crate::log::Client;
+use crate::log::LogClient;
 use crate::metrics::Limit;
 use crate::routing::rules::{CountTable, KeyHasher};
 
@@ -27,12 +27,12 @@ impl ClientLimit {
     ///
     /// # Errors
     /// There are too many, by this limit.
-    pub fn take(&self, client: Client, generation: &Generation) -> Result<ClientPlace, Limit> {
+    pub fn take(&self, client: LogClient, generation: &Generation) -> Result<ClientPlace, Limit> {
         let limits = &generation.limits;
         let mut place = ClientPlace::default();
         let client_max = limits.connections_per_client_max.unwrap_or(0);
         let network_max = limits.connections_per_network_max.unwrap_or(0);
-        if (client_max, network_max) == (0, 0) || client == Client::Unix || generation.router.trusts(client) {
+        if (client_max, network_max) == (0, 0) || client == LogClient::Unix || generation.router.trusts(client) {
             return Ok(place);
         }
         let of_network = take(&self.networks, self.hasher.of_network(client), network_max);
@@ -95,7 +95,7 @@ mod tests {
         let limit = ClientLimit::default();
         let (mut generation_of_two, none) = (generation(2, 0), generation(0, 0));
         let take =
-            |address: &str, generation: &Generation| limit.take(Client::Ip(address.parse().unwrap()), generation);
+            |address: &str, generation: &Generation| limit.take(LogClient::Ip(address.parse().unwrap()), generation);
         assert!(take("192.0.2.1:1", &none).unwrap().client.is_none());
         let first = take("192.0.2.1:1", &generation_of_two).unwrap();
         assert!(take("192.0.2.1:2", &generation_of_two).unwrap().client.is_some());
@@ -105,7 +105,7 @@ mod tests {
         assert!(take("192.0.2.1:4", &generation_of_two).is_ok());
         for _ in 0..3 {
             assert!(take("10.0.0.1:1", &generation_of_two).unwrap().client.is_none(), "a proxy");
-            assert!(limit.take(Client::Unix, &generation_of_two).unwrap().client.is_none());
+            assert!(limit.take(LogClient::Unix, &generation_of_two).unwrap().client.is_none());
         }
         generation_of_two.limits.connections_per_client_max = Some(3);
         assert!(take("192.0.2.1:5", &generation_of_two).is_ok(), "those that are open count still");
@@ -116,7 +116,7 @@ mod tests {
     fn networks() {
         let limit = ClientLimit::default();
         let generation = generation(2, 3);
-        let take = |address: &str| limit.take(Client::Ip(address.parse().unwrap()), &generation);
+        let take = |address: &str| limit.take(LogClient::Ip(address.parse().unwrap()), &generation);
         let places: Vec<_> = ["192.0.2.1:1", "192.0.2.2:1", "192.0.2.2:2"].map(|address| take(address).unwrap()).into();
         assert_eq!(take("192.0.2.3:1").unwrap_err(), Limit::ConnectionsPerNetworkMax);
         assert!(take("192.0.3.1:1").is_ok(), "another network");

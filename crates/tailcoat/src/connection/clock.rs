@@ -14,7 +14,7 @@ const SHARED_READINGS_MAX: u32 = 64;
 /// text of the Date field is formatted once a second. Reading a clock costs more than a twentieth of what the server does
 /// for a small response.
 #[derive(Debug)]
-pub struct Clock {
+pub struct WorkerClock {
     /// Set when the event loop has waited: by the runtime, which is in the same thread.
     has_waited: Arc<AtomicBool>,
     shared_readings: Cell<u32>,
@@ -25,7 +25,7 @@ pub struct Clock {
     date: Cell<[u8; date::DATE_BYTES]>,
 }
 
-impl Clock {
+impl WorkerClock {
     /// A clock that agrees with the system's, and is read again whenever `has_waited` is set.
     pub fn new(has_waited: Arc<AtomicBool>) -> Self {
         let clock = Self {
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_wall_clock_that_is_set() {
         let has_waited = Arc::new(AtomicBool::new(true));
-        let clock = Clock::new(Arc::clone(&has_waited));
+        let clock = WorkerClock::new(Arc::clone(&has_waited));
         let read = || {
             has_waited.store(true, Ordering::Relaxed);
             clock.now()

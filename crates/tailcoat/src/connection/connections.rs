@@ -14,15 +14,16 @@ use rustix::time::Timespec;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::group::Group;
+use super::group::ConnectionGroup;
 use super::holders::top_holders;
 use super::live::longest_open;
 use super::{
-    ClientLimit, ClientPlace, Context, Generation, H1Connection, H2Connection, Newcomer, Opened, Opening, Socket,
+    ClientLimit, ClientPlace, Context, Generation, H1Connection, H2Connection, Newcomer, OpenedConnection,
+    OpeningConnection, Socket,
 };
-use crate::log::Client;
+use crate::log::LogClient;
 use crate::metrics::{HolderCount, Limit, LiveRequest};
-use crate::overload::Cost;
+use crate::overload::RequestCost;
 
 /// Connections that are polled before the runtime has its turn.
 const EVENTS_A_TURN_MAX: usize = 256;
@@ -38,13 +39,13 @@ pub struct Connections {
     /// As a stream, for that type of the runtime takes any descriptor and lets us make the system call.
     epoll: TcpStream,
     /// By their numbers in the table of connections.
-    places: RefCell<Vec<Place>>,
-    group: RefCell<Group>,
+    places: RefCell<Vec<ConnectionSlot>>,
+    group: RefCell<ConnectionGroup>,
     woken: Arc<Woken>,
 }
 
-pub(super) struct Place {
-    pub(super) connection: Option<Connection>,
+pub(super) struct ConnectionSlot {
+    pub(super) connection: Option<WorkerConnection>,
     client_place: ClientPlace,
     slot: u32,
     /// Wakes whichever connection is in this place.
@@ -60,18 +61,18 @@ pub struct Admission {
 }
 
 /// A connection, by what it speaks.
-pub(super) enum Connection {
-    Opening(Box<Opening>),
+pub(super) enum WorkerConnection {
+    Opening(Box<OpeningConnection>),
     Http1(Box<H1Connection>),
     Http2(Box<H2Connection>),
 }
 
 /// What follows when a connection has come to its end in what it is.
-enum Next {
+enum ConnectionNext {
     /// Nothing: it is to be closed.
     Closed,
     /// It goes on in a version of HTTP.
-    Opened(Opened),
+    Opened(OpenedConnection),
     /// It goes on in HTTP/2, for that is what the client speaks.
     Http2,
 }
@@ -110,7 +111,7 @@ impl Connections {
 
     /// True if a client may have a connection that was accepted from a listener: not if it is banned, or has as many as the
     /// configuration says. To be asked before room is made for it.
-    pub fn admit(&self, client: Client, listener: u16) -> Option<Admission> {
+    pub fn admit(&self, client: LogClient, listener: u16) -> Option<Admission> {
         let generation = self.context.generation();
         if self.sheds_handshake(&generation, client, listener) {
             return None;
@@ -135,7 +136,7 @@ impl Connections {
     }
 
     /// Takes over a connection that was accepted from a listener, and does for it what can be done at once.
-    pub fn start(&self, socket: Socket, client: Client, listener: u16, admission: Admission) {
+    pub fn start(&self, socket: Socket, client: LogClient, listener: u16, admission: Admission) {
         let Admission { newcomer, client_place } = admission;
         if let Some(metrics) = self.context.metrics() {
             metrics.connections_opened.add(1);
@@ -143,16 +144,16 @@ impl Connections {
         let (is_proxied, tls) = self.context.generation().beginning(listener, client);
         let context = Rc::clone(&self.context);
         let (connection, slot) = if is_proxied || tls.is_some() {
-            let (opening, slot) = Opening::new(socket, client, listener, newcomer, is_proxied, tls, context);
-            (Connection::Opening(Box::new(opening)), slot)
+            let (opening, slot) = OpeningConnection::new(socket, client, listener, newcomer, is_proxied, tls, context);
+            (WorkerConnection::Opening(Box::new(opening)), slot)
         } else {
-            let opened = Opened::at_once(socket, client, newcomer, &context);
+            let opened = OpenedConnection::at_once(socket, client, newcomer, &context);
             let slot = opened.slot;
-            (Connection::of(opened, listener, context), slot)
+            (WorkerConnection::of(opened, listener, context), slot)
         };
         let places = &mut *self.places.borrow_mut();
         while places.len() <= slot as usize {
-            places.push(Place::new(places.len() as u32, &self.woken));
+            places.push(ConnectionSlot::new(places.len() as u32, &self.woken));
         }
         let place = &mut places[slot as usize];
         place.connection = Some(connection);
@@ -162,13 +163,13 @@ impl Connections {
 
     /// True if a new connection is closed because the worker is overloaded: not on a listener with reserved places, nor while
     /// an authority is to see a handshake, which looks like any other.
-    fn sheds_handshake(&self, generation: &Generation, client: Client, listener: u16) -> bool {
+    fn sheds_handshake(&self, generation: &Generation, client: LogClient, listener: u16) -> bool {
         let overload = &self.context.overload;
         if !overload.is_shedding() || generation.is_reserved(listener) {
             return false;
         }
         let (_, tls) = generation.beginning(listener, client);
-        tls.is_some_and(|tls| !tls.has_validations()) && overload.sheds(Cost::Handshake)
+        tls.is_some_and(|tls| !tls.has_validations()) && overload.sheds(RequestCost::Handshake)
     }
 
     /// Polls connections whenever there is something to do for them, for ever.
@@ -244,9 +245,9 @@ impl Connections {
         longest_open(requests_max, &self.context, |tell| {
             for place in places {
                 match &place.connection {
-                    Some(Connection::Http1(connection)) => connection.each_request(tell),
-                    Some(Connection::Http2(connection)) => connection.each_request(tell),
-                    Some(Connection::Opening(_)) | None => {}
+                    Some(WorkerConnection::Http1(connection)) => connection.each_request(tell),
+                    Some(WorkerConnection::Http2(connection)) => connection.each_request(tell),
+                    Some(WorkerConnection::Opening(_)) | None => {}
                 }
             }
         })
@@ -255,7 +256,7 @@ impl Connections {
     /// Tells which clients, and which networks, have most connections; those with most first.
     pub fn top_holders(&self) -> [Vec<HolderCount>; 2] {
         let places = &*self.places.borrow();
-        top_holders(places.iter().filter_map(|place| place.connection.as_ref()).map(Connection::client))
+        top_holders(places.iter().filter_map(|place| place.connection.as_ref()).map(WorkerConnection::client))
     }
 
     /// What its connections share.
@@ -272,7 +273,7 @@ impl Connections {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     fn new(slot: u32, woken: &Arc<Woken>) -> Self {
         let waker = PlaceWaker { woken: Arc::clone(woken), slot };
         Self { connection: None, client_place: ClientPlace::default(), slot, waker: Arc::new(waker).into() }
@@ -296,7 +297,7 @@ impl Place {
                     }
                     break;
                 }
-                Ok(Poll::Ready(Next::Closed)) | Err(_) => self.end(),
+                Ok(Poll::Ready(ConnectionNext::Closed)) | Err(_) => self.end(),
                 Ok(Poll::Ready(next)) => self.connection = self.connection.take().and_then(|before| before.into(next)),
             }
         }
@@ -316,47 +317,49 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-impl Connection {
+impl WorkerConnection {
     /// Goes on until something has to be waited for. Ready with what follows.
-    fn poll(&mut self, task: &mut Task<'_>) -> Poll<Next> {
+    fn poll(&mut self, task: &mut Task<'_>) -> Poll<ConnectionNext> {
         match self {
             // A peer's error ends its connection, and concerns nobody else.
-            Self::Opening(opening) => opening.poll(task).map(|opened| opened.map_or(Next::Closed, Next::Opened)),
+            Self::Opening(opening) => {
+                opening.poll(task).map(|opened| opened.map_or(ConnectionNext::Closed, ConnectionNext::Opened))
+            }
             Self::Http1(connection) => {
                 ready!(connection.poll(task));
-                Poll::Ready(if connection.is_http2() { Next::Http2 } else { Next::Closed })
+                Poll::Ready(if connection.is_http2() { ConnectionNext::Http2 } else { ConnectionNext::Closed })
             }
-            Self::Http2(connection) => connection.poll(task).map(|()| Next::Closed),
+            Self::Http2(connection) => connection.poll(task).map(|()| ConnectionNext::Closed),
         }
     }
 
     /// The connection as what follows.
-    fn into(self, next: Next) -> Option<Self> {
+    fn into(self, next: ConnectionNext) -> Option<Self> {
         let (opened, listener, context) = match (self, next) {
-            (Self::Opening(opening), Next::Opened(opened)) => {
+            (Self::Opening(opening), ConnectionNext::Opened(opened)) => {
                 (opened, opening.listener(), Rc::clone(opening.context()))
             }
-            (Self::Http1(connection), Next::Http2) => connection.into_opened(),
+            (Self::Http1(connection), ConnectionNext::Http2) => connection.into_opened(),
             _ => return None,
         };
         Some(Self::of(opened, listener, context))
     }
 
     /// A connection whose first request can come.
-    fn of(opened: Opened, listener: u16, context: Rc<Context>) -> Self {
+    fn of(opened: OpenedConnection, listener: u16, context: Rc<Context>) -> Self {
         if opened.is_http2 || !context.generation().http_versions.http1 {
             return Self::Http2(Box::new(H2Connection::new(opened, listener, context)));
         }
         Self::Http1(Box::new(H1Connection::new(opened, listener, context)))
     }
 
-    fn client(&self) -> Client {
+    fn client(&self) -> LogClient {
         match self {
             Self::Opening(opening) => opening.client(),
             Self::Http1(connection) => connection.client(),
@@ -426,7 +429,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Limits, LogLevel};
-    use crate::connection::{Clock, Generation};
+    use crate::connection::{Generation, WorkerClock};
     use crate::log::ServerLog;
     use crate::overload::Overload;
     use crate::routing::Router;
@@ -436,9 +439,9 @@ mod tests {
     /// What connections share, where there are no sites: all that is asked for is answered 404.
     fn context(limits: Limits) -> Rc<Context> {
         let server_log = ServerLog::stderr(LogLevel::Error);
-        let (log, _) = crate::log::start(&[], crate::log::Options::default(), server_log).unwrap();
+        let (log, _) = crate::log::start(&[], crate::log::LogOptions::default(), server_log).unwrap();
         let generation = Generation::new(Router::new(Vec::new(), &[Vec::new()]), limits);
-        let clock = Clock::new(Arc::new(AtomicBool::new(true)));
+        let clock = WorkerClock::new(Arc::new(AtomicBool::new(true)));
         Rc::new(Context::new(generation, log.recorder(), clock, Overload::off()))
     }
 
@@ -446,7 +449,7 @@ mod tests {
         let (client, server) = UnixStream::pair().unwrap();
         client.set_nonblocking(true).unwrap();
         server.set_nonblocking(true).unwrap();
-        connections.start(Socket::new(server.into()), Client::Unix, listener, Admission::default());
+        connections.start(Socket::new(server.into()), LogClient::Unix, listener, Admission::default());
         client
     }
 
@@ -548,7 +551,8 @@ mod tests {
             let whole = sent / requests.len();
             // Little is read at once.
             let context = context(Limits { head_bytes_max: 1024, ..Limits::default() });
-            let opened = Opened::at_once(Socket::new(server.into()), Client::Unix, Newcomer::default(), &context);
+            let opened =
+                OpenedConnection::at_once(Socket::new(server.into()), LogClient::Unix, Newcomer::default(), &context);
             let mut connection = H1Connection::new(opened, 0, context);
             let noted = Arc::new(Noted(AtomicBool::new(false)));
             let waker = Waker::from(Arc::clone(&noted));

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::Stage;
+use super::ConnectionStage;
 
 /// Bytes a second from which on a client makes progress: its connection is closed only in favour of clients that hold fewer
 /// places. A mobile client with a poor signal (EDGE) moves about as much.
@@ -27,7 +27,7 @@ pub(super) const CLIENTS_A_NETWORK: u32 = 4;
 
 /// Recent progress of a connection's client: content received, or output taken.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct ClientProgress {
     /// Bytes a second over the last seconds.
     rate: u32,
     /// Bytes since the last sweep.
@@ -38,9 +38,9 @@ pub(super) struct Progress {
 
 /// What a connection's place in the order depends on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Facts {
-    pub(super) stage: Stage,
-    pub(super) progress: Progress,
+pub(super) struct ConnectionFacts {
+    pub(super) stage: ConnectionStage,
+    pub(super) progress: ClientProgress,
     /// Without one, a connection that awaits a request is about to be polled.
     pub(super) deadline_ms: Option<u64>,
     /// Places that its client holds; 0 if it may hold any number.
@@ -49,7 +49,7 @@ pub(super) struct Facts {
 
 /// Place of a connection in the order: the least is closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Standing {
+pub(super) struct EvictionRank {
     pub(super) tier: Tier,
     rate_class: u32,
     held: Reverse<u32>,
@@ -70,7 +70,7 @@ pub(super) enum Tier {
     Busy,
 }
 
-impl Progress {
+impl ClientProgress {
     /// Notes bytes that the client has moved.
     pub(super) fn on_moved(&mut self, bytes: u64) {
         self.moved_bytes = self.moved_bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
@@ -100,28 +100,37 @@ impl Progress {
     }
 }
 
-impl Facts {
-    pub(super) fn standing(&self) -> Standing {
+impl ConnectionFacts {
+    pub(super) fn standing(&self) -> EvictionRank {
         let rate = self.progress.rate();
         let tier = match (self.stage, self.deadline_ms) {
-            (Stage::Idle | Stage::Resting, Some(_)) => Tier::Idle,
-            (Stage::Idle | Stage::Resting, None) | (Stage::Answer, _) => Tier::Busy,
-            (Stage::Content | Stage::Write | Stage::Tunnel, _) if rate >= STEADY_RATE => Tier::Busy,
-            (Stage::Tunnel, _) => Tier::Tunnel,
-            (Stage::Opening | Stage::Head | Stage::Content | Stage::Write | Stage::Linger, _) => Tier::Slow,
+            (ConnectionStage::Idle | ConnectionStage::Resting, Some(_)) => Tier::Idle,
+            (ConnectionStage::Idle | ConnectionStage::Resting, None) | (ConnectionStage::Answer, _) => Tier::Busy,
+            (ConnectionStage::Content | ConnectionStage::Write | ConnectionStage::Tunnel, _) if rate >= STEADY_RATE => {
+                Tier::Busy
+            }
+            (ConnectionStage::Tunnel, _) => Tier::Tunnel,
+            (
+                ConnectionStage::Opening
+                | ConnectionStage::Head
+                | ConnectionStage::Content
+                | ConnectionStage::Write
+                | ConnectionStage::Linger,
+                _,
+            ) => Tier::Slow,
         };
         let (rate_class, held, rate) = match tier {
             Tier::Idle => (0, magnitude(self.held), 0),
             // Rates in one class differ by less than a factor of 4, and by chance as much as by will.
             Tier::Slow | Tier::Tunnel => (magnitude(rate) / 2, magnitude(self.held), rate),
-            Tier::Busy => (0, self.held, if self.stage == Stage::Answer { u32::MAX } else { rate }),
+            Tier::Busy => (0, self.held, if self.stage == ConnectionStage::Answer { u32::MAX } else { rate }),
         };
         let deadline_ms = self.deadline_ms.unwrap_or(u64::MAX);
-        Standing { tier, rate_class, held: Reverse(held), rate, deadline_ms }
+        EvictionRank { tier, rate_class, held: Reverse(held), rate, deadline_ms }
     }
 }
 
-impl Standing {
+impl EvictionRank {
     /// Places that its client holds, as far as they matter in its tier.
     pub(super) fn held(&self) -> u32 {
         self.held.0
@@ -151,8 +160,8 @@ mod tests {
     use super::*;
 
     /// Progress of a client that has moved so many bytes in each of these seconds.
-    fn progress(seconds: &[u64]) -> Progress {
-        let mut progress = Progress::default();
+    fn progress(seconds: &[u64]) -> ClientProgress {
+        let mut progress = ClientProgress::default();
         for bytes in seconds {
             progress.on_moved(*bytes);
             progress.on_round();
@@ -183,29 +192,29 @@ mod tests {
     fn the_order() {
         let order = [
             // Stage, bytes in each of the last ten seconds, places of the client, deadline.
-            ("idle; the client holds most places", Stage::Idle, 0, 300, Some(900)),
-            ("idle longest", Stage::Resting, 0, 3, Some(100)),
-            ("idle", Stage::Idle, 0, 3, Some(500)),
-            ("idle, of a trusted proxy", Stage::Idle, 0, 0, Some(100)),
-            ("a slow head", Stage::Head, 0, 200, Some(20)),
-            ("a handshake that stands still", Stage::Opening, 0, 1, Some(10)),
-            ("a slow body", Stage::Content, 0, 1, Some(20)),
-            ("a slow reader of a trusted proxy", Stage::Write, 0, 0, Some(10)),
-            ("a body with a byte now and then", Stage::Content, 30, 300, Some(10)),
-            ("a slow reader whose client holds many", Stage::Write, 2_000, 40, Some(10)),
-            ("an equally slow reader whose client holds few", Stage::Write, 2_000, 3, Some(10)),
-            ("a fair reader", Stage::Write, 10_000, 1, Some(10)),
-            ("a silent tunnel", Stage::Tunnel, 0, 1, Some(10)),
-            ("a tunnel that is used", Stage::Tunnel, 8_000, 9, Some(10)),
-            ("waits for a handler; the client holds most places", Stage::Answer, 0, 300, Some(10)),
-            ("a fast body", Stage::Content, 90_000, 20, Some(10)),
-            ("waits for a handler; the client holds as many", Stage::Answer, 0, 20, None),
-            ("a fast reader", Stage::Write, 900_000, 2, Some(10)),
-            ("about to be polled", Stage::Idle, 0, 1, None),
+            ("idle; the client holds most places", ConnectionStage::Idle, 0, 300, Some(900)),
+            ("idle longest", ConnectionStage::Resting, 0, 3, Some(100)),
+            ("idle", ConnectionStage::Idle, 0, 3, Some(500)),
+            ("idle, of a trusted proxy", ConnectionStage::Idle, 0, 0, Some(100)),
+            ("a slow head", ConnectionStage::Head, 0, 200, Some(20)),
+            ("a handshake that stands still", ConnectionStage::Opening, 0, 1, Some(10)),
+            ("a slow body", ConnectionStage::Content, 0, 1, Some(20)),
+            ("a slow reader of a trusted proxy", ConnectionStage::Write, 0, 0, Some(10)),
+            ("a body with a byte now and then", ConnectionStage::Content, 30, 300, Some(10)),
+            ("a slow reader whose client holds many", ConnectionStage::Write, 2_000, 40, Some(10)),
+            ("an equally slow reader whose client holds few", ConnectionStage::Write, 2_000, 3, Some(10)),
+            ("a fair reader", ConnectionStage::Write, 10_000, 1, Some(10)),
+            ("a silent tunnel", ConnectionStage::Tunnel, 0, 1, Some(10)),
+            ("a tunnel that is used", ConnectionStage::Tunnel, 8_000, 9, Some(10)),
+            ("waits for a handler; the client holds most places", ConnectionStage::Answer, 0, 300, Some(10)),
+            ("a fast body", ConnectionStage::Content, 90_000, 20, Some(10)),
+            ("waits for a handler; the client holds as many", ConnectionStage::Answer, 0, 20, None),
+            ("a fast reader", ConnectionStage::Write, 900_000, 2, Some(10)),
+            ("about to be polled", ConnectionStage::Idle, 0, 1, None),
         ];
         let standings = order.map(|(name, stage, bytes, held, deadline_ms)| {
             let progress = progress(&[bytes; 10]);
-            (Facts { stage, progress, deadline_ms, held }.standing(), name)
+            (ConnectionFacts { stage, progress, deadline_ms, held }.standing(), name)
         });
         for pair in standings.windows(2) {
             assert!(pair[0].0 < pair[1].0, "\"{}\" before \"{}\"", pair[0].1, pair[1].1);
@@ -214,7 +223,9 @@ mod tests {
 
     #[test]
     fn a_client_that_has_just_begun_is_not_the_slowest() {
-        let of = |progress| Facts { stage: Stage::Content, progress, deadline_ms: Some(10), held: 1 }.standing();
+        let of = |progress| {
+            ConnectionFacts { stage: ConnectionStage::Content, progress, deadline_ms: Some(10), held: 1 }.standing()
+        };
         let mut new = progress(&[0; 20]);
         new.begin();
         assert!(of(progress(&[500; 20])) < of(new), "a slow one goes first");

@@ -9,7 +9,7 @@ use super::h2;
 use super::holdings::Shares;
 use super::kernel_tls::KernelTls;
 use crate::config::{HttpVersions, Limits};
-use crate::log::Client;
+use crate::log::LogClient;
 use crate::routing::Router;
 use crate::tls::ListenerTls;
 
@@ -23,7 +23,7 @@ pub struct Generation {
     /// Those that the engine of HTTP/1 needs, in its form.
     pub(super) input_limits: InputLimits,
     /// The same for HTTP/2.
-    pub(super) h2_limits: Rc<wire::h2::Limits>,
+    pub(super) h2_limits: Rc<wire::h2::H2Limits>,
     /// Versions of HTTP that are spoken.
     pub http_versions: HttpVersions,
     /// Whether responses carry `Server`.
@@ -83,13 +83,13 @@ impl Generation {
     }
 
     /// Keeps what another has for listeners that are retired: each of their connections may have a request under way.
-    pub fn keep_retired(&mut self, before: &Self) {
+    pub fn reuse_retired(&mut self, before: &Self) {
         let retired = |(number, listener): (usize, &ListenerState)| listener.is_retired.then_some(number);
-        self.router.keep(self.listeners.iter().enumerate().filter_map(retired), &before.router);
+        self.router.reuse(self.listeners.iter().enumerate().filter_map(retired), &before.router);
     }
 
     /// How a connection of this listener is to begin: whether with a header of the PROXY protocol, and with which TLS.
-    pub(super) fn beginning(&self, listener: u16, client: Client) -> (bool, Option<Arc<ListenerTls>>) {
+    pub(super) fn beginning(&self, listener: u16, client: LogClient) -> (bool, Option<Arc<ListenerTls>>) {
         let Some(listener) = self.listeners.get(usize::from(listener)) else { return (false, None) };
         (listener.is_proxied && self.router.trusts(client), listener.tls.clone())
     }

@@ -6,7 +6,7 @@ use std::mem::swap;
 use rustix::event::epoll::EventFlags;
 
 use super::Connections;
-use super::connections::{Connection, Place};
+use super::connections::{ConnectionSlot, WorkerConnection};
 use super::output::Output;
 
 /// Connections that go on together at most. What they read and send has to stay in the processor's first cache.
@@ -21,7 +21,7 @@ const READ_BYTES: usize = (4 << 10) + 64;
 /// First all are read, then all requests answered, as far as their answers are there, then all answers sent. So each stage finds its code and data in the
 /// processor's caches; one connection after the other, the kernel's reading and sending and our answering drive out each
 /// other's, which takes a twentieth more time for a small response.
-pub(super) struct Group {
+pub(super) struct ConnectionGroup {
     members: [Member; MEMBERS_MAX],
     count: usize,
     /// What they read, [`READ_BYTES`] each.
@@ -39,18 +39,18 @@ struct Member {
     output: Output,
 }
 
-impl Default for Group {
+impl Default for ConnectionGroup {
     fn default() -> Self {
         Self { members: Default::default(), count: 0, input: vec![0; MEMBERS_MAX * READ_BYTES] }
     }
 }
 
-impl Group {
+impl ConnectionGroup {
     /// Takes the next connections, by the numbers of their places and what epoll says of them, if it does. Returns whether there
     /// are any.
     pub fn gather(
         &mut self,
-        places: &mut [Place],
+        places: &mut [ConnectionSlot],
         waiting: &mut impl Iterator<Item = (usize, Option<EventFlags>)>,
     ) -> bool {
         self.count = 0;
@@ -58,7 +58,7 @@ impl Group {
             member.slot = slot;
             self.count += 1;
             let connection = places.get_mut(slot).and_then(|place| place.connection.as_mut());
-            if let (Some(socket), Some(events)) = (connection.and_then(Connection::socket), events) {
+            if let (Some(socket), Some(events)) = (connection.and_then(WorkerConnection::socket), events) {
                 socket.on_events(events);
             }
         }
@@ -66,7 +66,7 @@ impl Group {
     }
 
     /// Lets its connections go on as far as they can.
-    pub fn go_on(&mut self, places: &mut [Place], connections: &Connections) {
+    pub fn go_on(&mut self, places: &mut [ConnectionSlot], connections: &Connections) {
         let members = &mut self.members[..self.count];
         let has_others = members.len() > 1;
         for (member, input) in members.iter_mut().zip(self.input.chunks_exact_mut(READ_BYTES)) {
@@ -89,14 +89,14 @@ impl Group {
 
 impl Member {
     /// Reads, if the next request is all that is awaited.
-    fn read(&mut self, place: &mut Place, input: &mut [u8]) {
-        if let Some(Connection::Http1(connection)) = &mut place.connection {
+    fn read(&mut self, place: &mut ConnectionSlot, input: &mut [u8]) {
+        if let Some(WorkerConnection::Http1(connection)) = &mut place.connection {
             self.read = connection.read_ahead(input);
         }
     }
 
     /// Polls the connection. Small answers, to what was read or those that were waited for, stay here.
-    fn answer(&mut self, place: &mut Place, connections: &Connections, input: &[u8], has_others: bool) {
+    fn answer(&mut self, place: &mut ConnectionSlot, connections: &Connections, input: &[u8], has_others: bool) {
         if !has_others {
             return place.poll(connections);
         }
@@ -119,11 +119,11 @@ impl Member {
     }
 
     /// Sends what stayed, and lets the connection wait if its client does not take all.
-    fn send(&mut self, place: &mut Place, connections: &Connections) {
+    fn send(&mut self, place: &mut ConnectionSlot, connections: &Connections) {
         if self.output.is_empty() {
             return;
         }
-        if let Some(Connection::Http1(connection)) = &mut place.connection
+        if let Some(WorkerConnection::Http1(connection)) = &mut place.connection
             && connection.send_gathered(&mut self.output).is_pending()
         {
             place.poll(connections);

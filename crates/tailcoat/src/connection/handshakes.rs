@@ -14,7 +14,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tokio::time::{Sleep, sleep};
 
-use crate::log::Client;
+use crate::log::LogClient;
 use crate::overload::HandshakeLoad;
 use crate::routing::rules::KeyHasher;
 
@@ -41,11 +41,11 @@ pub struct Handshakes {
     /// Handshakes that waited at the end of each turn since then, at least.
     waiting_min: Cell<u32>,
     /// Where they wait, if there is a limit.
-    line: RefCell<Option<Rc<Line>>>,
+    line: RefCell<Option<Rc<HandshakeQueue>>>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct HandshakeQueue {
     /// Time between two.
     interval_us: u64,
     waiting_max: usize,
@@ -59,13 +59,13 @@ struct LineState {
     next_us: u64,
     next_ticket: u64,
     /// By their tickets, and so in the order in which they came.
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, WaitingHandshake>,
     /// How many of them are of a client, and how many of a network.
     of_clients: HashMap<u64, usize>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingHandshake {
     /// The client's number, and that of its network.
     keys: [u64; 2],
     waker: Waker,
@@ -74,7 +74,7 @@ struct Waiting {
 /// A place in the line, until it is dropped.
 #[derive(Debug)]
 pub struct LinePlace {
-    line: Rc<Line>,
+    line: Rc<HandshakeQueue>,
     ticket: u64,
     /// Until the next handshake is due; only who is first has it.
     timer: Option<Pin<Box<Sleep>>>,
@@ -89,18 +89,18 @@ impl Handshakes {
     pub fn new(per_second_max: u32, time_limit: Duration) -> Self {
         let (asked, begun, line) = Default::default();
         let handshakes = Self { asked, begun, waiting_min: Cell::new(u32::MAX), line };
-        handshakes.set_limit(per_second_max, time_limit);
+        handshakes.apply_limit(per_second_max, time_limit);
         handshakes
     }
 
     /// Changes the limit. If it is another, those that wait keep their places in the line that there was.
-    pub fn set_limit(&self, per_second_max: u32, time_limit: Duration) {
+    pub fn apply_limit(&self, per_second_max: u32, time_limit: Duration) {
         let line = 1_000_000_u64.checked_div(per_second_max.into()).map(|interval_us| {
             let waiting_max = (time_limit / WAIT_DIVISOR).as_micros() as u64 / interval_us.max(1);
             let (hasher, state) = (KeyHasher::default(), RefCell::default());
-            Rc::new(Line { interval_us, waiting_max: waiting_max.max(1) as usize, hasher, state })
+            Rc::new(HandshakeQueue { interval_us, waiting_max: waiting_max.max(1) as usize, hasher, state })
         });
-        let limits = |line: &Option<Rc<Line>>| line.as_ref().map(|line| (line.interval_us, line.waiting_max));
+        let limits = |line: &Option<Rc<HandshakeQueue>>| line.as_ref().map(|line| (line.interval_us, line.waiting_max));
         let current = &mut *self.line.borrow_mut();
         if limits(current) != limits(&line) {
             *current = line;
@@ -111,7 +111,7 @@ impl Handshakes {
     ///
     /// # Errors
     /// The line, or the client's share of it, is full.
-    pub fn join(&self, client: Client) -> Result<Option<LinePlace>, TooManyHandshakes> {
+    pub fn join(&self, client: LogClient) -> Result<Option<LinePlace>, TooManyHandshakes> {
         let Some(line) = &*self.line.borrow() else { return Ok(None) };
         let ticket = line.join(client).ok_or(TooManyHandshakes)?;
         Ok(Some(LinePlace { line: Rc::clone(line), ticket, timer: None }))
@@ -165,8 +165,8 @@ impl Drop for LinePlace {
     }
 }
 
-impl Line {
-    fn join(&self, client: Client) -> Option<u64> {
+impl HandshakeQueue {
+    fn join(&self, client: LogClient) -> Option<u64> {
         let state = &mut *self.state.borrow_mut();
         let keys = [self.hasher.of_client(client), self.hasher.of_network(client)];
         let has_share = |(key, divisor): (&u64, usize)| {
@@ -179,7 +179,7 @@ impl Line {
         keys.iter().for_each(|key| *state.of_clients.entry(*key).or_insert(0) += 1);
         let ticket = state.next_ticket;
         state.next_ticket += 1;
-        state.waiting.insert(ticket, Waiting { keys, waker: Waker::noop().clone() });
+        state.waiting.insert(ticket, WaitingHandshake { keys, waker: Waker::noop().clone() });
         Some(ticket)
     }
 
@@ -204,7 +204,7 @@ impl Line {
     fn leave(&self, ticket: u64) {
         let next = {
             let state = &mut *self.state.borrow_mut();
-            let Some(Waiting { keys, .. }) = state.waiting.remove(&ticket) else { return };
+            let Some(WaitingHandshake { keys, .. }) = state.waiting.remove(&ticket) else { return };
             for key in keys {
                 match state.of_clients.get_mut(&key) {
                     Some(count @ 2..) => *count -= 1,
@@ -232,8 +232,8 @@ mod tests {
 
     const NOW_MS: u64 = 1_000_000;
 
-    fn client(number: u8) -> Client {
-        Client::Ip(([192, 0, number, 1], 1).into())
+    fn client(number: u8) -> LogClient {
+        LogClient::Ip(([192, 0, number, 1], 1).into())
     }
 
     /// How long the first in the line has to wait, in milliseconds, and takes its place; no time if it begins now.
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn a_network_has_a_quarter_of_the_line() {
         let handshakes = Handshakes::new(10, Duration::from_secs(10));
-        let of_network = |number: u8| handshakes.join(Client::Ip(([192, 0, 2, number], 1).into()));
+        let of_network = |number: u8| handshakes.join(LogClient::Ip(([192, 0, 2, number], 1).into()));
         let places: Vec<_> = (0..100).filter_map(|number| of_network(number).ok().flatten()).collect();
         assert_eq!(places.len(), 13);
         assert!(join(&handshakes, 3).is_some(), "another network");

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use hashbrown::HashMap;
 
-use crate::log::Client;
+use crate::log::LogClient;
 use crate::metrics::HolderCount;
 
 /// Clients, and networks, of which a worker tells.
@@ -22,7 +22,7 @@ const CLIENTS: Prefixes = Prefixes { v4_bits: 32, v6_bits: 64 };
 const NETWORKS: Prefixes = Prefixes { v4_bits: 24, v6_bits: 48 };
 
 /// Clients with most connections, then networks; of each the first is that with most.
-pub(super) fn top_holders(clients: impl Iterator<Item = Client> + Clone) -> [Vec<HolderCount>; 2] {
+pub(super) fn top_holders(clients: impl Iterator<Item = LogClient> + Clone) -> [Vec<HolderCount>; 2] {
     [CLIENTS, NETWORKS].map(|prefixes| {
         let mut counts = HashMap::<Option<IpAddr>, u64>::new();
         clients.clone().for_each(|client| *counts.entry(prefixes.of(client)).or_default() += 1);
@@ -37,8 +37,8 @@ pub(super) fn top_holders(clients: impl Iterator<Item = Client> + Clone) -> [Vec
 
 impl Prefixes {
     /// The first address that counts together with a client's; `None` for those of unix sockets.
-    fn of(self, client: Client) -> Option<IpAddr> {
-        let Client::Ip(address) = client else { return None };
+    fn of(self, client: LogClient) -> Option<IpAddr> {
+        let LogClient::Ip(address) = client else { return None };
         Some(match address.ip().to_canonical() {
             IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() & (u32::MAX << (32 - self.v4_bits))).into(),
             IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << (128 - self.v6_bits))).into(),
@@ -62,8 +62,8 @@ mod tests {
     #[test]
     fn clients_and_networks() {
         let addresses = ["192.0.2.1:1", "192.0.2.1:2", "192.0.2.9:1", "[::ffff:192.0.2.1]:3", "[2001:db8:1:2:3::]:1"];
-        let clients = addresses.map(|address| Client::Ip(address.parse().unwrap()));
-        let [clients, networks] = top_holders(clients.into_iter().chain([Client::Unix, Client::Unix]));
+        let clients = addresses.map(|address| LogClient::Ip(address.parse().unwrap()));
+        let [clients, networks] = top_holders(clients.into_iter().chain([LogClient::Unix, LogClient::Unix]));
         let named = |holders: Vec<HolderCount>| {
             let mut named: Vec<_> = holders.into_iter().map(|count| (count.connections, count.holder)).collect();
             named.sort_by(|one, other| other.cmp(one));
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn of_many_clients_those_with_most_are_told() {
-        let client = |number: u32| Client::Ip((Ipv4Addr::from_bits(number), 1).into());
+        let client = |number: u32| LogClient::Ip((Ipv4Addr::from_bits(number), 1).into());
         let clients = (0..1000).chain([7; 5]).map(client);
         let [clients, _] = top_holders(clients);
         assert_eq!((clients.len(), clients[0].connections, &*clients[0].holder), (HOLDERS_TOLD_MAX, 6, "0.0.0.7"));

@@ -17,7 +17,7 @@ const SHARE_MIN: usize = 4;
 /// Client and network that a connection counts for, as short hashes: that two clients count as one is rare, and cannot be
 /// brought about, because the key is random.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
+pub struct ClientOrigin {
     client: u32,
     network: u32,
 }
@@ -26,9 +26,9 @@ pub struct Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimant {
     /// The client's.
-    Client(Origin),
+    Client(ClientOrigin),
     /// Those of the client's network.
-    Network(Origin),
+    Network(ClientOrigin),
 }
 
 /// Shares that hold when places run out; `None` where the configuration says how many there may be, or any number.
@@ -47,7 +47,7 @@ pub(super) struct Holdings {
     networks: HashMap<u32, u32>,
 }
 
-impl Origin {
+impl ClientOrigin {
     /// Of what may hold any number: unix sockets, trusted proxies, and proxies on this machine.
     pub const EXEMPT: Self = Self { client: 0, network: 0 };
 
@@ -65,7 +65,7 @@ impl Origin {
 
 impl Claimant {
     /// True if a connection of this origin counts for it.
-    pub(super) fn has(self, origin: Origin) -> bool {
+    pub(super) fn has(self, origin: ClientOrigin) -> bool {
         match self {
             Self::Client(own) => origin.client == own.client,
             Self::Network(own) => origin.network == own.network,
@@ -82,20 +82,20 @@ impl Shares {
 }
 
 impl Holdings {
-    pub(super) fn of(origins: impl Iterator<Item = Origin>) -> Self {
+    pub(super) fn of(origins: impl Iterator<Item = ClientOrigin>) -> Self {
         let mut holdings = Self::default();
         origins.for_each(|origin| holdings.add(origin));
         holdings
     }
 
-    pub(super) fn add(&mut self, origin: Origin) {
+    pub(super) fn add(&mut self, origin: ClientOrigin) {
         if !origin.is_exempt() {
             *self.clients.entry(origin.client).or_default() += 1;
             *self.networks.entry(origin.network).or_default() += 1;
         }
     }
 
-    pub(super) fn remove(&mut self, origin: Origin) {
+    pub(super) fn remove(&mut self, origin: ClientOrigin) {
         if origin.is_exempt() {
             return;
         }
@@ -111,14 +111,14 @@ impl Holdings {
 
     /// Places that count for a connection of this origin: those of its client, or the part of its network's that is a
     /// client's share of them, if that is more.
-    pub(super) fn held(&self, origin: Origin) -> u32 {
+    pub(super) fn held(&self, origin: ClientOrigin) -> u32 {
         let client = self.clients.get(&origin.client).copied().unwrap_or(0);
         let network = self.networks.get(&origin.network).copied().unwrap_or(0);
         client.max(network / CLIENTS_A_NETWORK)
     }
 
     /// Owner of a whole share.
-    pub(super) fn over_share(&self, origin: Origin, shares: Shares) -> Option<Claimant> {
+    pub(super) fn over_share(&self, origin: ClientOrigin, shares: Shares) -> Option<Claimant> {
         let reaches = |counts: &HashMap<u32, u32>, key, share: Option<u32>| {
             share.is_some_and(|share| counts.get(&key).is_some_and(|count| *count >= share))
         };
@@ -136,8 +136,8 @@ impl Holdings {
 mod tests {
     use super::*;
 
-    fn origin(client: u64, network: u64) -> Origin {
-        Origin::new(client, network)
+    fn origin(client: u64, network: u64) -> ClientOrigin {
+        ClientOrigin::new(client, network)
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn who_holds_a_whole_share() {
-        let held = [vec![origin(1, 1); 4], vec![origin(2, 1); 3], vec![origin(3, 1); 1], vec![Origin::EXEMPT; 9]];
+        let held = [vec![origin(1, 1); 4], vec![origin(2, 1); 3], vec![origin(3, 1); 1], vec![ClientOrigin::EXEMPT; 9]];
         let mut holdings = Holdings::of(held.concat().into_iter());
         let both = Shares { client: Some(4), network: Some(8) };
         let client = Shares { network: None, ..both };
@@ -162,14 +162,14 @@ mod tests {
             ("no share of networks", origin(2, 1), client, None),
             ("no share of clients", origin(1, 1), network, Some(Claimant::Network(origin(1, 1)))),
             ("another", origin(4, 2), both, None),
-            ("a proxy", Origin::EXEMPT, both, None),
+            ("a proxy", ClientOrigin::EXEMPT, both, None),
         ] {
             assert_eq!(holdings.over_share(origin, shares), expect, "{name}");
         }
         holdings.remove(origin(1, 1));
-        holdings.remove(Origin::EXEMPT);
+        holdings.remove(ClientOrigin::EXEMPT);
         assert_eq!(holdings.over_share(origin(1, 1), both), None);
-        assert_eq!((holdings.held(origin(1, 1)), holdings.held(Origin::EXEMPT)), (3, 0));
+        assert_eq!((holdings.held(origin(1, 1)), holdings.held(ClientOrigin::EXEMPT)), (3, 0));
         for _ in 0..3 {
             holdings.remove(origin(1, 1));
         }

@@ -2,7 +2,7 @@
 
 use super::Context;
 use crate::handler::OwnedRequest;
-use crate::log::Client;
+use crate::log::LogClient;
 use crate::metrics::LiveRequest;
 
 /// Bytes of a target or host that are told.
@@ -10,7 +10,7 @@ const TOLD_BYTES_MAX: usize = 200;
 
 /// An open request.
 pub(super) struct Live<'a> {
-    pub(super) client: Client,
+    pub(super) client: LogClient,
     pub(super) request: &'a OwnedRequest,
     /// What is done, in a word.
     pub(super) stage: &'static str,
@@ -51,8 +51,8 @@ fn tell(live: &Live<'_>, now_ms: u64) -> LiveRequest {
     });
     LiveRequest {
         client: match live.client {
-            Client::Ip(address) => address.ip().to_canonical().to_string(),
-            Client::Unix => "unix".to_owned(),
+            LogClient::Ip(address) => address.ip().to_canonical().to_string(),
+            LogClient::Unix => "unix".to_owned(),
         },
         method: text(request.method_name()),
         host: text(live.request.host()),

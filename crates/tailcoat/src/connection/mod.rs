@@ -35,24 +35,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub use client_limit::{ClientLimit, ClientPlace};
-pub use clock::Clock;
+pub use clock::WorkerClock;
 pub use connections::{Admission, Connections};
 pub use generation::{Generation, ListenerState};
 use h1::H1Connection;
 use h2::H2Connection;
 use handshakes::Handshakes;
-pub use holdings::{Claimant, Origin, Shares};
+pub use holdings::{Claimant, ClientOrigin, Shares};
 pub use kernel_tls::{Abilities, KernelTls, Unavailable};
-use opening::{Opened, Opening};
+use opening::{OpenedConnection, OpeningConnection};
 pub use socket::Socket;
-pub use table::{ConnectionTable, Newcomer, RESERVED_PLACES, Room, SWEEPS_A_ROUND, Stage, Verdict};
+pub use table::{ConnectionStage, ConnectionTable, Newcomer, RESERVED_PLACES, Room, SWEEPS_A_ROUND, WakeReason};
 use tls_socket::TlsSocket;
 use transport::Transport;
 use wire::http::RequestHead;
 
 use self::output::Output;
 use crate::config::Limits;
-use crate::log::{Client, Recorder};
+use crate::log::{LogClient, Recorder};
 use crate::memory_budget::{Charge, HolderSource, Shed, WorkerBudget};
 use crate::metrics::{Eviction, Limit, WorkerMetrics};
 use crate::overload::{Overload, OverloadLimits};
@@ -73,7 +73,7 @@ pub struct Context {
     /// What they serve by now.
     generation: RefCell<Rc<Generation>>,
     /// The worker's clock.
-    pub clock: Clock,
+    pub clock: WorkerClock,
     /// Connections that were opened so far.
     opened: Cell<u64>,
     /// All open connections.
@@ -94,11 +94,11 @@ pub struct Context {
     pub is_draining: Cell<bool>,
     /// Bytes of the buffers for input: enough for all that was ever allowed, since a connection may have kept so much.
     input_bytes: Cell<usize>,
-    scratch: RefCell<Scratch>,
+    scratch: RefCell<ConnectionScratch>,
 }
 
 /// Buffers that a connection uses while it is polled, and none keeps.
-struct Scratch {
+struct ConnectionScratch {
     input: Vec<u8>,
     /// What reading into `input` gave, if that has been done before the connection is polled.
     read: Option<io::Result<usize>>,
@@ -111,12 +111,12 @@ struct Scratch {
     /// The text of a head of HTTP/2.
     text: Vec<u8>,
     /// Output in the form of HTTP/2.
-    frames: wire::h2::Output,
+    frames: wire::h2::H2Output,
     /// For content that comes while it is sent.
     content: Vec<u8>,
 }
 
-impl Scratch {
+impl ConnectionScratch {
     /// All connections of the worker use it in turn. What one left when it failed is nobody else's.
     fn clear(&mut self, input_bytes: usize) {
         self.output.clear();
@@ -197,31 +197,31 @@ impl Context {
     }
 
     /// Counts a connection that is closed because its place is needed, by what it awaits.
-    pub fn count_eviction(&self, stage: Stage) {
+    pub fn count_eviction(&self, stage: ConnectionStage) {
         if let Some(metrics) = &self.metrics {
             metrics.on_eviction(match stage {
-                Stage::Opening => Eviction::Opening,
-                Stage::Idle | Stage::Resting => Eviction::Idle,
-                Stage::Head => Eviction::Head,
-                Stage::Content => Eviction::Content,
-                Stage::Answer => Eviction::Answer,
-                Stage::Write => Eviction::Write,
-                Stage::Linger => Eviction::Linger,
-                Stage::Tunnel => Eviction::Tunnel,
+                ConnectionStage::Opening => Eviction::Opening,
+                ConnectionStage::Idle | ConnectionStage::Resting => Eviction::Idle,
+                ConnectionStage::Head => Eviction::Head,
+                ConnectionStage::Content => Eviction::Content,
+                ConnectionStage::Answer => Eviction::Answer,
+                ConnectionStage::Write => Eviction::Write,
+                ConnectionStage::Linger => Eviction::Linger,
+                ConnectionStage::Tunnel => Eviction::Tunnel,
             });
         }
     }
 
     /// Client and network that a connection counts for where places are shared out.
-    fn origin(&self, client: Client) -> Origin {
+    fn origin(&self, client: LogClient) -> ClientOrigin {
         if client.is_local_proxy() || self.generation().router.trusts(client) {
-            return Origin::EXEMPT;
+            return ClientOrigin::EXEMPT;
         }
-        Origin::new(self.hasher.of_client(client), self.hasher.of_network(client))
+        ClientOrigin::new(self.hasher.of_client(client), self.hasher.of_network(client))
     }
 
     /// A connection of this client that was accepted from a listener.
-    pub fn newcomer(&self, client: Client, listener: u16) -> Newcomer {
+    pub fn newcomer(&self, client: LogClient, listener: u16) -> Newcomer {
         Newcomer { origin: self.origin(client), is_reserved: self.generation().is_reserved(listener) }
     }
 
@@ -242,7 +242,7 @@ impl Context {
     }
 
     /// A context that begins with this generation.
-    pub fn new(generation: Generation, recorder: Recorder, clock: Clock, overload: Rc<Overload>) -> Self {
+    pub fn new(generation: Generation, recorder: Recorder, clock: WorkerClock, overload: Rc<Overload>) -> Self {
         let limits = &generation.limits;
         let input_bytes = input_bytes(limits);
         let input = vec![0; input_bytes];
@@ -259,7 +259,7 @@ impl Context {
             memory: WorkerBudget::new(Arc::default(), 0),
             is_draining: Cell::new(false),
             input_bytes: Cell::new(input_bytes),
-            scratch: RefCell::new(Scratch {
+            scratch: RefCell::new(ConnectionScratch {
                 input,
                 read: None,
                 gathers: false,
@@ -268,7 +268,7 @@ impl Context {
                 host: Vec::new(),
                 output: Output::default(),
                 text: Vec::new(),
-                frames: wire::h2::Output::default(),
+                frames: wire::h2::H2Output::default(),
                 content: vec![0; CONTENT_BYTES],
             }),
         }
@@ -287,11 +287,11 @@ impl Context {
     }
 
     /// Serves by another generation from the next request on; returns the one before.
-    pub fn take_in(&self, generation: Generation) -> Rc<Generation> {
+    pub fn apply(&self, generation: Generation) -> Rc<Generation> {
         let limits = &generation.limits;
         self.input_bytes.set(self.input_bytes.get().max(input_bytes(limits)));
-        self.handshakes.set_limit(limits.tls_handshakes_per_second_max, limits.tls_handshake_timeout);
-        self.overload.set_limits(overload_limits(limits));
+        self.handshakes.apply_limit(limits.tls_handshakes_per_second_max, limits.tls_handshake_timeout);
+        self.overload.apply_limits(overload_limits(limits));
         self.generation.replace(Rc::new(generation))
     }
 

@@ -14,10 +14,10 @@ use wire::http::Status;
 use wire::proxy_protocol::{MalformedProxyHeader, ProxyHeader, parse_proxy_header};
 
 use super::handshakes::{LinePlace, TooManyHandshakes};
-use super::record::{Peer, Told, record};
+use super::record::{ClientPeer, LoggedResponse, record};
 use super::tls_socket::READ_BYTES_MAX;
-use super::{Context, Newcomer, Socket, Stage, TlsSocket, Transport, Verdict};
-use crate::log::{Client, Subject};
+use super::{ConnectionStage, Context, Newcomer, Socket, TlsSocket, Transport, WakeReason};
+use crate::log::{LogClient, Subject};
 use crate::memory_budget::Charge;
 use crate::metrics::{HandlerKind, Limit};
 use crate::tls::{ListenerTls, ServerConnection, TlsInfo, alerts};
@@ -30,12 +30,12 @@ const HELLO_BYTES_MAX: usize = 0xffff;
 const UNCOUNTED_HELLO_BYTES: usize = 4 << 10;
 
 /// The connection.
-pub struct Opening {
+pub struct OpeningConnection {
     context: Rc<Context>,
     /// Its place in the table of connections, until that is handed on.
     slot: Option<u32>,
     listener: u16,
-    client: Client,
+    client: LogClient,
     destination: Option<Box<SocketAddr>>,
     tls: Option<Arc<ListenerTls>>,
     awaited: Awaited,
@@ -66,11 +66,11 @@ enum Awaited {
 }
 
 /// A connection whose first request can come.
-pub struct Opened {
+pub struct OpenedConnection {
     /// What carries its bytes.
     pub transport: Transport,
     /// Who the client is, as far as the connection says.
-    pub client: Client,
+    pub client: LogClient,
     /// Where the client has connected to, if a proxy has told it.
     pub destination: Option<Box<SocketAddr>>,
     /// How it speaks TLS, if it does.
@@ -88,9 +88,9 @@ const PLAIN_HTTP_HEAD: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/
 
 const PLAIN_HTTP_REASON: &[u8] = b"This port speaks TLS: ask for https:// instead, not for http://\n";
 
-impl Opened {
+impl OpenedConnection {
     /// A connection over a socket that was just accepted, with nothing before the first request.
-    pub fn at_once(socket: Socket, client: Client, newcomer: Newcomer, context: &Context) -> Self {
+    pub fn at_once(socket: Socket, client: LogClient, newcomer: Newcomer, context: &Context) -> Self {
         let slot = context.table.borrow_mut().insert(newcomer);
         Self {
             transport: Transport::Plain(socket),
@@ -104,11 +104,11 @@ impl Opened {
     }
 }
 
-impl Opening {
+impl OpeningConnection {
     /// A connection that was just accepted from a listener, and its place in the table of connections.
     pub fn new(
         socket: Socket,
-        client: Client,
+        client: LogClient,
         listener: u16,
         newcomer: Newcomer,
         is_proxied: bool,
@@ -145,7 +145,7 @@ impl Opening {
     }
 
     /// The client, as far as the connection says who it is.
-    pub fn client(&self) -> Client {
+    pub fn client(&self) -> LogClient {
         self.client
     }
 
@@ -170,21 +170,21 @@ impl Opening {
     ///
     /// # Errors
     /// The connection is to be closed. Nobody is there who could make sense of a response.
-    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<io::Result<Opened>> {
+    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<io::Result<OpenedConnection>> {
         let context = Rc::clone(&self.context);
         if let Some(slot) = self.slot {
             let table = &mut *context.table.borrow_mut();
             // Out of time, or its place is needed: as for one that has sent nothing yet.
             if let Some(verdict) = table.take_verdict(slot) {
                 let is_handshaking = self.tls.is_some() && !matches!(self.awaited, Awaited::End(_));
-                if verdict == Verdict::TimedOut && is_handshaking {
+                if verdict == WakeReason::TimedOut && is_handshaking {
                     context.count_limit(Limit::TlsHandshakeTimeout);
                 }
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             if !std::mem::replace(&mut self.has_deadline, true) {
                 let deadline_ms = context.clock.now().monotonic_ms + self.time_limit().as_millis() as u64;
-                table.enter(slot, Stage::Opening, Some(deadline_ms), task.waker());
+                table.enter(slot, ConnectionStage::Opening, Some(deadline_ms), task.waker());
             }
         }
         let scratch = &mut *context.scratch.borrow_mut();
@@ -250,7 +250,7 @@ impl Opening {
         let context = &self.context;
         let linger_ms = context.generation().limits.linger_timeout.as_millis() as u64;
         let deadline_ms = context.clock.now().monotonic_ms + linger_ms;
-        context.table.borrow_mut().enter(slot, Stage::Linger, Some(deadline_ms), task.waker());
+        context.table.borrow_mut().enter(slot, ConnectionStage::Linger, Some(deadline_ms), task.waker());
         Ok(Awaited::End(socket))
     }
 
@@ -288,8 +288,8 @@ impl Opening {
         }
     }
 
-    fn opened(&mut self, transport: Transport, tls: Option<Rc<TlsInfo>>) -> io::Result<Opened> {
-        Ok(Opened {
+    fn opened(&mut self, transport: Transport, tls: Option<Rc<TlsInfo>>) -> io::Result<OpenedConnection> {
+        Ok(OpenedConnection {
             transport,
             client: self.client,
             destination: self.destination.take(),
@@ -319,7 +319,7 @@ impl Opening {
                 Ok(Some((header, length))) => {
                     // Otherwise it is the proxy's own connection, or of a client that has no address.
                     if let ProxyHeader::Proxied(endpoints) = header {
-                        self.client = Client::Ip(endpoints.source);
+                        self.client = LogClient::Ip(endpoints.source);
                         if let Some(slot) = self.slot {
                             let origin = self.context.origin(self.client);
                             self.context.table.borrow_mut().set_origin(slot, origin);
@@ -407,9 +407,9 @@ impl Opening {
         let _ = socket.poll_write(&[PLAIN_HTTP_HEAD, PLAIN_HTTP_REASON].concat());
         let context = &self.context;
         let account = context.generation().router.default_account(self.listener);
-        let peer = Peer { client: self.client, tls: None };
+        let peer = ClientPeer { client: self.client, tls: None };
         let sent = (Status::BAD_REQUEST, PLAIN_HTTP_REASON.len() as u64);
-        let told = Told { link: None, handler: HandlerKind::None, is_hit: false, sent, is_complete: true };
+        let told = LoggedResponse { link: None, handler: HandlerKind::None, is_hit: false, sent, is_complete: true };
         let now = context.clock.now();
         record(context, peer, &account, Subject::Malformed(&self.kept), &[], told, now..now);
     }
@@ -458,7 +458,7 @@ impl Opening {
     }
 }
 
-impl Drop for Opening {
+impl Drop for OpeningConnection {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
             self.context.leave(slot);

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use wire::h1::{CHUNK_SIZE_LINE_BYTES_MAX, DATE_BYTES, write_chunk_size_line, write_fields, write_status_line};
 use wire::http::range::write_content_range;
-use wire::http::{Coding, Fields, Status, push_decimal};
+use wire::http::{ContentCoding, Fields, Status, push_decimal};
 
-use super::stream::{StreamFraming, Streaming};
+use super::stream::{StreamFraming, StreamedContent};
 use crate::config::FieldAction;
 use crate::handler::{Body, BuiltResponse, ChangedResponse, FieldChange, Form, Forwarded, Response, Segment};
-use crate::object_cache::{Content, Object, StoredResponse};
+use crate::object_cache::{Object, ObjectContent, StoredResponse};
 
 /// Content in memory up to this size is copied behind its head, so that one plain write sends both and several responses
 /// share it; larger content is sent from where it is.
@@ -29,7 +29,7 @@ pub struct Output {
     /// Content that is sent from where it is, after `bytes`.
     pub tail: VecDeque<Segment>,
     /// Content that comes while it is sent, after `tail`.
-    pub stream: Option<Box<Streaming>>,
+    pub stream: Option<Box<StreamedContent>>,
 }
 
 /// What a response says about the connection.
@@ -116,7 +116,7 @@ impl Output {
     fn write_object(
         &mut self,
         object: &Object,
-        (coding, form): (Coding, Form),
+        (coding, form): (ContentCoding, Form),
         changes: &[FieldChange],
         manner: Manner<'_>,
     ) -> (Status, u64) {
@@ -152,7 +152,7 @@ impl Output {
             return (status, 0);
         }
         match &representation.content {
-            Content::Memory(content) => {
+            ObjectContent::Memory(content) => {
                 let range = offset as usize..(offset + length) as usize;
                 if range.len() <= COPY_BYTES_MAX {
                     // The hot path: a copy, without a reference to the content that all workers share.
@@ -161,7 +161,7 @@ impl Output {
                     self.tail.push_back(Segment::Bytes(content.slice(range)));
                 }
             }
-            Content::File(file) => self.tail.push_back(Segment::File { file: Arc::clone(file), offset, length }),
+            ObjectContent::File(file) => self.tail.push_back(Segment::File { file: Arc::clone(file), offset, length }),
         }
         (status, length)
     }
@@ -246,7 +246,7 @@ impl Output {
                 None if is_chunked => StreamFraming::Chunked,
                 None => StreamFraming::UntilClose,
             };
-            Box::new(Streaming::new(stream.source, framing))
+            Box::new(StreamedContent::new(stream.source, framing))
         });
         length
     }

@@ -7,9 +7,9 @@ use wire::http::{Request, Status};
 
 use super::Context;
 use crate::handler::{ClientLink, Forwarding, Now, Response};
-use crate::log::{Client, Record, Subject};
+use crate::log::{LogClient, LogRecord, Subject};
 use crate::metrics::{CacheResult, HandlerKind, Limit, RequestFacts, WorkerMetrics};
-use crate::routing::Account;
+use crate::routing::RequestAccount;
 use crate::routing::rules::Visit;
 use crate::tls::TlsInfo;
 use crate::traces::{ClientSpan, ServerSpan, Trace};
@@ -19,13 +19,13 @@ pub(super) const CLIENT_GONE: u16 = 499;
 
 /// Who sent a request, as far as the connection says, and how it speaks TLS.
 #[derive(Clone, Copy)]
-pub(super) struct Peer<'a> {
-    pub(super) client: Client,
+pub(super) struct ClientPeer<'a> {
+    pub(super) client: LogClient,
     pub(super) tls: Option<&'a TlsInfo>,
 }
 
 /// What is logged of an answer, besides request and time.
-pub(super) struct Told<'a> {
+pub(super) struct LoggedResponse<'a> {
     pub(super) link: Option<&'a Rc<ClientLink>>,
     /// Who has answered.
     pub(super) handler: HandlerKind,
@@ -40,11 +40,11 @@ pub(super) struct Told<'a> {
 /// Logs and counts a request, from when it came to when it was answered.
 pub(super) fn record(
     context: &Context,
-    peer: Peer<'_>,
-    account: &Account,
+    peer: ClientPeer<'_>,
+    account: &RequestAccount,
     subject: Subject<'_>,
     host: &[u8],
-    told: Told<'_>,
+    told: LoggedResponse<'_>,
     time: Range<Now>,
 ) {
     let visit = account.visit.as_deref();
@@ -74,11 +74,11 @@ pub(super) fn record(
         && let Subject::Request(request) = subject
     {
         let client = visit.map_or(peer.client, Visit::client);
-        let seen = Seen { request, host, client, peer };
+        let seen = LoggedRequest { request, host, client, peer };
         record_spans(trace, &seen, &told, forwarding.as_deref(), &time);
     }
     let Some(log) = account.log else { return };
-    context.recorder.borrow_mut().record(&Record {
+    context.recorder.borrow_mut().record(&LogRecord {
         log,
         subject,
         client: visit.map_or(peer.client, Visit::client),
@@ -98,16 +98,22 @@ pub(super) fn record(
 }
 
 /// A request, and who has sent it.
-struct Seen<'a> {
+struct LoggedRequest<'a> {
     request: Request<'a>,
     host: &'a [u8],
-    client: Client,
-    peer: Peer<'a>,
+    client: LogClient,
+    peer: ClientPeer<'a>,
 }
 
 /// Records what traces tell of a request.
-fn record_spans(trace: &Trace, seen: &Seen<'_>, told: &Told<'_>, forwarding: Option<&Forwarding>, time: &Range<Now>) {
-    let &Seen { request, host, client, peer } = seen;
+fn record_spans(
+    trace: &Trace,
+    seen: &LoggedRequest<'_>,
+    told: &LoggedResponse<'_>,
+    forwarding: Option<&Forwarding>,
+    time: &Range<Now>,
+) {
+    let &LoggedRequest { request, host, client, peer } = seen;
     let (status, content_bytes) = told.sent;
     let server = ServerSpan {
         request,

@@ -16,7 +16,7 @@ const PIECE_BYTES_MIN: usize = 4 << 10;
 const CHUNK_OVERHEAD_BYTES: usize = CHUNK_SIZE_LINE_BYTES_MAX + 2;
 
 /// A source of content, and how what comes from it is delimited.
-pub struct Streaming {
+pub struct StreamedContent {
     source: Box<dyn ContentSource>,
     framing: StreamFraming,
     is_complete: bool,
@@ -35,13 +35,13 @@ pub enum StreamFraming {
     UntilClose,
 }
 
-impl std::fmt::Debug for Streaming {
+impl std::fmt::Debug for StreamedContent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Streaming").field("framing", &self.framing).finish_non_exhaustive()
     }
 }
 
-impl Streaming {
+impl StreamedContent {
     /// Content from this source.
     pub fn new(source: Box<dyn ContentSource>, framing: StreamFraming) -> Self {
         Self { source, framing, is_complete: false, content_bytes: 0 }
@@ -178,7 +178,7 @@ mod tests {
             (StreamFraming::Length(16), Err(io::ErrorKind::InvalidData)),
         ] {
             let pieces = [Some("abc"), Some("de"), None, Some("fghijklmnopq")];
-            let mut streaming = Streaming::new(Box::new(Pieces(pieces.into())), framing);
+            let mut streaming = StreamedContent::new(Box::new(Pieces(pieces.into())), framing);
             let (mut buffer, mut sent) = (vec![0; 8 << 10], String::new());
             let task = &mut Task::from_waker(Waker::noop());
             let result = loop {

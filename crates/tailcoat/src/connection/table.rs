@@ -1,7 +1,7 @@
 use std::task::Waker;
 
-use super::eviction::{Facts, Progress, Standing, Tier};
-use super::holdings::{Claimant, Holdings, Origin, Shares};
+use super::eviction::{ClientProgress, ConnectionFacts, EvictionRank, Tier};
+use super::holdings::{Claimant, ClientOrigin, Holdings, Shares};
 use crate::metrics::StageCounts;
 
 /// The open connections of a worker: what each awaits, until when, and how to wake it.
@@ -10,7 +10,7 @@ use crate::metrics::StageCounts;
 /// none pending costs 48 bytes here and nothing in the runtime.
 #[derive(Debug, Default)]
 pub struct ConnectionTable {
-    entries: Vec<Entry>,
+    entries: Vec<ConnectionEntry>,
     free: Vec<u32>,
     /// The part of the entries that the next sweep looks at.
     sweep_part: usize,
@@ -26,7 +26,7 @@ pub struct ConnectionTable {
 
 /// What a connection awaits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum ConnectionStage {
     /// The end of the TLS handshake, or the header of a proxy.
     Opening,
     /// The first byte of a request: such a connection may be closed to make room.
@@ -49,7 +49,7 @@ pub enum Stage {
 
 /// Why a connection was woken out of turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum WakeReason {
     /// Its deadline has passed.
     TimedOut,
     /// Its place is needed: it closes at once, whatever it awaits.
@@ -62,7 +62,7 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Newcomer {
     /// Client and network that it counts for.
-    pub origin: Origin,
+    pub origin: ClientOrigin,
     /// True if its listener has reserved places.
     pub is_reserved: bool,
 }
@@ -80,13 +80,13 @@ pub enum Room {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ConnectionEntry {
     deadline_ms: u64,
     waker: Option<Waker>,
-    origin: Origin,
-    progress: Progress,
-    stage: Stage,
-    verdict: Option<Verdict>,
+    origin: ClientOrigin,
+    progress: ClientProgress,
+    stage: ConnectionStage,
+    verdict: Option<WakeReason>,
     is_free: bool,
     is_reserved: bool,
 }
@@ -129,13 +129,13 @@ impl ConnectionTable {
         let mut counts = StageCounts::default();
         for entry in self.entries.iter().filter(|entry| !entry.is_free) {
             *match entry.stage {
-                Stage::Opening | Stage::Idle | Stage::Resting => &mut counts.idle,
-                Stage::Head => &mut counts.reading_head,
-                Stage::Content => &mut counts.reading_content,
-                Stage::Answer => &mut counts.answering,
-                Stage::Write => &mut counts.writing,
-                Stage::Linger => &mut counts.lingering,
-                Stage::Tunnel => &mut counts.tunneling,
+                ConnectionStage::Opening | ConnectionStage::Idle | ConnectionStage::Resting => &mut counts.idle,
+                ConnectionStage::Head => &mut counts.reading_head,
+                ConnectionStage::Content => &mut counts.reading_content,
+                ConnectionStage::Answer => &mut counts.answering,
+                ConnectionStage::Write => &mut counts.writing,
+                ConnectionStage::Linger => &mut counts.lingering,
+                ConnectionStage::Tunnel => &mut counts.tunneling,
             } += 1;
         }
         counts
@@ -148,12 +148,12 @@ impl ConnectionTable {
         if let Some(holdings) = &mut self.holdings {
             holdings.add(origin);
         }
-        let entry = Entry {
+        let entry = ConnectionEntry {
             deadline_ms: NEVER,
             waker: None,
             origin,
-            progress: Progress::default(),
-            stage: Stage::Idle,
+            progress: ClientProgress::default(),
+            stage: ConnectionStage::Idle,
             verdict: None,
             is_free: false,
             is_reserved,
@@ -167,7 +167,7 @@ impl ConnectionTable {
     }
 
     /// Notes for whom a connection counts, where a proxy has told that after it was accepted.
-    pub fn set_origin(&mut self, slot: u32, origin: Origin) {
+    pub fn set_origin(&mut self, slot: u32, origin: ClientOrigin) {
         let before = std::mem::replace(&mut self.entries[slot as usize].origin, origin);
         if let Some(holdings) = &mut self.holdings {
             holdings.remove(before);
@@ -189,7 +189,7 @@ impl ConnectionTable {
     }
 
     /// Notes what a connection awaits from now on, and until when.
-    pub fn enter(&mut self, slot: u32, stage: Stage, deadline_ms: Option<u64>, waker: &Waker) {
+    pub fn enter(&mut self, slot: u32, stage: ConnectionStage, deadline_ms: Option<u64>, waker: &Waker) {
         let entry = &mut self.entries[slot as usize];
         let phase_before = entry.phase();
         entry.stage = stage;
@@ -209,12 +209,12 @@ impl ConnectionTable {
     }
 
     /// What a connection was last said to await.
-    pub fn stage(&self, slot: u32) -> Stage {
+    pub fn stage(&self, slot: u32) -> ConnectionStage {
         self.entries[slot as usize].stage
     }
 
     /// Why a connection was woken, if it was by this table.
-    pub fn take_verdict(&mut self, slot: u32) -> Option<Verdict> {
+    pub fn take_verdict(&mut self, slot: u32) -> Option<WakeReason> {
         self.entries[slot as usize].verdict.take()
     }
 
@@ -225,7 +225,7 @@ impl ConnectionTable {
         for entry in &mut self.entries[count * part / SWEEPS_A_ROUND..count * (part + 1) / SWEEPS_A_ROUND] {
             entry.progress.on_round();
             if entry.deadline_ms <= now_ms {
-                entry.condemn(Verdict::TimedOut);
+                entry.condemn(WakeReason::TimedOut);
             }
         }
     }
@@ -258,16 +258,16 @@ impl ConnectionTable {
 
     /// Wakes connections to be closed in favour of a newcomer: some of those that come first in the order. Tells what each
     /// awaits; returns how many.
-    pub fn make_room(&mut self, newcomer: Newcomer, told: impl FnMut(Stage)) -> usize {
+    pub fn make_room(&mut self, newcomer: Newcomer, told: impl FnMut(ConnectionStage)) -> usize {
         let held = self.count_holdings().held(newcomer.origin);
         // A client that makes progress is not closed for one that holds as many places.
-        let may_go = |_, standing: &Standing| standing.tier != Tier::Busy || standing.held() > held + 1;
+        let may_go = |_, standing: &EvictionRank| standing.tier != Tier::Busy || standing.held() > held + 1;
         self.evict_first(newcomer.is_reserved, told, may_go)
     }
 
     /// Wakes connections to be closed for whatever needs their file descriptors, but for those that make progress. Tells
     /// what each awaits; returns how many.
-    pub fn free_descriptors(&mut self, told: impl FnMut(Stage)) -> usize {
+    pub fn free_descriptors(&mut self, told: impl FnMut(ConnectionStage)) -> usize {
         self.evict_first(false, told, |_, standing| standing.tier != Tier::Busy)
     }
 
@@ -279,7 +279,7 @@ impl ConnectionTable {
         claimant: Claimant,
         newcomer: Newcomer,
         is_free: bool,
-        mut told: impl FnMut(Stage),
+        mut told: impl FnMut(ConnectionStage),
     ) -> usize {
         let is_network = matches!(claimant, Claimant::Network(_));
         let looks_to_skip = &mut self.looks_to_skip[usize::from(is_network)][usize::from(is_free)];
@@ -287,7 +287,7 @@ impl ConnectionTable {
             *looks_to_skip -= 1;
             return 0;
         }
-        let is_own = |origin, standing: &Standing| standing.tier != Tier::Busy && claimant.has(origin);
+        let is_own = |origin, standing: &EvictionRank| standing.tier != Tier::Busy && claimant.has(origin);
         let mut evicted = self.evict_first(false, &mut told, is_own);
         if evicted == 0 && is_network && !is_free {
             evicted = self.make_room(newcomer, told);
@@ -301,12 +301,12 @@ impl ConnectionTable {
     fn evict_first(
         &mut self,
         is_reserved: bool,
-        mut told: impl FnMut(Stage),
-        is_candidate: impl Fn(Origin, &Standing) -> bool,
+        mut told: impl FnMut(ConnectionStage),
+        is_candidate: impl Fn(ClientOrigin, &EvictionRank) -> bool,
     ) -> usize {
         self.count_holdings();
         let Some(holdings) = &self.holdings else { return 0 };
-        let mut candidates: Vec<(Standing, u32)> = (0..)
+        let mut candidates: Vec<(EvictionRank, u32)> = (0..)
             .zip(&self.entries)
             .filter(|(_, entry)| !entry.is_free && entry.verdict.is_none() && entry.is_reserved == is_reserved)
             .map(|(slot, entry)| (entry.facts(holdings).standing(), slot))
@@ -319,26 +319,26 @@ impl ConnectionTable {
         for &(_, slot) in &candidates[..count] {
             let entry = &mut self.entries[slot as usize];
             told(entry.stage);
-            entry.condemn(Verdict::Evicted);
+            entry.condemn(WakeReason::Evicted);
         }
         count
     }
 
     /// Wakes all idle connections to be closed: nothing more is awaited of them.
     pub fn evict_all_idle(&mut self) {
-        let is_idle = |entry: &&mut Entry| {
+        let is_idle = |entry: &&mut ConnectionEntry| {
             !entry.is_free
                 && entry.verdict.is_none()
-                && matches!(entry.stage, Stage::Opening | Stage::Idle | Stage::Resting)
+                && matches!(entry.stage, ConnectionStage::Opening | ConnectionStage::Idle | ConnectionStage::Resting)
         };
-        self.entries.iter_mut().filter(is_idle).for_each(|entry| entry.condemn(Verdict::Evicted));
+        self.entries.iter_mut().filter(is_idle).for_each(|entry| entry.condemn(WakeReason::Evicted));
     }
 
     /// Wakes a connection to be closed, whatever it is in the middle of: it holds too much memory.
     pub fn shed(&mut self, slot: u32) {
         let entry = &mut self.entries[slot as usize];
         if !entry.is_free {
-            entry.condemn(Verdict::Shed);
+            entry.condemn(WakeReason::Shed);
         }
     }
 
@@ -350,25 +350,25 @@ impl ConnectionTable {
 
 /// What a connection does, as far as its client has time for it.
 #[derive(PartialEq, Eq)]
-enum Phase {
+enum ClientPhase {
     Opening,
     Idle,
     Head,
     Exchange,
 }
 
-impl Entry {
-    fn phase(&self) -> Phase {
+impl ConnectionEntry {
+    fn phase(&self) -> ClientPhase {
         match self.stage {
-            Stage::Opening => Phase::Opening,
-            Stage::Idle | Stage::Resting if self.deadline_ms != NEVER => Phase::Idle,
-            Stage::Head => Phase::Head,
-            _ => Phase::Exchange,
+            ConnectionStage::Opening => ClientPhase::Opening,
+            ConnectionStage::Idle | ConnectionStage::Resting if self.deadline_ms != NEVER => ClientPhase::Idle,
+            ConnectionStage::Head => ClientPhase::Head,
+            _ => ClientPhase::Exchange,
         }
     }
 
-    fn facts(&self, holdings: &Holdings) -> Facts {
-        Facts {
+    fn facts(&self, holdings: &Holdings) -> ConnectionFacts {
+        ConnectionFacts {
             stage: self.stage,
             progress: self.progress,
             deadline_ms: Some(self.deadline_ms).filter(|deadline_ms| *deadline_ms != NEVER),
@@ -376,7 +376,7 @@ impl Entry {
         }
     }
 
-    fn condemn(&mut self, verdict: Verdict) {
+    fn condemn(&mut self, verdict: WakeReason) {
         self.verdict = Some(verdict);
         self.deadline_ms = NEVER;
         if let Some(waker) = &self.waker {
@@ -389,14 +389,14 @@ impl Entry {
 mod tests {
     use super::*;
 
-    const EVICTED: Option<Verdict> = Some(Verdict::Evicted);
+    const EVICTED: Option<WakeReason> = Some(WakeReason::Evicted);
 
     fn newcomer(client: u64) -> Newcomer {
-        Newcomer { origin: Origin::new(client, client / 10), is_reserved: false }
+        Newcomer { origin: ClientOrigin::new(client, client / 10), is_reserved: false }
     }
 
     /// A table of connections, each of a client by its number.
-    fn table_of(connections: &[(Stage, u64, u64)]) -> ConnectionTable {
+    fn table_of(connections: &[(ConnectionStage, u64, u64)]) -> ConnectionTable {
         let mut table = ConnectionTable::default();
         for &(stage, deadline_ms, client) in connections {
             let slot = table.insert(newcomer(client));
@@ -406,13 +406,13 @@ mod tests {
     }
 
     /// One in which each is of a client of its own, in a network of its own.
-    fn table(stages: &[(Stage, u64)]) -> ConnectionTable {
+    fn table(stages: &[(ConnectionStage, u64)]) -> ConnectionTable {
         let connections: Vec<_> =
             (1..).zip(stages).map(|(number, (stage, deadline_ms))| (*stage, *deadline_ms, number * 10)).collect();
         table_of(&connections)
     }
 
-    fn verdicts(table: &mut ConnectionTable) -> Vec<Option<Verdict>> {
+    fn verdicts(table: &mut ConnectionTable) -> Vec<Option<WakeReason>> {
         (0..table.entries.len()).map(|slot| table.take_verdict(slot as u32)).collect()
     }
 
@@ -441,26 +441,32 @@ mod tests {
     #[test]
     fn a_round_of_sweeps_finds_all_passed_deadlines() {
         for count in [1, 9, 10, 25] {
-            let mut table = table(&vec![(Stage::Idle, 100); count + 2]);
-            table.enter(0, Stage::Write, Some(101), Waker::noop());
-            table.enter(1, Stage::Answer, None, Waker::noop());
+            let mut table = table(&vec![(ConnectionStage::Idle, 100); count + 2]);
+            table.enter(0, ConnectionStage::Write, Some(101), Waker::noop());
+            table.enter(1, ConnectionStage::Answer, None, Waker::noop());
             for _ in 0..SWEEPS_A_ROUND {
                 table.sweep(100);
             }
-            let timed_out = verdicts(&mut table).iter().filter(|verdict| **verdict == Some(Verdict::TimedOut)).count();
+            let timed_out =
+                verdicts(&mut table).iter().filter(|verdict| **verdict == Some(WakeReason::TimedOut)).count();
             assert_eq!(timed_out, count);
         }
     }
 
     #[test]
     fn the_longest_idle_are_evicted_first() {
-        let mut table = table(&[(Stage::Idle, 30), (Stage::Head, 1), (Stage::Idle, 10), (Stage::Idle, 20)]);
+        let mut table = table(&[
+            (ConnectionStage::Idle, 30),
+            (ConnectionStage::Head, 1),
+            (ConnectionStage::Idle, 10),
+            (ConnectionStage::Idle, 20),
+        ]);
         assert_eq!(evict_all_for(&mut table, newcomer(0)), [2, 3, 0, 1], "a slow head, when nothing is idle");
     }
 
     #[test]
     fn places_are_used_again() {
-        let mut table = table(&[(Stage::Idle, 1), (Stage::Idle, 2)]);
+        let mut table = table(&[(ConnectionStage::Idle, 1), (ConnectionStage::Idle, 2)]);
         table.remove(0);
         assert_eq!(table.make_room(newcomer(0), |_| {}), 1);
         assert_eq!((table.insert(newcomer(0)), table.len()), (0, 2));
@@ -470,13 +476,13 @@ mod tests {
     #[test]
     fn slow_clients_are_evicted_by_progress() {
         let mut table = table(&[
-            (Stage::Write, 9),
-            (Stage::Content, 9),
-            (Stage::Answer, 1),
-            (Stage::Tunnel, 9),
-            (Stage::Content, 9),
-            (Stage::Write, 9),
-            (Stage::Idle, 9),
+            (ConnectionStage::Write, 9),
+            (ConnectionStage::Content, 9),
+            (ConnectionStage::Answer, 1),
+            (ConnectionStage::Tunnel, 9),
+            (ConnectionStage::Content, 9),
+            (ConnectionStage::Write, 9),
+            (ConnectionStage::Idle, 9),
         ]);
         pass(&mut table, 20, &[(0, 2_000), (1, 1), (4, 200_000), (5, 300_000)]);
         assert_eq!(evict_all_for(&mut table, newcomer(0)), [6, 1, 0, 3]);
@@ -485,7 +491,7 @@ mod tests {
 
     #[test]
     fn clients_that_make_progress_give_way_only_to_those_that_hold_fewer_places() {
-        let of_client = |client| (Stage::Answer, 9, client);
+        let of_client = |client| (ConnectionStage::Answer, 9, client);
         let mut table = table_of(&[of_client(10), of_client(10), of_client(10), of_client(20), of_client(20)]);
         assert_eq!(table.make_room(newcomer(20), |_| {}), 0, "3 and 2");
         let gone = evict_all_for(&mut table, newcomer(30));
@@ -493,13 +499,18 @@ mod tests {
         assert!(gone[0] < 3, "first of the client that holds most");
         let proxy = Newcomer::default();
         let slots: Vec<u32> = (0..5).map(|_| table.insert(proxy)).collect();
-        slots.iter().for_each(|slot| table.enter(*slot, Stage::Answer, None, Waker::noop()));
+        slots.iter().for_each(|slot| table.enter(*slot, ConnectionStage::Answer, None, Waker::noop()));
         assert_eq!(table.make_room(newcomer(30), |_| {}), 0, "a trusted proxy may hold any number");
     }
 
     #[test]
     fn few_are_evicted_that_do_something() {
-        for (stage, expect) in [(Stage::Idle, 10), (Stage::Head, 3), (Stage::Tunnel, 3), (Stage::Answer, 1)] {
+        for (stage, expect) in [
+            (ConnectionStage::Idle, 10),
+            (ConnectionStage::Head, 3),
+            (ConnectionStage::Tunnel, 3),
+            (ConnectionStage::Answer, 1),
+        ] {
             let mut table = table_of(&[(stage, 9, 10); 640]);
             let mut told = Vec::new();
             assert_eq!(table.make_room(newcomer(20), |stage| told.push(stage)), expect, "{stage:?}");
@@ -510,7 +521,7 @@ mod tests {
     #[test]
     fn shares_hold_when_most_places_are_taken() {
         let shares = Shares { client: Some(5), network: Some(10) };
-        let mut table = table_of(&[(Stage::Content, 9, 11); 30]);
+        let mut table = table_of(&[(ConnectionStage::Content, 9, 11); 30]);
         assert_eq!(table.room(newcomer(11), shares, 40), Room::Free, "while there are places");
         for _ in 30..35 {
             table.insert(newcomer(11));
@@ -538,7 +549,7 @@ mod tests {
             Some(true)
         );
         for slot in 0..30 {
-            table.enter(slot, Stage::Answer, None, Waker::noop());
+            table.enter(slot, ConnectionStage::Answer, None, Waker::noop());
         }
         let idle: Vec<u32> = (30..35).collect();
         idle.iter().for_each(|slot| table.remove(*slot));
@@ -547,11 +558,11 @@ mod tests {
 
     #[test]
     fn a_look_that_finds_nothing_is_not_repeated_for_each_newcomer() {
-        let mut table = table_of(&[(Stage::Answer, 9, 11); 640]);
+        let mut table = table_of(&[(ConnectionStage::Answer, 9, 11); 640]);
         let own = Claimant::Client(newcomer(11).origin);
         let look = |table: &mut ConnectionTable| table.make_room_within(own, newcomer(11), false, |_| {});
         assert_eq!(look(&mut table), 0);
-        table.enter(7, Stage::Idle, Some(9), Waker::noop());
+        table.enter(7, ConnectionStage::Idle, Some(9), Waker::noop());
         for number in 0..640 / LOOKS_PART {
             assert_eq!(look(&mut table), 0, "{number}");
         }
@@ -560,7 +571,7 @@ mod tests {
 
     #[test]
     fn a_client_that_holds_little_is_served_in_a_network_that_holds_much() {
-        let mut table = table_of(&[(Stage::Answer, 9, 11); 80]);
+        let mut table = table_of(&[(ConnectionStage::Answer, 9, 11); 80]);
         let neighbour = newcomer(12);
         let network = Claimant::Network(neighbour.origin);
         assert_eq!(table.make_room_within(network, neighbour, true, |_| {}), 0, "while there are places");
@@ -572,16 +583,16 @@ mod tests {
     #[test]
     fn listeners_for_monitoring_have_places_of_their_own() {
         let shares = Shares::of(20, true, true);
-        let mut table = table_of(&[(Stage::Content, 9, 10); 20]);
+        let mut table = table_of(&[(ConnectionStage::Content, 9, 10); 20]);
         let reserved = Newcomer { is_reserved: true, ..newcomer(10) };
         for _ in 0..RESERVED_PLACES {
             assert_eq!(table.room(reserved, shares, 20), Room::Free);
             let slot = table.insert(reserved);
-            table.enter(slot, Stage::Idle, Some(1), Waker::noop());
+            table.enter(slot, ConnectionStage::Idle, Some(1), Waker::noop());
         }
         assert_eq!(table.room(reserved, shares, 20), Room::None);
-        assert_eq!(table.make_room(newcomer(20), |stage| assert_eq!(stage, Stage::Content)), 1);
-        assert_eq!(table.make_room(reserved, |stage| assert_eq!(stage, Stage::Idle)), 1);
+        assert_eq!(table.make_room(newcomer(20), |stage| assert_eq!(stage, ConnectionStage::Content)), 1);
+        assert_eq!(table.make_room(reserved, |stage| assert_eq!(stage, ConnectionStage::Idle)), 1);
         let mut verdicts = verdicts(&mut table).into_iter();
         assert_eq!(verdicts.by_ref().take(20).flatten().count(), 1);
         let slot = 20 + verdicts.position(|verdict| verdict == EVICTED).unwrap();
@@ -592,15 +603,15 @@ mod tests {
     /// A slow client that sends a byte now and then begins nothing new with each.
     #[test]
     fn a_byte_now_and_then_does_not_look_like_a_beginning() {
-        let mut table = table(&[(Stage::Content, 9), (Stage::Content, 9)]);
+        let mut table = table(&[(ConnectionStage::Content, 9), (ConnectionStage::Content, 9)]);
         for _ in 0..5 {
             pass(&mut table, 1, &[(0, 1)]);
-            table.enter(0, Stage::Idle, None, Waker::noop());
-            table.enter(0, Stage::Content, Some(99), Waker::noop());
+            table.enter(0, ConnectionStage::Idle, None, Waker::noop());
+            table.enter(0, ConnectionStage::Content, Some(99), Waker::noop());
         }
         // Another request, whose content is on its way.
-        table.enter(1, Stage::Idle, Some(99), Waker::noop());
-        table.enter(1, Stage::Content, Some(99), Waker::noop());
+        table.enter(1, ConnectionStage::Idle, Some(99), Waker::noop());
+        table.enter(1, ConnectionStage::Content, Some(99), Waker::noop());
         assert_eq!(evict_all_for(&mut table, newcomer(0)), [0, 1]);
     }
 

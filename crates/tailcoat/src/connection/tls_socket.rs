@@ -11,7 +11,7 @@ use rustls::server::ServerConnectionData;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic};
 
 use super::Socket;
-use super::kernel_tls::{self, Content, KernelSession, KernelTls};
+use super::kernel_tls::{self, KernelSession, KernelTls, TlsRecordContent};
 use crate::tls::{ServerConnection, alerts};
 
 /// Bytes that are enciphered at once: four full records, which one write sends.
@@ -37,7 +37,7 @@ const UNREAD_BYTES_MAX: usize = 96 << 10;
 /// A socket with a session of TLS. While nothing is under way, neither has a buffer.
 pub struct TlsSocket {
     socket: Socket,
-    session: Session,
+    session: TlsSession,
     /// When the kernel is to take over, if it is and has not been asked yet.
     kernel: Option<KernelTls>,
     /// Nothing has come since the session was last written to, so that it has nothing to answer.
@@ -61,7 +61,7 @@ pub struct TlsSocket {
 
 /// Who has the keys.
 #[allow(clippy::large_enum_variant, reason = "nearly all connections are of the largest")]
-enum Session {
+enum TlsSession {
     /// This process has all of them.
     Here(ServerConnection),
     /// The kernel has the one that enciphers.
@@ -72,7 +72,7 @@ enum Session {
 
 /// What the connections of a thread use in turn.
 #[derive(Default)]
-struct Scratch {
+struct TlsScratch {
     /// Ciphertext that has come.
     incoming: Vec<u8>,
     /// Ciphertext that is to be sent.
@@ -80,7 +80,7 @@ struct Scratch {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<TlsScratch> = RefCell::default();
 }
 
 impl TlsSocket {
@@ -89,7 +89,7 @@ impl TlsSocket {
     pub fn new(socket: Socket, session: ServerConnection, kernel: Option<KernelTls>) -> Self {
         Self {
             socket,
-            session: Session::Here(session),
+            session: TlsSession::Here(session),
             kernel,
             is_settled: false,
             unread: Vec::new(),
@@ -106,8 +106,8 @@ impl TlsSocket {
     /// The session, which stays here until the first large file at least.
     pub fn session(&self) -> Option<&ServerConnection> {
         match &self.session {
-            Session::Here(session) => Some(session),
-            Session::Kernel(_) | Session::Lost => None,
+            TlsSession::Here(session) => Some(session),
+            TlsSession::Kernel(_) | TlsSession::Lost => None,
         }
     }
 
@@ -173,7 +173,7 @@ impl TlsSocket {
 
     /// Sends several pieces, as far as they are taken.
     pub fn poll_write(&mut self, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        if let Session::Kernel(kernel) = &mut self.session {
+        if let TlsSession::Kernel(kernel) = &mut self.session {
             return kernel.poll_write(&mut self.socket, pieces);
         }
         if self.in_flight_bytes == 0 {
@@ -186,7 +186,7 @@ impl TlsSocket {
 
     /// Sends a part of a file, as far as it is taken; 0 is the end of the file.
     pub fn poll_send_file(&mut self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Poll<io::Result<usize>> {
-        if let Session::Kernel(kernel) = &mut self.session {
+        if let TlsSession::Kernel(kernel) = &mut self.session {
             return kernel.poll_send_file(&mut self.socket, file, offset, length);
         }
         if self.in_flight_bytes > 0 {
@@ -205,7 +205,7 @@ impl TlsSocket {
     /// # Errors
     /// The session is lost, and with it the connection.
     pub fn prepare_file(&mut self, length: u64) -> io::Result<()> {
-        let (Some(kernel), Session::Here(session)) = (self.kernel, &self.session) else { return Ok(()) };
+        let (Some(kernel), TlsSession::Here(session)) = (self.kernel, &self.session) else { return Ok(()) };
         // What has come in part only, the session has looked at, and so it can't be read by another.
         let is_between_messages = self.is_settled && self.unread.is_empty() && !self.is_ended;
         let has_sent_all = self.in_flight_bytes == 0 && self.unsent.is_empty();
@@ -215,10 +215,10 @@ impl TlsSocket {
         self.kernel = None;
         // Nothing has happened if that fails: the client has just gone, or the kernel has lost its module.
         if kernel_tls::attach(&self.socket).is_ok()
-            && let Session::Here(session) = std::mem::replace(&mut self.session, Session::Lost)
+            && let TlsSession::Here(session) = std::mem::replace(&mut self.session, TlsSession::Lost)
         {
             let kernel = KernelSession::begin(&self.socket, session, kernel.abilities)?;
-            self.session = Session::Kernel(Box::new(kernel));
+            self.session = TlsSession::Kernel(Box::new(kernel));
         }
         Ok(())
     }
@@ -226,19 +226,19 @@ impl TlsSocket {
     /// Waits until TCP has all that was sent, so that the sending side may be ended.
     pub fn poll_drained(&mut self) -> Poll<()> {
         match &self.session {
-            Session::Kernel(_) => self.socket.poll_room(),
-            Session::Here(_) | Session::Lost => Poll::Ready(()),
+            TlsSession::Kernel(_) => self.socket.poll_room(),
+            TlsSession::Here(_) | TlsSession::Lost => Poll::Ready(()),
         }
     }
 
     /// Says that nothing more comes, and ends the sending side.
     pub fn shutdown_write(&mut self) -> io::Result<()> {
-        if let Session::Kernel(_) = &self.session {
+        if let TlsSession::Kernel(_) = &self.session {
             // If the socket takes nothing, the client finds out by the end.
             let _ = kernel_tls::send_alert(&mut self.socket, AlertDescription::CloseNotify);
             return self.socket.shutdown_write();
         }
-        SCRATCH.with_borrow_mut(|Scratch { outgoing, .. }| {
+        SCRATCH.with_borrow_mut(|TlsScratch { outgoing, .. }| {
             let mut length = 0;
             self.write(|writer| append(outgoing, &mut length, |room| writer.queue_close_notify(room)))?;
             self.unsent.extend_from_slice(&outgoing[..length]);
@@ -266,9 +266,9 @@ impl TlsSocket {
             small_bytes = small_bytes.max(SMALL_RECORD_BYTES);
         }
         self.early_bytes -= self.early_bytes.min(total);
-        SCRATCH.with_borrow_mut(|Scratch { outgoing, .. }| {
+        SCRATCH.with_borrow_mut(|TlsScratch { outgoing, .. }| {
             let mut length = 0;
-            let encipher = |writer: &mut Writer<'_>| {
+            let encipher = |writer: &mut TlsWriter<'_>| {
                 let mut at = 0;
                 while at < total {
                     let piece_bytes = if at < small_bytes { SMALL_RECORD_BYTES.min(total - at) } else { total - at };
@@ -312,7 +312,7 @@ impl TlsSocket {
 
     /// Reads, and gives the session what has come; returns how much plaintext is in `buffer` now.
     fn poll_feed(&mut self, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        SCRATCH.with_borrow_mut(|Scratch { incoming, .. }| {
+        SCRATCH.with_borrow_mut(|TlsScratch { incoming, .. }| {
             let kept = self.unread.len();
             if kept > UNREAD_BYTES_MAX {
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
@@ -334,9 +334,9 @@ impl TlsSocket {
     /// kept, as is what can't be understood before more has come.
     fn on_incoming(&mut self, incoming: &mut [u8], buffer: &mut [u8]) -> io::Result<usize> {
         let session = match &mut self.session {
-            Session::Here(session) => session,
-            Session::Kernel(_) => return self.on_records(incoming, buffer),
-            Session::Lost => return Err(io::ErrorKind::NotConnected.into()),
+            TlsSession::Here(session) => session,
+            TlsSession::Kernel(_) => return self.on_records(incoming, buffer),
+            TlsSession::Lost => return Err(io::ErrorKind::NotConnected.into()),
         };
         self.is_settled = false;
         let (mut at, mut filled) = (0, 0);
@@ -378,7 +378,7 @@ impl TlsSocket {
         self.unread = if self.is_ended { Vec::new() } else { incoming[at..].to_vec() };
         match failure {
             Some(error) => {
-                self.session = Session::Lost;
+                self.session = TlsSession::Lost;
                 alerts::correct(&error, &mut self.unsent);
                 // It may have gone.
                 let _ = self.poll_flush();
@@ -390,16 +390,16 @@ impl TlsSocket {
 
     /// The same for a client to which the kernel sends.
     fn on_records(&mut self, incoming: &mut [u8], buffer: &mut [u8]) -> io::Result<usize> {
-        let Session::Kernel(kernel) = &mut self.session else { return Err(io::ErrorKind::NotConnected.into()) };
+        let TlsSession::Kernel(kernel) = &mut self.session else { return Err(io::ErrorKind::NotConnected.into()) };
         let (mut at, mut filled) = (0, 0);
         while !self.is_ended
             && let Some((record_bytes, content)) = kernel.receive(&mut self.socket, &mut incoming[at..])?
         {
             at += record_bytes;
             match content {
-                Content::Data(data) => filled += deliver(data, &mut buffer[filled..], &mut self.plaintext),
-                Content::End => self.is_ended = true,
-                Content::NewKey { .. } | Content::Nothing => {}
+                TlsRecordContent::Data(data) => filled += deliver(data, &mut buffer[filled..], &mut self.plaintext),
+                TlsRecordContent::End => self.is_ended = true,
+                TlsRecordContent::NewKey { .. } | TlsRecordContent::Nothing => {}
             }
         }
         // After the client has said that it ends, nothing counts.
@@ -408,8 +408,8 @@ impl TlsSocket {
     }
 
     /// Lets something be written, if it may be: not before the handshake, nor when the session has failed. Says whether.
-    fn write(&mut self, write: impl FnOnce(&mut Writer<'_>) -> io::Result<()>) -> io::Result<bool> {
-        let Session::Here(session) = &mut self.session else { return Ok(false) };
+    fn write(&mut self, write: impl FnOnce(&mut TlsWriter<'_>) -> io::Result<()>) -> io::Result<bool> {
+        let TlsSession::Here(session) = &mut self.session else { return Ok(false) };
         loop {
             // Nothing of this has not been seen, but the session knows where in it its messages begin.
             let UnbufferedStatus { mut discard, state } = session.process_tls_records(&mut self.unread);
@@ -444,7 +444,7 @@ impl fmt::Debug for TlsSocket {
 }
 
 /// What enciphers.
-type Writer<'a> = WriteTraffic<'a, ServerConnectionData>;
+type TlsWriter<'a> = WriteTraffic<'a, ServerConnectionData>;
 
 /// Appends a message of the handshake to what is to be sent.
 fn encode(mut data: EncodeTlsData<'_, ServerConnectionData>, unsent: &mut Vec<u8>) -> io::Result<()> {

@@ -12,7 +12,7 @@ use bytes::Buf;
 
 use super::Transport;
 use super::output::Output;
-use super::stream::Streaming;
+use super::stream::StreamedContent;
 use crate::handler::Segment;
 use crate::object_cache::{Blocking, OpenFile, file_time_now_ns};
 
@@ -42,7 +42,7 @@ pub struct Transmission {
     /// The read that brings more of it there.
     warming: Option<Blocking<()>>,
     /// Content that comes while it is sent, after all else.
-    stream: Option<Box<Streaming>>,
+    stream: Option<Box<StreamedContent>>,
     /// The socket would have taken more, but other connections have their turn.
     has_yielded: bool,
     /// Bytes taken by the socket so far.

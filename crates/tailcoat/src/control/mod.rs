@@ -4,6 +4,6 @@ mod order;
 mod signals;
 mod socket;
 
-pub use order::{Order, Reply, Report, Request};
-pub use signals::{Command, Signals};
+pub use order::{ControlOrder, ControlReply, ControlReport, ControlRequest};
+pub use signals::{SignalCommand, Signals};
 pub use socket::{Audience, ControlSocket, give};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{Sender, channel};
 
 use crate::log::RecordFilter;
-use crate::status::Status;
+use crate::status::StatusReport;
 
 /// Time that a command waits for a report.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Order of an operator. A new one needs a variant here, an arm in `server/orders.rs`, and a command in `cli/`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
-pub enum Order {
+pub enum ControlOrder {
     /// Remove responses from the response caches.
     PurgeCache {
         /// URLs of the responses.
@@ -86,17 +86,17 @@ pub enum Order {
     },
 }
 
-/// Report on an [`Order`]. Most orders have one; orders that follow something have any number, until the connection
+/// Report on an [`ControlOrder`]. Most orders have one; orders that follow something have any number, until the connection
 /// ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Report {
+pub enum ControlReport {
     /// Success, with text for the operator.
     Done(String),
     /// Number of responses removed.
     Purged(usize),
     /// Status of the server.
-    Status(Box<Status>),
+    Status(Box<StatusReport>),
     /// Log record of a request.
     Logged(String),
     /// Number of records skipped because the reader was too slow.
@@ -111,11 +111,11 @@ pub enum Report {
 
 /// Order with the channel for its reports.
 #[derive(Debug)]
-pub struct Request {
+pub struct ControlRequest {
     /// Order.
-    pub order: Order,
+    pub order: ControlOrder,
     /// Channel for reports.
-    pub reply: Reply,
+    pub reply: ControlReply,
 }
 
 /// Reports that may wait for the command.
@@ -123,9 +123,9 @@ pub(super) const REPORTS_MAX: usize = 16;
 
 /// Channel for the reports on an order. Dropping it ends the connection.
 #[derive(Clone, Debug)]
-pub struct Reply(Sender<Report>);
+pub struct ControlReply(Sender<ControlReport>);
 
-impl Order {
+impl ControlOrder {
     /// Time limit for a report; `None` for orders without one.
     pub(super) fn time_limit(&self) -> Option<Duration> {
         match self {
@@ -149,8 +149,8 @@ impl Order {
     }
 }
 
-impl Reply {
-    pub(super) fn new(reports: Sender<Report>) -> Self {
+impl ControlReply {
+    pub(super) fn new(reports: Sender<ControlReport>) -> Self {
         Self(reports)
     }
 
@@ -165,12 +165,12 @@ impl Reply {
     }
 
     /// Reports without waiting, for orders with few reports; false if the command has gone.
-    pub fn report(&self, report: Report) -> bool {
+    pub fn report(&self, report: ControlReport) -> bool {
         self.0.try_send(report).is_ok()
     }
 
     /// Reports when there is room, for orders with many reports; false if the command has gone.
-    pub async fn report_in_turn(&self, report: Report) -> bool {
+    pub async fn report_in_turn(&self, report: ControlReport) -> bool {
         self.0.send(report).await.is_ok()
     }
 }
@@ -182,28 +182,28 @@ mod tests {
     #[test]
     fn orders_and_reports_come_back_as_they_were() {
         let orders = [
-            Order::PurgeCache { urls: vec!["http://a/".into()], prefixes: Vec::new(), all: false },
-            Order::Reload { is_fancy: true },
-            Order::Upgrade,
-            Order::SetWorkers { count: 2 },
-            Order::SetLogLevel { level: "warn".into() },
-            Order::Ban { client: "192.0.2.1".into(), seconds: 60 },
-            Order::ListBans,
-            Order::SetLimit { option: "header-fields-max 5".into() },
-            Order::DrainServer { upstream: "app".into(), server: "http://a:1".into(), is_drained: true },
+            ControlOrder::PurgeCache { urls: vec!["http://a/".into()], prefixes: Vec::new(), all: false },
+            ControlOrder::Reload { is_fancy: true },
+            ControlOrder::Upgrade,
+            ControlOrder::SetWorkers { count: 2 },
+            ControlOrder::SetLogLevel { level: "warn".into() },
+            ControlOrder::Ban { client: "192.0.2.1".into(), seconds: 60 },
+            ControlOrder::ListBans,
+            ControlOrder::SetLimit { option: "header-fields-max 5".into() },
+            ControlOrder::DrainServer { upstream: "app".into(), server: "http://a:1".into(), is_drained: true },
         ];
         for order in orders {
             let line = serde_json::to_string(&order).unwrap();
-            assert_eq!(serde_json::from_str::<Order>(&line).unwrap(), order, "{line}");
+            assert_eq!(serde_json::from_str::<ControlOrder>(&line).unwrap(), order, "{line}");
         }
         for report in [
-            Report::Done("done".into()),
-            Report::Purged(3),
-            Report::Refused("no".into()),
-            Report::Invalid("errors".into()),
+            ControlReport::Done("done".into()),
+            ControlReport::Purged(3),
+            ControlReport::Refused("no".into()),
+            ControlReport::Invalid("errors".into()),
         ] {
             let line = serde_json::to_string(&report).unwrap();
-            assert_eq!(serde_json::from_str::<Report>(&line).unwrap(), report, "{line}");
+            assert_eq!(serde_json::from_str::<ControlReport>(&line).unwrap(), report, "{line}");
         }
     }
 }

@@ -5,7 +5,7 @@ use tokio::signal::unix::{Signal as Arriving, SignalKind, signal};
 
 /// Command given by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum SignalCommand {
     /// SIGTERM, SIGINT: end within the grace time.
     Drain,
     /// SIGQUIT: end after the last open request, without a time limit.
@@ -18,7 +18,7 @@ pub enum Command {
     Upgrade,
 }
 
-impl Command {
+impl SignalCommand {
     /// Signal of the command.
     pub fn signal(self) -> Signal {
         match self {
@@ -66,14 +66,14 @@ impl Signals {
     }
 
     /// Waits for the next command.
-    pub async fn next(&mut self) -> Command {
+    pub async fn next(&mut self) -> SignalCommand {
         tokio::select! {
-            _ = self.terminate.recv() => Command::Drain,
-            _ = self.interrupt.recv() => Command::Drain,
-            _ = self.hangup.recv() => if self.has_terminal { Command::Drain } else { Command::Reload },
-            _ = self.user2.recv() => Command::Upgrade,
-            _ = self.quit.recv() => Command::DrainWithoutLimit,
-            _ = self.user1.recv() => Command::ReopenLogs,
+            _ = self.terminate.recv() => SignalCommand::Drain,
+            _ = self.interrupt.recv() => SignalCommand::Drain,
+            _ = self.hangup.recv() => if self.has_terminal { SignalCommand::Drain } else { SignalCommand::Reload },
+            _ = self.user2.recv() => SignalCommand::Upgrade,
+            _ = self.quit.recv() => SignalCommand::DrainWithoutLimit,
+            _ = self.user1.recv() => SignalCommand::ReopenLogs,
         }
     }
 }

@@ -20,7 +20,7 @@ use tokio::sync::mpsc::{UnboundedSender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::order::{Order, REPORTS_MAX, Reply, Report, Request};
+use super::order::{ControlOrder, ControlReply, ControlReport, ControlRequest, REPORTS_MAX};
 
 /// Bytes of an order or a report.
 const LINE_BYTES_MAX: u64 = 1 << 20;
@@ -69,7 +69,7 @@ impl ControlSocket {
     ///
     /// # Errors
     /// The listener is not usable.
-    pub async fn serve(self, orders: UnboundedSender<Request>) -> io::Result<()> {
+    pub async fn serve(self, orders: UnboundedSender<ControlRequest>) -> io::Result<()> {
         self.listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(self.listener.try_clone()?)?;
         loop {
@@ -122,7 +122,7 @@ impl Drop for ControlSocket {
 async fn attend(
     stream: tokio::net::UnixStream,
     path: &Path,
-    orders: &UnboundedSender<Request>,
+    orders: &UnboundedSender<ControlRequest>,
     mut place: OwnedSemaphorePermit,
     looking_on: Arc<Semaphore>,
 ) -> io::Result<()> {
@@ -132,33 +132,33 @@ async fn attend(
     if user != 0 && user != geteuid().as_raw() {
         let reason =
             format!("user {user} must not control this server; run the command as root or as the server's user");
-        return write(&mut writer, &Report::Refused(reason)).await;
+        return write(&mut writer, &ControlReport::Refused(reason)).await;
     }
     if !directory.is_some_and(|directory| is_directory_of(path, &directory)) {
         let reason = "the command must prove access to the directory of the control socket; run it outside the server's confinement";
-        return write(&mut writer, &Report::Refused(reason.into())).await;
+        return write(&mut writer, &ControlReport::Refused(reason.into())).await;
     }
     let mut reader = BufReader::new(reader.take(LINE_BYTES_MAX));
     if !line.ends_with(b"\n") {
         timeout(ORDER_PATIENCE, reader.read_until(b'\n', &mut line)).await??;
     }
-    let order: Order = match serde_json::from_slice(&line) {
+    let order: ControlOrder = match serde_json::from_slice(&line) {
         Ok(order) => order,
-        Err(error) => return write(&mut writer, &Report::Refused(format!("unknown command: {error}"))).await,
+        Err(error) => return write(&mut writer, &ControlReport::Refused(format!("unknown command: {error}"))).await,
     };
     if order.looks_on() {
         let Ok(another) = looking_on.try_acquire_owned() else {
             let reason = format!(
                 "{LOOKING_ON_MAX} commands watch the server already, which is the maximum; end one and try again"
             );
-            return write(&mut writer, &Report::Refused(reason)).await;
+            return write(&mut writer, &ControlReport::Refused(reason)).await;
         };
         place = another;
     }
-    let lasts = Order::time_limit(&order).is_none();
+    let lasts = ControlOrder::time_limit(&order).is_none();
     let (sender, mut reports) = channel(REPORTS_MAX);
-    if orders.send(Request { order, reply: Reply::new(sender) }).is_err() {
-        return write(&mut writer, &Report::Refused("the server is shutting down".into())).await;
+    if orders.send(ControlRequest { order, reply: ControlReply::new(sender) }).is_err() {
+        return write(&mut writer, &ControlReport::Refused("the server is shutting down".into())).await;
     }
     loop {
         let report = tokio::select! {
@@ -212,7 +212,7 @@ fn directory_of(socket: &Path) -> &Path {
     socket.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-async fn write(writer: &mut tokio::net::unix::OwnedWriteHalf, report: &Report) -> io::Result<()> {
+async fn write(writer: &mut tokio::net::unix::OwnedWriteHalf, report: &ControlReport) -> io::Result<()> {
     timeout(PATIENCE, writer.write_all(&encoded(report)?)).await?
 }
 
@@ -226,7 +226,11 @@ fn encoded(message: &impl Serialize) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// No server listens there, its directory cannot be opened, it does not reply, or `each` fails.
-pub fn give(path: &Path, order: &Order, mut each: impl FnMut(Report) -> io::Result<()>) -> io::Result<()> {
+pub fn give(
+    path: &Path,
+    order: &ControlOrder,
+    mut each: impl FnMut(ControlReport) -> io::Result<()>,
+) -> io::Result<()> {
     use std::io::{BufRead, BufReader, Read, Write};
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(order.time_limit())?;
@@ -276,23 +280,23 @@ mod tests {
         let (sender, mut orders) = tokio::sync::mpsc::unbounded_channel();
         runtime.spawn(socket.serve(sender));
         runtime.spawn(async move {
-            while let Some(Request { order, reply }) = orders.recv().await {
-                let Order::PurgeCache { urls, prefixes, all } = order else { panic!("{order:?}") };
-                reply.report(Report::Purged(urls.len() + 10 * prefixes.len() + 100 * usize::from(all)));
-                reply.report(Report::Done("nothing left".into()));
+            while let Some(ControlRequest { order, reply }) = orders.recv().await {
+                let ControlOrder::PurgeCache { urls, prefixes, all } = order else { panic!("{order:?}") };
+                reply.report(ControlReport::Purged(urls.len() + 10 * prefixes.len() + 100 * usize::from(all)));
+                reply.report(ControlReport::Done("nothing left".into()));
             }
         });
         let asked = path.clone();
         let asking = runtime.spawn_blocking(move || {
             let (urls, prefixes) = (vec!["a".into()], vec!["b".into(), "c".into()]);
-            let order = Order::PurgeCache { urls, prefixes, all: true };
+            let order = ControlOrder::PurgeCache { urls, prefixes, all: true };
             let mut reports = Vec::new();
             give(&asked, &order, |report| {
                 reports.push(report);
                 Ok(())
             })
             .unwrap();
-            assert_eq!(reports, [Report::Purged(121), Report::Done("nothing left".into())]);
+            assert_eq!(reports, [ControlReport::Purged(121), ControlReport::Done("nothing left".into())]);
             let open = |path: &Path, flags| rustix::fs::open(path, flags | OFlags::DIRECTORY, Mode::empty()).unwrap();
             let directory = directory_of(&asked);
             let refusal = |order: &[u8], shown: Option<&OwnedFd>| {
@@ -309,7 +313,7 @@ mod tests {
                 let report = refusal(order.as_bytes(), Some(&opened));
                 assert!(report.starts_with(r#"{"refused":"unknown command"#), "{order}: {report}");
             }
-            let order = encoded(&Order::PurgeCache { urls: vec![], prefixes: vec![], all: true }).unwrap();
+            let order = encoded(&ControlOrder::PurgeCache { urls: vec![], prefixes: vec![], all: true }).unwrap();
             let elsewhere = tempfile::tempdir().unwrap();
             let others = [None, Some(open(elsewhere.path(), OFlags::RDONLY)), Some(open(directory, OFlags::PATH))];
             for shown in others {
@@ -322,8 +326,8 @@ mod tests {
             std::os::unix::fs::symlink(&asked, &link).unwrap();
             let urls = vec!["a".repeat(BEGINNING_BYTES_MAX); 100];
             let mut purged = 0;
-            give(&link, &Order::PurgeCache { urls, prefixes: vec![], all: false }, |report| {
-                if let Report::Purged(count) = report {
+            give(&link, &ControlOrder::PurgeCache { urls, prefixes: vec![], all: false }, |report| {
+                if let ControlReport::Purged(count) = report {
                     purged = count;
                 }
                 Ok(())

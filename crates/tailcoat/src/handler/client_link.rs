@@ -38,11 +38,11 @@ pub struct ClientLink {
     holder_source: Option<HolderSource>,
     /// Names of fields that are ours to set.
     forbidden_trailers: OnceCell<Box<[Box<str>]>>,
-    state: RefCell<State>,
+    state: RefCell<ClientLinkState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ClientLinkState {
     /// Content that came and has not been taken: `buffer[unread]`.
     buffer: Vec<u8>,
     unread: Range<usize>,
@@ -135,7 +135,7 @@ impl ClientLinkCell {
 /// The handler's side.
 impl ClientLink {
     fn new(framing: BodyFraming, body_bytes_max: u64) -> Self {
-        let state = State { is_complete: framing == BodyFraming::None, ..State::default() };
+        let state = ClientLinkState { is_complete: framing == BodyFraming::None, ..ClientLinkState::default() };
         let body_bytes_max = Cell::new(body_bytes_max);
         Self {
             framing: Cell::new(framing),
@@ -429,7 +429,7 @@ impl ClientLink {
     }
 }
 
-impl State {
+impl ClientLinkState {
     /// Wakes the handler if it waits in another task; in the connection's own it is polled next anyway.
     fn wake(&mut self, task: &Task<'_>) {
         self.is_wanted = false;

@@ -5,9 +5,9 @@ use std::ops::RangeInclusive;
 use wire::http::{Method, Request, RequestHead, Status};
 
 use super::static_file::StaticFile;
-use super::{Body, BuiltResponse, ClientLinkCell, Form, Now, Outcome, Response, Routed, Segment};
-use crate::log::Client;
-use crate::object_cache::Content;
+use super::{Body, BuiltResponse, ClientLinkCell, Form, HandlerOutcome, Now, Response, Routed, Segment};
+use crate::log::LogClient;
+use crate::object_cache::ObjectContent;
 
 /// A site's pages for errors.
 #[derive(Debug, Default)]
@@ -39,10 +39,10 @@ impl ErrorPages {
     }
 
     /// Asks for a page as a client would, so that it is cached and seen to change like any other file.
-    pub fn get(&self, page: usize, host: &[u8], now: Now) -> Outcome {
+    pub fn get(&self, page: usize, host: &[u8], now: Now) -> HandlerOutcome {
         let page = &self.pages[page];
         let request = Request { head: &self.head, bytes: b"" };
-        let (client, link) = (Client::Unix, &ClientLinkCell::default());
+        let (client, link) = (LogClient::Unix, &ClientLinkCell::default());
         page.files.handle(&Routed {
             request,
             path: &page.path,
@@ -59,11 +59,13 @@ impl ErrorPages {
     }
 
     /// Makes the page the content of the error; whether it could be had.
-    pub fn fill(&self, page: usize, outcome: Outcome, error: &mut BuiltResponse) -> bool {
-        let Outcome::Ready(Response::Cached { object, coding, form: Form::Whole }) = outcome else { return false };
+    pub fn fill(&self, page: usize, outcome: HandlerOutcome, error: &mut BuiltResponse) -> bool {
+        let HandlerOutcome::Ready(Response::Cached { object, coding, form: Form::Whole }) = outcome else {
+            return false;
+        };
         let segment = match &object.object.representation(coding).content {
-            Content::Memory(bytes) => Segment::Bytes(bytes.clone()),
-            Content::File(file) => Segment::File { file: file.clone(), offset: 0, length: file.identity.size },
+            ObjectContent::Memory(bytes) => Segment::Bytes(bytes.clone()),
+            ObjectContent::File(file) => Segment::File { file: file.clone(), offset: 0, length: file.identity.size },
         };
         error.fields.set("Content-Type", self.pages[page].content_type.as_str());
         error.body = Body::from_segments(vec![segment]);

@@ -35,11 +35,11 @@ pub use response::{
     Segment, Tunnel, TunnelStream,
 };
 use rustix::time::{ClockId, clock_gettime};
-pub use setup::{Handler, Parts, SharedSite};
+pub use setup::{Handler, HandlerParts, SharedSite};
 use wire::http::{Request, Status, path};
 
 use crate::config::ForwardedField;
-use crate::log::Client;
+use crate::log::LogClient;
 use crate::tls::TlsInfo;
 use crate::traces::Trace;
 
@@ -73,10 +73,10 @@ fn redirect_to_directory(routed: &Routed<'_>) -> Response {
 }
 
 /// An outcome that has to be waited for. It owns what it needs of the request, and runs on the worker's thread.
-pub type OutcomeFuture = Pin<Box<dyn Future<Output = Outcome>>>;
+pub type OutcomeFuture = Pin<Box<dyn Future<Output = HandlerOutcome>>>;
 
 /// What a handler makes of a request.
-pub enum Outcome {
+pub enum HandlerOutcome {
     /// The answer is there at once: the way of all that is in memory.
     Ready(Response),
     /// The answer has to be waited for.
@@ -102,7 +102,7 @@ pub struct Routed<'a> {
     /// The host, lower case, without port; empty if there was none (HTTP/1.0).
     pub host: &'a [u8],
     /// Who sent it.
-    pub client: Client,
+    pub client: LogClient,
     /// How the client speaks TLS, if it does.
     pub tls: Option<&'a Rc<TlsInfo>>,
     /// The proxy whose word for that was taken, if there is one.
@@ -133,7 +133,7 @@ impl Routed<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proxied {
     /// The proxy.
-    pub peer: Client,
+    pub peer: LogClient,
     /// The field by which proxies tell whom they got a request from.
     pub field: ForwardedField,
     /// How many entries at the end of that field trusted proxies have written: from the client's own on.

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use wire::http::conditional::{self, Precondition};
 use wire::http::range::{self, Selection};
-use wire::http::{Coding, Fields, Request, Status};
+use wire::http::{ContentCoding, Fields, Request, Status};
 
 use super::{Body, BuiltResponse, Form, Segment};
-use crate::object_cache::{Content, Object};
+use crate::object_cache::{Object, ObjectContent};
 
 /// What of an object a request gets.
 pub(super) enum Part {
@@ -22,7 +22,7 @@ pub(super) enum Part {
 
 /// Evaluates a request's conditions and ranges. Only for what is answered with 200 without them (RFC 9110, section
 /// 13.2.1).
-pub(super) fn select_part(request: &Request<'_>, object: &Object, coding: Coding, ranges_max: usize) -> Part {
+pub(super) fn select_part(request: &Request<'_>, object: &Object, coding: ContentCoding, ranges_max: usize) -> Part {
     let validators = object.validators(coding);
     match conditional::evaluate(request, &validators) {
         Precondition::Passed => {}
@@ -41,7 +41,7 @@ pub(super) fn select_part(request: &Request<'_>, object: &Object, coding: Coding
 }
 
 /// Several ranges as `multipart/byteranges` (RFC 9110, section 14.6), with the fields of the whole.
-pub(super) fn multipart(mut fields: Fields, content: &Content, ranges: &[Range<u64>]) -> Box<BuiltResponse> {
+pub(super) fn multipart(mut fields: Fields, content: &ObjectContent, ranges: &[Range<u64>]) -> Box<BuiltResponse> {
     let content_type = fields.get("Content-Type").unwrap_or_default().to_vec();
     let boundary = boundary();
     fields.set("Content-Type", format!("multipart/byteranges; boundary={boundary}"));
@@ -66,10 +66,10 @@ pub(super) fn multipart(mut fields: Fields, content: &Content, ranges: &[Range<u
 }
 
 /// The bytes of a range that is within the content.
-pub fn content_slice(content: &Content, range: &Range<u64>) -> Segment {
+pub fn content_slice(content: &ObjectContent, range: &Range<u64>) -> Segment {
     match content {
-        Content::Memory(bytes) => Segment::Bytes(bytes.slice(range.start as usize..range.end as usize)),
-        Content::File(file) => {
+        ObjectContent::Memory(bytes) => Segment::Bytes(bytes.slice(range.start as usize..range.end as usize)),
+        ObjectContent::File(file) => {
             Segment::File { file: file.clone(), offset: range.start, length: range.end - range.start }
         }
     }

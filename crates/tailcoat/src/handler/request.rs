@@ -1,9 +1,9 @@
 use std::rc::Rc;
 
-use wire::http::{FieldSpan, Fields, KnownField, Method, Request, RequestHead, Span, Target, path};
+use wire::http::{FieldSpan, Fields, KnownField, Method, Request, RequestHead, RequestTarget, Span, path};
 
 use super::{ClientLink, ClientLinkCell, Now, Proxied, Routed};
-use crate::log::{Client, LogNeeds};
+use crate::log::{LogClient, LogNeeds};
 use crate::memory_budget::Charge;
 use crate::metrics::HandlerKind;
 use crate::tls::TlsInfo;
@@ -22,7 +22,7 @@ pub struct OwnedRequest {
     /// Of the target.
     query: Option<Span>,
     host: Span,
-    client: Client,
+    client: LogClient,
     tls: Option<Rc<TlsInfo>>,
     proxied: Option<Proxied>,
     trace: Option<Rc<Trace>>,
@@ -41,7 +41,7 @@ impl OwnedRequest {
         let bytes = [head_bytes, routed.path, routed.host].concat();
         let path = Span::new(head_bytes.len(), head_bytes.len() + routed.path.len());
         // It was parsed before, and without error. What it ends with is the query.
-        let target = Target::parse(head.target.of(&bytes), head.method).ok();
+        let target = RequestTarget::parse(head.target.of(&bytes), head.method).ok();
         let query = target.and_then(|target| target.query);
         let query = query.map(|query| Span::new(head.target.end() - query.len(), head.target.end()));
         let charge = charge(&head, &bytes, routed.link);

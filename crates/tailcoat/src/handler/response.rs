@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll};
 
 use bytes::Bytes;
-use wire::http::{Coding, Fields, Status};
+use wire::http::{ContentCoding, Fields, Status};
 
 use crate::config::FieldAction;
 use crate::object_cache::{CachedObject, OpenFile};
@@ -18,7 +18,7 @@ pub enum Response {
         /// The worker's own reference, so that counting references touches no other core's memory.
         object: Rc<CachedObject>,
         /// Which of the object's representations: see [`Object::representation`](crate::object_cache::Object::representation).
-        coding: Coding,
+        coding: ContentCoding,
         /// What of it.
         form: Form,
     },
@@ -41,7 +41,7 @@ pub struct ChangedResponse {
     /// The object.
     pub object: Rc<CachedObject>,
     /// Which of its representations.
-    pub coding: Coding,
+    pub coding: ContentCoding,
     /// What of it.
     pub form: Form,
     /// What is changed, in order.

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use super::cgi::{Programs, SharedPrograms};
 use super::error_pages::{ErrorPage, ErrorPages};
-use super::forward::{Forward, Plan};
+use super::forward::{Forward, ForwardPlan};
 use super::gateway::{Gateway, GatewayPlan, ScriptTree};
 use super::module::ModuleHandler;
 use super::respond::Respond;
 use super::response_cache::{ResponseCache, SharedResponseCache};
 use super::static_file::{FileTree, StaticFile};
 use super::status::StatusHandler;
-use super::{Outcome, Routed};
-use crate::config::{self, Config, ErrorPageFile, Files, GatewayPart, PathPattern, Precedence, Runners};
+use super::{HandlerOutcome, Routed};
+use crate::config::{self, Config, ErrorPageFile, FilesConfig, GatewayPart, PathPattern, Precedence, Runners};
 use crate::log::ServerLog;
 use crate::metrics::HandlerKind;
 use crate::modules::{Module, Modules};
@@ -44,7 +44,7 @@ pub enum Handler {
 
 impl Handler {
     /// Answers a request, or doesn't.
-    pub fn handle(&self, routed: &Routed<'_>) -> Outcome {
+    pub fn handle(&self, routed: &Routed<'_>) -> HandlerOutcome {
         match self {
             Self::StaticFile(files) => files.handle(routed),
             Self::Respond(respond) => respond.handle(routed),
@@ -88,7 +88,7 @@ enum SharedHandler {
     StaticFile(Arc<FileTree>),
     Respond(Arc<Respond>),
     /// The plan, which upstream, and the cache before it.
-    Forward(Arc<Plan>, usize, Option<Arc<SharedResponseCache>>),
+    Forward(Arc<ForwardPlan>, usize, Option<Arc<SharedResponseCache>>),
     Gateway(Arc<SharedGateway>, GatewayPart),
     Module(Arc<Module>),
     Status(Arc<StatusHandler>),
@@ -97,9 +97,9 @@ enum SharedHandler {
 /// What all parts of a gateway share.
 #[derive(Debug)]
 struct SharedGateway {
-    config: Arc<config::Gateway>,
+    config: Arc<config::GatewayConfig>,
     plan: Arc<GatewayPlan>,
-    forward: Arc<Plan>,
+    forward: Arc<ForwardPlan>,
     runner: Runner,
     cache: Option<Arc<SharedResponseCache>>,
 }
@@ -115,7 +115,7 @@ enum Runner {
 
 /// What handlers are made with.
 #[derive(Clone, Copy)]
-pub struct Parts<'a> {
+pub struct HandlerParts<'a> {
     /// Where objects are kept.
     pub store: &'a Arc<ObjectStore>,
     /// The upstreams of the configuration, in their order.
@@ -135,9 +135,9 @@ pub struct Parts<'a> {
 impl SharedSite {
     /// Prepares a site's handlers. Nothing is opened yet. What the configuration leaves as it was `before` goes on with what
     /// it has: files that are open, responses that are stored, programs that run.
-    pub fn new(site: &config::Site, config: &Config, parts: Parts<'_>, before: Option<&Self>) -> Self {
-        let Parts { store, upstreams, modules, .. } = parts;
-        let tree = |files: &Files, runners: Runners, precedence: Precedence| {
+    pub fn new(site: &config::SiteConfig, config: &Config, parts: HandlerParts<'_>, before: Option<&Self>) -> Self {
+        let HandlerParts { store, upstreams, modules, .. } = parts;
+        let tree = |files: &FilesConfig, runners: Runners, precedence: Precedence| {
             let (server_field, ranges_max) = (config.server.server_field, config.limits.ranges_max);
             let mut trees = before.into_iter().flat_map(Self::trees);
             let known = trees.find(|tree| tree.is_of(files, (&runners, &precedence), server_field, ranges_max));
@@ -151,13 +151,13 @@ impl SharedSite {
             .iter()
             .enumerate()
             .map(|(index, route)| match &route.handler {
-                config::Handler::Files(files) => SharedHandler::StaticFile(tree(
+                config::HandlerConfig::Files(files) => SharedHandler::StaticFile(tree(
                     files,
                     Runners::of(site, index),
                     Precedence::of(config, site, index),
                 )),
-                config::Handler::Respond(respond) => SharedHandler::Respond(Arc::new(Respond::new(respond))),
-                config::Handler::Gateway(gateway, part) => {
+                config::HandlerConfig::Respond(respond) => SharedHandler::Respond(Arc::new(Respond::new(respond))),
+                config::HandlerConfig::Gateway(gateway, part) => {
                     let known = gateways.iter().find(|shared| Arc::ptr_eq(&shared.config, gateway)).cloned();
                     let shared = known.unwrap_or_else(|| {
                         let before = before.and_then(|before| before.gateway(gateway));
@@ -168,21 +168,21 @@ impl SharedSite {
                     });
                     SharedHandler::Gateway(shared, *part)
                 }
-                config::Handler::Forward(forward) => {
+                config::HandlerConfig::Forward(forward) => {
                     let index = upstream_of(forward, upstreams);
                     let cache = forward.cache.as_ref().map(|caching| {
                         let before = before.and_then(|before| before.cache(&route.path, caching, forward));
                         let ranges_max = config.limits.ranges_max;
-                        SharedResponseCache::succeeding(caching.clone(), forward, ranges_max, Arc::clone(store), before)
+                        SharedResponseCache::reuse(caching.clone(), forward, ranges_max, Arc::clone(store), before)
                     });
-                    SharedHandler::Forward(Plan::new(forward, &upstreams[index], parts.spools), index, cache)
+                    SharedHandler::Forward(ForwardPlan::new(forward, &upstreams[index], parts.spools), index, cache)
                 }
-                config::Handler::Status(view) => {
+                config::HandlerConfig::Status(view) => {
                     let is_guarded = config.guards(site, &route.path);
                     SharedHandler::Status(Arc::new(StatusHandler::new(view, is_guarded, parts.observer)))
                 }
                 // They were loaded for this configuration.
-                config::Handler::Module(module) => SharedHandler::Module(Arc::clone(
+                config::HandlerConfig::Module(module) => SharedHandler::Module(Arc::clone(
                     modules.find(module).unwrap_or_else(|| panic!("no module {}", module.file.display())),
                 )),
             })
@@ -198,7 +198,7 @@ impl SharedSite {
                 ErrorPageFile::BelowRoot(path) => (site_tree.clone()?, path.clone().into_bytes()),
                 ErrorPageFile::File(file) => {
                     let directory = file.parent().unwrap_or(Path::new("/"));
-                    let files = Files::below(directory.to_string_lossy());
+                    let files = FilesConfig::below(directory.to_string_lossy());
                     (tree(&files, Runners::default(), Precedence::default()), path_below(directory, file))
                 }
             };
@@ -218,7 +218,7 @@ impl SharedSite {
     }
 
     /// The gateway with this configuration.
-    fn gateway(&self, config: &config::Gateway) -> Option<&SharedGateway> {
+    fn gateway(&self, config: &config::GatewayConfig) -> Option<&SharedGateway> {
         self.handlers.iter().find_map(|handler| match handler {
             SharedHandler::Gateway(shared, _) if *shared.config == *config => Some(&**shared),
             _ => None,
@@ -230,7 +230,7 @@ impl SharedSite {
         &self,
         path: &PathPattern,
         caching: &config::ResponseCaching,
-        forward: &config::Forward,
+        forward: &config::ForwardConfig,
     ) -> Option<&Arc<SharedResponseCache>> {
         let handlers = self.paths.iter().zip(&self.handlers).filter(|(of, _)| *of == path);
         handlers
@@ -291,13 +291,13 @@ impl SharedSite {
 
 impl SharedGateway {
     fn new(
-        gateway: &Arc<config::Gateway>,
+        gateway: &Arc<config::GatewayConfig>,
         config: &Config,
         precedence: Precedence,
-        parts: Parts<'_>,
+        parts: HandlerParts<'_>,
         before: Option<&Self>,
     ) -> Self {
-        let Parts { store, upstreams, log, spawner, observer, .. } = parts;
+        let HandlerParts { store, upstreams, log, spawner, observer, .. } = parts;
         let forward = &gateway.forward;
         let (plan, runner) = match gateway.protocol {
             config::GatewayProtocol::Cgi => {
@@ -310,17 +310,17 @@ impl SharedGateway {
                         SharedPrograms::new(&gateway.programs, Arc::clone(spawner), counted.unwrap_or_default())
                     }
                 };
-                (Plan::of_programs(forward, log, parts.spools), Runner::Programs(programs))
+                (ForwardPlan::of_programs(forward, log, parts.spools), Runner::Programs(programs))
             }
             _ => {
                 let index = upstream_of(forward, upstreams);
-                (Plan::new(forward, &upstreams[index], parts.spools), Runner::Servers(index))
+                (ForwardPlan::new(forward, &upstreams[index], parts.spools), Runner::Servers(index))
             }
         };
         let cache = forward.cache.as_ref().map(|caching| {
             let before = before.and_then(|before| before.cache.as_ref());
             let ranges_max = config.limits.ranges_max;
-            SharedResponseCache::succeeding(caching.clone(), forward, ranges_max, Arc::clone(store), before)
+            SharedResponseCache::reuse(caching.clone(), forward, ranges_max, Arc::clone(store), before)
         });
         let server_field = config.server.server_field;
         let plan_of_scripts = match before.filter(|before| before.plan.is_as(server_field, &precedence)) {
@@ -347,7 +347,7 @@ impl SharedGateway {
 }
 
 /// Which upstream requests are forwarded to.
-fn upstream_of(forward: &config::Forward, upstreams: &[Arc<SharedUpstream>]) -> usize {
+fn upstream_of(forward: &config::ForwardConfig, upstreams: &[Arc<SharedUpstream>]) -> usize {
     let index = upstreams.iter().position(|upstream| upstream.name() == forward.upstream);
     // The check of the configuration sees to it that there is one.
     index.unwrap_or_else(|| panic!("no upstream {}", forward.upstream))

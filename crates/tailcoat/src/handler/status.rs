@@ -7,9 +7,9 @@ use base64ct::{Base64, Encoding};
 use sha2::{Digest, Sha256};
 use wire::http::{Fields, KnownField, Method, Request, Status};
 
-use super::{Body, BuiltResponse, Outcome, PageFormat, Response, Routed, error_response};
+use super::{Body, BuiltResponse, HandlerOutcome, PageFormat, Response, Routed, error_response};
 use crate::config::{StatusView, StatusViewKind};
-use crate::log::Client;
+use crate::log::LogClient;
 use crate::status::{MetricsFormat, Observer, PAGE, render};
 
 /// Open requests of each worker that the page is told of.
@@ -34,45 +34,45 @@ impl StatusHandler {
     }
 
     /// Answers a request.
-    pub fn handle(self: &Arc<Self>, routed: &Routed<'_>) -> Outcome {
+    pub fn handle(self: &Arc<Self>, routed: &Routed<'_>) -> HandlerOutcome {
         let format = PageFormat::wanted_by(&routed.request);
         if !self.is_guarded && !is_of_this_machine(routed) {
-            return Outcome::Ready(Response::Built(error_response(Status::FORBIDDEN, format)));
+            return HandlerOutcome::Ready(Response::Built(error_response(Status::FORBIDDEN, format)));
         }
         if !matches!(routed.request.method(), Method::Get | Method::Head) {
             let mut response = error_response(Status::METHOD_NOT_ALLOWED, format);
             response.fields.push("Allow", "GET, HEAD");
-            return Outcome::Ready(Response::Built(response));
+            return HandlerOutcome::Ready(Response::Built(response));
         }
         match (self.view.kind, routed.query) {
             (StatusViewKind::Metrics, _) => {
                 let accept = routed.request.field(KnownField::Accept).unwrap_or_default();
                 let (this, format) = (Arc::clone(self), MetricsFormat::wanted_by(accept));
-                Outcome::Wait(Box::pin(async move { this.metrics(format).await }))
+                HandlerOutcome::Wait(Box::pin(async move { this.metrics(format).await }))
             }
             (StatusViewKind::Page, Some(b"json")) => {
                 let this = Arc::clone(self);
-                Outcome::Wait(Box::pin(async move { this.data().await }))
+                HandlerOutcome::Wait(Box::pin(async move { this.data().await }))
             }
             (StatusViewKind::Page, _) => self.page(),
         }
     }
 
-    async fn metrics(&self, format: MetricsFormat) -> Outcome {
+    async fn metrics(&self, format: MetricsFormat) -> HandlerOutcome {
         let status = self.observer.status(0).await;
         answer(format.content_type(), render(&status, format).into_bytes())
     }
 
-    async fn data(&self) -> Outcome {
+    async fn data(&self) -> HandlerOutcome {
         let status = self.observer.status(REQUESTS_SHOWN_MAX).await;
         // Local invariant: it has only strings, numbers and lists of them.
         answer("application/json", serde_json::to_vec(&status).unwrap_or_default())
     }
 
-    fn page(&self) -> Outcome {
+    fn page(&self) -> HandlerOutcome {
         let mut response = built("text/html; charset=utf-8", PAGE.as_bytes().to_vec());
         response.fields.push("Content-Security-Policy", self.content_security_policy.as_str());
-        Outcome::Ready(Response::Built(response))
+        HandlerOutcome::Ready(Response::Built(response))
     }
 }
 
@@ -80,8 +80,8 @@ impl StatusHandler {
 /// rebinding) has a browser on this machine send that name as Host.
 fn is_of_this_machine(routed: &Routed<'_>) -> bool {
     let is_local = match routed.client {
-        Client::Ip(address) => address.ip().to_canonical().is_loopback(),
-        Client::Unix => true,
+        LogClient::Ip(address) => address.ip().to_canonical().is_loopback(),
+        LogClient::Unix => true,
     };
     // A trusted proxy has said that the client is local, too.
     let is_vouched_for = routed.proxied.is_some_and(|proxied| proxied.entries > 0);
@@ -114,8 +114,8 @@ fn is_name_of_this_machine(host: &[u8]) -> bool {
     host.is_empty() || host == "localhost" || address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-fn answer(content_type: &'static str, content: Vec<u8>) -> Outcome {
-    Outcome::Ready(Response::Built(built(content_type, content)))
+fn answer(content_type: &'static str, content: Vec<u8>) -> HandlerOutcome {
+    HandlerOutcome::Ready(Response::Built(built(content_type, content)))
 }
 
 fn built(content_type: &'static str, content: Vec<u8>) -> Box<BuiltResponse> {

@@ -4,24 +4,24 @@ use std::fmt::Write;
 
 /// A line of a configuration, and its block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Node {
+pub(super) struct KdlNode {
     name: &'static str,
-    values: Vec<Value>,
-    properties: Vec<(&'static str, Value)>,
+    values: Vec<KdlValue>,
+    properties: Vec<(&'static str, KdlValue)>,
     /// Nodes in its block.
-    pub(super) children: Vec<Node>,
+    pub(super) children: Vec<KdlNode>,
     comment: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Value {
+enum KdlValue {
     /// Stands in quotation marks.
     Text(String),
     /// A number, or a word such as `off`.
     Word(String),
 }
 
-impl Node {
+impl KdlNode {
     pub(super) fn new(name: &'static str) -> Self {
         Self { name, values: Vec::new(), properties: Vec::new(), children: Vec::new(), comment: None }
     }
@@ -33,23 +33,23 @@ impl Node {
 
     /// A text as the next value.
     pub(super) fn text(mut self, text: impl AsRef<str>) -> Self {
-        self.values.push(Value::Text(text.as_ref().to_owned()));
+        self.values.push(KdlValue::Text(text.as_ref().to_owned()));
         self
     }
 
     /// A number, or a word such as `off`, as the next value.
     pub(super) fn word(mut self, word: impl ToString) -> Self {
-        self.values.push(Value::Word(word.to_string()));
+        self.values.push(KdlValue::Word(word.to_string()));
         self
     }
 
     pub(super) fn property(mut self, name: &'static str, text: impl AsRef<str>) -> Self {
-        self.properties.push((name, Value::Text(text.as_ref().to_owned())));
+        self.properties.push((name, KdlValue::Text(text.as_ref().to_owned())));
         self
     }
 
     pub(super) fn word_property(mut self, name: &'static str, word: impl ToString) -> Self {
-        self.properties.push((name, Value::Word(word.to_string())));
+        self.properties.push((name, KdlValue::Word(word.to_string())));
         self
     }
 
@@ -65,7 +65,7 @@ impl Node {
         self.comment = Some(format!("{comment}\n{said}").trim_matches('\n').to_owned());
     }
 
-    pub(super) fn block(mut self, children: Vec<Node>) -> Self {
+    pub(super) fn block(mut self, children: Vec<KdlNode>) -> Self {
         self.children = children;
         self
     }
@@ -86,12 +86,12 @@ impl Node {
 
     /// Last value, unquoted.
     pub(super) fn last_value(&self) -> &str {
-        self.values.last().map_or("", |(Value::Text(value) | Value::Word(value))| value)
+        self.values.last().map_or("", |(KdlValue::Text(value) | KdlValue::Word(value))| value)
     }
 
     /// With what is made of its last value.
     pub(super) fn with_last_value(mut self, make: impl FnOnce(&str) -> String) -> Self {
-        if let Some(Value::Text(value) | Value::Word(value)) = self.values.last_mut() {
+        if let Some(KdlValue::Text(value) | KdlValue::Word(value)) = self.values.last_mut() {
             *value = make(value);
         }
         self
@@ -99,7 +99,7 @@ impl Node {
 
     /// Returns `true` if it applies to all paths of this pattern, without conditions.
     pub(super) fn is_rule_of(&self, pattern: &str) -> bool {
-        matches!(self.values.first(), Some(Value::Text(value)) if value == pattern)
+        matches!(self.values.first(), Some(KdlValue::Text(value)) if value == pattern)
             && self.properties.iter().all(|(name, _)| *name == "status")
     }
 
@@ -128,7 +128,7 @@ impl Node {
     }
 }
 
-impl Value {
+impl KdlValue {
     fn write(&self, text: &mut String) {
         match self {
             Self::Text(value) => text.push_str(&quote(value)),
@@ -140,10 +140,10 @@ impl Value {
 }
 
 /// The configuration's text; an empty line is between blocks.
-pub(super) fn write(nodes: &[Node]) -> String {
+pub(super) fn write(nodes: &[KdlNode]) -> String {
     let mut text = String::new();
     for (index, node) in nodes.iter().enumerate() {
-        let is_block = |node: &Node| !node.children.is_empty();
+        let is_block = |node: &KdlNode| !node.children.is_empty();
         if index > 0 && (is_block(node) || is_block(&nodes[index - 1])) {
             text.push('\n');
         }
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn comments_end_with_their_lines() {
         for end in ['\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}', '\0', '\u{202e}'] {
-            let node = Node::new("browse").comment(format!("a\tb{end}listen 80"));
+            let node = KdlNode::new("browse").comment(format!("a\tb{end}listen 80"));
             assert_eq!(write(&[node]), "// a\tb?listen 80\nbrowse\n", "{end:?}");
         }
     }
@@ -208,14 +208,14 @@ mod tests {
     fn words_are_no_way_out_of_a_line() {
         for (word, expect) in [("404", "404"), ("off", "off"), ("4a4", "\"4a4\""), ("a } b", "\"a } b\""), ("", "\"\"")]
         {
-            assert_eq!(write(&[Node::new("browse").word(word)]), format!("browse {expect}\n"));
+            assert_eq!(write(&[KdlNode::new("browse").word(word)]), format!("browse {expect}\n"));
         }
     }
 
     #[test]
     fn blocks_stand_apart() {
-        let site = Node::with("site", "example.com").block(vec![Node::new("listen").word(80)]);
-        let server = Node::new("server-x").block(vec![Node::new("workers").word("auto").comment("each core")]);
+        let site = KdlNode::with("site", "example.com").block(vec![KdlNode::new("listen").word(80)]);
+        let server = KdlNode::new("server-x").block(vec![KdlNode::new("workers").word("auto").comment("each core")]);
         let expect = "site \"example.com\" {\n    listen 80\n}\n\nserver-x {\n    // each core\n    workers auto\n}\n";
         assert_eq!(write(&[site, server]), expect);
     }

@@ -28,16 +28,16 @@ pub struct Imported {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
     /// Place of the directive.
-    pub place: Place,
+    pub place: FileLine,
     /// The directive, without its block.
     pub directive: String,
     /// Result for the directive.
-    pub outcome: Outcome,
+    pub outcome: ImportOutcome,
 }
 
 /// Reason why a directive was not translated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ImportOutcome {
     /// Nothing is needed here, for this reason.
     Needless(&'static str),
     /// The user must translate it, with this hint.
@@ -48,14 +48,14 @@ pub enum Outcome {
 
 /// A line of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct FileLine {
     /// The file, as it was named.
     pub file: Rc<Path>,
     /// Line number, from 1.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FileLine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}:{}", self.file.display(), self.line)
     }
@@ -65,9 +65,9 @@ impl fmt::Display for Remark {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { place, directive, outcome } = self;
         match outcome {
-            Outcome::Needless(why) => write!(formatter, "{place}: {directive}: needs nothing here: {why}"),
-            Outcome::Left(why) => write!(formatter, "{place}: {directive}: not translated: {why}"),
-            Outcome::Refused(why) => write!(formatter, "{place}: {directive}: its paths are rejected: {why}"),
+            ImportOutcome::Needless(why) => write!(formatter, "{place}: {directive}: needs nothing here: {why}"),
+            ImportOutcome::Left(why) => write!(formatter, "{place}: {directive}: not translated: {why}"),
+            ImportOutcome::Refused(why) => write!(formatter, "{place}: {directive}: its paths are rejected: {why}"),
         }
     }
 }
@@ -85,7 +85,7 @@ pub enum ImportError {
     /// The file is not what it should be.
     Malformed {
         /// Place of the error.
-        place: Place,
+        place: FileLine,
         /// Error message.
         message: String,
     },

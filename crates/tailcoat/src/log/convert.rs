@@ -255,7 +255,7 @@ mod tests {
 
     use super::super::format::Formatter;
     use super::super::record::{self, LogId, StoredRecord};
-    use super::super::tests::{TestRequest, record_of};
+    use super::super::tests::{LogTestRequest, record_of};
     use super::*;
 
     /// Log of `blocks` blocks with `records` records each; the target of a record is its number.
@@ -264,7 +264,8 @@ mod tests {
         let mut log = Vec::new();
         for block in 0..blocks {
             for record in 0..records {
-                let request = TestRequest::new(format!("/{block}/{record}").as_bytes(), &[("User-Agent", b"a\xffb")]);
+                let request =
+                    LogTestRequest::new(format!("/{block}/{record}").as_bytes(), &[("User-Agent", b"a\xffb")]);
                 let mut bytes = Vec::new();
                 record::encode(&record_of(LogId(7), request.subject()), &formatter.capture(), 100, &mut bytes);
                 formatter.append(&StoredRecord::decode(&bytes).unwrap(), &mut log);

@@ -1,6 +1,6 @@
 //! Access logs and the server log.
 //!
-//! A worker copies each request's [`Record`] into its own ring ([`Recorder::record`]): no lock, no allocation, no
+//! A worker copies each request's [`LogRecord`] into its own ring ([`Recorder::record`]): no lock, no allocation, no
 //! formatting, and no system call except to wake a sleeping writer. One writer thread reads the records of all rings,
 //! formats them and writes them to the kernel in large pieces. If it cannot keep up, whole records are dropped and
 //! counted, and serving continues.
@@ -36,22 +36,22 @@ use std::time::Duration;
 pub use convert::{ConvertError, ConvertReport, Damage, DamageKind, convert};
 pub use event::{cause, event};
 pub(crate) use format::push_address;
-pub use format::{Template, TemplateError, TemplateErrorKind};
-pub use record::{Client, LogId, LogNeeds, Record, Subject, TlsRecord, UpstreamRecord};
+pub use format::{LogTemplate, TemplateError, TemplateErrorKind};
+pub use record::{LogClient, LogId, LogNeeds, LogRecord, Subject, TlsRecord, UpstreamRecord};
 pub use recorder::Recorder;
-pub use server::{ServerLog, Style, escaped};
+pub use server::{LineStyle, ServerLog, escaped};
 pub use syslog::FACILITIES;
-pub use tap::{RecordFilter, Tail, Tailed};
+pub use tap::{LogTail, RecordFilter, Tailed};
 pub use trouble::Trouble;
 
-use self::output::{Counters, Output};
+use self::output::{Counters, LogOutput};
 use self::recorder::LogTable;
-use self::writer::{Arrival, Command, LogState, Shared};
-use crate::config::{AccessLog, AccessLogFormat, AccessLogTarget, Limits, Server};
+use self::writer::{Arrival, LogState, LogWriterCommand, LogWriterShared};
+use crate::config::{AccessLog, AccessLogFormat, AccessLogTarget, Limits, ServerSettings};
 
 /// Limits of the access logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct LogOptions {
     /// Bytes of records that may wait for the writer, per worker. Memory is allocated on first use.
     pub ring_bytes_max: usize,
     /// Bytes of a single value (target, field, user); longer ones are cut and marked. At most 65,535.
@@ -64,9 +64,9 @@ pub struct Options {
     pub report_interval: Duration,
 }
 
-impl Options {
+impl LogOptions {
     /// Limits from a configuration.
-    pub fn of(server: &Server, limits: &Limits) -> Self {
+    pub fn of(server: &ServerSettings, limits: &Limits) -> Self {
         Self {
             ring_bytes_max: limits.access_log_ring_bytes_max,
             value_bytes_max: limits.access_log_value_bytes_max,
@@ -77,9 +77,9 @@ impl Options {
     }
 }
 
-impl Default for Options {
+impl Default for LogOptions {
     fn default() -> Self {
-        Self::of(&Server::default(), &Limits::default())
+        Self::of(&ServerSettings::default(), &Limits::default())
     }
 }
 
@@ -97,9 +97,9 @@ pub struct Counts {
 ///
 /// # Errors
 /// A target cannot be opened, or two logs configure it with different formats; the message names it.
-pub fn start(logs: &[AccessLog], options: Options, server_log: ServerLog) -> io::Result<(LogHandle, Vec<LogId>)> {
+pub fn start(logs: &[AccessLog], options: LogOptions, server_log: ServerLog) -> io::Result<(LogHandle, Vec<LogId>)> {
     let (shared, commands) = writer::start(options, server_log)?;
-    let known = Known { states: Vec::new(), ids: HashMap::new(), wanted: HashSet::new(), options };
+    let known = KnownLogs { states: Vec::new(), ids: HashMap::new(), wanted: HashSet::new(), options };
     let handle = LogHandle { shared, commands, known: Arc::new(Mutex::new(known)) };
     let change = handle.prepare(logs, options)?;
     let ids = change.ids.clone();
@@ -109,7 +109,7 @@ pub fn start(logs: &[AccessLog], options: Options, server_log: ServerLog) -> io:
 
 /// Counts of the records of all logs of a writer, readable from any thread.
 #[derive(Clone, Debug)]
-pub struct LogCounts(Arc<Mutex<Known>>);
+pub struct LogCounts(Arc<Mutex<KnownLogs>>);
 
 impl LogCounts {
     /// Sum over all logs.
@@ -125,19 +125,19 @@ impl LogCounts {
 /// Handle to the running writer. Dropping it ends the writer without waiting.
 #[derive(Debug)]
 pub struct LogHandle {
-    shared: Arc<Shared>,
-    commands: Sender<Command>,
-    known: Arc<Mutex<Known>>,
+    shared: Arc<LogWriterShared>,
+    commands: Sender<LogWriterCommand>,
+    known: Arc<Mutex<KnownLogs>>,
 }
 
 /// Logs opened so far, by id, and the current options.
 #[derive(Debug)]
-struct Known {
+struct KnownLogs {
     states: Vec<Arc<LogState>>,
     ids: HashMap<AccessLog, LogId>,
     /// Logs that are not closed.
     wanted: HashSet<LogId>,
-    options: Options,
+    options: LogOptions,
 }
 
 /// Newly opened logs, ready to be applied.
@@ -146,16 +146,16 @@ pub struct LogChange {
     /// Id of each log, in the order of the request.
     pub ids: Vec<LogId>,
     new: Vec<(AccessLog, Arrival)>,
-    options: Options,
+    options: LogOptions,
 }
 
 /// State of the logs that recorders need.
 #[derive(Clone, Debug)]
 pub struct LogView {
-    shared: Arc<Shared>,
-    commands: Sender<Command>,
+    shared: Arc<LogWriterShared>,
+    commands: Sender<LogWriterCommand>,
     logs: LogTable,
-    options: Options,
+    options: LogOptions,
 }
 
 impl LogHandle {
@@ -176,7 +176,7 @@ impl LogHandle {
     ///
     /// # Errors
     /// Those of [`start`].
-    pub fn prepare(&self, logs: &[AccessLog], options: Options) -> io::Result<LogChange> {
+    pub fn prepare(&self, logs: &[AccessLog], options: LogOptions) -> io::Result<LogChange> {
         let known = self.known();
         let mut change = LogChange { ids: Vec::with_capacity(logs.len()), new: Vec::new(), options };
         let mut wanted: HashMap<&AccessLogTarget, (LogId, &AccessLogFormat)> = HashMap::new();
@@ -210,13 +210,13 @@ impl LogHandle {
         known.wanted = ids.iter().copied().collect();
         known.options = options;
         self.shared.add(arrivals);
-        self.command(Command::Change(options, ids));
+        self.command(LogWriterCommand::Change(options, ids));
     }
 
     /// Reopens all files (SIGUSR1), after the records so far are written to the old ones. If a file cannot be opened,
     /// the error is logged and the old file stays in use.
     pub fn reopen(&self) {
-        self.command(Command::Reopen);
+        self.command(LogWriterCommand::Reopen);
     }
 
     /// Counts of a log's records so far.
@@ -229,9 +229,9 @@ impl LogHandle {
     ///
     /// # Errors
     /// The template is invalid.
-    pub fn tail(&self, filter: RecordFilter, format: &AccessLogFormat) -> Result<Tail, TemplateError> {
+    pub fn tail(&self, filter: RecordFilter, format: &AccessLogFormat) -> Result<LogTail, TemplateError> {
         let (tap, tail) = tap::Tap::new(filter, format)?;
-        self.command(Command::Tap(Box::new(tap)));
+        self.command(LogWriterCommand::Tap(Box::new(tap)));
         Ok(tail)
     }
 
@@ -244,36 +244,36 @@ impl LogHandle {
     /// that accepts nothing; the writer is then left running. Records of recorders that still exist are lost.
     pub fn shutdown(&self, limit: Duration) -> bool {
         let (done, wait) = sync_channel(1);
-        self.command(Command::Shutdown { limit, done });
+        self.command(LogWriterCommand::Shutdown { limit, done });
         // The writer drops `done` without a message only if it panicked, and then it has ended, too.
         !matches!(wait.recv_timeout(limit), Err(RecvTimeoutError::Timeout))
     }
 
-    fn command(&self, command: Command) {
+    fn command(&self, command: LogWriterCommand) {
         // Fails only if the writer ended by a panic; then records are dropped and counted, and serving continues.
         let _ = self.commands.send(command);
         self.shared.wake();
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownLogs> {
         lock(&self.known)
     }
 }
 
-fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+fn lock(known: &Mutex<KnownLogs>) -> MutexGuard<'_, KnownLogs> {
     // No code under the lock can panic half-way through a change.
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LogChange {
     /// Opens a log unless it is open, and returns its id.
-    fn open(&mut self, log: &AccessLog, known: &Known) -> io::Result<LogId> {
+    fn open(&mut self, log: &AccessLog, known: &KnownLogs) -> io::Result<LogId> {
         let id = known.ids.get(log).copied();
         if let Some(id) = id.filter(|id| known.wanted.contains(id)) {
             return Ok(id);
         }
         // Opens it even if it was open once, because it may no longer be possible.
-        let output = Output::open(log)?;
+        let output = LogOutput::open(log)?;
         if let Some(id) = id {
             return Ok(id);
         }
@@ -294,7 +294,7 @@ impl LogView {
     fn ring(&self) -> rtrb::Producer<u8> {
         let (producer, consumer) = rtrb::RingBuffer::new(self.options.ring_bytes_max);
         // Fails only if the writer ended by a panic; then records are dropped and counted, and serving continues.
-        let _ = self.commands.send(Command::Adopt(consumer));
+        let _ = self.commands.send(LogWriterCommand::Adopt(consumer));
         self.shared.wake();
         producer
     }
@@ -302,6 +302,6 @@ impl LogView {
 
 impl Drop for LogHandle {
     fn drop(&mut self) {
-        self.command(Command::End);
+        self.command(LogWriterCommand::End);
     }
 }

@@ -9,7 +9,7 @@ use super::event::event;
 use super::format::{Formatter, TemplateError};
 use super::record::{Capture, StoredRecord};
 use super::server::ServerLog;
-use super::stream::Stream;
+use super::stream::LogStream;
 use super::syslog::{FACILITIES, SYSTEM_SOCKET, Syslog};
 use crate::config::{AccessLog, AccessLogFormat, AccessLogTarget};
 
@@ -36,7 +36,7 @@ impl Counters {
 
 /// An open access log.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct LogOutput {
     /// Name in messages.
     name: String,
     log: AccessLog,
@@ -54,12 +54,12 @@ pub(super) struct Output {
 
 #[derive(Debug)]
 enum Sink {
-    Stream(Stream),
+    Stream(LogStream),
     Syslog(Syslog),
     Closed,
 }
 
-impl Output {
+impl LogOutput {
     /// Opens a log.
     ///
     /// # Errors
@@ -241,8 +241,10 @@ impl Sink {
         };
         let invalid = |message: String| in_context(io::Error::new(io::ErrorKind::InvalidInput, message));
         match &log.target {
-            AccessLogTarget::File(path) => Stream::open(path, formatter.unit()).map(Self::Stream).map_err(in_context),
-            AccessLogTarget::Stdout => Stream::stdout(formatter.unit()).map(Self::Stream).map_err(in_context),
+            AccessLogTarget::File(path) => {
+                LogStream::open(path, formatter.unit()).map(Self::Stream).map_err(in_context)
+            }
+            AccessLogTarget::Stdout => LogStream::stdout(formatter.unit()).map(Self::Stream).map_err(in_context),
             AccessLogTarget::Syslog(_) if log.format == AccessLogFormat::Binary => {
                 Err(invalid("the binary format needs a file or standard output".into()))
             }

@@ -39,13 +39,13 @@ impl LogId {
 
 /// Logged data of a request and its response.
 #[derive(Clone, Copy, Debug)]
-pub struct Record<'a> {
+pub struct LogRecord<'a> {
     /// Id of the log.
     pub log: LogId,
     /// The request.
     pub subject: Subject<'a>,
     /// Sender of the request.
-    pub client: Client,
+    pub client: LogClient,
     /// Host as routing found it: lower case, without port; empty for none.
     pub host: &'a [u8],
     /// User that access control found; empty for none.
@@ -115,14 +115,14 @@ pub enum Subject<'a> {
 
 /// Sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Client {
+pub enum LogClient {
     /// An address and port.
     Ip(SocketAddr),
     /// A process on this machine, over a unix socket.
     Unix,
 }
 
-impl Client {
+impl LogClient {
     /// True for the addresses that a proxy on the same machine connects from: a unix socket, 127.0.0.1 or ::1.
     pub fn is_local_proxy(self) -> bool {
         match self {
@@ -135,7 +135,7 @@ impl Client {
     }
 }
 
-impl fmt::Display for Client {
+impl fmt::Display for LogClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ip(address) => address.ip().to_canonical().fmt(f),
@@ -278,7 +278,7 @@ const TAGS: usize = Tag::SPAN_ID.0 as usize + 1;
 pub(super) const CAPTURED_FIELDS_MAX: usize = 127;
 
 /// Appends the compact form of a record.
-pub(super) fn encode(record: &Record<'_>, capture: &Capture, value_bytes_max: usize, out: &mut Vec<u8>) {
+pub(super) fn encode(record: &LogRecord<'_>, capture: &Capture, value_bytes_max: usize, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&fixed_part(record));
     let mut push = |tag: Tag, value: &[u8]| push_value(out, tag, value, value_bytes_max);
@@ -337,14 +337,14 @@ pub(super) fn encode(record: &Record<'_>, capture: &Capture, value_bytes_max: us
 }
 
 /// Bytes before the values; the length is inserted later.
-fn fixed_part(record: &Record<'_>) -> [u8; FIXED_BYTES] {
+fn fixed_part(record: &LogRecord<'_>) -> [u8; FIXED_BYTES] {
     let mut fixed = [0; FIXED_BYTES];
     fixed[4..6].copy_from_slice(&record.log.0.to_le_bytes());
     fixed[6..8].copy_from_slice(&record.status.code().to_le_bytes());
     fixed[8..16].copy_from_slice(&record.unix_us.to_le_bytes());
     fixed[16..24].copy_from_slice(&record.duration_us.to_le_bytes());
     fixed[24..32].copy_from_slice(&record.content_bytes.to_le_bytes());
-    if let Client::Ip(address) = record.client {
+    if let LogClient::Ip(address) = record.client {
         fixed[50] = match address.ip() {
             IpAddr::V4(ip) => {
                 fixed[32..36].copy_from_slice(&ip.octets());
@@ -420,7 +420,7 @@ fn version_code(version: Version) -> u8 {
 
 /// Value of a record in compact form; empty if absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Value<'a> {
+pub(super) struct RecordValue<'a> {
     pub(super) bytes: &'a [u8],
     /// True if the value was longer.
     pub(super) cut: bool,
@@ -453,7 +453,7 @@ pub(super) struct StoredRecord<'a> {
     pub(super) unix_us: u64,
     pub(super) duration_us: u64,
     pub(super) content_bytes: u64,
-    pub(super) client: Client,
+    pub(super) client: LogClient,
     pub(super) version: Option<Version>,
     method_code: u8,
     /// Offset of each value in the record, by tag; 0 if absent. Formats read only some values, so decoding all of them
@@ -509,16 +509,16 @@ impl<'a> StoredRecord<'a> {
     }
 
     /// Value as sent; empty if absent.
-    pub(super) fn value(&self, tag: Tag) -> Value<'a> {
+    pub(super) fn value(&self, tag: Tag) -> RecordValue<'a> {
         match self.values[usize::from(tag.0)] {
-            0 => Value::default(),
-            start => take_value(&mut &self.bytes[start as usize..]).map_or(Value::default(), |(_, value)| value),
+            0 => RecordValue::default(),
+            start => take_value(&mut &self.bytes[start as usize..]).map_or(RecordValue::default(), |(_, value)| value),
         }
     }
 
     /// Method; empty for a malformed request.
-    pub(super) fn method(&self) -> Value<'a> {
-        self.known_method().map_or_else(|| self.value(Tag::METHOD), |bytes| Value { bytes, cut: false })
+    pub(super) fn method(&self) -> RecordValue<'a> {
+        self.known_method().map_or_else(|| self.value(Tag::METHOD), |bytes| RecordValue { bytes, cut: false })
     }
 
     /// Method if it is one of [`METHODS`], whose names need no escaping.
@@ -542,37 +542,37 @@ impl<'a> StoredRecord<'a> {
     }
 
     /// Parts of the target before and after its first question mark.
-    pub(super) fn path_and_query(&self) -> (Value<'a>, Value<'a>) {
+    pub(super) fn path_and_query(&self) -> (RecordValue<'a>, RecordValue<'a>) {
         let target = self.value(Tag::TARGET);
-        let Value { bytes, cut } = target;
+        let RecordValue { bytes, cut } = target;
         match memchr::memchr(b'?', bytes) {
-            Some(at) => (Value { bytes: &bytes[..at], cut: false }, Value { bytes: &bytes[at + 1..], cut }),
-            None => (target, Value::default()),
+            Some(at) => (RecordValue { bytes: &bytes[..at], cut: false }, RecordValue { bytes: &bytes[at + 1..], cut }),
+            None => (target, RecordValue::default()),
         }
     }
 
     /// Request field at this index of the log's template.
-    pub(super) fn captured(&self, index: usize) -> Value<'a> {
+    pub(super) fn captured(&self, index: usize) -> RecordValue<'a> {
         let mut rest = &self.bytes[FIXED_BYTES..];
         while let Some((tag, value)) = take_value(&mut rest) {
             if tag == Tag::captured(index) {
                 return value;
             }
         }
-        Value::default()
+        RecordValue::default()
     }
 }
 
-fn decode_client(fixed: &[u8; FIXED_BYTES]) -> Option<Client> {
+fn decode_client(fixed: &[u8; FIXED_BYTES]) -> Option<LogClient> {
     let mut octets = [0; 16];
     octets.copy_from_slice(&fixed[32..48]);
     let ip = match fixed[50] {
-        CLIENT_UNIX => return Some(Client::Unix),
+        CLIENT_UNIX => return Some(LogClient::Unix),
         CLIENT_IPV4 => IpAddr::V4(Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3])),
         CLIENT_IPV6 => IpAddr::V6(Ipv6Addr::from(octets)),
         _ => return None,
     };
-    Some(Client::Ip(SocketAddr::new(ip, u16_at(fixed, 48))))
+    Some(LogClient::Ip(SocketAddr::new(ip, u16_at(fixed, 48))))
 }
 
 fn decode_version(code: u8) -> Option<Option<Version>> {
@@ -586,11 +586,11 @@ fn decode_version(code: u8) -> Option<Option<Version>> {
     })
 }
 
-fn take_value<'a>(rest: &mut &'a [u8]) -> Option<(Tag, Value<'a>)> {
+fn take_value<'a>(rest: &mut &'a [u8]) -> Option<(Tag, RecordValue<'a>)> {
     let ([tag, flags, low, high], after) = rest.split_first_chunk::<VALUE_HEAD_BYTES>()?;
     let (bytes, after) = after.split_at_checked(usize::from(u16::from_le_bytes([*low, *high])))?;
     *rest = after;
-    Some((Tag(*tag), Value { bytes, cut: flags & FLAG_CUT != 0 }))
+    Some((Tag(*tag), RecordValue { bytes, cut: flags & FLAG_CUT != 0 }))
 }
 
 fn u16_at(fixed: &[u8; FIXED_BYTES], at: usize) -> u16 {

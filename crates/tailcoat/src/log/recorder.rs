@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use rtrb::Producer;
 
 use super::LogView;
-use super::record::{self, LogId, LogNeeds, Record};
-use super::writer::{LogState, Shared};
+use super::record::{self, LogId, LogNeeds, LogRecord};
+use super::writer::{LogState, LogWriterShared};
 
 /// State of the logs that recorders need, by id.
 pub(super) type LogTable = Arc<[Arc<LogState>]>;
@@ -14,7 +14,7 @@ pub(super) type LogTable = Arc<[Arc<LogState>]>;
 #[derive(Debug)]
 pub struct Recorder {
     ring: Producer<u8>,
-    shared: Arc<Shared>,
+    shared: Arc<LogWriterShared>,
     /// Logs by id.
     logs: LogTable,
     /// Record being encoded; kept to reuse its memory.
@@ -38,12 +38,12 @@ impl Recorder {
             wake_bytes: 0,
             unchecked_bytes: 0,
         };
-        recorder.take_in(&view);
+        recorder.apply(&view);
         recorder
     }
 
     /// Applies the current state of the logs. Earlier records stay in order.
-    pub fn take_in(&mut self, view: &LogView) {
+    pub fn apply(&mut self, view: &LogView) {
         let LogView { logs, options, .. } = view;
         if self.ring.buffer().capacity() != options.ring_bytes_max {
             // The writer empties the old ring before it drops it.
@@ -62,7 +62,7 @@ impl Recorder {
     }
 
     /// Records a request. If the ring is full, the record is dropped and counted.
-    pub fn record(&mut self, record: &Record<'_>) {
+    pub fn record(&mut self, record: &LogRecord<'_>) {
         let index = record.log.index();
         let Some(log) = self.logs.get(index) else {
             debug_assert!(false, "a log comes before its records");

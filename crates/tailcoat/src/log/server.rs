@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::format::DateTexts;
-use super::record::Client;
+use super::record::LogClient;
 use crate::config::LogLevel;
 
 /// Errors and warnings that one place in the program may log in an interval; more are counted. Not an option, because
@@ -30,21 +30,21 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// served as usual logs nothing here.
 #[derive(Clone)]
 pub struct ServerLog {
-    inner: Arc<Inner>,
+    inner: Arc<ServerLogInner>,
 }
 
-struct Inner {
+struct ServerLogInner {
     /// A [`LogLevel`], as a number.
     level: AtomicU8,
-    style: Style,
+    style: LineStyle,
     /// Lines suppressed because many were similar.
     suppressed: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<ServerLogState>,
 }
 
-struct State {
+struct ServerLogState {
     output: Box<dyn Write + Send>,
-    places: HashMap<Caller, Place>,
+    places: HashMap<Caller, CallSiteCount>,
     dates: DateTexts,
 }
 
@@ -52,7 +52,7 @@ struct State {
 type Caller = &'static Location<'static>;
 
 /// Lines that one place in the program has logged in its interval.
-struct Place {
+struct CallSiteCount {
     since: Instant,
     lines: u32,
     suppressed: u64,
@@ -62,7 +62,7 @@ struct Place {
 
 /// Style of the start of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub enum LineStyle {
     /// Time and severity.
     Plain,
     /// Time and coloured severity.
@@ -74,14 +74,16 @@ pub enum Style {
 impl ServerLog {
     /// Log on stderr, in the style that suits the kind of stderr.
     pub fn stderr(level: LogLevel) -> Self {
-        Self::new(level, Style::of_stderr(), Box::new(io::stderr()))
+        Self::new(level, LineStyle::of_stderr(), Box::new(io::stderr()))
     }
 
     /// Log to any output. `output` gets each line in one call.
-    pub fn new(level: LogLevel, style: Style, output: Box<dyn Write + Send>) -> Self {
-        let state = State { output, places: HashMap::new(), dates: DateTexts::default() };
+    pub fn new(level: LogLevel, style: LineStyle, output: Box<dyn Write + Send>) -> Self {
+        let state = ServerLogState { output, places: HashMap::new(), dates: DateTexts::default() };
         let level = AtomicU8::new(level as u8);
-        Self { inner: Arc::new(Inner { level, style, suppressed: AtomicU64::new(0), state: Mutex::new(state) }) }
+        Self {
+            inner: Arc::new(ServerLogInner { level, style, suppressed: AtomicU64::new(0), state: Mutex::new(state) }),
+        }
     }
 
     /// Sets the lowest severity that is shown.
@@ -113,7 +115,7 @@ impl ServerLog {
 
     /// Logs a warning about a client; suppresses many of one client.
     #[track_caller]
-    pub fn warn_of(&self, client: Client, message: impl Display) {
+    pub fn warn_of(&self, client: LogClient, message: impl Display) {
         self.log(LogLevel::Warn, &message, "", Some((Location::caller(), network_of(client))));
     }
 
@@ -129,7 +131,7 @@ impl ServerLog {
 
     /// Logs the fate of a request that its client or the operator may ask about. Suppresses many similar lines.
     #[track_caller]
-    pub fn notice_of(&self, client: Client, message: impl Display) {
+    pub fn notice_of(&self, client: LogClient, message: impl Display) {
         self.log(LogLevel::Info, &message, "", Some((Location::caller(), network_of(client))));
     }
 
@@ -200,7 +202,7 @@ pub fn escaped(bytes: &[u8]) -> impl Display + '_ {
     })
 }
 
-impl Style {
+impl LineStyle {
     /// Style that suits stderr.
     fn of_stderr() -> Self {
         if is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref()) {
@@ -223,15 +225,15 @@ fn is_journal(journal_stream: Option<&str>) -> bool {
 
 /// Part of a client's address that its customer cannot choose: the first 64 bits of IPv6 (RFC 6177). `None` for a unix
 /// socket, which serves many clients.
-fn network_of(client: Client) -> Option<IpAddr> {
-    let Client::Ip(address) = client else { return None };
+fn network_of(client: LogClient) -> Option<IpAddr> {
+    let LogClient::Ip(address) = client else { return None };
     Some(match address.ip().to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
         address => address,
     })
 }
 
-impl Place {
+impl CallSiteCount {
     fn new(since: Instant) -> Self {
         Self { since, lines: 0, suppressed: 0, clients: Vec::new() }
     }
@@ -243,13 +245,13 @@ enum Repeat {
     Suppressed,
 }
 
-impl State {
+impl ServerLogState {
     fn count_line(&mut self, place: Caller, client: Option<IpAddr>, now: Instant) -> Repeat {
-        let place = self.places.entry(place).or_insert_with(|| Place::new(now));
+        let place = self.places.entry(place).or_insert_with(|| CallSiteCount::new(now));
         let mut suppressed = 0;
         if now.duration_since(place.since) >= REPEAT_INTERVAL {
             suppressed = place.suppressed;
-            *place = Place::new(now);
+            *place = CallSiteCount::new(now);
         }
         let of_client = client.map_or(0, |client| place.clients.iter().filter(|known| **known == client).count());
         if place.lines < LINES_PER_INTERVAL_MAX && of_client < LINES_PER_CLIENT_MAX {
@@ -274,21 +276,21 @@ fn shown(level: LogLevel) -> (&'static str, &'static str, u8) {
 }
 
 /// Starts a continuation line.
-fn push_indent(line: &mut String, level: LogLevel, style: Style) {
-    if style == Style::Journal {
+fn push_indent(line: &mut String, level: LogLevel, style: LineStyle) {
+    if style == LineStyle::Journal {
         line.push_str(&format!("<{}>", shown(level).2));
     }
     line.push_str("    ");
 }
 
-fn push_start(line: &mut String, level: LogLevel, style: Style, dates: &mut DateTexts) {
+fn push_start(line: &mut String, level: LogLevel, style: LineStyle, dates: &mut DateTexts) {
     let (name, colour, priority) = shown(level);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let time = String::from_utf8_lossy(dates.at(now.as_secs()).rfc3339());
     let _ = match style {
-        Style::Plain => write!(line, "{time}Z {name}: "),
-        Style::Coloured => write!(line, "{time}Z {colour}{name}\x1b[0m: "),
-        Style::Journal => write!(line, "<{priority}>"),
+        LineStyle::Plain => write!(line, "{time}Z {name}: "),
+        LineStyle::Coloured => write!(line, "{time}Z {colour}{name}\x1b[0m: "),
+        LineStyle::Journal => write!(line, "<{priority}>"),
     };
 }
 
@@ -316,7 +318,7 @@ mod tests {
     use super::super::tests::Messages;
     use super::*;
 
-    fn logged(level: LogLevel, style: Style, log: impl FnOnce(&ServerLog)) -> String {
+    fn logged(level: LogLevel, style: LineStyle, log: impl FnOnce(&ServerLog)) -> String {
         let messages = Messages::default();
         log(&ServerLog::new(level, style, Box::new(messages.clone())));
         messages.text()
@@ -331,10 +333,10 @@ mod tests {
             log.debug("detail");
         };
         assert_eq!(
-            logged(LogLevel::Debug, Style::Journal, log),
+            logged(LogLevel::Debug, LineStyle::Journal, log),
             "<3>cannot listen; choose another port\n<4>slow\n<6>started\n<7>detail\n"
         );
-        let plain = logged(LogLevel::Info, Style::Plain, log);
+        let plain = logged(LogLevel::Info, LineStyle::Plain, log);
         let lines: Vec<&str> = plain.lines().collect();
         assert_eq!(lines.len(), 3, "debug is not shown");
         for (line, expect) in
@@ -344,7 +346,7 @@ mod tests {
             assert_eq!(rest, expect);
             assert!(time.starts_with("20") && time.as_bytes()[10] == b'T');
         }
-        let coloured = logged(LogLevel::Error, Style::Coloured, log);
+        let coloured = logged(LogLevel::Error, LineStyle::Coloured, log);
         assert!(coloured.ends_with("Z \x1b[1;31merror\x1b[0m: cannot listen; choose another port\n"));
     }
 
@@ -352,16 +354,20 @@ mod tests {
     fn details_stand_below() {
         let log = |log: &ServerLog| log.error_with("broken", "mend it", "\n  1 | a\x1b \n\n    ^\n");
         let expect = "<3>broken; mend it\n<3>      1 | a\\x1B\n<3>        ^\n";
-        assert_eq!(logged(LogLevel::Error, Style::Journal, log), expect);
+        assert_eq!(logged(LogLevel::Error, LineStyle::Journal, log), expect);
         assert!(
-            logged(LogLevel::Error, Style::Plain, log).ends_with(": broken; mend it\n      1 | a\\x1B\n        ^\n")
+            logged(LogLevel::Error, LineStyle::Plain, log)
+                .ends_with(": broken; mend it\n      1 | a\\x1B\n        ^\n")
         );
     }
 
     #[test]
     fn hostile_text() {
         let check = |message: &dyn Display, expect: &str| {
-            assert_eq!(logged(LogLevel::Error, Style::Journal, |log| log.error(message, "")), format!("<3>{expect}\n"));
+            assert_eq!(
+                logged(LogLevel::Error, LineStyle::Journal, |log| log.error(message, "")),
+                format!("<3>{expect}\n")
+            );
         };
         check(&"a\n<0>b\r\x1b[2J\x7f\0", r"a\x0A<0>b\x0D\x1B[2J\x7F\x00");
         check(&"c1 \u{9b}2J bidi \u{202e}x\u{2066}y", r"c1 \u{9B}2J bidi \u{202E}x\u{2066}y");
@@ -371,7 +377,7 @@ mod tests {
 
     #[test]
     fn repeated_messages_are_counted() {
-        let text = logged(LogLevel::Error, Style::Journal, |log| {
+        let text = logged(LogLevel::Error, LineStyle::Journal, |log| {
             for number in 0..LINES_PER_INTERVAL_MAX + 5 {
                 log.error(format_args!("no {number}"), "");
             }
@@ -388,7 +394,7 @@ mod tests {
         assert_eq!(lines[LINES_PER_INTERVAL_MAX as usize - 1], "<3>no 9");
         assert_eq!(lines[LINES_PER_INTERVAL_MAX as usize], "<3>another place");
 
-        let text = logged(LogLevel::Error, Style::Journal, |log| {
+        let text = logged(LogLevel::Error, LineStyle::Journal, |log| {
             for number in 0..LINES_PER_INTERVAL_MAX + 5 {
                 if number == LINES_PER_INTERVAL_MAX + 4 {
                     for place in log.inner.state.lock().unwrap().places.values_mut() {
@@ -403,8 +409,8 @@ mod tests {
 
     #[test]
     fn no_client_takes_all_lines() {
-        let client = |text: &str| Client::Ip(format!("{text}:1").parse().unwrap());
-        let text = logged(LogLevel::Info, Style::Journal, |log| {
+        let client = |text: &str| LogClient::Ip(format!("{text}:1").parse().unwrap());
+        let text = logged(LogLevel::Info, LineStyle::Journal, |log| {
             for (number, address) in [
                 ("[2001:db8::1]", 4),
                 ("[2001:db8::2]", 2),

@@ -23,7 +23,7 @@ pub(super) enum Unit {
 
 /// Open target and its pending bytes.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct LogStream {
     /// Path of the file; `None` for standard output.
     path: Option<PathBuf>,
     file: File,
@@ -36,7 +36,7 @@ pub(super) struct Stream {
     torn_bytes: usize,
 }
 
-impl Stream {
+impl LogStream {
     /// Opens a file for appending; creates it if needed (mode 0640), but not its directory.
     ///
     /// # Errors
@@ -234,8 +234,8 @@ mod tests {
     }
 
     /// Stream to a file whose target has accepted only the first pending bytes.
-    fn half_written(path: &Path, unit: Unit, pending: &[u8], records: u64, taken: usize) -> (Stream, u64) {
-        let mut stream = Stream::open(path, unit).unwrap();
+    fn half_written(path: &Path, unit: Unit, pending: &[u8], records: u64, taken: usize) -> (LogStream, u64) {
+        let mut stream = LogStream::open(path, unit).unwrap();
         stream.pending = pending.to_vec();
         stream.pending_records = records;
         stream.file.write_all(&pending[..taken]).unwrap();
@@ -302,7 +302,7 @@ mod tests {
         let path = directory.path().join("log");
         for (before, expect) in [("", "next\n"), ("line\n", "line\nnext\n"), ("line\nto", "line\nto\nnext\n")] {
             fs::write(&path, before).unwrap();
-            let mut stream = Stream::open(&path, Unit::Line).unwrap();
+            let mut stream = LogStream::open(&path, Unit::Line).unwrap();
             stream.pending.extend_from_slice(b"next\n");
             stream.pending_records = 1;
             assert!(matches!(stream.flush(), (1, Ok(()))));
@@ -312,15 +312,15 @@ mod tests {
         let (mut stream, _) = half_written(&path, Unit::Line, b"one\ntwo\n", 2, 6);
         let before = fs::read_to_string(&path).unwrap();
         for _ in 0..2 {
-            drop(Stream::open(&path, Unit::Line).unwrap());
+            drop(LogStream::open(&path, Unit::Line).unwrap());
             assert_eq!(fs::read_to_string(&path).unwrap(), before);
             stream.reopen().unwrap();
         }
         drop(stream);
-        drop(Stream::open(&path, Unit::Line).unwrap());
+        drop(LogStream::open(&path, Unit::Line).unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), before + "\n");
         fs::write(&path, "TCLOG").unwrap();
-        drop(Stream::open(&path, Unit::Block).unwrap());
+        drop(LogStream::open(&path, Unit::Block).unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "TCLOG");
     }
 
@@ -329,7 +329,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         for _ in 0..2 {
-            let mut stream = Stream::open(&path, Unit::Line).unwrap();
+            let mut stream = LogStream::open(&path, Unit::Line).unwrap();
             stream.pending = b"line\n".to_vec();
             stream.flush().1.unwrap();
         }
@@ -337,7 +337,7 @@ mod tests {
         // The process' umask may clear more bits, but nothing gives others access.
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777 & !0o640, 0);
-        let error = Stream::open(&directory.path().join("none/log"), Unit::Line).unwrap_err();
+        let error = LogStream::open(&directory.path().join("none/log"), Unit::Line).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

@@ -35,7 +35,7 @@ pub struct RecordFilter {
 
 /// Receiving end of a tap.
 #[derive(Debug)]
-pub struct Tail {
+pub struct LogTail {
     lines: Receiver<String>,
     missed: Arc<AtomicU64>,
     told_missed: u64,
@@ -65,11 +65,11 @@ impl Tap {
     ///
     /// # Errors
     /// The template is invalid.
-    pub(super) fn new(filter: RecordFilter, format: &AccessLogFormat) -> Result<(Self, Tail), TemplateError> {
+    pub(super) fn new(filter: RecordFilter, format: &AccessLogFormat) -> Result<(Self, LogTail), TemplateError> {
         let formatter = Formatter::new(format)?;
         let (sender, lines) = channel(LINES_MAX);
         let missed = Arc::new(AtomicU64::new(0));
-        let tail = Tail { lines, missed: Arc::clone(&missed), told_missed: 0 };
+        let tail = LogTail { lines, missed: Arc::clone(&missed), told_missed: 0 };
         Ok((Self { filter, formatter, lines: sender, missed, scratch: Vec::new() }, tail))
     }
 
@@ -97,7 +97,7 @@ impl Tap {
     }
 }
 
-impl Tail {
+impl LogTail {
     /// Waits for the next item; `None` at the end.
     pub async fn next(&mut self) -> Option<Tailed> {
         let missed = self.missed.load(Ordering::Relaxed);
@@ -125,10 +125,10 @@ impl RecordFilter {
     }
 }
 
-fn fits_client(wanted: &str, client: super::Client) -> bool {
+fn fits_client(wanted: &str, client: super::LogClient) -> bool {
     let text = match client {
-        super::Client::Ip(address) => address.ip().to_canonical().to_string(),
-        super::Client::Unix => "unix".to_owned(),
+        super::LogClient::Ip(address) => address.ip().to_canonical().to_string(),
+        super::LogClient::Unix => "unix".to_owned(),
     };
     if wanted.ends_with(['.', ':']) { text.starts_with(wanted) } else { text == wanted }
 }
@@ -136,16 +136,16 @@ fn fits_client(wanted: &str, client: super::Client) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Client;
+    use crate::log::LogClient;
 
     #[test]
     fn clients() {
-        let client = Client::Ip("[::ffff:192.0.2.7]:1".parse().unwrap());
+        let client = LogClient::Ip("[::ffff:192.0.2.7]:1".parse().unwrap());
         for (wanted, expect) in
             [("192.0.2.7", true), ("192.0.2.", true), ("192.0.2.70", false), ("192.0.2", false), ("unix", false)]
         {
             assert_eq!(fits_client(wanted, client), expect, "{wanted}");
         }
-        assert!(fits_client("unix", Client::Unix));
+        assert!(fits_client("unix", LogClient::Unix));
     }
 }

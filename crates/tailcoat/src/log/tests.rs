@@ -11,16 +11,18 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FileType, Mode, OFlags};
 use wire::http::{KnownField, Method, Request, RequestHead, Span, Status, Version};
 
-use super::{Client, LogHandle, LogId, Options, Record, Recorder, ServerLog, Style, Subject, convert, start};
+use super::{
+    LineStyle, LogClient, LogHandle, LogId, LogOptions, LogRecord, Recorder, ServerLog, Subject, convert, start,
+};
 use crate::config::{AccessLog, AccessLogFormat, AccessLogTarget, LogLevel};
 
 /// Request for tests that need no parser.
-pub(super) struct TestRequest {
+pub(super) struct LogTestRequest {
     head: RequestHead,
     bytes: Vec<u8>,
 }
 
-impl TestRequest {
+impl LogTestRequest {
     pub(super) fn new(target: &[u8], fields: &[(&str, &[u8])]) -> Self {
         let mut request = Self { head: RequestHead::default(), bytes: Vec::new() };
         request.head.method = Method::Get;
@@ -51,11 +53,11 @@ impl TestRequest {
     }
 }
 
-pub(super) fn record_of(log: LogId, subject: Subject<'_>) -> Record<'_> {
-    Record {
+pub(super) fn record_of(log: LogId, subject: Subject<'_>) -> LogRecord<'_> {
+    LogRecord {
         log,
         subject,
-        client: Client::Ip(SocketAddr::from(([192, 0, 2, 7], 50_000))),
+        client: LogClient::Ip(SocketAddr::from(([192, 0, 2, 7], 50_000))),
         host: b"example.com",
         tls: None,
         upstream: None,
@@ -77,7 +79,7 @@ pub(super) struct Messages(Arc<Mutex<Vec<u8>>>);
 
 impl Messages {
     pub(super) fn log(&self) -> ServerLog {
-        ServerLog::new(LogLevel::Debug, Style::Journal, Box::new(self.clone()))
+        ServerLog::new(LogLevel::Debug, LineStyle::Journal, Box::new(self.clone()))
     }
 
     pub(super) fn text(&self) -> String {
@@ -100,7 +102,7 @@ fn file_log(path: &Path, format: AccessLogFormat) -> AccessLog {
     AccessLog { target: AccessLogTarget::File(path.to_owned()), format }
 }
 
-fn start_one(log: AccessLog, options: Options, messages: &Messages) -> (LogHandle, LogId, Recorder) {
+fn start_one(log: AccessLog, options: LogOptions, messages: &Messages) -> (LogHandle, LogId, Recorder) {
     let (handle, ids) = start(&[log], options, messages.log()).unwrap();
     let recorder = handle.recorder();
     (handle, ids[0], recorder)
@@ -120,8 +122,8 @@ fn a_record_becomes_a_line() {
     let path = directory.path().join("access.log");
     let messages = Messages::default();
     let (handle, log, mut recorder) =
-        start_one(file_log(&path, AccessLogFormat::Combined), Options::default(), &messages);
-    let request = TestRequest::new(b"/a?b", &[("Referer", b"http://example.org/"), ("User-Agent", b"curl/8.5.0")]);
+        start_one(file_log(&path, AccessLogFormat::Combined), LogOptions::default(), &messages);
+    let request = LogTestRequest::new(b"/a?b", &[("Referer", b"http://example.org/"), ("User-Agent", b"curl/8.5.0")]);
     recorder.record(&record_of(log, request.subject()));
     let expect = "192.0.2.7 - - [06/Nov/1994:08:49:37 +0000] \"GET /a?b HTTP/1.1\" 200 1024 \"http://example.org/\" \
                   \"curl/8.5.0\"\n";
@@ -140,7 +142,7 @@ fn every_record_is_written_once_or_counted() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("access.log");
         let template = AccessLogFormat::Template("{method} {target}".into());
-        let options = Options { ring_bytes_max, ..Options::default() };
+        let options = LogOptions { ring_bytes_max, ..LogOptions::default() };
         let messages = Messages::default();
         let (handle, ids) = start(&[file_log(&path, template)], options, messages.log()).unwrap();
         std::thread::scope(|scope| {
@@ -150,7 +152,7 @@ fn every_record_is_written_once_or_counted() {
                 scope.spawn(move || {
                     for number in 0..RECORDS {
                         let request =
-                            TestRequest::new(format!("/{worker}/{number}").as_bytes(), &[]).with_method("LOAD");
+                            LogTestRequest::new(format!("/{worker}/{number}").as_bytes(), &[]).with_method("LOAD");
                         recorder.record(&record_of(log, request.subject()));
                     }
                 });
@@ -178,8 +180,9 @@ fn a_reopened_log_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (path, old_path) = (directory.path().join("access.log"), directory.path().join("access.log.1"));
     let messages = Messages::default();
-    let (handle, log, mut recorder) = start_one(file_log(&path, AccessLogFormat::W3c), Options::default(), &messages);
-    let mut record = |target: &[u8]| recorder.record(&record_of(log, TestRequest::new(target, &[]).subject()));
+    let (handle, log, mut recorder) =
+        start_one(file_log(&path, AccessLogFormat::W3c), LogOptions::default(), &messages);
+    let mut record = |target: &[u8]| recorder.record(&record_of(log, LogTestRequest::new(target, &[]).subject()));
 
     record(b"/before");
     std::fs::rename(&path, &old_path).unwrap();
@@ -211,11 +214,11 @@ fn several_logs() {
     let path = |name: &str| directory.path().join(name);
     let target = || AccessLogFormat::Template("{target}".into());
     let logs = [file_log(&path("a"), target()), file_log(&path("b"), target()), file_log(&path("a"), target())];
-    let (handle, ids) = start(&logs, Options::default(), Messages::default().log()).unwrap();
+    let (handle, ids) = start(&logs, LogOptions::default(), Messages::default().log()).unwrap();
     assert_eq!(ids[0], ids[2], "equal logs are opened once");
     let mut recorder = handle.recorder();
     for (log, target) in ids.iter().zip(["/0", "/1", "/2"]) {
-        recorder.record(&record_of(*log, TestRequest::new(target.as_bytes(), &[]).subject()));
+        recorder.record(&record_of(*log, LogTestRequest::new(target.as_bytes(), &[]).subject()));
     }
     assert!(handle.shutdown(Duration::from_secs(5)));
     assert_eq!(std::fs::read_to_string(path("a")).unwrap(), "/0\n/2\n");
@@ -227,7 +230,7 @@ fn logs_that_cannot_be() {
     let directory = tempfile::tempdir().unwrap();
     let (path, missing) = (directory.path().join("a"), directory.path().join("none/a"));
     let check = |logs: &[AccessLog], expect: String| {
-        let error = start(logs, Options::default(), Messages::default().log()).unwrap_err();
+        let error = start(logs, LogOptions::default(), Messages::default().log()).unwrap_err();
         assert_eq!(error.to_string(), expect);
     };
     let syslog = |facility: &str, format| AccessLog { target: AccessLogTarget::Syslog(facility.into()), format };
@@ -262,7 +265,7 @@ fn a_pipe_that_nobody_reads() {
     let (pipe, file) = (directory.path().join("pipe"), directory.path().join("file"));
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let messages = Messages::default();
-    let options = Options { ring_bytes_max: 8 << 20, pending_bytes_max: 100_000, ..Options::default() };
+    let options = LogOptions { ring_bytes_max: 8 << 20, pending_bytes_max: 100_000, ..LogOptions::default() };
     let template = || AccessLogFormat::Template("{target} {request.header.x} end".into());
     let logs = [file_log(&pipe, template()), file_log(&file, template())];
     let (handle, ids) = start(&logs, options, messages.log()).unwrap();
@@ -270,7 +273,7 @@ fn a_pipe_that_nobody_reads() {
     let filler = [b'x'; 100];
     let recorded = 5000;
     for number in 0..recorded {
-        let request = TestRequest::new(format!("/{number}").as_bytes(), &[("X", &filler)]);
+        let request = LogTestRequest::new(format!("/{number}").as_bytes(), &[("X", &filler)]);
         for log in &ids {
             recorder.record(&record_of(*log, request.subject()));
         }
@@ -307,9 +310,9 @@ fn a_target_that_takes_nothing_delays_the_end_no_longer_than_allowed() {
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let messages = Messages::default();
     let (handle, log, mut recorder) =
-        start_one(file_log(&pipe, AccessLogFormat::Combined), Options::default(), &messages);
+        start_one(file_log(&pipe, AccessLogFormat::Combined), LogOptions::default(), &messages);
     for _ in 0..3000 {
-        recorder.record(&record_of(log, TestRequest::new(b"/", &[]).subject()));
+        recorder.record(&record_of(log, LogTestRequest::new(b"/", &[]).subject()));
     }
     let state = Arc::clone(&handle.view().logs[0]);
     let began = Instant::now();
@@ -327,23 +330,23 @@ fn logs_change_while_requests_are_under_way() {
     let directory = tempfile::tempdir().unwrap();
     let log = |name: &str| file_log(&directory.path().join(name), AccessLogFormat::Template("{target}".into()));
     let lines = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap_or_default();
-    let (handle, ids) = start(&[log("a"), log("b")], Options::default(), Messages::default().log()).unwrap();
+    let (handle, ids) = start(&[log("a"), log("b")], LogOptions::default(), Messages::default().log()).unwrap();
     let mut recorder = handle.recorder();
     let record = |recorder: &mut Recorder, log: LogId, target: &str| {
-        recorder.record(&record_of(log, TestRequest::new(target.as_bytes(), &[]).subject()));
+        recorder.record(&record_of(log, LogTestRequest::new(target.as_bytes(), &[]).subject()));
     };
     record(&mut recorder, ids[0], "/1");
     // A log that cannot be opened changes nothing.
     let missing = AccessLog { target: AccessLogTarget::File("/dev/null/none".into()), format: AccessLogFormat::Json };
-    assert!(handle.prepare(&[log("c"), missing], Options::default()).is_err());
-    let options = Options { ring_bytes_max: 128 << 10, ..Options::default() };
+    assert!(handle.prepare(&[log("c"), missing], LogOptions::default()).is_err());
+    let options = LogOptions { ring_bytes_max: 128 << 10, ..LogOptions::default() };
     let change = handle.prepare(&[log("b"), log("c"), log("c")], options).unwrap();
     let new = change.ids.clone();
     assert_eq!((new[0], new[1]), (ids[1], new[2]), "a log keeps its id");
     handle.apply(change);
     // Before and after the recorder knows of it.
     record(&mut recorder, ids[0], "/2");
-    recorder.take_in(&handle.view());
+    recorder.apply(&handle.view());
     record(&mut recorder, new[1], "/3");
     wait_until("the lines", || lines("a") == "/1\n/2\n" && lines("c") == "/3\n");
     // The file is closed, so that a removed file stays removed until a request that began before has ended.
@@ -357,7 +360,7 @@ fn logs_change_while_requests_are_under_way() {
     let change = handle.prepare(&[log("a")], options).unwrap();
     assert_eq!(change.ids, [ids[0]]);
     handle.apply(change);
-    recorder.take_in(&handle.view());
+    recorder.apply(&handle.view());
     record(&mut recorder, ids[0], "/6");
     assert!(handle.shutdown(Duration::from_secs(5)));
     assert_eq!(lines("a"), "/5\n/6\n");
@@ -394,17 +397,17 @@ fn full_disk(disk: &Path, format: AccessLogFormat) {
     let (path, filler) = (disk.join("access.log"), disk.join("filler"));
     std::fs::write(&filler, [0; 20_000]).unwrap();
     let messages = Messages::default();
-    let options = Options {
+    let options = LogOptions {
         pending_bytes_max: 10_000,
         flush_interval: Duration::from_millis(10),
         report_interval: Duration::from_millis(10),
-        ..Options::default()
+        ..LogOptions::default()
     };
     let (handle, log, mut recorder) = start_one(file_log(&path, format.clone()), options, &messages);
     let mut recorded = 0;
     let mut record = |records: u64| {
         for _ in 0..records {
-            let request = TestRequest::new(format!("/{recorded}").as_bytes(), &[("User-Agent", b"agent")]);
+            let request = LogTestRequest::new(format!("/{recorded}").as_bytes(), &[("User-Agent", b"agent")]);
             recorder.record(&record_of(log, request.subject()));
             recorded += 1;
             std::thread::sleep(Duration::from_micros(100));

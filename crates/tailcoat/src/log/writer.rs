@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use rtrb::Consumer;
 
-use super::Options;
-use super::output::{Counters, Output};
+use super::LogOptions;
+use super::output::{Counters, LogOutput};
 use super::record::{Capture, LogId, StoredRecord};
 use super::server::ServerLog;
 use super::tap::Tap;
 
 /// State that recorders and the handle share with the writer.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct LogWriterShared {
     state: AtomicU8,
     writer: OnceLock<Thread>,
     /// Logs that the writer has not adopted yet. It adopts a log before it reads a record of it, because a recorder
@@ -32,7 +32,7 @@ pub(super) struct Shared {
 /// New log for the writer. Its id is the number of logs before it.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    pub(super) output: Output,
+    pub(super) output: LogOutput,
     pub(super) state: Arc<LogState>,
 }
 
@@ -54,7 +54,7 @@ const PARKED: u8 = 2;
 /// delayed by microseconds at most.
 const SEEN_AFTER: Duration = Duration::from_millis(10);
 
-impl Shared {
+impl LogWriterShared {
     /// Wakes the writer if it would not see the last push in time.
     pub(super) fn wake_after_push(&self, is_filling: bool) {
         // The writer's core may not see the record yet, nor this core the writer's state. A fence would cost half a
@@ -93,7 +93,7 @@ impl Shared {
 
 /// Command from the handle.
 #[derive(Debug)]
-pub(super) enum Command {
+pub(super) enum LogWriterCommand {
     /// Read records from this ring, too.
     Adopt(Consumer<u8>),
     /// Pass records to this tap, too, while its receiver exists.
@@ -101,7 +101,7 @@ pub(super) enum Command {
     /// Reopen the files.
     Reopen,
     /// Apply these options, and keep only these logs open.
-    Change(Options, Vec<LogId>),
+    Change(LogOptions, Vec<LogId>),
     /// Write all records within this time, report that, and end.
     Shutdown { limit: Duration, done: SyncSender<()> },
     /// Write what can be written at once, and end.
@@ -109,11 +109,14 @@ pub(super) enum Command {
 }
 
 /// Starts the thread, without a log.
-pub(super) fn start(options: Options, server_log: ServerLog) -> io::Result<(Arc<Shared>, Sender<Command>)> {
+pub(super) fn start(
+    options: LogOptions,
+    server_log: ServerLog,
+) -> io::Result<(Arc<LogWriterShared>, Sender<LogWriterCommand>)> {
     let (state, writer, arrivals) = (AtomicU8::new(BUSY), OnceLock::new(), Mutex::default());
-    let shared = Arc::new(Shared { state, writer, arrivals });
+    let shared = Arc::new(LogWriterShared { state, writer, arrivals });
     let (commands, command_queue) = channel();
-    let writer = Writer {
+    let writer = LogWriter {
         shared: Arc::clone(&shared),
         commands: command_queue,
         logs: Logs::default(),
@@ -131,16 +134,16 @@ pub(super) fn start(options: Options, server_log: ServerLog) -> io::Result<(Arc<
     Ok((shared, commands))
 }
 
-struct Writer {
-    shared: Arc<Shared>,
-    commands: Receiver<Command>,
+struct LogWriter {
+    shared: Arc<LogWriterShared>,
+    commands: Receiver<LogWriterCommand>,
     logs: Logs,
     rings: Vec<Consumer<u8>>,
     /// Taps of operators.
     taps: Vec<Tap>,
     /// Record that wraps around the end of its ring.
     scratch: Vec<u8>,
-    options: Options,
+    options: LogOptions,
     server_log: ServerLog,
     reported_at: Option<Instant>,
     /// Time since which it is parked without any record.
@@ -149,14 +152,14 @@ struct Writer {
 
 /// Logs by id.
 #[derive(Default)]
-struct Logs(Vec<(Output, Arc<LogState>)>);
+struct Logs(Vec<(LogOutput, Arc<LogState>)>);
 
 impl Logs {
     fn take_over(&mut self, arrivals: &mut Vec<Arrival>) {
         self.0.extend(arrivals.drain(..).map(|Arrival { output, state }| (output, state)));
     }
 
-    fn append(&mut self, record: &StoredRecord<'_>, pending_bytes_max: usize, shared: &Shared) {
+    fn append(&mut self, record: &StoredRecord<'_>, pending_bytes_max: usize, shared: &LogWriterShared) {
         let index = record.log.index();
         if index >= self.0.len() {
             self.take_over(&mut shared.arrivals());
@@ -168,21 +171,21 @@ impl Logs {
         output.append(record, pending_bytes_max, &state.counters);
     }
 
-    fn for_each(&mut self, mut each: impl FnMut(&mut Output, &Counters)) {
+    fn for_each(&mut self, mut each: impl FnMut(&mut LogOutput, &Counters)) {
         self.0.iter_mut().for_each(|(output, state)| each(output, &state.counters));
     }
 
-    fn any(&self, of: impl Fn(&Output, &Counters) -> bool) -> bool {
+    fn any(&self, of: impl Fn(&LogOutput, &Counters) -> bool) -> bool {
         self.0.iter().any(|(output, state)| of(output, &state.counters))
     }
 }
 
-impl Writer {
+impl LogWriter {
     fn run(mut self) {
         loop {
             let ending = self.take_commands();
             let moved = self.drain();
-            self.logs.for_each(Output::flush);
+            self.logs.for_each(LogOutput::flush);
             self.report();
             if let Some((limit, done)) = ending {
                 self.end(limit);
@@ -201,25 +204,25 @@ impl Writer {
         self.logs.take_over(&mut self.shared.arrivals());
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                Command::Adopt(ring) => self.rings.push(ring),
-                Command::Tap(tap) => {
+                LogWriterCommand::Adopt(ring) => self.rings.push(ring),
+                LogWriterCommand::Tap(tap) => {
                     self.taps.retain(Tap::is_watched);
                     self.taps.push(*tap);
                 }
-                Command::Reopen => {
+                LogWriterCommand::Reopen => {
                     self.drain();
                     let Self { logs, server_log, .. } = self;
                     logs.for_each(|output, counters| output.reopen(counters, server_log));
                 }
-                Command::Change(options, wanted) => {
+                LogWriterCommand::Change(options, wanted) => {
                     self.options = options;
                     self.logs.take_over(&mut self.shared.arrivals());
                     for (index, (output, _)) in self.logs.0.iter_mut().enumerate() {
                         output.set_wanted(wanted.iter().any(|id| id.index() == index));
                     }
                 }
-                Command::Shutdown { limit, done } => return Some((limit, Some(done))),
-                Command::End => return Some((Duration::ZERO, None)),
+                LogWriterCommand::Shutdown { limit, done } => return Some((limit, Some(done))),
+                LogWriterCommand::End => return Some((Duration::ZERO, None)),
             }
         }
         None
@@ -270,7 +273,7 @@ impl Writer {
             self.shared.state.store(PARKED, Ordering::Relaxed);
             Instant::now()
         });
-        // Checks once more without being woken; see `Shared::wake_after_push`.
+        // Checks once more without being woken; see `LogWriterShared::wake_after_push`.
         match SEEN_AFTER.checked_sub(parked_at.elapsed()) {
             Some(rest) => thread::park_timeout(rest),
             None => thread::park(),
@@ -286,7 +289,7 @@ impl Writer {
         let began = Instant::now();
         while self.logs.any(|output, _| output.is_pending()) && began.elapsed() < limit {
             thread::sleep(limit.min(Duration::from_millis(20)));
-            self.logs.for_each(Output::flush);
+            self.logs.for_each(LogOutput::flush);
         }
         let Self { logs, server_log, .. } = self;
         logs.for_each(|output, counters| {

@@ -10,7 +10,7 @@ pub(super) const PUBLISHED_STEP_BYTES: i64 = 32 << 10;
 /// A worker's share of the budget: what its connections hold, and which of them hold something.
 #[derive(Debug)]
 pub struct WorkerBudget {
-    count: Rc<Count>,
+    count: Rc<HeldMemory>,
     /// Distinguishes this worker's reports from others'.
     worker: u32,
     /// By the connections' places in the worker's table.
@@ -19,7 +19,7 @@ pub struct WorkerBudget {
 
 /// Memory that connections of a worker hold together.
 #[derive(Debug)]
-struct Count {
+struct HeldMemory {
     budget: Arc<MemoryBudget>,
     held_bytes: Cell<i64>,
     published_bytes: Cell<i64>,
@@ -29,7 +29,7 @@ struct Count {
 #[derive(Debug, Default)]
 pub struct Holder {
     /// `None` where nothing is counted: in tests, and for requests that no client has sent.
-    count: Option<Rc<Count>>,
+    count: Option<Rc<HeldMemory>>,
     held_bytes: Cell<u64>,
     /// Bytes of them that are heads of requests.
     head_bytes: Cell<u64>,
@@ -53,7 +53,7 @@ pub struct HolderSource {
 impl WorkerBudget {
     /// The share of the worker with this number.
     pub fn new(budget: Arc<MemoryBudget>, worker: u32) -> Rc<Self> {
-        let count = Rc::new(Count { budget, held_bytes: Cell::new(0), published_bytes: Cell::new(0) });
+        let count = Rc::new(HeldMemory { budget, held_bytes: Cell::new(0), published_bytes: Cell::new(0) });
         Rc::new(Self { count, worker, holders: RefCell::default() })
     }
 
@@ -121,7 +121,7 @@ impl Drop for WorkerBudget {
     }
 }
 
-impl Count {
+impl HeldMemory {
     fn change(&self, change: i64) {
         let held = self.held_bytes.get() + change;
         self.held_bytes.set(held);
@@ -134,7 +134,7 @@ impl Count {
     }
 }
 
-impl Drop for Count {
+impl Drop for HeldMemory {
     fn drop(&mut self) {
         self.budget.publish(-self.published_bytes.get());
     }

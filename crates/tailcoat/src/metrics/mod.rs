@@ -27,12 +27,12 @@ pub use worker::{RequestFacts, SiteMetrics, UpstreamFacts, UpstreamMetrics, Work
 /// continues its counts.
 #[derive(Debug)]
 pub struct Metrics {
-    state: Mutex<State>,
+    state: Mutex<MetricsState>,
     programs: Arc<ProgramMetrics>,
 }
 
 #[derive(Debug)]
-struct State {
+struct MetricsState {
     sites: Names,
     upstreams: Names,
     module_names: Names,
@@ -46,7 +46,7 @@ impl Metrics {
     pub fn new(names_max: usize) -> Arc<Self> {
         let names = || Names::new(names_max);
         let (sites, upstreams, module_names) = (names(), names(), names());
-        let state = State { sites, upstreams, module_names, modules: Vec::new(), workers: Vec::new() };
+        let state = MetricsState { sites, upstreams, module_names, modules: Vec::new(), workers: Vec::new() };
         Arc::new(Self { state: Mutex::new(state), programs: Arc::default() })
     }
 
@@ -109,7 +109,7 @@ impl Metrics {
         self.state().upstreams.all()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MetricsState> {
         // No code under the lock can panic half-way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -15,25 +15,25 @@ use wasmtime_wasi_http::p2::bindings::http::types::{ErrorCode, Scheme};
 use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
 
 use super::Module;
-use super::component::{Begun, ComponentInstance, answer};
-use super::failure::Failure;
-use super::run::Run;
+use super::component::{ComponentInstance, ComponentStart, answer};
+use super::failure::CallFailure;
+use super::run::InstanceRun;
 
 /// A request that an instance answers. Dropping it ends the instance.
 pub struct Call {
     module: Arc<Module>,
     response: oneshot::Receiver<Result<Response<HyperOutgoingBody>, ErrorCode>>,
-    run: Run<Option<ComponentInstance>>,
+    run: InstanceRun<Option<ComponentInstance>>,
     /// The instance that has done its part and may be used again.
     ended: Option<ComponentInstance>,
-    failure: Arc<OnceLock<Failure>>,
+    failure: Arc<OnceLock<CallFailure>>,
 }
 
 /// Content that comes from an instance.
 pub struct ResponseBody(HyperOutgoingBody);
 
 /// A piece of content.
-pub enum Frame {
+pub enum ContentFrame {
     /// Bytes; may be none.
     Data(Bytes),
     /// The end, with trailers.
@@ -61,14 +61,14 @@ impl Module {
     /// Has an instance answer a request. Nothing happens before the call is polled.
     pub fn call(
         self: &Arc<Self>,
-        begun: Begun,
+        begun: ComponentStart,
         place: OwnedSemaphorePermit,
         is_tls: bool,
         request: Request<WasiBody>,
     ) -> Call {
         let (sender, response) = oneshot::channel();
         let meter = begun.meter(self);
-        let failure = Arc::<OnceLock<Failure>>::default();
+        let failure = Arc::<OnceLock<CallFailure>>::default();
         let what = format!("{} {}", request.method(), request.uri().path());
         self.metrics.requests.add(1);
         let (module, of_run, metered) = (Arc::clone(self), Arc::clone(&failure), Arc::clone(&meter));
@@ -78,7 +78,7 @@ impl Module {
             let (mut store, answerer) = match begun.store(&module, metered) {
                 Ok(begun) => begun,
                 Err(error) => {
-                    fail(&module, &of_run, Failure::failed(format_args!("{error:#}")), &what);
+                    fail(&module, &of_run, CallFailure::failed(format_args!("{error:#}")), &what);
                     return None;
                 }
             };
@@ -86,7 +86,7 @@ impl Module {
             match answer(&mut store, answerer, scheme, request, sender).await {
                 Ok(proxy) => ComponentInstance::keep(store, proxy, &module),
                 Err(error) => {
-                    let failure = Failure::of(&error, &store.data().meter, &store.data().limiter);
+                    let failure = CallFailure::of(&error, &store.data().meter, &store.data().limiter);
                     fail(&module, &of_run, failure, &what);
                     // After what went wrong is known, for with it the channels go by which the response came.
                     drop(store);
@@ -95,14 +95,17 @@ impl Module {
             }
         };
         let runtime = Arc::clone(&self.runtime);
-        let run =
-            if self.waits_for_disk() { Run::new_away(run, meter, runtime) } else { Run::new(run, meter, runtime) };
+        let run = if self.waits_for_disk() {
+            InstanceRun::new_away(run, meter, runtime)
+        } else {
+            InstanceRun::new(run, meter, runtime)
+        };
         Call { module: Arc::clone(self), response, run, failure, ended: None }
     }
 }
 
 /// Takes note of how an instance's run has ended.
-fn fail(module: &Module, noted: &OnceLock<Failure>, failure: Failure, request: &str) {
+fn fail(module: &Module, noted: &OnceLock<CallFailure>, failure: CallFailure, request: &str) {
     module.note(&failure, Some(request));
     // It is the only one who notes any.
     let _ = noted.set(failure);
@@ -110,7 +113,7 @@ fn fail(module: &Module, noted: &OnceLock<Failure>, failure: Failure, request: &
 
 impl Call {
     /// Runs the instance; ready with its response, or with what went wrong before there was one.
-    pub fn poll_response(&mut self, task: &mut Task<'_>) -> Poll<Result<Response<ResponseBody>, Failure>> {
+    pub fn poll_response(&mut self, task: &mut Task<'_>) -> Poll<Result<Response<ResponseBody>, CallFailure>> {
         self.run(task);
         let waker = self.run.waker(task);
         let task = &mut Task::from_waker(waker.as_ref().unwrap_or_else(|| task.waker()));
@@ -122,10 +125,10 @@ impl Call {
         match polled {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(Ok(response))) => Poll::Ready(Ok(response.map(ResponseBody))),
-            Poll::Ready(Ok(Err(code))) => Poll::Ready(Err(self.fail(Failure::failed(code)))),
+            Poll::Ready(Ok(Err(code))) => Poll::Ready(Err(self.fail(CallFailure::failed(code)))),
             Poll::Ready(Err(_)) => Poll::Ready(Err(match self.failure.get() {
                 Some(failure) => failure.clone(),
-                None => self.fail(Failure::failed("it sent no response")),
+                None => self.fail(CallFailure::failed("it sent no response")),
             })),
         }
     }
@@ -134,7 +137,11 @@ impl Call {
     ///
     /// # Errors
     /// The content can't be completed.
-    pub fn poll_content(&mut self, body: &mut ResponseBody, task: &mut Task<'_>) -> Poll<Result<Frame, Failure>> {
+    pub fn poll_content(
+        &mut self,
+        body: &mut ResponseBody,
+        task: &mut Task<'_>,
+    ) -> Poll<Result<ContentFrame, CallFailure>> {
         // What is there needs no more running.
         let mut polled = Pin::new(&mut body.0).poll_frame(&mut Task::from_waker(Waker::noop()));
         if polled.is_pending() {
@@ -150,16 +157,16 @@ impl Call {
         match polled {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Ok(match frame.into_data() {
-                Ok(data) => Frame::Data(data),
-                Err(frame) => Frame::End(frame.into_trailers().ok()),
+                Ok(data) => ContentFrame::Data(data),
+                Err(frame) => ContentFrame::End(frame.into_trailers().ok()),
             })),
             Poll::Ready(Some(Err(_))) => {
-                Poll::Ready(Err(self.fail(Failure::failed("it did not complete its content"))))
+                Poll::Ready(Err(self.fail(CallFailure::failed("it did not complete its content"))))
             }
             // The end of an instance looks like the end of its content.
             Poll::Ready(None) => Poll::Ready(match self.failure.get() {
                 Some(failure) => Err(failure.clone()),
-                None => Ok(Frame::End(None)),
+                None => Ok(ContentFrame::End(None)),
             }),
         }
     }
@@ -180,7 +187,7 @@ impl Call {
     }
 
     /// Takes note of a failure that is none of the instance's run.
-    fn fail(&self, failure: Failure) -> Failure {
+    fn fail(&self, failure: CallFailure) -> CallFailure {
         self.module.note(&failure, None);
         failure
     }

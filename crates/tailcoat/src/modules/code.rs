@@ -7,7 +7,7 @@ use wasmtime::{Engine, Error, Module};
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
 use super::engine::Linkers;
-use super::guest::Guest;
+use super::guest::ComponentGuest;
 use super::http_wasm;
 use crate::config::read_regular;
 
@@ -18,14 +18,14 @@ pub(super) const CORE_PREAMBLE: &[u8] = b"\0asm\x01\0\0\0";
 const MAGIC: &[u8] = b"\0asm";
 
 /// A compiled module.
-pub enum Code {
+pub enum ModuleCode {
     /// A component of the world `wasi:http/proxy`.
-    Component(ProxyPre<Guest>),
+    Component(ProxyPre<ComponentGuest>),
     /// A core module of the HTTP handler ABI of http-wasm.
-    HttpWasm(http_wasm::Code),
+    HttpWasm(http_wasm::HttpWasmCode),
 }
 
-impl Code {
+impl ModuleCode {
     /// Compiles a file, on the threads of the compiler.
     ///
     /// # Errors
@@ -35,7 +35,7 @@ impl Code {
         let compile = || {
             if bytes.starts_with(CORE_PREAMBLE) {
                 let module = Module::from_binary(engine, &bytes).map_err(told)?;
-                return http_wasm::Code::new(&module, &linkers.core).map(Self::HttpWasm);
+                return http_wasm::HttpWasmCode::new(&module, &linkers.core).map(Self::HttpWasm);
             }
             let component = Component::from_binary(engine, &bytes).map_err(told)?;
             let instance = linkers.component.instantiate_pre(&component).map_err(told)?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::engine::Runtime;
-use super::{LoadError, Loaded};
+use super::{Loaded, ModuleLoadError};
 use crate::log::{ServerLog, event};
 
 /// How long the compiler is waited for.
@@ -19,7 +19,7 @@ pub enum Patience {
 }
 
 /// A file that is compiled.
-pub(super) struct Job {
+pub(super) struct CompileJob {
     pub(super) file: PathBuf,
     pub(super) runtime: Arc<Runtime>,
     /// Has the code, or nothing if there is none.
@@ -27,18 +27,18 @@ pub(super) struct Job {
 }
 
 /// Progress of the jobs that a request waits for.
-struct Progress {
-    state: Mutex<State>,
+struct CompileProgress {
+    state: Mutex<CompileState>,
     changed: Condvar,
     log: ServerLog,
 }
 
-struct State {
-    waiting: VecDeque<Job>,
+struct CompileState {
+    waiting: VecDeque<CompileJob>,
     /// Jobs that have not ended.
     left: usize,
     /// Error of the first failure.
-    error: Option<LoadError>,
+    error: Option<ModuleLoadError>,
     /// Who waits is told of errors; otherwise the log is.
     is_awaited: bool,
 }
@@ -47,24 +47,24 @@ struct State {
 ///
 /// # Errors
 /// One can't be used, and that was found in time. What was found later is in the log.
-pub(super) fn compile(jobs: Vec<Job>, patience: Patience, log: &ServerLog) -> Result<(), LoadError> {
+pub(super) fn compile(jobs: Vec<CompileJob>, patience: Patience, log: &ServerLog) -> Result<(), ModuleLoadError> {
     if jobs.is_empty() {
         return Ok(());
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = cores.min(jobs.len());
-    let state = State { left: jobs.len(), waiting: jobs.into(), error: None, is_awaited: true };
-    let progress = Arc::new(Progress { state: Mutex::new(state), changed: Condvar::new(), log: log.clone() });
+    let state = CompileState { left: jobs.len(), waiting: jobs.into(), error: None, is_awaited: true };
+    let progress = Arc::new(CompileProgress { state: Mutex::new(state), changed: Condvar::new(), log: log.clone() });
     for _ in 0..threads {
         let progress = Arc::clone(&progress);
         let thread = std::thread::Builder::new().name("module-loader".into()).spawn(move || progress.work());
-        thread.map_err(|error| LoadError(format!("cannot start a thread for modules: {error}")))?;
+        thread.map_err(|error| ModuleLoadError(format!("cannot start a thread for modules: {error}")))?;
     }
     progress.wait(patience)
 }
 
-impl Progress {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl CompileProgress {
+    fn state(&self) -> MutexGuard<'_, CompileState> {
         // Nothing that is done under the lock can leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,7 +100,7 @@ impl Progress {
         }
     }
 
-    fn wait(&self, patience: Patience) -> Result<(), LoadError> {
+    fn wait(&self, patience: Patience) -> Result<(), ModuleLoadError> {
         let deadline = match patience {
             Patience::Unlimited => None,
             Patience::AtMost(time) => Some(Instant::now() + time),

@@ -11,7 +11,7 @@ use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
 use wasmtime_wasi_http::{WasiBody, WasiHttpView};
 
 use super::meter::Meter;
-use super::{Code, Guest, Module};
+use super::{ComponentGuest, Module, ModuleCode};
 use crate::config::Reset;
 
 /// Where a response is sent to.
@@ -19,25 +19,25 @@ pub(super) type ResponseSender = oneshot::Sender<Result<Response<HyperOutgoingBo
 
 /// An instance that has answered a request and may answer another.
 pub struct ComponentInstance {
-    store: Store<Guest>,
+    store: Store<ComponentGuest>,
     proxy: Proxy,
 }
 
 /// Who answers: an instance, or one of this code that is yet to be.
 pub(super) enum Answerer {
     Instance(Proxy),
-    Code(Arc<Code>),
+    Code(Arc<ModuleCode>),
 }
 
 /// What a request begins in.
-pub enum Begun {
+pub enum ComponentStart {
     /// An instance that has answered others.
     Used(ComponentInstance),
     /// A fresh one of this code.
-    Fresh(Arc<Code>),
+    Fresh(Arc<ModuleCode>),
 }
 
-impl Begun {
+impl ComponentStart {
     /// The meter of its instance.
     pub(super) fn meter(&self, module: &Module) -> Arc<Meter> {
         match self {
@@ -50,14 +50,18 @@ impl Begun {
     ///
     /// # Errors
     /// A granted directory can't be opened.
-    pub(super) fn store(self, module: &Arc<Module>, meter: Arc<Meter>) -> wasmtime::Result<(Store<Guest>, Answerer)> {
+    pub(super) fn store(
+        self,
+        module: &Arc<Module>,
+        meter: Arc<Meter>,
+    ) -> wasmtime::Result<(Store<ComponentGuest>, Answerer)> {
         match self {
             Self::Used(ComponentInstance { mut store, proxy }) => {
                 store.data_mut().restart(module.config.limits.log_bytes_max);
                 Ok((store, Answerer::Instance(proxy)))
             }
             Self::Fresh(code) => {
-                let mut store = Store::new(module.runtime.engine(), Guest::new(module, meter)?);
+                let mut store = Store::new(module.runtime.engine(), ComponentGuest::new(module, meter)?);
                 store.limiter(|guest| &mut guest.limiter);
                 store.epoch_deadline_callback(|store| store.data().meter.on_interrupt());
                 Ok((store, Answerer::Code(code)))
@@ -68,7 +72,7 @@ impl Begun {
 
 impl ComponentInstance {
     /// Keeps what has answered a request for another, if the module is configured so and it has not piled up handles.
-    pub(super) fn keep(mut store: Store<Guest>, proxy: Proxy, module: &Module) -> Option<Self> {
+    pub(super) fn keep(mut store: Store<ComponentGuest>, proxy: Proxy, module: &Module) -> Option<Self> {
         let limits = &module.config.limits;
         let guest = store.data_mut();
         let has_few_handles = guest.handles() <= limits.handles_max / 2 && guest.pollables.are_few();
@@ -82,7 +86,7 @@ impl ComponentInstance {
 /// # Errors
 /// It failed, or there is no room for it.
 pub(super) async fn answer(
-    store: &mut Store<Guest>,
+    store: &mut Store<ComponentGuest>,
     answerer: Answerer,
     scheme: Scheme,
     request: Request<WasiBody>,
@@ -96,8 +100,8 @@ pub(super) async fn answer(
     let proxy = match answerer {
         Answerer::Instance(proxy) => proxy,
         Answerer::Code(code) => match &*code {
-            Code::Component(code) => code.instantiate_async(&mut *store).await?,
-            Code::HttpWasm(_) => wasmtime::bail!("its code is of another kind"),
+            ModuleCode::Component(code) => code.instantiate_async(&mut *store).await?,
+            ModuleCode::HttpWasm(_) => wasmtime::bail!("its code is of another kind"),
         },
     };
     proxy.wasi_http_incoming_handler().call_handle(store, request, response).await?;

@@ -11,14 +11,14 @@ use wasmtime_wasi_http::Error;
 
 /// The module's end: a body, read on whatever thread the module runs.
 #[derive(Debug)]
-pub struct RequestContent(Arc<Mutex<State>>);
+pub struct RequestContent(Arc<Mutex<ModuleContentState>>);
 
 /// The server's end.
 #[derive(Debug)]
-pub struct RequestContentSupply(Arc<Mutex<State>>);
+pub struct RequestContentSupply(Arc<Mutex<ModuleContentState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ModuleContentState {
     /// A piece that the module has not taken yet.
     piece: Option<Bytes>,
     trailers: Option<HeaderMap>,
@@ -34,14 +34,19 @@ struct State {
 impl RequestContent {
     /// Content to come, and where it is supplied.
     pub fn new() -> (Self, RequestContentSupply) {
-        let state = Arc::<Mutex<State>>::default();
+        let state = Arc::<Mutex<ModuleContentState>>::default();
         (Self(Arc::clone(&state)), RequestContentSupply(state))
     }
 
     /// Content that is there.
     pub fn whole(content: Bytes, trailers: Option<HeaderMap>) -> Self {
         let piece = Some(content).filter(|content| !content.is_empty());
-        Self(Arc::new(Mutex::new(State { piece, trailers, is_complete: true, ..State::default() })))
+        Self(Arc::new(Mutex::new(ModuleContentState {
+            piece,
+            trailers,
+            is_complete: true,
+            ..ModuleContentState::default()
+        })))
     }
 }
 
@@ -74,7 +79,7 @@ impl RequestContentSupply {
 }
 
 /// Changes something that the module may wait for.
-fn change(state: &Mutex<State>, change: impl FnOnce(&mut State)) {
+fn change(state: &Mutex<ModuleContentState>, change: impl FnOnce(&mut ModuleContentState)) {
     let reader = {
         let mut state = lock(state);
         change(&mut state);
@@ -118,7 +123,7 @@ impl Drop for RequestContentSupply {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<ModuleContentState>) -> MutexGuard<'_, ModuleContentState> {
     // Whoever panicked while holding it left a whole state.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,12 +8,12 @@ use wasmtime::component::{HasData, Linker, ResourceTable};
 use wasmtime::{Cache, CacheConfig, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 use wasmtime_wasi_io::bindings::wasi::io;
 
-use super::code::Code;
-use super::guest::Guest;
+use super::code::ModuleCode;
+use super::guest::ComponentGuest;
 use super::limiter::{CORE_INSTANCES_MAX, SharedMemory, TABLES_MAX};
 use super::log::LineWriter;
 use super::ticker::Ticker;
-use super::{LoadError, compiled, http_wasm, key_value, pollables};
+use super::{ModuleLoadError, compiled, http_wasm, key_value, pollables};
 use crate::config;
 use crate::log::{ServerLog, event};
 
@@ -40,8 +40,8 @@ pub(super) struct Runtime {
 
 /// All that modules may import, by kind.
 pub(super) struct Linkers {
-    pub(super) component: Linker<Guest>,
-    pub(super) core: wasmtime::Linker<http_wasm::Guest>,
+    pub(super) component: Linker<ComponentGuest>,
+    pub(super) core: wasmtime::Linker<http_wasm::HttpWasmGuest>,
 }
 
 /// Threads for modules that take long.
@@ -62,14 +62,15 @@ impl Runtime {
     /// # Errors
     /// Not enough address space, or threads.
     pub(super) fn new(
-        shared: &config::Modules,
-        modules: &[&config::Module],
+        shared: &config::ModulesConfig,
+        modules: &[&config::ModuleConfig],
         log: &ServerLog,
-    ) -> Result<Self, LoadError> {
+    ) -> Result<Self, ModuleLoadError> {
         let table_elements_max = modules.iter().map(|module| module.limits.table_elements_max).max();
         let engine = engine(shared, table_elements_max.unwrap_or_default(), cache(shared, log)?)?;
-        let linkers = Linkers::new(&engine).map_err(|error| LoadError(format!("{error:#}")))?;
-        let cannot_start = |error: std::io::Error| LoadError(format!("cannot start a thread for modules: {error}"));
+        let linkers = Linkers::new(&engine).map_err(|error| ModuleLoadError(format!("{error:#}")))?;
+        let cannot_start =
+            |error: std::io::Error| ModuleLoadError(format!("cannot start a thread for modules: {error}"));
         Ok(Self {
             ticker: Ticker::start(engine.clone()).map_err(cannot_start)?,
             threads: Threads(Some(threads(shared.threads).map_err(cannot_start)?)),
@@ -85,9 +86,9 @@ impl Runtime {
     ///
     /// # Errors
     /// It is no component, or one that wants what is not there.
-    pub(super) fn compile(&self, file: &Path) -> Result<Code, LoadError> {
-        Code::compile(file, &self.engine, &self.linkers)
-            .map_err(|message| LoadError(format!("{}: {message}", file.display())))
+    pub(super) fn compile(&self, file: &Path) -> Result<ModuleCode, ModuleLoadError> {
+        ModuleCode::compile(file, &self.engine, &self.linkers)
+            .map_err(|message| ModuleLoadError(format!("{}: {message}", file.display())))
     }
 
     pub(super) fn engine(&self) -> &Engine {
@@ -118,7 +119,7 @@ impl Runtime {
 }
 
 /// The cache of compiled code, if there is a place for it that nobody else can write in.
-fn cache(shared: &config::Modules, log: &ServerLog) -> Result<Option<Cache>, LoadError> {
+fn cache(shared: &config::ModulesConfig, log: &ServerLog) -> Result<Option<Cache>, ModuleLoadError> {
     let Some(directory) = compiled::directory(&shared.compiled_directory) else { return Ok(None) };
     cache_in(directory).map(Some).or_else(|problem| match problem {
         CacheProblem::Directory(problem) => {
@@ -134,7 +135,7 @@ fn cache(shared: &config::Modules, log: &ServerLog) -> Result<Option<Cache>, Loa
 pub(super) enum CacheProblem {
     /// The directory is none that may be used.
     Directory(String),
-    Other(LoadError),
+    Other(ModuleLoadError),
 }
 
 /// The cache of compiled code in this directory.
@@ -142,15 +143,15 @@ pub(super) fn cache_in(directory: PathBuf) -> Result<Cache, CacheProblem> {
     compiled::prepare(&directory).map_err(CacheProblem::Directory)?;
     let mut config = CacheConfig::new();
     config.with_directory(directory);
-    Cache::new(config).map_err(|error| CacheProblem::Other(LoadError(format!("{error:#}"))))
+    Cache::new(config).map_err(|error| CacheProblem::Other(ModuleLoadError(format!("{error:#}"))))
 }
 
 /// The engine, with room for these instances. What it compiles does not depend on how many they are.
 pub(super) fn engine(
-    shared: &config::Modules,
+    shared: &config::ModulesConfig,
     table_elements_max: usize,
     cache: Option<Cache>,
-) -> Result<Engine, LoadError> {
+) -> Result<Engine, ModuleLoadError> {
     let count = shared.instances_max;
     let mut pool = PoolingAllocationConfig::default();
     pool.total_component_instances(count)
@@ -174,7 +175,7 @@ pub(super) fn engine(
         .concurrency_support(false)
         .cache(cache);
     Engine::new(&config).map_err(|error| {
-        LoadError(format!(
+        ModuleLoadError(format!(
             "cannot reserve memory for {count} module instances: {error:#}; \
              lower `modules {{ instances-max … }}`"
         ))
@@ -190,23 +191,23 @@ impl Linkers {
         pollables::add_to_linker(&mut component)?;
         component.allow_shadowing(false);
         wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut component)?;
-        key_value::add_to_linker(&mut component, Guest::key_value)?;
+        key_value::add_to_linker(&mut component, ComponentGuest::key_value)?;
         Ok(Self { component, core: http_wasm::linker(engine)? })
     }
 }
 
 /// What instances reach of their own handles.
-struct Handles;
+struct InstanceHandles;
 
-impl HasData for Handles {
+impl HasData for InstanceHandles {
     type Data<'a> = &'a mut ResourceTable;
 }
 
 /// Streams, which need nothing of WASI's context: it is not made for those who answer with one.
-fn add_streams(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
-    io::error::add_to_linker::<_, Handles>(linker, Guest::table)?;
-    io::poll::add_to_linker::<_, Handles>(linker, Guest::table)?;
-    io::streams::add_to_linker::<_, Handles>(linker, Guest::table)
+fn add_streams(linker: &mut Linker<ComponentGuest>) -> wasmtime::Result<()> {
+    io::error::add_to_linker::<_, InstanceHandles>(linker, ComponentGuest::table)?;
+    io::poll::add_to_linker::<_, InstanceHandles>(linker, ComponentGuest::table)?;
+    io::streams::add_to_linker::<_, InstanceHandles>(linker, ComponentGuest::table)
 }
 
 fn threads(count: Option<usize>) -> std::io::Result<runtime::Runtime> {

@@ -13,12 +13,12 @@ use crate::metrics::ModuleFailure;
 
 /// Why a module gave no whole answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct CallFailure {
     cause: ModuleFailure,
     how: String,
 }
 
-impl Failure {
+impl CallFailure {
     /// A failure of this cause; `how` says what happened, with the module as its subject.
     pub fn new(cause: ModuleFailure, how: impl Into<String>) -> Self {
         Self { cause, how: how.into() }
@@ -53,7 +53,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CallFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.how)
     }
@@ -61,7 +61,7 @@ impl fmt::Display for Failure {
 
 impl Module {
     /// Takes note of a failure: counts it, and tells the log. `request` is what was asked for, where that is known.
-    pub fn note(&self, failure: &Failure, request: Option<&str>) {
+    pub fn note(&self, failure: &CallFailure, request: Option<&str>) {
         self.metrics.on_failure(failure.cause);
         let help = match failure.cause {
             // The client's doing, which it is told.

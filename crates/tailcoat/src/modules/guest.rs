@@ -9,7 +9,7 @@ use wasmtime_wasi::{
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::Module;
-use super::key_value::{KeyValueStore, View};
+use super::key_value::{KeyValueStore, KeyValueView};
 use super::limiter::Limiter;
 use super::log::LineLog;
 use super::meter::Meter;
@@ -33,7 +33,7 @@ struct Wasi {
 }
 
 /// The data of an instance on the host's side.
-pub struct Guest {
+pub struct ComponentGuest {
     module: Arc<Module>,
     /// Made when it is first asked for: most need neither clocks, random numbers, environment nor output.
     wasi: Option<Box<Wasi>>,
@@ -46,7 +46,7 @@ pub struct Guest {
     pub(super) meter: Arc<Meter>,
 }
 
-impl Guest {
+impl ComponentGuest {
     /// What an instance of this module has.
     ///
     /// # Errors
@@ -85,8 +85,8 @@ impl Guest {
         self.table.iter_mut().count()
     }
 
-    pub(super) fn key_value(&mut self) -> View<'_> {
-        View { store: self.key_value.as_ref(), table: &mut self.table }
+    pub(super) fn key_value(&mut self) -> KeyValueView<'_> {
+        KeyValueView { store: self.key_value.as_ref(), table: &mut self.table }
     }
 
     /// What the instance has by handles. Unlike [`WasiView::ctx`] it makes nothing.
@@ -123,7 +123,7 @@ fn context(module: &Module) -> wasmtime::Result<Box<Wasi>> {
     Ok(Box::new(Wasi { context: context.build(), log }))
 }
 
-impl WasiView for Guest {
+impl WasiView for ComponentGuest {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let Self { module, wasi, table, .. } = self;
         // Local invariant: only directories can fail to be opened, and with those it was made at the beginning.
@@ -132,7 +132,7 @@ impl WasiView for Guest {
     }
 }
 
-impl WasiHttpView for Guest {
+impl WasiHttpView for ComponentGuest {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
         WasiHttpCtxView { hooks: &mut self.hooks, table: &mut self.table, ctx: &mut self.http }
     }

@@ -23,7 +23,7 @@ pub struct Inspection {
     /// How long that took.
     pub compile_time: Duration,
     /// Interfaces or functions that it imports, and what each is about.
-    pub imports: Vec<(String, Access)>,
+    pub imports: Vec<(String, ImportAccess)>,
     /// What it exports.
     pub exports: Vec<String>,
     /// Bytes of memory at its start.
@@ -36,7 +36,7 @@ pub struct Inspection {
 
 /// What an import reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum ImportAccess {
     /// Nothing that has to be granted.
     Always,
     /// What an option grants; without it, nothing.
@@ -101,7 +101,7 @@ fn inspect_core(
         exports: module.exports().map(|export| export.name().to_owned()).collect(),
         memory_bytes: resources.max_initial_memory_size.map(bytes_of_pages),
         table_elements: resources.max_initial_table_size,
-        problem: http_wasm::Code::new(module, &linkers.core).err(),
+        problem: http_wasm::HttpWasmCode::new(module, &linkers.core).err(),
     })
 }
 
@@ -118,28 +118,30 @@ fn bytes_of_pages(pages: u64) -> u64 {
 }
 
 /// What an interface is about, by its name without its version.
-fn access(name: &str) -> Access {
+fn access(name: &str) -> ImportAccess {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
-    let Some((package, interface)) = name.split_once('/') else { return Access::Unknown };
+    let Some((package, interface)) = name.split_once('/') else { return ImportAccess::Unknown };
     match (package, interface) {
-        ("wasi:http", "outgoing-handler") => Access::Granted("outgoing"),
-        ("wasi:cli", "environment") => Access::Granted("environment"),
-        ("wasi:filesystem", _) => Access::Granted("directory"),
-        ("wasi:keyvalue", "store" | "atomics" | "batch") => Access::Granted("key-value"),
-        ("wasi:sockets", _) => Access::Never,
-        ("wasi:http" | "wasi:cli" | "wasi:io" | "wasi:clocks" | "wasi:random", _) => Access::Always,
-        _ => Access::Unknown,
+        ("wasi:http", "outgoing-handler") => ImportAccess::Granted("outgoing"),
+        ("wasi:cli", "environment") => ImportAccess::Granted("environment"),
+        ("wasi:filesystem", _) => ImportAccess::Granted("directory"),
+        ("wasi:keyvalue", "store" | "atomics" | "batch") => ImportAccess::Granted("key-value"),
+        ("wasi:sockets", _) => ImportAccess::Never,
+        ("wasi:http" | "wasi:cli" | "wasi:io" | "wasi:clocks" | "wasi:random", _) => ImportAccess::Always,
+        _ => ImportAccess::Unknown,
     }
 }
 
 /// What a function is about that a core module imports.
-fn core_access(module: &str, name: &str) -> Access {
+fn core_access(module: &str, name: &str) -> ImportAccess {
     match (module, name) {
-        ("http_handler", _) => Access::Always,
-        ("wasi_snapshot_preview1", name) if name.starts_with("environ_") => Access::Granted("environment"),
-        ("wasi_snapshot_preview1", name) if name.starts_with("path_") || name.starts_with("sock_") => Access::Never,
-        ("wasi_snapshot_preview1", _) => Access::Always,
-        _ => Access::Unknown,
+        ("http_handler", _) => ImportAccess::Always,
+        ("wasi_snapshot_preview1", name) if name.starts_with("environ_") => ImportAccess::Granted("environment"),
+        ("wasi_snapshot_preview1", name) if name.starts_with("path_") || name.starts_with("sock_") => {
+            ImportAccess::Never
+        }
+        ("wasi_snapshot_preview1", _) => ImportAccess::Always,
+        _ => ImportAccess::Unknown,
     }
 }
 
@@ -149,25 +151,26 @@ mod tests {
 
     #[test]
     fn what_interfaces_reach() {
-        let check = |name: &str, expect: Access| assert_eq!(access(name), expect, "{name}");
-        check("wasi:http/types@0.2.0", Access::Always);
-        check("wasi:http/outgoing-handler@0.2.12", Access::Granted("outgoing"));
-        check("wasi:filesystem/preopens@0.2.3", Access::Granted("directory"));
-        check("wasi:keyvalue/store@0.2.0-draft", Access::Granted("key-value"));
-        check("wasi:keyvalue/watcher@0.2.0-draft", Access::Unknown);
-        check("wasi:sockets/tcp@0.2.0", Access::Never);
-        check("shop:prices/list", Access::Unknown);
-        check("run", Access::Unknown);
+        let check = |name: &str, expect: ImportAccess| assert_eq!(access(name), expect, "{name}");
+        check("wasi:http/types@0.2.0", ImportAccess::Always);
+        check("wasi:http/outgoing-handler@0.2.12", ImportAccess::Granted("outgoing"));
+        check("wasi:filesystem/preopens@0.2.3", ImportAccess::Granted("directory"));
+        check("wasi:keyvalue/store@0.2.0-draft", ImportAccess::Granted("key-value"));
+        check("wasi:keyvalue/watcher@0.2.0-draft", ImportAccess::Unknown);
+        check("wasi:sockets/tcp@0.2.0", ImportAccess::Never);
+        check("shop:prices/list", ImportAccess::Unknown);
+        check("run", ImportAccess::Unknown);
     }
 
     #[test]
     fn what_functions_reach() {
-        let check = |module: &str, name: &str, expect: Access| assert_eq!(core_access(module, name), expect, "{name}");
-        check("http_handler", "get_uri", Access::Always);
-        check("wasi_snapshot_preview1", "environ_get", Access::Granted("environment"));
-        check("wasi_snapshot_preview1", "path_open", Access::Never);
-        check("wasi_snapshot_preview1", "sock_recv", Access::Never);
-        check("wasi_snapshot_preview1", "fd_write", Access::Always);
-        check("env", "abort", Access::Unknown);
+        let check =
+            |module: &str, name: &str, expect: ImportAccess| assert_eq!(core_access(module, name), expect, "{name}");
+        check("http_handler", "get_uri", ImportAccess::Always);
+        check("wasi_snapshot_preview1", "environ_get", ImportAccess::Granted("environment"));
+        check("wasi_snapshot_preview1", "path_open", ImportAccess::Never);
+        check("wasi_snapshot_preview1", "sock_recv", ImportAccess::Never);
+        check("wasi_snapshot_preview1", "fd_write", ImportAccess::Always);
+        check("env", "abort", ImportAccess::Unknown);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::{Loaded, Module, Modules, Stage};
+use super::{Loaded, Module, ModuleStage, Modules};
 use crate::config::FileState;
 use crate::log::event;
 
@@ -64,7 +64,7 @@ impl Watched {
         let (name, log) = (module.name(), module.log());
         match Loaded::from(&module.config.file, &module.runtime) {
             Ok(loaded) => {
-                self.modules.iter().for_each(|module| module.set_stage(Stage::Ready(loaded.clone())));
+                self.modules.iter().for_each(|module| module.set_stage(ModuleStage::Ready(loaded.clone())));
                 log.info(event("module replaced by its new file", &[("module", &name)]));
             }
             Err(error) => {

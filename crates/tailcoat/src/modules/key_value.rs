@@ -28,11 +28,11 @@ mod bindings {
 #[derive(Debug)]
 pub(super) struct KeyValueStore {
     bytes_max: usize,
-    entries: Mutex<Entries>,
+    entries: Mutex<KeyValueEntries>,
 }
 
 #[derive(Debug, Default)]
-struct Entries {
+struct KeyValueEntries {
     by_key: HashMap<String, Vec<u8>>,
     bytes: usize,
 }
@@ -43,13 +43,13 @@ impl KeyValueStore {
         Self { bytes_max, entries: Mutex::default() }
     }
 
-    fn entries(&self) -> MutexGuard<'_, Entries> {
+    fn entries(&self) -> MutexGuard<'_, KeyValueEntries> {
         // A panic while it was held leaves no entry half changed.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entries {
+impl KeyValueEntries {
     fn set(&mut self, key: String, value: Vec<u8>, bytes_max: usize) -> Result<(), Error> {
         let before = self.by_key.get(&key).map_or(0, |value| entry_bytes(&key, value));
         let bytes = self.bytes - before + entry_bytes(&key, &value);
@@ -114,7 +114,7 @@ impl From<ResourceTableError> for Error {
 }
 
 /// An instance's view: the module's store, if it was granted, and the handles that the instance has.
-pub(super) struct View<'a> {
+pub(super) struct KeyValueView<'a> {
     pub(super) store: Option<&'a Arc<KeyValueStore>>,
     pub(super) table: &'a mut ResourceTable,
 }
@@ -122,23 +122,26 @@ pub(super) struct View<'a> {
 struct HasView;
 
 impl HasData for HasView {
-    type Data<'a> = View<'a>;
+    type Data<'a> = KeyValueView<'a>;
 }
 
 /// Defines the interfaces.
-pub(super) fn add_to_linker<T: Send + 'static>(linker: &mut Linker<T>, view: fn(&mut T) -> View<'_>) -> Result<()> {
+pub(super) fn add_to_linker<T: Send + 'static>(
+    linker: &mut Linker<T>,
+    view: fn(&mut T) -> KeyValueView<'_>,
+) -> Result<()> {
     store::add_to_linker::<_, HasView>(linker, view)?;
     atomics::add_to_linker::<_, HasView>(linker, view)?;
     batch::add_to_linker::<_, HasView>(linker, view)
 }
 
-impl View<'_> {
+impl KeyValueView<'_> {
     fn of(&self, bucket: &Resource<Bucket>) -> Result<&KeyValueStore, Error> {
         Ok(&self.table.get(bucket)?.0)
     }
 }
 
-impl store::Host for View<'_> {
+impl store::Host for KeyValueView<'_> {
     fn open(&mut self, identifier: String) -> Result<Resource<Bucket>, Error> {
         let store = self.store.ok_or(Error::AccessDenied)?;
         match identifier.as_str() {
@@ -157,7 +160,7 @@ impl store::Host for View<'_> {
     }
 }
 
-impl store::HostBucket for View<'_> {
+impl store::HostBucket for KeyValueView<'_> {
     fn get(&mut self, bucket: Resource<Bucket>, key: String) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.of(&bucket)?.entries().by_key.get(&key).cloned())
     }
@@ -187,14 +190,14 @@ impl store::HostBucket for View<'_> {
     }
 }
 
-impl atomics::Host for View<'_> {
+impl atomics::Host for KeyValueView<'_> {
     fn increment(&mut self, bucket: Resource<Bucket>, key: String, delta: u64) -> Result<u64, Error> {
         let store = self.of(&bucket)?;
         store.entries().increment(key, delta, store.bytes_max)
     }
 }
 
-impl batch::Host for View<'_> {
+impl batch::Host for KeyValueView<'_> {
     fn get_many(
         &mut self,
         bucket: Resource<Bucket>,
@@ -223,7 +226,7 @@ mod tests {
 
     #[test]
     fn bytes_are_counted() {
-        let mut entries = Entries::default();
+        let mut entries = KeyValueEntries::default();
         let bytes_max = 2 * ENTRY_BYTES + 10;
         let mut set = |key: &str, bytes: usize| entries.set(key.to_owned(), vec![b'x'; bytes], bytes_max).is_ok();
         assert!(set("a", 4));
@@ -240,7 +243,7 @@ mod tests {
 
     #[test]
     fn increments() {
-        let mut entries = Entries::default();
+        let mut entries = KeyValueEntries::default();
         assert_eq!(entries.increment("n".into(), 3, 1_000).ok(), Some(3));
         assert_eq!(entries.increment("n".into(), 4, 1_000).ok(), Some(7));
         assert_eq!(entries.increment("n".into(), u64::MAX, 1_000).ok(), None);
@@ -251,7 +254,7 @@ mod tests {
 
     #[test]
     fn keys_are_listed_in_pieces() {
-        let mut entries = Entries::default();
+        let mut entries = KeyValueEntries::default();
         for number in 0..LISTED_KEYS_MAX + 2 {
             assert!(entries.set(format!("{number:05}"), Vec::new(), usize::MAX).is_ok());
         }

@@ -46,7 +46,7 @@ impl SharedMemory {
 
 /// The limit that kept something from an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum ExceededLimit {
     /// Of the module's memory.
     Memory,
     /// Of the memory of all modules.
@@ -57,7 +57,7 @@ pub(super) enum Refusal {
     Table,
 }
 
-impl Refusal {
+impl ExceededLimit {
     /// What it is counted as.
     pub(super) fn cause(self) -> ModuleFailure {
         match self {
@@ -68,7 +68,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ExceededLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Memory => "memory-bytes-max of the module",
@@ -89,7 +89,7 @@ pub(super) struct Limiter {
     table_elements_max: usize,
     table_elements: usize,
     /// What it did not get.
-    refused: Option<Refusal>,
+    refused: Option<ExceededLimit>,
 }
 
 impl Limiter {
@@ -107,7 +107,7 @@ impl Limiter {
     }
 
     /// The limit that kept something from the instance.
-    pub(super) fn refused(&self) -> Option<Refusal> {
+    pub(super) fn refused(&self) -> Option<ExceededLimit> {
         self.refused
     }
 
@@ -127,12 +127,12 @@ impl Limiter {
         })
     }
 
-    fn take_memory(&mut self, bytes: usize) -> Result<(), Refusal> {
+    fn take_memory(&mut self, bytes: usize) -> Result<(), ExceededLimit> {
         if bytes > self.memory_bytes_max - self.memory_bytes {
-            return Err(Refusal::Memory);
+            return Err(ExceededLimit::Memory);
         }
         if !self.shared.take(bytes as u64) {
-            return Err(Refusal::AllMemory);
+            return Err(ExceededLimit::AllMemory);
         }
         self.memory_bytes += bytes;
         self.metrics.memory_bytes.add(bytes as u64);
@@ -159,7 +159,7 @@ impl ResourceLimiter for Limiter {
 
     fn memory_grow_failed(&mut self, _: Error) -> Result<()> {
         // The instance is told. That it was counted all the same lasts no longer than the instance.
-        self.refused = Some(Refusal::SystemMemory);
+        self.refused = Some(ExceededLimit::SystemMemory);
         Ok(())
     }
 
@@ -167,7 +167,7 @@ impl ResourceLimiter for Limiter {
         let wanted = desired - current;
         // First of all, for the pool has made it the maximum of tables that have none of their own.
         if wanted > self.table_elements_max - self.table_elements {
-            self.refused = Some(Refusal::Table);
+            self.refused = Some(ExceededLimit::Table);
             return Ok(false);
         }
         if maximum.is_some_and(|maximum| desired > maximum) {
@@ -215,12 +215,12 @@ mod tests {
         let (mut first, mut second) = (limiter(), limiter());
         assert!(first.memory_growing(0, 4 * PAGE, None).unwrap());
         assert!(!first.memory_growing(4 * PAGE, 5 * PAGE, None).unwrap());
-        assert_eq!(first.refused(), Some(Refusal::Memory));
+        assert_eq!(first.refused(), Some(ExceededLimit::Memory));
         first.restart();
         assert_eq!(first.refused(), None);
         assert!(second.memory_growing(0, 2 * PAGE, None).unwrap());
         assert!(!second.memory_growing(2 * PAGE, 3 * PAGE, None).unwrap());
-        assert_eq!(second.refused(), Some(Refusal::AllMemory));
+        assert_eq!(second.refused(), Some(ExceededLimit::AllMemory));
         assert_eq!((metrics.instances.get(), metrics.memory_bytes.get()), (2, 6 * PAGE as u64));
         drop(first);
         assert!(second.memory_growing(2 * PAGE, 3 * PAGE, None).unwrap());
@@ -236,6 +236,6 @@ mod tests {
         assert!(limiter.table_growing(0, 6, None).unwrap());
         assert!(limiter.table_growing(0, 4, None).unwrap(), "of a second table");
         assert!(!limiter.table_growing(4, 5, None).unwrap());
-        assert_eq!(limiter.refused(), Some(Refusal::Table));
+        assert_eq!(limiter.refused(), Some(ExceededLimit::Table));
     }
 }

@@ -63,9 +63,9 @@ fn write_lines(receiver: &Receiver<String>, lost: &AtomicU64, log: &ServerLog) {
 
 /// What one instance writes, both streams together.
 #[derive(Clone)]
-pub(super) struct LineLog(Arc<Mutex<Lines>>);
+pub(super) struct LineLog(Arc<Mutex<ModuleLines>>);
 
-struct Lines {
+struct ModuleLines {
     module: Arc<str>,
     writer: LineWriter,
     /// The beginning of a line.
@@ -76,7 +76,7 @@ struct Lines {
 
 impl LineLog {
     pub(super) fn new(module: &Arc<str>, writer: &LineWriter, bytes_max: usize) -> Self {
-        Self(Arc::new(Mutex::new(Lines {
+        Self(Arc::new(Mutex::new(ModuleLines {
             module: Arc::clone(module),
             writer: writer.clone(),
             begun: Vec::new(),
@@ -100,7 +100,7 @@ impl LineLog {
     }
 }
 
-impl Lines {
+impl ModuleLines {
     fn write(&mut self, bytes: &[u8]) {
         let taken = &bytes[..bytes.len().min(self.bytes_left)];
         self.bytes_left -= taken.len();
@@ -129,7 +129,7 @@ impl Lines {
     }
 }
 
-impl Drop for Lines {
+impl Drop for ModuleLines {
     fn drop(&mut self) {
         if !self.begun.is_empty() {
             self.end_line();

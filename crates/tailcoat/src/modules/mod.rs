@@ -33,22 +33,22 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-pub use call::{Call, Frame, ResponseBody};
-pub use code::Code;
+pub use call::{Call, ContentFrame, ResponseBody};
+pub use code::ModuleCode;
 pub use compiling::Patience;
-pub use component::{Begun, ComponentInstance};
+pub use component::{ComponentInstance, ComponentStart};
 pub use content::{RequestContent, RequestContentSupply};
-pub use failure::Failure;
-pub use inspect::{Access, Inspection, inspect};
+pub use failure::CallFailure;
+pub use inspect::{ImportAccess, Inspection, inspect};
 pub use keeper::keep;
 pub use precompile::precompile;
 use tokio::sync::Semaphore;
 
-use self::compiling::Job;
+use self::compiling::CompileJob;
 use self::engine::Runtime;
-use self::guest::Guest;
+use self::guest::ComponentGuest;
 use self::key_value::KeyValueStore;
-use self::outgoing::Outgoing;
+use self::outgoing::OutgoingHosts;
 use crate::config::{self, Config, FileState};
 use crate::log::ServerLog;
 use crate::metrics::{Metrics, ModuleMetrics, SharedCounter};
@@ -56,7 +56,7 @@ use crate::metrics::{Metrics, ModuleMetrics, SharedCounter};
 /// All modules of a server.
 #[derive(Debug, Default)]
 pub struct Modules {
-    settings: config::Modules,
+    settings: config::ModulesConfig,
     modules: Vec<Arc<Module>>,
     /// Of those that go on, what was compiled anew.
     renewed: Vec<(Arc<Module>, Loaded)>,
@@ -65,12 +65,12 @@ pub struct Modules {
 /// Code, and the file that it was compiled from.
 #[derive(Clone)]
 struct Loaded {
-    code: Arc<Code>,
+    code: Arc<ModuleCode>,
     file: Option<FileState>,
 }
 
 /// How far a module is.
-enum Stage {
+enum ModuleStage {
     /// This state of its file is compiled.
     Compiling(Option<FileState>),
     /// This state of its file can't be used.
@@ -81,7 +81,7 @@ enum Stage {
 
 /// A module that could not be loaded, and why.
 #[derive(Debug)]
-pub struct LoadError(String);
+pub struct ModuleLoadError(String);
 
 /// Opens the file by which wasmtime finds the pages that an instance has written to, of this process. A process that is not
 /// dumpable can't, as one with programs is (`confinement/`); then the memory of each instance is given back to the system.
@@ -90,16 +90,16 @@ pub fn open_page_map() {
     let _ = wasmtime::PoolingAllocationConfig::is_pagemap_scan_available();
 }
 
-impl fmt::Display for LoadError {
+impl fmt::Display for ModuleLoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for LoadError {}
+impl std::error::Error for ModuleLoadError {}
 
-impl From<LoadError> for std::io::Error {
-    fn from(error: LoadError) -> Self {
+impl From<ModuleLoadError> for std::io::Error {
+    fn from(error: ModuleLoadError) -> Self {
         Self::other(error)
     }
 }
@@ -107,7 +107,7 @@ impl From<LoadError> for std::io::Error {
 impl Modules {
     /// Compiles all modules of a configuration, or loads what was compiled before. Without any, nothing is set up. Those that
     /// there are already, with the same configuration, go on, with what they have in their stores; if their files have
-    /// changed, they do so with those after [`Self::renew`]. What they do is counted in `metrics`, if anywhere. Modules that
+    /// changed, they do so with those after [`Self::apply`]. What they do is counted in `metrics`, if anywhere. Modules that
     /// take longer than `patience` have no code until they are compiled.
     ///
     /// # Errors
@@ -118,11 +118,11 @@ impl Modules {
         metrics: Option<&Metrics>,
         before: Option<&Self>,
         patience: Patience,
-    ) -> Result<Self, LoadError> {
+    ) -> Result<Self, ModuleLoadError> {
         let settings = config.modules.clone();
         let before = before.filter(|before| before.settings == settings);
-        let configs: Vec<&config::Module> = config.module_routes().collect();
-        let known = |config: &&config::Module| before.and_then(|before| before.find(config)).cloned();
+        let configs: Vec<&config::ModuleConfig> = config.module_routes().collect();
+        let known = |config: &&config::ModuleConfig| before.and_then(|before| before.find(config)).cloned();
         let mut modules: Vec<Arc<Module>> = Vec::new();
         for module in configs.iter().filter_map(known) {
             if !modules.iter().any(|other| Arc::ptr_eq(other, &module)) {
@@ -147,12 +147,12 @@ impl Modules {
     }
 
     /// Has those that go on run their new files.
-    pub fn renew(&self) {
-        self.renewed.iter().for_each(|(module, loaded)| module.set_stage(Stage::Ready(loaded.clone())));
+    pub fn apply(&self) {
+        self.renewed.iter().for_each(|(module, loaded)| module.set_stage(ModuleStage::Ready(loaded.clone())));
     }
 
     /// The module of this configuration, if it was there when the modules were loaded.
-    pub fn find(&self, config: &config::Module) -> Option<&Arc<Module>> {
+    pub fn find(&self, config: &config::ModuleConfig) -> Option<&Arc<Module>> {
         self.modules.iter().find(|module| module.config == *config)
     }
 }
@@ -171,8 +171,8 @@ fn by_file(modules: impl Iterator<Item = Arc<Module>>) -> Vec<Vec<Arc<Module>>> 
 }
 
 /// Compilation of these modules: each file is compiled once.
-fn jobs_of(modules: &[Arc<Module>]) -> Vec<Job> {
-    let job = |modules: Vec<Arc<Module>>| Job {
+fn jobs_of(modules: &[Arc<Module>]) -> Vec<CompileJob> {
+    let job = |modules: Vec<Arc<Module>>| CompileJob {
         file: modules[0].config.file.clone(),
         runtime: Arc::clone(&modules[0].runtime),
         deliver: Box::new(move |loaded| modules.iter().for_each(|module| module.on_compiled(loaded.as_ref()))),
@@ -181,11 +181,11 @@ fn jobs_of(modules: &[Arc<Module>]) -> Vec<Job> {
 }
 
 /// Compiles the files that have changed since these were compiled, or could not be. What is still being compiled goes on.
-fn compile_changed(modules: &[Arc<Module>], log: &ServerLog) -> Result<Vec<(Arc<Module>, Loaded)>, LoadError> {
+fn compile_changed(modules: &[Arc<Module>], log: &ServerLog) -> Result<Vec<(Arc<Module>, Loaded)>, ModuleLoadError> {
     let changed = Arc::<Mutex<Vec<_>>>::default();
     let job = |modules: Vec<Arc<Module>>| {
         let changed = Arc::clone(&changed);
-        Job {
+        CompileJob {
             file: modules[0].config.file.clone(),
             runtime: Arc::clone(&modules[0].runtime),
             deliver: Box::new(move |loaded| {
@@ -207,7 +207,7 @@ impl fmt::Debug for Loaded {
 }
 
 impl Loaded {
-    fn from(file: &Path, runtime: &Runtime) -> Result<Self, LoadError> {
+    fn from(file: &Path, runtime: &Runtime) -> Result<Self, ModuleLoadError> {
         // First, so that no change is missed.
         let state = FileState::of(file);
         Ok(Self { code: Arc::new(runtime.compile(file)?), file: state })
@@ -217,13 +217,13 @@ impl Loaded {
 /// A module, as all workers share it.
 pub struct Module {
     name: Arc<str>,
-    config: config::Module,
+    config: config::ModuleConfig,
     /// What the requests that begin now get. Requests that have begun keep what they began with.
-    stage: RwLock<Stage>,
+    stage: RwLock<ModuleStage>,
     runtime: Arc<Runtime>,
     metrics: Arc<ModuleMetrics>,
     instances: Arc<Semaphore>,
-    outgoing: Arc<Outgoing>,
+    outgoing: Arc<OutgoingHosts>,
     key_value: Option<Arc<KeyValueStore>>,
     /// What it can ask for as its settings.
     settings: Arc<[u8]>,
@@ -236,15 +236,20 @@ impl fmt::Debug for Module {
 }
 
 impl Module {
-    fn new(config: &config::Module, runtime: &Arc<Runtime>, metrics: Option<&Metrics>) -> Result<Self, LoadError> {
+    fn new(
+        config: &config::ModuleConfig,
+        runtime: &Arc<Runtime>,
+        metrics: Option<&Metrics>,
+    ) -> Result<Self, ModuleLoadError> {
         for granted in &config.grants.directories {
             // It is opened for each instance, as it may be another by then; but a mistake should show at the start.
             let directory = &granted.directory;
-            std::fs::read_dir(directory).map_err(|error| LoadError(format!("{}: {error}", directory.display())))?;
+            std::fs::read_dir(directory)
+                .map_err(|error| ModuleLoadError(format!("{}: {error}", directory.display())))?;
         }
         let name: Arc<str> = config.file.file_stem().unwrap_or_default().to_string_lossy().into();
         let metrics = metrics.map_or_else(Arc::default, |metrics| metrics.module(&name));
-        let stage = Stage::Compiling(FileState::of(&config.file));
+        let stage = ModuleStage::Compiling(FileState::of(&config.file));
         stage.count(&metrics, SharedCounter::add);
         Ok(Self {
             metrics,
@@ -253,7 +258,7 @@ impl Module {
             stage: RwLock::new(stage),
             runtime: Arc::clone(runtime),
             instances: Arc::new(Semaphore::new(config.limits.instances_max)),
-            outgoing: Arc::new(Outgoing::new(config.grants.hosts.clone())),
+            outgoing: Arc::new(OutgoingHosts::new(config.grants.hosts.clone())),
             key_value: config.grants.key_value.then(|| Arc::new(KeyValueStore::new(config.limits.key_value_bytes_max))),
             settings: config.settings.as_bytes().into(),
         })
@@ -265,7 +270,7 @@ impl Module {
     }
 
     /// Its configuration.
-    pub fn config(&self) -> &config::Module {
+    pub fn config(&self) -> &config::ModuleConfig {
         &self.config
     }
 
@@ -275,14 +280,14 @@ impl Module {
     }
 
     /// The code that requests run which begin now; `None` while it is compiled, or if it can't be used.
-    pub fn code(&self) -> Option<Arc<Code>> {
+    pub fn code(&self) -> Option<Arc<ModuleCode>> {
         match &*self.stage() {
-            Stage::Ready(loaded) => Some(Arc::clone(&loaded.code)),
-            Stage::Compiling(_) | Stage::Unusable(_) => None,
+            ModuleStage::Ready(loaded) => Some(Arc::clone(&loaded.code)),
+            ModuleStage::Compiling(_) | ModuleStage::Unusable(_) => None,
         }
     }
 
-    fn stage(&self) -> RwLockReadGuard<'_, Stage> {
+    fn stage(&self) -> RwLockReadGuard<'_, ModuleStage> {
         // A panic of one who held the lock left a whole value.
         self.stage.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -290,30 +295,30 @@ impl Module {
     /// The state of its file that was compiled last, or is.
     fn file_state(&self) -> Option<FileState> {
         match &*self.stage() {
-            Stage::Compiling(file) | Stage::Unusable(file) => *file,
-            Stage::Ready(loaded) => loaded.file,
+            ModuleStage::Compiling(file) | ModuleStage::Unusable(file) => *file,
+            ModuleStage::Ready(loaded) => loaded.file,
         }
     }
 
     /// True if its file is to be compiled again by a reload.
     fn has_changed(&self) -> bool {
-        matches!(&*self.stage(), Stage::Unusable(_)) || self.file_state() != FileState::of(&self.config.file)
+        matches!(&*self.stage(), ModuleStage::Unusable(_)) || self.file_state() != FileState::of(&self.config.file)
     }
 
-    fn set_stage(&self, stage: Stage) {
+    fn set_stage(&self, stage: ModuleStage) {
         self.change_stage(|_| Some(stage));
     }
 
     /// Takes note of what has come of the first compilation, unless a newer file is there by now.
     fn on_compiled(&self, loaded: Option<&Loaded>) {
         self.change_stage(|stage| match (stage, loaded) {
-            (Stage::Compiling(_), Some(loaded)) => Some(Stage::Ready(loaded.clone())),
-            (Stage::Compiling(file), None) => Some(Stage::Unusable(*file)),
+            (ModuleStage::Compiling(_), Some(loaded)) => Some(ModuleStage::Ready(loaded.clone())),
+            (ModuleStage::Compiling(file), None) => Some(ModuleStage::Unusable(*file)),
             _ => None,
         });
     }
 
-    fn change_stage(&self, next: impl FnOnce(&Stage) -> Option<Stage>) {
+    fn change_stage(&self, next: impl FnOnce(&ModuleStage) -> Option<ModuleStage>) {
         let mut stage = self.stage.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(next) = next(&stage) {
             next.count(&self.metrics, SharedCounter::add);
@@ -333,7 +338,7 @@ impl Drop for Module {
     }
 }
 
-impl Stage {
+impl ModuleStage {
     /// Counts a module that is here, or is no more.
     fn count(&self, metrics: &ModuleMetrics, change: fn(&SharedCounter, u64)) {
         match self {

@@ -32,17 +32,17 @@ const PIECE_BYTES_MAX: usize = 64 << 10;
 
 /// Where a module may send requests to.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct OutgoingHosts {
     hosts: Vec<OutgoingHost>,
 }
 
-impl Outgoing {
+impl OutgoingHosts {
     pub(super) fn new(hosts: Vec<OutgoingHost>) -> Self {
         Self { hosts }
     }
 
     /// Host and port of a request, if it may be sent there.
-    fn permitted(&self, uri: &Uri) -> Result<Target, Error> {
+    fn permitted(&self, uri: &Uri) -> Result<OutgoingTarget, Error> {
         let is_tls = uri.scheme() == Some(&Scheme::HTTPS);
         let default_port = if is_tls { 443 } else { 80 };
         let authority = uri.authority().ok_or(Error::HttpRequestUriInvalid)?;
@@ -53,24 +53,24 @@ impl Outgoing {
         let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
         let port = authority.port_u16().unwrap_or(default_port);
         match self.hosts.iter().any(|allowed| allowed.allows(&host, port, default_port)) {
-            true => Ok(Target { host, port, is_tls }),
+            true => Ok(OutgoingTarget { host, port, is_tls }),
             false => Err(Error::HttpRequestDenied),
         }
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Target {
+struct OutgoingTarget {
     host: String,
     port: u16,
     is_tls: bool,
 }
 
 /// What an instance sends requests by.
-pub(super) struct Hooks(pub(super) Arc<Outgoing>);
+pub(super) struct Hooks(pub(super) Arc<OutgoingHosts>);
 
 /// What comes of a request: its response, and what has to be polled for its content to come.
-type Sent = (Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>);
+type OutgoingResponse = (Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>);
 
 impl WasiHttpHooks for Hooks {
     fn is_forbidden_header(&mut self, name: &HeaderName) -> bool {
@@ -86,13 +86,17 @@ impl WasiHttpHooks for Hooks {
         request: Request<WasiBody>,
         options: Option<RequestOptions>,
         _: Box<dyn Future<Output = Result<(), Error>> + Send>,
-    ) -> Box<dyn Future<Output = Result<Sent, Error>> + Send> {
+    ) -> Box<dyn Future<Output = Result<OutgoingResponse, Error>> + Send> {
         let target = self.0.permitted(request.uri());
         Box::new(async move { send(request, target?, options.unwrap_or_default()).await })
     }
 }
 
-async fn send(mut request: Request<WasiBody>, target: Target, options: RequestOptions) -> Result<Sent, Error> {
+async fn send(
+    mut request: Request<WasiBody>,
+    target: OutgoingTarget,
+    options: RequestOptions,
+) -> Result<OutgoingResponse, Error> {
     let connect_timeout = options.connect_timeout.unwrap_or(TIMEOUT);
     let stream = timeout(connect_timeout, connect(&target)).await.map_err(|_| Error::ConnectionTimeout)??;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
@@ -110,11 +114,11 @@ async fn send(mut request: Request<WasiBody>, target: Target, options: RequestOp
     Ok((response, Box::new(io)))
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+trait OutgoingStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> OutgoingStream for S {}
 
-async fn connect(target: &Target) -> Result<Box<dyn Stream>, Error> {
+async fn connect(target: &OutgoingTarget) -> Result<Box<dyn OutgoingStream>, Error> {
     let host = target.host.trim_start_matches('[').trim_end_matches(']');
     let stream = TcpStream::connect((host, target.port)).await.map_err(Error::Connect)?;
     // It is a wish only.
@@ -207,7 +211,7 @@ mod tests {
         let host = HostPattern::Suffix(".example.com".into());
         let address = HostPattern::Exact("[::1]".into());
         let hosts = vec![OutgoingHost { host, port: None }, OutgoingHost { host: address, port: Some(8080) }];
-        let outgoing = Outgoing::new(hosts);
+        let outgoing = OutgoingHosts::new(hosts);
         let check = |uri: &str, expect: Option<(&str, u16, bool)>| {
             let target = outgoing.permitted(&uri.parse().unwrap()).ok();
             let target = target.as_ref().map(|target| (target.host.as_str(), target.port, target.is_tls));

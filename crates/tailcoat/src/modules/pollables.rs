@@ -10,7 +10,7 @@ use wasmtime_wasi_io::bindings::wasi::io::poll::HostPollable;
 use wasmtime_wasi_io::poll::{DynPollable, Pollable, subscribe};
 use wasmtime_wasi_io::streams::{DynInputStream, DynOutputStream};
 
-use super::guest::Guest;
+use super::guest::ComponentGuest;
 
 /// The interfaces as wasmtime names them; a component may ask for an older version.
 const POLL: &str = "wasi:io/poll@0.2.12";
@@ -29,7 +29,7 @@ const KEPT_HANDLES_MAX: usize = 16 * HANDLES_A_PAGE;
 pub(super) struct Pollables {
     /// By their streams.
     of_streams: HashMap<u32, u32>,
-    pollables: HashMap<u32, Handles>,
+    pollables: HashMap<u32, PollableHandles>,
     /// Handles of all.
     handles: usize,
     /// Handles that are counted as memory.
@@ -38,7 +38,7 @@ pub(super) struct Pollables {
 
 /// The handles that a guest has of a pollable.
 #[derive(Debug)]
-struct Handles {
+struct PollableHandles {
     stream: u32,
     count: usize,
 }
@@ -47,7 +47,7 @@ struct Handles {
 ///
 /// # Errors
 /// The linker does not allow it.
-pub(super) fn add_to_linker(linker: &mut Linker<Guest>) -> Result<()> {
+pub(super) fn add_to_linker(linker: &mut Linker<ComponentGuest>) -> Result<()> {
     let mut streams = linker.instance(STREAMS)?;
     streams.func_wrap("[method]input-stream.subscribe", |mut store, (stream,): (Resource<DynInputStream>,)| {
         store.data_mut().subscribe(stream).map(|pollable| (pollable,))
@@ -59,7 +59,7 @@ pub(super) fn add_to_linker(linker: &mut Linker<Guest>) -> Result<()> {
     linker.instance(POLL)?.resource("pollable", pollable, |mut store, index| store.data_mut().drop_pollable(index))
 }
 
-impl Guest {
+impl ComponentGuest {
     /// Gives the guest a handle of a stream's pollable, which is made if there is none.
     fn subscribe<T: Pollable>(&mut self, stream: Resource<T>) -> Result<Resource<DynPollable>> {
         if let Some(bytes) = self.pollables.uncounted_bytes() {
@@ -107,7 +107,7 @@ impl Pollables {
 
     fn insert(&mut self, stream: u32, pollable: u32) {
         self.of_streams.insert(stream, pollable);
-        self.pollables.insert(pollable, Handles { stream, count: 1 });
+        self.pollables.insert(pollable, PollableHandles { stream, count: 1 });
         self.handles += 1;
     }
 

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::LoadError;
-use super::code::Code;
+use super::ModuleLoadError;
+use super::code::ModuleCode;
 use super::compiled;
 use super::engine::{CacheProblem, Linkers, cache_in, engine};
-use crate::config::Modules;
+use crate::config::ModulesConfig;
 
 /// Elements of the largest table that `table-elements-max` can allow.
 const TABLE_ELEMENTS_MAX: usize = 10_000_000;
@@ -18,27 +18,29 @@ const TABLE_ELEMENTS_MAX: usize = 10_000_000;
 /// # Errors
 /// There is no directory that may be used, or a file is none that the server can run.
 pub fn precompile<'a>(
-    settings: &Modules,
+    settings: &ModulesConfig,
     files: impl Iterator<Item = &'a Path>,
     mut tell: impl FnMut(&Path, Duration),
-) -> Result<(), LoadError> {
+) -> Result<(), ModuleLoadError> {
     let directory = compiled::directory(&settings.compiled_directory).ok_or_else(|| {
-        LoadError("no directory for compiled modules; set one with `modules { compiled \"DIRECTORY\" }`".to_owned())
+        ModuleLoadError(
+            "no directory for compiled modules; set one with `modules { compiled \"DIRECTORY\" }`".to_owned(),
+        )
     })?;
     let cache = cache_in(directory).map_err(|problem| match problem {
         CacheProblem::Directory(problem) => {
-            LoadError(format!("cannot save compiled modules: {problem}; run this command as the server's user"))
+            ModuleLoadError(format!("cannot save compiled modules: {problem}; run this command as the server's user"))
         }
         CacheProblem::Other(error) => error,
     })?;
     // Nothing is instantiated, and each file may have the largest tables that it can be allowed.
-    let settings = Modules { instances_max: 1, ..settings.clone() };
+    let settings = ModulesConfig { instances_max: 1, ..settings.clone() };
     let engine = engine(&settings, TABLE_ELEMENTS_MAX, Some(cache))?;
-    let linkers = Linkers::new(&engine).map_err(|error| LoadError(format!("{error:#}")))?;
+    let linkers = Linkers::new(&engine).map_err(|error| ModuleLoadError(format!("{error:#}")))?;
     for file in files {
         let begun = Instant::now();
-        let compiled = Code::compile(file, &engine, &linkers);
-        compiled.map_err(|message| LoadError(format!("{}: {message}", file.display())))?;
+        let compiled = ModuleCode::compile(file, &engine, &linkers);
+        compiled.map_err(|message| ModuleLoadError(format!("{}: {message}", file.display())))?;
         tell(file, begun.elapsed());
     }
     Ok(())

@@ -18,15 +18,15 @@ use super::ticker::Ticker;
 const TIME_ON_WORKER: Duration = Duration::from_millis(1);
 
 /// What an instance does for a request. Dropping it ends the instance.
-pub(super) struct Run<T> {
-    place: Place<T>,
+pub(super) struct InstanceRun<T> {
+    place: RunPlace<T>,
     /// It is not to begin on the worker's thread.
     leaves_at_once: bool,
     meter: Arc<Meter>,
     runtime: Arc<Runtime>,
 }
 
-enum Place<T> {
+enum RunPlace<T> {
     /// On the thread that polls it.
     Here(Metered<T>),
     /// On a thread for those that take long.
@@ -42,7 +42,7 @@ struct Metered<T> {
     runtime: Arc<Runtime>,
 }
 
-impl<T: Send + 'static> Run<T> {
+impl<T: Send + 'static> InstanceRun<T> {
     pub(super) fn new(
         work: impl Future<Output = T> + Send + 'static,
         meter: Arc<Meter>,
@@ -51,7 +51,7 @@ impl<T: Send + 'static> Run<T> {
         // An instance that is used again may have ended elsewhere.
         meter.set_here();
         let metered = Metered { work: Box::pin(work), meter: Arc::clone(&meter), runtime: Arc::clone(&runtime) };
-        Self { place: Place::Here(metered), leaves_at_once: false, meter, runtime }
+        Self { place: RunPlace::Here(metered), leaves_at_once: false, meter, runtime }
     }
 
     /// The same, but it begins on other threads: it may wait there for what no worker waits for.
@@ -72,13 +72,13 @@ impl<T: Send + 'static> Run<T> {
             self.leave_worker();
         }
         let mut polled = self.poll_place(task);
-        if polled.is_pending() && matches!(self.place, Place::Here(_)) && self.meter.used() >= TIME_ON_WORKER {
+        if polled.is_pending() && matches!(self.place, RunPlace::Here(_)) && self.meter.used() >= TIME_ON_WORKER {
             self.leave_worker();
             // It has to be polled where it is now, so that whoever waits is told. It may have ended there by then.
             polled = self.poll_place(task);
         }
         if polled.is_ready() {
-            self.place = Place::Ended;
+            self.place = RunPlace::Ended;
         }
         polled
     }
@@ -87,41 +87,41 @@ impl<T: Send + 'static> Run<T> {
     /// which it was polled.
     pub(super) fn waker(&self, task: &Task<'_>) -> Option<Waker> {
         match &self.place {
-            Place::Away(_, pauses) => Some(pauses.waker(task)),
-            Place::Here(_) | Place::Ended => None,
+            RunPlace::Away(_, pauses) => Some(pauses.waker(task)),
+            RunPlace::Here(_) | RunPlace::Ended => None,
         }
     }
 
     fn poll_place(&mut self, task: &mut Task<'_>) -> Poll<Option<T>> {
         match &mut self.place {
-            Place::Ended => Poll::Ready(None),
-            Place::Away(handle, _) => Pin::new(handle).poll(task).map(Result::ok),
-            Place::Here(run) => Pin::new(run).poll(task).map(Some),
+            RunPlace::Ended => Poll::Ready(None),
+            RunPlace::Away(handle, _) => Pin::new(handle).poll(task).map(Result::ok),
+            RunPlace::Here(run) => Pin::new(run).poll(task).map(Some),
         }
     }
 
     /// Lets it do what it still has to, for so long at most.
     pub(super) fn finish(mut self, limit: Duration) {
-        match std::mem::replace(&mut self.place, Place::Ended) {
-            Place::Here(run) => {
+        match std::mem::replace(&mut self.place, RunPlace::Ended) {
+            RunPlace::Here(run) => {
                 self.meter.set_away();
                 // It ends by itself.
                 drop(self.runtime.threads().spawn(tokio::time::timeout(limit, run)));
             }
-            Place::Away(mut handle, _) => {
+            RunPlace::Away(mut handle, _) => {
                 self.runtime.threads().spawn(async move {
                     if tokio::time::timeout(limit, &mut handle).await.is_err() {
                         handle.abort();
                     }
                 });
             }
-            Place::Ended => {}
+            RunPlace::Ended => {}
         }
     }
 
     fn leave_worker(&mut self) {
-        self.place = match std::mem::replace(&mut self.place, Place::Ended) {
-            Place::Here(mut run) => {
+        self.place = match std::mem::replace(&mut self.place, RunPlace::Ended) {
+            RunPlace::Here(mut run) => {
                 self.meter.set_away();
                 let pauses = Arc::<Pauses>::default();
                 let of_thread = Arc::clone(&pauses);
@@ -131,16 +131,16 @@ impl<T: Send + 'static> Run<T> {
                     of_thread.end(polled.is_ready());
                     polled
                 });
-                Place::Away(self.runtime.threads().spawn(run), pauses)
+                RunPlace::Away(self.runtime.threads().spawn(run), pauses)
             }
             elsewhere => elsewhere,
         };
     }
 }
 
-impl<T> Drop for Run<T> {
+impl<T> Drop for InstanceRun<T> {
     fn drop(&mut self) {
-        if let Place::Away(handle, _) = &self.place {
+        if let RunPlace::Away(handle, _) = &self.place {
             handle.abort();
         }
     }
@@ -151,18 +151,18 @@ impl<T> Future for Metered<T> {
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<T> {
         let Self { work, meter, runtime } = &mut *self;
-        let _running = Running::begin(meter, runtime.ticker());
+        let _running = RunningInstance::begin(meter, runtime.ticker());
         work.as_mut().poll(task)
     }
 }
 
 /// The time that an instance runs, up to its end or its next pause.
-struct Running<'a> {
+struct RunningInstance<'a> {
     meter: &'a Meter,
     ticker: &'a Ticker,
 }
 
-impl<'a> Running<'a> {
+impl<'a> RunningInstance<'a> {
     fn begin(meter: &'a Meter, ticker: &'a Ticker) -> Self {
         ticker.enter();
         meter.begin();
@@ -170,7 +170,7 @@ impl<'a> Running<'a> {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningInstance<'_> {
     fn drop(&mut self) {
         self.meter.end();
         self.ticker.leave();

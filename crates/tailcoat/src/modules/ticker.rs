@@ -15,13 +15,13 @@ pub(super) const SLICE: Duration = Duration::from_millis(1);
 /// The thread that advances the epoch. It sleeps while nothing runs.
 #[derive(Debug)]
 pub(super) struct Ticker {
-    state: Arc<State>,
+    state: Arc<TickerState>,
     thread: Thread,
     joined: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TickerState {
     /// How often a module was given a thread, and how often it gave it back.
     entered: AtomicU64,
     left: AtomicU64,
@@ -35,7 +35,7 @@ impl Ticker {
     /// # Errors
     /// It can't be started.
     pub(super) fn start(engine: Engine) -> io::Result<Self> {
-        let state = Arc::new(State::default());
+        let state = Arc::new(TickerState::default());
         let of_thread = Arc::clone(&state);
         let joined =
             std::thread::Builder::new().name("module-clock".into()).spawn(move || tick(&of_thread, &engine))?;
@@ -67,7 +67,7 @@ impl Drop for Ticker {
     }
 }
 
-fn tick(state: &State, engine: &Engine) {
+fn tick(state: &TickerState, engine: &Engine) {
     let mut entered_before = 0;
     while !state.is_ended.load(Ordering::SeqCst) {
         std::thread::sleep(SLICE);
@@ -82,7 +82,7 @@ fn tick(state: &State, engine: &Engine) {
 }
 
 /// Sleeps until a module runs.
-fn park(state: &State, entered: u64) {
+fn park(state: &TickerState, entered: u64) {
     state.is_parked.store(true, Ordering::SeqCst);
     while state.entered.load(Ordering::SeqCst) == entered && !state.is_ended.load(Ordering::SeqCst) {
         std::thread::park();

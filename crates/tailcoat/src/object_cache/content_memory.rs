@@ -11,7 +11,7 @@ pub struct ContentMemory {
 }
 
 /// Content counted until its last clone or slice is dropped.
-struct Held {
+struct HeldContent {
     content: Bytes,
     memory: Arc<ContentMemory>,
 }
@@ -21,7 +21,7 @@ impl ContentMemory {
     pub fn hold(self: &Arc<Self>, content: Bytes, bytes_max: u64) -> Option<Bytes> {
         let bytes = content.len() as u64;
         // If the limit is exceeded, dropping `held` subtracts the bytes again.
-        let held = Held { content, memory: Arc::clone(self) };
+        let held = HeldContent { content, memory: Arc::clone(self) };
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         (before + bytes <= bytes_max).then(|| Bytes::from_owner(held))
     }
@@ -32,13 +32,13 @@ impl ContentMemory {
     }
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for HeldContent {
     fn as_ref(&self) -> &[u8] {
         &self.content
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldContent {
     fn drop(&mut self) {
         self.memory.bytes.fetch_sub(self.content.len() as u64, Ordering::Relaxed);
     }

@@ -6,7 +6,7 @@ use rustix::fs::{Dir, FileType};
 
 use super::open_file::file_time_now_ns;
 use super::watcher::Watcher;
-use super::{Access, FileIdentity, OpenError, Root, RootId};
+use super::{DiskAccess, FileIdentity, OpenError, Root, RootId};
 
 /// Suffixes of the names of precompressed files.
 pub const PRECOMPRESSED_EXTENSIONS: [&str; 3] = [".br", ".zst", ".gz"];
@@ -18,7 +18,7 @@ const ENTRIES_SCANNED_MAX: usize = 100_000;
 /// Directory that contains the files of cached objects, with counters of its changes. A change is noticed by inotify,
 /// or because a later check finds another identity.
 #[derive(Debug)]
-pub struct Directory {
+pub struct WatchedDirectory {
     /// Relative to the root; empty for the root itself.
     name: Box<[u8]>,
     watcher: Option<Arc<Watcher>>,
@@ -35,13 +35,13 @@ pub struct Directory {
 /// directories have none, and the kernel often does not cache that a name is missing.
 #[derive(Debug)]
 struct PrecompressedNames {
-    /// Value of `Directory::entry_changes` before the names were read.
+    /// Value of `WatchedDirectory::entry_changes` before the names were read.
     entry_changes: u64,
     /// Names without the directory; `None` if the directory has more than `ENTRIES_SCANNED_MAX` entries.
     names: Option<HashSet<Box<[u8]>>>,
 }
 
-impl Directory {
+impl WatchedDirectory {
     /// Number of changes so far. An object stores this number when it is made; one comparison then shows whether its
     /// directory has changed.
     pub fn changes(&self) -> u64 {
@@ -59,15 +59,15 @@ impl Directory {
     }
 
     /// Returns false if the directory surely has no precompressed file of this name (given without the directory). With
-    /// [`Access::Cached`], fails with [`OpenError::WouldBlock`] unless the names are known already.
-    pub fn may_have_precompressed(&self, root: &Root, file_name: &[u8], access: Access) -> Result<bool, OpenError> {
+    /// [`DiskAccess::Cached`], fails with [`OpenError::WouldBlock`] unless the names are known already.
+    pub fn may_have_precompressed(&self, root: &Root, file_name: &[u8], access: DiskAccess) -> Result<bool, OpenError> {
         let mut precompressed = self.precompressed.lock().unwrap_or_else(PoisonError::into_inner);
         let entry_changes = self.entry_changes();
         let known = precompressed.as_ref().filter(|known| known.entry_changes == entry_changes);
         let known = match (known, access) {
             (Some(known), _) => known,
-            (None, Access::Cached) => return Err(OpenError::WouldBlock),
-            (None, Access::Blocking) => {
+            (None, DiskAccess::Cached) => return Err(OpenError::WouldBlock),
+            (None, DiskAccess::Blocking) => {
                 let names = precompressed_names(root, &self.name)?;
                 precompressed.insert(PrecompressedNames { entry_changes, names })
             }
@@ -90,7 +90,7 @@ impl Directory {
         root: &Root,
         now_ms: u64,
         revalidate_after_ms: u64,
-        access: Access,
+        access: DiskAccess,
     ) -> Result<(), OpenError> {
         if now_ms < self.checked_at_ms().saturating_add(revalidate_after_ms) {
             return Ok(());
@@ -128,19 +128,19 @@ fn precompressed_names(root: &Root, directory: &[u8]) -> Result<Option<HashSet<B
 
 /// Directories that cached objects use, shared by all roots.
 #[derive(Debug)]
-pub(super) struct Directories {
+pub(super) struct WatchedDirectories {
     watcher: Option<Arc<Watcher>>,
-    known: Mutex<Known>,
+    known: Mutex<KnownDirectories>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    by_name: HashMap<(RootId, Box<[u8]>), Weak<Directory>>,
+struct KnownDirectories {
+    by_name: HashMap<(RootId, Box<[u8]>), Weak<WatchedDirectory>>,
     /// Size of `by_name` at which entries of unused directories are removed.
     prune_at: usize,
 }
 
-impl Directories {
+impl WatchedDirectories {
     pub(super) fn new(watcher: Option<Arc<Watcher>>) -> Self {
         Self { watcher, known: Mutex::default() }
     }
@@ -154,8 +154,8 @@ impl Directories {
         name: &[u8],
         now_ms: u64,
         revalidate_after_ms: u64,
-        access: Access,
-    ) -> Result<Arc<Directory>, OpenError> {
+        access: DiskAccess,
+    ) -> Result<Arc<WatchedDirectory>, OpenError> {
         let key = (id, Box::from(name));
         let known = self.lock().by_name.get(&key).and_then(Weak::upgrade);
         if let Some(directory) = known {
@@ -166,7 +166,7 @@ impl Directories {
         if status.kind != FileType::Directory {
             return Err(OpenError::NotFound);
         }
-        let directory = Arc::new(Directory {
+        let directory = Arc::new(WatchedDirectory {
             name: name.into(),
             watcher: self.watcher.clone(),
             changes: AtomicU64::new(0),
@@ -187,7 +187,7 @@ impl Directories {
         Ok(directory)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, KnownDirectories> {
         // A panic while the lock is held leaves no half-made change.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -19,12 +19,14 @@ mod worker_cache;
 
 pub use blocking::Blocking;
 pub use content_memory::ContentMemory;
-pub use directory::{Directory, PRECOMPRESSED_EXTENSIONS};
+pub use directory::{PRECOMPRESSED_EXTENSIONS, WatchedDirectory};
 pub use encoded_head::EncodedHead;
-pub use object::{CachedObject, Coding, Codings, FilesOrigin, Object, ObjectParts, Origin, Representation, Source};
+pub use object::{
+    CachedObject, Codings, ContentCoding, FilesOrigin, Object, ObjectOrigin, ObjectParts, ObjectSource, Representation,
+};
 pub use open_file::{FileIdentity, FileStatus, OpenFile, file_time_now_ns};
-pub use read::{Content, RETRY_AFTER_MS, ReadError, ReadFile, Snapshot, read_file};
-pub use root::{Access, OpenError, Root, check_kernel};
+pub use read::{ObjectContent, RETRY_AFTER_MS, ReadError, ReadFile, Snapshot, read_file};
+pub use root::{DiskAccess, OpenError, Root, check_kernel};
 pub use store::{ObjectStore, RootId, StoreUsage};
 pub use stored_response::{StoredResponse, Variant};
-pub use worker_cache::{Lookup, WorkerCache};
+pub use worker_cache::{CacheLookup, WorkerCache};

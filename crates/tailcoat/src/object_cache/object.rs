@@ -3,26 +3,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::OnceCell;
-pub use wire::http::Coding;
+pub use wire::http::ContentCoding;
 use wire::http::Status;
 use wire::http::conditional::Validators;
 
 use super::StoredResponse;
 
-use super::{Access, Content, Directory, EncodedHead, FileIdentity, OpenError, Root, RootId};
+use super::{DiskAccess, EncodedHead, FileIdentity, ObjectContent, OpenError, Root, RootId, WatchedDirectory};
 
 /// File or upstream response in the form in which it is sent; shared by all workers.
 #[derive(Debug)]
 pub struct Object {
-    pub(super) key: Key,
-    pub(super) state: State,
+    pub(super) key: ObjectKey,
+    pub(super) state: ObjectState,
     /// Representation without content coding.
     identity: Representation,
     /// Compressed representations; `None` if the media type is not worth compressing.
     codings: Option<Box<Codings>>,
     /// Time of the last modification, in seconds since 1970, if known.
     pub last_modified_unix_seconds: Option<u64>,
-    origin: Origin,
+    origin: ObjectOrigin,
 }
 
 /// One coding of an object: heads and content.
@@ -31,7 +31,7 @@ pub struct Representation {
     /// Status of `head`.
     pub status: Status,
     /// Content coding of `content`.
-    pub coding: Coding,
+    pub coding: ContentCoding,
     /// Entity tag with quotes, and with `W/` if it is weak (RFC 9110, section 8.8.3); empty if there is none.
     pub etag: Box<str>,
     /// Encoded head of a response with the whole content.
@@ -41,7 +41,7 @@ pub struct Representation {
     /// Encoded head of a 206 response with one range, without Content-Range and Content-Length.
     pub partial_head: EncodedHead,
     /// Content in this coding.
-    pub content: Content,
+    pub content: ObjectContent,
 }
 
 /// Compressed representations; each is made at its first use. A cell holds `None` if that coding saves too little.
@@ -57,7 +57,7 @@ pub struct Codings {
 
 /// Source of an object.
 #[derive(Debug)]
-pub enum Origin {
+pub enum ObjectOrigin {
     /// Files below a root.
     Files(FilesOrigin),
     /// Response of an upstream.
@@ -69,9 +69,9 @@ pub enum Origin {
 pub struct FilesOrigin {
     /// Files of the object, the served file first. Files that would have been used but did not exist are listed without
     /// a version.
-    pub sources: Vec<Source>,
+    pub sources: Vec<ObjectSource>,
     /// Directory that contains all of them.
-    pub directory: Arc<Directory>,
+    pub directory: Arc<WatchedDirectory>,
     /// The directory's number of changes before the files were read.
     pub changes_seen: u64,
     /// The directory's number of entry changes before the files were read.
@@ -87,7 +87,7 @@ pub struct FilesOrigin {
 
 /// File that an object depends on.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct ObjectSource {
     /// Name below the root.
     pub name: Box<[u8]>,
     /// Version of the file; `None` if it did not exist.
@@ -96,7 +96,7 @@ pub struct Source {
 
 /// Key of an object in the tables.
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct ObjectKey {
     pub(super) root: RootId,
     pub(super) path: Box<[u8]>,
     pub(super) hash: u64,
@@ -104,7 +104,7 @@ pub(super) struct Key {
 
 /// State that changes while an object is cached. All workers read it on each hit; writes are rare.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct ObjectState {
     /// True if the object was evicted or replaced.
     pub(super) dead: AtomicBool,
     /// True if the object was used since the hand of the eviction queue last passed.
@@ -124,7 +124,7 @@ pub struct CachedObject {
     pub object: Arc<Object>,
 }
 
-impl Key {
+impl ObjectKey {
     #[inline]
     pub(super) fn is(&self, root: RootId, path: &[u8]) -> bool {
         self.root == root && *self.path == *path
@@ -132,12 +132,12 @@ impl Key {
 }
 
 impl Object {
-    pub(super) fn new(key: Key, parts: ObjectParts) -> Self {
+    pub(super) fn new(key: ObjectKey, parts: ObjectParts) -> Self {
         let (checked_at_ms, changes_seen, entry_changes_seen) = match &parts.origin {
-            Origin::Files(files) => (files.checked_at_ms, files.changes_seen, files.entry_changes_seen),
-            Origin::Upstream(_) => (0, 0, 0),
+            ObjectOrigin::Files(files) => (files.checked_at_ms, files.changes_seen, files.entry_changes_seen),
+            ObjectOrigin::Upstream(_) => (0, 0, 0),
         };
-        let state = State {
+        let state = ObjectState {
             dead: AtomicBool::new(false),
             visited: AtomicBool::new(false),
             checked_at_ms: AtomicU64::new(checked_at_ms),
@@ -161,30 +161,30 @@ impl Object {
     /// Name below the root of the file that the object was made of; empty if it was not made of a file.
     pub fn file_name(&self) -> &[u8] {
         match &self.origin {
-            Origin::Files(files) => files.sources.first().map_or(&[], |source| &source.name),
-            Origin::Upstream(_) => &[],
+            ObjectOrigin::Files(files) => files.sources.first().map_or(&[], |source| &source.name),
+            ObjectOrigin::Upstream(_) => &[],
         }
     }
 
     /// True if the object was made of a program (such as a script), whose source must not be sent to clients.
     #[inline]
     pub fn is_excluded(&self) -> bool {
-        matches!(&self.origin, Origin::Files(files) if files.is_excluded)
+        matches!(&self.origin, ObjectOrigin::Files(files) if files.is_excluded)
     }
 
     /// Stored response; `None` if the object was made of files.
     pub fn response(&self) -> Option<&StoredResponse> {
         match &self.origin {
-            Origin::Files(_) => None,
-            Origin::Upstream(response) => Some(response),
+            ObjectOrigin::Files(_) => None,
+            ObjectOrigin::Upstream(response) => Some(response),
         }
     }
 
     /// Validators that identify a version of a representation (RFC 9110, section 8.8).
-    pub fn validators(&self, coding: Coding) -> Validators<'_> {
+    pub fn validators(&self, coding: ContentCoding) -> Validators<'_> {
         let etag = match &self.origin {
-            Origin::Files(_) => self.representation(coding).etag.as_bytes(),
-            Origin::Upstream(response) => response.fields.get("ETag").unwrap_or_default(),
+            ObjectOrigin::Files(_) => self.representation(coding).etag.as_bytes(),
+            ObjectOrigin::Upstream(response) => response.fields.get("ETag").unwrap_or_default(),
         };
         Validators { etag: (!etag.is_empty()).then_some(etag), last_modified: self.last_modified_unix_seconds }
     }
@@ -201,7 +201,7 @@ impl Object {
     }
 
     /// Returns the representation with this coding, or the one without coding if it does not exist.
-    pub fn representation(&self, coding: Coding) -> &Representation {
+    pub fn representation(&self, coding: ContentCoding) -> &Representation {
         let cell = self.codings().and_then(|codings| codings.cell(coding));
         cell.and_then(|cell| cell.get()?.as_ref()).unwrap_or(&self.identity)
     }
@@ -210,11 +210,11 @@ impl Object {
     #[inline]
     pub(super) fn is_due(&self, now_ms: u64, revalidate_after_ms: u64) -> bool {
         match &self.origin {
-            Origin::Files(files) => {
+            ObjectOrigin::Files(files) => {
                 now_ms >= self.state.checked_at_ms.load(Ordering::Relaxed).saturating_add(revalidate_after_ms)
                     || files.directory.changes() != self.state.changes_seen.load(Ordering::Relaxed)
             }
-            Origin::Upstream(response) => response.is_due(now_ms),
+            ObjectOrigin::Upstream(response) => response.is_due(now_ms),
         }
     }
 
@@ -226,9 +226,9 @@ impl Object {
         root: &Root,
         now_ms: u64,
         revalidate_after_ms: u64,
-        access: Access,
+        access: DiskAccess,
     ) -> Result<bool, OpenError> {
-        let Origin::Files(files) = &self.origin else { return Ok(false) };
+        let ObjectOrigin::Files(files) = &self.origin else { return Ok(false) };
         if files.unsettled {
             return Ok(false);
         }
@@ -261,14 +261,14 @@ impl Object {
         let present = self.codings().into_iter().flat_map(Codings::present);
         let representations = || present.clone().chain([&self.identity]);
         let sources = match &self.origin {
-            Origin::Files(files) => {
-                files.sources.iter().map(|source| source.name.len() + size_of::<Source>()).sum::<usize>()
+            ObjectOrigin::Files(files) => {
+                files.sources.iter().map(|source| source.name.len() + size_of::<ObjectSource>()).sum::<usize>()
             }
-            Origin::Upstream(response) => response.memory_bytes(),
+            ObjectOrigin::Upstream(response) => response.memory_bytes(),
         };
         let own = size_of::<Self>() + self.codings.as_ref().map_or(0, |_| size_of::<Codings>()) + self.key.path.len();
         let bytes = representations().map(Representation::memory_bytes).sum::<u64>() + (own + sources) as u64;
-        let files = representations().filter(|one| matches!(one.content, Content::File(_))).count();
+        let files = representations().filter(|one| matches!(one.content, ObjectContent::File(_))).count();
         (bytes, files)
     }
 }
@@ -283,27 +283,27 @@ pub struct ObjectParts {
     /// Time of the last modification, in seconds since 1970, if known.
     pub last_modified_unix_seconds: Option<u64>,
     /// Source of the object.
-    pub origin: Origin,
+    pub origin: ObjectOrigin,
 }
 
 impl Codings {
-    /// Cell of the representation with this coding; `None` for [`Coding::Identity`].
-    pub fn cell(&self, coding: Coding) -> Option<&OnceCell<Option<Representation>>> {
+    /// Cell of the representation with this coding; `None` for [`ContentCoding::Identity`].
+    pub fn cell(&self, coding: ContentCoding) -> Option<&OnceCell<Option<Representation>>> {
         match coding {
-            Coding::Identity => None,
-            Coding::Gzip => Some(&self.gzip),
-            Coding::Brotli => Some(&self.brotli),
-            Coding::Zstd => Some(&self.zstd),
+            ContentCoding::Identity => None,
+            ContentCoding::Gzip => Some(&self.gzip),
+            ContentCoding::Brotli => Some(&self.brotli),
+            ContentCoding::Zstd => Some(&self.zstd),
         }
     }
 
-    /// Sets the cell of a coding; has no effect for [`Coding::Identity`].
-    pub fn set(&mut self, coding: Coding, cell: OnceCell<Option<Representation>>) {
+    /// Sets the cell of a coding; has no effect for [`ContentCoding::Identity`].
+    pub fn set(&mut self, coding: ContentCoding, cell: OnceCell<Option<Representation>>) {
         match coding {
-            Coding::Identity => {}
-            Coding::Gzip => self.gzip = cell,
-            Coding::Brotli => self.brotli = cell,
-            Coding::Zstd => self.zstd = cell,
+            ContentCoding::Identity => {}
+            ContentCoding::Gzip => self.gzip = cell,
+            ContentCoding::Brotli => self.brotli = cell,
+            ContentCoding::Zstd => self.zstd = cell,
         }
     }
 
@@ -315,16 +315,16 @@ impl Codings {
 impl Representation {
     fn memory_bytes(&self) -> u64 {
         let content = match &self.content {
-            Content::Memory(bytes) => bytes.len(),
-            Content::File(_) => 0,
+            ObjectContent::Memory(bytes) => bytes.len(),
+            ObjectContent::File(_) => 0,
         };
         let heads = [&self.head, &self.not_modified_head, &self.partial_head];
         (heads.iter().map(|head| head.memory_bytes()).sum::<usize>() + content + self.etag.len()) as u64
     }
 }
 
-impl Source {
-    fn is_same(&self, root: &Root, access: Access) -> Result<bool, OpenError> {
+impl ObjectSource {
+    fn is_same(&self, root: &Root, access: DiskAccess) -> Result<bool, OpenError> {
         match root.status(&self.name, access) {
             Ok(status) => Ok(self.version == Some(status.identity)),
             Err(OpenError::NotFound) => Ok(self.version.is_none()),

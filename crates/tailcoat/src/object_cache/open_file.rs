@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags, StatxTimest
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::read::read_bytes;
-use super::{Access, OpenError};
+use super::{DiskAccess, OpenError};
 
 /// A file whose inode changed less than this ago may be in the middle of a write, or may change again under the same time
 /// stamp. File systems before Linux 6.13 use the time of the last timer tick, which is at most 10 ms old.
@@ -279,7 +279,7 @@ impl OpenFile {
 
     /// Reads the whole file. Waits for the disk, so it must run on the blocking pool.
     pub fn read_whole(&self) -> Result<Bytes, OpenError> {
-        read_bytes(&self.fd, self.identity.size, Access::Blocking)
+        read_bytes(&self.fd, self.identity.size, DiskAccess::Blocking)
     }
 
     /// Fills the buffer from this offset. May wait for a disk, unless the bytes are known to be in the page cache.

@@ -7,7 +7,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::open_file::file_time_now_ns;
-use super::{Access, FileStatus, OpenError, OpenFile, Root};
+use super::{DiskAccess, FileStatus, OpenError, OpenFile, Root};
 
 /// File that was read as one whole version.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct ReadFile {
     /// Status of the file before it was read.
     pub status: FileStatus,
     /// Content of that version.
-    pub content: Content,
+    pub content: ObjectContent,
     /// True if the file may change again without a new time stamp. It must then be read again, because comparing
     /// versions is not enough.
     pub unsettled: bool,
@@ -23,14 +23,14 @@ pub struct ReadFile {
 
 /// Location of a representation's content.
 #[derive(Clone, Debug)]
-pub enum Content {
+pub enum ObjectContent {
     /// Content in memory, used for small files.
     Memory(Bytes),
     /// Content in an open file, used for large files.
     File(Arc<OpenFile>),
 }
 
-impl Content {
+impl ObjectContent {
     /// Length in bytes.
     pub fn length(&self) -> u64 {
         match self {
@@ -86,7 +86,7 @@ pub fn read_file(
     root: &Root,
     name: &[u8],
     memory_bytes_max: u64,
-    access: Access,
+    access: DiskAccess,
     earlier: Option<&Snapshot>,
 ) -> Result<ReadFile, ReadError> {
     if let Some(confirmed) = earlier.filter(|earlier| *earlier.name == *name).and_then(Snapshot::confirm) {
@@ -95,7 +95,7 @@ pub fn read_file(
     let (fd, status) = root.open_file(name, access)?;
     let now_ns = file_time_now_ns();
     if !status.identity.is_quiet(now_ns) {
-        if access == Access::Cached {
+        if access == DiskAccess::Cached {
             return Err(OpenError::WouldBlock.into());
         }
         wait_for_writers(&fd);
@@ -117,15 +117,14 @@ impl Snapshot {
     fn confirm(&self) -> Option<ReadFile> {
         let is_same = match &self.bytes {
             None => true,
-            Some(bytes) => {
-                read_bytes(&self.file.fd, self.status.identity.size, Access::Blocking).is_ok_and(|now| now == *bytes)
-            }
+            Some(bytes) => read_bytes(&self.file.fd, self.status.identity.size, DiskAccess::Blocking)
+                .is_ok_and(|now| now == *bytes),
         };
         (is_same && self.file.is_unchanged()).then(|| self.clone().into_file(true))
     }
 
     fn into_file(self, unsettled: bool) -> ReadFile {
-        let content = self.bytes.map_or(Content::File(self.file), Content::Memory);
+        let content = self.bytes.map_or(ObjectContent::File(self.file), ObjectContent::Memory);
         ReadFile { status: self.status, content, unsettled }
     }
 }
@@ -139,11 +138,11 @@ fn wait_for_writers(fd: &OwnedFd) {
 }
 
 /// Reads the first `size` bytes. If the file is shorter by now, its identity has changed, and the caller notices that.
-pub(super) fn read_bytes(fd: &OwnedFd, size: u64, access: Access) -> Result<Bytes, OpenError> {
+pub(super) fn read_bytes(fd: &OwnedFd, size: u64, access: DiskAccess) -> Result<Bytes, OpenError> {
     let mut buffer = vec![0; size as usize];
     let flags = match access {
-        Access::Cached => ReadWriteFlags::NOWAIT,
-        Access::Blocking => ReadWriteFlags::empty(),
+        DiskAccess::Cached => ReadWriteFlags::NOWAIT,
+        DiskAccess::Blocking => ReadWriteFlags::empty(),
     };
     let mut filled = 0;
     while filled < buffer.len() {
@@ -151,7 +150,7 @@ pub(super) fn read_bytes(fd: &OwnedFd, size: u64, access: Access) -> Result<Byte
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(Errno::INTR) => {}
-            Err(Errno::OPNOTSUPP) if access == Access::Cached => return Err(OpenError::WouldBlock),
+            Err(Errno::OPNOTSUPP) if access == DiskAccess::Cached => return Err(OpenError::WouldBlock),
             Err(error) => return Err(error.into()),
         }
     }

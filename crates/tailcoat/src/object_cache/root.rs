@@ -13,7 +13,7 @@ const RENAME_RETRIES_MAX: u32 = 16;
 
 /// Permission of a lookup to wait for a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum DiskAccess {
     /// Use only what the kernel has in memory; fail with [`OpenError::WouldBlock`] otherwise. For workers.
     Cached,
     /// Wait for the disk if necessary. For the blocking pool.
@@ -23,7 +23,7 @@ pub enum Access {
 /// Reason that a file or directory could not be opened or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// The operation needs [`Access::Blocking`].
+    /// The operation needs [`DiskAccess::Blocking`].
     WouldBlock,
     /// No file has this name.
     NotFound,
@@ -77,10 +77,10 @@ pub struct Root {
 
 impl Root {
     /// Opens a directory as a root.
-    pub fn open(path: &Path, access: Access) -> Result<Self, OpenError> {
+    pub fn open(path: &Path, access: DiskAccess) -> Result<Self, OpenError> {
         let resolve = match access {
-            Access::Cached => ResolveFlags::CACHED,
-            Access::Blocking => ResolveFlags::empty(),
+            DiskAccess::Cached => ResolveFlags::CACHED,
+            DiskAccess::Blocking => ResolveFlags::empty(),
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve)?;
@@ -95,27 +95,27 @@ impl Root {
     }
 
     /// Looks up a name without opening the file for reading. Names are relative; an empty name is the root itself.
-    pub fn find(&self, name: &[u8], access: Access) -> Result<(OwnedFd, FileStatus), OpenError> {
+    pub fn find(&self, name: &[u8], access: DiskAccess) -> Result<(OwnedFd, FileStatus), OpenError> {
         let fd = self.resolve(name, OFlags::PATH, access)?;
         let status = FileStatus::of(&fd)?;
         Ok((fd, status))
     }
 
-    /// Returns the status of the file that a name leads to. With [`Access::Blocking`], works even if no file descriptor
+    /// Returns the status of the file that a name leads to. With [`DiskAccess::Blocking`], works even if no file descriptor
     /// is free.
-    pub fn status(&self, name: &[u8], access: Access) -> Result<FileStatus, OpenError> {
+    pub fn status(&self, name: &[u8], access: DiskAccess) -> Result<FileStatus, OpenError> {
         match (self.find(name, access), access) {
-            (Err(OpenError::Exhausted), Access::Cached) => Err(OpenError::WouldBlock),
+            (Err(OpenError::Exhausted), DiskAccess::Cached) => Err(OpenError::WouldBlock),
             // This lookup is not confined to the root. Its result is used only to check that a file found below the
             // root has not changed.
-            (Err(OpenError::Exhausted), Access::Blocking) => Ok(FileStatus::at(&self.directory, name)?),
+            (Err(OpenError::Exhausted), DiskAccess::Blocking) => Ok(FileStatus::at(&self.directory, name)?),
             (result, _) => result.map(|(_, status)| status),
         }
     }
 
     /// Opens a regular file for reading, and returns its status. Other types are not opened, because opening a FIFO or
     /// a device can have side effects.
-    pub fn open_file(&self, name: &[u8], access: Access) -> Result<(OwnedFd, FileStatus), OpenError> {
+    pub fn open_file(&self, name: &[u8], access: DiskAccess) -> Result<(OwnedFd, FileStatus), OpenError> {
         let (_, status) = self.find(name, access)?;
         expect_file(&status)?;
         // If another file has taken the name in between, O_NONBLOCK avoids waiting for the writer of a FIFO.
@@ -127,12 +127,12 @@ impl Root {
 
     /// Opens a directory for reading its entries.
     pub fn open_directory(&self, name: &[u8]) -> Result<OwnedFd, OpenError> {
-        self.resolve(name, OFlags::RDONLY | OFlags::DIRECTORY, Access::Blocking)
+        self.resolve(name, OFlags::RDONLY | OFlags::DIRECTORY, DiskAccess::Blocking)
     }
 
     /// Opens a name with `O_NOATIME` if permitted; only the file's owner may use it. Without it, a read updates the
     /// access time in the inode. That costs disk writes, and may wait for the file system's journal.
-    fn open_for_reading(&self, name: &[u8], flags: OFlags, access: Access) -> Result<OwnedFd, OpenError> {
+    fn open_for_reading(&self, name: &[u8], flags: OFlags, access: DiskAccess) -> Result<OwnedFd, OpenError> {
         if self.no_access_time.load(Ordering::Relaxed) {
             match self.resolve(name, flags | OFlags::NOATIME, access) {
                 Err(OpenError::Forbidden) => {}
@@ -144,19 +144,19 @@ impl Root {
         Ok(fd)
     }
 
-    fn resolve(&self, name: &[u8], flags: OFlags, access: Access) -> Result<OwnedFd, OpenError> {
+    fn resolve(&self, name: &[u8], flags: OFlags, access: DiskAccess) -> Result<OwnedFd, OpenError> {
         let name = if name.is_empty() { b"." } else { name };
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let flags = flags | OFlags::CLOEXEC;
         match access {
-            Access::Cached => {
+            DiskAccess::Cached => {
                 match rustix::fs::openat2(&self.directory, name, flags, Mode::empty(), beneath | ResolveFlags::CACHED) {
                     // The name may contain an absolute link to a target inside the root.
                     Err(Errno::XDEV) => Err(OpenError::WouldBlock),
                     result => Ok(result?),
                 }
             }
-            Access::Blocking => {
+            DiskAccess::Blocking => {
                 let open = |name: &[u8]| open_retrying(&self.directory, name, flags, beneath);
                 match open(name) {
                     Err(Errno::XDEV) => Ok(open(&self.resolve_absolute_links(name)?)?),
@@ -230,7 +230,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::Path;
 
-    use super::{Access, OpenError, Root, check_kernel};
+    use super::{DiskAccess, OpenError, Root, check_kernel};
 
     #[test]
     fn names_stay_below_the_root() {
@@ -255,11 +255,11 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, path.join("fifo"), 0o644.into()).unwrap();
         let _listener = std::os::unix::net::UnixListener::bind(path.join("socket")).unwrap();
 
-        let root = Root::open(&path, Access::Blocking).unwrap();
+        let root = Root::open(&path, DiskAccess::Blocking).unwrap();
         let check = |name: &[u8], expect: Result<(), OpenError>| {
-            let result = root.open_file(name, Access::Blocking).map(drop);
+            let result = root.open_file(name, DiskAccess::Blocking).map(drop);
             assert_eq!(result, expect, "{}", name.escape_ascii());
-            let cached = root.open_file(name, Access::Cached).map(drop);
+            let cached = root.open_file(name, DiskAccess::Cached).map(drop);
             assert!(
                 cached == expect || cached == Err(OpenError::WouldBlock),
                 "{} cached: {cached:?}",
@@ -306,12 +306,12 @@ mod tests {
             fs::create_dir(outer.path().join(release)).unwrap();
         }
         symlink("1", &current).unwrap();
-        let open = |path: &Path| Root::open(path, Access::Blocking).unwrap();
+        let open = |path: &Path| Root::open(path, DiskAccess::Blocking).unwrap();
         let first = open(&current);
         assert!(first.is_same(&open(&current)));
         symlink("2", outer.path().join("next")).unwrap();
         fs::rename(outer.path().join("next"), &current).unwrap();
         assert!(!first.is_same(&open(&current)));
-        assert_eq!(Root::open(&outer.path().join("3"), Access::Blocking).err(), Some(OpenError::NotFound));
+        assert_eq!(Root::open(&outer.path().join("3"), DiskAccess::Blocking).err(), Some(OpenError::NotFound));
     }
 }

@@ -1,7 +1,7 @@
 /// Index of a node in the store's slab.
-pub(super) type Slot = u32;
+pub(super) type SieveSlot = u32;
 
-const NONE: Slot = Slot::MAX;
+const NONE: SieveSlot = SieveSlot::MAX;
 
 /// Maximum number of visited nodes that the hand skips before it evicts one anyway. The store is locked while the hand
 /// moves, so the search must end even if other workers set flags faster.
@@ -10,8 +10,8 @@ const SPARED_MAX: u32 = 512;
 /// Position of a node in its queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
-    newer: Slot,
-    older: Slot,
+    newer: SieveSlot,
+    older: SieveSlot,
 }
 
 impl Default for Links {
@@ -25,9 +25,9 @@ impl Default for Links {
 /// hits need no lock. For web workloads, SIEVE has a better hit ratio than LRU.
 #[derive(Debug)]
 pub(super) struct Sieve {
-    newest: Slot,
-    oldest: Slot,
-    hand: Slot,
+    newest: SieveSlot,
+    oldest: SieveSlot,
+    hand: SieveSlot,
 }
 
 impl Default for Sieve {
@@ -39,14 +39,14 @@ impl Default for Sieve {
 /// Nodes that a [`Sieve`] orders.
 pub(super) trait Nodes {
     /// Returns the links of a node.
-    fn links(&mut self, slot: Slot) -> &mut Links;
+    fn links(&mut self, slot: SieveSlot) -> &mut Links;
     /// Clears the visited flag of a node and returns its old value.
-    fn take_visited(&mut self, slot: Slot) -> bool;
+    fn take_visited(&mut self, slot: SieveSlot) -> bool;
 }
 
 impl Sieve {
     /// Adds a node as the newest.
-    pub(super) fn insert(&mut self, slot: Slot, nodes: &mut impl Nodes) {
+    pub(super) fn insert(&mut self, slot: SieveSlot, nodes: &mut impl Nodes) {
         *nodes.links(slot) = Links { newer: NONE, older: self.newest };
         match self.newest {
             NONE => self.oldest = slot,
@@ -56,7 +56,7 @@ impl Sieve {
     }
 
     /// Removes a node.
-    pub(super) fn remove(&mut self, slot: Slot, nodes: &mut impl Nodes) {
+    pub(super) fn remove(&mut self, slot: SieveSlot, nodes: &mut impl Nodes) {
         let Links { newer, older } = std::mem::take(nodes.links(slot));
         match newer {
             NONE => self.newest = older,
@@ -72,7 +72,7 @@ impl Sieve {
     }
 
     /// Returns the node to evict, which stays in the queue; `None` if the queue is empty.
-    pub(super) fn victim(&mut self, nodes: &mut impl Nodes) -> Option<Slot> {
+    pub(super) fn victim(&mut self, nodes: &mut impl Nodes) -> Option<SieveSlot> {
         for _ in 0..=SPARED_MAX {
             if self.hand == NONE {
                 self.hand = self.oldest;
@@ -91,30 +91,30 @@ impl Sieve {
 
 #[cfg(test)]
 mod tests {
-    use super::{Links, Nodes, Sieve, Slot};
+    use super::{Links, Nodes, Sieve, SieveSlot};
 
     #[derive(Default)]
     struct TestNodes(Vec<(Links, bool)>);
 
     impl Nodes for TestNodes {
-        fn links(&mut self, slot: Slot) -> &mut Links {
+        fn links(&mut self, slot: SieveSlot) -> &mut Links {
             &mut self.0[slot as usize].0
         }
 
-        fn take_visited(&mut self, slot: Slot) -> bool {
+        fn take_visited(&mut self, slot: SieveSlot) -> bool {
             std::mem::take(&mut self.0[slot as usize].1)
         }
     }
 
     /// Runs `steps`: `+` inserts the next node, a digit visits one, `-` followed by a digit removes one, `!` evicts.
-    fn check(steps: &str, evicted: &[Slot]) {
+    fn check(steps: &str, evicted: &[SieveSlot]) {
         let (mut nodes, mut sieve, mut found) = (TestNodes::default(), Sieve::default(), Vec::new());
         let mut steps = steps.chars();
         while let Some(step) = steps.next() {
             match step {
                 '+' => {
                     nodes.0.push(Default::default());
-                    sieve.insert(nodes.0.len() as Slot - 1, &mut nodes);
+                    sieve.insert(nodes.0.len() as SieveSlot - 1, &mut nodes);
                 }
                 '-' => sieve.remove(steps.next().unwrap().to_digit(10).unwrap(), &mut nodes),
                 '!' => match sieve.victim(&mut nodes) {

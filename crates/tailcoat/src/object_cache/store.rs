@@ -9,13 +9,13 @@ use hashbrown::HashTable;
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
-use super::directory::Directories;
-use super::object::Key;
+use super::directory::WatchedDirectories;
+use super::object::ObjectKey;
 use super::root::check_kernel;
-use super::sieve::{Links, Nodes, Sieve, Slot};
+use super::sieve::{Links, Nodes, Sieve, SieveSlot};
 use super::watcher::Watcher;
-use super::{Access, ContentMemory, Directory, Object, ObjectParts, OpenError, Root};
-use crate::config::Cache;
+use super::{ContentMemory, DiskAccess, Object, ObjectParts, OpenError, Root, WatchedDirectory};
+use crate::config::CacheConfig;
 
 /// Maximum number of dead objects that are listed for the workers. A worker that has missed more scans its whole table.
 /// Not an option, because it only selects one of two methods.
@@ -30,13 +30,13 @@ pub struct RootId(u32);
 /// lock is taken to insert, to evict, and when a worker uses an object for the first time.
 #[derive(Debug)]
 pub struct ObjectStore {
-    limits: RwLock<Arc<Cache>>,
+    limits: RwLock<Arc<CacheConfig>>,
     hasher: RandomState,
     next_root: AtomicU32,
-    directories: Directories,
+    directories: WatchedDirectories,
     content_memory: Arc<ContentMemory>,
     compressions: Semaphore,
-    inner: Mutex<Inner>,
+    inner: Mutex<ObjectStoreInner>,
     /// Number of objects that have died so far; a copy that workers compare without the lock.
     deaths: AtomicU64,
 }
@@ -55,8 +55,8 @@ pub struct StoreUsage {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    table: HashTable<Slot>,
+struct ObjectStoreInner {
+    table: HashTable<SieveSlot>,
     nodes: Slab,
     /// Objects whose content is entirely in memory.
     in_memory: Sieve,
@@ -71,12 +71,12 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Slab {
-    nodes: Vec<Option<Node>>,
-    free: Vec<Slot>,
+    nodes: Vec<Option<CacheNode>>,
+    free: Vec<SieveSlot>,
 }
 
 #[derive(Debug)]
-struct Node {
+struct CacheNode {
     object: Arc<Object>,
     links: Links,
     memory_bytes: u64,
@@ -86,7 +86,7 @@ struct Node {
 impl ObjectStore {
     /// Creates a store with these limits. Fails if the kernel lacks openat2 with RESOLVE_CACHED (Linux 5.12), because
     /// names could not be confined to a root.
-    pub fn new(limits: Cache) -> io::Result<Arc<Self>> {
+    pub fn new(limits: CacheConfig) -> io::Result<Arc<Self>> {
         check_kernel().map_err(|error| match error {
             Errno::NOSYS | Errno::INVAL => io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -101,7 +101,7 @@ impl ObjectStore {
             limits: RwLock::new(Arc::new(limits)),
             hasher: RandomState::default(),
             next_root: AtomicU32::new(0),
-            directories: Directories::new(watcher),
+            directories: WatchedDirectories::new(watcher),
             content_memory: Arc::default(),
             compressions: Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)),
             inner: Mutex::default(),
@@ -110,13 +110,13 @@ impl ObjectStore {
     }
 
     /// Current limits.
-    pub fn limits(&self) -> Arc<Cache> {
+    pub fn limits(&self) -> Arc<CacheConfig> {
         // The value is always replaced as a whole, so a panic cannot leave it half changed.
         Arc::clone(&self.limits.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Applies new limits. The set of watched directories does not change.
-    pub fn set_limits(&self, limits: Cache) {
+    pub fn apply_limits(&self, limits: CacheConfig) {
         let limits = Arc::new(limits);
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&limits);
         let mut inner = self.lock();
@@ -153,21 +153,21 @@ impl ObjectStore {
         root: &Root,
         name: &[u8],
         now_ms: u64,
-        access: Access,
-    ) -> Result<Arc<Directory>, OpenError> {
+        access: DiskAccess,
+    ) -> Result<Arc<WatchedDirectory>, OpenError> {
         self.directories.get(id, root, name, now_ms, self.revalidate_after_ms(), access)
     }
 
     /// Returns true if the object's files are unchanged, so that it may be served. Fails only with
     /// [`OpenError::WouldBlock`] or [`OpenError::Exhausted`].
-    pub fn check(&self, object: &Object, root: &Root, now_ms: u64, access: Access) -> Result<bool, OpenError> {
+    pub fn check(&self, object: &Object, root: &Root, now_ms: u64, access: DiskAccess) -> Result<bool, OpenError> {
         object.check(root, now_ms, self.revalidate_after_ms(), access)
     }
 
     /// Inserts a new object, replacing the one with the same key, and evicts others until the limits are kept. An
     /// object that exceeds the limits by itself is only returned.
     pub fn insert(&self, root: RootId, path: &[u8], parts: ObjectParts) -> Arc<Object> {
-        let key = Key { root, path: path.into(), hash: self.hash(root, path) };
+        let key = ObjectKey { root, path: path.into(), hash: self.hash(root, path) };
         let object = Arc::new(Object::new(key, parts));
         let limits = self.limits();
         let mut inner = self.lock();
@@ -181,7 +181,7 @@ impl ObjectStore {
 
     /// Replaces an object with a new one. If the old object is no longer in the store, the new one is only returned.
     pub fn replace(&self, old: &Object, parts: ObjectParts) -> Arc<Object> {
-        let key = Key { root: old.key.root, path: old.key.path.clone(), hash: old.key.hash };
+        let key = ObjectKey { root: old.key.root, path: old.key.path.clone(), hash: old.key.hash };
         let object = Arc::new(Object::new(key, parts));
         let limits = self.limits();
         let mut inner = self.lock();
@@ -198,7 +198,7 @@ impl ObjectStore {
 
     /// Makes an object with the same key as `like` for a single request; it is not stored.
     pub fn unstored(&self, like: &Object, parts: ObjectParts) -> Arc<Object> {
-        let key = Key { root: like.key.root, path: like.key.path.clone(), hash: like.key.hash };
+        let key = ObjectKey { root: like.key.root, path: like.key.path.clone(), hash: like.key.hash };
         let object = Object::new(key, parts);
         object.state.dead.store(true, Ordering::Relaxed);
         Arc::new(object)
@@ -285,23 +285,23 @@ impl ObjectStore {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, ObjectStoreInner> {
         // A panic while the lock is held (out of memory) at worst leaves an object uncounted.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn publish_deaths(&self, inner: &Inner) {
+    fn publish_deaths(&self, inner: &ObjectStoreInner) {
         self.deaths.store(inner.deaths, Ordering::Relaxed);
     }
 }
 
-impl Inner {
-    fn find(&self, root: RootId, path: &[u8], hash: u64) -> Option<Slot> {
+impl ObjectStoreInner {
+    fn find(&self, root: RootId, path: &[u8], hash: u64) -> Option<SieveSlot> {
         self.table.find(hash, |slot| self.nodes.get(*slot).is_some_and(|node| node.object.key.is(root, path))).copied()
     }
 
     /// Adds an object unless it exceeds the limits by itself, and evicts others for it.
-    fn add(&mut self, object: &Arc<Object>, limits: &Cache) {
+    fn add(&mut self, object: &Arc<Object>, limits: &CacheConfig) {
         let (memory_bytes, files) = object.measure();
         if memory_bytes <= limits.memory_bytes_max && files <= limits.files_max {
             self.insert(Arc::clone(object), memory_bytes, files);
@@ -313,7 +313,7 @@ impl Inner {
 
     fn insert(&mut self, object: Arc<Object>, memory_bytes: u64, files: usize) {
         let hash = object.key.hash;
-        let slot = self.nodes.add(Node { object, links: Links::default(), memory_bytes, files });
+        let slot = self.nodes.add(CacheNode { object, links: Links::default(), memory_bytes, files });
         let nodes = &self.nodes;
         self.table.insert_unique(hash, slot, |slot| nodes.get(*slot).map_or(0, |node| node.object.key.hash));
         let sieve = if files > 0 { &mut self.with_files } else { &mut self.in_memory };
@@ -324,7 +324,7 @@ impl Inner {
     }
 
     /// Removes an object from all tables, and lists it for the workers.
-    fn remove(&mut self, slot: Slot) {
+    fn remove(&mut self, slot: SieveSlot) {
         let Some(files) = self.nodes.get(slot).map(|node| node.files) else { return };
         let sieve = if files > 0 { &mut self.with_files } else { &mut self.in_memory };
         sieve.remove(slot, &mut self.nodes);
@@ -351,7 +351,7 @@ impl Inner {
     }
 
     fn remove_where(&mut self, mut matches: impl FnMut(&Object) -> bool) -> usize {
-        let found: Vec<Slot> =
+        let found: Vec<SieveSlot> =
             self.nodes.iter().filter(|(_, node)| matches(&node.object)).map(|(slot, _)| slot).collect();
         let count = found.len();
         found.into_iter().for_each(|slot| self.remove(slot));
@@ -366,12 +366,12 @@ impl Inner {
     }
 
     /// Slot of exactly this object; `None` if another object has its key.
-    fn slot_of(&self, object: &Object) -> Option<Slot> {
+    fn slot_of(&self, object: &Object) -> Option<SieveSlot> {
         let slot = self.find(object.key.root, &object.key.path, object.key.hash)?;
         self.nodes.get(slot).is_some_and(|node| std::ptr::eq(&*node.object, object)).then_some(slot)
     }
 
-    fn evict(&mut self, limits: &Cache) {
+    fn evict(&mut self, limits: &CacheConfig) {
         while self.usage.files > limits.files_max {
             let Some(victim) = self.with_files.victim(&mut self.nodes) else { break };
             self.remove(victim);
@@ -387,7 +387,7 @@ impl Inner {
 }
 
 impl Slab {
-    fn add(&mut self, node: Node) -> Slot {
+    fn add(&mut self, node: CacheNode) -> SieveSlot {
         match self.free.pop() {
             Some(slot) => {
                 self.nodes[slot as usize] = Some(node);
@@ -395,12 +395,12 @@ impl Slab {
             }
             None => {
                 self.nodes.push(Some(node));
-                self.nodes.len() as Slot - 1
+                self.nodes.len() as SieveSlot - 1
             }
         }
     }
 
-    fn take(&mut self, slot: Slot) -> Option<Node> {
+    fn take(&mut self, slot: SieveSlot) -> Option<CacheNode> {
         let node = self.nodes.get_mut(slot as usize)?.take();
         if node.is_some() {
             self.free.push(slot);
@@ -408,26 +408,26 @@ impl Slab {
         node
     }
 
-    fn get(&self, slot: Slot) -> Option<&Node> {
+    fn get(&self, slot: SieveSlot) -> Option<&CacheNode> {
         self.nodes.get(slot as usize)?.as_ref()
     }
 
-    fn get_mut(&mut self, slot: Slot) -> Option<&mut Node> {
+    fn get_mut(&mut self, slot: SieveSlot) -> Option<&mut CacheNode> {
         self.nodes.get_mut(slot as usize)?.as_mut()
     }
 
-    fn iter(&self) -> impl Iterator<Item = (Slot, &Node)> {
+    fn iter(&self) -> impl Iterator<Item = (SieveSlot, &CacheNode)> {
         (0..).zip(&self.nodes).filter_map(|(slot, node)| Some((slot, node.as_ref()?)))
     }
 }
 
 impl Nodes for Slab {
-    fn links(&mut self, slot: Slot) -> &mut Links {
-        // A queue holds only occupied slots, because `Inner::remove` removes a slot from its queue first.
+    fn links(&mut self, slot: SieveSlot) -> &mut Links {
+        // A queue holds only occupied slots, because `ObjectStoreInner::remove` removes a slot from its queue first.
         &mut self.get_mut(slot).expect("a queued slot holds a node").links
     }
 
-    fn take_visited(&mut self, slot: Slot) -> bool {
+    fn take_visited(&mut self, slot: SieveSlot) -> bool {
         self.get(slot).is_some_and(|node| node.object.state.visited.swap(false, Ordering::Relaxed))
     }
 }

@@ -1,13 +1,13 @@
 use std::mem::size_of;
 
 use wire::http::Fields;
-use wire::http::caching::Stored;
+use wire::http::caching::StoredResponseMeta;
 
 /// Properties of an upstream response that are needed in addition to the encoded response.
 #[derive(Debug)]
 pub struct StoredResponse {
     /// Age and freshness lifetime.
-    pub stored: Stored,
+    pub stored: StoredResponseMeta,
     /// Header fields without Age and Content-Length, which are made when the response is sent.
     pub fields: Fields,
     /// Selection among several responses for the same target; `None` if there is only one.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask, Watches};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
-use super::Directory;
+use super::WatchedDirectory;
 use super::root::descriptor_path;
 
 /// Pause after each batch of events, so that a directory that changes constantly does not keep a core busy.
@@ -21,14 +21,14 @@ const EVENT_BUFFER_BYTES: usize = 16 << 10;
 /// they make changes visible at once, but correctness does not depend on them.
 #[derive(Debug)]
 pub(super) struct Watcher {
-    table: Arc<Mutex<Table>>,
+    table: Arc<Mutex<WatchTable>>,
     stop: Arc<OwnedFd>,
 }
 
-struct Table {
+struct WatchTable {
     watches: Watches,
     /// Usually one directory for each watch; more if a directory is reached by several names.
-    directories: HashMap<WatchDescriptor, Vec<Weak<Directory>>>,
+    directories: HashMap<WatchDescriptor, Vec<Weak<WatchedDirectory>>>,
     /// Maximum number of watched directories. Further directories are only checked periodically. Reaching the kernel's
     /// own limit (`fs.inotify.max_user_watches`) has the same effect.
     watches_max: usize,
@@ -36,7 +36,7 @@ struct Table {
     prune_at: usize,
 }
 
-impl std::fmt::Debug for Table {
+impl std::fmt::Debug for WatchTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Table").field("directories", &self.directories.len()).finish_non_exhaustive()
     }
@@ -46,7 +46,7 @@ impl Watcher {
     /// Starts the thread, which ends when the watcher is dropped.
     pub(super) fn start(watches_max: usize) -> io::Result<Self> {
         let inotify = Inotify::init()?;
-        let table = Table { watches: inotify.watches(), directories: HashMap::new(), watches_max, prune_at: 64 };
+        let table = WatchTable { watches: inotify.watches(), directories: HashMap::new(), watches_max, prune_at: 64 };
         let table = Arc::new(Mutex::new(table));
         let stop = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?);
         let (thread_table, thread_stop) = (Arc::clone(&table), Arc::clone(&stop));
@@ -57,7 +57,7 @@ impl Watcher {
     }
 
     /// Watches a directory, open as `fd`, if the limits allow it.
-    pub(super) fn watch(&self, fd: &OwnedFd, directory: &Arc<Directory>) {
+    pub(super) fn watch(&self, fd: &OwnedFd, directory: &Arc<WatchedDirectory>) {
         let mask = WatchMask::MODIFY
             | WatchMask::CLOSE_WRITE
             | WatchMask::ATTRIB
@@ -89,7 +89,7 @@ impl Drop for Watcher {
     }
 }
 
-impl Table {
+impl WatchTable {
     fn prune(&mut self) {
         if self.directories.len() < self.prune_at {
             return;
@@ -108,7 +108,7 @@ impl Table {
 
     fn on_event(&mut self, event: &Event<&std::ffi::OsStr>) {
         let of_entries = !event.mask.intersects(EventMask::MODIFY | EventMask::CLOSE_WRITE | EventMask::ATTRIB);
-        let note = |directories: &Vec<Weak<Directory>>| {
+        let note = |directories: &Vec<Weak<WatchedDirectory>>| {
             directories.iter().filter_map(Weak::upgrade).for_each(|directory| directory.note_change(of_entries));
         };
         if event.mask.contains(EventMask::Q_OVERFLOW) {
@@ -122,12 +122,12 @@ impl Table {
     }
 }
 
-fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+fn lock(table: &Mutex<WatchTable>) -> MutexGuard<'_, WatchTable> {
     // A panic while the lock is held leaves no half-made change.
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn drive_events(mut inotify: Inotify, table: &Mutex<Table>, stop: &OwnedFd) {
+fn drive_events(mut inotify: Inotify, table: &Mutex<WatchTable>, stop: &OwnedFd) {
     let mut buffer = [0; EVENT_BUFFER_BYTES];
     loop {
         let ready = {

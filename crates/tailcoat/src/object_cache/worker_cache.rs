@@ -23,7 +23,7 @@ pub struct WorkerCache {
 
 /// Result of a cache lookup.
 #[derive(Debug)]
-pub enum Lookup {
+pub enum CacheLookup {
     /// Object that may be served.
     Fresh(Rc<CachedObject>),
     /// Object that must be checked ([`ObjectStore::check`]) before it is served.
@@ -64,7 +64,7 @@ impl WorkerCache {
     }
 
     /// Applies the current limits of the store.
-    pub fn take_in_limits(&self) {
+    pub fn apply_limits(&self) {
         self.revalidate_after_ms.set(self.store.revalidate_after_ms());
     }
 
@@ -80,7 +80,7 @@ impl WorkerCache {
 
     /// Looks up an object, first in this table and then in the store.
     #[inline]
-    pub fn get(&self, root: RootId, path: &[u8], now_ms: u64) -> Lookup {
+    pub fn get(&self, root: RootId, path: &[u8], now_ms: u64) -> CacheLookup {
         let hash = self.store.hash(root, path);
         let table = self.table.borrow();
         match table.find(hash, |cached| cached.object.key.is(root, path)) {
@@ -138,24 +138,24 @@ impl WorkerCache {
     }
 
     #[cold]
-    fn get_from_store(&self, root: RootId, path: &[u8], hash: u64, now_ms: u64) -> Lookup {
+    fn get_from_store(&self, root: RootId, path: &[u8], hash: u64, now_ms: u64) -> CacheLookup {
         match self.store.get(root, path, hash) {
             Some(object) => self.visit(self.adopt(object), now_ms),
-            None => Lookup::Miss,
+            None => CacheLookup::Miss,
         }
     }
 
     #[inline]
-    fn visit(&self, cached: Rc<CachedObject>, now_ms: u64) -> Lookup {
+    fn visit(&self, cached: Rc<CachedObject>, now_ms: u64) -> CacheLookup {
         let visited = &cached.object.state.visited;
         // The flag is written only if it changes, so that the memory of hot objects stays shared between the cores.
         if !visited.load(Ordering::Relaxed) {
             visited.store(true, Ordering::Relaxed);
         }
         if cached.object.is_due(now_ms, self.revalidate_after_ms.get()) {
-            Lookup::Due(cached)
+            CacheLookup::Due(cached)
         } else {
-            Lookup::Fresh(cached)
+            CacheLookup::Fresh(cached)
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Standing lag is what counts, as in CoDel (RFC 8289): a burst makes lag, too, but drains. While lag stands above the target,
 //! the level follows it by proportion and integral, as in PIE (RFC 8033), because a level that only steps up and down swings.
 
-use super::{CLASSES, Cost};
+use super::{CLASSES, RequestCost};
 
 /// Ticks above the target before shedding begins, at least. A process that was stopped for a while sees one long tick.
 const TICKS_MIN: u32 = 4;
@@ -126,7 +126,7 @@ impl Controller {
 }
 
 /// Part of a class that is shed at this level, in 1/1,024.
-pub(super) fn part_of(level: f64, cost: Cost) -> u32 {
+pub(super) fn part_of(level: f64, cost: RequestCost) -> u32 {
     let part = (level - cost as usize as f64).clamp(0.0, 1.0);
     (part * 1_024.0) as u32
 }

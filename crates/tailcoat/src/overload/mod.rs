@@ -49,7 +49,7 @@ const ASLEEP: u64 = u64::MAX;
 
 /// Requests and handshakes that can be shed, by cost: the costliest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cost {
+pub enum RequestCost {
     /// A new TLS handshake.
     Handshake = 0,
     /// A request for a CGI program or a WebAssembly module.
@@ -153,7 +153,7 @@ impl Overload {
     }
 
     /// Measures by these limits from now on.
-    pub fn set_limits(&self, limits: OverloadLimits) {
+    pub fn apply_limits(&self, limits: OverloadLimits) {
         if self.limits.replace(limits) != limits {
             self.controller.borrow_mut().reset();
         }
@@ -167,19 +167,19 @@ impl Overload {
 
     /// True if this request or handshake is shed. Counts it if it is.
     #[inline]
-    pub fn sheds(&self, cost: Cost) -> bool {
+    pub fn sheds(&self, cost: RequestCost) -> bool {
         self.sheds.get() && self.takes_part(cost)
     }
 
     /// True if the class comes to its next one. Spreads those that are shed evenly over those that come.
     #[cold]
-    fn takes_part(&self, cost: Cost) -> bool {
+    fn takes_part(&self, cost: RequestCost) -> bool {
         let class = cost as usize;
         let mut asked = self.asked.get();
         asked[class] = true;
         self.asked.set(asked);
         let mut part = self.parts[class].get();
-        if cost == Cost::Handshake {
+        if cost == RequestCost::Handshake {
             part = part.min(HANDSHAKES_SHED_MAX);
         }
         let sum = self.rests[class].get() + part;
@@ -290,7 +290,8 @@ impl Overload {
 
     fn set_level(&self, level: f64, reason: ShedReason) {
         self.sheds.set(level > 0.0);
-        for (part, cost) in self.parts.iter().zip([Cost::Handshake, Cost::Program, Cost::Upstream]) {
+        for (part, cost) in self.parts.iter().zip([RequestCost::Handshake, RequestCost::Program, RequestCost::Upstream])
+        {
             part.set(part_of(level, cost));
         }
         self.reason.set(reason);

@@ -12,11 +12,11 @@ const HELP: &str = "`tailcoat status` shows what is shed; add workers or machine
 #[derive(Debug)]
 pub struct SharedOverload {
     log: ServerLog,
-    state: Mutex<State>,
+    state: Mutex<OverloadState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OverloadState {
     /// Workers that shed.
     workers: u32,
     /// When the first of them began.
@@ -58,7 +58,7 @@ impl SharedOverload {
         }
     }
 
-    fn with<T>(&self, what: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, what: impl FnOnce(&mut OverloadState) -> T) -> T {
         // Nothing is left half done where it could panic.
         what(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }

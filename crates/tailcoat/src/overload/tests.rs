@@ -13,15 +13,15 @@ const SHED_US: u64 = 50;
 type Phases = &'static [(u64, u64)];
 
 /// A worker whose only work is requests of one class.
-struct Worker {
+struct OverloadTestWorker {
     overload: Rc<Overload>,
-    cost: Cost,
+    cost: RequestCost,
     service_us: u64,
     now_us: u64,
     next_tick_us: u64,
     /// When each request came that waits.
     queue: VecDeque<u64>,
-    arrivals: Arrivals,
+    arrivals: PhasedArrivals,
     served: Vec<Served>,
     shed: Vec<u64>,
     /// The highest and lowest level in each second.
@@ -34,20 +34,20 @@ struct Served {
 }
 
 /// Requests that come: so many a second from this second on.
-struct Arrivals {
+struct PhasedArrivals {
     phases: Phases,
     next_us: u64,
 }
 
-impl Arrivals {
+impl PhasedArrivals {
     fn rate(&self, at_us: u64) -> u64 {
         let phase = self.phases.iter().rev().find(|(from_s, _)| from_s * SECOND_US <= at_us);
         phase.map_or(0, |(_, rate)| *rate)
     }
 }
 
-impl Worker {
-    fn new(lag_max_ms: u64, cost: Cost, service_us: u64, phases: Phases) -> Self {
+impl OverloadTestWorker {
+    fn new(lag_max_ms: u64, cost: RequestCost, service_us: u64, phases: Phases) -> Self {
         let limits = OverloadLimits {
             lag_max: Duration::from_millis(lag_max_ms),
             tls_handshake_timeout: Duration::from_secs(10),
@@ -62,7 +62,7 @@ impl Worker {
             now_us: 0,
             next_tick_us: TICK_MS * 1_000,
             queue: VecDeque::new(),
-            arrivals: Arrivals { phases, next_us: 0 },
+            arrivals: PhasedArrivals { phases, next_us: 0 },
             served: Vec::new(),
             shed: Vec::new(),
             levels: Vec::new(),
@@ -143,7 +143,7 @@ fn a_busy_worker_does_not_shed() {
         ("a debug build", 20_000, &[(0, 49)]),
     ];
     for (name, service_us, phases) in CASES {
-        let mut worker = Worker::new(1_000, Cost::Upstream, service_us, phases);
+        let mut worker = OverloadTestWorker::new(1_000, RequestCost::Upstream, service_us, phases);
         worker.run(30);
         assert_eq!(worker.shed.len(), 0, "{name}");
     }
@@ -151,7 +151,7 @@ fn a_busy_worker_does_not_shed() {
 
 #[test]
 fn a_burst_that_drains_is_served_whole() {
-    let mut worker = Worker::new(1_000, Cost::Upstream, 1_000, &[(0, 100)]);
+    let mut worker = OverloadTestWorker::new(1_000, RequestCost::Upstream, 1_000, &[(0, 100)]);
     worker.run(5);
     // Nearly two seconds of work at once.
     let now_us = worker.now_us;
@@ -163,22 +163,22 @@ fn a_burst_that_drains_is_served_whole() {
 /// All clients of a server that was restarted come back at once: 5 s of handshakes, which are done in time.
 #[test]
 fn handshakes_that_drain_are_all_done() {
-    let worker = Worker::new(1_000, Cost::Handshake, 1_000, &[]);
+    let worker = OverloadTestWorker::new(1_000, RequestCost::Handshake, 1_000, &[]);
     for tick in 1..=60_u32 {
         let waiting = 5_000_u32.saturating_sub(tick * 100);
         worker.overload.on_tick(u64::from(tick) * TICK_MS, HandshakeLoad { begun: 100, waiting }, false);
-        assert!(!worker.overload.sheds(Cost::Handshake), "{waiting} wait");
+        assert!(!worker.overload.sheds(RequestCost::Handshake), "{waiting} wait");
     }
 }
 
 #[test]
 fn handshakes_that_wait_too_long_are_shed_and_requests_are_not() {
-    let worker = Worker::new(1_000, Cost::Handshake, 1_000, &[]);
+    let worker = OverloadTestWorker::new(1_000, RequestCost::Handshake, 1_000, &[]);
     // 2,000 a second come, 1,000 can be done.
     let (mut waiting, mut shed, mut worst) = (0, 0, 0);
     for tick in 1..=600_u64 {
         for _ in 0..200 {
-            let is_shed = worker.overload.sheds(Cost::Handshake);
+            let is_shed = worker.overload.sheds(RequestCost::Handshake);
             shed += u32::from(is_shed);
             waiting += u32::from(!is_shed);
         }
@@ -186,7 +186,7 @@ fn handshakes_that_wait_too_long_are_shed_and_requests_are_not() {
         waiting -= begun;
         worst = worst.max(waiting);
         worker.overload.on_tick(tick * TICK_MS, HandshakeLoad { begun, waiting }, false);
-        assert!(!worker.overload.sheds(Cost::Program) && !worker.overload.sheds(Cost::Upstream));
+        assert!(!worker.overload.sheds(RequestCost::Program) && !worker.overload.sheds(RequestCost::Upstream));
         assert!(tick < 300 || begun == 100, "as many as can be");
     }
     // A quarter of the 10 s that they have would be 2,500.
@@ -195,7 +195,7 @@ fn handshakes_that_wait_too_long_are_shed_and_requests_are_not() {
 
 #[test]
 fn a_process_that_was_stopped_does_not_shed() {
-    let mut worker = Worker::new(1_000, Cost::Upstream, 1_000, &[(0, 500)]);
+    let mut worker = OverloadTestWorker::new(1_000, RequestCost::Upstream, 1_000, &[(0, 500)]);
     for _ in 0..5 {
         let until = worker.now_us / SECOND_US + 2;
         worker.run(until);
@@ -209,7 +209,7 @@ fn a_process_that_was_stopped_does_not_shed() {
 #[test]
 fn clients_that_wait_for_their_answers_are_not_shed() {
     // 1,000 connections, each with one request at a time of 0.5 ms.
-    let mut worker = Worker::new(1_000, Cost::Upstream, 500, &[]);
+    let mut worker = OverloadTestWorker::new(1_000, RequestCost::Upstream, 500, &[]);
     worker.queue.extend(std::iter::repeat_n(0, 1_000));
     let mut answered = 0;
     while worker.now_us < 30 * SECOND_US {
@@ -235,8 +235,8 @@ fn a_standing_lag_sheds_what_is_too_much() {
         (1_000, &[(0, 500), (10, 8_000), (70, 500)]),
     ];
     for (lag_max_ms, phases) in CASES {
-        for cost in [Cost::Program, Cost::Upstream] {
-            let mut worker = Worker::new(lag_max_ms, cost, 1_000, phases);
+        for cost in [RequestCost::Program, RequestCost::Upstream] {
+            let mut worker = OverloadTestWorker::new(lag_max_ms, cost, 1_000, phases);
             worker.run(100);
             let name = format!("{} a second, lag-max {lag_max_ms} ms, {cost:?}", phases[1].1);
             let first_s = worker.first_shed_s().unwrap();
@@ -256,14 +256,18 @@ fn a_standing_lag_sheds_what_is_too_much() {
 /// While clients hold more memory than they may, all that may hold more is shed; and nothing when they no longer do.
 #[test]
 fn memory_sheds_for_as_long_as_it_is_out() {
-    let worker = Worker::new(1_000, Cost::Upstream, 1_000, &[]);
+    let worker = OverloadTestWorker::new(1_000, RequestCost::Upstream, 1_000, &[]);
     let overload = &worker.overload;
-    let shed = |of: Cost| (0..1_024).filter(|_| overload.sheds(of)).count();
+    let shed = |of: RequestCost| (0..1_024).filter(|_| overload.sheds(of)).count();
     for (now_ms, is_out, expect) in
         [(100, false, [0, 0, 0]), (200, true, [1_008, 1_024, 1_024]), (300, false, [0, 0, 0])]
     {
         overload.on_tick(now_ms, HandshakeLoad::default(), is_out);
-        assert_eq!([Cost::Handshake, Cost::Program, Cost::Upstream].map(shed), expect, "at {now_ms} ms");
+        assert_eq!(
+            [RequestCost::Handshake, RequestCost::Program, RequestCost::Upstream].map(shed),
+            expect,
+            "at {now_ms} ms"
+        );
         assert_eq!(overload.report().reason, is_out.then_some(ShedReason::Memory));
     }
 }
@@ -271,7 +275,7 @@ fn memory_sheds_for_as_long_as_it_is_out() {
 /// A look that leaves connections for the next one does not end a pass.
 #[test]
 fn a_pass_of_several_looks_is_one_pass() {
-    let worker = Worker::new(1_000, Cost::Upstream, 1_000, &[]);
+    let worker = OverloadTestWorker::new(1_000, RequestCost::Upstream, 1_000, &[]);
     let overload = &worker.overload;
     let tick = |now_ms: u64| {
         overload.on_tick(now_ms, HandshakeLoad::default(), false);
@@ -289,14 +293,14 @@ fn a_pass_of_several_looks_is_one_pass() {
 
 #[test]
 fn programs_are_shed_before_upstreams() {
-    let worker = Worker::new(1_000, Cost::Program, 1_000, &[]);
+    let worker = OverloadTestWorker::new(1_000, RequestCost::Program, 1_000, &[]);
     let (mut programs, mut upstreams) = (0, 0);
     for tick in 1..=30 {
         // Each tick comes 1.3 s late.
         worker.overload.on_tick(tick * (TICK_MS + 1_300), HandshakeLoad::default(), false);
         for _ in 0..100 {
-            programs += u32::from(worker.overload.sheds(Cost::Program));
-            upstreams += u32::from(worker.overload.sheds(Cost::Upstream));
+            programs += u32::from(worker.overload.sheds(RequestCost::Program));
+            upstreams += u32::from(worker.overload.sheds(RequestCost::Upstream));
         }
     }
     assert!(programs > 0 && upstreams == 0, "{programs} and {upstreams} were shed");

@@ -6,7 +6,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use crate::config::{Network, unmapped};
-use crate::log::Client;
+use crate::log::LogClient;
 
 /// Maximum number of networks banned at a time. Not an option; a longer list belongs into `deny` rules.
 const BANS_MAX: usize = 100_000;
@@ -19,11 +19,11 @@ const BAN_TIME_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 pub struct Bans {
     /// False if the table is empty. Most requests read only this flag.
     is_any: AtomicBool,
-    table: RwLock<Table>,
+    table: RwLock<BanTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct BanTable {
     until: HashMap<Network, Instant>,
     /// Time at which the last ban ends.
     all_over: Option<Instant>,
@@ -37,12 +37,12 @@ pub struct TooManyBans;
 
 impl Bans {
     /// Returns true if a client is banned.
-    pub fn has(&self, client: Client) -> bool {
+    pub fn has(&self, client: LogClient) -> bool {
         self.is_any.load(Ordering::Relaxed) && self.has_at(client, Instant::now())
     }
 
-    fn has_at(&self, client: Client, now: Instant) -> bool {
-        let Client::Ip(address) = client else { return false };
+    fn has_at(&self, client: LogClient, now: Instant) -> bool {
+        let LogClient::Ip(address) = client else { return false };
         let address = unmapped(address.ip());
         let table = self.read();
         if table.all_over.is_none_or(|end| end <= now) {
@@ -102,16 +102,16 @@ impl Bans {
     }
 
     // A panic while the lock is held leaves a consistent table.
-    fn read(&self) -> RwLockReadGuard<'_, Table> {
+    fn read(&self) -> RwLockReadGuard<'_, BanTable> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+    fn write(&self) -> RwLockWriteGuard<'_, BanTable> {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl BanTable {
     fn forget_expired(&mut self, now: Instant) {
         self.until.retain(|_, until| *until > now);
     }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn who_is_banned_and_for_how_long() {
         let bans = Bans::default();
-        let has = |address: &str| bans.has(Client::Ip(address.parse().unwrap()));
+        let has = |address: &str| bans.has(LogClient::Ip(address.parse().unwrap()));
         assert!(!has("192.0.2.1:1"));
         for banned in ["192.0.2.1/32", "198.51.100.0/24", "2001:db8:0:1::/64"] {
             bans.ban(network(banned), Duration::from_secs(60)).unwrap();
@@ -152,7 +152,7 @@ mod tests {
         ] {
             assert_eq!(has(address), expect, "{address}");
         }
-        assert!(!bans.has(Client::Unix));
+        assert!(!bans.has(LogClient::Unix));
         let listed: Vec<_> = bans.list().iter().map(|(network, _)| network.to_string()).collect();
         assert_eq!(listed, ["192.0.2.1/32", "198.51.100.0/24", "2001:db8:0:1::/64"]);
         assert!(bans.unban(network("192.0.2.1/32")) && !bans.unban(network("192.0.2.1/32")));
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn bans_that_are_over_cost_nothing() {
         let bans = Bans::default();
-        let client = Client::Ip("192.0.2.1:1".parse().unwrap());
+        let client = LogClient::Ip("192.0.2.1:1".parse().unwrap());
         let now = Instant::now();
         bans.ban(network("192.0.2.1/32"), Duration::from_secs(60)).unwrap();
         bans.ban(network("198.51.100.0/24"), Duration::from_secs(90)).unwrap();

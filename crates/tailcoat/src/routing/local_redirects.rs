@@ -3,7 +3,7 @@
 
 use wire::http::{Status, path};
 
-use super::rules::Target;
+use super::rules::RewrittenTarget;
 use crate::handler::{BuiltResponse, Response};
 
 /// Local redirects of one request.
@@ -15,7 +15,7 @@ pub(super) struct LocalRedirects {
 impl LocalRedirects {
     /// Returns the target of a local redirect; `None` for any other response. Returns an error response if the limit of
     /// redirects is exceeded or the target is not a path.
-    pub(super) fn next(&mut self, response: &Response) -> Option<Result<Target, Response>> {
+    pub(super) fn next(&mut self, response: &Response) -> Option<Result<RewrittenTarget, Response>> {
         let (location, most) = response.local_redirect()?;
         let target = parse(location).filter(|_| self.followed < most);
         self.followed += 1;
@@ -23,7 +23,7 @@ impl LocalRedirects {
     }
 }
 
-fn parse(location: &[u8]) -> Option<Target> {
+fn parse(location: &[u8]) -> Option<RewrittenTarget> {
     let location = location.split(|&byte| byte == b'#').next().unwrap_or_default();
     let (raw, query) = match memchr::memchr(b'?', location) {
         Some(at) => (&location[..at], Some(location[at + 1..].to_vec())),
@@ -31,7 +31,7 @@ fn parse(location: &[u8]) -> Option<Target> {
     };
     let mut buffer = Vec::new();
     let path = path::normalise(raw, &mut buffer).ok()?.to_vec();
-    Some(Target { path, query })
+    Some(RewrittenTarget { path, query })
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use self::rules::{AllRules, RequestIds, Rules, TrustedProxies, Visit};
 use self::site::Site;
 use crate::config::HostPattern;
 use crate::handler::{ErrorPages, Handler, OwnedRequest, Response, Routed};
-use crate::log::{Client, LogId, ServerLog};
+use crate::log::{LogClient, LogId, ServerLog};
 use crate::metrics::NameSlot;
 use crate::tls::Validations;
 use crate::traces::{Trace, Tracer};
@@ -29,16 +29,16 @@ use crate::traces::{Trace, Tracer};
 pub type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
 
 /// Result of routing a request.
-pub enum Answer {
+pub enum SiteResponse {
     /// Response that is available at once.
-    Ready(Response, Account),
+    Ready(Response, RequestAccount),
     /// Response that becomes available later. The connection keeps the request until then.
-    Wait(ResponseFuture, Rc<OwnedRequest>, Account),
+    Wait(ResponseFuture, Rc<OwnedRequest>, RequestAccount),
 }
 
 /// Data about a request that is kept until its response is sent.
 #[derive(Clone, Debug, Default)]
-pub struct Account {
+pub struct RequestAccount {
     /// Access log; `None` if the request is not logged.
     pub log: Option<LogId>,
     /// Name under which metrics count the request.
@@ -52,7 +52,7 @@ pub struct Account {
 /// Parts from which a router makes a site.
 pub struct SiteSetup<'a> {
     /// Configuration of the site.
-    pub config: &'a crate::config::Site,
+    pub config: &'a crate::config::SiteConfig,
     /// Handlers of the routes, in the order of the configuration.
     pub handlers: Vec<Handler>,
     /// Error pages of the site.
@@ -122,7 +122,7 @@ impl Router {
     }
 
     /// Reuses the sites of another router for these listeners.
-    pub fn keep(&mut self, listeners: impl Iterator<Item = usize>, before: &Self) {
+    pub fn reuse(&mut self, listeners: impl Iterator<Item = usize>, before: &Self) {
         for listener in listeners {
             if let (Some(of), Some(hosts)) = (self.listeners.get_mut(listener), before.listeners.get(listener)) {
                 *of = Rc::clone(hosts);
@@ -136,7 +136,7 @@ impl Router {
     }
 
     /// Returns true if this address is a trusted proxy.
-    pub fn trusts(&self, client: Client) -> bool {
+    pub fn trusts(&self, client: LogClient) -> bool {
         self.trusted_proxies().is_some_and(|proxies| proxies.has(client))
     }
 
@@ -163,12 +163,12 @@ impl Router {
     }
 
     /// Returns true if a client is banned.
-    pub fn bans(&self, client: Client) -> bool {
+    pub fn bans(&self, client: LogClient) -> bool {
         self.bans.has(client)
     }
 
     /// Routes a request that was received on this listener.
-    pub fn answer(&self, listener: u16, routed: &Routed<'_>) -> Answer {
+    pub fn answer(&self, listener: u16, routed: &Routed<'_>) -> SiteResponse {
         if let Some(trusting) = &self.trusting
             && let Some(trusted) = trusting.rules.trusted_proxies.as_ref()
             && trusted.has(routed.client)
@@ -182,7 +182,7 @@ impl Router {
         self.answer_traced(listener, routed)
     }
 
-    fn answer_traced(&self, listener: u16, routed: &Routed<'_>) -> Answer {
+    fn answer_traced(&self, listener: u16, routed: &Routed<'_>) -> SiteResponse {
         let Some((tracer, ids)) = &self.tracing else { return self.answer_client(listener, routed) };
         let trace = Rc::new(tracer.begin(&routed.request, routed.proxied.is_some(), ids.numbers()));
         let mut answer = self.answer_client(listener, &Routed { trace: Some(&trace), ..*routed });
@@ -190,44 +190,47 @@ impl Router {
         answer
     }
 
-    fn answer_client(&self, listener: u16, routed: &Routed<'_>) -> Answer {
+    fn answer_client(&self, listener: u16, routed: &Routed<'_>) -> SiteResponse {
         if self.bans.has(routed.client) {
-            return Answer::Ready(site::banned(routed), self.default_account(listener));
+            return SiteResponse::Ready(site::banned(routed), self.default_account(listener));
         }
         // ACME challenges are answered before all rules, because the CA has no password, and uses any host.
         if let Some(content) = self.validations.as_ref().and_then(|all| all.response(routed.path)) {
-            return Answer::Ready(site::validation(content), self.default_account(listener));
+            return SiteResponse::Ready(site::validation(content), self.default_account(listener));
         }
         match self.listeners[usize::from(listener)].find(routed.host) {
             Some(site) if site.is_misdirected(routed) => {
-                Answer::Ready(site::misdirected(routed), site.account_of(routed.path))
+                SiteResponse::Ready(site::misdirected(routed), site.account_of(routed.path))
             }
             Some(site) => site.answer(routed),
-            None => Answer::Ready(site::no_site(routed), Account::default()),
+            None => SiteResponse::Ready(site::no_site(routed), RequestAccount::default()),
         }
     }
 
     /// Log and metrics of a message that cannot be parsed as a request.
-    pub fn default_account(&self, listener: u16) -> Account {
-        self.listeners[usize::from(listener)].default.as_ref().map_or_else(Account::default, |site| site.account())
+    pub fn default_account(&self, listener: u16) -> RequestAccount {
+        self.listeners[usize::from(listener)]
+            .default
+            .as_ref()
+            .map_or_else(RequestAccount::default, |site| site.account())
     }
 }
 
-impl Answer {
+impl SiteResponse {
     /// Sets the visit, unless there is one already.
     fn with_visit(mut self, visit: Rc<Visit>) -> Self {
         self.account_mut().visit.get_or_insert(visit);
         self
     }
 
-    fn account_mut(&mut self) -> &mut Account {
+    fn account_mut(&mut self) -> &mut RequestAccount {
         let (Self::Ready(_, account) | Self::Wait(.., account)) = self;
         account
     }
 }
 
 impl Hosts {
-    fn add(&mut self, config: &crate::config::Site, site: &Rc<Site>) {
+    fn add(&mut self, config: &crate::config::SiteConfig, site: &Rc<Site>) {
         for name in &config.names {
             let (map, key) = match name {
                 HostPattern::Exact(name) => (&mut self.exact, name),
@@ -273,7 +276,11 @@ mod tests {
         ];
         let configs: Vec<_> = names
             .iter()
-            .map(|(names, default)| config::Site { names: names.to_vec(), default: *default, ..Default::default() })
+            .map(|(names, default)| config::SiteConfig {
+                names: names.to_vec(),
+                default: *default,
+                ..Default::default()
+            })
             .collect();
         let sites: Vec<_> = configs
             .iter()

@@ -7,13 +7,13 @@ use wire::http::{Method, Request, Status};
 
 use super::filters::Filters;
 use super::local_redirects::LocalRedirects;
-use super::rules::{Rules, Target, redirected_head};
-use super::{Account, Answer, ResponseFuture, SiteSetup};
+use super::rules::{RewrittenTarget, Rules, redirected_head};
+use super::{RequestAccount, ResponseFuture, SiteResponse, SiteSetup};
 use crate::config::PathPattern;
 use crate::handler::gateway::script_paths;
 use crate::handler::{
-    Body, BuiltResponse, ErrorPages, Handler, Outcome, OutcomeFuture, OwnedRequest, PageFormat, Response, Routed,
-    add_error_page, error_response,
+    Body, BuiltResponse, ErrorPages, Handler, HandlerOutcome, OutcomeFuture, OwnedRequest, PageFormat, Response,
+    Routed, add_error_page, error_response,
 };
 use crate::log::{LogId, ServerLog, escaped, event};
 use crate::metrics::{HandlerKind, NameSlot};
@@ -69,7 +69,7 @@ impl Site {
     }
 
     /// Log and metrics of a request for this path before rules have seen it.
-    pub(super) fn account_of(&self, path: &[u8]) -> Account {
+    pub(super) fn account_of(&self, path: &[u8]) -> RequestAccount {
         if self.unlogged.is_empty() {
             return self.account();
         }
@@ -77,16 +77,16 @@ impl Site {
         let mut scripts = self.scripts.iter().flat_map(|pattern| script_paths(pattern, path));
         // A path that continues after a script's name is not logged only if the script itself is not logged either.
         let is_logged = !is_skipped(path) || !scripts.all(is_skipped);
-        Account { log: self.log.filter(|_| is_logged), ..self.account() }
+        RequestAccount { log: self.log.filter(|_| is_logged), ..self.account() }
     }
 
     /// Log and metrics of a message without a path.
-    pub(super) fn account(&self) -> Account {
-        Account { log: self.log, counted: self.counted, visit: None, trace: None }
+    pub(super) fn account(&self) -> RequestAccount {
+        RequestAccount { log: self.log, counted: self.counted, visit: None, trace: None }
     }
 
     /// Applies the rules, if there are any, and asks the handlers in turn.
-    pub(super) fn answer(self: &Rc<Self>, routed: &Routed<'_>) -> Answer {
+    pub(super) fn answer(self: &Rc<Self>, routed: &Routed<'_>) -> SiteResponse {
         if let Some(link) = routed.link.get() {
             link.set_body_bytes_max(self.body_bytes_max);
         }
@@ -95,25 +95,25 @@ impl Site {
         }
         let account = self.account_of(routed.path);
         let finished = match self.ask(routed, 0) {
-            Asked::Answered(response) => self.finish(response, routed),
+            RouteOutcome::Answered(response) => self.finish(response, routed),
             // Sites with handlers that return this have rules. If rules were missing, the source of a program must
             // still not be sent.
-            Asked::Declined | Asked::Elsewhere(_) => self.finish(declined_by_all(routed), routed),
-            Asked::Wait(future, next) => {
+            RouteOutcome::Declined | RouteOutcome::Elsewhere(_) => self.finish(declined_by_all(routed), routed),
+            RouteOutcome::Wait(future, next) => {
                 let request = Rc::new(OwnedRequest::new(routed));
                 let response = Rc::clone(self).wait(future, Rc::clone(&request), next);
-                return Answer::Wait(Box::pin(response), request, account);
+                return SiteResponse::Wait(Box::pin(response), request, account);
             }
         };
         match finished {
-            Finished::Ready(response) => Answer::Ready(response, account),
-            Finished::Wait(response) => Answer::Wait(response, Rc::new(OwnedRequest::new(routed)), account),
+            SiteOutcome::Ready(response) => SiteResponse::Ready(response, account),
+            SiteOutcome::Wait(response) => SiteResponse::Wait(response, Rc::new(OwnedRequest::new(routed)), account),
         }
     }
 
     /// Asks the handlers from this route on, until one does not decline. `has_next` is true if the caller has another
     /// way to serve the request.
-    pub(super) fn ask(&self, routed: &Routed<'_>, mut from: usize) -> Asked {
+    pub(super) fn ask(&self, routed: &Routed<'_>, mut from: usize) -> RouteOutcome {
         while let Some(index) = self.next_route(routed.path, from) {
             let has_next = routed.has_next || self.next_route(routed.path, index + 1).is_some();
             let handler = &self.routes[index].handler;
@@ -123,16 +123,16 @@ impl Site {
                 false => handler.handle(&Routed { has_next, ..*routed }),
             };
             match outcome {
-                Outcome::Ready(response) => return Asked::Answered(response),
-                Outcome::Wait(future) => return Asked::Wait(future, index + 1),
-                Outcome::Decline => from = index + 1,
-                Outcome::Elsewhere(path) => return Asked::Elsewhere(path),
+                HandlerOutcome::Ready(response) => return RouteOutcome::Answered(response),
+                HandlerOutcome::Wait(future) => return RouteOutcome::Wait(future, index + 1),
+                HandlerOutcome::Decline => from = index + 1,
+                HandlerOutcome::Elsewhere(path) => return RouteOutcome::Elsewhere(path),
                 // The task that waits for handlers processes the outcome.
-                passed @ Outcome::Pass(_) => return Asked::Wait(Box::pin(ready(passed)), index + 1),
+                passed @ HandlerOutcome::Pass(_) => return RouteOutcome::Wait(Box::pin(ready(passed)), index + 1),
             }
         }
         routed.link.set_handler(HandlerKind::None);
-        Asked::Declined
+        RouteOutcome::Declined
     }
 
     fn next_route(&self, path: &[u8], from: usize) -> Option<usize> {
@@ -150,20 +150,20 @@ impl Site {
         let mut filters = Filters::default();
         loop {
             let mut asked = match future.await {
-                Outcome::Ready(response) => Asked::Answered(response),
-                Outcome::Pass(passed) => {
+                HandlerOutcome::Ready(response) => RouteOutcome::Answered(response),
+                HandlerOutcome::Pass(passed) => {
                     filters.push(passed.filter);
                     request = passed.request.map_or(request, |changed| Rc::new(*changed));
                     self.ask(&request.routed(false), next)
                 }
-                Outcome::Wait(again) => {
+                HandlerOutcome::Wait(again) => {
                     future = again;
                     continue;
                 }
-                Outcome::Decline => self.ask(&request.routed(false), next),
-                Outcome::Elsewhere(path) => Asked::Elsewhere(path),
+                HandlerOutcome::Decline => self.ask(&request.routed(false), next),
+                HandlerOutcome::Elsewhere(path) => RouteOutcome::Elsewhere(path),
             };
-            if let Asked::Answered(response) = &asked
+            if let RouteOutcome::Answered(response) = &asked
                 && let Some(target) = redirects.next(response)
             {
                 asked = match target {
@@ -171,13 +171,13 @@ impl Site {
                         request = Rc::new(redirected(&request, &target));
                         self.ask(&request.routed(false), 0)
                     }
-                    Err(error) => Asked::Answered(error),
+                    Err(error) => RouteOutcome::Answered(error),
                 };
             }
             let response = match asked {
-                Asked::Answered(response) => response,
-                Asked::Declined | Asked::Elsewhere(_) => declined_by_all(&request.routed(false)),
-                Asked::Wait(another, after) => {
+                RouteOutcome::Answered(response) => response,
+                RouteOutcome::Declined | RouteOutcome::Elsewhere(_) => declined_by_all(&request.routed(false)),
+                RouteOutcome::Wait(another, after) => {
                     (future, next) = (another, after);
                     continue;
                 }
@@ -185,21 +185,21 @@ impl Site {
             let response = filters.apply(response).await;
             asked_for.routed(false).link.set_handler(request.handler());
             return match self.finish(response, &request.routed(false)) {
-                Finished::Ready(response) => response,
-                Finished::Wait(page) => page.await,
+                SiteOutcome::Ready(response) => response,
+                SiteOutcome::Wait(page) => page.await,
             };
         }
     }
 
     /// Adds the error page of the operator, or the server's own, to errors without content.
-    pub(super) fn finish(self: &Rc<Self>, response: Response, routed: &Routed<'_>) -> Finished {
+    pub(super) fn finish(self: &Rc<Self>, response: Response, routed: &Routed<'_>) -> SiteOutcome {
         let mut response = match response {
             _ if is_too_large(&response, routed) => BuiltResponse::new(Status::CONTENT_TOO_LARGE),
             Response::Built(response) => response,
-            response => return Finished::Ready(response),
+            response => return SiteOutcome::Ready(response),
         };
         if response.forwarded.is_some() {
-            return Finished::Ready(Response::Built(response));
+            return SiteOutcome::Ready(Response::Built(response));
         }
         if !response.reason.is_empty() {
             self.tell(&response, routed);
@@ -210,18 +210,18 @@ impl Site {
             response.status = Status::NOT_IMPLEMENTED;
         }
         if response.status.code() < 400 || !response.body.is_empty() {
-            return Finished::Ready(Response::Built(response));
+            return SiteOutcome::Ready(Response::Built(response));
         }
         let format = PageFormat::wanted_by(&routed.request);
         let Some(page) = self.error_pages.find(response.status) else {
-            return Finished::Ready(Response::Built(with_page(response, format)));
+            return SiteOutcome::Ready(Response::Built(with_page(response, format)));
         };
         match self.error_pages.get(page, routed.host, routed.now) {
-            Outcome::Wait(outcome) => {
+            HandlerOutcome::Wait(outcome) => {
                 let future = Rc::clone(self).wait_for_page(page, outcome, response, format);
-                Finished::Wait(Box::pin(future))
+                SiteOutcome::Wait(Box::pin(future))
             }
-            outcome => Finished::Ready(self.with_own_page(page, outcome, response, format)),
+            outcome => SiteOutcome::Ready(self.with_own_page(page, outcome, response, format)),
         }
     }
 
@@ -256,7 +256,7 @@ impl Site {
     fn with_own_page(
         &self,
         page: usize,
-        outcome: Outcome,
+        outcome: HandlerOutcome,
         mut response: Box<BuiltResponse>,
         format: PageFormat,
     ) -> Response {
@@ -268,7 +268,7 @@ impl Site {
 }
 
 /// Makes the request for a script's local redirect, with the same link to its client.
-fn redirected(request: &OwnedRequest, target: &Target) -> OwnedRequest {
+fn redirected(request: &OwnedRequest, target: &RewrittenTarget) -> OwnedRequest {
     let routed = request.routed(false);
     routed.link.link().forget_content();
     let (head, bytes) = redirected_head(&routed.request, target, Vec::new());
@@ -291,7 +291,7 @@ fn with_page(mut response: Box<BuiltResponse>, format: PageFormat) -> Box<BuiltR
 }
 
 /// Result of asking the handlers.
-pub(super) enum Asked {
+pub(super) enum RouteOutcome {
     Answered(Response),
     /// All handlers declined.
     Declined,
@@ -302,7 +302,7 @@ pub(super) enum Asked {
 }
 
 /// Completed response, or the completion that is pending.
-pub(super) enum Finished {
+pub(super) enum SiteOutcome {
     Ready(Response),
     Wait(ResponseFuture),
 }

@@ -6,14 +6,14 @@ use std::sync::{Arc, OnceLock};
 
 use rustls::server::ProducesTickets;
 
-use super::StartError;
+use super::ServerStartError;
 use super::listeners::Listeners;
 use super::memory::memory_bytes;
 use crate::acme;
 use crate::config::{AccessLog, Config};
 use crate::confinement::Confined;
 use crate::connection::{Abilities, ClientLimit, KernelTls, ListenerState, RESERVED_PLACES, Shares};
-use crate::handler::{Parts, SharedSite};
+use crate::handler::{HandlerParts, SharedSite};
 use crate::log::{LogChange, LogHandle, LogId, ServerLog, Trouble};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
@@ -108,7 +108,7 @@ pub(super) struct Assembly {
 /// What is done when an assembly is taken into use.
 pub(super) struct Changes {
     pub(super) logs: LogChange,
-    pub(super) certificates: acme::Plan,
+    pub(super) certificates: acme::AcmePlan,
 }
 
 impl Assembly {
@@ -123,7 +123,7 @@ impl Assembly {
         lasting: &Lasting,
         before: Option<&Self>,
         patience: Patience,
-    ) -> Result<(Self, Changes), StartError> {
+    ) -> Result<(Self, Changes), ServerStartError> {
         let Lasting { store, server_log, .. } = lasting;
         // Most are for connections.
         config.cache.files_max = config.cache.files_max.min(lasting.descriptors_max / 4);
@@ -133,9 +133,9 @@ impl Assembly {
         }
         config.limits.client_memory_bytes_max.get_or_insert_with(|| memory_bytes() / CLIENT_MEMORY_PART);
         let is_automatic =
-            acme::place_certificates(&mut config).map_err(StartError::at("cannot store certificates"))?;
+            acme::place_certificates(&mut config).map_err(ServerStartError::at("cannot store certificates"))?;
         let (logs, site_logs) = prepare_logs(&config, &lasting.access_log)?;
-        let upstreams = succeed_upstreams(&config, server_log, before)?;
+        let upstreams = reuse_upstreams(&config, server_log, before)?;
         let modules = Modules::load(
             &config,
             server_log,
@@ -143,14 +143,14 @@ impl Assembly {
             before.map(|before| &*before.modules),
             patience,
         );
-        let modules = Arc::new(modules.map_err(StartError::at("cannot load module"))?);
+        let modules = Arc::new(modules.map_err(ServerStartError::at("cannot load module"))?);
         if config.starts_programs() && lasting.spawner.get().is_none() {
             let spawner = Spawner::start_threads(|| Ok(()));
-            let spawner = spawner.map_err(StartError::at("cannot start the threads that run programs"))?;
+            let spawner = spawner.map_err(ServerStartError::at("cannot start the threads that run programs"))?;
             // If it is there by now, threads of one end.
             let _ = lasting.spawner.set(spawner);
         }
-        let parts = Parts {
+        let parts = HandlerParts {
             store,
             upstreams: &upstreams,
             modules: &modules,
@@ -160,25 +160,25 @@ impl Assembly {
             spools: &lasting.spools,
         };
         let known = Self::sites_by_name(before);
-        let site = |site: &crate::config::Site| {
+        let site = |site: &crate::config::SiteConfig| {
             let known = known.get(&(site.names.as_slice(), site.listen.as_slice()));
             Arc::new(SharedSite::new(site, &config, parts, known.copied()))
         };
         let sites = config.sites.iter().map(site).collect();
         let rules = AllRules::new(&config, server_log, before.map(|before| &*before.rules));
-        let rules = Arc::new(rules.map_err(StartError::at("cannot set up access rules and rate limits"))?);
+        let rules = Arc::new(rules.map_err(ServerStartError::at("cannot set up access rules and rate limits"))?);
         let tickets: Arc<dyn ProducesTickets> = Arc::clone(&lasting.tickets) as _;
         let tls = AllTls::new(&config, &tickets, before.map(|before| &before.tls));
-        let tls = tls.map_err(StartError::at("cannot load certificate"))?;
+        let tls = tls.map_err(ServerStartError::at("cannot load certificate"))?;
         if !tls.sites().is_empty() {
             let prepared = lasting.tickets.prepare().map_err(io::Error::other);
-            prepared.map_err(StartError::at("cannot create TLS session ticket keys"))?;
+            prepared.map_err(ServerStartError::at("cannot create TLS session ticket keys"))?;
         }
-        let certificates = acme::Plan::new(&config, &tls, lasting.spawner.get().cloned())
-            .map_err(StartError::at("cannot store certificates"))?;
+        let certificates = acme::AcmePlan::new(&config, &tls, lasting.spawner.get().cloned())
+            .map_err(ServerStartError::at("cannot store certificates"))?;
         let tracer_before = before.and_then(|before| before.tracer.as_ref());
-        let tracer = Tracer::succeeding(config.traces.as_ref(), &lasting.span_counts, server_log, tracer_before);
-        let tracer = tracer.map_err(StartError::at("cannot export traces"))?;
+        let tracer = Tracer::reuse(config.traces.as_ref(), &lasting.span_counts, server_log, tracer_before);
+        let tracer = tracer.map_err(ServerStartError::at("cannot export traces"))?;
         let config = Arc::new(config);
         let assembly = Self { config, upstreams, modules, sites, rules, tls, tracer, site_logs, is_automatic };
         Ok((assembly, Changes { logs, certificates }))
@@ -247,31 +247,31 @@ impl Assembly {
     }
 }
 
-fn succeed_upstreams(
+fn reuse_upstreams(
     config: &Config,
     log: &ServerLog,
     before: Option<&Assembly>,
-) -> Result<Vec<Arc<SharedUpstream>>, StartError> {
+) -> Result<Vec<Arc<SharedUpstream>>, ServerStartError> {
     let before = before.map_or(&[][..], |before| &before.upstreams);
     let known: HashMap<&str, &Arc<SharedUpstream>> = before.iter().map(|known| (known.name(), known)).collect();
     let upstreams = config.upstreams.iter();
-    let succeed = |upstream: &crate::config::Upstream| {
-        SharedUpstream::succeeding(upstream, log.clone(), known.get(upstream.name.as_str()).copied())
+    let reuse = |upstream: &crate::config::UpstreamConfig| {
+        SharedUpstream::reuse(upstream, log.clone(), known.get(upstream.name.as_str()).copied())
     };
-    let upstreams: Result<_, _> = upstreams.map(succeed).collect();
-    upstreams.map_err(io::Error::other).map_err(StartError::at("cannot set up TLS to an upstream"))
+    let upstreams: Result<_, _> = upstreams.map(reuse).collect();
+    upstreams.map_err(io::Error::other).map_err(ServerStartError::at("cannot set up TLS to an upstream"))
 }
 
 /// Opens what access logs are new; returns the log of each site.
-fn prepare_logs(config: &Config, handle: &LogHandle) -> Result<(LogChange, Vec<Option<LogId>>), StartError> {
+fn prepare_logs(config: &Config, handle: &LogHandle) -> Result<(LogChange, Vec<Option<LogId>>), ServerStartError> {
     let chosen: Vec<Option<&AccessLog>> = config
         .sites
         .iter()
         .map(|site| site.access_log.as_ref().or(config.access_log.as_ref()).filter(|_| !site.access_log_off))
         .collect();
     let logs: Vec<AccessLog> = chosen.iter().flatten().copied().cloned().collect();
-    let options = crate::log::Options::of(&config.server, &config.limits);
-    let change = handle.prepare(&logs, options).map_err(StartError::at("cannot start the access log"))?;
+    let options = crate::log::LogOptions::of(&config.server, &config.limits);
+    let change = handle.prepare(&logs, options).map_err(ServerStartError::at("cannot start the access log"))?;
     let mut ids = change.ids.iter().copied();
     let site_logs = chosen.iter().map(|log| log.and_then(|_| ids.next())).collect();
     Ok((change, site_logs))
@@ -279,7 +279,7 @@ fn prepare_logs(config: &Config, handle: &LogHandle) -> Result<(LogChange, Vec<O
 
 impl Lasting {
     /// Limits the memory that clients may hold to what an assembled configuration says.
-    pub(super) fn set_memory_limit(&self, config: &Config) {
+    pub(super) fn apply_memory_limit(&self, config: &Config) {
         self.memory.set_limit_bytes(config.limits.client_memory_bytes_max.unwrap_or(u64::MAX));
     }
 
@@ -306,14 +306,15 @@ impl Lasting {
         descriptors_max: usize,
         ticket_keys: Vec<TicketKey>,
         confined: Confined,
-    ) -> Result<Self, StartError> {
-        let options = crate::log::Options::of(&config.server, &config.limits);
+    ) -> Result<Self, ServerStartError> {
+        let options = crate::log::LogOptions::of(&config.server, &config.limits);
         let (access_log, _) = crate::log::start(&[], options, server_log.clone())
-            .map_err(StartError::at("cannot start the access log"))?;
-        let store = ObjectStore::new(config.cache.clone()).map_err(StartError::at("cannot set up the object cache"))?;
+            .map_err(ServerStartError::at("cannot start the access log"))?;
+        let store =
+            ObjectStore::new(config.cache.clone()).map_err(ServerStartError::at("cannot set up the object cache"))?;
         let tickets = Tickets::new(ticket_keys);
         let tickets =
-            tickets.map_err(io::Error::other).map_err(StartError::at("cannot reuse TLS session ticket keys"))?;
+            tickets.map_err(io::Error::other).map_err(ServerStartError::at("cannot reuse TLS session ticket keys"))?;
         let metrics = config.server.counters.then(|| Metrics::new(config.server.counted_names_max));
         Ok(Self {
             observer: Observer::new(metrics.clone()),

@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, spawn};
 
-use super::StartError;
+use super::ServerStartError;
 use crate::config::Config;
-use crate::control::{Audience, ControlSocket, Request};
+use crate::control::{Audience, ControlRequest, ControlSocket};
 use crate::worker;
 
 /// Permissions of the control socket: its user's alone.
@@ -24,14 +24,14 @@ const REPORTS_LIMIT: Duration = Duration::from_secs(1);
 
 /// The control socket, if there is one.
 pub(super) struct Control {
-    orders: UnboundedSender<Request>,
-    current: Option<Current>,
+    orders: UnboundedSender<ControlRequest>,
+    current: Option<CurrentSocket>,
     /// What another process has handed over.
     handed: Option<(PathBuf, UnixListener)>,
     audience: Audience,
 }
 
-struct Current {
+struct CurrentSocket {
     path: PathBuf,
     /// Another descriptor of the socket.
     listener: UnixListener,
@@ -48,7 +48,7 @@ pub(super) enum NewSocket {
 
 impl Control {
     /// None yet, but for what another process has handed over; and where orders come.
-    pub(super) fn new(handed: Option<(PathBuf, UnixListener)>) -> (Self, UnboundedReceiver<Request>) {
+    pub(super) fn new(handed: Option<(PathBuf, UnixListener)>) -> (Self, UnboundedReceiver<ControlRequest>) {
         let (orders, receiver) = unbounded_channel();
         (Self { orders, current: None, handed, audience: Audience::default() }, receiver)
     }
@@ -57,7 +57,7 @@ impl Control {
     ///
     /// # Errors
     /// It can't be opened.
-    pub(super) fn prepare(&mut self, config: &Config) -> Result<NewSocket, StartError> {
+    pub(super) fn prepare(&mut self, config: &Config) -> Result<NewSocket, ServerStartError> {
         let wanted = &config.server.control_socket;
         if *wanted == self.current.as_ref().map(|current| current.path.clone()) {
             return Ok(NewSocket::Same);
@@ -67,7 +67,7 @@ impl Control {
             return Ok(NewSocket::Other(Some(handed)));
         }
         let listener = worker::bind_unix(path, CONTROL_SOCKET_MODE, config.server.listen_backlog)
-            .map_err(StartError::at(format!("cannot bind control socket {}", path.display())))?;
+            .map_err(ServerStartError::at(format!("cannot bind control socket {}", path.display())))?;
         Ok(NewSocket::Other(Some((path.clone(), listener))))
     }
 
@@ -75,7 +75,7 @@ impl Control {
     ///
     /// # Errors
     /// Out of descriptors.
-    pub(super) fn take_up(&mut self, new: NewSocket) -> io::Result<()> {
+    pub(super) fn apply(&mut self, new: NewSocket) -> io::Result<()> {
         let NewSocket::Other(new) = new else { return Ok(()) };
         if let Some(before) = self.current.take() {
             before.task.abort();
@@ -85,13 +85,13 @@ impl Control {
             let (clone, audience) = (listener.try_clone()?, self.audience.clone());
             let socket = ControlSocket::new(clone, path.clone(), Arc::clone(&removes_file), audience);
             let task = spawn(socket.serve(self.orders.clone()));
-            self.current = Some(Current { path, listener, removes_file, task });
+            self.current = Some(CurrentSocket { path, listener, removes_file, task });
         }
         Ok(())
     }
 
     /// Gives the server orders of its own.
-    pub(super) fn orders(&self) -> UnboundedSender<Request> {
+    pub(super) fn orders(&self) -> UnboundedSender<ControlRequest> {
         self.orders.clone()
     }
 

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use super::StartError;
-use super::upgrade::Launch;
-use crate::config::{Config, FileStates, Origin};
+use super::ServerStartError;
+use super::upgrade::ProcessLaunch;
+use crate::config::{Config, ConfigOrigin, FileStates};
 use crate::confinement::{self, Confined, User};
 use crate::connection::{Abilities, Unavailable};
 use crate::log::{ServerLog, event};
@@ -14,7 +14,7 @@ use crate::worker::Inherited;
 /// What a server begins with.
 pub struct Foundation {
     pub(super) inherited: Inherited,
-    pub(super) launch: Launch,
+    pub(super) launch: ProcessLaunch,
     pub(super) confined: Confined,
     /// What the kernel can do of TLS, if it is to do any.
     pub(super) kernel_tls: Option<Abilities>,
@@ -25,26 +25,28 @@ impl Foundation {
     ///
     /// # Errors
     /// What could not be done. Then the process should end, for it may have done other parts.
-    pub fn lay(config: &Config, origin: &Origin, log: &ServerLog) -> Result<Self, StartError> {
+    pub fn lay(config: &Config, origin: &ConfigOrigin, log: &ServerLog) -> Result<Self, ServerStartError> {
         // First, so that nothing that is started has them as well.
         let inherited = Inherited::from_environment();
         // As who it is started: root has the kernel load its module. Later this process may connect to nothing, perhaps.
         let kernel_tls = config.server.kernel_tls.is_wanted.then(|| find_kernel_tls(log)).flatten();
-        let user = confinement::change_user(config).map_err(StartError::at("cannot switch user"))?;
+        let user = confinement::change_user(config).map_err(ServerStartError::at("cannot switch user"))?;
         // Not before, as root: its descriptor would tell physical addresses to whoever breaks in.
         if config.module_routes().next().is_some() {
             crate::modules::open_page_map();
         }
-        let launch = Launch::of_this_process().map_err(StartError::at("cannot find the path of this program"))?;
+        let launch =
+            ProcessLaunch::of_this_process().map_err(ServerStartError::at("cannot find the path of this program"))?;
         let sources = match origin {
-            Origin::File(path, _) => FileStates::of(path).paths().map(Path::to_owned).collect(),
-            Origin::CommandLine => Vec::new(),
+            ConfigOrigin::File(path, _) => FileStates::of(path).paths().map(Path::to_owned).collect(),
+            ConfigOrigin::CommandLine => Vec::new(),
         };
         let launch = match config.confinement.takes_anything() {
-            true => launch.by_launcher(origin).map_err(StartError::at("cannot start the launcher process"))?,
+            true => launch.by_launcher(origin).map_err(ServerStartError::at("cannot start the launcher process"))?,
             false => launch,
         };
-        let confined = confinement::confine(config, &sources).map_err(StartError::at("cannot confine the process"))?;
+        let confined =
+            confinement::confine(config, &sources).map_err(ServerStartError::at("cannot confine the process"))?;
         tell(&user, &confined, log);
         Ok(Self { inherited, launch, confined, kernel_tls })
     }

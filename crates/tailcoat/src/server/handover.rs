@@ -4,7 +4,7 @@
 //! | | who | |
 //! |---|---|---|
 //! | 1 | old | [`Estate`]: what there is to have, and then the descriptors |
-//! | 2 | new | [`Answer`]: that it serves, or why it does not |
+//! | 2 | new | [`HandoverReply`]: that it serves, or why it does not |
 //! | 3 | old | [`TAKEN`]: that it has stopped accepting, so that the new process is the server now |
 //! | 4 | old | [`BanList`]s: who is banned by now, for operators went on to say so; an empty one is the last |
 //!
@@ -69,7 +69,7 @@ pub(super) struct Estate {
 
 /// What the new process answers.
 #[derive(Serialize, Deserialize)]
-pub(super) enum Answer {
+pub(super) enum HandoverReply {
     /// It serves, and has taken these.
     Ready(Taken),
     /// It will not.
@@ -129,7 +129,7 @@ impl Heir {
     ///
     /// # Errors
     /// The new process has ended, or takes too long.
-    pub(super) fn offer(&self, estate: &Estate, descriptors: &[OwnedFd], limit: Duration) -> io::Result<Answer> {
+    pub(super) fn offer(&self, estate: &Estate, descriptors: &[OwnedFd], limit: Duration) -> io::Result<HandoverReply> {
         set_time_limit(&self.0, limit)?;
         send(&self.0, estate, &[])?;
         for some in descriptors.chunks(DESCRIPTORS_MAX) {
@@ -200,7 +200,7 @@ impl Handover {
     pub fn fail(&self, reason: &str) {
         let reason: String = reason.chars().take(MESSAGE_BYTES_MAX / 8).collect();
         // Nobody may be there any more.
-        let _ = send(&self.socket, &Answer::Failed(reason), &[]);
+        let _ = send(&self.socket, &HandoverReply::Failed(reason), &[]);
     }
 
     /// Says that this process serves, and waits until the other one is out of the way. If that one ends before, it is.
@@ -209,7 +209,7 @@ impl Handover {
     /// # Errors
     /// The other one can't be told: it takes this one for failed.
     pub(super) fn take(self, taken: Taken) -> io::Result<Option<Vec<BanList>>> {
-        send(&self.socket, &Answer::Ready(taken), &[])?;
+        send(&self.socket, &HandoverReply::Ready(taken), &[])?;
         match receive::<String>(&self.socket) {
             Ok(_) => Ok(self.receive_bans()),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
@@ -285,7 +285,7 @@ mod tests {
                 got.extend(receive::<()>(&other).unwrap().1);
             }
             let got: Vec<_> = got.into_iter().map(|fd| TcpListener::from(fd).local_addr().unwrap()).collect();
-            send(&other, &Answer::Ready(Taken { control: true, ..Taken::default() }), &[]).unwrap();
+            send(&other, &HandoverReply::Ready(Taken { control: true, ..Taken::default() }), &[]).unwrap();
             assert_eq!(receive::<String>(&other).unwrap().0, TAKEN);
             let lists =
                 std::iter::from_fn(|| Some(receive::<BanList>(&other).unwrap().0).filter(|list| !list.is_empty()));
@@ -293,7 +293,7 @@ mod tests {
             got
         });
         let answer = heir.offer(&estate, &descriptors, Duration::from_secs(10)).unwrap();
-        assert!(matches!(answer, Answer::Ready(Taken { control: true, .. })));
+        assert!(matches!(answer, HandoverReply::Ready(Taken { control: true, .. })));
         let bans = Bans::default();
         for number in 0..1_500 {
             let network = network_from_text(&format!("10.0.{}.{}", number / 250, number % 250)).unwrap();

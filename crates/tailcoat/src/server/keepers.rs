@@ -26,7 +26,7 @@ pub(super) struct Keepers {
 
 impl Keepers {
     /// Begins. To be called within the runtime of the main thread.
-    pub(super) fn new(assembly: &Assembly, certificates: acme::Plan, lasting: &Lasting) -> Self {
+    pub(super) fn new(assembly: &Assembly, certificates: acme::AcmePlan, lasting: &Lasting) -> Self {
         let (sites, receiver) = watch::channel(kept_sites(assembly));
         spawn(tls::keep(receiver, lasting.server_log.clone()));
         let mut keepers = Self {
@@ -36,17 +36,17 @@ impl Keepers {
             modules: None,
             certificates: None,
         };
-        keepers.take_up(assembly, certificates, lasting);
+        keepers.apply(assembly, certificates, lasting);
         keepers
     }
 
     /// Goes on with what there is now. What stays is not disturbed.
-    pub(super) fn take_up(&mut self, assembly: &Assembly, certificates: acme::Plan, lasting: &Lasting) {
+    pub(super) fn apply(&mut self, assembly: &Assembly, certificates: acme::AcmePlan, lasting: &Lasting) {
         self.sites.send_replace(kept_sites(assembly));
         self.keep_upstreams(assembly);
         self.keep_modules(assembly);
         match &self.certificates {
-            Some(keeper) => keeper.change(certificates),
+            Some(keeper) => keeper.apply(certificates),
             None if certificates.is_empty() => {}
             None => match acme::Keeper::start(certificates, lasting.server_log.clone()) {
                 Ok(keeper) => self.certificates = Some(keeper),
@@ -82,7 +82,7 @@ impl Keepers {
 
     fn keep_modules(&mut self, assembly: &Assembly) {
         let modules = &assembly.modules;
-        modules.renew();
+        modules.apply();
         if let Some((_, task)) = self.modules.take() {
             task.abort();
         }

@@ -4,7 +4,7 @@
 //! with it. It does nothing but what is here, with a program, arguments and a file that are fixed when it begins, as the
 //! server's user, and ends with the server.
 //!
-//! They speak by messages on a socket that the launcher has as its standard input: for each [`Wish`] there is an [`Outcome`].
+//! They speak by messages on a socket that the launcher has as its standard input: for each [`Wish`] there is an [`LaunchOutcome`].
 
 use std::ffi::OsString;
 use std::io;
@@ -19,7 +19,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 
 use super::handover::{Heir, receive, send};
-use crate::config::{self, Origin};
+use crate::config::{self, ConfigOrigin};
 use crate::control::Signals;
 
 /// What the launcher ends with, so that the first process of a container takes it for no server.
@@ -44,7 +44,7 @@ enum Wish {
 
 /// What came of it.
 #[derive(Debug, Serialize, Deserialize)]
-enum Outcome {
+enum LaunchOutcome {
     /// A server with this number.
     Started(u32),
     /// None, for this reason.
@@ -52,12 +52,12 @@ enum Outcome {
     /// How it has ended, if it has by itself.
     Ended(Option<String>),
     /// What is wrong with the configuration.
-    Checked(Findings),
+    Checked(ConfigFindings),
 }
 
 /// What is wrong with a configuration: nothing, if there are no errors.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Findings {
+pub(super) struct ConfigFindings {
     pub(super) error_count: usize,
     /// For a person.
     pub(super) plain: String,
@@ -77,12 +77,12 @@ impl Launcher {
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn start(program: &Path, arguments: &[OsString], origin: &Origin) -> io::Result<Self> {
+    pub(super) fn start(program: &Path, arguments: &[OsString], origin: &ConfigOrigin) -> io::Result<Self> {
         let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         // This very program, whatever is in its place by now.
         let mut command = Command::new("/proc/self/exe");
         command.arg(SUBCOMMAND);
-        if let Origin::File(file, _) = origin {
+        if let ConfigOrigin::File(file, _) = origin {
             command.arg("--config").arg(file);
         }
         command.arg("--").arg(program).args(arguments).stdin(Stdio::from(other));
@@ -98,8 +98,8 @@ impl Launcher {
     /// It can't be started, or there is no launcher any more.
     pub(super) fn launch(&self, input: &OwnedFd) -> io::Result<u32> {
         match self.ask(&Wish::Start, Some(input))? {
-            Outcome::Started(pid) => Ok(pid),
-            Outcome::NotStarted(reason) => Err(io::Error::other(reason)),
+            LaunchOutcome::Started(pid) => Ok(pid),
+            LaunchOutcome::NotStarted(reason) => Err(io::Error::other(reason)),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
@@ -108,7 +108,7 @@ impl Launcher {
     /// by itself.
     pub(super) fn end(&self, patience: Duration) -> Option<String> {
         match self.ask(&Wish::End(patience), None) {
-            Ok(Outcome::Ended(status)) => status,
+            Ok(LaunchOutcome::Ended(status)) => status,
             _ => None,
         }
     }
@@ -117,15 +117,15 @@ impl Launcher {
     ///
     /// # Errors
     /// There is no launcher any more, or the configuration can't be read.
-    pub(super) fn check(&self) -> io::Result<Findings> {
+    pub(super) fn check(&self) -> io::Result<ConfigFindings> {
         match self.ask(&Wish::Check, None)? {
-            Outcome::Checked(findings) => Ok(findings),
-            Outcome::NotStarted(reason) => Err(io::Error::other(reason)),
+            LaunchOutcome::Checked(findings) => Ok(findings),
+            LaunchOutcome::NotStarted(reason) => Err(io::Error::other(reason)),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 
-    fn ask(&self, wish: &Wish, descriptor: Option<&OwnedFd>) -> io::Result<Outcome> {
+    fn ask(&self, wish: &Wish, descriptor: Option<&OwnedFd>) -> io::Result<LaunchOutcome> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let descriptors: Vec<_> = descriptor.iter().map(std::os::fd::AsFd::as_fd).collect();
         let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the launcher process ended");
@@ -155,11 +155,13 @@ pub fn launcher(file: Option<&Path>, program: &Path, arguments: &[OsString]) -> 
         while let Ok((wish, descriptors)) = receive::<Wish>(&socket) {
             let outcome = match wish {
                 Wish::Start => match descriptors.into_iter().next().map(|input| start(program, arguments, input)) {
-                    Some(Ok(started)) => Outcome::Started(child.insert(started).id()),
-                    Some(Err(error)) => Outcome::NotStarted(error.to_string()),
-                    None => Outcome::NotStarted("no handover was passed".to_owned()),
+                    Some(Ok(started)) => LaunchOutcome::Started(child.insert(started).id()),
+                    Some(Err(error)) => LaunchOutcome::NotStarted(error.to_string()),
+                    None => LaunchOutcome::NotStarted("no handover was passed".to_owned()),
                 },
-                Wish::End(patience) => Outcome::Ended(child.take().and_then(|mut child| end(&mut child, patience))),
+                Wish::End(patience) => {
+                    LaunchOutcome::Ended(child.take().and_then(|mut child| end(&mut child, patience)))
+                }
                 Wish::Check => check(file),
             };
             if send(&socket, &outcome, &[]).is_err() {
@@ -200,17 +202,17 @@ pub(super) fn end(child: &mut Child, patience: Duration) -> Option<String> {
     None
 }
 
-fn check(file: Option<&Path>) -> Outcome {
+fn check(file: Option<&Path>) -> LaunchOutcome {
     let Some(file) = file else {
-        return Outcome::NotStarted("the server was not started from a configuration file".to_owned());
+        return LaunchOutcome::NotStarted("the server was not started from a configuration file".to_owned());
     };
     match config::check_file_to_run(file) {
-        Ok(checked) => Outcome::Checked(Findings::of(&checked.diagnostics)),
-        Err(error) => Outcome::NotStarted(format!("{}: {error}", file.display())),
+        Ok(checked) => LaunchOutcome::Checked(ConfigFindings::of(&checked.diagnostics)),
+        Err(error) => LaunchOutcome::NotStarted(format!("{}: {error}", file.display())),
     }
 }
 
-impl Findings {
+impl ConfigFindings {
     /// What is told of these.
     pub(super) fn of(diagnostics: &config::Diagnostics) -> Self {
         let cut = |mut text: String| {
@@ -230,9 +232,9 @@ mod tests {
     fn wishes_and_outcomes_come_back_as_they_were() {
         let wish = serde_json::to_string(&Wish::End(Duration::from_millis(1_500))).unwrap();
         assert!(matches!(serde_json::from_str(&wish), Ok(Wish::End(patience)) if patience.as_millis() == 1_500));
-        let outcome = serde_json::to_string(&Outcome::Ended(Some("exit status: 1".into()))).unwrap();
+        let outcome = serde_json::to_string(&LaunchOutcome::Ended(Some("exit status: 1".into()))).unwrap();
         assert!(
-            matches!(serde_json::from_str(&outcome), Ok(Outcome::Ended(Some(status))) if status == "exit status: 1")
+            matches!(serde_json::from_str(&outcome), Ok(LaunchOutcome::Ended(Some(status))) if status == "exit status: 1")
         );
     }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{ServerAddress, StartError};
+use super::{ListenAddress, ServerStartError};
 use crate::config::{self, Config, Listen};
 use crate::log::{ServerLog, event};
 use crate::worker::{self, Inherited, Listener, ListenerKey, ListenerPlan};
@@ -112,7 +112,7 @@ impl Listeners {
     ///
     /// # Errors
     /// What can't be listened on.
-    pub(super) fn prepare(&mut self, config: &Config, workers: usize) -> Result<NewListeners, StartError> {
+    pub(super) fn prepare(&mut self, config: &Config, workers: usize) -> Result<NewListeners, ServerStartError> {
         let mut new = NewListeners { plans: Vec::new(), open: Vec::new() };
         for plan in worker::plan(config) {
             let address = key(&plan.listen);
@@ -120,13 +120,13 @@ impl Listeners {
             let number = *self.numbers.entry(address).or_insert(u16::try_from(next).unwrap_or(u16::MAX));
             if number == u16::MAX {
                 let error = io::Error::other("more than 65,535 addresses since the start; run `tailcoat upgrade`");
-                return Err(StartError::binding(&plan.listen)(error));
+                return Err(ServerStartError::binding(&plan.listen)(error));
             }
             if let Some(sockets) = self.handed.remove(&key(&plan.listen)) {
                 new.open.push((number, plan.listen.clone(), sockets));
             } else if !self.open.get(&number).is_some_and(OpenAddress::can_stay) {
                 let sockets = worker::bind(&plan.listen, workers, &config.server, &self.inherited);
-                let sockets = sockets.map_err(StartError::binding(&plan.listen))?;
+                let sockets = sockets.map_err(ServerStartError::binding(&plan.listen))?;
                 new.open.push((number, plan.listen.clone(), sockets));
             }
             new.plans.push((number, plan));
@@ -135,7 +135,7 @@ impl Listeners {
     }
 
     /// Takes what has been opened into use, and retires what is not wanted any more.
-    pub(super) fn take_up(&mut self, new: NewListeners, server: &config::Server, log: &ServerLog) {
+    pub(super) fn apply(&mut self, new: NewListeners, server: &config::ServerSettings, log: &ServerLog) {
         for (number, listen, sockets) in new.open {
             let address = self.open.entry(number).or_insert_with(|| OpenAddress::new(&listen));
             address.listen = listen;
@@ -164,7 +164,7 @@ impl Listeners {
     }
 
     /// Opens more sockets, so that each of so many workers has one of its own, where that can be.
-    pub(super) fn widen(&mut self, workers: usize, server: &config::Server) {
+    pub(super) fn widen(&mut self, workers: usize, server: &config::ServerSettings) {
         for address in self.open.values_mut().filter(|address| address.is_shared_out()) {
             while address.sockets.len() < workers {
                 let another = address.sockets.first().map(|(_, first)| first.open_another(server));
@@ -223,10 +223,10 @@ impl Listeners {
     }
 
     /// The addresses of TCP.
-    pub(super) fn addresses(&self) -> Vec<ServerAddress> {
+    pub(super) fn addresses(&self) -> Vec<ListenAddress> {
         let address = |(number, plan): &(u16, ListenerPlan)| {
             let socket: SocketAddr = self.open.get(number)?.sockets.first()?.1.tcp_address()?;
-            Some(ServerAddress { socket, has_tls: plan.has_tls })
+            Some(ListenAddress { socket, has_tls: plan.has_tls })
         };
         self.plans.iter().filter_map(address).collect()
     }
@@ -264,7 +264,7 @@ impl OpenAddress {
     }
 
     /// Goes on, perhaps with other options, or after it was retired.
-    fn stay(&mut self, listen: &Listen, server: &config::Server) -> io::Result<()> {
+    fn stay(&mut self, listen: &Listen, server: &config::ServerSettings) -> io::Result<()> {
         if self.retired_at.take().is_some() {
             self.sockets.iter().try_for_each(|(_, socket)| socket.ignore_new(false))?;
         }
@@ -277,7 +277,7 @@ impl OpenAddress {
         match self.listen {
             // What is inherited is as who opened it wants it.
             Listen::Inherited(_) => Ok(()),
-            _ => self.sockets.iter().try_for_each(|(_, socket)| socket.take_up(server)),
+            _ => self.sockets.iter().try_for_each(|(_, socket)| socket.apply(server)),
         }
     }
 

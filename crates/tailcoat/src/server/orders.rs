@@ -6,23 +6,23 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Server;
-use super::reload::{Asker, Source};
+use super::reload::{ReloadRequester, ReloadSource};
 use super::upgrade::ANOTHER_SERVES;
 use crate::config::{self, AccessLogFormat, LogLevel, log_format_from_text};
-use crate::control::{Order, Reply, Report, Request};
+use crate::control::{ControlOrder, ControlReply, ControlReport, ControlRequest};
 use crate::handler::response_cache::Purge;
-use crate::log::{Tail, Tailed, event};
+use crate::log::{LogTail, Tailed, event};
 
 /// Passes records on as long as anybody wants them, and says so when there will be more at another process.
-async fn pass_on(mut tail: Tail, reply: Reply, mut has_successor: watch::Receiver<bool>) {
+async fn pass_on(mut tail: LogTail, reply: ControlReply, mut has_successor: watch::Receiver<bool>) {
     loop {
         let report = tokio::select! {
             // The log may have ended by the time that this is known.
             biased;
-            Ok(()) = has_successor.changed() => Report::Succeeded,
+            Ok(()) = has_successor.changed() => ControlReport::Succeeded,
             tailed = tail.next() => match tailed {
-                Some(Tailed::Line(line)) => Report::Logged(line),
-                Some(Tailed::Missed(count)) => Report::Missed(count),
+                Some(Tailed::Line(line)) => ControlReport::Logged(line),
+                Some(Tailed::Missed(count)) => ControlReport::Missed(count),
                 None => return,
             },
             () = reply.closed() => return,
@@ -43,41 +43,45 @@ fn set_told(option: &str) -> String {
 
 impl Server {
     /// Carries an order out.
-    pub(super) fn carry_out(&mut self, Request { order, reply }: Request) {
+    pub(super) fn carry_out(&mut self, ControlRequest { order, reply }: ControlRequest) {
         if self.successor.is_some() && order.is_for_successor() {
-            reply.report(Report::Refused(ANOTHER_SERVES.to_owned()));
+            reply.report(ControlReport::Refused(ANOTHER_SERVES.to_owned()));
             return;
         }
         match order {
-            Order::PurgeCache { urls, prefixes, all } => {
-                reply.report(Report::Purged(self.purge(&urls, &prefixes, all)));
+            ControlOrder::PurgeCache { urls, prefixes, all } => {
+                reply.report(ControlReport::Purged(self.purge(&urls, &prefixes, all)));
             }
-            Order::TailLog { filter, format } => {
+            ControlOrder::TailLog { filter, format } => {
                 let tail = log_format_from_text(&format).and_then(|format| match format {
                     AccessLogFormat::Binary => Err("the binary format cannot be shown on a terminal".to_owned()),
                     format => self.lasting.access_log.tail(filter, &format).map_err(|error| error.to_string()),
                 });
                 match tail {
                     Ok(tail) => drop(self.runtime.spawn(pass_on(tail, reply, self.has_successor.subscribe()))),
-                    Err(reason) => drop(reply.report(Report::Refused(reason))),
+                    Err(reason) => drop(reply.report(ControlReport::Refused(reason))),
                 }
             }
-            Order::Status { requests_max } => {
+            ControlOrder::Status { requests_max } => {
                 let observer = Arc::clone(&self.lasting.observer);
                 // Workers may take their time, and other orders are not to wait for them.
                 self.runtime.spawn(async move {
-                    reply.report(Report::Status(Box::new(observer.status(requests_max).await)));
+                    reply.report(ControlReport::Status(Box::new(observer.status(requests_max).await)));
                 });
             }
-            Order::Reload { is_fancy } => self.reload(Source::File, Some(Asker { reply, is_fancy })),
-            Order::Upgrade => self.reload(Source::Upgrade, Some(Asker { reply, is_fancy: false })),
-            Order::SetWorkers { count } => self.set_workers(count, reply),
-            Order::SetLogLevel { level } => _ = reply.report(self.set_log_level(&level)),
-            Order::SetLimit { option } => self.set_limit(&option, reply),
-            Order::Ban { client, seconds } => _ = reply.report(self.ban(&client, Duration::from_secs(seconds))),
-            Order::Unban { client } => _ = reply.report(self.unban(&client)),
-            Order::ListBans => _ = reply.report(self.list_bans()),
-            Order::DrainServer { upstream, server, is_drained } => {
+            ControlOrder::Reload { is_fancy } => {
+                self.reload(ReloadSource::File, Some(ReloadRequester { reply, is_fancy }))
+            }
+            ControlOrder::Upgrade => {
+                self.reload(ReloadSource::Upgrade, Some(ReloadRequester { reply, is_fancy: false }))
+            }
+            ControlOrder::SetWorkers { count } => self.set_workers(count, reply),
+            ControlOrder::SetLogLevel { level } => _ = reply.report(self.set_log_level(&level)),
+            ControlOrder::SetLimit { option } => self.set_limit(&option, reply),
+            ControlOrder::Ban { client, seconds } => _ = reply.report(self.ban(&client, Duration::from_secs(seconds))),
+            ControlOrder::Unban { client } => _ = reply.report(self.unban(&client)),
+            ControlOrder::ListBans => _ = reply.report(self.list_bans()),
+            ControlOrder::DrainServer { upstream, server, is_drained } => {
                 reply.report(self.drain_server(&upstream, &server, is_drained));
             }
         }
@@ -92,19 +96,19 @@ impl Server {
         purges.map(|purge| caches().map(|cache| cache.purge(purge)).sum::<usize>()).sum()
     }
 
-    fn set_workers(&mut self, count: usize, reply: Reply) {
+    fn set_workers(&mut self, count: usize, reply: ControlReply) {
         if !(1..=WORKERS_MAX).contains(&count) {
-            reply.report(Report::Refused(format!("the number of workers must be 1 to {WORKERS_MAX}")));
+            reply.report(ControlReport::Refused(format!("the number of workers must be 1 to {WORKERS_MAX}")));
             return;
         }
         let change = Box::new(move |config: &mut config::Config| config.server.workers = Some(count));
-        let source = Source::Change { told: set_told(&format!("workers {count}")), change };
-        self.reload(source, Some(Asker { reply, is_fancy: false }));
+        let source = ReloadSource::Change { told: set_told(&format!("workers {count}")), change };
+        self.reload(source, Some(ReloadRequester { reply, is_fancy: false }));
     }
 
-    fn set_log_level(&mut self, name: &str) -> Report {
+    fn set_log_level(&mut self, name: &str) -> ControlReport {
         let Some(level) = LogLevel::of_name(name) else {
-            return Report::Refused(format!("unknown log level {name}; use error, warn, info or debug"));
+            return ControlReport::Refused(format!("unknown log level {name}; use error, warn, info or debug"));
         };
         let (log, told) = (&self.lasting.server_log, set_told(&format!("log-level {name}")));
         // Whatever the level was and will be, this is shown.
@@ -112,12 +116,12 @@ impl Server {
         log.info(&told);
         log.set_level(level);
         self.log_level = Some(level);
-        Report::Done(told + "\n")
+        ControlReport::Done(told + "\n")
     }
 
-    fn set_limit(&mut self, option: &str, reply: Reply) {
+    fn set_limit(&mut self, option: &str, reply: ControlReply) {
         if let Err(reason) = config::limits_from_text(&self.assembly.config.limits, option) {
-            reply.report(Report::Refused(reason));
+            reply.report(ControlReport::Refused(reason));
             return;
         }
         let told = set_told(option);
@@ -128,52 +132,55 @@ impl Server {
                 config.limits = limits;
             }
         });
-        self.reload(Source::Change { told, change }, Some(Asker { reply, is_fancy: false }));
+        self.reload(ReloadSource::Change { told, change }, Some(ReloadRequester { reply, is_fancy: false }));
     }
 
-    fn ban(&self, client: &str, time: Duration) -> Report {
+    fn ban(&self, client: &str, time: Duration) -> ControlReport {
         let network = match config::network_from_text(client) {
             Ok(network) => network,
-            Err(reason) => return Report::Refused(reason),
+            Err(reason) => return ControlReport::Refused(reason),
         };
         if self.lasting.bans.ban(network, time).is_err() {
-            return Report::Refused("the ban list is full; use `deny` for long lists".to_owned());
+            return ControlReport::Refused("the ban list is full; use `deny` for long lists".to_owned());
         }
         let time = config::format_duration(time);
         self.lasting.server_log.info(event("client banned", &[("network", &network), ("time", &time)]));
-        Report::Done(format!("{network} is banned for {time}\n"))
+        ControlReport::Done(format!("{network} is banned for {time}\n"))
     }
 
-    fn unban(&self, client: &str) -> Report {
+    fn unban(&self, client: &str) -> ControlReport {
         match config::network_from_text(client) {
             Ok(network) if self.lasting.bans.unban(network) => {
                 self.lasting.server_log.info(event("client unbanned", &[("network", &network)]));
-                Report::Done(format!("{network} is no longer banned\n"))
+                ControlReport::Done(format!("{network} is no longer banned\n"))
             }
-            Ok(network) => Report::Refused(format!("{network} is not banned")),
-            Err(reason) => Report::Refused(reason),
+            Ok(network) => ControlReport::Refused(format!("{network} is not banned")),
+            Err(reason) => ControlReport::Refused(reason),
         }
     }
 
-    fn list_bans(&self) -> Report {
+    fn list_bans(&self) -> ControlReport {
         let lines = self.lasting.bans.list().into_iter().map(|(network, left)| {
             let left = Duration::from_secs(left.as_secs().max(1));
             format!("{network}  {}\n", config::format_duration(left))
         });
-        Report::Done(lines.collect())
+        ControlReport::Done(lines.collect())
     }
 
-    fn drain_server(&self, upstream: &str, server: &str, is_drained: bool) -> Report {
+    fn drain_server(&self, upstream: &str, server: &str, is_drained: bool) -> ControlReport {
         let Some(shared) = self.assembly.upstreams.iter().find(|shared| shared.name() == upstream) else {
-            return Report::Refused(format!("there is no upstream {upstream}; `tailcoat upstreams` lists them"));
+            return ControlReport::Refused(format!("there is no upstream {upstream}; `tailcoat upstreams` lists them"));
         };
         if shared.set_drained(server, is_drained).is_none() {
             let names: Vec<&str> = shared.servers_in_use().map(|(name, _)| name).collect();
-            return Report::Refused(format!("upstream {upstream} has no server {server}; it has {}", names.join(", ")));
+            return ControlReport::Refused(format!(
+                "upstream {upstream} has no server {server}; it has {}",
+                names.join(", ")
+            ));
         }
         let in_use = shared.servers_in_use().find(|(name, _)| *name == server).map_or(0, |(_, in_use)| in_use);
         let what = if is_drained { "upstream server drained" } else { "upstream server undrained" };
         self.lasting.server_log.info(event(what, &[("upstream", &upstream), ("server", &server)]));
-        Report::Done(format!("{in_use} connections to {server} are in use\n"))
+        ControlReport::Done(format!("{in_use} connections to {server} are in use\n"))
     }
 }

@@ -13,12 +13,12 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_blocking;
 
 use super::assembly::{Assembly, Changes, Lasting};
-use super::launcher::{Findings, Launcher};
+use super::launcher::{ConfigFindings, Launcher};
 use super::listeners::NewListeners;
 use super::upgrade::{ANOTHER_SERVES, Handed};
-use super::{Server, StartError};
-use crate::config::{self, Checked, Config, Confinement, Diagnostics, Origin, ProgramUser};
-use crate::control::{Reply, Report};
+use super::{Server, ServerStartError};
+use crate::config::{self, CheckedConfig, Config, ConfigOrigin, Confinement, Diagnostics, ProgramUser};
+use crate::control::{ControlReply, ControlReport};
 use crate::log::event;
 use crate::modules::Patience;
 
@@ -26,13 +26,13 @@ use crate::modules::Patience;
 #[derive(Default)]
 pub(super) struct Reloads {
     current: Option<Reload>,
-    waiting: VecDeque<Job>,
+    waiting: VecDeque<ReloadJob>,
 }
 
 /// What a step of a reload has come to.
-pub(super) enum Step {
+pub(super) enum ReloadStep {
     /// All is there that could be prepared without changing anything.
-    Prepared(Result<Box<Prepared>, ReloadError>),
+    Prepared(Result<Box<PreparedConfig>, ReloadError>),
     /// All workers serve by it.
     Done,
     /// Another process serves, or why it does not.
@@ -40,7 +40,7 @@ pub(super) enum Step {
 }
 
 /// A configuration that could be taken up.
-pub(super) struct Prepared {
+pub(super) struct PreparedConfig {
     assembly: Assembly,
     changes: Changes,
     /// What is worth a warning.
@@ -48,7 +48,7 @@ pub(super) struct Prepared {
 }
 
 /// Where another configuration comes from.
-pub(super) enum Source {
+pub(super) enum ReloadSource {
     /// The file that the server was started with.
     File,
     /// The one that there is, with this change, and what is said of it.
@@ -58,15 +58,15 @@ pub(super) enum Source {
 }
 
 /// Whoever wants to know what became of a reload.
-pub(super) struct Asker {
-    pub(super) reply: Reply,
+pub(super) struct ReloadRequester {
+    pub(super) reply: ControlReply,
     /// Whether what is found is told with boxes and colours.
     pub(super) is_fancy: bool,
 }
 
 struct Reload {
-    askers: Vec<Asker>,
-    step: Pin<Box<dyn Future<Output = Step>>>,
+    askers: Vec<ReloadRequester>,
+    step: Pin<Box<dyn Future<Output = ReloadStep>>>,
     /// What has changed, if that was one thing.
     change: Option<String>,
     /// What is told at the end.
@@ -74,9 +74,9 @@ struct Reload {
     notes: Vec<String>,
 }
 
-struct Job {
-    source: Source,
-    askers: Vec<Asker>,
+struct ReloadJob {
+    source: ReloadSource,
+    askers: Vec<ReloadRequester>,
 }
 
 /// What a running server can't change.
@@ -99,9 +99,9 @@ pub(super) enum ReloadError {
     /// The file can't be read.
     Unreadable(PathBuf, io::Error),
     /// It has errors.
-    Invalid(Findings),
+    Invalid(ConfigFindings),
     /// What it says can't be had.
-    Failed(StartError),
+    Failed(ServerStartError),
     /// It needs this, which this process has taken from itself.
     Confined(Vec<String>),
 }
@@ -143,14 +143,18 @@ impl StartOptions {
 }
 
 impl Reload {
-    fn new(askers: Vec<Asker>, step: Pin<Box<dyn Future<Output = Step>>>, change: Option<String>) -> Self {
+    fn new(
+        askers: Vec<ReloadRequester>,
+        step: Pin<Box<dyn Future<Output = ReloadStep>>>,
+        change: Option<String>,
+    ) -> Self {
         Self { askers, step, change, told: Diagnostics::default(), notes: Vec::new() }
     }
 }
 
 impl Reloads {
     /// Waits for the next step of the one that is under way.
-    pub(super) async fn next_step(&mut self) -> Step {
+    pub(super) async fn next_step(&mut self) -> ReloadStep {
         match &mut self.current {
             Some(reload) => reload.step.as_mut().await,
             None => std::future::pending().await,
@@ -160,16 +164,16 @@ impl Reloads {
 
 impl Server {
     /// Begins to take up another configuration, or does when its turn comes.
-    pub(super) fn reload(&mut self, source: Source, asker: Option<Asker>) {
+    pub(super) fn reload(&mut self, source: ReloadSource, asker: Option<ReloadRequester>) {
         if self.successor.is_some() {
-            asker.iter().for_each(|asker| _ = asker.reply.report(Report::Refused(ANOTHER_SERVES.into())));
+            asker.iter().for_each(|asker| _ = asker.reply.report(ControlReport::Refused(ANOTHER_SERVES.into())));
             return;
         }
         let last = self.reloads.waiting.back_mut();
         match (&source, last) {
             // Those who ask while one waits mean the same file.
-            (Source::File, Some(Job { source: Source::File, askers })) => askers.extend(asker),
-            _ => self.reloads.waiting.push_back(Job { source, askers: asker.into_iter().collect() }),
+            (ReloadSource::File, Some(ReloadJob { source: ReloadSource::File, askers })) => askers.extend(asker),
+            _ => self.reloads.waiting.push_back(ReloadJob { source, askers: asker.into_iter().collect() }),
         }
         if self.reloads.current.is_none() {
             self.begin_next();
@@ -177,8 +181,8 @@ impl Server {
     }
 
     fn begin_next(&mut self) {
-        let Some(Job { source, askers }) = self.reloads.waiting.pop_front() else { return };
-        if matches!(source, Source::Upgrade) {
+        let Some(ReloadJob { source, askers }) = self.reloads.waiting.pop_front() else { return };
+        if matches!(source, ReloadSource::Upgrade) {
             let step = Box::pin(self.begin_upgrade());
             self.reloads.current = Some(Reload::new(askers, step, None));
             return;
@@ -188,35 +192,36 @@ impl Server {
         // Files may be on a slow disk, and much is to be computed.
         let launcher = self.launch.launcher().cloned();
         let change = match &source {
-            Source::Change { told, .. } => Some(told.clone()),
-            Source::File | Source::Upgrade => None,
+            ReloadSource::Change { told, .. } => Some(told.clone()),
+            ReloadSource::File | ReloadSource::Upgrade => None,
         };
         let prepared = spawn_blocking(move || prepare(source, &origin, launcher.as_deref(), &lasting, &before));
         let step = Box::pin(async move {
-            let panicked = |error| Err(ReloadError::Failed(StartError::at("cannot check the configuration")(error)));
-            Step::Prepared(prepared.await.map_err(io::Error::other).unwrap_or_else(panicked))
+            let panicked =
+                |error| Err(ReloadError::Failed(ServerStartError::at("cannot check the configuration")(error)));
+            ReloadStep::Prepared(prepared.await.map_err(io::Error::other).unwrap_or_else(panicked))
         });
         self.reloads.current = Some(Reload::new(askers, step, change));
     }
 
     /// Goes on after a step.
-    pub(super) fn on_step(&mut self, step: Step) {
+    pub(super) fn on_step(&mut self, step: ReloadStep) {
         match step {
-            Step::Prepared(Ok(prepared)) => {
-                if let Err(error) = self.take_up(*prepared) {
+            ReloadStep::Prepared(Ok(prepared)) => {
+                if let Err(error) = self.apply(*prepared) {
                     self.refuse(&ReloadError::Failed(error));
                 }
             }
-            Step::Prepared(Err(ReloadError::Confined(lacks))) if self.launch.launcher().is_some() => {
+            ReloadStep::Prepared(Err(ReloadError::Confined(lacks))) if self.launch.launcher().is_some() => {
                 self.upgrade_instead(&lacks);
             }
-            Step::Prepared(Err(error)) => self.refuse(&error),
-            Step::Done => self.finish(),
-            Step::Handed(Ok(handed)) => {
+            ReloadStep::Prepared(Err(error)) => self.refuse(&error),
+            ReloadStep::Done => self.finish(),
+            ReloadStep::Handed(Ok(handed)) => {
                 let askers = self.reloads.current.take().map(|reload| reload.askers);
                 self.on_handed(*handed, askers.unwrap_or_default());
             }
-            Step::Handed(Err(reason)) => self.refuse_upgrade(&reason),
+            ReloadStep::Handed(Err(reason)) => self.refuse_upgrade(&reason),
         }
     }
 
@@ -233,8 +238,8 @@ impl Server {
     }
 
     /// Opens listeners, which is the last that can fail, and has everybody go by the new configuration.
-    fn take_up(&mut self, prepared: Prepared) -> Result<(), StartError> {
-        let Prepared { assembly, changes, diagnostics } = prepared;
+    fn apply(&mut self, prepared: PreparedConfig) -> Result<(), ServerStartError> {
+        let PreparedConfig { assembly, changes, diagnostics } = prepared;
         let config = Arc::clone(&assembly.config);
         let count = match config.server.workers == self.assembly.config.server.workers {
             // Unless an operator has said otherwise.
@@ -244,22 +249,22 @@ impl Server {
         let new: NewListeners = self.listeners.prepare(&config, count)?;
         let control = self.control.prepare(&config)?;
         let notes = self.started_with.not_taken_up(&config);
-        self.control.take_up(control).map_err(StartError::at("cannot listen on the control socket"))?;
+        self.control.apply(control).map_err(ServerStartError::at("cannot listen on the control socket"))?;
         self.lasting.access_log.apply(changes.logs);
-        self.lasting.store.set_limits(config.cache.clone());
-        self.lasting.set_memory_limit(&config);
+        self.lasting.store.apply_limits(config.cache.clone());
+        self.lasting.apply_memory_limit(&config);
         self.lasting.apply_buffer_limits(&config);
         if self.reloads.current.as_ref().is_some_and(|reload| reload.change.is_none()) {
             self.log_level = None;
         }
         self.lasting.server_log.set_level(self.log_level.unwrap_or(config.server.log_level));
-        self.listeners.take_up(new, &config.server, &self.lasting.server_log);
+        self.listeners.apply(new, &config.server, &self.lasting.server_log);
         self.assembly = Arc::new(assembly);
-        self.keepers.take_up(&self.assembly, changes.certificates, &self.lasting);
-        let mut done = self.serve(count);
+        self.keepers.apply(&self.assembly, changes.certificates, &self.lasting);
+        let mut done = self.apply_to_workers(count);
         let step = Box::pin(async move {
             wait_for_all(&mut done).await;
-            Step::Done
+            ReloadStep::Done
         });
         if let Some(reload) = &mut self.reloads.current {
             (reload.step, reload.told, reload.notes) = (step, diagnostics, notes);
@@ -268,13 +273,13 @@ impl Server {
     }
 
     /// Has all workers, of which there are to be so many, serve by what is assembled.
-    fn serve(&mut self, count: usize) -> UnboundedReceiver<()> {
+    fn apply_to_workers(&mut self, count: usize) -> UnboundedReceiver<()> {
         let generation = Arc::new(self.assembly.generation(&self.listeners, count, &self.lasting));
-        let done = self.workers.serve(&generation);
+        let done = self.workers.apply(&generation);
         if let Err(error) = self.workers.set_count(count, &generation, &mut self.listeners, &self.lasting) {
             self.lasting.server_log.error(error, "the server continues with its current workers and listeners");
         }
-        self.look_at_sources();
+        self.apply_to_observer();
         done
     }
 
@@ -282,11 +287,11 @@ impl Server {
     fn refuse(&mut self, error: &ReloadError) {
         let Some(reload) = self.reloads.current.take() else { return };
         let _ = sd_notify::notify(&[NotifyState::Ready]);
-        for Asker { reply, is_fancy } in reload.askers {
+        for ReloadRequester { reply, is_fancy } in reload.askers {
             reply.report(match error {
-                ReloadError::Invalid(findings) if is_fancy => Report::Invalid(findings.fancy.clone()),
-                ReloadError::Invalid(findings) => Report::Invalid(findings.plain.clone()),
-                error => Report::Refused(error.to_string()),
+                ReloadError::Invalid(findings) if is_fancy => ControlReport::Invalid(findings.fancy.clone()),
+                ReloadError::Invalid(findings) => ControlReport::Invalid(findings.plain.clone()),
+                error => ControlReport::Refused(error.to_string()),
             });
         }
         let log = &self.lasting.server_log;
@@ -304,7 +309,7 @@ impl Server {
             "this process keeps serving",
             findings,
         );
-        reload.askers.iter().for_each(|asker| _ = asker.reply.report(Report::Refused(reason.to_owned())));
+        reload.askers.iter().for_each(|asker| _ = asker.reply.report(ControlReport::Refused(reason.to_owned())));
         self.begin_next();
     }
 
@@ -313,7 +318,7 @@ impl Server {
         let current = self.reloads.current.take().map(|reload| reload.askers);
         let waiting = self.reloads.waiting.drain(..).map(|job| job.askers);
         for asker in current.into_iter().chain(waiting).flatten() {
-            asker.reply.report(Report::Refused(reason.to_owned()));
+            asker.reply.report(ControlReport::Refused(reason.to_owned()));
         }
     }
 
@@ -324,10 +329,10 @@ impl Server {
         let log = &self.lasting.server_log;
         log.info(reload.change.as_deref().unwrap_or("configuration reloaded"));
         reload.notes.iter().for_each(|note| log.warn(note, ""));
-        for Asker { reply, is_fancy } in reload.askers {
+        for ReloadRequester { reply, is_fancy } in reload.askers {
             let notes = reload.notes.iter().map(|note| format!("warning: {note}\n")).collect::<String>();
             let change = reload.change.iter().map(|told| format!("{told}\n")).collect::<String>();
-            reply.report(Report::Done(change + &reload.told.to_text(is_fancy) + &notes));
+            reply.report(ControlReport::Done(change + &reload.told.to_text(is_fancy) + &notes));
         }
         self.begin_next();
     }
@@ -335,14 +340,14 @@ impl Server {
 
 /// All of a reload that can be done beside what serves.
 fn prepare(
-    source: Source,
-    origin: &Origin,
+    source: ReloadSource,
+    origin: &ConfigOrigin,
     launcher: Option<&Launcher>,
     lasting: &Lasting,
     before: &Assembly,
-) -> Result<Box<Prepared>, ReloadError> {
+) -> Result<Box<PreparedConfig>, ReloadError> {
     let (config, diagnostics) = match (source, origin) {
-        (Source::File, Origin::File(path, _)) if path != Path::new("-") => {
+        (ReloadSource::File, ConfigOrigin::File(path, _)) if path != Path::new("-") => {
             let (config, diagnostics) = read(path, launcher)?;
             // Its own files could be read.
             let lacks = lasting.confined.lacks(&config, &[]);
@@ -351,8 +356,8 @@ fn prepare(
             }
             (config, diagnostics)
         }
-        (Source::File | Source::Upgrade, _) => return Err(ReloadError::NoFile),
-        (Source::Change { change, .. }, _) => {
+        (ReloadSource::File | ReloadSource::Upgrade, _) => return Err(ReloadError::NoFile),
+        (ReloadSource::Change { change, .. }, _) => {
             let mut config = (*before.config).clone();
             change(&mut config);
             (config, Diagnostics::default())
@@ -360,14 +365,14 @@ fn prepare(
     };
     let (assembly, changes) =
         Assembly::new(config, lasting, Some(before), Patience::Unlimited).map_err(ReloadError::Failed)?;
-    Ok(Box::new(Prepared { assembly, changes, diagnostics }))
+    Ok(Box::new(PreparedConfig { assembly, changes, diagnostics }))
 }
 
 /// Reads a configuration. If it has errors, somebody looks who is not confined: here, what can't be reached looks like one.
 fn read(path: &Path, launcher: Option<&Launcher>) -> Result<(Config, Diagnostics), ReloadError> {
     let refused = match config::check_file_to_run(path) {
-        Ok(Checked { config: Some(config), diagnostics }) => return Ok((config, diagnostics)),
-        Ok(checked) => ReloadError::Invalid(Findings::of(&checked.diagnostics)),
+        Ok(CheckedConfig { config: Some(config), diagnostics }) => return Ok((config, diagnostics)),
+        Ok(checked) => ReloadError::Invalid(ConfigFindings::of(&checked.diagnostics)),
         Err(error) => ReloadError::Unreadable(path.to_owned(), error),
     };
     match launcher.map(Launcher::check) {

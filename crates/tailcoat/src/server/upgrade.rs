@@ -14,13 +14,13 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::Server;
-use super::handover::{Answer, Estate, Heir, Taken, ban_lists};
+use super::handover::{Estate, HandoverReply, Heir, Taken, ban_lists};
 use super::launcher::{self, Launcher};
-use super::reload::{Asker, Step, wait_for_all};
-use crate::config::Origin;
-use crate::control::Report;
+use super::reload::{ReloadRequester, ReloadStep, wait_for_all};
+use crate::config::ConfigOrigin;
+use crate::control::ControlReport;
 use crate::log::event;
-use crate::worker::Phase;
+use crate::worker::WorkerPhase;
 
 /// Why orders are not carried out any more.
 pub(super) const ANOTHER_SERVES: &str = "a new process serves now: run the command again";
@@ -34,7 +34,7 @@ const END_TIME: Duration = Duration::from_secs(1);
 
 /// How a process like this one is started.
 #[derive(Clone, Debug)]
-pub(super) struct Launch {
+pub(super) struct ProcessLaunch {
     program: PathBuf,
     arguments: Vec<OsString>,
     /// Who does it, if this process can't.
@@ -42,7 +42,7 @@ pub(super) struct Launch {
 }
 
 /// A process that was started.
-enum Started {
+enum StartedProcess {
     /// By this one.
     Child(Child),
     /// By the launcher, with this number.
@@ -52,11 +52,11 @@ enum Started {
 /// A new process that serves.
 pub(super) struct Handed {
     heir: Heir,
-    child: Started,
+    child: StartedProcess,
     taken: Taken,
 }
 
-impl Launch {
+impl ProcessLaunch {
     /// As this process was started: what is at the same place by then may be another program.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Launch {
     ///
     /// # Errors
     /// It can't be started.
-    pub(super) fn by_launcher(self, origin: &Origin) -> io::Result<Self> {
+    pub(super) fn by_launcher(self, origin: &ConfigOrigin) -> io::Result<Self> {
         let launcher = Launcher::start(&self.program, &self.arguments, origin)?;
         Ok(Self { launcher: Some(Arc::new(launcher)), ..self })
     }
@@ -88,15 +88,15 @@ impl Launch {
         self.launcher = None;
     }
 
-    fn start(&self, input: OwnedFd) -> io::Result<Started> {
+    fn start(&self, input: OwnedFd) -> io::Result<StartedProcess> {
         match &self.launcher {
-            Some(launcher) => Ok(Started::Launched(Arc::clone(launcher), launcher.launch(&input)?)),
-            None => launcher::start(&self.program, &self.arguments, input).map(Started::Child),
+            Some(launcher) => Ok(StartedProcess::Launched(Arc::clone(launcher), launcher.launch(&input)?)),
+            None => launcher::start(&self.program, &self.arguments, input).map(StartedProcess::Child),
         }
     }
 }
 
-impl Started {
+impl StartedProcess {
     fn id(&self) -> u32 {
         match self {
             Self::Child(child) => child.id(),
@@ -124,7 +124,7 @@ fn find(called: &Path, directory: &Path) -> Option<PathBuf> {
 
 impl Server {
     /// Begins an upgrade: starts the new process, and offers what there is.
-    pub(super) fn begin_upgrade(&self) -> impl Future<Output = Step> + use<> {
+    pub(super) fn begin_upgrade(&self) -> impl Future<Output = ReloadStep> + use<> {
         let limit = self.assembly.config.server.upgrade_timeout;
         let launch = self.launch.clone();
         let estate = self.estate();
@@ -133,7 +133,7 @@ impl Server {
                 let (estate, descriptors) = estate.map_err(|error| error.to_string())?;
                 hand_over(&launch, &estate, &descriptors, limit)
             });
-            Step::Handed(handed.await.unwrap_or_else(|error| Err(error.to_string())).map(Box::new))
+            ReloadStep::Handed(handed.await.unwrap_or_else(|error| Err(error.to_string())).map(Box::new))
         }
     }
 
@@ -148,12 +148,12 @@ impl Server {
     }
 
     /// Goes out of the way of the new process, and answers only what is under way.
-    pub(super) fn on_handed(&mut self, handed: Handed, askers: Vec<Asker>) {
+    pub(super) fn on_handed(&mut self, handed: Handed, askers: Vec<ReloadRequester>) {
         let Handed { heir, child, taken } = handed;
         let log = &self.lasting.server_log;
         self.listeners.hand_on(&taken.listeners, log);
         let mut stopped = self.workers.stop_listening();
-        self.workers.set_phase(|phase| if phase == Phase::Serving { Phase::Leaving(None) } else { phase });
+        self.workers.set_phase(|phase| if phase == WorkerPhase::Serving { WorkerPhase::Leaving(None) } else { phase });
         self.control.hand_on(taken.control);
         self.keepers.end_certificates();
         let _ = sd_notify::notify(&[NotifyState::MainPid(child.id())]);
@@ -164,8 +164,8 @@ impl Server {
         // Who connects when this is told comes to the new process.
         self.runtime.spawn(async move {
             let _ = timeout(STOP_TIME, wait_for_all(&mut stopped)).await;
-            for Asker { reply, .. } in askers {
-                reply.report(Report::Done(told.clone()));
+            for ReloadRequester { reply, .. } in askers {
+                reply.report(ControlReport::Done(told.clone()));
             }
         });
         self.successor = Some(child.id());
@@ -179,13 +179,18 @@ impl Server {
 }
 
 /// Starts the new process and waits until it serves.
-fn hand_over(launch: &Launch, estate: &Estate, descriptors: &[OwnedFd], limit: Duration) -> Result<Handed, String> {
+fn hand_over(
+    launch: &ProcessLaunch,
+    estate: &Estate,
+    descriptors: &[OwnedFd],
+    limit: Duration,
+) -> Result<Handed, String> {
     let program = launch.program.display();
     let (heir, input) = Heir::pair().map_err(|error| error.to_string())?;
     let mut child = launch.start(input).map_err(|error| format!("cannot start {program}: {error}"))?;
     match heir.offer(estate, descriptors, limit) {
-        Ok(Answer::Ready(taken)) => Ok(Handed { heir, child, taken }),
-        Ok(Answer::Failed(reason)) => {
+        Ok(HandoverReply::Ready(taken)) => Ok(Handed { heir, child, taken }),
+        Ok(HandoverReply::Failed(reason)) => {
             child.end(END_TIME);
             Err(format!("the new process did not start: {reason}"))
         }

@@ -8,14 +8,14 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::config::FileStates;
-use crate::control::{Order, Reply, Request};
+use crate::control::{ControlOrder, ControlReply, ControlRequest};
 
 /// How often files are looked at. What has changed is read when it is the same at the next look: nobody writes it any more.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Orders a reload whenever files of this configuration are not as they were before they were `read`, until nobody takes
 /// orders any more.
-pub(super) async fn watch(path: PathBuf, mut read: FileStates, orders: UnboundedSender<Request>) {
+pub(super) async fn watch(path: PathBuf, mut read: FileStates, orders: UnboundedSender<ControlRequest>) {
     let mut seen = read.clone();
     loop {
         sleep(LOOK_INTERVAL).await;
@@ -31,7 +31,10 @@ pub(super) async fn watch(path: PathBuf, mut read: FileStates, orders: Unbounded
         let path = path.clone();
         let Ok(states) = spawn_blocking(move || FileStates::of(&path)).await else { return };
         (read, seen) = (states.clone(), states);
-        if orders.send(Request { order: Order::Reload { is_fancy: false }, reply: Reply::to_nobody() }).is_err() {
+        if orders
+            .send(ControlRequest { order: ControlOrder::Reload { is_fancy: false }, reply: ControlReply::to_nobody() })
+            .is_err()
+        {
             return;
         }
     }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-use super::StartError;
+use super::ServerStartError;
 use super::assembly::Lasting;
 use super::listeners::Listeners;
 use crate::config;
 use crate::metrics::Inquiry;
-use crate::worker::{self, GenerationPlan, ListenerKey, OpenListener, Phase, WorkerOrder, WorkerPlan};
+use crate::worker::{self, GenerationPlan, ListenerKey, OpenListener, WorkerOrder, WorkerPhase, WorkerPlan};
 
 /// The workers.
 pub(super) struct Workers {
@@ -27,13 +27,13 @@ pub(super) struct Workers {
 }
 
 /// Numbers and results of workers that have ended.
-pub(super) type Ended = UnboundedReceiver<(usize, io::Result<()>)>;
+pub(super) type WorkerEnds = UnboundedReceiver<(usize, io::Result<()>)>;
 
 struct Handle {
     index: usize,
     orders: UnboundedSender<WorkerOrder>,
     inquiries: UnboundedSender<Inquiry>,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<WorkerPhase>,
     listens: HashSet<ListenerKey>,
 }
 
@@ -42,7 +42,7 @@ impl Workers {
     ///
     /// # Errors
     /// The kernel does not tell which cores may be used.
-    pub(super) fn new(server: &config::Server) -> io::Result<(Self, Ended)> {
+    pub(super) fn new(server: &config::ServerSettings) -> io::Result<(Self, WorkerEnds)> {
         let set = rustix::thread::sched_getaffinity(None)?;
         let cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect();
         let (ended, receiver) = unbounded_channel();
@@ -51,7 +51,7 @@ impl Workers {
     }
 
     /// How many there should be.
-    pub(super) fn wanted(&self, server: &config::Server) -> usize {
+    pub(super) fn wanted(&self, server: &config::ServerSettings) -> usize {
         server.workers.unwrap_or(self.cores.len()).max(1)
     }
 
@@ -75,19 +75,19 @@ impl Workers {
         generation: &Arc<GenerationPlan>,
         listeners: &mut Listeners,
         lasting: &Lasting,
-    ) -> Result<(), StartError> {
+    ) -> Result<(), ServerStartError> {
         let mut result = Ok(());
         while self.serving.len() < count && result.is_ok() {
-            result = self.start(generation, lasting).map_err(StartError::at("cannot start worker"));
+            result = self.start(generation, lasting).map_err(ServerStartError::at("cannot start worker"));
         }
         let going = self.serving.split_off(count.min(self.serving.len()));
         if !self.serving.is_empty() {
             listeners.widen(self.serving.len(), &generation.config.server);
-            result = result.and(self.listen(listeners).map_err(StartError::at("cannot listen")));
+            result = result.and(self.listen(listeners).map_err(ServerStartError::at("cannot listen")));
         }
         // By now others accept from what they had.
         for handle in going {
-            handle.phase.send_replace(Phase::Leaving(None));
+            handle.phase.send_replace(WorkerPhase::Leaving(None));
             self.leaving.push(handle);
         }
         result
@@ -96,7 +96,7 @@ impl Workers {
     fn start(&mut self, generation: &Arc<GenerationPlan>, lasting: &Lasting) -> io::Result<()> {
         let (orders, order_receiver) = unbounded_channel();
         let (inquiries, inquiry_receiver) = unbounded_channel();
-        let (phase, phase_receiver) = watch::channel(Phase::Serving);
+        let (phase, phase_receiver) = watch::channel(WorkerPhase::Serving);
         let index = self.free_index();
         worker::spawn(WorkerPlan {
             index,
@@ -137,7 +137,7 @@ impl Workers {
     }
 
     /// Has all serve by this; returns what ends when they do.
-    pub(super) fn serve(&self, generation: &Arc<GenerationPlan>) -> UnboundedReceiver<()> {
+    pub(super) fn apply(&self, generation: &Arc<GenerationPlan>) -> UnboundedReceiver<()> {
         let (done, receiver) = unbounded_channel();
         for handle in self.all() {
             // Fails if it has ended.
@@ -181,7 +181,7 @@ impl Workers {
     }
 
     /// Tells all what to do, by what they do now.
-    pub(super) fn set_phase(&self, next: impl Fn(Phase) -> Phase) {
+    pub(super) fn set_phase(&self, next: impl Fn(WorkerPhase) -> WorkerPhase) {
         self.all().for_each(|handle| handle.phase.send_modify(|phase| *phase = next(*phase)));
     }
 

@@ -53,7 +53,7 @@ pub struct SpoolStore {
 
 /// Memory and disk space that one spool holds. Dropping it releases all of it.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct SpoolAccount {
     store: Arc<SpoolStore>,
     /// Number of the client; `None` where an address stands for many clients.
     client: Option<u64>,
@@ -159,7 +159,7 @@ impl SpoolStore {
     }
 }
 
-impl Account {
+impl SpoolAccount {
     pub(super) fn new(store: &Arc<SpoolStore>, client: Option<u64>, holder: &Rc<Holder>, is_response: bool) -> Self {
         Self { store: Arc::clone(store), client, is_response, memory_bytes: 0, charge: holder.charge(0), file_bytes: 0 }
     }
@@ -209,7 +209,7 @@ impl Account {
     }
 }
 
-impl Drop for Account {
+impl Drop for SpoolAccount {
     fn drop(&mut self) {
         self.set_memory(0);
         self.store.file_bytes.fetch_sub(self.file_bytes, Ordering::Relaxed);

@@ -7,7 +7,7 @@ const PIECE_BYTES: usize = 16 << 10;
 
 /// Bytes in memory.
 #[derive(Debug, Default)]
-pub(super) struct Pieces {
+pub(super) struct SpoolPieces {
     pieces: VecDeque<Vec<u8>>,
     /// Pieces that were read and are kept.
     read_pieces: usize,
@@ -18,7 +18,7 @@ pub(super) struct Pieces {
     unread_bytes: usize,
 }
 
-impl Pieces {
+impl SpoolPieces {
     pub(super) fn held_bytes(&self) -> usize {
         self.held_bytes
     }

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::account::{Account, SpoolStore};
+use super::account::{SpoolAccount, SpoolStore};
 use super::file::{self, Written};
-use super::pieces::Pieces;
+use super::pieces::SpoolPieces;
 use crate::memory_budget::Holder;
 use crate::object_cache::Blocking;
 
@@ -57,12 +57,12 @@ pub enum Full {
 /// called from one task.
 #[derive(Debug)]
 pub struct Spool {
-    account: Account,
+    account: SpoolAccount,
     limits: MessageLimits,
     /// Bytes that were read are kept, for [`rewind`](Self::rewind).
     keeps_all: bool,
     /// The bytes before those of the file.
-    front: Pieces,
+    front: SpoolPieces,
     file: Option<Arc<File>>,
     /// Bytes written to the file, and how many of those were read from it.
     written_bytes: u64,
@@ -71,8 +71,8 @@ pub struct Spool {
     window: Vec<u8>,
     window_at: usize,
     /// The bytes behind those of the file.
-    back: Pieces,
-    job: Option<Job>,
+    back: SpoolPieces,
+    job: Option<SpoolJob>,
     /// Why writing does not go on.
     full: Option<Full>,
     read_error: Option<io::ErrorKind>,
@@ -80,7 +80,7 @@ pub struct Spool {
 
 /// Job that another thread does for the spool.
 #[derive(Debug)]
-enum Job {
+enum SpoolJob {
     /// Writes so many bytes, which are nowhere else meanwhile.
     Write(Blocking<Written>, usize),
     Read(Blocking<io::Result<Vec<u8>>>),
@@ -88,7 +88,7 @@ enum Job {
 
 /// Where the next unread bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum NextRead {
     Front,
     Window,
     File,
@@ -109,16 +109,16 @@ impl Spool {
     ) -> Self {
         Self {
             // Requests are kept whole, responses are not.
-            account: Account::new(store, client, holder, !keeps_all),
+            account: SpoolAccount::new(store, client, holder, !keeps_all),
             limits,
             keeps_all,
-            front: Pieces::default(),
+            front: SpoolPieces::default(),
             file: None,
             written_bytes: 0,
             fetched_bytes: 0,
             window: Vec::new(),
             window_at: 0,
-            back: Pieces::default(),
+            back: SpoolPieces::default(),
             job: None,
             full: None,
             read_error: None,
@@ -132,7 +132,7 @@ impl Spool {
 
     /// True if all bytes were read.
     pub fn is_drained(&self) -> bool {
-        self.next() == Next::Nowhere
+        self.next() == NextRead::Nowhere
     }
 
     /// True if [`Self::rewind`] can be called.
@@ -190,13 +190,13 @@ impl Spool {
         loop {
             self.drive(task);
             match self.next() {
-                Next::Front => return Poll::Ready(Ok(self.front.front())),
-                Next::Window => return Poll::Ready(Ok(&self.window[self.window_at..])),
-                Next::Back if self.keeps_all => return Poll::Ready(Ok(self.back.front())),
-                Next::Back => self.turn_over(),
-                Next::Nowhere => return Poll::Ready(Ok(&[])),
-                Next::Unwritten => return Poll::Pending,
-                Next::File => {
+                NextRead::Front => return Poll::Ready(Ok(self.front.front())),
+                NextRead::Window => return Poll::Ready(Ok(&self.window[self.window_at..])),
+                NextRead::Back if self.keeps_all => return Poll::Ready(Ok(self.back.front())),
+                NextRead::Back => self.turn_over(),
+                NextRead::Nowhere => return Poll::Ready(Ok(&[])),
+                NextRead::Unwritten => return Poll::Pending,
+                NextRead::File => {
                     if let Some(kind) = self.read_error {
                         return Poll::Ready(Err(kind.into()));
                     }
@@ -212,15 +212,15 @@ impl Spool {
     /// Counts bytes as read: at most as many as [`Self::poll_peek`] gave.
     pub fn consume(&mut self, count: usize) {
         match self.next() {
-            Next::Front => self.front.advance(count, self.keeps_all),
-            Next::Window => {
+            NextRead::Front => self.front.advance(count, self.keeps_all),
+            NextRead::Window => {
                 self.window_at += count;
                 if self.window_at == self.window.len() {
                     (self.window, self.window_at) = (Vec::new(), 0);
                 }
             }
-            Next::Back => self.back.advance(count, self.keeps_all),
-            Next::File | Next::Unwritten | Next::Nowhere => {}
+            NextRead::Back => self.back.advance(count, self.keeps_all),
+            NextRead::File | NextRead::Unwritten | NextRead::Nowhere => {}
         }
         self.count_memory();
     }
@@ -231,7 +231,7 @@ impl Spool {
         self.front.rewind();
         self.back.rewind();
         (self.window, self.window_at, self.fetched_bytes) = (Vec::new(), 0, 0);
-        if matches!(self.job, Some(Job::Read(_))) {
+        if matches!(self.job, Some(SpoolJob::Read(_))) {
             self.job = None;
         }
     }
@@ -262,12 +262,12 @@ impl Spool {
     fn poll_job(&mut self, task: &mut Context<'_>) -> Poll<()> {
         match &mut self.job {
             None => return Poll::Ready(()),
-            Some(Job::Write(writing, bytes)) => {
+            Some(SpoolJob::Write(writing, bytes)) => {
                 let (written, bytes) = (ready!(Pin::new(writing).poll(task)), *bytes);
                 self.job = None;
                 self.on_written(written.map_err(io::Error::other), bytes);
             }
-            Some(Job::Read(reading)) => {
+            Some(SpoolJob::Read(reading)) => {
                 let read = ready!(Pin::new(reading).poll(task));
                 self.job = None;
                 match read.map_err(io::Error::other).and_then(|read| read) {
@@ -324,7 +324,7 @@ impl Spool {
         let bytes = self.back.held_bytes();
         let pieces: VecDeque<Vec<u8>> = self.back.take();
         let (file, offset, directory) = (self.file.take(), self.written_bytes, self.account.store().directory());
-        self.job = Some(Job::Write(Blocking::spawn(move || file::write(file, &directory, offset, pieces)), bytes));
+        self.job = Some(SpoolJob::Write(Blocking::spawn(move || file::write(file, &directory, offset, pieces)), bytes));
     }
 
     /// Has the next bytes read from the file.
@@ -335,7 +335,7 @@ impl Spool {
         };
         let (file, offset) = (Arc::clone(file), self.fetched_bytes);
         let length = (self.written_bytes - offset).min(BLOCK_BYTES as u64) as usize;
-        self.job = Some(Job::Read(Blocking::spawn(move || file::read(&file, offset, length))));
+        self.job = Some(SpoolJob::Read(Blocking::spawn(move || file::read(&file, offset, length))));
     }
 
     /// All that was before them has been read: the bytes in the back become the front, and the file is filled again from
@@ -358,24 +358,24 @@ impl Spool {
         self.fetched_bytes == self.written_bytes && self.window.is_empty()
     }
 
-    fn next(&self) -> Next {
+    fn next(&self) -> NextRead {
         if self.front.unread_bytes() > 0 {
-            Next::Front
+            NextRead::Front
         } else if !self.window.is_empty() {
-            Next::Window
+            NextRead::Window
         } else if self.fetched_bytes < self.written_bytes {
-            Next::File
+            NextRead::File
         } else if self.writing_bytes() > 0 {
-            Next::Unwritten
+            NextRead::Unwritten
         } else if self.back.unread_bytes() > 0 {
-            Next::Back
+            NextRead::Back
         } else {
-            Next::Nowhere
+            NextRead::Nowhere
         }
     }
 
     fn writing_bytes(&self) -> usize {
-        if let Some(Job::Write(_, bytes)) = self.job { bytes } else { 0 }
+        if let Some(SpoolJob::Write(_, bytes)) = self.job { bytes } else { 0 }
     }
 
     fn count_memory(&mut self) {

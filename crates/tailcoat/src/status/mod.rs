@@ -8,9 +8,9 @@ mod process;
 pub use model::{
     BufferStatus, CacheResultCount, EvictionCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus,
     ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus, RequestCount, ServerStatus, ShedCount, SiteStatus,
-    Status, TimesStatus, TlsStatus, UpstreamStatus, WorkerStatus,
+    StatusReport, TimesStatus, TlsStatus, UpstreamStatus, WorkerStatus,
 };
-pub use observer::{Observer, Sources};
+pub use observer::{Observer, StatusSources};
 pub use openmetrics::{MetricsFormat, render};
 pub use process::ProcessStatus;
 

@@ -8,7 +8,7 @@ use crate::metrics::{HandlerKind, HistogramCounts, HolderCount, LiveRequest, Sta
 /// Status of the server at one moment. Counts are since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Status {
+pub struct StatusReport {
     /// Version of the program.
     pub version: String,
     /// Start of the server, in seconds since 1970.
@@ -418,7 +418,7 @@ impl TimesStatus {
     }
 }
 
-impl Status {
+impl StatusReport {
     /// Requests with a response, of all sites, without those for status and metrics.
     pub fn requests_answered(&self) -> u64 {
         self.visitors_requests().map(|requests| requests.count).sum()

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use super::model::{
     BufferStatus, CacheResultCount, ClientMemoryStatus, EvictionCount, LimitCount, LogStatus, ModuleFailureCount,
     ModuleStatus, ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus, RequestCount, ServerStatus, ShedCount,
-    SiteStatus, SpanStatus, Status, TlsStatus, UpstreamStatus, WorkerStatus,
+    SiteStatus, SpanStatus, StatusReport, TlsStatus, UpstreamStatus, WorkerStatus,
 };
 use super::process::ProcessStatus;
 use crate::log::{LogCounts, ServerLog};
@@ -32,12 +32,12 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 pub struct Observer {
     started_unix_s: u64,
     metrics: Option<Arc<Metrics>>,
-    sources: Mutex<Sources>,
+    sources: Mutex<StatusSources>,
 }
 
 /// Sources of the status other than counters. They change with the configuration.
 #[derive(Clone, Debug, Default)]
-pub struct Sources {
+pub struct StatusSources {
     /// Object cache.
     pub store: Option<Arc<ObjectStore>>,
     /// Memory held for clients.
@@ -68,16 +68,16 @@ impl Observer {
     }
 
     /// Replaces the sources.
-    pub fn look_at(&self, sources: Sources) {
+    pub fn apply(&self, sources: StatusSources) {
         *self.sources() = sources;
     }
 
     /// Gathers the status, with at most `requests_max` open requests per worker.
-    pub async fn status(&self, requests_max: usize) -> Status {
+    pub async fn status(&self, requests_max: usize) -> StatusReport {
         let sources = self.sources().clone();
         let reports = ask_all(&sources.inquiries, requests_max).await;
         let now = unix_time();
-        let mut status = Status {
+        let mut status = StatusReport {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_unix_s: self.started_unix_s,
             unix_ms: now.as_millis() as u64,
@@ -93,7 +93,7 @@ impl Observer {
                 let [(_, exported), (_, dropped), (_, failed)] = counts.by_result();
                 SpanStatus { exported, dropped, failed }
             }),
-            ..Status::default()
+            ..StatusReport::default()
         };
         if let Some(memory) = &sources.client_memory {
             status.client_memory =
@@ -128,7 +128,7 @@ impl Observer {
         status
     }
 
-    fn sources(&self) -> MutexGuard<'_, Sources> {
+    fn sources(&self) -> MutexGuard<'_, StatusSources> {
         // The value is replaced as a whole, so a panic cannot leave it half changed.
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -206,7 +206,7 @@ fn status_of_worker(statuses: &mut Vec<WorkerStatus>, index: usize) -> &mut Work
     &mut statuses[index]
 }
 
-fn upstream_statuses(sources: &Sources, reports: &[Option<WorkerReport>]) -> Vec<UpstreamStatus> {
+fn upstream_statuses(sources: &StatusSources, reports: &[Option<WorkerReport>]) -> Vec<UpstreamStatus> {
     let idle = |index: usize| {
         let of_workers = reports.iter().flatten().filter_map(|report| report.upstream_idle.get(index));
         of_workers.map(|count| *count as u64).sum()
@@ -235,7 +235,7 @@ fn upstream_statuses(sources: &Sources, reports: &[Option<WorkerReport>]) -> Vec
 }
 
 /// Current shedding and its reasons; counts are added later.
-fn overload_status(status: &Status) -> OverloadStatus {
+fn overload_status(status: &StatusReport) -> OverloadStatus {
     let is_shedding_for = |reason: &ShedReason| match reason {
         ShedReason::Queue => status.upstreams.iter().any(|upstream| upstream.is_overloaded),
         reason => status.workers.iter().any(|worker| worker.shed_reason == reason.name()),
@@ -250,7 +250,7 @@ fn overload_status(status: &Status) -> OverloadStatus {
 }
 
 /// Adds the counts of shed requests.
-fn add_shed_counts(status: &mut Status, metrics: &Metrics) {
+fn add_shed_counts(status: &mut StatusReport, metrics: &Metrics) {
     let workers = metrics.workers();
     for (shed, &reason) in status.overload.shed.iter_mut().zip(ShedReason::ALL) {
         shed.count += workers.iter().map(|worker| worker.sheds(reason)).sum::<u64>();
@@ -272,7 +272,7 @@ fn cache_status(store: &ObjectStore) -> ObjectCacheStatus {
 }
 
 /// Adds the counts of workers.
-fn add_counts(status: &mut Status, metrics: &Metrics) {
+fn add_counts(status: &mut StatusReport, metrics: &Metrics) {
     let workers = metrics.workers();
     let sum = |counter: fn(&WorkerMetrics) -> &Counter| workers.iter().map(|worker| counter(worker).get()).sum::<u64>();
     // Includes workers that have ended, so that their counts are not lost.
@@ -345,7 +345,7 @@ fn site_status(index: usize, name: String, workers: &[Arc<WorkerMetrics>]) -> Op
     })
 }
 
-fn add_upstream_counts(status: &mut Status, index: usize, name: String, workers: &[Arc<WorkerMetrics>]) {
+fn add_upstream_counts(status: &mut StatusReport, index: usize, name: String, workers: &[Arc<WorkerMetrics>]) {
     let of_workers = || workers.iter().filter_map(|worker| worker.upstream(index));
     if of_workers().next().is_none() {
         return;

@@ -4,7 +4,7 @@
 
 use std::fmt::{Display, Write};
 
-use super::model::{Status, TimesStatus, UpstreamStatus};
+use super::model::{StatusReport, TimesStatus, UpstreamStatus};
 
 /// Format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl MetricsFormat {
 }
 
 /// Renders the metrics of this status.
-pub fn render(status: &Status, format: MetricsFormat) -> String {
+pub fn render(status: &StatusReport, format: MetricsFormat) -> String {
     let mut text = Text { format, out: String::with_capacity(16 << 10), family: "" };
     write_process(status, &mut text);
     write_workers(status, &mut text);
@@ -58,7 +58,7 @@ pub fn render(status: &Status, format: MetricsFormat) -> String {
     text.out
 }
 
-fn write_process(status: &Status, text: &mut Text) {
+fn write_process(status: &StatusReport, text: &mut Text) {
     let process = &status.process;
     text.gauge("tailcoat_build_info", "Version of Tailcoat; always 1.");
     text.sample("", &[("version", &status.version)], 1);
@@ -78,7 +78,7 @@ fn write_process(status: &Status, text: &mut Text) {
     text.sample("", &[], process.threads);
 }
 
-fn write_workers(status: &Status, text: &mut Text) {
+fn write_workers(status: &StatusReport, text: &mut Text) {
     text.gauge("tailcoat_worker_up", "1 if a worker responds, 0 if it does not.");
     for worker in status.workers.iter().filter(|worker| !worker.has_ended) {
         text.sample("", &[("worker", &worker.index)], u8::from(worker.has_answered));
@@ -109,7 +109,7 @@ fn write_workers(status: &Status, text: &mut Text) {
     text.sample("", &[], status.requests_open);
 }
 
-fn write_requests(status: &Status, text: &mut Text) {
+fn write_requests(status: &StatusReport, text: &mut Text) {
     text.counter("tailcoat_http_requests", "Requests with a response.");
     for site in &status.sites {
         for requests in &site.requests {
@@ -139,7 +139,7 @@ fn write_requests(status: &Status, text: &mut Text) {
     }
 }
 
-fn write_counts(status: &Status, text: &mut Text) {
+fn write_counts(status: &StatusReport, text: &mut Text) {
     let sum = |count: fn(&super::WorkerStatus) -> u64| status.workers.iter().map(count).sum::<u64>();
     text.counter("tailcoat_connections_opened", "Accepted client connections.");
     text.sample("_total", &[], sum(|worker| worker.connections_opened));
@@ -180,7 +180,7 @@ fn write_counts(status: &Status, text: &mut Text) {
     }
 }
 
-fn write_modules(status: &Status, text: &mut Text) {
+fn write_modules(status: &StatusReport, text: &mut Text) {
     let modules = &status.modules;
     if modules.is_empty() {
         return;
@@ -213,7 +213,7 @@ fn write_modules(status: &Status, text: &mut Text) {
     }
 }
 
-fn write_programs(status: &Status, text: &mut Text) {
+fn write_programs(status: &StatusReport, text: &mut Text) {
     let programs = &status.programs;
     text.gauge("tailcoat_cgi_programs", "Running CGI programs.");
     text.sample("", &[], programs.running);
@@ -223,7 +223,7 @@ fn write_programs(status: &Status, text: &mut Text) {
     text.sample("_total", &[], programs.refused);
 }
 
-fn write_caches(status: &Status, text: &mut Text) {
+fn write_caches(status: &StatusReport, text: &mut Text) {
     let cache = &status.object_cache;
     text.gauge("tailcoat_object_cache_objects", "Files and responses in the object cache.");
     text.sample("", &[], cache.objects);
@@ -269,7 +269,7 @@ fn write_caches(status: &Status, text: &mut Text) {
     }
 }
 
-fn write_upstreams(status: &Status, text: &mut Text) {
+fn write_upstreams(status: &StatusReport, text: &mut Text) {
     let upstreams = &status.upstreams;
     if upstreams.is_empty() {
         return;
@@ -417,7 +417,7 @@ mod tests {
     use super::*;
     use crate::status::{ModuleFailureCount, ModuleStatus, RequestCount, ServerStatus, SiteStatus, WorkerStatus};
 
-    fn status() -> Status {
+    fn status() -> StatusReport {
         let requests = RequestCount { handler: "files".into(), status: "2xx".into(), version: "1.1".into(), count: 7 };
         let durations = TimesStatus { buckets: vec![1, 0, 2], sum_us: 4 };
         let site = SiteStatus { name: "a\"b\\c".into(), requests: vec![requests], durations, ..SiteStatus::default() };
@@ -431,13 +431,13 @@ mod tests {
         let failures = vec![ModuleFailureCount { cause: "cpu-time-max".into(), count: 4 }];
         let module = ModuleStatus { name: "shop".into(), instances: 2, failures, ..ModuleStatus::default() };
         let worker = WorkerStatus { has_answered: true, busy_us: 1_500_000, ..WorkerStatus::default() };
-        Status {
+        StatusReport {
             has_counters: true,
             workers: vec![worker],
             sites: vec![site],
             upstreams: vec![upstream],
             modules: vec![module],
-            ..Status::default()
+            ..StatusReport::default()
         }
     }
 
@@ -473,7 +473,7 @@ mod tests {
 
     #[test]
     fn without_counters_there_is_nothing_that_looks_like_one() {
-        let text = render(&Status { has_counters: false, ..status() }, MetricsFormat::Text);
+        let text = render(&StatusReport { has_counters: false, ..status() }, MetricsFormat::Text);
         assert!(!text.contains("tailcoat_http_requests_total"), "{text}");
         assert!(text.contains("tailcoat_upstream_server_up"), "{text}");
     }

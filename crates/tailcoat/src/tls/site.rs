@@ -31,14 +31,14 @@ pub struct SiteTls {
     config: Tls,
     versions: HttpVersions,
     tickets: Option<Arc<dyn ProducesTickets>>,
-    current: RwLock<Current>,
+    current: RwLock<CurrentCertificate>,
     /// States of the files at the last read.
     read_states: Mutex<Vec<Option<FileState>>>,
 }
 
 /// Settings from the files at the last read.
 #[derive(Clone, Debug)]
-struct Current {
+struct CurrentCertificate {
     settings: Arc<ServerConfig>,
     /// End of the first certificate to expire.
     not_after_unix_seconds: i64,
@@ -66,7 +66,7 @@ impl SiteTls {
         let tickets = has_tickets.then(|| Arc::clone(tickets));
         // Before the files are read, so that a change in between is seen later.
         let read_states = Mutex::new(file_states(config));
-        let current = RwLock::new(Current::load(config, versions, tickets.as_ref())?);
+        let current = RwLock::new(CurrentCertificate::load(config, versions, tickets.as_ref())?);
         Ok(Self { id, names: names.to_vec(), config: config.clone(), versions, tickets, current, read_states })
     }
 
@@ -107,13 +107,13 @@ impl SiteTls {
     /// A file cannot be read or used; then the old settings stay.
     pub fn reload(&self) -> Result<(), CertificateError> {
         *self.read_states() = file_states(&self.config);
-        let current = Current::load(&self.config, self.versions, self.tickets.as_ref())?;
+        let current = CurrentCertificate::load(&self.config, self.versions, self.tickets.as_ref())?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
         Ok(())
     }
 }
 
-impl Current {
+impl CurrentCertificate {
     fn load(
         config: &Tls,
         versions: HttpVersions,

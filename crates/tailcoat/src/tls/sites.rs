@@ -6,7 +6,7 @@ use rustls::ServerConfig;
 use rustls::server::{ClientHello, ProducesTickets};
 
 use super::{SiteTls, Validations};
-use crate::config::{CertificateError, Config, HostPattern, HttpVersions, Listen, Site};
+use crate::config::{CertificateError, Config, HostPattern, HttpVersions, Listen, SiteConfig};
 
 /// TLS of all sites that have it.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl AllTls {
 
     fn site(
         &mut self,
-        site: &Site,
+        site: &SiteConfig,
         versions: HttpVersions,
         known: Option<&Arc<SiteTls>>,
     ) -> Result<Arc<SiteTls>, CertificateError> {
@@ -128,7 +128,7 @@ mod tests {
     use rcgen::{CertificateParams, KeyPair};
 
     use super::*;
-    use crate::config::{CertificateFiles, Site, Tls};
+    use crate::config::{CertificateFiles, SiteConfig, Tls};
 
     #[test]
     fn names_find_sites() {
@@ -140,13 +140,13 @@ mod tests {
         std::fs::write(&key, pair.serialize_pem()).unwrap();
         let files = CertificateFiles { certificate, key, ocsp: None };
         let (with_tls, without) = (Listen::Tcp(([0, 0, 0, 0], 443).into()), Listen::Tcp(([0, 0, 0, 0], 80).into()));
-        let site = |names: &[HostPattern], default: bool| Site {
+        let site = |names: &[HostPattern], default: bool| SiteConfig {
             names: names.to_vec(),
             default,
             listen: vec![with_tls.clone(), without.clone()],
             tls_listen: vec![with_tls.clone()],
             tls: Tls { certificates: vec![files.clone()], ..Tls::default() },
-            ..Site::default()
+            ..SiteConfig::default()
         };
         let exact = |name: &str| HostPattern::Exact(name.into());
         let suffix = |name: &str| HostPattern::Suffix(name.into());
@@ -155,7 +155,7 @@ mod tests {
                 site(&[exact("a.example")], false),
                 site(&[suffix(".example")], false),
                 site(&[suffix(".b.example"), exact("a.example")], false),
-                Site { tls: Tls::default(), ..site(&[exact("none.example")], false) },
+                SiteConfig { tls: Tls::default(), ..site(&[exact("none.example")], false) },
                 site(&[exact("d.test")], true),
             ],
             ..Config::default()
@@ -192,12 +192,12 @@ mod tests {
         };
         write();
         let files = CertificateFiles { certificate: certificate.clone(), key: key.clone(), ocsp: None };
-        let site = |name: &str, has_no_tickets| Site {
+        let site = |name: &str, has_no_tickets| SiteConfig {
             names: vec![HostPattern::Exact(name.into())],
             tls: Tls { certificates: vec![files.clone()], has_no_tickets, ..Tls::default() },
-            ..Site::default()
+            ..SiteConfig::default()
         };
-        let config = |sites: Vec<Site>| Config { sites, ..Config::default() };
+        let config = |sites: Vec<SiteConfig>| Config { sites, ..Config::default() };
         let tickets = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
         let first = AllTls::new(&config(vec![site("a", false), site("b", false)]), &tickets, None).unwrap();
         let ids = |all: &AllTls| all.sites.iter().map(|(_, site)| site.id).collect::<Vec<_>>();

@@ -26,7 +26,7 @@ const KEY_BYTES: usize = 32;
 /// Encrypter and decrypter of tickets.
 pub struct Tickets {
     /// Keys, the newest first.
-    keys: RwLock<Vec<Key>>,
+    keys: RwLock<Vec<TicketCipher>>,
     now: fn() -> u64,
 }
 
@@ -38,7 +38,7 @@ pub struct TicketKey {
     made_unix_seconds: u64,
 }
 
-struct Key {
+struct TicketCipher {
     of: TicketKey,
     cipher: RandomizedNonceKey,
 }
@@ -53,7 +53,7 @@ impl Tickets {
     }
 
     fn with_clock(keys: Vec<TicketKey>, now: fn() -> u64) -> Result<Arc<Self>, Unspecified> {
-        let keys = keys.into_iter().map(Key::new).collect::<Result<_, _>>()?;
+        let keys = keys.into_iter().map(TicketCipher::new).collect::<Result<_, _>>()?;
         Ok(Arc::new(Self { keys: RwLock::new(keys), now }))
     }
 
@@ -64,8 +64,8 @@ impl Tickets {
     /// # Errors
     /// There are no random numbers.
     pub fn prepare(&self) -> Result<(), Unspecified> {
-        if self.read(<[Key]>::is_empty) {
-            let key = Key::generate((self.now)())?;
+        if self.read(<[TicketCipher]>::is_empty) {
+            let key = TicketCipher::generate((self.now)())?;
             self.keys.write().unwrap_or_else(PoisonError::into_inner).push(key);
         }
         Ok(())
@@ -76,7 +76,7 @@ impl Tickets {
         self.read(|keys| keys.iter().map(|key| key.of.clone()).collect())
     }
 
-    fn read<R>(&self, read: impl FnOnce(&[Key]) -> R) -> R {
+    fn read<R>(&self, read: impl FnOnce(&[TicketCipher]) -> R) -> R {
         // No code under the lock can panic half-way through a change.
         read(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -87,7 +87,7 @@ impl Tickets {
             return;
         }
         // Without random numbers, the old key stays in use.
-        let Ok(key) = Key::generate(now) else { return };
+        let Ok(key) = TicketCipher::generate(now) else { return };
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         if keys.first().is_none_or(|newest| newest.age(now) >= KEY_SECONDS) {
             keys.insert(0, key);
@@ -96,7 +96,7 @@ impl Tickets {
     }
 }
 
-impl Key {
+impl TicketCipher {
     fn new(of: TicketKey) -> Result<Self, Unspecified> {
         let cipher = RandomizedNonceKey::new(&AES_256_GCM, &of.secret)?;
         Ok(Self { of, cipher })
@@ -149,7 +149,7 @@ impl ProducesTickets for Tickets {
         let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
         let now = (self.now)();
         self.read(|keys| {
-            let is_named = |key: &&Key| key.of.name == *name && key.age(now) < KEY_SECONDS + TICKET_SECONDS;
+            let is_named = |key: &&TicketCipher| key.of.name == *name && key.age(now) < KEY_SECONDS + TICKET_SECONDS;
             keys.iter().find(is_named).and_then(|key| key.open(*nonce, sealed).ok())
         })
     }

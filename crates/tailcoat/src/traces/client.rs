@@ -26,7 +26,7 @@ use crate::config::{CollectorUrl, Traces, load_authority};
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// HTTP client of a collector.
-pub(super) struct Client {
+pub(super) struct CollectorClient {
     url: CollectorUrl,
     headers: HeaderMap,
     tls: Option<TlsConnector>,
@@ -43,7 +43,7 @@ pub(super) enum SendError {
     Permanent(String),
 }
 
-impl Client {
+impl CollectorClient {
     pub(super) fn new(config: &Traces, url: &CollectorUrl) -> Result<Self, TracesError> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));

@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::SpanCounts;
-use super::client::{Client, SendError};
+use super::client::{CollectorClient, SendError};
 use super::otlp::{Attribute, Resource, encode, partial_success};
-use super::span::Span;
+use super::span::TraceSpan;
 use crate::config::{CollectorUrl, Traces};
 use crate::log::{ServerLog, Trouble, event};
 
@@ -31,7 +31,7 @@ const DROPPED_HELP: &str = "the collector is slower than the server: raise `queu
 
 /// Exports spans to a collector until it is dropped.
 pub(super) struct Exporter {
-    queue: Sender<Span>,
+    queue: Sender<TraceSpan>,
     counts: Arc<SpanCounts>,
     dropping: Trouble,
     ending: watch::Sender<bool>,
@@ -60,11 +60,11 @@ impl Exporter {
         counts: &Arc<SpanCounts>,
         log: &ServerLog,
     ) -> Result<Self, TracesError> {
-        let client = Client::new(config, endpoint)?;
+        let client = CollectorClient::new(config, endpoint)?;
         let (queue, spans) = mpsc::channel(config.queue_spans_max);
         let (ending, is_ending) = watch::channel(false);
         let (end, ended) = channel();
-        let work = Work {
+        let work = ExporterThread {
             config: config.clone(),
             endpoint: endpoint.to_string(),
             resource: resource(config),
@@ -89,7 +89,7 @@ impl Exporter {
     }
 
     /// Queues a span; drops it if the queue is full.
-    pub(super) fn take(&self, span: Span) {
+    pub(super) fn take(&self, span: TraceSpan) {
         if self.queue.try_send(span).is_err() {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
             self.dropping.tell("spans dropped: reason=\"export queue full\"");
@@ -132,12 +132,12 @@ impl From<TracesError> for io::Error {
 }
 
 /// State of the thread.
-struct Work {
+struct ExporterThread {
     config: Traces,
     endpoint: String,
     resource: Resource,
-    client: Client,
-    spans: Receiver<Span>,
+    client: CollectorClient,
+    spans: Receiver<TraceSpan>,
     ending: watch::Receiver<bool>,
     counts: Arc<SpanCounts>,
     failing: Trouble,
@@ -145,7 +145,7 @@ struct Work {
     rejecting: Trouble,
 }
 
-impl Work {
+impl ExporterThread {
     async fn run(mut self) {
         loop {
             let mut batch = Vec::new();
@@ -161,7 +161,7 @@ impl Work {
 
     /// Waits for a batch: until it is full, or its first span has waited long enough. Returns false after the last
     /// batch.
-    async fn fill(&mut self, batch: &mut Vec<Span>) -> bool {
+    async fn fill(&mut self, batch: &mut Vec<TraceSpan>) -> bool {
         let mut due = None;
         loop {
             let left = self.config.batch_spans_max - batch.len();
@@ -182,7 +182,7 @@ impl Work {
     }
 
     /// Sends a batch, and retries if needed.
-    async fn export(&mut self, batch: Vec<Span>) {
+    async fn export(&mut self, batch: Vec<TraceSpan>) {
         let count = batch.len() as u64;
         let content = Bytes::from(encode(&self.resource, batch));
         let until = Instant::now() + self.config.retry_time;

@@ -21,7 +21,7 @@ use wire::http::trace_context::{SpanId, TRACEPARENT, TRACESTATE, TraceId, TraceP
 use self::exporter::Exporter;
 pub use self::exporter::TracesError;
 pub use self::span::{ClientSpan, ServerSpan};
-use self::span::{Span, SpanDetail};
+use self::span::{SpanDetail, TraceSpan};
 use crate::config::{AcceptContext, Traces};
 use crate::log::ServerLog;
 
@@ -63,7 +63,7 @@ impl Tracer {
     ///
     /// # Errors
     /// Spans cannot be exported: CA certificates cannot be read, or the thread cannot be started.
-    pub fn succeeding(
+    pub fn reuse(
         config: Option<&Traces>,
         counts: &Arc<SpanCounts>,
         log: &ServerLog,
@@ -158,7 +158,7 @@ impl Trace {
     pub fn record(&self, server: &ServerSpan<'_>, client: Option<&ClientSpan<'_>>) {
         let Some(exporter) = self.tracer.exporter.as_ref().filter(|_| self.context.is_sampled) else { return };
         let bytes_max = self.tracer.config.attribute_bytes_max;
-        exporter.take(Span {
+        exporter.take(TraceSpan {
             context: self.context,
             parent_id: self.parent_id,
             is_remote_parent: true,
@@ -168,7 +168,7 @@ impl Trace {
             end_unix_us: server.end_unix_us,
         });
         if let Some(client) = client {
-            exporter.take(Span {
+            exporter.take(TraceSpan {
                 context: TraceParent { parent_id: self.client_span_id, ..self.context },
                 parent_id: Some(self.context.parent_id),
                 is_remote_parent: false,
@@ -198,7 +198,7 @@ mod tests {
 
     fn tracer(config: Traces) -> Arc<Tracer> {
         let log = ServerLog::stderr(LogLevel::Error);
-        Tracer::succeeding(Some(&config), &Arc::default(), &log, None).unwrap().unwrap()
+        Tracer::reuse(Some(&config), &Arc::default(), &log, None).unwrap().unwrap()
     }
 
     /// Trace of a request with these fields.

@@ -3,7 +3,7 @@
 
 use prost::Message;
 
-use super::span::Span;
+use super::span::TraceSpan;
 
 /// Instrumentation scope of all spans.
 const SCOPE: &str = "tailcoat";
@@ -109,15 +109,15 @@ struct SpanMessage {
     #[prost(message, repeated, tag = "9")]
     attributes: Vec<Attribute>,
     #[prost(message, repeated, tag = "11")]
-    events: Vec<Event>,
+    events: Vec<OtlpEvent>,
     #[prost(message, optional, tag = "15")]
-    status: Option<SpanStatus>,
+    status: Option<OtlpStatus>,
     #[prost(fixed32, tag = "16")]
     flags: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Event {
+struct OtlpEvent {
     #[prost(fixed64, tag = "1")]
     time_unix_nano: u64,
     #[prost(string, tag = "2")]
@@ -125,7 +125,7 @@ struct Event {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct SpanStatus {
+struct OtlpStatus {
     #[prost(enumeration = "StatusCode", tag = "3")]
     code: i32,
 }
@@ -174,7 +174,7 @@ impl Resource {
 }
 
 /// Encodes a batch (ExportTraceServiceRequest).
-pub(super) fn encode(resource: &Resource, batch: Vec<Span>) -> Vec<u8> {
+pub(super) fn encode(resource: &Resource, batch: Vec<TraceSpan>) -> Vec<u8> {
     let scope = InstrumentationScope { name: SCOPE.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let scope_spans = ScopeSpans { scope: Some(scope), spans: batch.into_iter().map(message).collect() };
     let resource_spans = ResourceSpans { resource: Some(resource.clone()), scope_spans: vec![scope_spans] };
@@ -186,9 +186,10 @@ pub(super) fn partial_success(answer: &[u8]) -> Option<PartialSuccess> {
     ExportTraceServiceResponse::decode(answer).ok()?.partial_success
 }
 
-fn message(span: Span) -> SpanMessage {
-    let Span { context, parent_id, is_remote_parent, state, detail, start_unix_us, end_unix_us } = span;
-    let event = |(name, us): (&str, u64)| Event { time_unix_nano: (start_unix_us + us) * 1_000, name: name.to_owned() };
+fn message(span: TraceSpan) -> SpanMessage {
+    let TraceSpan { context, parent_id, is_remote_parent, state, detail, start_unix_us, end_unix_us } = span;
+    let event =
+        |(name, us): (&str, u64)| OtlpEvent { time_unix_nano: (start_unix_us + us) * 1_000, name: name.to_owned() };
     let is_remote = parent_id.is_some() && is_remote_parent;
     SpanMessage {
         trace_id: context.trace_id.bytes().to_vec(),
@@ -202,7 +203,7 @@ fn message(span: Span) -> SpanMessage {
         end_time_unix_nano: end_unix_us.max(start_unix_us) * 1_000,
         attributes: detail.attributes,
         events: detail.events.into_iter().map(event).collect(),
-        status: detail.is_error.then(|| SpanStatus { code: StatusCode::Error.into() }),
+        status: detail.is_error.then(|| OtlpStatus { code: StatusCode::Error.into() }),
         flags: u32::from(context.flags()) | HAS_IS_REMOTE | if is_remote { IS_REMOTE } else { 0 },
     }
 }

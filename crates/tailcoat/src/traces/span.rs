@@ -7,7 +7,7 @@ use wire::http::trace_context::{SpanId, TraceParent};
 use wire::http::{KnownField, Method, Request, Status, Version};
 
 use super::otlp::{self, Attribute};
-use crate::log::{Client, UpstreamRecord};
+use crate::log::{LogClient, UpstreamRecord};
 
 /// Query parameters that grant access; the conventions name them.
 const SECRET_PARAMETERS: [&[u8]; 4] = [b"AWSAccessKeyId", b"Signature", b"sig", b"X-Goog-Signature"];
@@ -17,9 +17,9 @@ pub struct ServerSpan<'a> {
     /// Request of the client.
     pub request: Request<'a>,
     /// Client, as trusted proxies report it.
-    pub client: Client,
+    pub client: LogClient,
     /// Address of the connection.
-    pub peer: Client,
+    pub peer: LogClient,
     /// Host without port.
     pub host: &'a [u8],
     /// True for a request over TLS.
@@ -47,7 +47,7 @@ pub struct ClientSpan<'a> {
 }
 
 /// Span in the queue to the collector.
-pub(super) struct Span {
+pub(super) struct TraceSpan {
     /// Ids of the trace and of the span.
     pub(super) context: TraceParent,
     /// Parent span; `None` for the root of the trace.
@@ -88,10 +88,10 @@ impl SpanDetail {
             attributes.push_number("server.port", port.into());
         }
         match span.client {
-            Client::Ip(address) => attributes.push_text("client.address", unmapped(address).to_string().as_bytes()),
-            Client::Unix => attributes.push_text("network.transport", b"unix"),
+            LogClient::Ip(address) => attributes.push_text("client.address", unmapped(address).to_string().as_bytes()),
+            LogClient::Unix => attributes.push_text("network.transport", b"unix"),
         }
-        if let Client::Ip(address) = span.peer {
+        if let LogClient::Ip(address) = span.peer {
             attributes.push_text("network.peer.address", unmapped(address).to_string().as_bytes());
             attributes.push_number("network.peer.port", address.port().into());
         }

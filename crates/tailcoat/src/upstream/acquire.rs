@@ -11,12 +11,12 @@ use tokio::time::{Instant, timeout_at};
 use wire::proxy_protocol::Endpoints;
 
 use super::balance::{Balancer, Candidate};
-use super::connect::{Opened, connect, proxy_preamble};
-use super::health::{FULL_SHARE, Standing};
-use super::http2::{self, Session, SessionLimits, Sessions, StreamLease};
-use super::lease::{Lease, Slot};
-use super::pool::{ClientConnection, Connection, Pool, PoolLimits};
-use super::shared::{Protocol, SharedUpstream};
+use super::connect::{ConnectRequest, connect, proxy_preamble};
+use super::health::{FULL_SHARE, ServerFitness};
+use super::http2::{self, SessionLimits, Sessions, StreamLease, UpstreamSession};
+use super::lease::{Lease, ServerSlot};
+use super::pool::{ClientConnectionId, Pool, PoolLimits, PooledConnection};
+use super::shared::{SharedUpstream, UpstreamProtocol};
 use super::tried::Tried;
 use super::{AcquireError, monotonic_ms};
 use crate::config;
@@ -43,7 +43,7 @@ pub struct Upstream {
     /// HTTP/2 connections to each server, and the settings they share.
     sessions: RefCell<Vec<Sessions>>,
     session_limits: SessionLimits,
-    http2_limits: Rc<wire::h2::Limits>,
+    http2_limits: Rc<wire::h2::H2Limits>,
     read_buffer: Rc<RefCell<Vec<u8>>>,
     balancer: RefCell<Balancer>,
     /// Scratch space of a choice, kept to save an allocation.
@@ -53,7 +53,7 @@ pub struct Upstream {
 
 /// Requirements of a request on its upstream.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted {
+pub struct AcquireOptions {
     /// Key of consistent hashing ([`hash_key`](super::hash_key)), if the request has one.
     pub key: Option<u64>,
     /// Servers that have failed this request already.
@@ -62,7 +62,7 @@ pub struct Wanted {
     pub client: Option<u64>,
     /// Number of the client connection, if a kept connection may be reserved for it. The peer then speaks for one
     /// client.
-    pub client_connection: Option<ClientConnection>,
+    pub client_connection: Option<ClientConnectionId>,
     /// True if the exchange will become a tunnel for another protocol.
     pub is_upgrade: bool,
     /// Endpoints of the client's connection, for the PROXY protocol; `None` if the client came over a unix socket.
@@ -87,11 +87,11 @@ pub enum Leased {
 }
 
 /// Transport that a slot is filled with.
-enum Way {
+enum SlotContent {
     /// A connection, and whether it was used before.
-    Connection(Connection, bool),
+    Connection(PooledConnection, bool),
     /// A session with room for the exchange, and whether it was used before.
-    Session(Rc<Session>, bool),
+    Session(Rc<UpstreamSession>, bool),
 }
 
 /// Reason that no server could be chosen.
@@ -151,7 +151,7 @@ impl Upstream {
     /// Gets a connection to a server that may take a request. A kept connection is available at once, without a
     /// system call or an allocation. Otherwise a new one is opened; if that fails, the next server is tried, up to
     /// `tries-max`.
-    pub fn acquire(self: &Rc<Self>, wanted: Wanted, now_ms: u64) -> Acquire {
+    pub fn acquire(self: &Rc<Self>, wanted: AcquireOptions, now_ms: u64) -> Acquire {
         let slot = match self.choose_in_turn(&wanted, now_ms) {
             Ok(slot) => slot,
             Err(refused) => return Acquire::Waiting(Box::pin(self.acquire_slowly(Err(refused), wanted, now_ms))),
@@ -165,8 +165,8 @@ impl Upstream {
     /// Waits for a slot if there is none, then opens a connection.
     fn acquire_slowly(
         self: &Rc<Self>,
-        chosen: Result<Slot, Refused>,
-        mut wanted: Wanted,
+        chosen: Result<ServerSlot, Refused>,
+        mut wanted: AcquireOptions,
         now_ms: u64,
     ) -> impl Future<Output = Result<Leased, AcquireError>> + use<> {
         let upstream = Rc::clone(self);
@@ -204,7 +204,11 @@ impl Upstream {
         }
     }
 
-    async fn wait_for_slot(self: &Rc<Self>, wanted: &Wanted, now_ms: impl Fn() -> u64) -> Result<Slot, AcquireError> {
+    async fn wait_for_slot(
+        self: &Rc<Self>,
+        wanted: &AcquireOptions,
+        now_ms: impl Fn() -> u64,
+    ) -> Result<ServerSlot, AcquireError> {
         let config = &self.shared.config;
         let limits = self.shared.queue_limits();
         let place = QueuePlace::join_at(&self.shared, wanted.client, config.queue_max, now_ms(), limits);
@@ -245,7 +249,12 @@ impl Upstream {
 
     /// Finds a transport for a slot: one that is open already, perhaps after a wait, or a new one. If several
     /// requests want a session, one of them opens it and all join it.
-    async fn open(self: &Rc<Self>, slot: &Slot, wanted: &Wanted, now_ms: u64) -> Result<Way, AcquireError> {
+    async fn open(
+        self: &Rc<Self>,
+        slot: &ServerSlot,
+        wanted: &AcquireOptions,
+        now_ms: u64,
+    ) -> Result<SlotContent, AcquireError> {
         let server = slot.server;
         loop {
             if let Some(way) = self.take_open(server, wanted, now_ms) {
@@ -273,39 +282,44 @@ impl Upstream {
         }
     }
 
-    async fn connect(self: &Rc<Self>, server: u16, wanted: &Wanted, now_ms: u64) -> Result<Way, AcquireError> {
+    async fn connect(
+        self: &Rc<Self>,
+        server: u16,
+        wanted: &AcquireOptions,
+        now_ms: u64,
+    ) -> Result<SlotContent, AcquireError> {
         let config = &self.shared.config;
-        let opened = Opened {
+        let opened = ConnectRequest {
             limit: config.connect_timeout,
             preamble: &proxy_preamble(config.proxy_protocol, wanted.endpoints),
             tls: self.shared.tls.as_ref(),
             wants_http1: wanted.is_upgrade,
         };
         let (stream, is_http2) = connect(self.shared.server(server), opened).await?;
-        if self.shared.server(server).protocol == Protocol::Negotiated && !wanted.is_upgrade {
+        if self.shared.server(server).protocol == UpstreamProtocol::Negotiated && !wanted.is_upgrade {
             self.sessions.borrow_mut()[usize::from(server)].has_chosen_http2 = Some(is_http2);
         }
         if !is_http2 {
-            let connection = Connection { stream, opened_ms: now_ms, requests: 1, reserved_for: None };
-            return Ok(Way::Connection(connection, false));
+            let connection = PooledConnection { stream, opened_ms: now_ms, requests: 1, reserved_for: None };
+            return Ok(SlotContent::Connection(connection, false));
         }
-        let session = Session::new(Rc::clone(&self.http2_limits), monotonic_ms());
+        let session = UpstreamSession::new(Rc::clone(&self.http2_limits), monotonic_ms());
         let scratch = Rc::clone(&self.read_buffer);
         tokio::task::spawn_local(http2::drive(Rc::clone(&session), stream, scratch));
         // A new session has room.
         let is_reused = session.join(&self.session_limits, monotonic_ms()).ok_or(AcquireError::NoServer)?;
         self.sessions.borrow_mut()[usize::from(server)].add(Rc::clone(&session));
         self.sweep_from_now_on();
-        Ok(Way::Session(session, is_reused))
+        Ok(SlotContent::Session(session, is_reused))
     }
 
     /// Checks whether a connection to the server should carry several exchanges. Before the first handshake it
     /// assumes so.
-    fn expects_session(&self, server: u16, wanted: &Wanted) -> bool {
+    fn expects_session(&self, server: u16, wanted: &AcquireOptions) -> bool {
         match self.shared.server(server).protocol {
-            Protocol::OneAtATime => false,
-            Protocol::Http2 => true,
-            Protocol::Negotiated => {
+            UpstreamProtocol::OneAtATime => false,
+            UpstreamProtocol::Http2 => true,
+            UpstreamProtocol::Negotiated => {
                 let chosen = self.sessions.borrow()[usize::from(server)].has_chosen_http2;
                 let offered = self.shared.tls.as_ref().is_some_and(|tls| tls.offers_http2);
                 offered && !wanted.is_upgrade && chosen.unwrap_or(true)
@@ -314,15 +328,15 @@ impl Upstream {
     }
 
     /// Takes a connection or session that is open already.
-    fn take_open(&self, server: u16, wanted: &Wanted, now_ms: u64) -> Option<Way> {
+    fn take_open(&self, server: u16, wanted: &AcquireOptions, now_ms: u64) -> Option<SlotContent> {
         let protocol = self.shared.server(server).protocol;
-        if protocol != Protocol::OneAtATime {
+        if protocol != UpstreamProtocol::OneAtATime {
             // Ask for extended CONNECT (RFC 8441), which some servers lack, only if HTTP/1.1 is possible too.
-            let is_upgrade = wanted.is_upgrade && protocol == Protocol::Negotiated;
+            let is_upgrade = wanted.is_upgrade && protocol == UpstreamProtocol::Negotiated;
             let sessions = &self.sessions.borrow()[usize::from(server)];
             let joined = sessions.join(&self.session_limits, is_upgrade, monotonic_ms());
             if let Some((session, is_reused)) = joined {
-                return Some(Way::Session(session, is_reused));
+                return Some(SlotContent::Session(session, is_reused));
             }
         }
         if wanted.tried.wants_new() {
@@ -331,11 +345,11 @@ impl Upstream {
         let pool = &mut self.pools.borrow_mut()[usize::from(server)];
         let mut connection = pool.take(wanted.client_connection, &self.pool_limits, now_ms)?;
         connection.requests = connection.requests.saturating_add(1);
-        Some(Way::Connection(connection, true))
+        Some(SlotContent::Connection(connection, true))
     }
 
     /// Keeps a connection for another request.
-    pub(super) fn keep(self: &Rc<Self>, server: u16, connection: Connection, now_ms: u64) {
+    pub(super) fn keep(self: &Rc<Self>, server: u16, connection: PooledConnection, now_ms: u64) {
         self.pools.borrow_mut()[usize::from(server)].put(connection, &self.pool_limits, now_ms);
         self.sweep_from_now_on();
     }
@@ -352,7 +366,7 @@ impl Upstream {
     }
 
     /// Calls [`choose`](Self::choose) unless other requests are queued.
-    fn choose_in_turn(self: &Rc<Self>, wanted: &Wanted, now_ms: u64) -> Result<Slot, Refused> {
+    fn choose_in_turn(self: &Rc<Self>, wanted: &AcquireOptions, now_ms: u64) -> Result<ServerSlot, Refused> {
         if !self.shared.queue.is_empty() {
             return Err(Refused::Busy);
         }
@@ -361,12 +375,12 @@ impl Upstream {
 
     /// Chooses a server and takes a slot there. Fit servers come first, then fit backups. The last resort is any
     /// server that has not failed this very request.
-    fn choose(self: &Rc<Self>, wanted: &Wanted, now_ms: u64) -> Result<Slot, Refused> {
+    fn choose(self: &Rc<Self>, wanted: &AcquireOptions, now_ms: u64) -> Result<ServerSlot, Refused> {
         let mut busy = false;
         for is_backup in [false, true] {
             let fit = |server: u16| {
                 let of = self.shared.server(server);
-                if of.is_backup != is_backup || of.is_drained() { Standing::Out } else { of.standing(now_ms) }
+                if of.is_backup != is_backup || of.is_drained() { ServerFitness::Out } else { of.standing(now_ms) }
             };
             match self.choose_from(wanted, now_ms, fit) {
                 Err(Refused::NoServer) => {}
@@ -383,24 +397,24 @@ impl Upstream {
         }
         let is_drained = |server: u16| self.shared.server(server).is_drained();
         self.choose_from(wanted, now_ms, |server| match is_drained(server) {
-            true => Standing::Out,
-            false => Standing::Fit(FULL_SHARE),
+            true => ServerFitness::Out,
+            false => ServerFitness::Fit(FULL_SHARE),
         })
     }
 
     fn choose_from(
         self: &Rc<Self>,
-        wanted: &Wanted,
+        wanted: &AcquireOptions,
         now_ms: u64,
-        standing: impl Fn(u16) -> Standing,
-    ) -> Result<Slot, Refused> {
+        standing: impl Fn(u16) -> ServerFitness,
+    ) -> Result<ServerSlot, Refused> {
         let mut candidates = self.candidates.borrow_mut();
         candidates.clear();
         let mut is_busy = false;
-        let slot = |server, is_trial| Slot { upstream: Rc::clone(self), server, is_trial };
+        let slot = |server, is_trial| ServerSlot { upstream: Rc::clone(self), server, is_trial };
         for server in (0..self.shared.servers.len() as u16).filter(|server| !wanted.tried.contains(*server)) {
             let standing = standing(server);
-            if standing == Standing::Out {
+            if standing == ServerFitness::Out {
                 continue;
             }
             let of = self.shared.server(server);
@@ -412,7 +426,7 @@ impl Upstream {
             }
             match standing {
                 // The first request after the ejection time is the trial.
-                Standing::Trial => {
+                ServerFitness::Trial => {
                     if of.with_health(now_ms, |health| health.begin_trial(now_ms)) {
                         if self.shared.take_slot(server) {
                             return Ok(slot(server, true));
@@ -420,11 +434,11 @@ impl Upstream {
                         of.with_health(now_ms, super::health::Health::abandon_trial);
                     }
                 }
-                Standing::Fit(share) => {
+                ServerFitness::Fit(share) => {
                     let weight = of.weight.saturating_mul(share).max(1);
                     candidates.push(Candidate { server, weight, in_use, hash: of.hash });
                 }
-                Standing::Out => {}
+                ServerFitness::Out => {}
             }
         }
         loop {
@@ -452,12 +466,12 @@ impl Upstream {
 }
 
 impl Leased {
-    fn new(way: Way, slot: Slot, wanted: &Wanted) -> Self {
+    fn new(way: SlotContent, slot: ServerSlot, wanted: &AcquireOptions) -> Self {
         match way {
-            Way::Connection(connection, is_reused) => {
+            SlotContent::Connection(connection, is_reused) => {
                 Self::Connection(Lease::new(connection, slot, is_reused, wanted.client_connection))
             }
-            Way::Session(session, is_reused) => Self::Stream(StreamLease::new(session, slot, is_reused)),
+            SlotContent::Session(session, is_reused) => Self::Stream(StreamLease::new(session, slot, is_reused)),
         }
     }
 }
@@ -471,7 +485,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-fn session_limits(config: &config::Upstream) -> SessionLimits {
+fn session_limits(config: &config::UpstreamConfig) -> SessionLimits {
     SessionLimits {
         streams_max: config.streams_per_connection_max,
         requests_max: config.requests_per_connection_max,

@@ -15,37 +15,37 @@ const ADDRESSES_MAX: usize = 64;
 
 /// Addresses of a server, shared by all workers. Read only to open a connection.
 #[derive(Debug)]
-pub(super) struct Addresses {
-    state: Mutex<State>,
+pub(super) struct UpstreamAddresses {
+    state: Mutex<UpstreamAddressesState>,
     /// Notified when the first lookup has ended.
     looked_up: Notify,
 }
 
 #[derive(Debug)]
-struct State {
-    list: Vec<Address>,
+struct UpstreamAddressesState {
+    list: Vec<UpstreamAddress>,
     /// Index at which the next connection begins; it advances so that connections spread over all addresses.
     turn: usize,
     is_looked_up: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Address {
+struct UpstreamAddress {
     socket: SocketAddr,
     avoided_until: Option<Instant>,
 }
 
-impl Addresses {
+impl UpstreamAddresses {
     /// Creates the address of a host that needs no lookup (an IP address; IPv6 in brackets), or an empty list.
     pub(super) fn of_host(host: &str, port: u16) -> Self {
-        let list = literal(host).map(|ip| Address { socket: SocketAddr::new(ip, port), avoided_until: None });
+        let list = literal(host).map(|ip| UpstreamAddress { socket: SocketAddr::new(ip, port), avoided_until: None });
         let is_looked_up = list.is_some();
-        let state = State { list: list.into_iter().collect(), turn: 0, is_looked_up };
+        let state = UpstreamAddressesState { list: list.into_iter().collect(), turn: 0, is_looked_up };
         Self { state: Mutex::new(state), looked_up: Notify::new() }
     }
 
     /// Reuses the addresses known for the same name.
-    pub(super) fn succeed(&self, before: &Self) {
+    pub(super) fn reuse(&self, before: &Self) {
         let before = before.lock();
         let (list, is_looked_up) = (before.list.clone(), before.is_looked_up);
         drop(before);
@@ -63,12 +63,12 @@ impl Addresses {
     pub(super) fn update(&self, found: &[SocketAddr]) -> bool {
         let mut state = self.lock();
         if !found.is_empty() {
-            let mut list: Vec<Address> = Vec::new();
+            let mut list: Vec<UpstreamAddress> = Vec::new();
             for &socket in found.iter().take(ADDRESSES_MAX) {
                 // Resolvers return an address several times, once for each type of socket.
                 if !list.iter().any(|known| known.socket == socket) {
                     let known = state.list.iter().find(|known| known.socket == socket).copied();
-                    list.push(known.unwrap_or(Address { socket, avoided_until: None }));
+                    list.push(known.unwrap_or(UpstreamAddress { socket, avoided_until: None }));
                 }
             }
             state.list = list;
@@ -96,8 +96,9 @@ impl Addresses {
         if !state.is_looked_up {
             return None;
         }
-        let is_good = |address: &Address| address.avoided_until.is_none_or(|until| now >= until);
-        let (good, avoided): (Vec<Address>, Vec<Address>) = state.list.iter().copied().partition(is_good);
+        let is_good = |address: &UpstreamAddress| address.avoided_until.is_none_or(|until| now >= until);
+        let (good, avoided): (Vec<UpstreamAddress>, Vec<UpstreamAddress>) =
+            state.list.iter().copied().partition(is_good);
         let mut sockets: Vec<SocketAddr> = good.into_iter().map(|address| address.socket).collect();
         if !sockets.is_empty() {
             let turn = state.turn % sockets.len();
@@ -116,7 +117,7 @@ impl Addresses {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, UpstreamAddressesState> {
         // No update is left half done by a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -135,7 +136,7 @@ mod tests {
     }
 
     /// Last bytes of the addresses, in the order in which they would be tried.
-    fn next(addresses: &Addresses, now: Instant) -> Option<Vec<u8>> {
+    fn next(addresses: &UpstreamAddresses, now: Instant) -> Option<Vec<u8>> {
         let last = |socket: &SocketAddr| socket.to_string().split(['.', ':']).nth(3).unwrap().parse().unwrap();
         Some(addresses.next(now)?.iter().map(last).collect())
     }
@@ -143,15 +144,15 @@ mod tests {
     #[test]
     fn an_address_needs_no_lookup() {
         for (host, expect) in [("10.0.0.1", Some("10.0.0.1:80")), ("[::1]", Some("[::1]:80")), ("localhost", None)] {
-            let found = Addresses::of_host(host, 80).next(Instant::now());
+            let found = UpstreamAddresses::of_host(host, 80).next(Instant::now());
             assert_eq!(found.map(|found| found[0].to_string()).as_deref(), expect);
-            assert_eq!(Addresses::is_literal(host), expect.is_some());
+            assert_eq!(UpstreamAddresses::is_literal(host), expect.is_some());
         }
     }
 
     #[test]
     fn connections_are_shared_out() {
-        let (addresses, now) = (Addresses::of_host("name", 80), Instant::now());
+        let (addresses, now) = (UpstreamAddresses::of_host("name", 80), Instant::now());
         assert_eq!(next(&addresses, now), None);
         assert!(addresses.update(&sockets(&[1, 2, 3, 2])));
         for expect in [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]] {
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_was_known_is_kept_when_nothing_is_found() {
-        let (addresses, now) = (Addresses::of_host("name", 80), Instant::now());
+        let (addresses, now) = (UpstreamAddresses::of_host("name", 80), Instant::now());
         assert!(!addresses.update(&[]));
         assert_eq!(next(&addresses, now), Some(vec![]), "looked up, and not found");
         assert!(addresses.update(&sockets(&[1])));
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn an_address_that_fails_comes_last_for_a_while() {
-        let (addresses, now) = (Addresses::of_host("name", 80), Instant::now());
+        let (addresses, now) = (UpstreamAddresses::of_host("name", 80), Instant::now());
         addresses.update(&sockets(&[1, 2]));
         addresses.note(sockets(&[1])[0], false, now);
         for _ in 0..3 {
@@ -190,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_name_has_only_so_many_addresses() {
-        let addresses = Addresses::of_host("name", 80);
+        let addresses = UpstreamAddresses::of_host("name", 80);
         addresses.update(&sockets(&(0..=255).collect::<Vec<_>>()));
         assert_eq!(addresses.next(Instant::now()).unwrap().len(), ADDRESSES_MAX);
     }

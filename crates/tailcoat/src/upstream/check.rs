@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use wire::h1::{HeadLimits, ResponseHead, parse_response_head, write_request_head};
-use wire::h2::{ClientConnection, ClientEvent, Limits, OutgoingRequest, Output, Turn};
+use wire::h2::{ClientEvent, EngineTurn, H2ClientConnection, H2Limits, H2Output, OutgoingRequest};
 use wire::http::{Fields, Version};
 
-use super::connect::{Opened, connect, proxy_preamble};
-use super::shared::{Protocol, Server, SharedUpstream};
-use super::stream::Stream;
+use super::connect::{ConnectRequest, connect, proxy_preamble};
+use super::shared::{SharedServer, SharedUpstream, UpstreamProtocol};
+use super::stream::UpstreamStream;
 use super::{http2, monotonic_ms};
 use crate::config::{HealthCheck, format_duration};
 
@@ -29,14 +29,15 @@ pub(super) async fn check(upstream: &SharedUpstream, server: u16, check: &Health
     }
 }
 
-async fn ask(upstream: &SharedUpstream, server: &Server, check: &HealthCheck) -> Result<u16, String> {
+async fn ask(upstream: &SharedUpstream, server: &SharedServer, check: &HealthCheck) -> Result<u16, String> {
     let preamble = proxy_preamble(upstream.config.proxy_protocol, None);
-    let opened = Opened { limit: check.timeout, preamble: &preamble, tls: upstream.tls.as_ref(), wants_http1: false };
+    let opened =
+        ConnectRequest { limit: check.timeout, preamble: &preamble, tls: upstream.tls.as_ref(), wants_http1: false };
     let (stream, is_http2) = connect(server, opened).await.map_err(|error| error.to_string())?;
     let host = check.host.clone().unwrap_or_else(|| server.authority());
     let status = match is_http2 {
         true => {
-            let scheme = if server.protocol == Protocol::Negotiated { "https" } else { "http" };
+            let scheme = if server.protocol == UpstreamProtocol::Negotiated { "https" } else { "http" };
             ask_http2(stream, check, &host, scheme, &http2::limits(&upstream.config)).await
         }
         false => ask_http1(stream, check, &host).await,
@@ -44,7 +45,7 @@ async fn ask(upstream: &SharedUpstream, server: &Server, check: &HealthCheck) ->
     status.ok_or_else(|| "the connection closed without a valid response".to_owned())
 }
 
-async fn ask_http1(mut stream: Stream, check: &HealthCheck, host: &str) -> Option<u16> {
+async fn ask_http1(mut stream: UpstreamStream, check: &HealthCheck, host: &str) -> Option<u16> {
     let mut out = Vec::new();
     let mut fields = Fields::new();
     fields.push("Host", host).push("User-Agent", USER_AGENT).push("Connection", "close");
@@ -67,11 +68,17 @@ async fn ask_http1(mut stream: Stream, check: &HealthCheck, host: &str) -> Optio
     }
 }
 
-async fn ask_http2(mut stream: Stream, check: &HealthCheck, host: &str, scheme: &str, limits: &Limits) -> Option<u16> {
-    let (mut output, mut input, mut fields) = (Output::default(), Vec::new(), Fields::new());
+async fn ask_http2(
+    mut stream: UpstreamStream,
+    check: &HealthCheck,
+    host: &str,
+    scheme: &str,
+    limits: &H2Limits,
+) -> Option<u16> {
+    let (mut output, mut input, mut fields) = (H2Output::default(), Vec::new(), Fields::new());
     let now = || Duration::from_millis(monotonic_ms());
-    let mut engine = ClientConnection::new(now(), limits);
-    let mut turn = Turn { now: now(), limits, output: &mut output };
+    let mut engine = H2ClientConnection::new(now(), limits);
+    let mut turn = EngineTurn { now: now(), limits, output: &mut output };
     engine.start(&mut turn);
     let request = OutgoingRequest {
         method: b"GET",
@@ -90,7 +97,7 @@ async fn ask_http2(mut stream: Stream, check: &HealthCheck, host: &str, scheme: 
         read(&mut stream, &mut input).await?;
         let mut at = 0;
         loop {
-            let mut turn = Turn { now: now(), limits, output: &mut output };
+            let mut turn = EngineTurn { now: now(), limits, output: &mut output };
             let handled = engine.handle_input(&input[at..], &mut fields, &mut turn);
             at += handled.consumed_bytes;
             match handled.event {
@@ -108,7 +115,7 @@ async fn ask_http2(mut stream: Stream, check: &HealthCheck, host: &str, scheme: 
 const USER_AGENT: &str = "tailcoat (health check)";
 
 /// Reads at least one byte and appends it to `input`; `None` at the end or on an error.
-async fn read(stream: &mut Stream, input: &mut Vec<u8>) -> Option<()> {
+async fn read(stream: &mut UpstreamStream, input: &mut Vec<u8>) -> Option<()> {
     let mut piece = [0; 4096];
     let count = stream.read(&mut piece).await.ok().filter(|count| *count > 0)?;
     input.extend_from_slice(&piece[..count]);

@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 use wire::proxy_protocol::{Endpoints, write_v1, write_v2};
 
 use super::AcquireError;
-use super::addresses::Addresses;
-use super::shared::{Location, Protocol, Server};
-use super::stream::Stream;
+use super::addresses::UpstreamAddresses;
+use super::shared::{SharedServer, UpstreamLocation, UpstreamProtocol};
+use super::stream::UpstreamStream;
 use super::tls::{ClientTls, has_chosen_http2};
 use crate::config::ProxyProtocol;
 
@@ -21,7 +21,7 @@ const FULL_QUEUE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Options of a new connection.
 #[derive(Clone, Copy)]
-pub(super) struct Opened<'a> {
+pub(super) struct ConnectRequest<'a> {
     /// Time limit for the connection and its TLS handshake.
     pub(super) limit: Duration,
     /// Bytes sent first: the PROXY protocol header, or none.
@@ -36,23 +36,28 @@ pub(super) struct Opened<'a> {
 ///
 /// # Errors
 /// `Unreachable`, `Exhausted`, `ConnectTimeout` if the time limit passes, `NotResolved`, `Untrusted`, `NoTls`.
-pub(super) async fn connect(server: &Server, opened: Opened<'_>) -> Result<(Stream, bool), AcquireError> {
+pub(super) async fn connect(
+    server: &SharedServer,
+    opened: ConnectRequest<'_>,
+) -> Result<(UpstreamStream, bool), AcquireError> {
     let deadline = Instant::now() + opened.limit;
     let connect = async {
         let mut stream = match &server.location {
-            Location::Tcp { addresses, .. } => Stream::Tcp(connect_tcp(addresses, deadline).await?),
-            Location::Unix(path) => Stream::Unix(connect_unix(path).await?),
+            UpstreamLocation::Tcp { addresses, .. } => UpstreamStream::Tcp(connect_tcp(addresses, deadline).await?),
+            UpstreamLocation::Unix(path) => UpstreamStream::Unix(connect_unix(path).await?),
         };
         if !opened.preamble.is_empty() {
             stream.write_all(opened.preamble).await?;
         }
         match (stream, opened.tls, &server.location) {
-            (Stream::Tcp(socket), Some(tls), Location::Tcp { host, .. }) if server.protocol == Protocol::Negotiated => {
+            (UpstreamStream::Tcp(socket), Some(tls), UpstreamLocation::Tcp { host, .. })
+                if server.protocol == UpstreamProtocol::Negotiated =>
+            {
                 let stream = tls.connect(socket, host, opened.wants_http1).await?;
                 let is_http2 = has_chosen_http2(&stream);
-                Ok((Stream::Tls(Box::new(stream)), is_http2))
+                Ok((UpstreamStream::Tls(Box::new(stream)), is_http2))
             }
-            (stream, ..) => Ok((stream, server.protocol == Protocol::Http2)),
+            (stream, ..) => Ok((stream, server.protocol == UpstreamProtocol::Http2)),
         }
     };
     timeout_at(deadline, connect).await.unwrap_or(Err(AcquireError::ConnectTimeout))
@@ -71,7 +76,7 @@ pub(super) fn proxy_preamble(version: Option<ProxyProtocol>, endpoints: Option<E
 
 /// Connects to the first address that accepts. Each attempt gets an equal share of the time left, so that an address
 /// without a response does not use up the others' time.
-async fn connect_tcp(addresses: &Addresses, deadline: Instant) -> Result<TcpStream, AcquireError> {
+async fn connect_tcp(addresses: &UpstreamAddresses, deadline: Instant) -> Result<TcpStream, AcquireError> {
     let sockets = addresses.get().await;
     let mut error = AcquireError::NotResolved;
     for (index, &socket) in sockets.iter().enumerate() {

@@ -22,7 +22,7 @@ pub(super) struct HealthLimits {
 }
 
 impl HealthLimits {
-    pub(super) fn new(upstream: &config::Upstream) -> Self {
+    pub(super) fn new(upstream: &config::UpstreamConfig) -> Self {
         let check = upstream.health_check.clone().unwrap_or_default();
         Self {
             fail_max: upstream.fail_max,
@@ -66,7 +66,7 @@ enum Circuit {
 
 /// Answer to whether a request may be sent to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum ServerFitness {
     /// Yes; the server has this share of its weight, in thousandths.
     Fit(u32),
     /// One request may, as a trial: [`Health::begin_trial`].
@@ -77,7 +77,7 @@ pub(super) enum Standing {
 
 /// Change of health that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum HealthChange {
     /// Passed over for this many milliseconds.
     Ejected(u64),
     /// In service again.
@@ -104,30 +104,30 @@ impl Health {
 
     /// Reuses what is known of the same server, except its limits. A trial in progress is abandoned, because its
     /// result goes to the old state.
-    pub(super) fn succeed(&mut self, before: &Self) {
+    pub(super) fn reuse(&mut self, before: &Self) {
         let limits = self.limits;
         *self = Self { limits, ..*before };
         self.abandon_trial();
     }
 
     /// Tells whether a request may be sent.
-    pub(super) fn standing(&self, now_ms: u64) -> Standing {
+    pub(super) fn standing(&self, now_ms: u64) -> ServerFitness {
         match self.circuit {
-            _ if self.is_check_bad => Standing::Out,
-            Circuit::Closed => Standing::Fit(self.share(now_ms)),
-            Circuit::Open { until_ms } if now_ms >= until_ms => Standing::Trial,
-            Circuit::Open { .. } | Circuit::HalfOpen => Standing::Out,
+            _ if self.is_check_bad => ServerFitness::Out,
+            Circuit::Closed => ServerFitness::Fit(self.share(now_ms)),
+            Circuit::Open { until_ms } if now_ms >= until_ms => ServerFitness::Trial,
+            Circuit::Open { .. } | Circuit::HalfOpen => ServerFitness::Out,
         }
     }
 
     /// True if the server is fit with its full share, and no failure counts against it.
     pub(super) fn is_settled(&self, now_ms: u64) -> bool {
-        self.failures == 0 && self.standing(now_ms) == Standing::Fit(FULL_SHARE)
+        self.failures == 0 && self.standing(now_ms) == ServerFitness::Fit(FULL_SHARE)
     }
 
     /// Takes the right to send the trial request; `false` if another request has it.
     pub(super) fn begin_trial(&mut self, now_ms: u64) -> bool {
-        let may = self.standing(now_ms) == Standing::Trial;
+        let may = self.standing(now_ms) == ServerFitness::Trial;
         if may {
             self.circuit = Circuit::HalfOpen;
         }
@@ -142,18 +142,18 @@ impl Health {
     }
 
     /// Records a response. Even as a last resort, that shows that the server is back.
-    pub(super) fn on_success(&mut self, now_ms: u64) -> Option<Change> {
+    pub(super) fn on_success(&mut self, now_ms: u64) -> Option<HealthChange> {
         self.failures = 0;
         if self.circuit == Circuit::Closed {
             return None;
         }
         self.circuit = Circuit::Closed;
         self.back_since_ms = Some(now_ms);
-        Some(Change::Back)
+        Some(HealthChange::Back)
     }
 
     /// Records a failed request; `is_trial` if it was the trial request.
-    pub(super) fn on_failure(&mut self, is_trial: bool, now_ms: u64) -> Option<Change> {
+    pub(super) fn on_failure(&mut self, is_trial: bool, now_ms: u64) -> Option<HealthChange> {
         match self.circuit {
             Circuit::HalfOpen if is_trial => Some(self.eject(now_ms)),
             // Requests sent before the ejection say nothing new.
@@ -172,7 +172,7 @@ impl Health {
     }
 
     /// Records the result of a check.
-    pub(super) fn on_check(&mut self, is_good: bool, now_ms: u64) -> Option<Change> {
+    pub(super) fn on_check(&mut self, is_good: bool, now_ms: u64) -> Option<HealthChange> {
         if is_good != self.is_check_bad {
             self.contradictions = 0;
             return None;
@@ -189,10 +189,10 @@ impl Health {
             self.failures = 0;
             self.back_since_ms = Some(now_ms);
         }
-        Some(if is_good { Change::ChecksGood } else { Change::ChecksBad })
+        Some(if is_good { HealthChange::ChecksGood } else { HealthChange::ChecksBad })
     }
 
-    fn eject(&mut self, now_ms: u64) -> Change {
+    fn eject(&mut self, now_ms: u64) -> HealthChange {
         let HealthLimits { eject_time_ms, eject_time_max_ms, .. } = self.limits;
         // After long enough in service, earlier ejections no longer count.
         if self.circuit == Circuit::Closed && self.back_since_ms.is_none_or(|since| now_ms - since > eject_time_max_ms)
@@ -203,7 +203,7 @@ impl Health {
         self.ejections += 1;
         self.failures = 0;
         self.circuit = Circuit::Open { until_ms: now_ms + length_ms };
-        Change::Ejected(length_ms)
+        HealthChange::Ejected(length_ms)
     }
 
     /// Share of the weight; in a slow start it grows evenly with time.
@@ -237,17 +237,17 @@ mod tests {
         Health::new(limits)
     }
 
-    const FIT: Standing = Standing::Fit(FULL_SHARE);
+    const FIT: ServerFitness = ServerFitness::Fit(FULL_SHARE);
 
     /// Fails until it is ejected.
-    fn fail(health: &mut Health, now_ms: u64) -> Option<Change> {
+    fn fail(health: &mut Health, now_ms: u64) -> Option<HealthChange> {
         (0..3).map(|_| health.on_failure(false, now_ms)).last().flatten()
     }
 
     #[test]
     fn failures_in_a_row_and_in_the_window_eject() {
         // Requests with their times; `true` is a success.
-        let check = |requests: &[(u64, bool)], expect: Standing| {
+        let check = |requests: &[(u64, bool)], expect: ServerFitness| {
             let mut health = health(|_| {});
             for (now_ms, is_success) in requests {
                 match is_success {
@@ -262,11 +262,11 @@ mod tests {
         check(&[], FIT);
         check(&[(0, false), (1, false)], FIT);
         check(&[(0, false), (1, false), (2, true)], FIT);
-        check(&[(0, false), (1, false), (2, false)], Standing::Out);
-        check(&[(0, false), (1, false), (10_000, false)], Standing::Out);
+        check(&[(0, false), (1, false), (2, false)], ServerFitness::Out);
+        check(&[(0, false), (1, false), (10_000, false)], ServerFitness::Out);
         check(&[(0, false), (1, false), (10_001, false)], FIT);
         check(&[(0, false), (1, false), (2, true), (3, false)], FIT);
-        check(&[(0, false), (1, false), (10_001, false), (10_002, false), (10_003, false)], Standing::Out);
+        check(&[(0, false), (1, false), (10_001, false), (10_002, false), (10_003, false)], ServerFitness::Out);
         check(&[(0, false), (1, false), (2, false), (3, true)], FIT);
     }
 
@@ -281,18 +281,18 @@ mod tests {
     fn one_request_tries_a_server_out() {
         let mut health = health(|_| {});
         assert!(!health.begin_trial(0));
-        assert_eq!(fail(&mut health, 0), Some(Change::Ejected(5_000)));
-        assert_eq!((health.standing(4_999), health.begin_trial(4_999)), (Standing::Out, false));
-        assert_eq!(health.standing(5_000), Standing::Trial);
+        assert_eq!(fail(&mut health, 0), Some(HealthChange::Ejected(5_000)));
+        assert_eq!((health.standing(4_999), health.begin_trial(4_999)), (ServerFitness::Out, false));
+        assert_eq!(health.standing(5_000), ServerFitness::Trial);
         assert!(health.begin_trial(5_000));
         // The other requests wait for the trial's result.
-        assert_eq!((health.standing(6_000), health.begin_trial(6_000)), (Standing::Out, false));
+        assert_eq!((health.standing(6_000), health.begin_trial(6_000)), (ServerFitness::Out, false));
         // Requests sent before the ejection say nothing new.
         assert_eq!(health.on_failure(false, 6_000), None);
         // The trial ended without a result: another request takes it.
         health.abandon_trial();
         assert!(health.begin_trial(6_001));
-        assert_eq!(health.on_success(6_002), Some(Change::Back));
+        assert_eq!(health.on_success(6_002), Some(HealthChange::Back));
         assert_eq!(health.standing(6_002), FIT);
         health.abandon_trial();
         assert_eq!(health.standing(6_003), FIT);
@@ -302,20 +302,20 @@ mod tests {
     fn who_fails_again_is_out_for_longer() {
         let mut health = health(|_| {});
         let mut now_ms = 0;
-        assert_eq!(fail(&mut health, now_ms), Some(Change::Ejected(5_000)));
+        assert_eq!(fail(&mut health, now_ms), Some(HealthChange::Ejected(5_000)));
         for expect_ms in [10_000, 20_000, 40_000, 60_000, 60_000] {
             now_ms += 60_000;
             assert!(health.begin_trial(now_ms));
-            assert_eq!(health.on_failure(true, now_ms), Some(Change::Ejected(expect_ms)));
-            assert_eq!(health.standing(now_ms + expect_ms - 1), Standing::Out);
-            assert_eq!(health.standing(now_ms + expect_ms), Standing::Trial);
+            assert_eq!(health.on_failure(true, now_ms), Some(HealthChange::Ejected(expect_ms)));
+            assert_eq!(health.standing(now_ms + expect_ms - 1), ServerFitness::Out);
+            assert_eq!(health.standing(now_ms + expect_ms), ServerFitness::Trial);
         }
         // Back, and soon ejected again: the earlier ejections still count.
         health.on_success(now_ms);
-        assert_eq!(fail(&mut health, now_ms + 60_000), Some(Change::Ejected(60_000)));
+        assert_eq!(fail(&mut health, now_ms + 60_000), Some(HealthChange::Ejected(60_000)));
         // After a long time of good service they do not.
         health.on_success(now_ms + 70_000);
-        assert_eq!(fail(&mut health, now_ms + 130_001), Some(Change::Ejected(5_000)));
+        assert_eq!(fail(&mut health, now_ms + 130_001), Some(HealthChange::Ejected(5_000)));
     }
 
     #[test]
@@ -327,7 +327,7 @@ mod tests {
         for (now_ms, share) in
             [(5_000, 100), (5_001, 100), (10_000, 550), (14_999, 999), (15_000, 1_000), (99_000, 1_000)]
         {
-            assert_eq!(health.standing(now_ms), Standing::Fit(share), "{now_ms}");
+            assert_eq!(health.standing(now_ms), ServerFitness::Fit(share), "{now_ms}");
             assert_eq!(health.is_settled(now_ms), share == FULL_SHARE);
         }
     }
@@ -335,24 +335,24 @@ mod tests {
     #[test]
     fn checks_take_down_and_bring_back() {
         // Checks, each with the change it causes.
-        let check = |checks: &[(bool, Option<Change>)]| {
+        let check = |checks: &[(bool, Option<HealthChange>)]| {
             let mut health = health(|_| {});
             for (index, (is_good, expect)) in checks.iter().enumerate() {
                 assert_eq!(health.on_check(*is_good, 0), *expect, "{index} of {checks:?}");
             }
             health.standing(0)
         };
-        let down = (false, Some(Change::ChecksBad));
-        let up = (true, Some(Change::ChecksGood));
+        let down = (false, Some(HealthChange::ChecksBad));
+        let up = (true, Some(HealthChange::ChecksGood));
         let (good, bad) = ((true, None), (false, None));
         assert_eq!(check(&[good, good, good]), FIT);
         assert_eq!(check(&[bad, bad]), FIT);
         assert_eq!(check(&[bad, bad, good, bad, bad]), FIT);
-        assert_eq!(check(&[bad, bad, down, bad]), Standing::Out);
-        assert_eq!(check(&[bad, bad, down, good]), Standing::Out);
-        assert_eq!(check(&[bad, bad, down, good, bad, good]), Standing::Out);
+        assert_eq!(check(&[bad, bad, down, bad]), ServerFitness::Out);
+        assert_eq!(check(&[bad, bad, down, good]), ServerFitness::Out);
+        assert_eq!(check(&[bad, bad, down, good, bad, good]), ServerFitness::Out);
         assert_eq!(check(&[bad, bad, down, good, up]), FIT);
-        assert_eq!(check(&[bad, bad, down, good, up, bad, bad, down]), Standing::Out);
+        assert_eq!(check(&[bad, bad, down, good, up, bad, bad, down]), ServerFitness::Out);
     }
 
     #[test]
@@ -360,9 +360,9 @@ mod tests {
         let mut health = health(|limits| limits.slow_start_ms = 10_000);
         (0..3).for_each(|_| _ = health.on_check(false, 0));
         health.on_success(0);
-        assert_eq!(health.standing(0), Standing::Out, "an answer does not outweigh checks");
+        assert_eq!(health.standing(0), ServerFitness::Out, "an answer does not outweigh checks");
         fail(&mut health, 0);
         (0..2).for_each(|_| _ = health.on_check(true, 1_000));
-        assert_eq!(health.standing(1_000), Standing::Fit(FIRST_SHARE), "good checks end an ejection");
+        assert_eq!(health.standing(1_000), ServerFitness::Fit(FIRST_SHARE), "good checks end an ejection");
     }
 }

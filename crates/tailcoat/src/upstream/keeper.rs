@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::check::check;
 use super::monotonic_ms;
-use super::shared::{Location, SharedUpstream};
+use super::shared::{SharedUpstream, UpstreamLocation};
 use super::tls::ClientTls;
 use crate::log::event;
 
@@ -20,11 +20,11 @@ use crate::log::event;
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Looks up the addresses of a name, for connections to a port. May block.
-pub type Lookup = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+pub type AddressLookup = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
 /// Looks up names, checks servers and watches files, forever, in a tokio runtime. Ends when it is dropped, or at once
 /// if there is no such work.
-pub async fn keep(upstreams: Vec<Arc<SharedUpstream>>, lookup: Lookup, file_check_interval: Duration) {
+pub async fn keep(upstreams: Vec<Arc<SharedUpstream>>, lookup: AddressLookup, file_check_interval: Duration) {
     let mut tasks = JoinSet::new();
     for upstream in upstreams {
         if upstream.tls.as_ref().is_some_and(ClientTls::has_files) {
@@ -50,9 +50,9 @@ pub fn system_lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok((host, port).to_socket_addrs()?.collect())
 }
 
-async fn resolve_regularly(upstream: Arc<SharedUpstream>, server: u16, lookup: Lookup) {
+async fn resolve_regularly(upstream: Arc<SharedUpstream>, server: u16, lookup: AddressLookup) {
     let server = upstream.server(server);
-    let Location::Tcp { host, port, addresses } = &server.location else { return };
+    let UpstreamLocation::Tcp { host, port, addresses } = &server.location else { return };
     let mut has_failed = false;
     loop {
         let (name, port) = (host.clone(), *port);

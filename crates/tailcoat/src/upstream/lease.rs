@@ -4,22 +4,22 @@ use std::task::{Context, Poll};
 
 use super::Upstream;
 use super::health::Health;
-use super::pool::{ClientConnection, Connection};
-use super::shared::Protocol;
-use super::stream::Stream;
+use super::pool::{ClientConnectionId, PooledConnection};
+use super::shared::UpstreamProtocol;
+use super::stream::UpstreamStream;
 use super::tried::Tried;
-use crate::config::Reuse;
+use crate::config::ConnectionReuse;
 
 /// A connection to a server, for one exchange. Dropping it closes the connection and does not affect the server's
 /// health.
 #[derive(Debug)]
 pub struct Lease {
     // Declared before `slot`: the connection closes before its slot goes to another request.
-    connection: Connection,
-    slot: Slot,
+    connection: PooledConnection,
+    slot: ServerSlot,
     is_reused: bool,
     /// Client connection that the exchange is for, if it speaks for one client.
-    client: Option<ClientConnection>,
+    client: Option<ClientConnectionId>,
     has_read: bool,
 }
 
@@ -37,7 +37,7 @@ pub enum Ending {
 
 /// Failure of an exchange that the server caused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum UpstreamFailure {
     /// The connection ended or broke before the response did.
     Closed,
     /// The server took too long.
@@ -53,7 +53,7 @@ pub enum Failure {
 
 /// A slot among the connections in use to a server; released on drop.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct ServerSlot {
     pub(super) upstream: Rc<Upstream>,
     pub(super) server: u16,
     /// True if this is the trial request of an ejected server.
@@ -61,7 +61,12 @@ pub(super) struct Slot {
 }
 
 impl Lease {
-    pub(super) fn new(connection: Connection, slot: Slot, is_reused: bool, client: Option<ClientConnection>) -> Self {
+    pub(super) fn new(
+        connection: PooledConnection,
+        slot: ServerSlot,
+        is_reused: bool,
+        client: Option<ClientConnectionId>,
+    ) -> Self {
         Self { connection, slot, is_reused, client, has_read: false }
     }
 
@@ -120,8 +125,8 @@ impl Lease {
         self.slot.report_success(now_ms);
         match (self.slot.upstream.shared.config.reuse, ending) {
             (_, Ending::Close) => return,
-            (Reuse::Always, _) | (Reuse::Safe, Ending::Reusable) => {}
-            (Reuse::Safe, Ending::ReusableBySameClient) | (Reuse::Never, _) => match self.client {
+            (ConnectionReuse::Always, _) | (ConnectionReuse::Safe, Ending::Reusable) => {}
+            (ConnectionReuse::Safe, Ending::ReusableBySameClient) | (ConnectionReuse::Never, _) => match self.client {
                 // A reserved connection stays reserved: only the same client can have taken it.
                 Some(client) => self.connection.reserved_for = Some(client),
                 None => return,
@@ -131,8 +136,8 @@ impl Lease {
     }
 
     /// Ends the exchange as a failure. Adds to `tried` what a retry must avoid.
-    pub fn fail(mut self, failure: Failure, tried: &mut Tried, now_ms: u64) {
-        if failure == Failure::Closed && self.is_reused && !self.has_read {
+    pub fn fail(mut self, failure: UpstreamFailure, tried: &mut Tried, now_ms: u64) {
+        if failure == UpstreamFailure::Closed && self.is_reused && !self.has_read {
             // If the server closed one kept connection it closed all, most likely in a restart. A reserved one may
             // also have been closed because of what its client sent.
             if self.connection.reserved_for.is_none() {
@@ -142,26 +147,26 @@ impl Lease {
             return;
         }
         tried.add(self.slot.server);
-        if !matches!(failure, Failure::Faulty | Failure::Refused) {
+        if !matches!(failure, UpstreamFailure::Faulty | UpstreamFailure::Refused) {
             self.slot.report_failure(now_ms);
         }
     }
 
     /// Ends the exchange and turns the connection into a tunnel for bytes of another protocol.
-    pub fn into_tunnel(mut self, now_ms: u64) -> Tunnel {
+    pub fn into_tunnel(mut self, now_ms: u64) -> UpstreamTunnel {
         self.slot.report_success(now_ms);
-        Tunnel { stream: self.connection.stream, _slot: self.slot }
+        UpstreamTunnel { stream: self.connection.stream, _slot: self.slot }
     }
 }
 
 /// A connection to a server that carries a protocol other than HTTP. It counts as in use while it lasts.
 #[derive(Debug)]
-pub struct Tunnel {
-    stream: Stream,
-    _slot: Slot,
+pub struct UpstreamTunnel {
+    stream: UpstreamStream,
+    _slot: ServerSlot,
 }
 
-impl Tunnel {
+impl UpstreamTunnel {
     /// Reads received bytes into `buffer`; 0 is the end.
     pub fn poll_read(&mut self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         self.stream.poll_read(task, buffer)
@@ -178,7 +183,7 @@ impl Tunnel {
     }
 }
 
-impl Slot {
+impl ServerSlot {
     /// Configured name of the server, for logs.
     pub(super) fn server_name(&self) -> &Rc<str> {
         &self.upstream.server_names[usize::from(self.server)]
@@ -186,7 +191,7 @@ impl Slot {
 
     /// True if the server is spoken to over TLS.
     pub(super) fn is_secure(&self) -> bool {
-        self.upstream.shared.server(self.server).protocol == Protocol::Negotiated
+        self.upstream.shared.server(self.server).protocol == UpstreamProtocol::Negotiated
     }
 
     pub(super) fn report_success(&mut self, now_ms: u64) {
@@ -204,7 +209,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ServerSlot {
     fn drop(&mut self) {
         let shared = &self.upstream.shared;
         if self.is_trial {

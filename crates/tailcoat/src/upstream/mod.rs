@@ -1,8 +1,8 @@
 //! Upstreams: from a request to forward to a connection to a server that may take it. Balance and health choose the
 //! server; the connection is a kept one or a new one; requests queue while servers have reached their limits.
 //!
-//! [`SharedUpstream`] is the state that all workers share; [`Upstream`] is a worker's own, with its kept connections.
-//! [`Upstream::acquire`] returns a [`Lease`] of a connection. [`keep`] does the background work once for all workers.
+//! [`SharedUpstream`] is the state that all workers share; [`UpstreamConfig`] is a worker's own, with its kept connections.
+//! [`UpstreamConfig::acquire`] returns a [`Lease`] of a connection. [`keep`] does the background work once for all workers.
 
 mod acquire;
 mod addresses;
@@ -24,12 +24,12 @@ mod tried;
 use std::fmt;
 use std::io;
 
-pub use acquire::{Acquire, Leased, Upstream, Wanted};
+pub use acquire::{Acquire, AcquireOptions, Leased, Upstream};
 pub use balance::hash_key;
 pub use http2::{ResponsePiece, StreamFailure, StreamLease, StreamTunnel};
-pub use keeper::{Lookup, keep, system_lookup};
-pub use lease::{Ending, Failure, Lease, Tunnel};
-pub use pool::ClientConnection;
+pub use keeper::{AddressLookup, keep, system_lookup};
+pub use lease::{Ending, Lease, UpstreamFailure, UpstreamTunnel};
+pub use pool::ClientConnectionId;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 pub use shared::{ServerState, SharedUpstream};
@@ -79,7 +79,7 @@ impl AcquireError {
 
 impl AcquireError {
     /// Value of Retry-After in seconds (RFC 9110, section 10.2.3), for errors with status 503.
-    pub fn retry_after_seconds(self, config: &config::Upstream) -> Option<u64> {
+    pub fn retry_after_seconds(self, config: &config::UpstreamConfig) -> Option<u64> {
         match self {
             Self::NoServer => Some(config.eject_time.as_secs().max(1)),
             Self::QueueFull | Self::QueueTimeout | Self::QueueOverloaded => Some(Overload::retry_after_seconds()),

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::addresses::Addresses;
+use super::addresses::UpstreamAddresses;
 use super::balance::hash_key;
-use super::health::{Change, FULL_SHARE, Health, HealthLimits, Standing};
+use super::health::{FULL_SHARE, Health, HealthChange, HealthLimits, ServerFitness};
 use super::monotonic_ms;
 use super::tls::ClientTls;
-use crate::config::{self, CertificateError, ServerAddress};
+use crate::config::{self, CertificateError, UpstreamServerAddress};
 use crate::fair_queue::{FairQueue, LoadChange, QueueLimits, QueueOwner};
 use crate::log::{ServerLog, event};
 
@@ -19,8 +19,8 @@ const OVERLOAD_TOLD_INTERVAL_MS: u64 = 10_000;
 
 /// State of an upstream that all workers share.
 pub struct SharedUpstream {
-    pub(super) config: config::Upstream,
-    pub(super) servers: Box<[Server]>,
+    pub(super) config: config::UpstreamConfig,
+    pub(super) servers: Box<[SharedServer]>,
     /// Requests that wait for a connection.
     pub(super) queue: FairQueue,
     /// Time of the last log line about an overload, in milliseconds; 0 before the first. `overload_told` is true if
@@ -34,11 +34,11 @@ pub struct SharedUpstream {
 
 /// A server of an upstream. Aligned, so that the counters of two servers share no cache line.
 #[repr(align(128))]
-pub(super) struct Server {
+pub(super) struct SharedServer {
     /// Configured name, for logs.
     pub(super) name: String,
-    pub(super) location: Location,
-    pub(super) protocol: Protocol,
+    pub(super) location: UpstreamLocation,
+    pub(super) protocol: UpstreamProtocol,
     pub(super) weight: u32,
     pub(super) is_backup: bool,
     /// Number derived from the server's address.
@@ -58,7 +58,7 @@ pub(super) struct Server {
 
 /// Protocol spoken with a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum UpstreamProtocol {
     /// One exchange at a time: HTTP/1.1, FastCGI and the like.
     OneAtATime,
     /// HTTP/2 without TLS.
@@ -85,8 +85,8 @@ pub struct ServerState<'a> {
 }
 
 /// Address of a server.
-pub(super) enum Location {
-    Tcp { host: String, port: u16, addresses: Addresses },
+pub(super) enum UpstreamLocation {
+    Tcp { host: String, port: u16, addresses: UpstreamAddresses },
     Unix(PathBuf),
 }
 
@@ -95,8 +95,8 @@ impl SharedUpstream {
     ///
     /// # Errors
     /// A TLS file can't be read or is invalid.
-    pub fn new(config: &config::Upstream, log: ServerLog) -> Result<Arc<Self>, CertificateError> {
-        Self::succeeding(config, log, None)
+    pub fn new(config: &config::UpstreamConfig, log: ServerLog) -> Result<Arc<Self>, CertificateError> {
+        Self::reuse(config, log, None)
     }
 
     /// Creates the upstream that replaces `before`, or returns `before` itself if neither its configuration nor its
@@ -105,8 +105,8 @@ impl SharedUpstream {
     ///
     /// # Errors
     /// See [`Self::new`].
-    pub fn succeeding(
-        config: &config::Upstream,
+    pub fn reuse(
+        config: &config::UpstreamConfig,
         log: ServerLog,
         before: Option<&Arc<Self>>,
     ) -> Result<Arc<Self>, CertificateError> {
@@ -115,17 +115,17 @@ impl SharedUpstream {
         }
         let limits = HealthLimits::new(config);
         let servers = config.servers.iter().map(|server| {
-            let new = Server::new(server, limits);
+            let new = SharedServer::new(server, limits);
             let mut others = before.iter().flat_map(|before| before.servers.iter());
             if let Some(known) = others.find(|other| other.name == new.name) {
-                new.succeed(known);
+                new.reuse(known);
             }
             new
         });
         let servers = servers.collect();
         let tls = ClientTls::load(config)?;
         let queue = FairQueue::default();
-        before.iter().for_each(|before| queue.succeed(&before.queue));
+        before.iter().for_each(|before| queue.reuse(&before.queue));
         let (config, overload_told_ms, overload_told) = (config.clone(), AtomicU64::new(0), AtomicBool::new(false));
         Ok(Arc::new(Self { config, servers, queue, overload_told_ms, overload_told, log, tls }))
     }
@@ -154,7 +154,7 @@ impl SharedUpstream {
     }
 
     /// Configuration of the upstream.
-    pub fn config(&self) -> &config::Upstream {
+    pub fn config(&self) -> &config::UpstreamConfig {
         &self.config
     }
 
@@ -162,15 +162,15 @@ impl SharedUpstream {
     pub fn may_speak_http2(&self) -> bool {
         let offers_http2 = self.tls.as_ref().is_some_and(|tls| tls.offers_http2);
         self.servers.iter().any(|server| match server.protocol {
-            Protocol::OneAtATime => false,
-            Protocol::Http2 => true,
-            Protocol::Negotiated => offers_http2,
+            UpstreamProtocol::OneAtATime => false,
+            UpstreamProtocol::Http2 => true,
+            UpstreamProtocol::Negotiated => offers_http2,
         })
     }
 
     /// Value of Host for the first server.
     pub fn authority(&self) -> String {
-        self.servers.first().map(Server::authority).unwrap_or_default()
+        self.servers.first().map(SharedServer::authority).unwrap_or_default()
     }
 
     /// Number of requests that wait for a connection.
@@ -215,9 +215,9 @@ impl SharedUpstream {
             name: &server.name,
             health: match server.standing(now_ms) {
                 _ if server.is_drained() => "drained",
-                Standing::Fit(_) => "up",
-                Standing::Trial => "trial",
-                Standing::Out => "down",
+                ServerFitness::Fit(_) => "up",
+                ServerFitness::Trial => "trial",
+                ServerFitness::Out => "down",
             },
             is_backup: server.is_backup,
             in_use: server.in_use(),
@@ -252,12 +252,12 @@ impl SharedUpstream {
         self.queue.call_first();
     }
 
-    pub(super) fn server(&self, server: u16) -> &Server {
+    pub(super) fn server(&self, server: u16) -> &SharedServer {
         &self.servers[usize::from(server)]
     }
 
     /// Updates a server's health and logs the change, if any.
-    pub(super) fn tell(&self, server: u16, now_ms: u64, what: impl FnOnce(&mut Health) -> Option<Change>) {
+    pub(super) fn tell(&self, server: u16, now_ms: u64, what: impl FnOnce(&mut Health) -> Option<HealthChange>) {
         let server = self.server(server);
         if let Some(change) = server.with_health(now_ms, what) {
             self.log_change(&server.name, change, "");
@@ -272,20 +272,20 @@ impl SharedUpstream {
         }
     }
 
-    fn log_change(&self, server: &str, change: Change, why: &str) {
+    fn log_change(&self, server: &str, change: HealthChange, why: &str) {
         let upstream = &self.config.name;
         let place: [(&str, &dyn fmt::Display); 2] = [("upstream", upstream), ("server", &server)];
         match change {
-            Change::Ejected(length_ms) => self.log.warn(
+            HealthChange::Ejected(length_ms) => self.log.warn(
                 event("upstream server ejected", &[place[0], place[1], ("seconds", &(length_ms as f64 / 1_000.0))]),
                 "check that it runs and responds",
             ),
-            Change::Back => self.log.info(event("upstream server restored", &place)),
-            Change::ChecksBad => self.log.warn(
+            HealthChange::Back => self.log.info(event("upstream server restored", &place)),
+            HealthChange::ChecksBad => self.log.warn(
                 event("upstream server went down: health checks failed", &[place[0], place[1], ("reason", &why)]),
                 "check that it responds to the path of `health-check`",
             ),
-            Change::ChecksGood => self.log.info(event("upstream server came up: health checks passed", &place)),
+            HealthChange::ChecksGood => self.log.info(event("upstream server came up: health checks passed", &place)),
         }
     }
 }
@@ -319,25 +319,29 @@ impl QueueOwner for SharedUpstream {
     }
 }
 
-impl Server {
+impl SharedServer {
     fn new(config: &config::UpstreamServer, limits: HealthLimits) -> Self {
         let name = config.address.to_string();
         Self {
             hash: hash_key(name.as_bytes()),
             name,
             location: match &config.address {
-                ServerAddress::Tcp(host, port)
-                | ServerAddress::Http2(host, port)
-                | ServerAddress::Tls(host, port)
-                | ServerAddress::OtherTcp(host, port) => {
-                    Location::Tcp { host: host.clone(), port: *port, addresses: Addresses::of_host(host, *port) }
-                }
-                ServerAddress::Unix(path) => Location::Unix(path.clone()),
+                UpstreamServerAddress::Tcp(host, port)
+                | UpstreamServerAddress::Http2(host, port)
+                | UpstreamServerAddress::Tls(host, port)
+                | UpstreamServerAddress::OtherTcp(host, port) => UpstreamLocation::Tcp {
+                    host: host.clone(),
+                    port: *port,
+                    addresses: UpstreamAddresses::of_host(host, *port),
+                },
+                UpstreamServerAddress::Unix(path) => UpstreamLocation::Unix(path.clone()),
             },
             protocol: match &config.address {
-                ServerAddress::Tcp(..) | ServerAddress::OtherTcp(..) | ServerAddress::Unix(_) => Protocol::OneAtATime,
-                ServerAddress::Http2(..) => Protocol::Http2,
-                ServerAddress::Tls(..) => Protocol::Negotiated,
+                UpstreamServerAddress::Tcp(..)
+                | UpstreamServerAddress::OtherTcp(..)
+                | UpstreamServerAddress::Unix(_) => UpstreamProtocol::OneAtATime,
+                UpstreamServerAddress::Http2(..) => UpstreamProtocol::Http2,
+                UpstreamServerAddress::Tls(..) => UpstreamProtocol::Negotiated,
             },
             weight: config.weight,
             is_backup: config.backup,
@@ -352,26 +356,26 @@ impl Server {
 
     /// Value of Host for requests that Tailcoat sends itself.
     pub(super) fn authority(&self) -> String {
-        let default_port = if self.protocol == Protocol::Negotiated { 443 } else { 80 };
+        let default_port = if self.protocol == UpstreamProtocol::Negotiated { 443 } else { 80 };
         match &self.location {
-            Location::Tcp { host, port, .. } if *port == default_port => host.clone(),
-            Location::Tcp { host, port, .. } => format!("{host}:{port}"),
-            Location::Unix(_) => "localhost".to_owned(),
+            UpstreamLocation::Tcp { host, port, .. } if *port == default_port => host.clone(),
+            UpstreamLocation::Tcp { host, port, .. } => format!("{host}:{port}"),
+            UpstreamLocation::Unix(_) => "localhost".to_owned(),
         }
     }
 
     /// Reuses what is known of the same server.
-    fn succeed(&self, before: &Self) {
+    fn reuse(&self, before: &Self) {
         self.is_drained.store(before.is_drained(), Ordering::Relaxed);
-        if let (Location::Tcp { addresses, .. }, Location::Tcp { addresses: known, .. }) =
+        if let (UpstreamLocation::Tcp { addresses, .. }, UpstreamLocation::Tcp { addresses: known, .. }) =
             (&self.location, &before.location)
         {
-            addresses.succeed(known);
+            addresses.reuse(known);
         }
         // The first request that reads it finds out what still holds.
         self.is_unsettled.store(true, Ordering::Relaxed);
         let known = before.health.lock().unwrap_or_else(PoisonError::into_inner);
-        self.health.lock().unwrap_or_else(PoisonError::into_inner).succeed(&known);
+        self.health.lock().unwrap_or_else(PoisonError::into_inner).reuse(&known);
     }
 
     /// True if an operator has drained it.
@@ -385,9 +389,9 @@ impl Server {
     }
 
     /// Tells whether a request may be sent to it.
-    pub(super) fn standing(&self, now_ms: u64) -> Standing {
+    pub(super) fn standing(&self, now_ms: u64) -> ServerFitness {
         if !self.is_unsettled() {
-            return Standing::Fit(FULL_SHARE);
+            return ServerFitness::Fit(FULL_SHARE);
         }
         self.with_health(now_ms, |health| health.standing(now_ms))
     }
@@ -411,10 +415,10 @@ impl Server {
     }
 }
 
-impl Location {
+impl UpstreamLocation {
     /// True if the host is a name, which must be looked up.
     pub(super) fn has_name(&self) -> bool {
-        matches!(self, Self::Tcp { host, .. } if !Addresses::is_literal(host))
+        matches!(self, Self::Tcp { host, .. } if !UpstreamAddresses::is_literal(host))
     }
 }
 

@@ -10,7 +10,7 @@ use tokio_rustls::client::TlsStream;
 
 /// A connection to a server.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(super) enum UpstreamStream {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
@@ -20,9 +20,9 @@ pub(super) enum Stream {
 macro_rules! either {
     ($socket:expr, $stream:ident => $call:expr) => {
         match $socket {
-            Stream::Tcp($stream) => $call,
-            Stream::Unix($stream) => $call,
-            Stream::Tls($stream) => $call,
+            UpstreamStream::Tcp($stream) => $call,
+            UpstreamStream::Unix($stream) => $call,
+            UpstreamStream::Tls($stream) => $call,
         }
     };
 }
@@ -31,9 +31,9 @@ macro_rules! either {
 macro_rules! below {
     ($socket:expr, $stream:ident => $call:expr) => {
         match $socket {
-            Stream::Tcp($stream) => $call,
-            Stream::Unix($stream) => $call,
-            Stream::Tls(stream) => {
+            UpstreamStream::Tcp($stream) => $call,
+            UpstreamStream::Unix($stream) => $call,
+            UpstreamStream::Tls(stream) => {
                 let $stream = stream.get_ref().0;
                 $call
             }
@@ -41,7 +41,7 @@ macro_rules! below {
     };
 }
 
-impl Stream {
+impl UpstreamStream {
     pub(super) fn poll_read(&mut self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         if let Self::Tls(stream) = self
             && stream.get_ref().1.wants_write()

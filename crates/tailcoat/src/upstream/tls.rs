@@ -38,7 +38,7 @@ impl ClientTls {
     ///
     /// # Errors
     /// A file can't be read or is invalid.
-    pub(super) fn load(upstream: &config::Upstream) -> Result<Option<Self>, CertificateError> {
+    pub(super) fn load(upstream: &config::UpstreamConfig) -> Result<Option<Self>, CertificateError> {
         if !upstream.has_tls() {
             return Ok(None);
         }

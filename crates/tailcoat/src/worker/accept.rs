@@ -13,8 +13,8 @@ use tokio::sync::{Notify, watch};
 
 use super::listener::AsyncListener;
 use super::{ListenerKey, OpenListener};
-use crate::connection::{Claimant, ConnectionTable, Connections, Context, Newcomer, Room, Stage};
-use crate::log::{Client, Trouble, event};
+use crate::connection::{Claimant, ConnectionStage, ConnectionTable, Connections, Context, Newcomer, Room};
+use crate::log::{LogClient, Trouble, event};
 use crate::metrics::Limit;
 
 /// Connections that are accepted from a queue when no more are to be: who comes faster than they are accepted must not keep
@@ -154,7 +154,7 @@ impl Acceptor {
 
     /// Waits until there is a place for a connection that was accepted, closing others for it. Says that there is none if
     /// the client has more than its share, and gives up nothing of that: others wait behind it.
-    async fn find_place(&self, client: Client, newcomer: Newcomer) -> bool {
+    async fn find_place(&self, client: LogClient, newcomer: Newcomer) -> bool {
         let mut has_evicted = false;
         loop {
             let room = {
@@ -194,7 +194,7 @@ impl Acceptor {
     }
 
     /// Evicts connections, and waits until they are closed. Says whether there were any.
-    async fn evict(&self, evict: impl FnOnce(&mut ConnectionTable, &mut dyn FnMut(Stage)) -> usize) -> bool {
+    async fn evict(&self, evict: impl FnOnce(&mut ConnectionTable, &mut dyn FnMut(ConnectionStage)) -> usize) -> bool {
         let evicted = evict(&mut self.context.table.borrow_mut(), &mut |stage| self.context.count_eviction(stage));
         if evicted > 0 {
             // They close when they are polled next, which is before this goes on.

@@ -89,7 +89,7 @@ impl GenerationBuilder {
 
     /// Makes the generation of a plan, letting connections have their turn meanwhile.
     pub(super) async fn build(&mut self, plan: &Arc<GenerationPlan>) -> Generation {
-        let upstreams = self.succeed_upstreams(plan);
+        let upstreams = self.reuse_upstreams(plan);
         let counted = self.count_sites(plan, &upstreams);
         let mut setups = Vec::with_capacity(plan.sites.len());
         let logs = plan.site_logs.iter().zip(&plan.site_tls);
@@ -127,7 +127,7 @@ impl GenerationBuilder {
     }
 
     /// The worker's part of the upstreams: of those that stay, the one that there is.
-    fn succeed_upstreams(&self, plan: &GenerationPlan) -> Vec<Rc<Upstream>> {
+    fn reuse_upstreams(&self, plan: &GenerationPlan) -> Vec<Rc<Upstream>> {
         let before = self.upstreams.borrow();
         let upstream = |(index, shared): (usize, &Arc<SharedUpstream>)| {
             let known = before.iter().find(|known| Arc::ptr_eq(known.shared(), shared)).cloned();

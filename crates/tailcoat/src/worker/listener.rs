@@ -16,9 +16,9 @@ use socket2::{Domain, Protocol, SockFilter, SockRef, Socket as RawSocket, Type};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::config::{Config, Listen, Server};
+use crate::config::{Config, Listen, ServerSettings};
 use crate::connection::Socket;
-use crate::log::Client;
+use crate::log::LogClient;
 
 /// How long the kernel keeps a connection without data to itself, before it hands that over, too. The kernel counts it in
 /// answers to the client's SYN, of which this is one more: the least there is, so that time limits begin early.
@@ -97,7 +97,12 @@ pub(super) struct AsyncListener {
 ///
 /// # Errors
 /// The address is taken, not of this machine or not allowed; `inherited` has no such socket.
-pub fn bind(listen: &Listen, workers: usize, server: &Server, inherited: &Inherited) -> io::Result<Vec<Listener>> {
+pub fn bind(
+    listen: &Listen,
+    workers: usize,
+    server: &ServerSettings,
+    inherited: &Inherited,
+) -> io::Result<Vec<Listener>> {
     match listen {
         Listen::Tcp(address) => match bind_tcp(*address, workers, server) {
             // All addresses of IPv6 on a machine without: none.
@@ -109,7 +114,7 @@ pub fn bind(listen: &Listen, workers: usize, server: &Server, inherited: &Inheri
     }
 }
 
-fn bind_tcp(address: SocketAddr, workers: usize, server: &Server) -> io::Result<Vec<Listener>> {
+fn bind_tcp(address: SocketAddr, workers: usize, server: &ServerSettings) -> io::Result<Vec<Listener>> {
     // With SO_REUSEPORT the kernel would let a second server of the same user have the same address and share the
     // connections with it. So it is tried without first; that also settles a port of 0.
     let address = match listen_tcp(address, server, false)? {
@@ -124,7 +129,7 @@ fn is_without_ipv6(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL))
 }
 
-fn listen_tcp(address: SocketAddr, server: &Server, shares_port: bool) -> io::Result<Listener> {
+fn listen_tcp(address: SocketAddr, server: &ServerSettings, shares_port: bool) -> io::Result<Listener> {
     let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shares_port)?;
@@ -139,7 +144,7 @@ fn listen_tcp(address: SocketAddr, server: &Server, shares_port: bool) -> io::Re
 }
 
 /// Options of a listener pass on to its connections, which saves a system call for each.
-fn set_options(socket: &RawSocket, server: &Server) -> io::Result<()> {
+fn set_options(socket: &RawSocket, server: &ServerSettings) -> io::Result<()> {
     socket.set_tcp_nodelay(server.no_delay)?;
     setsockopt(socket, TcpDeferAccept, &(if server.defer_accept { DEFER_ACCEPT_SECONDS } else { 0 }))?;
     if server.fast_open_queue > 0 {
@@ -148,7 +153,7 @@ fn set_options(socket: &RawSocket, server: &Server) -> io::Result<()> {
     Ok(())
 }
 
-fn backlog(server: &Server) -> i32 {
+fn backlog(server: &ServerSettings) -> i32 {
     server.listen_backlog.try_into().unwrap_or(i32::MAX)
 }
 
@@ -221,7 +226,7 @@ impl Listener {
     ///
     /// # Errors
     /// The kernel's: ports below 1024 may not be for who the process is by now.
-    pub fn open_another(&self, server: &Server) -> io::Result<Option<Self>> {
+    pub fn open_another(&self, server: &ServerSettings) -> io::Result<Option<Self>> {
         self.tcp_address().map(|address| listen_tcp(address, server, true)).transpose()
     }
 
@@ -229,7 +234,7 @@ impl Listener {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn take_up(&self, server: &Server) -> io::Result<()> {
+    pub fn apply(&self, server: &ServerSettings) -> io::Result<()> {
         if let Self::Tcp(listener) = self {
             let socket = RawSocket::from(listener.try_clone()?);
             set_options(&socket, server)?;
@@ -265,12 +270,12 @@ impl Listener {
 }
 
 impl AsyncListener {
-    pub(super) async fn accept(&self) -> io::Result<(Socket, Client)> {
+    pub(super) async fn accept(&self) -> io::Result<(Socket, LogClient)> {
         let accept = || Ok(acceptfrom_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?);
         let (socket, address) = self.socket.async_io(Interest::READABLE, accept).await?;
         let client = match address {
-            _ if self.is_unix => Client::Unix,
-            address => Client::Ip(address.ok_or(Errno::NOTCONN)?.try_into()?),
+            _ if self.is_unix => LogClient::Unix,
+            address => LogClient::Ip(address.ok_or(Errno::NOTCONN)?.try_into()?),
         };
         Ok((Socket::new(socket), client))
     }

@@ -25,7 +25,7 @@ use tokio::task::coop::unconstrained;
 
 use self::accept::Acceptors;
 use self::generation::GenerationBuilder;
-use crate::connection::{ClientLimit, Clock, Connections, Context, SWEEPS_A_ROUND, overload_limits};
+use crate::connection::{ClientLimit, Connections, Context, SWEEPS_A_ROUND, WorkerClock, overload_limits};
 use crate::log::{Recorder, Trouble};
 use crate::memory_budget::{MemoryBudget, Pressure, WorkerBudget};
 use crate::metrics::{Inquiry, Metrics};
@@ -75,7 +75,7 @@ pub struct WorkerPlan {
     /// What changes while it serves.
     pub orders: UnboundedReceiver<WorkerOrder>,
     /// What it is told to do.
-    pub phase: watch::Receiver<Phase>,
+    pub phase: watch::Receiver<WorkerPhase>,
     /// Where it says, with its number, that it has ended, and how.
     pub ended: UnboundedSender<(usize, io::Result<()>)>,
 }
@@ -113,7 +113,7 @@ pub enum WorkerOrder {
 
 /// What workers are told to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum WorkerPhase {
     /// Serve.
     Serving,
     /// Take no connections, answer what has been asked, for at most this time if any, and end.
@@ -154,7 +154,7 @@ fn run(plan: WorkerPlan) -> io::Result<()> {
         let _ = rustix::thread::sched_setaffinity(None, &cores);
     }
     let has_waited = Arc::new(AtomicBool::new(true));
-    let clock = Clock::new(Arc::clone(&has_waited));
+    let clock = WorkerClock::new(Arc::clone(&has_waited));
     let runtime = Builder::new_current_thread()
         .on_thread_unpark(move || has_waited.store(true, Ordering::Relaxed))
         .enable_io()
@@ -175,7 +175,7 @@ fn run(plan: WorkerPlan) -> io::Result<()> {
     result
 }
 
-async fn serve(plan: WorkerPlan, clock: Clock) -> io::Result<()> {
+async fn serve(plan: WorkerPlan, clock: WorkerClock) -> io::Result<()> {
     let metrics = plan.metrics.as_ref().map(|metrics| metrics.worker(plan.index));
     let cache = WorkerCache::new(plan.store);
     let cache = Rc::new(match &metrics {
@@ -236,10 +236,10 @@ async fn obey(
         match order {
             WorkerOrder::Serve { generation: plan, done } => {
                 let mut generation = builder.build(&plan).await;
-                generation.keep_retired(&context.generation());
-                context.recorder.borrow_mut().take_in(&plan.logs);
-                cache.take_in_limits();
-                let before = context.take_in(generation);
+                generation.reuse_retired(&context.generation());
+                context.recorder.borrow_mut().apply(&plan.logs);
+                cache.apply_limits();
+                let before = context.apply(generation);
                 if plan.has_retired {
                     // Those that have many answers under way say that these are the last.
                     context.table.borrow().wake_all();
@@ -286,9 +286,9 @@ async fn keep_time(context: Rc<Context>, memory: Rc<WorkerBudget>, cache: Rc<Wor
 }
 
 /// Serves until told otherwise; then drains.
-async fn await_end(context: &Context, mut phase: watch::Receiver<Phase>, acceptors: &Acceptors) {
+async fn await_end(context: &Context, mut phase: watch::Receiver<WorkerPhase>, acceptors: &Acceptors) {
     // An error is the end of whoever would tell.
-    if phase.wait_for(|phase| *phase != Phase::Serving).await.is_err() {
+    if phase.wait_for(|phase| *phase != WorkerPhase::Serving).await.is_err() {
         return;
     }
     context.is_draining.set(true);
@@ -297,10 +297,10 @@ async fn await_end(context: &Context, mut phase: watch::Receiver<Phase>, accepto
     acceptors.stop_all();
     loop {
         let told = *phase.borrow_and_update();
-        let (Phase::Draining(limit) | Phase::Leaving(limit)) = told else { return };
+        let (WorkerPhase::Draining(limit) | WorkerPhase::Leaving(limit)) = told else { return };
         let drained = async {
             while acceptors.is_accepting() || !context.table.borrow().is_empty() {
-                if matches!(told, Phase::Draining(_)) {
+                if matches!(told, WorkerPhase::Draining(_)) {
                     context.table.borrow_mut().evict_all_idle();
                 }
                 tokio::time::sleep(DRAIN_LOOK_INTERVAL).await;

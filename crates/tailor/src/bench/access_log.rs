@@ -2,7 +2,7 @@
 
 /// Request that an access log recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct AccessLogEntry {
     /// Seconds since 1970.
     pub(crate) time: i64,
     pub(crate) method: String,
@@ -10,7 +10,7 @@ pub(crate) struct Entry {
 }
 
 /// Returns the requests of a log by their times, and the number of lines that could not be parsed.
-pub(crate) fn parse(text: &str) -> (Vec<Entry>, usize) {
+pub(crate) fn parse(text: &str) -> (Vec<AccessLogEntry>, usize) {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     let (mut entries, mut skipped) = (Vec::new(), 0);
     for line in lines {
@@ -26,7 +26,7 @@ pub(crate) fn parse(text: &str) -> (Vec<Entry>, usize) {
 
 /// Nanoseconds from the first request to each one. Logs have whole seconds, so requests of one second are spread evenly
 /// over it.
-pub(crate) fn due_times(entries: &[Entry], speed: f64) -> Vec<u64> {
+pub(crate) fn due_times(entries: &[AccessLogEntry], speed: f64) -> Vec<u64> {
     let mut times = Vec::with_capacity(entries.len());
     let first = entries.first().map_or(0, |entry| entry.time);
     for second in entries.chunk_by(|a, b| a.time == b.time) {
@@ -39,7 +39,7 @@ pub(crate) fn due_times(entries: &[Entry], speed: f64) -> Vec<u64> {
 }
 
 /// Parses `host ident user [10/Oct/2000:13:55:36 -0700] "GET /x HTTP/1.0" 200 2326 …`.
-fn parse_line(line: &str) -> Option<Entry> {
+fn parse_line(line: &str) -> Option<AccessLogEntry> {
     let (_, rest) = line.split_once('[')?;
     let (time, rest) = rest.split_once(']')?;
     let mut request = rest.trim_start().strip_prefix('"')?.split('"').next()?.split(' ');
@@ -49,7 +49,7 @@ fn parse_line(line: &str) -> Option<Entry> {
     if !is_token || !target.starts_with('/') || target.bytes().any(|byte| byte <= b' ' || byte >= 0x7f) {
         return None;
     }
-    Some(Entry { time: parse_time(time)?, method: method.to_owned(), target: target.to_owned() })
+    Some(AccessLogEntry { time: parse_time(time)?, method: method.to_owned(), target: target.to_owned() })
 }
 
 /// Parses `10/Oct/2000:13:55:36 -0700` to seconds since 1970.
@@ -87,8 +87,9 @@ mod tests {
 
     #[test]
     fn lines() {
-        let entry =
-            |time, method: &str, target: &str| Some(Entry { time, method: method.into(), target: target.into() });
+        let entry = |time, method: &str, target: &str| {
+            Some(AccessLogEntry { time, method: method.into(), target: target.into() })
+        };
         for (line, expect) in [
             (
                 r#"127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /a?b HTTP/1.0" 200 2326"#,
@@ -110,8 +111,10 @@ mod tests {
 
     #[test]
     fn times_of_a_second_are_spread() {
-        let entries: Vec<_> =
-            [5, 5, 7].map(|time| Entry { time, method: "GET".into(), target: "/".into() }).into_iter().collect();
+        let entries: Vec<_> = [5, 5, 7]
+            .map(|time| AccessLogEntry { time, method: "GET".into(), target: "/".into() })
+            .into_iter()
+            .collect();
         assert_eq!(due_times(&entries, 1.0), [0, 500_000_000, 2_000_000_000]);
         assert_eq!(due_times(&entries, 2.0), [0, 250_000_000, 1_000_000_000]);
     }

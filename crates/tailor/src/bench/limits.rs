@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::engine::{Address, Outcome, Plan};
+use crate::engine::{LoadPlan, RunOutcome, TargetAddress};
 
 /// Share of a CPU from which a client thread counts as the limit.
 const BUSY_SHARE_MAX: f64 = 0.9;
@@ -35,13 +35,13 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn read(plan: &Plan) -> Self {
+    pub(super) fn read(plan: &LoadPlan) -> Self {
         let interfaces = if is_loopback(plan) { Vec::new() } else { interfaces() };
         Self { time_wait: time_wait_sockets(), ports: local_ports(), interfaces }
     }
 
     /// Describes each limit that the client reached. `self` was read before the run, `now` after it.
-    pub(super) fn limits(&self, now: &Self, plan: &Plan, outcome: &Outcome) -> Vec<String> {
+    pub(super) fn limits(&self, now: &Self, plan: &LoadPlan, outcome: &RunOutcome) -> Vec<String> {
         let mut limits = Vec::new();
         if outcome.busiest_thread_share + outcome.waiting_share > BUSY_SHARE_MAX {
             limits.push(format!(
@@ -62,7 +62,7 @@ impl Machine {
                 ""
             };
             limits.push(format!("ports: none was free {} times{cause}; {spread}", outcome.port_shortages));
-        } else if matches!(plan.address, Address::Tcp(_)) {
+        } else if matches!(plan.address, TargetAddress::Tcp(_)) {
             let time_wait = now.time_wait.saturating_sub(self.time_wait);
             let ports = now.ports * outcome.sources as u64;
             if time_wait as f64 > ports as f64 * PORT_SHARE_MAX {
@@ -92,7 +92,7 @@ impl Machine {
         limits
     }
 
-    fn bandwidth(&self, outcome: &Outcome) -> Option<String> {
+    fn bandwidth(&self, outcome: &RunOutcome) -> Option<String> {
         let carried = outcome.record.bytes_received.max(outcome.record.bytes_sent) as f64;
         let bits_per_second = carried * 8.0 / outcome.duration.as_secs_f64().max(1e-9);
         let (name, speed) = self.interfaces.iter().max_by_key(|(_, speed)| *speed)?;
@@ -107,10 +107,10 @@ impl Machine {
     }
 }
 
-fn is_loopback(plan: &Plan) -> bool {
+fn is_loopback(plan: &LoadPlan) -> bool {
     match &plan.address {
-        Address::Tcp(address) => address.ip().is_loopback(),
-        Address::Unix(_) => true,
+        TargetAddress::Tcp(address) => address.ip().is_loopback(),
+        TargetAddress::Unix(_) => true,
     }
 }
 
@@ -142,22 +142,22 @@ fn interfaces() -> Vec<(String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{Options, plan};
+    use crate::bench::{LoadOptions, plan};
 
     #[derive(clap::Parser)]
     struct Command {
         #[command(flatten)]
-        options: Options,
+        options: LoadOptions,
     }
 
-    fn plan(url: &str) -> Plan {
+    fn plan(url: &str) -> LoadPlan {
         plan::make(&<Command as clap::Parser>::parse_from(["bench", url]).options).unwrap()
     }
 
     /// Checks the limits that a run reports after `change`, on a machine of 100 ports and 100 Mbit/s.
-    fn check(change: impl FnOnce(&mut Machine, &mut Outcome), expect: &[&str]) {
+    fn check(change: impl FnOnce(&mut Machine, &mut RunOutcome), expect: &[&str]) {
         let machine = || Machine { time_wait: 5, ports: 100, interfaces: vec![("eth0".into(), 100)] };
-        let mut outcome = Outcome { duration: std::time::Duration::from_secs(1), sources: 1, ..Outcome::empty() };
+        let mut outcome = RunOutcome { duration: std::time::Duration::from_secs(1), sources: 1, ..RunOutcome::empty() };
         let mut now = machine();
         change(&mut now, &mut outcome);
         let limits = machine().limits(&now, &plan("http://192.0.2.1/"), &outcome);
@@ -196,7 +196,7 @@ mod tests {
         check(|_, outcome| outcome.record.bytes_received = 11_000_000, &["bandwidth: 88 Mbit/s"]);
         check(|_, outcome| outcome.record.bytes_sent = 11_000_000, &["bandwidth: 88 Mbit/s"]);
         let late = |late: u64, waited: u64| {
-            move |_: &mut Machine, outcome: &mut Outcome| {
+            move |_: &mut Machine, outcome: &mut RunOutcome| {
                 outcome.record.lag.record_n(1_000, 1_000 - late).unwrap();
                 outcome.record.lag.record_n(1_000_000, late).unwrap();
                 outcome.record.waited = waited;

@@ -12,20 +12,20 @@ mod tls;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use options::Options;
+pub use options::LoadOptions;
 pub(crate) use options::parse_json_file;
 pub use require::Requirement;
 
-use crate::cli::End;
+use crate::cli::ProgramEnd;
 use crate::engine;
 use crate::report::{self, BenchReport};
-use progress::Progress;
+use progress::ProgressDisplay;
 
 /// Runs a benchmark and writes the reports that the options name.
 ///
 /// # Errors
 /// The run is impossible: the message gives the reason.
-pub fn run(options: &Options) -> Result<End, String> {
+pub fn run(options: &LoadOptions) -> Result<ProgramEnd, String> {
     let plan = plan::make(options)?;
     // Check this first, so that an unwritable file fails before the run, not after it.
     for path in options.json.iter().chain(&options.html) {
@@ -34,9 +34,9 @@ pub fn run(options: &Options) -> Result<End, String> {
     let stop = crate::cli::stop_on_signals()?;
     let (report, _) = measure(options, plan, &stop)?;
     let end = match (stop.load(Ordering::Relaxed), report.passed) {
-        (true, _) => End::Interrupted,
-        (false, true) => End::Passed,
-        (false, false) => End::Failed,
+        (true, _) => ProgramEnd::Interrupted,
+        (false, true) => ProgramEnd::Passed,
+        (false, false) => ProgramEnd::Failed,
     };
     write_reports(options, &report)?;
     Ok(end)
@@ -44,10 +44,10 @@ pub fn run(options: &Options) -> Result<End, String> {
 
 /// Runs a plan to its end.
 pub(crate) fn measure(
-    options: &Options,
-    plan: engine::Plan,
+    options: &LoadOptions,
+    plan: engine::LoadPlan,
     stop: &Arc<AtomicBool>,
-) -> Result<(BenchReport, engine::Outcome), String> {
+) -> Result<(BenchReport, engine::RunOutcome), String> {
     limits::raise_descriptor_limit();
     let machine = limits::Machine::read(&plan);
     let watched = match options.watch_group.as_slice() {
@@ -55,8 +55,8 @@ pub(crate) fn measure(
         directories => Some(report::observe::Observed::group(directories)),
     };
     let mut builder = report::Builder::new(options, &plan, watched);
-    let mut progress = Progress::new(options);
-    let mut outputs = report::Streams::open(options)?;
+    let mut progress = ProgressDisplay::new(options);
+    let mut outputs = report::IntervalOutputs::open(options)?;
     let mut running =
         engine::start(plan.clone(), Arc::clone(stop)).map_err(|error| format!("cannot start the load: {error}"))?;
     running.wait_for_counting();
@@ -72,7 +72,7 @@ pub(crate) fn measure(
     Ok((builder.finish(&outcome, limits, stop.load(Ordering::Relaxed)), outcome))
 }
 
-fn write_reports(options: &Options, report: &BenchReport) -> Result<(), String> {
+fn write_reports(options: &LoadOptions, report: &BenchReport) -> Result<(), String> {
     // A program reads the JSON on standard output, so nothing else may be written there.
     if options.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
         print!("{}", report::text::page(report));

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::engine::Line;
+use crate::engine::SimulatedLine;
 use crate::units::{parse_count, parse_duration, parse_range, parse_share};
 
 /// Options of `tailor bench`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_line_help = false)]
-pub struct Options {
+pub struct LoadOptions {
     /// URLs to request, all of the same server
     #[arg(value_name = "URL", required_unless_present_any = ["urls", "replay"])]
     pub url: Vec<String>,
@@ -32,7 +32,7 @@ pub struct Options {
     pub rate: Option<u64>,
     /// Open loop: spacing of requests
     #[arg(long, value_enum, default_value = "constant", help_heading = "Load")]
-    pub arrivals: Arrivals,
+    pub arrivals: ArrivalSpacing,
     /// Duration of load before the measurement, not counted
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration, help_heading = "Load")]
     pub warm_up: Duration,
@@ -113,7 +113,7 @@ pub struct Options {
 
     /// Limit each connection to a line: `56k`, `2M/100k` (receive/send), `-` for no limit, `,latency=100ms`
     #[arg(long, value_name = "RATE", value_parser = crate::engine::parse_line, allow_hyphen_values = true, help_heading = "Users")]
-    pub line: Option<Line>,
+    pub line: Option<SimulatedLine>,
     /// Share of requests to abort
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse_share, help_heading = "Users")]
     pub abort: f64,
@@ -181,7 +181,7 @@ pub struct Options {
 
 /// Spacing of the requests of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Arrivals {
+pub enum ArrivalSpacing {
     /// At equal intervals
     Constant,
     /// At random, like independent users

@@ -8,9 +8,10 @@ use rustls::pki_types::ServerName;
 use wire::http::Fields;
 
 use super::target::{Url, address};
-use super::{Options, access_log, options, tls};
+use super::{LoadOptions, access_log, options, tls};
 use crate::engine::{
-    Abort, BodyCheck, Check, Http2Request, Order, Pace, Persistence, Plan, Request, Workload, parse_sha256,
+    Abort, ArrivalPace, BodyCheck, ConnectionPersistence, Http2Request, LoadPlan, RequestOrder, ResponseCheck,
+    Workload, WorkloadRequest, parse_sha256,
 };
 use crate::units::parse_count;
 
@@ -18,7 +19,7 @@ use crate::units::parse_count;
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 
 /// Converts the options to a plan, and reads the files that they name.
-pub(crate) fn make(options: &Options) -> Result<Plan, String> {
+pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
     let entries = entries(options)?;
     let Some(first) = entries.urls.first().map(|(url, _)| url.clone()) else {
         return Err("no URL to request".into());
@@ -31,7 +32,7 @@ pub(crate) fn make(options: &Options) -> Result<Plan, String> {
         ));
     }
     let requests = entries.urls.iter().map(|(url, method)| request(url, method.as_deref(), options));
-    let requests: Arc<[Request]> = requests.collect::<Result<Vec<_>, _>>()?.into();
+    let requests: Arc<[WorkloadRequest]> = requests.collect::<Result<Vec<_>, _>>()?.into();
     let tls = if first.is_tls {
         let name =
             ServerName::try_from(first.host_name().to_owned()).map_err(|error| format!("{}: {error}", first.host))?;
@@ -41,14 +42,14 @@ pub(crate) fn make(options: &Options) -> Result<Plan, String> {
     };
     check_processors(options)?;
     let has_end = options.requests.is_some() || entries.pace.is_some();
-    Ok(Plan {
+    Ok(LoadPlan {
         address: address(&first, options)?,
         tls,
         workload: Workload::new(requests, entries.order),
         pace: entries.pace.unwrap_or(match (options.rate, options.arrivals) {
-            (None, _) => Pace::Closed,
-            (Some(rate), options::Arrivals::Constant) => Pace::Constant(rate as f64),
-            (Some(rate), options::Arrivals::Poisson) => Pace::Poisson(rate as f64),
+            (None, _) => ArrivalPace::Closed,
+            (Some(rate), options::ArrivalSpacing::Constant) => ArrivalPace::Constant(rate as f64),
+            (Some(rate), options::ArrivalSpacing::Poisson) => ArrivalPace::Poisson(rate as f64),
         }),
         connections: options.connections as usize,
         // Each thread needs at least one connection.
@@ -72,14 +73,14 @@ pub(crate) fn make(options: &Options) -> Result<Plan, String> {
 }
 
 /// Requests with their order and, from a replayed log, their times.
-struct Entries {
+struct RequestEntries {
     /// URLs; each with its method if a log gave one.
     urls: Vec<(Url, Option<String>)>,
-    order: Order,
-    pace: Option<Pace>,
+    order: RequestOrder,
+    pace: Option<ArrivalPace>,
 }
 
-fn entries(options: &Options) -> Result<Entries, String> {
+fn entries(options: &LoadOptions) -> Result<RequestEntries, String> {
     if let Some(path) = &options.replay {
         return replay(path, options);
     }
@@ -102,12 +103,12 @@ fn entries(options: &Options) -> Result<Entries, String> {
         }
     }
     let order = match options.zipf {
-        Some(alpha) => Order::zipf(urls.len(), alpha),
-        None if weights.iter().all(|&weight| weight == 1.0) => Order::InTurn,
-        None if weights.iter().sum::<f64>() > 0.0 => Order::weighted(weights),
+        Some(alpha) => RequestOrder::zipf(urls.len(), alpha),
+        None if weights.iter().all(|&weight| weight == 1.0) => RequestOrder::InTurn,
+        None if weights.iter().sum::<f64>() > 0.0 => RequestOrder::weighted(weights),
         None => return Err("the weights add up to 0".into()),
     };
-    Ok(Entries { urls, order, pace: None })
+    Ok(RequestEntries { urls, order, pace: None })
 }
 
 /// Splits a line of a URL list: `WEIGHT URL`, or `URL` alone, whose weight is 1.
@@ -130,7 +131,7 @@ fn resolve_url(text: &str, base: Option<&Url>) -> Result<Url, String> {
     }
 }
 
-fn replay(path: &Path, options: &Options) -> Result<Entries, String> {
+fn replay(path: &Path, options: &LoadOptions) -> Result<RequestEntries, String> {
     if options.replay_speed.is_nan() || options.replay_speed <= 0.0 {
         return Err("--replay-speed must be more than 0".into());
     }
@@ -155,10 +156,14 @@ fn replay(path: &Path, options: &Options) -> Result<Entries, String> {
         });
         sequence.push(index);
     }
-    Ok(Entries { urls, order: Order::Sequence(sequence.into()), pace: Some(Pace::Recorded(times.into())) })
+    Ok(RequestEntries {
+        urls,
+        order: RequestOrder::Sequence(sequence.into()),
+        pace: Some(ArrivalPace::Recorded(times.into())),
+    })
 }
 
-fn request(url: &Url, method: Option<&str>, options: &Options) -> Result<Request, String> {
+fn request(url: &Url, method: Option<&str>, options: &LoadOptions) -> Result<WorkloadRequest, String> {
     let content = match options.body.as_deref() {
         Some(text) => match text.strip_prefix('@') {
             Some(path) => std::fs::read(path).map_err(|error| format!("{path}: {error}"))?,
@@ -188,7 +193,7 @@ fn request(url: &Url, method: Option<&str>, options: &Options) -> Result<Request
             fields.push(name, value);
         }
     }
-    let request = Request::new(method, &url.target, &fields, &content, check(options)?);
+    let request = WorkloadRequest::new(method, &url.target, &fields, &content, check(options)?);
     if !options.http2 {
         return Ok(request);
     }
@@ -196,7 +201,7 @@ fn request(url: &Url, method: Option<&str>, options: &Options) -> Result<Request
 }
 
 /// Maximum number of concurrent requests on an HTTP/2 connection; `None` for HTTP/1.
-fn streams(options: &Options) -> Result<Option<u64>, String> {
+fn streams(options: &LoadOptions) -> Result<Option<u64>, String> {
     match options.method.as_deref().filter(|name| is_number(name)) {
         Some(number) if options.http2 && options.streams.is_none() => parse_count(number).map(Some),
         Some(number) => {
@@ -218,7 +223,7 @@ fn parse_field(line: &str) -> Option<(String, String)> {
     (is_token && is_clean).then(|| (name.to_owned(), value.trim().to_owned()))
 }
 
-fn check(options: &Options) -> Result<Check, String> {
+fn check(options: &LoadOptions) -> Result<ResponseCheck, String> {
     let body = if let Some(path) = &options.expect_body {
         Some(BodyCheck::file(path).map_err(|error| format!("{}: {error}", path.display()))?)
     } else if let Some(text) = &options.expect_sha256 {
@@ -230,7 +235,7 @@ fn check(options: &Options) -> Result<Check, String> {
         Some((name, value)) => (name.as_bytes().to_vec(), Some(value.trim().as_bytes().to_vec())),
         None => (line.as_bytes().to_vec(), None),
     });
-    Ok(Check {
+    Ok(ResponseCheck {
         statuses: options.expect_status.clone(),
         length_bytes: options.expect_length,
         fields: fields.collect(),
@@ -238,9 +243,9 @@ fn check(options: &Options) -> Result<Check, String> {
     })
 }
 
-fn persistence(options: &Options) -> Persistence {
+fn persistence(options: &LoadOptions) -> ConnectionPersistence {
     let (low, high) = options.requests_per_connection.unwrap_or((u32::MAX, u32::MAX));
-    Persistence {
+    ConnectionPersistence {
         keep_alive_share: options.keep_alive,
         http10_share: options.http10,
         http10_single_share: options.http10,
@@ -248,7 +253,7 @@ fn persistence(options: &Options) -> Persistence {
     }
 }
 
-fn check_processors(options: &Options) -> Result<(), String> {
+fn check_processors(options: &LoadOptions) -> Result<(), String> {
     let allowed = rustix::thread::sched_getaffinity(None).map_err(|error| format!("processors: {error}"))?;
     match options.cpus.iter().find(|&&cpu| cpu >= rustix::thread::CpuSet::MAX_CPU || !allowed.is_set(cpu)) {
         Some(cpu) => Err(format!("CPU {cpu} is not available to this process")),

@@ -2,20 +2,20 @@
 
 use std::io::{IsTerminal, Write};
 
-use super::Options;
+use super::LoadOptions;
 use crate::report::IntervalReport;
 use crate::units::{format_count, format_nanos};
 
 /// Writer of progress to standard error.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct ProgressDisplay {
     is_shown: bool,
     is_terminal: bool,
     interval_seconds: f64,
 }
 
-impl Progress {
-    pub(super) fn new(options: &Options) -> Self {
+impl ProgressDisplay {
+    pub(super) fn new(options: &LoadOptions) -> Self {
         Self {
             is_shown: !options.quiet,
             is_terminal: std::io::stderr().is_terminal(),

@@ -8,13 +8,13 @@ use crate::units::{parse_count, parse_duration};
 pub struct Requirement {
     /// Condition as the user typed it.
     pub text: String,
-    quantity: Quantity,
+    quantity: RequiredQuantity,
     relation: Relation,
     bound: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Quantity {
+enum RequiredQuantity {
     /// Percentile of the latency, in seconds.
     Percentile(f64),
     Mean,
@@ -50,20 +50,22 @@ pub(super) fn parse(text: &str) -> Result<Requirement, String> {
     let bound = bound.trim();
     let seconds = || parse_duration(bound).map(|duration| duration.as_secs_f64());
     let (quantity, bound) = match name.trim() {
-        "rate" => (Quantity::Rate, parse_count(bound)? as f64),
-        "served" => (Quantity::Served, parse_count(bound)? as f64),
+        "rate" => (RequiredQuantity::Rate, parse_count(bound)? as f64),
+        "served" => (RequiredQuantity::Served, parse_count(bound)? as f64),
         "failures" | "errors" => match bound.strip_suffix('%') {
             Some(share) => {
                 let share: f64 =
                     share.parse().map_err(|_| format!("`{bound}` is not a share (0 to 1, or 0% to 100%)"))?;
-                (Quantity::FailureShare, share / 100.0)
+                (RequiredQuantity::FailureShare, share / 100.0)
             }
-            None => (Quantity::Failures, parse_count(bound)? as f64),
+            None => (RequiredQuantity::Failures, parse_count(bound)? as f64),
         },
-        "mean" => (Quantity::Mean, seconds()?),
-        "max" => (Quantity::Max, seconds()?),
+        "mean" => (RequiredQuantity::Mean, seconds()?),
+        "max" => (RequiredQuantity::Max, seconds()?),
         name => match name.strip_prefix('p').and_then(|digits| digits.parse::<f64>().ok()) {
-            Some(percentile) if (0.0..=100.0).contains(&percentile) => (Quantity::Percentile(percentile), seconds()?),
+            Some(percentile) if (0.0..=100.0).contains(&percentile) => {
+                (RequiredQuantity::Percentile(percentile), seconds()?)
+            }
             _ => {
                 return Err(format!(
                     "unknown quantity `{name}`; use p50, p99.9 and so on, mean, max, rate, served or failures"
@@ -80,17 +82,18 @@ impl Requirement {
     pub fn judge(&self, report: &BenchReport, percentile: impl Fn(f64) -> u64) -> (bool, f64) {
         let latency = &report.latency;
         let value = match self.quantity {
-            Quantity::Percentile(p) => percentile(p) as f64 / 1e9,
-            Quantity::Mean => latency.mean_nanos / 1e9,
-            Quantity::Max => latency.max_nanos as f64 / 1e9,
-            Quantity::Rate => report.served_per_second,
-            Quantity::Served => report.served as f64,
-            Quantity::Failures => report.failures.total() as f64,
-            Quantity::FailureShare => {
+            RequiredQuantity::Percentile(p) => percentile(p) as f64 / 1e9,
+            RequiredQuantity::Mean => latency.mean_nanos / 1e9,
+            RequiredQuantity::Max => latency.max_nanos as f64 / 1e9,
+            RequiredQuantity::Rate => report.served_per_second,
+            RequiredQuantity::Served => report.served as f64,
+            RequiredQuantity::Failures => report.failures.total() as f64,
+            RequiredQuantity::FailureShare => {
                 report.failures.total() as f64 / (report.served + report.failures.total()).max(1) as f64
             }
         };
-        let needs_latency = matches!(self.quantity, Quantity::Percentile(_) | Quantity::Mean | Quantity::Max);
+        let needs_latency =
+            matches!(self.quantity, RequiredQuantity::Percentile(_) | RequiredQuantity::Mean | RequiredQuantity::Max);
         let holds = match self.relation {
             Relation::Less => value < self.bound,
             Relation::LessOrEqual => value <= self.bound,
@@ -109,12 +112,12 @@ mod tests {
     #[test]
     fn conditions() {
         for (text, expect) in [
-            ("p99<5ms", Some((Quantity::Percentile(99.0), Relation::Less, 0.005))),
-            ("p99.9 <= 1s", Some((Quantity::Percentile(99.9), Relation::LessOrEqual, 1.0))),
-            ("rate>10k", Some((Quantity::Rate, Relation::Greater, 10_000.0))),
-            ("failures=0", Some((Quantity::Failures, Relation::Equal, 0.0))),
-            ("failures<0.5%", Some((Quantity::FailureShare, Relation::Less, 0.005))),
-            ("max>=1ms", Some((Quantity::Max, Relation::GreaterOrEqual, 0.001))),
+            ("p99<5ms", Some((RequiredQuantity::Percentile(99.0), Relation::Less, 0.005))),
+            ("p99.9 <= 1s", Some((RequiredQuantity::Percentile(99.9), Relation::LessOrEqual, 1.0))),
+            ("rate>10k", Some((RequiredQuantity::Rate, Relation::Greater, 10_000.0))),
+            ("failures=0", Some((RequiredQuantity::Failures, Relation::Equal, 0.0))),
+            ("failures<0.5%", Some((RequiredQuantity::FailureShare, Relation::Less, 0.005))),
+            ("max>=1ms", Some((RequiredQuantity::Max, Relation::GreaterOrEqual, 0.001))),
             ("p101<1s", None),
             ("p99", None),
             ("speed>1", None),

@@ -2,9 +2,9 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use crate::engine::Address;
+use crate::engine::TargetAddress;
 
-use super::Options;
+use super::LoadOptions;
 
 /// Parts of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,9 +64,9 @@ impl Url {
 }
 
 /// Address to connect to: the Unix domain socket, an entry of `--resolve`, or the first that the name resolves to.
-pub(crate) fn address(url: &Url, options: &Options) -> Result<Address, String> {
+pub(crate) fn address(url: &Url, options: &LoadOptions) -> Result<TargetAddress, String> {
     if let Some(path) = &options.unix_socket {
-        return Ok(Address::Unix(path.clone()));
+        return Ok(TargetAddress::Unix(path.clone()));
     }
     for entry in &options.resolve {
         let mut parts = entry.splitn(3, ':');
@@ -76,11 +76,11 @@ pub(crate) fn address(url: &Url, options: &Options) -> Result<Address, String> {
         if host == url.host && port.parse() == Ok(url.port) {
             let address = address.trim_start_matches('[').trim_end_matches(']');
             let address = address.parse().map_err(|_| format!("--resolve {entry}: `{address}` is not an address"))?;
-            return Ok(Address::Tcp(SocketAddr::new(address, url.port)));
+            return Ok(TargetAddress::Tcp(SocketAddr::new(address, url.port)));
         }
     }
     let addresses = (url.host_name(), url.port).to_socket_addrs().map_err(|error| format!("{}: {error}", url.host))?;
-    addresses.into_iter().next().map(Address::Tcp).ok_or_else(|| format!("{}: the name has no address", url.host))
+    addresses.into_iter().next().map(TargetAddress::Tcp).ok_or_else(|| format!("{}: the name has no address", url.host))
 }
 
 #[cfg(test)]

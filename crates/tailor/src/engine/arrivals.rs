@@ -6,7 +6,7 @@ use super::clock::{Nanos, SECOND};
 
 /// Schedule of the requests.
 #[derive(Clone, Debug)]
-pub enum Pace {
+pub enum ArrivalPace {
     /// Closed loop: as soon as a connection is free.
     Closed,
     /// Open loop: requests per second, at equal intervals.
@@ -20,7 +20,7 @@ pub enum Pace {
 /// Schedule of one thread.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
-    pace: Pace,
+    pace: ArrivalPace,
     /// Index of this thread. It takes each `threads`th request, beginning with this one.
     thread: usize,
     threads: usize,
@@ -37,7 +37,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    pub(crate) fn new(pace: Pace, thread: usize, threads: usize, requests_max: u64) -> Self {
+    pub(crate) fn new(pace: ArrivalPace, thread: usize, threads: usize, requests_max: u64) -> Self {
         Self {
             pace,
             thread,
@@ -58,7 +58,7 @@ impl Arrivals {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        !matches!(self.pace, Pace::Closed)
+        !matches!(self.pace, ArrivalPace::Closed)
     }
 
     /// Claims a due request. Returns the time it was due; for the closed loop `now`.
@@ -106,18 +106,18 @@ impl Arrivals {
         let index = self.count;
         self.count += 1;
         match &self.pace {
-            Pace::Closed => None,
+            ArrivalPace::Closed => None,
             // Computed from the start rather than from the last request, so that rounding errors do not add up.
-            Pace::Constant(rate) => {
+            ArrivalPace::Constant(rate) => {
                 let position = index as f64 * self.threads as f64 + self.thread as f64;
                 Some(self.start + (position / rate * SECOND as f64) as Nanos)
             }
-            Pace::Poisson(rate) => {
+            ArrivalPace::Poisson(rate) => {
                 // The processes of all threads add up to the whole rate. `1 - f64()` is never 0.
                 let mean = self.threads as f64 / rate * SECOND as f64;
                 Some(due + (-(1.0 - rng.f64()).ln() * mean) as Nanos)
             }
-            Pace::Recorded(times) => {
+            ArrivalPace::Recorded(times) => {
                 let position = usize::try_from(index).ok()?.checked_mul(self.threads)? + self.thread;
                 times.get(position).map(|&time| self.start + time)
             }
@@ -129,7 +129,7 @@ impl Arrivals {
 mod tests {
     use super::*;
 
-    fn dues(pace: Pace, thread: usize, threads: usize, requests_max: u64) -> Vec<Nanos> {
+    fn dues(pace: ArrivalPace, thread: usize, threads: usize, requests_max: u64) -> Vec<Nanos> {
         let mut rng = Rng::with_seed(7);
         let mut arrivals = Arrivals::new(pace, thread, threads, requests_max);
         arrivals.start(100, 100 + SECOND, &mut rng);
@@ -139,11 +139,11 @@ mod tests {
     #[test]
     fn paces() {
         let ms = 1_000_000;
-        assert_eq!(dues(Pace::Constant(4.0), 0, 1, 99), [100, 100 + 250 * ms, 100 + 500 * ms, 100 + 750 * ms]);
-        assert_eq!(dues(Pace::Constant(4.0), 1, 2, 99), [100 + 250 * ms, 100 + 750 * ms]);
-        assert_eq!(dues(Pace::Constant(4.0), 0, 1, 1), [100]);
-        assert_eq!(dues(Pace::Recorded([1, 2, 2 * SECOND].into()), 0, 1, 99), [101, 102]);
-        let poisson = dues(Pace::Poisson(10_000.0), 0, 1, u64::MAX);
+        assert_eq!(dues(ArrivalPace::Constant(4.0), 0, 1, 99), [100, 100 + 250 * ms, 100 + 500 * ms, 100 + 750 * ms]);
+        assert_eq!(dues(ArrivalPace::Constant(4.0), 1, 2, 99), [100 + 250 * ms, 100 + 750 * ms]);
+        assert_eq!(dues(ArrivalPace::Constant(4.0), 0, 1, 1), [100]);
+        assert_eq!(dues(ArrivalPace::Recorded([1, 2, 2 * SECOND].into()), 0, 1, 99), [101, 102]);
+        let poisson = dues(ArrivalPace::Poisson(10_000.0), 0, 1, u64::MAX);
         assert!((9_700..10_300).contains(&poisson.len()), "{}", poisson.len());
         let short = poisson.windows(2).filter(|pair| pair[1] - pair[0] < ms / 10).count() as f64;
         assert!((short / poisson.len() as f64 - 0.632).abs() < 0.02, "the share 1 - 1/e is shorter than the mean");
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_claim_given_back_comes_again() {
         let mut rng = Rng::new();
-        let mut arrivals = Arrivals::new(Pace::Closed, 0, 1, 1);
+        let mut arrivals = Arrivals::new(ArrivalPace::Closed, 0, 1, 1);
         arrivals.start(0, 10, &mut rng);
         assert_eq!(arrivals.claim(5, &mut rng), Some(5));
         assert!(arrivals.is_over(5));

@@ -7,7 +7,7 @@ use aws_lc_rs::digest;
 use wire::h1::ResponseHead;
 
 use super::failure::FailureClass;
-use super::pieces::{Cursor, Pieces};
+use super::pieces::{ContentPieces, Cursor};
 
 /// Maximum length of a body that is kept as reference after its hash was right. Later bodies are compared with it byte
 /// by byte, which is cheaper than to hash them. Longer bodies are hashed each time.
@@ -18,7 +18,7 @@ pub type Sha256 = [u8; 32];
 
 /// Required properties of a response.
 #[derive(Debug, Default)]
-pub struct Check {
+pub struct ResponseCheck {
     /// Statuses that pass; if empty, 200 to 399.
     pub statuses: Vec<u16>,
     /// Required length of the content in bytes.
@@ -37,10 +37,10 @@ pub struct BodyCheck {
     /// Content itself, once known.
     reference: OnceLock<Box<[u8]>>,
     /// Content in pieces, which replaces hash and reference.
-    pieces: Option<Pieces>,
+    pieces: Option<ContentPieces>,
 }
 
-impl Check {
+impl ResponseCheck {
     /// Judges a head. `content_bytes` is the length that it announces, if any.
     pub(crate) fn judge_head(
         &self,
@@ -98,7 +98,7 @@ impl BodyCheck {
     }
 
     /// Requires these pieces.
-    pub fn pieces(pieces: Pieces) -> Self {
+    pub fn pieces(pieces: ContentPieces) -> Self {
         Self { pieces: Some(pieces), ..Self::default() }
     }
 
@@ -227,7 +227,7 @@ pub fn parse_sha256(text: &str) -> Option<Sha256> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::pieces::Piece;
+    use crate::engine::pieces::ContentPiece;
 
     fn judge(check: &BodyCheck, pieces: &[&[u8]]) -> Option<FailureClass> {
         let mut judge = BodyJudge::new(Some(check));
@@ -243,7 +243,7 @@ mod tests {
         let wrong = Some(FailureClass::Body);
         for make in [
             || BodyCheck::bytes(*b"abc"),
-            || BodyCheck::pieces(Pieces::new([b"ab", &b"c"[..]].map(|piece| Piece::Own(piece.into())))),
+            || BodyCheck::pieces(ContentPieces::new([b"ab", &b"c"[..]].map(|piece| ContentPiece::Own(piece.into())))),
             || BodyCheck::hash(parse_sha256(HASH).unwrap()),
             || {
                 let check = BodyCheck::same();

@@ -10,11 +10,11 @@ pub(crate) const MILLISECOND: Nanos = 1_000_000;
 
 /// Monotonic clock that all threads of a run share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub(crate) struct RunClock {
     start: Instant,
 }
 
-impl Clock {
+impl RunClock {
     /// Starts a clock at 0.
     pub(crate) fn start() -> Self {
         Self { start: Instant::now() }

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use socket2::SockRef;
 
-use super::line::Line;
-use super::plan::{Address, Plan};
+use super::line::SimulatedLine;
+use super::plan::{LoadPlan, TargetAddress};
 
 /// A slow line's segments are those of an Ethernet, not the 64 KiB of the loopback.
 const LINE_SEGMENT_BYTES: u32 = 1460;
@@ -18,10 +18,10 @@ const LOOPBACK_SOURCES_MAX: usize = 250;
 /// Opens sockets towards the target.
 #[derive(Debug)]
 pub(crate) struct Connector {
-    address: Address,
+    address: TargetAddress,
     sources: Vec<IpAddr>,
     next_source: usize,
-    line: Option<Line>,
+    line: Option<SimulatedLine>,
     /// Times no port was left at a source address.
     pub(crate) port_shortages: u64,
     /// Times no descriptor was left.
@@ -29,7 +29,7 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &LoadPlan) -> Self {
         Self {
             address: plan.address.clone(),
             sources: plan.sources.clone(),
@@ -50,8 +50,8 @@ impl Connector {
         let mut sources_tried = 0;
         loop {
             let result = match self.address.clone() {
-                Address::Tcp(address) => self.open_tcp(address),
-                Address::Unix(path) => {
+                TargetAddress::Tcp(address) => self.open_tcp(address),
+                TargetAddress::Unix(path) => {
                     let socket = self.socket(AddressFamily::UNIX)?;
                     connect(&socket, &SocketAddrUnix::new(&path)?).map(|()| socket)
                 }
@@ -105,7 +105,8 @@ impl Connector {
 
     /// On the loopback network every address of 127.0.0.0/8 is ours: each more gives all ports again.
     fn add_loopback_source(&mut self) -> bool {
-        let is_loopback = matches!(&self.address, Address::Tcp(SocketAddr::V4(address)) if address.ip().is_loopback());
+        let is_loopback =
+            matches!(&self.address, TargetAddress::Tcp(SocketAddr::V4(address)) if address.ip().is_loopback());
         if !is_loopback || self.sources.len() >= LOOPBACK_SOURCES_MAX {
             return false;
         }

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use wire::h1::{BodyLimits, HeadLimits};
 use wire::h2::{
-    BudgetLimit, ClientConnection, ClientEvent, ErrorCode, Limits, OutgoingRequest, Output, Placement, StreamId, Turn,
+    BudgetLimit, ClientEvent, EngineTurn, ErrorCode, H2ClientConnection, H2Limits, H2Output, OutgoingRequest,
+    Placement, StreamId,
 };
 use wire::http::{Fields, Status};
 
 use super::check::BodyJudge;
 use super::clock::Nanos;
 use super::failure::FailureClass;
-use super::shared::Shared;
-use super::workload::Request;
+use super::shared::ThreadShared;
+use super::workload::WorkloadRequest;
 
 /// Initial window of a stream, as large as in browsers (Chromium).
 const STREAM_WINDOW_BYTES: u32 = 6 << 20;
@@ -29,19 +30,19 @@ const CONTENT_BYTES_MAX: usize = 256 << 10;
 /// One connection's HTTP/2.
 #[derive(Debug)]
 pub(crate) struct Http2 {
-    connection: ClientConnection,
-    output: Output,
+    connection: H2ClientConnection,
+    output: H2Output,
     /// Input that is not understood yet: the beginning of a frame.
     partial: Vec<u8>,
     /// Open streams, in the order of their ids.
-    streams: VecDeque<Stream>,
+    streams: VecDeque<LoadStream>,
     is_settled: bool,
     has_completed: bool,
 }
 
 /// A request in flight and the state of its response.
 #[derive(Debug)]
-struct Stream {
+struct LoadStream {
     id: StreamId,
     request: u32,
     status: u16,
@@ -54,7 +55,7 @@ struct Stream {
 
 /// Meaning of the input. A place is the index among the requests in flight; 0 is the oldest.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum H2ClientEvent {
     /// The caller must provide more input.
     NeedInput,
     /// An event that concerns no single request.
@@ -75,9 +76,9 @@ pub(crate) enum Event {
 /// Returns the limits of all connections of a run. The load generator does not defend itself against the server,
 /// because it counts everything the server does. So there are no budgets, and the time limit ends what could continue
 /// forever.
-pub(crate) fn limits(time_out: Duration) -> Limits {
+pub(crate) fn limits(time_out: Duration) -> H2Limits {
     let unlimited = BudgetLimit { burst: u32::MAX - 1, per_second: u32::MAX };
-    Limits {
+    H2Limits {
         head: HeadLimits { head_bytes_max: 64 << 10, fields_max: 256, target_bytes_max: 0 },
         body: BodyLimits { body_bytes_max: u64::MAX, extension_bytes_max: 0, trailer_bytes_max: 64 << 10 },
         header_block_bytes_max: 64 << 10,
@@ -94,23 +95,23 @@ pub(crate) fn limits(time_out: Duration) -> Limits {
         priorities: unlimited,
         window_updates: unlimited,
         idle_frames: unlimited,
-        ..Limits::default()
+        ..H2Limits::default()
     }
 }
 
 impl Http2 {
     /// Creates a connection and writes its preface.
-    pub(crate) fn new(limits: &Limits, now: Nanos) -> Self {
+    pub(crate) fn new(limits: &H2Limits, now: Nanos) -> Self {
         let now = Duration::from_nanos(now);
         let mut http2 = Self {
-            connection: ClientConnection::new(now, limits),
-            output: Output::default(),
+            connection: H2ClientConnection::new(now, limits),
+            output: H2Output::default(),
             partial: Vec::new(),
             streams: VecDeque::new(),
             is_settled: false,
             has_completed: false,
         };
-        http2.connection.start(&mut Turn { now, limits, output: &mut http2.output });
+        http2.connection.start(&mut EngineTurn { now, limits, output: &mut http2.output });
         http2
     }
 
@@ -120,10 +121,11 @@ impl Http2 {
     }
 
     /// Writes a request. The server must accept [one more](Http2::takes_requests).
-    pub(crate) fn request(&mut self, index: u32, shared: &Shared, now: Nanos) {
+    pub(crate) fn request(&mut self, index: u32, shared: &ThreadShared, now: Nanos) {
         let request = &shared.requests[index as usize];
         let Some(form) = &request.http2 else { return };
-        let mut turn = Turn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
+        let mut turn =
+            EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
         let has_content = !form.content.is_empty();
         let Some(id) = self.connection.send_request(&form.head(), &form.fields, !has_content, &mut turn) else {
             return;
@@ -132,7 +134,7 @@ impl Http2 {
             // The stream was just opened, so it still exists.
             let _ = self.connection.offer_content(id, form.content.len() as u64, true, &mut turn);
         }
-        self.streams.push_back(Stream {
+        self.streams.push_back(LoadStream {
             id,
             request: index,
             status: 0,
@@ -165,28 +167,33 @@ impl Http2 {
     }
 
     /// Handles input. Call it with the rest until it needs more.
-    pub(crate) fn handle_input(&mut self, input: &[u8], shared: &mut Shared, now: Nanos) -> (usize, Event) {
-        let Shared { http2_limits, http2_fields, requests, .. } = shared;
-        let mut turn = Turn { now: Duration::from_nanos(now), limits: http2_limits, output: &mut self.output };
+    pub(crate) fn handle_input(
+        &mut self,
+        input: &[u8],
+        shared: &mut ThreadShared,
+        now: Nanos,
+    ) -> (usize, H2ClientEvent) {
+        let ThreadShared { http2_limits, http2_fields, requests, .. } = shared;
+        let mut turn = EngineTurn { now: Duration::from_nanos(now), limits: http2_limits, output: &mut self.output };
         let handled = self.connection.handle_input(input, http2_fields, &mut turn);
         let consumed_bytes = handled.consumed_bytes as u64;
         let event = match handled.event {
-            ClientEvent::NeedInput => Event::NeedInput,
-            ClientEvent::AwaitOutput => Event::Other,
+            ClientEvent::NeedInput => H2ClientEvent::NeedInput,
+            ClientEvent::AwaitOutput => H2ClientEvent::Other,
             ClientEvent::Response { stream, status, is_last } => {
-                let Some(place) = self.place(stream) else { return (handled.consumed_bytes, Event::Other) };
+                let Some(place) = self.place(stream) else { return (handled.consumed_bytes, H2ClientEvent::Other) };
                 self.streams[place].on_head(status, http2_fields, requests);
                 self.on_piece(place, consumed_bytes, is_last, requests)
             }
             ClientEvent::Content { stream, content, is_last } => {
                 self.connection.take_content(stream, content.len(), &mut turn);
-                let Some(place) = self.place(stream) else { return (handled.consumed_bytes, Event::Other) };
+                let Some(place) = self.place(stream) else { return (handled.consumed_bytes, H2ClientEvent::Other) };
                 self.streams[place].on_content(&input[content], requests);
                 self.on_piece(place, consumed_bytes, is_last, requests)
             }
             ClientEvent::Trailers { stream } => match self.place(stream) {
                 Some(place) => self.on_piece(place, consumed_bytes, true, requests),
-                None => Event::Other,
+                None => H2ClientEvent::Other,
             },
             other => self.on_end(other),
         };
@@ -195,25 +202,28 @@ impl Http2 {
     }
 
     /// Checks the time limits for settings and windows.
-    pub(crate) fn handle_timeout(&mut self, shared: &Shared, now: Nanos) -> Event {
-        let mut turn = Turn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
+    pub(crate) fn handle_timeout(&mut self, shared: &ThreadShared, now: Nanos) -> H2ClientEvent {
+        let mut turn =
+            EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
         match self.connection.handle_timeout(&mut turn) {
             // The connection finds that its request exceeds the time limit, like any other.
-            Some(ClientEvent::Reset { .. }) | None => Event::Other,
+            Some(ClientEvent::Reset { .. }) | None => H2ClientEvent::Other,
             Some(event) => self.on_end(event),
         }
     }
 
     /// Cancels a request that is no longer in flight.
-    pub(crate) fn cancel(&mut self, place: usize, shared: &Shared, now: Nanos) {
+    pub(crate) fn cancel(&mut self, place: usize, shared: &ThreadShared, now: Nanos) {
         let Some(stream) = self.streams.remove(place) else { return };
-        let mut turn = Turn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
+        let mut turn =
+            EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
         self.connection.reset(stream.id, ErrorCode::CANCEL, &mut turn);
     }
 
     /// Announces that no more requests follow.
-    pub(crate) fn shut_down(&mut self, shared: &Shared, now: Nanos) {
-        let mut turn = Turn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
+    pub(crate) fn shut_down(&mut self, shared: &ThreadShared, now: Nanos) {
+        let mut turn =
+            EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
         self.connection.shut_down(&mut turn);
     }
 
@@ -223,10 +233,10 @@ impl Http2 {
     }
 
     /// Appends output to `out`; content of requests only `with_content`.
-    pub(crate) fn take_output(&mut self, with_content: bool, shared: &Shared, now: Nanos, out: &mut Vec<u8>) {
+    pub(crate) fn take_output(&mut self, with_content: bool, shared: &ThreadShared, now: Nanos, out: &mut Vec<u8>) {
         if with_content && self.connection.has_content_to_send() {
             let Self { connection, output, streams, .. } = self;
-            let mut turn = Turn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output };
+            let mut turn = EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output };
             let place = |id: StreamId, range: Range<u64>, out: &mut Vec<u8>| {
                 let Ok(place) = streams.binary_search_by_key(&id, |stream| stream.id) else { return Placement::Lost };
                 let request = &shared.requests[streams[place].request as usize];
@@ -254,44 +264,50 @@ impl Http2 {
         }
     }
 
-    fn on_piece(&mut self, place: usize, consumed_bytes: u64, is_last: bool, requests: &[Request]) -> Event {
+    fn on_piece(
+        &mut self,
+        place: usize,
+        consumed_bytes: u64,
+        is_last: bool,
+        requests: &[WorkloadRequest],
+    ) -> H2ClientEvent {
         let stream = &mut self.streams[place];
         stream.received_bytes += consumed_bytes;
         let received_bytes = stream.received_bytes;
         if !is_last {
-            return Event::Piece { place, received_bytes };
+            return H2ClientEvent::Piece { place, received_bytes };
         }
         // The place was just found, so it is valid.
-        let Some(mut stream) = self.streams.remove(place) else { return Event::Other };
+        let Some(mut stream) = self.streams.remove(place) else { return H2ClientEvent::Other };
         self.has_completed = true;
         let check = &requests[stream.request as usize].check;
         let body = stream.judge.finish(check.body.as_ref());
         let verdict = stream.verdict.or_else(|| check.judge_length(stream.content_bytes)).or(body);
-        Event::Complete { place, status: stream.status, verdict, received_bytes }
+        H2ClientEvent::Complete { place, status: stream.status, verdict, received_bytes }
     }
 
     /// Handles the early end of a stream or of the connection.
-    fn on_end(&mut self, event: ClientEvent) -> Event {
+    fn on_end(&mut self, event: ClientEvent) -> H2ClientEvent {
         match event {
             ClientEvent::Reset { stream, is_by_peer, .. } => {
-                let Some(place) = self.place(stream) else { return Event::Other };
+                let Some(place) = self.place(stream) else { return H2ClientEvent::Other };
                 self.streams.remove(place);
                 let class = if is_by_peer { FailureClass::EarlyClose } else { FailureClass::Malformed };
-                Event::Failed { place, class }
+                H2ClientEvent::Failed { place, class }
             }
             ClientEvent::GoAway { last_stream, code } => {
                 let from_place = self.streams.partition_point(|stream| stream.id <= last_stream);
                 self.streams.truncate(from_place);
-                Event::GoAway { from_place, is_orderly: self.has_completed && code == ErrorCode::NO_ERROR }
+                H2ClientEvent::GoAway { from_place, is_orderly: self.has_completed && code == ErrorCode::NO_ERROR }
             }
-            ClientEvent::Closed(_) => Event::Malformed,
-            _ => Event::Other,
+            ClientEvent::Closed(_) => H2ClientEvent::Malformed,
+            _ => H2ClientEvent::Other,
         }
     }
 }
 
-impl Stream {
-    fn on_head(&mut self, status: Status, fields: &Fields, requests: &[Request]) {
+impl LoadStream {
+    fn on_head(&mut self, status: Status, fields: &Fields, requests: &[WorkloadRequest]) {
         // A final response follows an interim one (RFC 9110, section 15.2).
         if status.code() >= 200 {
             self.status = status.code();
@@ -300,7 +316,7 @@ impl Stream {
         }
     }
 
-    fn on_content(&mut self, content: &[u8], requests: &[Request]) {
+    fn on_content(&mut self, content: &[u8], requests: &[WorkloadRequest]) {
         self.content_bytes += content.len() as u64;
         self.judge.update(requests[self.request as usize].check.body.as_ref(), content);
     }

@@ -7,7 +7,7 @@ const PACKET_BYTES: u64 = 1460;
 
 /// Simulated line. Rates count payload in bits per second, without headers of IP and TCP.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Line {
+pub struct SimulatedLine {
     /// Rate towards the client in bits per second; `None` for no limit.
     pub receive_bits_per_second: Option<u64>,
     /// Rate towards the server in bits per second; `None` for no limit.
@@ -23,7 +23,7 @@ const PIECE_BYTES_MAX: u64 = 64 << 10;
 /// Minimum size of a line's receive buffer.
 const BUFFER_BYTES_MIN: u64 = 8192;
 
-impl Line {
+impl SimulatedLine {
     /// Returns the size of the receive buffer: the bytes that arrive while the line waits to transfer a piece, so that
     /// the next one is then available. `None` for a line without a rate limit.
     pub(crate) fn receive_buffer_bytes(&self) -> Option<usize> {
@@ -89,12 +89,15 @@ impl Credit {
 }
 
 /// Parses `56k`, `400k`, `10M`, or `56k/33k` (receive/send), and after commas `latency=100ms`.
-pub(crate) fn parse_line(text: &str) -> Result<Line, String> {
+pub(crate) fn parse_line(text: &str) -> Result<SimulatedLine, String> {
     let mut parts = text.split(',');
     let rates = parts.next().unwrap_or_default();
     let (receive, send) = rates.split_once('/').unwrap_or((rates, rates));
-    let mut line =
-        Line { receive_bits_per_second: parse_bits(receive)?, send_bits_per_second: parse_bits(send)?, latency: 0 };
+    let mut line = SimulatedLine {
+        receive_bits_per_second: parse_bits(receive)?,
+        send_bits_per_second: parse_bits(send)?,
+        latency: 0,
+    };
     for part in parts {
         match part.split_once('=') {
             Some(("latency", value)) => line.latency = crate::units::parse_duration(value)?.as_nanos() as Nanos,
@@ -145,7 +148,11 @@ mod tests {
     #[test]
     fn lines_as_text() {
         let line = |receive, send, latency| {
-            Ok(Line { receive_bits_per_second: receive, send_bits_per_second: send, latency: latency * MILLISECOND })
+            Ok(SimulatedLine {
+                receive_bits_per_second: receive,
+                send_bits_per_second: send,
+                latency: latency * MILLISECOND,
+            })
         };
         for (text, expect) in [
             ("56k", line(Some(56_000), Some(56_000), 0)),

@@ -1,6 +1,6 @@
 //! The load generator's engine: threads, each with one epoll loop over many connections.
 //!
-//! A [`Plan`] says what to do; [`start`] begins it; what the threads counted comes back interval by interval. The hot path
+//! A [`LoadPlan`] says what to do; [`start`] begins it; what the threads counted comes back interval by interval. The hot path
 //! of a request is one `send` and one `recv`, without allocation: requests are encoded before the run, and a response
 //! head that is the same as the last is compared instead of parsed.
 
@@ -23,18 +23,18 @@ mod shared;
 mod worker;
 mod workload;
 
-pub use arrivals::Pace;
-pub use check::{BodyCheck, Check, Sha256, parse_sha256};
+pub use arrivals::ArrivalPace;
+pub use check::{BodyCheck, ResponseCheck, Sha256, parse_sha256};
 pub use connection::LineUsage;
 pub use failure::{FailureClass, Failures};
 pub(crate) use http2::Http2Request;
-pub use line::Line;
+pub use line::SimulatedLine;
 pub(crate) use line::parse_line;
 pub(crate) use pieces::Cursor;
-pub use pieces::{Piece, Pieces};
-pub use plan::{Abort, Address, Persistence, Plan};
+pub use pieces::{ContentPiece, ContentPieces};
+pub use plan::{Abort, ConnectionPersistence, LoadPlan, TargetAddress};
 pub use processor_time::ProcessorTime;
-pub use recorder::{Handshakes, Record};
-pub use run::{Interval, Outcome, Running, start};
+pub use recorder::{HandshakeCounts, IntervalRecord};
+pub use run::{Interval, RunOutcome, RunningLoad, start};
 pub use shared::Tally;
-pub use workload::{Form, Order, Request, Workload};
+pub use workload::{RequestForm, RequestOrder, Workload, WorkloadRequest};

@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Maximum length in bytes of a line that [`Piece::Line`] matches.
+/// Maximum length in bytes of a line that [`ContentPiece::Line`] matches.
 const LINE_BYTES_MAX: usize = 1024;
 
 /// Piece of a content.
 #[derive(Clone, Debug)]
-pub enum Piece {
+pub enum ContentPiece {
     /// Bytes of this content only.
     Own(Box<[u8]>),
     /// Bytes shared with other contents.
@@ -19,7 +19,7 @@ pub enum Piece {
 
 /// Content as a sequence of pieces.
 #[derive(Clone, Debug)]
-pub struct Pieces(Box<[Piece]>);
+pub struct ContentPieces(Box<[ContentPiece]>);
 
 /// Position in a content that is compared.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,7 +29,7 @@ pub(crate) struct Cursor {
     at: usize,
 }
 
-impl Piece {
+impl ContentPiece {
     /// Returns the bytes; `None` for a line, which matches any text.
     fn bytes(&self) -> Option<&[u8]> {
         match self {
@@ -45,9 +45,9 @@ impl Piece {
     }
 }
 
-impl Pieces {
+impl ContentPieces {
     /// Creates a content from these pieces.
-    pub fn new(pieces: impl IntoIterator<Item = Piece>) -> Self {
+    pub fn new(pieces: impl IntoIterator<Item = ContentPiece>) -> Self {
         Self(pieces.into_iter().filter(|piece| piece.bytes().is_none_or(|bytes| !bytes.is_empty())).collect())
     }
 
@@ -92,8 +92,9 @@ mod tests {
     #[test]
     fn contents() {
         let shared: Arc<[u8]> = b"0123456789".as_slice().into();
-        let own = |text: &str| Piece::Own(text.as_bytes().into());
-        let pieces = Pieces::new([own("a="), Piece::Line, own(""), Piece::Shared(shared, 2..5), own("!")]);
+        let own = |text: &str| ContentPiece::Own(text.as_bytes().into());
+        let pieces =
+            ContentPieces::new([own("a="), ContentPiece::Line, own(""), ContentPiece::Shared(shared, 2..5), own("!")]);
         for (content, expect) in [
             ("a=x\n234!", true),
             ("a=\n234!", true),

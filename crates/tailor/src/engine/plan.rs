@@ -9,21 +9,21 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
-use super::arrivals::Pace;
-use super::line::Line;
+use super::arrivals::ArrivalPace;
+use super::line::SimulatedLine;
 use super::workload::Workload;
 
 /// Plan of a run: target, requests, times and lines.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct LoadPlan {
     /// Address of the target.
-    pub address: Address,
+    pub address: TargetAddress,
     /// TLS settings and the server's name.
     pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// Requests to send.
     pub workload: Workload,
     /// Times of the requests.
-    pub pace: Pace,
+    pub pace: ArrivalPace,
     /// Connections at a time, for all threads together.
     pub connections: usize,
     /// Number of threads.
@@ -45,14 +45,14 @@ pub struct Plan {
     /// Time limit for connecting, and for each response.
     pub time_out: Duration,
     /// Persistence of the connections.
-    pub persistence: Persistence,
+    pub persistence: ConnectionPersistence,
     /// Requests in flight on a connection: pipelined, or as HTTP/2 streams.
     pub pipeline: usize,
     /// Whether to use HTTP/2. Over TLS the server must agree; without TLS the client uses prior knowledge. Each request
     /// of the workload must have its HTTP/2 form.
     pub is_http2: bool,
     /// Simulated line of each connection.
-    pub line: Option<Line>,
+    pub line: Option<SimulatedLine>,
     /// Requests to abort on purpose.
     pub abort: Option<Abort>,
     /// Source addresses of connections, in turn. If empty, and the target is on the loopback, the engine uses further
@@ -64,7 +64,7 @@ pub struct Plan {
 
 /// Address of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
+pub enum TargetAddress {
     /// TCP.
     Tcp(SocketAddr),
     /// Path of a Unix domain socket.
@@ -73,7 +73,7 @@ pub enum Address {
 
 /// Persistence of connections.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Persistence {
+pub struct ConnectionPersistence {
     /// Share of persistent connections, from 0 to 1. All others carry one request.
     pub keep_alive_share: f64,
     /// Share of HTTP/1.0 among persistent connections.
@@ -84,7 +84,7 @@ pub struct Persistence {
     pub requests: RangeInclusive<u32>,
 }
 
-impl Default for Persistence {
+impl Default for ConnectionPersistence {
     fn default() -> Self {
         Self { keep_alive_share: 1.0, http10_share: 0.0, http10_single_share: 0.0, requests: u32::MAX..=u32::MAX }
     }

@@ -6,20 +6,20 @@ use super::response::ResponseReader;
 
 /// Client side of a connection.
 #[derive(Debug)]
-pub(crate) enum Protocol {
+pub(crate) enum ClientProtocol {
     /// HTTP/1.0 and 1.1: responses arrive one after the other, in the order of the requests.
     Http1(ResponseReader),
     /// HTTP/2: pieces of responses arrive in any order.
     Http2(Box<Http2>),
 }
 
-impl Default for Protocol {
+impl Default for ClientProtocol {
     fn default() -> Self {
         Self::Http1(ResponseReader::default())
     }
 }
 
-impl Protocol {
+impl ClientProtocol {
     /// Returns whether the server accepts another request now.
     pub(crate) fn takes_requests(&self) -> bool {
         match self {

@@ -15,7 +15,7 @@ const LATENCY_MAX: Nanos = 3600 * SECOND;
 /// Counts and histograms of a time: of a thread's interval first, then merged. Times are in nanoseconds, with three
 /// significant digits.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct IntervalRecord {
     /// Responses that passed all checks.
     pub served: u64,
     /// Failed requests by class.
@@ -29,7 +29,7 @@ pub struct Record {
     /// Connections established.
     pub connections: u64,
     /// Of them, those with a TLS handshake.
-    pub handshakes: Handshakes,
+    pub handshakes: HandshakeCounts,
     /// Bytes of payload received, heads included.
     pub bytes_received: u64,
     /// Bytes of payload sent.
@@ -50,14 +50,15 @@ pub struct Record {
 
 /// TLS handshakes that were completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Handshakes {
+#[schemars(rename = "Handshakes")]
+pub struct HandshakeCounts {
     /// With certificate and key exchange.
     pub full: u64,
     /// Resumed from an earlier session.
     pub resumed: u64,
 }
 
-impl Default for Record {
+impl Default for IntervalRecord {
     fn default() -> Self {
         // The bounds are constants within what the crate allows.
         let histogram = || Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("valid bounds");
@@ -68,7 +69,7 @@ impl Default for Record {
             aborted: 0,
             statuses: [0; 10],
             connections: 0,
-            handshakes: Handshakes::default(),
+            handshakes: HandshakeCounts::default(),
             bytes_received: 0,
             bytes_sent: 0,
             latency: histogram(),
@@ -81,7 +82,7 @@ impl Default for Record {
     }
 }
 
-impl Record {
+impl IntervalRecord {
     /// Counts a request that failed.
     pub(crate) fn fail(&mut self, class: FailureClass) {
         self.failures.add(class);

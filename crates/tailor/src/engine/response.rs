@@ -7,7 +7,7 @@ use wire::h1::{
 
 use super::check::BodyJudge;
 use super::failure::FailureClass;
-use super::workload::Request;
+use super::workload::WorkloadRequest;
 
 const HEAD_LIMITS: HeadLimits = HeadLimits { head_bytes_max: 64 << 10, fields_max: 256, target_bytes_max: 0 };
 const BODY_LIMITS: BodyLimits =
@@ -15,7 +15,7 @@ const BODY_LIMITS: BodyLimits =
 
 /// Result of parsing a head.
 #[derive(Clone, Copy, Debug)]
-struct Outcome {
+struct HeadSummary {
     status: u16,
     framing: ResponseFraming,
     is_persistent: bool,
@@ -27,22 +27,22 @@ struct Outcome {
 #[derive(Debug, Default)]
 pub(crate) struct KnownHead {
     bytes: Vec<u8>,
-    outcome: Option<Outcome>,
+    outcome: Option<HeadSummary>,
 }
 
 /// Reader for consecutive responses.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseReader {
-    awaiting: Awaiting,
+    awaiting: AwaitedPart,
     /// Beginning of an incomplete head.
     partial: Vec<u8>,
-    outcome: Option<Outcome>,
+    outcome: Option<HeadSummary>,
     content_bytes: u64,
     judge: BodyJudge,
 }
 
 #[derive(Debug, Default)]
-enum Awaiting {
+enum AwaitedPart {
     #[default]
     Head,
     /// Remaining bytes of content.
@@ -53,7 +53,7 @@ enum Awaiting {
 
 /// Progress of a response.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ReadProgress {
     /// All input was consumed and the response is incomplete.
     Incomplete,
     /// The response is complete.
@@ -65,7 +65,7 @@ pub(crate) enum Step {
 
 /// A complete response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Finished {
+pub(crate) struct FinishedResponse {
     pub(crate) status: u16,
     pub(crate) is_persistent: bool,
     pub(crate) verdict: Option<FailureClass>,
@@ -76,21 +76,21 @@ impl ResponseReader {
     pub(crate) fn feed(
         &mut self,
         input: &[u8],
-        request: &Request,
+        request: &WorkloadRequest,
         known: &mut KnownHead,
         scratch: &mut ResponseHead,
-    ) -> Result<Step, MalformedResponse> {
+    ) -> Result<ReadProgress, MalformedResponse> {
         let mut at = 0;
-        while let Awaiting::Head = self.awaiting {
+        while let AwaitedPart::Head = self.awaiting {
             match self.read_head(&input[at..], request, known, scratch)? {
                 Some(taken_bytes) => at += taken_bytes,
-                None => return Ok(Step::Incomplete),
+                None => return Ok(ReadProgress::Incomplete),
             }
         }
         let content_at = at;
         let is_complete = match &mut self.awaiting {
-            Awaiting::Head => false,
-            Awaiting::Content(remaining) => {
+            AwaitedPart::Head => false,
+            AwaitedPart::Content(remaining) => {
                 let length = usize::try_from(*remaining).unwrap_or(usize::MAX).min(input.len() - at);
                 *remaining -= length as u64;
                 at += length;
@@ -98,13 +98,13 @@ impl ResponseReader {
                 self.content_bytes += length as u64;
                 *remaining == 0
             }
-            Awaiting::Close => {
+            AwaitedPart::Close => {
                 at = input.len();
                 self.judge.update(request.check.body.as_ref(), &input[content_at..]);
                 self.content_bytes += (at - content_at) as u64;
                 false
             }
-            Awaiting::Chunks(decoder) => {
+            AwaitedPart::Chunks(decoder) => {
                 let mut is_complete = false;
                 while at < input.len() && !is_complete {
                     let decoded = decoder
@@ -119,43 +119,44 @@ impl ResponseReader {
                 is_complete
             }
         };
-        Ok(if is_complete { Step::Complete { consumed_bytes: at } } else { Step::Incomplete })
+        Ok(if is_complete { ReadProgress::Complete { consumed_bytes: at } } else { ReadProgress::Incomplete })
     }
 
     /// Handles the end of the connection, which ends a response without other framing. Returns whether the response is
     /// complete.
     pub(crate) fn on_close(&self) -> bool {
-        matches!(self.awaiting, Awaiting::Close)
+        matches!(self.awaiting, AwaitedPart::Close)
     }
 
     /// Returns the bytes of content that are missing, if known.
     pub(crate) fn expected_bytes(&self) -> Option<u64> {
         match self.awaiting {
-            Awaiting::Content(remaining) => Some(remaining),
+            AwaitedPart::Content(remaining) => Some(remaining),
             _ => None,
         }
     }
 
     /// Returns the verdict on the complete response, and resets the reader for the next.
-    pub(crate) fn finish(&mut self, request: &Request) -> Finished {
+    pub(crate) fn finish(&mut self, request: &WorkloadRequest) -> FinishedResponse {
         let outcome = self.outcome.take();
-        self.awaiting = Awaiting::Head;
+        self.awaiting = AwaitedPart::Head;
         let body = self.judge.finish(request.check.body.as_ref());
         let length = match outcome {
             // The announced length was checked with the head. Responses to HEAD and 304 announce one without content.
-            Some(Outcome {
-                framing: ResponseFraming::Delimited(BodyFraming::Length(_) | BodyFraming::None), ..
+            Some(HeadSummary {
+                framing: ResponseFraming::Delimited(BodyFraming::Length(_) | BodyFraming::None),
+                ..
             }) => None,
             _ => request.check.judge_length(self.content_bytes),
         };
         self.content_bytes = 0;
         match outcome {
-            Some(outcome) => Finished {
+            Some(outcome) => FinishedResponse {
                 status: outcome.status,
                 is_persistent: outcome.is_persistent,
                 verdict: outcome.verdict.or(length).or(body),
             },
-            None => Finished { status: 0, is_persistent: false, verdict: Some(FailureClass::Malformed) },
+            None => FinishedResponse { status: 0, is_persistent: false, verdict: Some(FailureClass::Malformed) },
         }
     }
 
@@ -164,7 +165,7 @@ impl ResponseReader {
     fn read_head(
         &mut self,
         input: &[u8],
-        request: &Request,
+        request: &WorkloadRequest,
         known: &mut KnownHead,
         scratch: &mut ResponseHead,
     ) -> Result<Option<usize>, MalformedResponse> {
@@ -194,7 +195,7 @@ impl ResponseReader {
     fn parse_head(
         &mut self,
         bytes: &[u8],
-        request: &Request,
+        request: &WorkloadRequest,
         known: &mut KnownHead,
         head: &mut ResponseHead,
     ) -> Result<Option<usize>, MalformedResponse> {
@@ -211,7 +212,7 @@ impl ResponseReader {
             ResponseFraming::Delimited(BodyFraming::None) => Some(0),
             _ => None,
         };
-        let outcome = Outcome {
+        let outcome = HeadSummary {
             status: head.status.code(),
             framing,
             is_persistent: head.is_persistent(bytes) && framing != ResponseFraming::UntilClose,
@@ -224,15 +225,15 @@ impl ResponseReader {
         Ok(Some(length))
     }
 
-    fn begin(&mut self, outcome: Outcome, request: &Request) {
+    fn begin(&mut self, outcome: HeadSummary, request: &WorkloadRequest) {
         self.outcome = Some(outcome);
         self.judge = BodyJudge::new(request.check.body.as_ref());
         self.awaiting = match outcome.framing {
-            ResponseFraming::UntilClose => Awaiting::Close,
+            ResponseFraming::UntilClose => AwaitedPart::Close,
             ResponseFraming::Delimited(framing) => match BodyDecoder::new(framing) {
-                None => Awaiting::Content(0),
-                Some(BodyDecoder::Length(length)) => Awaiting::Content(length),
-                Some(decoder) => Awaiting::Chunks(decoder),
+                None => AwaitedPart::Content(0),
+                Some(BodyDecoder::Length(length)) => AwaitedPart::Content(length),
+                Some(decoder) => AwaitedPart::Chunks(decoder),
             },
         };
     }
@@ -241,28 +242,28 @@ impl ResponseReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::check::{BodyCheck, Check};
+    use crate::engine::check::{BodyCheck, ResponseCheck};
     use wire::http::Fields;
 
-    fn request(method: &str, check: Check) -> Request {
-        Request::new(method, "/", &Fields::new(), b"", check)
+    fn request(method: &str, check: ResponseCheck) -> WorkloadRequest {
+        WorkloadRequest::new(method, "/", &Fields::new(), b"", check)
     }
 
     /// Returns the verdicts on the responses in `input`, or `Malformed`. Feeds the input in pieces of `step` bytes.
-    fn read(request: &Request, input: &[u8], step: usize) -> Vec<Finished> {
+    fn read(request: &WorkloadRequest, input: &[u8], step: usize) -> Vec<FinishedResponse> {
         let (mut reader, mut known, mut scratch) = Default::default();
         let mut finished = Vec::new();
         for piece in input.chunks(step) {
             let mut rest = piece;
             while !rest.is_empty() {
                 match ResponseReader::feed(&mut reader, rest, request, &mut known, &mut scratch) {
-                    Ok(Step::Incomplete) => break,
-                    Ok(Step::Complete { consumed_bytes }) => {
+                    Ok(ReadProgress::Incomplete) => break,
+                    Ok(ReadProgress::Complete { consumed_bytes }) => {
                         finished.push(reader.finish(request));
                         rest = &rest[consumed_bytes..];
                     }
                     Err(_) => {
-                        finished.push(Finished {
+                        finished.push(FinishedResponse {
                             status: 0,
                             is_persistent: false,
                             verdict: Some(FailureClass::Malformed),
@@ -278,7 +279,7 @@ mod tests {
         finished
     }
 
-    fn check(request: &Request, input: &str, expect: &[(u16, bool, Option<FailureClass>)]) {
+    fn check(request: &WorkloadRequest, input: &str, expect: &[(u16, bool, Option<FailureClass>)]) {
         for step in [input.len(), 1, 2, 7] {
             let finished: Vec<_> = read(request, input.as_bytes(), step)
                 .iter()
@@ -290,7 +291,7 @@ mod tests {
 
     #[test]
     fn responses() {
-        let get = request("GET", Check::default());
+        let get = request("GET", ResponseCheck::default());
         let ok = (200, true, None);
         check(&get, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", &[ok]);
         check(&get, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 204 x\r\n\r\n", &[ok, (204, true, None)]);
@@ -302,23 +303,23 @@ mod tests {
         check(&get, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", &[]);
         check(&get, "HTTP/1.1 500 No\r\nContent-Length: 1\r\n\r\na", &[(500, true, Some(FailureClass::Status))]);
         check(&get, "HTTQ", &[(0, false, Some(FailureClass::Malformed))]);
-        check(&request("HEAD", Check::default()), "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", &[ok]);
+        check(&request("HEAD", ResponseCheck::default()), "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", &[ok]);
     }
 
     #[test]
     fn checks() {
         let fails = |class| [(200, true, Some(class))];
-        let length = request("GET", Check { length_bytes: Some(2), ..Check::default() });
+        let length = request("GET", ResponseCheck { length_bytes: Some(2), ..ResponseCheck::default() });
         check(&length, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", &[(200, true, None)]);
         check(&length, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", &fails(FailureClass::Length));
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n";
         check(&length, chunked, &fails(FailureClass::Length));
-        let body = request("GET", Check { body: Some(BodyCheck::bytes(*b"ab")), ..Check::default() });
+        let body = request("GET", ResponseCheck { body: Some(BodyCheck::bytes(*b"ab")), ..ResponseCheck::default() });
         check(&body, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", &[(200, true, None)]);
         check(&body, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\naB", &fails(FailureClass::Body));
         check(&body, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", &fails(FailureClass::Body));
         let fields = vec![(b"x-a".to_vec(), Some(b"1".to_vec())), (b"x-b".to_vec(), None)];
-        let field = request("GET", Check { fields, ..Check::default() });
+        let field = request("GET", ResponseCheck { fields, ..ResponseCheck::default() });
         check(&field, "HTTP/1.1 200 OK\r\nX-A: 1\r\nX-B: 2\r\nContent-Length: 0\r\n\r\n", &[(200, true, None)]);
         check(&field, "HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Length: 0\r\n\r\n", &fails(FailureClass::Field));
     }

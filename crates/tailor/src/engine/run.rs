@@ -7,31 +7,31 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use super::clock::{Clock, Nanos};
+use super::clock::{Nanos, RunClock};
 use super::connection::LineUsage;
-use super::plan::Plan;
+use super::plan::LoadPlan;
 use super::processor_time::ProcessorTime;
-use super::recorder::Record;
+use super::recorder::IntervalRecord;
 use super::shared::Tally;
-use super::worker::{Message, Run, Worker};
+use super::worker::{LoadWorker, Message, RunContext};
 
 /// Interval for checking whether a run was stopped during the warm-up.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A run in progress.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningLoad {
     messages: Receiver<Message>,
     threads: Vec<JoinHandle<()>>,
     /// Start of counting, on the run's clock.
     counting_start: Nanos,
     counting_end: Nanos,
     start_time: SystemTime,
-    clock: Clock,
+    clock: RunClock,
     stop: Arc<AtomicBool>,
     /// Intervals for which the part of some thread is missing.
     open: BTreeMap<u64, (usize, Interval)>,
-    outcome: Outcome,
+    outcome: RunOutcome,
     done: usize,
 }
 
@@ -41,7 +41,7 @@ pub struct Interval {
     /// End of the interval in seconds since the start of counting.
     pub end_seconds: f64,
     /// Counters and histograms of the interval.
-    pub record: Record,
+    pub record: IntervalRecord,
     /// CPU time of the load generator.
     pub processor_time: ProcessorTime,
     /// Nanoseconds that the load generator polled only to be punctual.
@@ -50,9 +50,9 @@ pub struct Interval {
 
 /// Result of a whole run.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Counters and histograms of all intervals together.
-    pub record: Record,
+    pub record: IntervalRecord,
     /// CPU time of the load generator.
     pub processor_time: ProcessorTime,
     /// Nanoseconds that the load generator polled only to be punctual.
@@ -85,15 +85,15 @@ pub struct Outcome {
 ///
 /// # Errors
 /// A thread or its epoll instance cannot be created.
-pub fn start(plan: Plan, stop: Arc<AtomicBool>) -> std::io::Result<Running> {
+pub fn start(plan: LoadPlan, stop: Arc<AtomicBool>) -> std::io::Result<RunningLoad> {
     let threads = plan.threads;
     let plan = Arc::new(plan);
     let (sender, messages) = channel();
-    let clock = Clock::start();
-    let run = Run { plan: Arc::clone(&plan), clock, stop: Arc::clone(&stop), messages: sender };
+    let clock = RunClock::start();
+    let run = RunContext { plan: Arc::clone(&plan), clock, stop: Arc::clone(&stop), messages: sender };
     let mut handles = Vec::with_capacity(threads);
     for thread in 0..threads {
-        let worker = Worker::new(run.clone(), thread)?;
+        let worker = LoadWorker::new(run.clone(), thread)?;
         let processor = plan.processors.get(thread % plan.processors.len().max(1)).copied();
         let body = move || {
             // No other thread uses the descriptors that a worker opens. With a private table the kernel skips reference
@@ -110,7 +110,7 @@ pub fn start(plan: Plan, stop: Arc<AtomicBool>) -> std::io::Result<Running> {
         };
         handles.push(std::thread::Builder::new().name(format!("load-{thread}")).spawn(body)?);
     }
-    Ok(Running {
+    Ok(RunningLoad {
         messages,
         threads: handles,
         counting_start: run.counting_start(),
@@ -119,12 +119,12 @@ pub fn start(plan: Plan, stop: Arc<AtomicBool>) -> std::io::Result<Running> {
         clock,
         stop,
         open: BTreeMap::new(),
-        outcome: Outcome::empty(),
+        outcome: RunOutcome::empty(),
         done: 0,
     })
 }
 
-impl Running {
+impl RunningLoad {
     /// Waits until counting begins after the warm-up, or the run is stopped.
     pub fn wait_for_counting(&self) {
         while !self.stop.load(Ordering::Relaxed) {
@@ -148,7 +148,7 @@ impl Running {
     }
 
     /// Returns the result. Call it when there are no more intervals.
-    pub fn finish(mut self) -> Outcome {
+    pub fn finish(mut self) -> RunOutcome {
         while self.next_interval().is_some() {}
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -190,11 +190,11 @@ impl Running {
     }
 }
 
-impl Outcome {
+impl RunOutcome {
     /// Creates an empty result.
     pub(crate) fn empty() -> Self {
         Self {
-            record: Record::default(),
+            record: IntervalRecord::default(),
             processor_time: ProcessorTime::default(),
             spin: 0,
             start_time: SystemTime::UNIX_EPOCH,

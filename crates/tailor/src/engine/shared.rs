@@ -10,13 +10,13 @@ use wire::h1::ResponseHead;
 use wire::http::Fields;
 
 use super::arrivals::Arrivals;
-use super::clock::{Clock, Nanos};
+use super::clock::{Nanos, RunClock};
 use super::connect::Connector;
 use super::failure::FailureClass;
-use super::plan::Plan;
-use super::recorder::Record;
+use super::plan::LoadPlan;
+use super::recorder::IntervalRecord;
 use super::response::KnownHead;
-use super::workload::{Request, Workload};
+use super::workload::{Workload, WorkloadRequest};
 
 /// Size of the buffer for reads from a socket.
 const INPUT_BYTES: usize = 128 << 10;
@@ -31,17 +31,17 @@ pub struct Tally {
 }
 
 /// State that the connections of a thread share. A connection stores none of this itself.
-pub(crate) struct Shared {
-    pub(crate) plan: Arc<Plan>,
-    pub(crate) clock: Clock,
+pub(crate) struct ThreadShared {
+    pub(crate) plan: Arc<LoadPlan>,
+    pub(crate) clock: RunClock,
     pub(crate) epoll: OwnedFd,
     pub(crate) rng: Rng,
     pub(crate) connector: Connector,
     pub(crate) workload: Workload,
-    pub(crate) requests: Arc<[Request]>,
+    pub(crate) requests: Arc<[WorkloadRequest]>,
     pub(crate) known_heads: Vec<KnownHead>,
     pub(crate) scratch_head: ResponseHead,
-    pub(crate) http2_limits: wire::h2::Limits,
+    pub(crate) http2_limits: wire::h2::H2Limits,
     /// Fields of the last HTTP/2 head.
     pub(crate) http2_fields: Fields,
     pub(crate) input: Vec<u8>,
@@ -56,13 +56,13 @@ pub(crate) struct Shared {
     /// Open loop: last time when a request was due and no slot was free.
     pub(crate) starved_at: Nanos,
     pub(crate) timers: BinaryHeap<Reverse<(Nanos, u32)>>,
-    pub(crate) record: Record,
+    pub(crate) record: IntervalRecord,
     /// Counts by request, if the plan wants them; otherwise empty.
     pub(crate) tallies: Vec<Tally>,
 }
 
-impl Shared {
-    pub(crate) fn new(plan: &Arc<Plan>, clock: Clock, epoll: OwnedFd, thread: usize, requests_max: u64) -> Self {
+impl ThreadShared {
+    pub(crate) fn new(plan: &Arc<LoadPlan>, clock: RunClock, epoll: OwnedFd, thread: usize, requests_max: u64) -> Self {
         let workload = plan.workload.for_thread(thread, plan.threads);
         let requests = Arc::clone(workload.requests());
         Self {
@@ -84,7 +84,7 @@ impl Shared {
             idle_slots: VecDeque::new(),
             starved_at: 0,
             timers: BinaryHeap::new(),
-            record: Record::default(),
+            record: IntervalRecord::default(),
             tallies: if plan.is_tallied { vec![Tally::default(); plan.workload.requests().len()] } else { Vec::new() },
             plan: Arc::clone(plan),
         }

@@ -9,12 +9,12 @@ use std::time::Duration;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-use super::clock::{Clock, MILLISECOND, Nanos, SECOND, nanos};
-use super::connection::{Connection, LineUsage};
-use super::plan::Plan;
+use super::clock::{MILLISECOND, Nanos, RunClock, SECOND, nanos};
+use super::connection::{LineUsage, LoadConnection};
+use super::plan::LoadPlan;
 use super::processor_time::ProcessorTime;
-use super::recorder::Record;
-use super::shared::{Shared, Tally};
+use super::recorder::IntervalRecord;
+use super::shared::{Tally, ThreadShared};
 
 /// Maximum number of events per call of epoll.
 const EVENTS_MAX: usize = 256;
@@ -32,7 +32,7 @@ pub(crate) struct Message {
     pub(crate) interval: Option<u64>,
     /// End of the interval.
     pub(crate) end: Nanos,
-    pub(crate) record: Record,
+    pub(crate) record: IntervalRecord,
     pub(crate) processor_time: ProcessorTime,
     /// Time spent polling until a request is due.
     pub(crate) spin: Nanos,
@@ -59,18 +59,18 @@ pub(crate) struct Summary {
 
 /// Common data of all threads of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Run {
-    pub(crate) plan: Arc<Plan>,
-    pub(crate) clock: Clock,
+pub(crate) struct RunContext {
+    pub(crate) plan: Arc<LoadPlan>,
+    pub(crate) clock: RunClock,
     /// Set to stop the run early.
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) messages: Sender<Message>,
 }
 
-impl Run {
+impl RunContext {
     /// Returns the start of counting.
     pub(crate) fn counting_start(&self) -> Nanos {
-        let is_open = !matches!(self.plan.pace, super::arrivals::Pace::Closed);
+        let is_open = !matches!(self.plan.pace, super::arrivals::ArrivalPace::Closed);
         nanos(self.plan.warm_up) + if is_open { SETTLE } else { 0 }
     }
 
@@ -81,10 +81,10 @@ impl Run {
 }
 
 /// Thread of the load generator.
-pub(crate) struct Worker {
-    run: Run,
-    connections: Vec<Connection>,
-    shared: Shared,
+pub(crate) struct LoadWorker {
+    run: RunContext,
+    connections: Vec<LoadConnection>,
+    shared: ThreadShared,
     end: Nanos,
     next_check: Nanos,
     next_interval: Nanos,
@@ -93,28 +93,28 @@ pub(crate) struct Worker {
     processor_time: ProcessorTime,
     spin: Nanos,
     /// Sums over the reported intervals.
-    told: Told,
+    told: IntervalSums,
 }
 
 /// Sums over the intervals that a thread has reported.
 #[derive(Debug, Default)]
-struct Told {
+struct IntervalSums {
     served: u64,
     busy: Nanos,
     waited: Nanos,
     served_in_time: Option<u64>,
 }
 
-impl Worker {
+impl LoadWorker {
     /// Creates the worker of thread `thread`, with its share of the connections and requests.
-    pub(crate) fn new(run: Run, thread: usize) -> rustix::io::Result<Self> {
+    pub(crate) fn new(run: RunContext, thread: usize) -> rustix::io::Result<Self> {
         let plan = &run.plan;
         let part = |whole: u64| whole / plan.threads as u64 + u64::from((thread as u64) < whole % plan.threads as u64);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let requests_max = plan.requests_max.map_or(u64::MAX, part);
-        let shared = Shared::new(plan, run.clock, epoll, thread, requests_max);
+        let shared = ThreadShared::new(plan, run.clock, epoll, thread, requests_max);
         let connections =
-            (0..part(plan.connections as u64) as u32).map(|slot| Connection::new(slot, &shared)).collect();
+            (0..part(plan.connections as u64) as u32).map(|slot| LoadConnection::new(slot, &shared)).collect();
         Ok(Self {
             end: run.counting_end(),
             next_check: 0,
@@ -123,7 +123,7 @@ impl Worker {
             is_warm: false,
             processor_time: ProcessorTime::default(),
             spin: 0,
-            told: Told::default(),
+            told: IntervalSums::default(),
             connections,
             shared,
             run,
@@ -276,8 +276,9 @@ impl Worker {
             // Drop the counts of the warm-up. Without a warm-up these are the counts of connecting in advance.
             let record = std::mem::take(&mut self.shared.record);
             if self.run.plan.warm_up.is_zero() {
-                let Record { connections, handshakes, connect, handshake, .. } = record;
-                self.shared.record = Record { connections, handshakes, connect, handshake, ..Record::default() };
+                let IntervalRecord { connections, handshakes, connect, handshake, .. } = record;
+                self.shared.record =
+                    IntervalRecord { connections, handshakes, connect, handshake, ..IntervalRecord::default() };
             }
             self.processor_time = ProcessorTime::of_thread();
             self.spin = 0;
@@ -309,7 +310,7 @@ impl Worker {
     fn finish(mut self) {
         let now = self.shared.clock.now();
         if !self.is_warm {
-            self.shared.record = Record::default();
+            self.shared.record = IntervalRecord::default();
         }
         let counted = now.saturating_sub(self.run.counting_start()).max(1);
         let used = ProcessorTime::of_thread().since(self.processor_time);
@@ -318,7 +319,7 @@ impl Worker {
             served_in_time: self.told.served_in_time.unwrap_or(self.told.served + self.shared.record.served),
             busy_share: busy as f64 / counted as f64,
             waiting_share: (self.told.waited + used.waited) as f64 / counted as f64,
-            lines: self.connections.iter_mut().map(Connection::take_usage).collect(),
+            lines: self.connections.iter_mut().map(LoadConnection::take_usage).collect(),
             tallies: std::mem::take(&mut self.shared.tallies),
             unfinished: self.shared.active,
             sources: self.shared.connector.sources(),
@@ -336,11 +337,14 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
-    use wire::h2::{Limits, Output, Placement, ServerConnection, ServerEvent, StreamId, Turn};
+    use wire::h2::{EngineTurn, H2Limits, H2Output, H2ServerConnection, Placement, ServerEvent, StreamId};
     use wire::http::{Fields, RequestHead, Status};
 
     use super::*;
-    use crate::engine::{Address, BodyCheck, Check, Http2Request, Order, Pace, Persistence, Request, Workload};
+    use crate::engine::{
+        ArrivalPace, BodyCheck, ConnectionPersistence, Http2Request, RequestOrder, ResponseCheck, TargetAddress,
+        Workload, WorkloadRequest,
+    };
 
     #[test]
     fn a_warm_request_allocates_nothing() {
@@ -349,12 +353,12 @@ mod tests {
         let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n3\r\n012\r\n7;a=b\r\n3456789\r\n0\r\n\r\n");
         let interim = format!("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n{plain}");
         for (name, pace, pipeline, response, piece_bytes) in [
-            ("closed loop", Pace::Closed, 1, &plain, usize::MAX),
-            ("pipelined", Pace::Closed, 8, &plain, usize::MAX),
-            ("chunked", Pace::Closed, 1, &chunked, usize::MAX),
-            ("after an interim response", Pace::Closed, 1, &interim, usize::MAX),
-            ("a head in two pieces", Pace::Closed, 1, &plain, 30),
-            ("open loop", Pace::Constant(20_000.0), 1, &plain, usize::MAX),
+            ("closed loop", ArrivalPace::Closed, 1, &plain, usize::MAX),
+            ("pipelined", ArrivalPace::Closed, 8, &plain, usize::MAX),
+            ("chunked", ArrivalPace::Closed, 1, &chunked, usize::MAX),
+            ("after an interim response", ArrivalPace::Closed, 1, &interim, usize::MAX),
+            ("a head in two pieces", ArrivalPace::Closed, 1, &plain, 30),
+            ("open loop", ArrivalPace::Constant(20_000.0), 1, &plain, usize::MAX),
         ] {
             let server = |stream| serve(stream, response, piece_bytes);
             let count = |requests| allocations(requests, &pace, pipeline, false, server);
@@ -367,9 +371,9 @@ mod tests {
     #[test]
     fn a_warm_request_of_http2_allocates_nothing() {
         for (name, pace, streams) in [
-            ("closed loop", Pace::Closed, 1),
-            ("streams side by side", Pace::Closed, 8),
-            ("open loop", Pace::Constant(20_000.0), 8),
+            ("closed loop", ArrivalPace::Closed, 1),
+            ("streams side by side", ArrivalPace::Closed, 8),
+            ("open loop", ArrivalPace::Constant(20_000.0), 8),
         ] {
             let count = |requests| allocations(requests, &pace, streams, true, serve_http2);
             let (_, few, many) = (count(100), count(100), count(600));
@@ -380,27 +384,27 @@ mod tests {
     /// Returns the allocations of a run with `requests` on one connection to a server that runs `serve`.
     fn allocations(
         requests: u64,
-        pace: &Pace,
+        pace: &ArrivalPace,
         pipeline: usize,
         is_http2: bool,
         serve: impl Fn(TcpStream) + Sync,
     ) -> u64 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = Address::Tcp(listener.local_addr().unwrap());
+        let address = TargetAddress::Tcp(listener.local_addr().unwrap());
         let mut fields = Fields::new();
         fields.push("Host", "localhost");
-        let check = Check {
+        let check = ResponseCheck {
             length_bytes: Some(10),
             fields: vec![(b"date".to_vec(), None)],
             body: Some(BodyCheck::bytes(*b"0123456789")),
-            ..Check::default()
+            ..ResponseCheck::default()
         };
         let http2 = Http2Request::new("GET", false, "/", &fields, b"");
-        let request = Request::new("GET", "/", &fields, b"", check).with_http2(http2);
-        let plan = Plan {
+        let request = WorkloadRequest::new("GET", "/", &fields, b"", check).with_http2(http2);
+        let plan = LoadPlan {
             address,
             tls: None,
-            workload: Workload::new([request].into(), Order::InTurn),
+            workload: Workload::new([request].into(), RequestOrder::InTurn),
             pace: pace.clone(),
             connections: 1,
             threads: 1,
@@ -412,7 +416,7 @@ mod tests {
             interval: Duration::from_secs(3600),
             spin: Duration::ZERO,
             time_out: Duration::from_secs(60),
-            persistence: Persistence::default(),
+            persistence: ConnectionPersistence::default(),
             pipeline,
             is_http2,
             line: None,
@@ -421,8 +425,8 @@ mod tests {
             is_tallied: false,
         };
         let (messages, received) = std::sync::mpsc::channel();
-        let run = Run { plan: Arc::new(plan), clock: Clock::start(), stop: Arc::default(), messages };
-        let worker = Worker::new(run, 0).unwrap();
+        let run = RunContext { plan: Arc::new(plan), clock: RunClock::start(), stop: Arc::default(), messages };
+        let worker = LoadWorker::new(run, 0).unwrap();
         let counts = std::thread::scope(|scope| {
             scope.spawn(|| serve(listener.accept().unwrap().0));
             allocation_counter::measure(move || worker.run())
@@ -460,11 +464,11 @@ mod tests {
     /// Answers each request over HTTP/2, with another date each time.
     fn serve_http2(mut stream: TcpStream) {
         stream.set_nodelay(true).unwrap();
-        let (limits, now) = (Limits::default(), Duration::ZERO);
-        let (mut connection, mut output) = (ServerConnection::new(now, &limits), Output::default());
+        let (limits, now) = (H2Limits::default(), Duration::ZERO);
+        let (mut connection, mut output) = (H2ServerConnection::new(now, &limits), H2Output::default());
         let (mut head, mut text, mut input) = (RequestHead::default(), Vec::new(), Vec::new());
         let mut piece = vec![0; 64 << 10];
-        connection.start(&mut Turn { now, limits: &limits, output: &mut output });
+        connection.start(&mut EngineTurn { now, limits: &limits, output: &mut output });
         for number in 0.. {
             stream.write_all(output.bytes()).unwrap();
             output.clear();
@@ -472,7 +476,7 @@ mod tests {
                 Ok(length @ 1..) => input.extend_from_slice(&piece[..length]),
                 _ => return,
             }
-            let mut turn = Turn { now, limits: &limits, output: &mut output };
+            let mut turn = EngineTurn { now, limits: &limits, output: &mut output };
             let mut at = 0;
             loop {
                 text.clear();
@@ -492,7 +496,7 @@ mod tests {
         }
     }
 
-    fn answer(connection: &mut ServerConnection, stream: StreamId, number: usize, turn: &mut Turn<'_>) {
+    fn answer(connection: &mut H2ServerConnection, stream: StreamId, number: usize, turn: &mut EngineTurn<'_>) {
         let mut fields = Fields::new();
         fields.push("date", format!("Sat, 21 Nov 2026 12:00:0{} GMT", number % 10)).push("server", "test");
         // The client may have cancelled the request.

@@ -6,32 +6,32 @@ use fastrand::Rng;
 use wire::h1::write_request_head;
 use wire::http::{Fields, Method, Version};
 
-use super::check::Check;
+use super::check::ResponseCheck;
 use super::http2::Http2Request;
 
 /// Request of a list, with the check of its response.
 #[derive(Debug)]
-pub struct Request {
+pub struct WorkloadRequest {
     /// Method of the request; the response's framing depends on it.
     pub method: Method,
     /// Check of the response.
-    pub check: Check,
-    /// HTTP/1 encodings, one for each [`Form`].
-    encoded: [Box<[u8]>; Form::COUNT],
+    pub check: ResponseCheck,
+    /// HTTP/1 encodings, one for each [`RequestForm`].
+    encoded: [Box<[u8]>; RequestForm::COUNT],
     /// HTTP/2 encoding, if the run uses it.
     pub(crate) http2: Option<Http2Request>,
 }
 
 /// Variant of an HTTP/1 request: version, and persistence of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Form {
+pub struct RequestForm {
     /// HTTP/1.0 or HTTP/1.1.
     pub version: Version,
     /// Whether this is the last request on its connection.
     pub is_last: bool,
 }
 
-impl Form {
+impl RequestForm {
     const COUNT: usize = 4;
 
     fn index(self) -> usize {
@@ -48,14 +48,14 @@ impl Form {
     }
 }
 
-impl Request {
+impl WorkloadRequest {
     /// Creates a request. `fields` must contain Host; the encoder adds Content-Length and Connection.
-    pub fn new(method_name: &str, target: &str, fields: &Fields, content: &[u8], check: Check) -> Self {
+    pub fn new(method_name: &str, target: &str, fields: &Fields, content: &[u8], check: ResponseCheck) -> Self {
         let method = Method::from_name(method_name.as_bytes());
-        let mut encoded = <[Vec<u8>; Form::COUNT]>::default();
+        let mut encoded = <[Vec<u8>; RequestForm::COUNT]>::default();
         for version in [Version::Http11, Version::Http10] {
             for is_last in [false, true] {
-                let form = Form { version, is_last };
+                let form = RequestForm { version, is_last };
                 let mut fields = fields.clone();
                 if let Some(option) = form.connection_field() {
                     fields.push("Connection", option);
@@ -77,14 +77,14 @@ impl Request {
     }
 
     /// Returns the HTTP/1 encoding.
-    pub fn encoded(&self, form: Form) -> &[u8] {
+    pub fn encoded(&self, form: RequestForm) -> &[u8] {
         &self.encoded[form.index()]
     }
 }
 
 /// Order of the requests in a list.
 #[derive(Clone, Debug)]
-pub enum Order {
+pub enum RequestOrder {
     /// Cycles through the list.
     InTurn,
     /// Cycles through these indices.
@@ -93,7 +93,7 @@ pub enum Order {
     Weighted(Arc<[f64]>),
 }
 
-impl Order {
+impl RequestOrder {
     /// Creates a random order by weight.
     pub fn weighted(weights: impl IntoIterator<Item = f64>) -> Self {
         let mut sum = 0.0;
@@ -113,15 +113,15 @@ impl Order {
 /// Source of requests for a thread.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    requests: Arc<[Request]>,
-    order: Order,
+    requests: Arc<[WorkloadRequest]>,
+    order: RequestOrder,
     next: usize,
     step: usize,
 }
 
 impl Workload {
     /// Creates a workload from a list, which must not be empty.
-    pub fn new(requests: Arc<[Request]>, order: Order) -> Self {
+    pub fn new(requests: Arc<[WorkloadRequest]>, order: RequestOrder) -> Self {
         assert!(!requests.is_empty(), "a workload has requests");
         Self { requests, order, next: 0, step: 1 }
     }
@@ -132,7 +132,7 @@ impl Workload {
     }
 
     /// Returns the list of requests.
-    pub(crate) fn requests(&self) -> &Arc<[Request]> {
+    pub(crate) fn requests(&self) -> &Arc<[WorkloadRequest]> {
         &self.requests
     }
 
@@ -140,12 +140,12 @@ impl Workload {
     pub(crate) fn next(&mut self, rng: &mut Rng) -> u32 {
         let index = match &self.order {
             _ if self.requests.len() == 1 => 0,
-            Order::InTurn => self.turn(self.requests.len()),
-            Order::Sequence(indices) => {
+            RequestOrder::InTurn => self.turn(self.requests.len()),
+            RequestOrder::Sequence(indices) => {
                 let indices = Arc::clone(indices);
                 indices[self.turn(indices.len())] as usize
             }
-            Order::Weighted(sums) => {
+            RequestOrder::Weighted(sums) => {
                 let point = rng.f64() * sums[sums.len() - 1];
                 sums.partition_point(|&sum| sum <= point).min(sums.len() - 1)
             }
@@ -164,10 +164,10 @@ impl Workload {
 mod tests {
     use super::*;
 
-    fn request(name: &str) -> Request {
+    fn request(name: &str) -> WorkloadRequest {
         let mut fields = Fields::new();
         fields.push("Host", "h");
-        Request::new("POST", name, &fields, b"ab", Check::default())
+        WorkloadRequest::new("POST", name, &fields, b"ab", ResponseCheck::default())
     }
 
     #[test]
@@ -183,14 +183,14 @@ mod tests {
             ),
             (Version::Http10, true, "POST /x HTTP/1.0\r\nHost: h\r\nContent-Length: 2\r\n\r\nab"),
         ] {
-            assert_eq!(String::from_utf8_lossy(request.encoded(Form { version, is_last })), expect);
+            assert_eq!(String::from_utf8_lossy(request.encoded(RequestForm { version, is_last })), expect);
         }
     }
 
     #[test]
     fn orders() {
-        let requests: Arc<[Request]> = (0..4).map(|_| request("/")).collect();
-        let draw = |order: Order| {
+        let requests: Arc<[WorkloadRequest]> = (0..4).map(|_| request("/")).collect();
+        let draw = |order: RequestOrder| {
             let (mut workload, mut rng) = (Workload::new(requests.clone(), order), Rng::with_seed(1));
             let mut counts = [0; 4];
             for _ in 0..10_000 {
@@ -198,12 +198,12 @@ mod tests {
             }
             counts
         };
-        assert_eq!(draw(Order::InTurn), [2500; 4]);
-        assert_eq!(draw(Order::Sequence([3, 0, 0, 1].into())), [5000, 2500, 0, 2500]);
+        assert_eq!(draw(RequestOrder::InTurn), [2500; 4]);
+        assert_eq!(draw(RequestOrder::Sequence([3, 0, 0, 1].into())), [5000, 2500, 0, 2500]);
         for (order, expect) in [
-            (Order::weighted([1.0, 0.0, 2.0, 1.0]), [0.25, 0.0, 0.5, 0.25]),
-            (Order::zipf(4, 1.0), [0.48, 0.24, 0.16, 0.12]),
-            (Order::zipf(4, 0.0), [0.25; 4]),
+            (RequestOrder::weighted([1.0, 0.0, 2.0, 1.0]), [0.25, 0.0, 0.5, 0.25]),
+            (RequestOrder::zipf(4, 1.0), [0.48, 0.24, 0.16, 0.12]),
+            (RequestOrder::zipf(4, 0.0), [0.25; 4]),
         ] {
             for (count, share) in draw(order).into_iter().zip(expect) {
                 assert!((f64::from(count) / 10_000.0 - share).abs() < 0.02, "{count} of 10,000, expected {share}");

@@ -9,12 +9,12 @@ const ROOT: &str = "/sys/fs/cgroup";
 
 /// A control group of ours, removed with its value.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct ControlGroup {
     directories: Vec<PathBuf>,
     is_unified: bool,
 }
 
-impl Group {
+impl ControlGroup {
     /// Makes a group. `None` where we may not: then processes are observed one by one.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let root = Path::new(ROOT);
@@ -71,7 +71,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ControlGroup {
     fn drop(&mut self) {
         for directory in &self.directories {
             // It fails while a process is in it; an empty group left behind does no harm.
@@ -112,7 +112,7 @@ mod tests {
     }
 
     /// A process that is busy for a while is seen, and one that is outside is not.
-    fn check_group(make: impl Fn() -> Option<Group>, what: &str) {
+    fn check_group(make: impl Fn() -> Option<ControlGroup>, what: &str) {
         let Some(group) = make() else {
             eprintln!("not run: no group of {what} can be made here");
             return;
@@ -137,12 +137,12 @@ mod tests {
         // Beside version 1 it is at another place, without controllers.
         let place =
             ["/sys/fs/cgroup/unified", ROOT].into_iter().find(|root| Path::new(root).join("cgroup.procs").exists());
-        check_group(|| Group::unified(Path::new(place?), "test2"), "version 2");
+        check_group(|| ControlGroup::unified(Path::new(place?), "test2"), "version 2");
     }
 
     #[test]
     fn version_1_counts() {
         let parents = ["cpuacct", "memory"].map(|controller| Path::new(ROOT).join(controller));
-        check_group(|| Group::make(&parents, false, "test1"), "version 1");
+        check_group(|| ControlGroup::make(&parents, false, "test1"), "version 1");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::report::{CompareReport, Measurement, ServerDescription, ServerResult, Step};
+use super::report::{CompareReport, Measurement, ServerDescription, ServerResult, SweepStep};
 use super::statistics::{median, unpaired_ratio};
 
 /// What changed from the old run to the new one; and whether they may be compared at all.
@@ -41,7 +41,7 @@ pub(super) fn describe(old: &CompareReport, new: &CompareReport) -> (String, boo
             let _ = writeln!(out, "{value}:");
         }
         let off = [("old", before), ("new", after)].into_iter().find(|(_, step)| !step.is_controlled());
-        if let Some((name, Step { control: Some(control), .. })) = off {
+        if let Some((name, SweepStep { control: Some(control), .. })) = off {
             let _ = writeln!(out, "  Not compared: the A/A control of the {name} run is {:.3} here", control.median);
             continue;
         }
@@ -94,7 +94,7 @@ fn obstacles(old: &CompareReport, new: &CompareReport) -> Vec<String> {
         if report.interrupted {
             found.push(format!("the {name} run was interrupted"));
         }
-        let is_controlled_anywhere = report.is_controlled() || report.steps.iter().any(Step::is_controlled);
+        let is_controlled_anywhere = report.is_controlled() || report.steps.iter().any(SweepStep::is_controlled);
         if let Some(control) = report.control.filter(|_| !is_controlled_anywhere) {
             found.push(format!(
                 "the A/A control of the {name} run is {:.3}: its differences prove nothing",
@@ -106,12 +106,12 @@ fn obstacles(old: &CompareReport, new: &CompareReport) -> Vec<String> {
 }
 
 /// Something that was measured.
-type Quantity<'a> = &'a dyn Fn(&Measurement) -> f64;
+type MeasuredQuantity<'a> = &'a dyn Fn(&Measurement) -> f64;
 
 fn write_change(out: &mut String, old: &ServerResult, new: &ServerResult) {
     let rate = |it: &Measurement| it.loads.first().map_or(0.0, |load| load.served_per_second);
     let p99 = |it: &Measurement| it.loads.first().map_or(0.0, |load| load.p99_nanos as f64);
-    let rows: [(&str, Quantity<'_>); 4] = [
+    let rows: [(&str, MeasuredQuantity<'_>); 4] = [
         ("us/request", &Measurement::processor_micros_per_request),
         ("served/s", &rate),
         ("p99", &p99),
@@ -164,7 +164,7 @@ mod tests {
             duration_seconds: None,
             environment: super::super::Environment::default(),
             servers: vec![description],
-            steps: vec![Step { value: None, servers: vec![server("a"), server("a (again)")], control: None }],
+            steps: vec![SweepStep { value: None, servers: vec![server("a"), server("a (again)")], control: None }],
             searches: Vec::new(),
             search_precision: None,
             is_endurance: false,
@@ -205,7 +205,7 @@ mod tests {
         let with_two = || {
             let mut report = run(&MICROS);
             report.steps =
-                ["1", "2"].map(|value| Step { value: Some(value.to_owned()), ..report.steps[0].clone() }).into();
+                ["1", "2"].map(|value| SweepStep { value: Some(value.to_owned()), ..report.steps[0].clone() }).into();
             report.judged()
         };
         let (old, mut new) = (with_two(), with_two());

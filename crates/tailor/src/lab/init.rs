@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::server::Place;
+use super::server::ServerPlacement;
 use super::{lab_text, model, peers};
-use crate::cli::End;
-use crate::site::Kind;
+use crate::cli::ProgramEnd;
+use crate::site::SiteKind;
 use crate::units::parse_count;
 
 /// Options of `tailor web99 init`.
@@ -25,12 +25,12 @@ pub struct InitOptions {
 ///
 /// # Errors
 /// A file could not be written.
-pub(crate) fn init_web99(options: &InitOptions) -> Result<End, String> {
+pub(crate) fn init_web99(options: &InitOptions) -> Result<ProgramEnd, String> {
     let InitOptions { directory, connections, port } = options;
     std::fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let directory = std::fs::canonicalize(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let root = directory.join("site");
-    Kind::Web99(*connections).write(&root)?;
+    SiteKind::Web99(*connections).write(&root)?;
     for server in model::parse(&lab_text("web99")?, &peers()?)?.servers {
         println!("{}:", server.name);
         for command in write_server(&server, &directory, &root, *port)? {
@@ -38,12 +38,12 @@ pub(crate) fn init_web99(options: &InitOptions) -> Result<End, String> {
         }
     }
     println!("then: tailor web99 check http://127.0.0.1:{port} -c {connections}");
-    Ok(End::Passed)
+    Ok(ProgramEnd::Passed)
 }
 
 /// Writes a server's files; returns the commands that start it, in their order.
-fn write_server(server: &model::Server, directory: &Path, root: &Path, port: u16) -> Result<Vec<String>, String> {
-    let place = Place {
+fn write_server(server: &model::LabServer, directory: &Path, root: &Path, port: u16) -> Result<Vec<String>, String> {
+    let place = ServerPlacement {
         port,
         backend_port: port + 1,
         tls_port: port + 2,

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::model::{Lab, Load, Program, Server};
+use super::model::{Lab, LabLoad, LabServer, Program};
 use super::report::{LoadReport, Measurement};
-use super::server::{Place, Running, launch, signal_group, start};
+use super::server::{RunningServer, ServerPlacement, launch, signal_group, start};
 use crate::report::observe::Observed;
 use crate::units::parse_duration;
 
@@ -31,7 +31,7 @@ pub(super) struct Bench<'a> {
 
 impl Bench<'_> {
     /// Starts a server, runs the loads against it, and stops it.
-    pub(super) fn measure(&self, server: &Server, place: &Place) -> Result<Measurement, String> {
+    pub(super) fn measure(&self, server: &LabServer, place: &ServerPlacement) -> Result<Measurement, String> {
         let running = self.start(server, place)?;
         let measurement = self.load(place, &running.observed());
         running.stop();
@@ -39,7 +39,7 @@ impl Bench<'_> {
     }
 
     /// Runs the commands before it, and starts a server.
-    pub(super) fn start(&self, server: &Server, place: &Place) -> Result<Running, String> {
+    pub(super) fn start(&self, server: &LabServer, place: &ServerPlacement) -> Result<RunningServer, String> {
         for command in &self.lab.before {
             self.run_before(&command.words, place)?;
         }
@@ -47,7 +47,7 @@ impl Bench<'_> {
     }
 
     /// Runs the loads against a server.
-    pub(super) fn load(&self, place: &Place, observed: &Observed) -> Result<Measurement, String> {
+    pub(super) fn load(&self, place: &ServerPlacement, observed: &Observed) -> Result<Measurement, String> {
         let beside = Beside::start(self, place)?;
         let mut loads = Vec::new();
         for load in &self.lab.loads {
@@ -78,7 +78,7 @@ impl Bench<'_> {
         Ok(measurement)
     }
 
-    fn run_before(&self, words: &[String], place: &Place) -> Result<(), String> {
+    fn run_before(&self, words: &[String], place: &ServerPlacement) -> Result<(), String> {
         let words = self.fill(words, place);
         let (program, arguments) = words.split_first().ok_or("`before` has no command")?;
         let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
@@ -91,7 +91,7 @@ impl Bench<'_> {
 
     /// A load is a process of its own, so that its processor time and its limits are its own. Its report goes to a file: a
     /// pipe would be full before it ends.
-    fn spawn(&self, load: &Load, place: &Place, observed: &Observed) -> Result<Child, String> {
+    fn spawn(&self, load: &LabLoad, place: &ServerPlacement, observed: &Observed) -> Result<Child, String> {
         let error = |error: std::io::Error| format!("load {}: {error}", load.name);
         let mut command = Command::new(std::env::current_exe().map_err(error)?);
         command.args(match load.program {
@@ -110,7 +110,7 @@ impl Bench<'_> {
         command.process_group(0).spawn().map_err(error)
     }
 
-    fn fill(&self, words: &[String], place: &Place) -> Vec<String> {
+    fn fill(&self, words: &[String], place: &ServerPlacement) -> Vec<String> {
         words.iter().map(|word| place.fill(word).replace("@VALUE@", self.value.unwrap_or_default())).collect()
     }
 }
@@ -119,7 +119,7 @@ impl Bench<'_> {
 struct Beside(Vec<Child>);
 
 impl Beside {
-    fn start(bench: &Bench<'_>, place: &Place) -> Result<Self, String> {
+    fn start(bench: &Bench<'_>, place: &ServerPlacement) -> Result<Self, String> {
         let mut beside = Self(Vec::new());
         for command in &bench.lab.beside {
             let words = bench.fill(&command.words, place);
@@ -140,11 +140,11 @@ impl Drop for Beside {
     }
 }
 
-fn report_path(load: &Load, place: &Place) -> PathBuf {
+fn report_path(load: &LabLoad, place: &ServerPlacement) -> PathBuf {
     place.run.join(format!("load-{}.json", load.name.replace('/', "-")))
 }
 
-fn read_report(load: &Load, child: Child, place: &Place) -> Result<LoadReport, String> {
+fn read_report(load: &LabLoad, child: Child, place: &ServerPlacement) -> Result<LoadReport, String> {
     let output = child.wait_with_output().map_err(|error| format!("load {}: {error}", load.name))?;
     let text = std::fs::read(report_path(load, place)).unwrap_or_default();
     serde_json::from_slice(&text)

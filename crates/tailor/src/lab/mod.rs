@@ -23,7 +23,7 @@ pub use report::CompareReport;
 pub(crate) use server::become_command;
 pub use statistics::Estimate;
 
-use crate::cli::End;
+use crate::cli::ProgramEnd;
 
 /// The servers that labs may name.
 const PEERS: &str = include_str!("../../labs/peers.kdl");
@@ -50,7 +50,7 @@ const LABS: [(&str, &str); 17] = [
 
 /// Options of `tailor compare`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub struct CompareOptions {
     /// Lab to run (a file, or a built-in lab of --list), or two recorded runs to compare
     #[arg(value_name = "LAB | OLD.json NEW.json", required_unless_present = "list", num_args = 1..=2)]
     pub what: Vec<String>,
@@ -84,27 +84,27 @@ pub struct Options {
 ///
 /// # Errors
 /// What makes it impossible, as a message.
-pub fn run(options: &Options) -> Result<End, String> {
+pub fn run(options: &CompareOptions) -> Result<ProgramEnd, String> {
     if options.list {
         for (name, text) in LABS {
             println!("{name:18} {}", model::parse(text, &peers()?)?.about);
         }
-        return Ok(End::Passed);
+        return Ok(ProgramEnd::Passed);
     }
     if let [old, new] = options.what.as_slice() {
         let (text, is_comparable) = difference::describe(&read_report(old)?, &read_report(new)?);
         print!("{text}");
-        return Ok(if is_comparable { End::Passed } else { End::Failed });
+        return Ok(if is_comparable { ProgramEnd::Passed } else { ProgramEnd::Failed });
     }
     let text = lab_text(&options.what[0])?;
     if options.print {
         print!("{text}");
-        return Ok(End::Passed);
+        return Ok(ProgramEnd::Passed);
     }
     run_lab(options, &text)
 }
 
-fn run_lab(options: &Options, text: &str) -> Result<End, String> {
+fn run_lab(options: &CompareOptions, text: &str) -> Result<ProgramEnd, String> {
     let mut lab = model::parse(text, &peers()?)?;
     lab.rounds = options.rounds.unwrap_or(lab.rounds).max(1);
     if !options.sweep.is_empty() {
@@ -118,7 +118,7 @@ fn run_lab(options: &Options, text: &str) -> Result<End, String> {
     select_servers(&mut lab, &options.servers)?;
     let stop = crate::cli::stop_on_signals()?;
     // It is removed at the end, which takes a while if the site is large: the report comes first.
-    let directory = rounds::Directory::make()?;
+    let directory = rounds::RunDirectory::make()?;
     let report = rounds::run(&lab, text, options.duration, &directory, &stop)?;
     if let Some(path) = &options.json {
         let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
@@ -129,9 +129,9 @@ fn run_lab(options: &Options, text: &str) -> Result<End, String> {
     }
     print!("{}", report.to_text());
     Ok(match (stop.load(Ordering::Relaxed), report.passed) {
-        (true, _) => End::Interrupted,
-        (false, true) => End::Passed,
-        (false, false) => End::Failed,
+        (true, _) => ProgramEnd::Interrupted,
+        (false, true) => ProgramEnd::Passed,
+        (false, false) => ProgramEnd::Failed,
     })
 }
 
@@ -140,7 +140,7 @@ pub fn schema() -> String {
     serde_json::to_string_pretty(&schemars::schema_for!(CompareReport)).expect("a schema can be written as JSON")
 }
 
-fn peers() -> Result<Vec<model::Server>, String> {
+fn peers() -> Result<Vec<model::LabServer>, String> {
     model::parse_peers(PEERS).map_err(|error| format!("peers: {error}"))
 }
 
@@ -182,7 +182,7 @@ mod tests {
             assert!(!lab.about.is_empty(), "{name}");
             let value = lab.search.map(|range| range.to.to_string()).or(lab.sweep.first().cloned());
             let site = lab.site.replace("@VALUE@", &value.unwrap_or_default());
-            crate::site::Kind::parse(&site).unwrap_or_else(|error| panic!("{name}: {error}"));
+            crate::site::SiteKind::parse(&site).unwrap_or_else(|error| panic!("{name}: {error}"));
         }
     }
 }

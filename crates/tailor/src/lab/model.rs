@@ -25,14 +25,14 @@ pub(crate) struct Lab {
     /// Instead of a sweep: the highest value at which all loads pass, between these, which `@VALUE@` stands for.
     pub(crate) search: Option<SearchRange>,
     /// Loads that run at the same time.
-    pub(crate) loads: Vec<Load>,
+    pub(crate) loads: Vec<LabLoad>,
     /// Commands that are run to their end before the loads begin.
-    pub(crate) before: Vec<Command>,
+    pub(crate) before: Vec<LabCommand>,
     /// Commands that run as long as the loads do.
-    pub(crate) beside: Vec<Command>,
+    pub(crate) beside: Vec<LabCommand>,
     /// Whether the report is to have the table and plots of an endurance test.
     pub(crate) is_endurance: bool,
-    pub(crate) servers: Vec<Server>,
+    pub(crate) servers: Vec<LabServer>,
     /// How long a server may take to become ready.
     pub(crate) ready_max: Duration,
 }
@@ -48,7 +48,7 @@ pub(crate) struct SearchRange {
 
 /// A load: a program of ours that makes it, with its arguments.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Load {
+pub(crate) struct LabLoad {
     pub(crate) name: String,
     pub(crate) program: Program,
     /// The values of the sweep at which it runs; empty for all.
@@ -67,7 +67,7 @@ pub(crate) enum Program {
 
 /// A command of a lab.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Command {
+pub(crate) struct LabCommand {
     /// The values of the sweep at which it runs; empty for all.
     pub(crate) only: Vec<String>,
     pub(crate) words: Vec<String>,
@@ -75,7 +75,7 @@ pub(crate) struct Command {
 
 /// A server: how it is started, and with which files.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Server {
+pub(crate) struct LabServer {
     pub(crate) name: String,
     /// Programs that must be installed.
     pub(crate) needs: Vec<String>,
@@ -106,7 +106,7 @@ impl Lab {
 }
 
 /// Reads a lab. `peers` are servers that it may name without describing them.
-pub(crate) fn parse(text: &str, peers: &[Server]) -> Result<Lab, String> {
+pub(crate) fn parse(text: &str, peers: &[LabServer]) -> Result<Lab, String> {
     let document: KdlDocument = text.parse().map_err(|error: kdl::KdlError| describe(&error))?;
     let [root] = document.nodes() else { return Err("a lab file needs exactly one node: lab \"name\" { … }".into()) };
     if root.name().value() != "lab" {
@@ -170,12 +170,12 @@ pub(crate) fn parse(text: &str, peers: &[Server]) -> Result<Lab, String> {
 }
 
 /// Reads a file of servers only.
-pub(crate) fn parse_peers(text: &str) -> Result<Vec<Server>, String> {
+pub(crate) fn parse_peers(text: &str) -> Result<Vec<LabServer>, String> {
     let document: KdlDocument = text.parse().map_err(|error: kdl::KdlError| describe(&error))?;
     document.nodes().iter().map(server).collect()
 }
 
-fn load(node: &KdlNode) -> Result<Load, String> {
+fn load(node: &KdlNode) -> Result<LabLoad, String> {
     let mut values = arguments(node);
     if values.len() < 2 {
         return Err("`load` needs a name and the arguments of `tailor bench`".into());
@@ -187,13 +187,13 @@ fn load(node: &KdlNode) -> Result<Load, String> {
         Some(other) => return Err(format!("load {name}: `{other}` is not bench or web99")),
     };
     let arguments = values.iter().flat_map(|text| split_words(text)).collect();
-    Ok(Load { name, program, only: only(node), arguments })
+    Ok(LabLoad { name, program, only: only(node), arguments })
 }
 
-fn command(node: &KdlNode) -> Result<Command, String> {
+fn command(node: &KdlNode) -> Result<LabCommand, String> {
     match arguments(node) {
         words if words.is_empty() => Err(format!("`{}` has no command", node.name().value())),
-        words => Ok(Command { only: only(node), words }),
+        words => Ok(LabCommand { only: only(node), words }),
     }
 }
 
@@ -213,8 +213,8 @@ fn only(node: &KdlNode) -> Vec<String> {
     property(node, "only").map_or(Vec::new(), |text| text.split(',').map(|value| value.trim().to_owned()).collect())
 }
 
-fn server(node: &KdlNode) -> Result<Server, String> {
-    let mut server = Server {
+fn server(node: &KdlNode) -> Result<LabServer, String> {
+    let mut server = LabServer {
         name: argument(node)?,
         needs: Vec::new(),
         command: Vec::new(),

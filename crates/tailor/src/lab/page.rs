@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::endurance;
-use super::report::{CompareReport, LoadResult, Measurement, SearchResult, ServerResult, Step};
+use super::report::{CompareReport, LabLoadResult, Measurement, SearchResult, ServerResult, SweepStep};
 use super::statistics::{median, paired_ratio};
 use crate::engine::Failures;
 use crate::report::html::document;
@@ -202,7 +202,7 @@ impl CompareReport {
 }
 
 /// Processor time a request, measurement by measurement; nothing if there are too few to show a course.
-fn measurements_plot(step: &Step) -> String {
+fn measurements_plot(step: &SweepStep) -> String {
     let points = |server: &ServerResult| (1..).map(f64::from).zip(server.processor()).collect::<Vec<_>>();
     let series = step.servers.iter().map(|server| Series { name: &server.name, points: points(server) });
     let series: Vec<Series<'_>> = series.collect();
@@ -228,7 +228,7 @@ fn measured_cells(measurement: &Measurement) -> Vec<String> {
 }
 
 /// A row for each server and load, after the heads.
-fn step_rows(step: &Step) -> Vec<Vec<String>> {
+fn step_rows(step: &SweepStep) -> Vec<Vec<String>> {
     let has_lines = step.servers.iter().flat_map(|server| &server.measurements).flat_map(|it| &it.loads);
     let has_lines = has_lines.into_iter().any(|load| load.conforming_lines_share.is_some());
     let mut heads =
@@ -239,7 +239,7 @@ fn step_rows(step: &Step) -> Vec<Vec<String>> {
         let loads = server.measurements.first().map_or(0, |it| it.loads.len());
         for index in 0..loads {
             let has_served = server.load_median(index, |load| load.served as f64) > 0.0;
-            let nanos = |value: fn(&LoadResult) -> f64| match has_served {
+            let nanos = |value: fn(&LabLoadResult) -> f64| match has_served {
                 true => format_nanos(server.load_median(index, value) as u64),
                 false => "-".to_owned(),
             };
@@ -273,7 +273,7 @@ fn ratio_rows(first: &ServerResult, others: &[ServerResult]) -> Vec<Vec<String>>
     for server in others {
         let loads = server.measurements.first().map_or(0, |it| it.loads.len());
         for index in 0..loads {
-            let of_load = |value: fn(&LoadResult) -> f64| {
+            let of_load = |value: fn(&LabLoadResult) -> f64| {
                 let values = |it: &ServerResult| it.values(|it| it.loads.get(index).map_or(0.0, value));
                 paired_ratio(&values(server), &values(first)).to_string()
             };

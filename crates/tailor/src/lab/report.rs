@@ -34,7 +34,7 @@ pub struct CompareReport {
     /// The servers and their settings.
     pub servers: Vec<ServerDescription>,
     /// What was measured; a step for each value of the sweep.
-    pub steps: Vec<Step>,
+    pub steps: Vec<SweepStep>,
     /// Or, in a lab that searches, the highest values at which the loads passed.
     #[serde(default)]
     pub searches: Vec<SearchResult>,
@@ -75,7 +75,8 @@ pub struct ServerDescription {
 
 /// What was measured with one value of the sweep.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Step {
+#[schemars(rename = "Step")]
+pub struct SweepStep {
     /// The value.
     pub value: Option<String>,
     /// What was measured of each server. The last is the first one again.
@@ -134,12 +135,13 @@ pub struct Measurement {
     /// Most swap that was seen.
     pub swap_bytes_max: u64,
     /// What each load gave.
-    pub loads: Vec<LoadResult>,
+    pub loads: Vec<LabLoadResult>,
 }
 
 /// What a load gave.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct LoadResult {
+#[schemars(rename = "LoadResult")]
+pub struct LabLoadResult {
     /// Its name.
     pub name: String,
     /// Responses that passed all checks.
@@ -178,7 +180,7 @@ pub(super) struct LoadReport {
     web99: Option<Web99Summary>,
 }
 
-impl LoadResult {
+impl LabLoadResult {
     fn new(name: &str, LoadReport { bench: report, web99 }: LoadReport) -> Self {
         let of_lines = report.lines.as_ref().and_then(|lines| {
             let bound = lines.receive_bits_per_second? as f64 * 0.8;
@@ -215,7 +217,7 @@ impl Measurement {
             (self.user_seconds, self.system_seconds) = (server.user_seconds, server.system_seconds);
             self.counted_seconds = report.bench.duration_seconds;
         }
-        self.loads.push(LoadResult::new(name, report));
+        self.loads.push(LabLoadResult::new(name, report));
         let served = self.loads.iter().map(|load| load.served).sum::<u64>().max(1) as f64;
         self.user_micros_per_request = self.user_seconds * 1e6 / served;
         self.system_micros_per_request = self.system_seconds * 1e6 / served;
@@ -240,7 +242,7 @@ impl Measurement {
     }
 }
 
-impl Step {
+impl SweepStep {
     /// Whether the first server came out as itself. An endurance test, where it would be another day, has no control.
     pub(super) fn is_controlled(&self) -> bool {
         self.control.is_none_or(|control| (control.median - 1.0).abs() <= CONTROL_MAX)
@@ -279,7 +281,7 @@ impl ServerResult {
     }
 
     /// The median over the rounds of something of one load.
-    pub(super) fn load_median(&self, load: usize, value: impl Fn(&LoadResult) -> f64) -> f64 {
+    pub(super) fn load_median(&self, load: usize, value: impl Fn(&LabLoadResult) -> f64) -> f64 {
         median(&self.measurements.iter().filter_map(|it| it.loads.get(load)).map(value).collect::<Vec<_>>())
     }
 
@@ -318,7 +320,7 @@ impl CompareReport {
     /// Whether the first server came out as itself, at each value of a sweep.
     pub(super) fn is_controlled(&self) -> bool {
         match self.searches.is_empty() {
-            true => self.steps.iter().all(Step::is_controlled),
+            true => self.steps.iter().all(SweepStep::is_controlled),
             false => self.control.is_some_and(|control| (control.median - 1.0).abs() <= self.control_max()),
         }
     }

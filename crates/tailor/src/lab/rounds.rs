@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::environment::Environment;
 use super::measure::Bench;
-use super::model::{Lab, SearchRange, Server};
-use super::report::{CompareReport, SearchResult, ServerDescription, ServerResult, Step, Try};
-use super::server::{Place, Running, free_port, installed_name};
+use super::model::{Lab, LabServer, SearchRange};
+use super::report::{CompareReport, SearchResult, ServerDescription, ServerResult, SweepStep, Try};
+use super::server::{RunningServer, ServerPlacement, free_port, installed_name};
 use crate::search::Search;
 
 /// A rest between servers, so that what one left behind is done with.
@@ -20,7 +20,7 @@ pub(super) fn run(
     lab: &Lab,
     text: &str,
     duration: Option<Duration>,
-    directory: &Directory,
+    directory: &RunDirectory,
     stop: &AtomicBool,
 ) -> Result<CompareReport, String> {
     let (descriptions, servers) = choose(lab);
@@ -57,7 +57,7 @@ pub(super) fn run(
 struct Rounds<'a> {
     lab: &'a Lab,
     /// By their names in the report.
-    servers: &'a [(String, Server)],
+    servers: &'a [(String, LabServer)],
     directory: &'a Path,
     duration: Option<Duration>,
     stop: &'a AtomicBool,
@@ -65,10 +65,10 @@ struct Rounds<'a> {
 
 impl Rounds<'_> {
     /// All servers at each value of the sweep.
-    fn sweep(&self) -> Result<Vec<Step>, String> {
+    fn sweep(&self) -> Result<Vec<SweepStep>, String> {
         let sweep = &self.lab.sweep;
         let values = if sweep.is_empty() { vec![None] } else { sweep.iter().cloned().map(Some).collect() };
-        let mut steps: Vec<Step> = Vec::new();
+        let mut steps: Vec<SweepStep> = Vec::new();
         let mut site = None;
         for value in values {
             let lab = self.lab.at(value.as_deref());
@@ -84,7 +84,7 @@ impl Rounds<'_> {
                     _ => self.round_of_turns(&bench, &root, (&progress, &names), &mut results)?,
                 }
             }
-            steps.push(Step { value, servers: results, control: None });
+            steps.push(SweepStep { value, servers: results, control: None });
         }
         Ok(steps)
     }
@@ -136,7 +136,7 @@ impl Rounds<'_> {
     fn take_turns(
         &self,
         bench: &Bench<'_>,
-        running: &[(Running, Place)],
+        running: &[(RunningServer, ServerPlacement)],
         progress: &str,
         results: &mut [ServerResult],
     ) -> Result<(), String> {
@@ -211,7 +211,7 @@ impl Rounds<'_> {
             let _ = std::fs::remove_dir_all(root);
         }
         let root = self.directory.join(format!("site-{}", kind.replace([':', ','], "-")));
-        crate::site::Kind::parse(&kind)?.write(&root)?;
+        crate::site::SiteKind::parse(&kind)?.write(&root)?;
         // Writing it to the disk would take time from whoever is measured first: minutes, for a large one.
         std::fs::File::open(&root)
             .and_then(|directory| Ok(rustix::fs::syncfs(directory)?))
@@ -220,15 +220,15 @@ impl Rounds<'_> {
         Ok(root)
     }
 
-    fn place(&self, root: &Path, name: &str) -> Result<Place, String> {
+    fn place(&self, root: &Path, name: &str) -> Result<ServerPlacement, String> {
         let run = self.directory.join(name);
         let (port, backend_port, tls_port) = (free_port()?, free_port()?, free_port()?);
-        Ok(Place { port, backend_port, tls_port, root: root.to_owned(), run })
+        Ok(ServerPlacement { port, backend_port, tls_port, root: root.to_owned(), run })
     }
 }
 
 /// The servers that can run, by their name in the report; the first a second time, as the A/A control.
-fn choose(lab: &Lab) -> (Vec<ServerDescription>, Vec<(String, Server)>) {
+fn choose(lab: &Lab) -> (Vec<ServerDescription>, Vec<(String, LabServer)>) {
     let mut servers = Vec::new();
     let mut descriptions = Vec::new();
     for server in &lab.servers {
@@ -264,7 +264,7 @@ fn installed_command(words: &[String]) -> Vec<String> {
 }
 
 /// The first line of what the version command prints.
-fn version(server: &Server) -> String {
+fn version(server: &LabServer) -> String {
     let Some((names, arguments)) = server.version.split_first() else { return String::new() };
     let program = installed_name(names).unwrap_or(names);
     let path = format!("{}:/usr/sbin:/usr/local/sbin", std::env::var("PATH").unwrap_or_default());
@@ -276,9 +276,9 @@ fn version(server: &Server) -> String {
 }
 
 /// A directory for the time of a run.
-pub(super) struct Directory(PathBuf);
+pub(super) struct RunDirectory(PathBuf);
 
-impl Directory {
+impl RunDirectory {
     pub(super) fn make() -> Result<Self, String> {
         let path = std::env::temp_dir().join(format!("tailor-{}", std::process::id()));
         std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -286,7 +286,7 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for RunDirectory {
     fn drop(&mut self) {
         // What can't be removed stays in the system's directory for such things.
         let _ = std::fs::remove_dir_all(&self.0);

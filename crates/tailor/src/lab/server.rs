@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::cgroup::Group;
-use super::model::{Lab, Server};
+use super::cgroup::ControlGroup;
+use super::model::{Lab, LabServer};
 use crate::report::observe::Observed;
 
 /// How long a server may take to end before it is killed.
@@ -19,16 +19,16 @@ const STOP_MAX: Duration = Duration::from_secs(5);
 
 /// A server that runs.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningServer {
     /// What it was started as, the server itself last.
     children: Vec<Child>,
     backends: Vec<Child>,
-    group: Option<Group>,
+    group: Option<ControlGroup>,
 }
 
 /// Where a server runs: what the marks in its files and commands stand for.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ServerPlacement {
     pub(crate) port: u16,
     /// For what is behind a proxy.
     pub(crate) backend_port: u16,
@@ -40,7 +40,7 @@ pub(crate) struct Place {
     pub(crate) run: PathBuf,
 }
 
-impl Place {
+impl ServerPlacement {
     /// Replaces `@PORT@`, `@TLS_PORT@`, `@BACKEND_PORT@`, `@URL@`, `@ROOT@`, `@RUN@`, `@HERE@` and `@USER@`.
     pub(crate) fn fill(&self, text: &str) -> String {
         text.replace("@PORT@", &self.port.to_string())
@@ -58,7 +58,7 @@ impl Place {
     }
 
     /// Makes the directory and writes the server's files into it. Workers under another user may write there as well.
-    pub(crate) fn prepare(&self, server: &Server) -> std::io::Result<()> {
+    pub(crate) fn prepare(&self, server: &LabServer) -> std::io::Result<()> {
         std::fs::create_dir_all(&self.run)?;
         std::fs::set_permissions(&self.run, std::fs::Permissions::from_mode(0o1777))?;
         for (name, text) in &server.files {
@@ -113,13 +113,13 @@ fn is_installed(program: &str) -> bool {
 }
 
 /// Starts a server and waits until it takes connections.
-pub(crate) fn start(server: &Server, place: &Place, lab: &Lab) -> Result<Running, String> {
+pub(crate) fn start(server: &LabServer, place: &ServerPlacement, lab: &Lab) -> Result<RunningServer, String> {
     let error = |error: std::io::Error| format!("{}: {error}", server.name);
     place.prepare(server).map_err(error)?;
     let name: String = server.name.chars().filter(char::is_ascii_alphanumeric).collect();
     // Where servers take turns, the first and its control are up at once.
-    let group = Group::new(&format!("{name}-{}", place.port));
-    let mut running = Running { children: Vec::new(), backends: Vec::new(), group };
+    let group = ControlGroup::new(&format!("{name}-{}", place.port));
+    let mut running = RunningServer { children: Vec::new(), backends: Vec::new(), group };
     let started = running.launch_all(server, place, lab).map_err(error);
     match started.and_then(|()| running.wait_until_ready(server, place, lab.ready_max)) {
         Ok(()) => Ok(running),
@@ -133,14 +133,19 @@ pub(crate) fn start(server: &Server, place: &Place, lab: &Lab) -> Result<Running
 
 /// Starts a command in the group, on its processors. The program starts itself for that, since a process joins a group
 /// and takes its processors best before it is another.
-pub(crate) fn launch(words: &[String], place: &Place, cpus: &str, group: Option<&Group>) -> std::io::Result<Child> {
+pub(crate) fn launch(
+    words: &[String],
+    place: &ServerPlacement,
+    cpus: &str,
+    group: Option<&ControlGroup>,
+) -> std::io::Result<Child> {
     let output = std::fs::File::options().create(true).append(true).open(place.run.join("output"))?;
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("launch");
     if !cpus.is_empty() {
         command.arg("--cpus").arg(cpus);
     }
-    for file in group.map(Group::member_files).unwrap_or_default() {
+    for file in group.map(ControlGroup::member_files).unwrap_or_default() {
         command.arg("--join").arg(file);
     }
     command.arg("--").args(place.fill_command(words));
@@ -148,8 +153,8 @@ pub(crate) fn launch(words: &[String], place: &Place, cpus: &str, group: Option<
     command.spawn()
 }
 
-impl Running {
-    fn launch_all(&mut self, server: &Server, place: &Place, lab: &Lab) -> std::io::Result<()> {
+impl RunningServer {
+    fn launch_all(&mut self, server: &LabServer, place: &ServerPlacement, lab: &Lab) -> std::io::Result<()> {
         for words in &server.backends {
             self.backends.push(launch(words, place, &lab.client_cpus, None)?);
         }
@@ -160,12 +165,17 @@ impl Running {
     }
 
     /// Waits until the server takes connections, what is behind it first.
-    fn wait_until_ready(&mut self, server: &Server, place: &Place, ready_max: Duration) -> Result<(), String> {
+    fn wait_until_ready(
+        &mut self,
+        server: &LabServer,
+        place: &ServerPlacement,
+        ready_max: Duration,
+    ) -> Result<(), String> {
         let start = Instant::now();
-        let sockets = server.sockets.iter().map(|path| Listener::Unix(place.fill(path)));
-        let mut awaited: Vec<Listener> = sockets.chain([Listener::Port(place.port)]).collect();
+        let sockets = server.sockets.iter().map(|path| LabListenAddress::Unix(place.fill(path)));
+        let mut awaited: Vec<LabListenAddress> = sockets.chain([LabListenAddress::Port(place.port)]).collect();
         if !server.backends.is_empty() {
-            awaited.push(Listener::Port(place.backend_port));
+            awaited.push(LabListenAddress::Port(place.backend_port));
         }
         while start.elapsed() < ready_max {
             awaited.retain(|listener| !listener.is_ready());
@@ -198,7 +208,7 @@ impl Running {
             while start.elapsed() < STOP_MAX {
                 let mut children = self.children.iter_mut().chain(&mut self.backends);
                 let has_ended = children.all(|child| !matches!(child.try_wait(), Ok(None)));
-                let members = self.group.as_ref().map(Group::members).unwrap_or_default();
+                let members = self.group.as_ref().map(ControlGroup::members).unwrap_or_default();
                 if has_ended && members.is_empty() {
                     return;
                 }
@@ -216,12 +226,12 @@ impl Running {
 
 /// Where something is to listen.
 #[derive(Debug)]
-enum Listener {
+enum LabListenAddress {
     Port(u16),
     Unix(String),
 }
 
-impl Listener {
+impl LabListenAddress {
     fn is_ready(&self) -> bool {
         match self {
             Self::Port(port) => {

@@ -6,25 +6,25 @@ use hdrhistogram::Histogram;
 
 use super::observe::{Observed, Usage};
 use super::*;
-use crate::bench::{Options, Requirement};
-use crate::engine::{self, Address, LineUsage, Outcome, Pace, Plan};
+use crate::bench::{LoadOptions, Requirement};
+use crate::engine::{self, ArrivalPace, LineUsage, LoadPlan, RunOutcome, TargetAddress};
 
 /// Takes the intervals of a run as they end, and makes the report at its end.
 #[derive(Debug)]
 pub(crate) struct Builder {
     arguments: Vec<String>,
-    plan: Plan,
+    plan: LoadPlan,
     requirements: Vec<Requirement>,
     watched: Option<Observed>,
     first_usage: Usage,
     last_usage: Usage,
-    server: Server,
+    server: ServerUsage,
     intervals: Vec<IntervalReport>,
     end_seconds: f64,
 }
 
 impl Builder {
-    pub(crate) fn new(options: &Options, plan: &Plan, watched: Option<Observed>) -> Self {
+    pub(crate) fn new(options: &LoadOptions, plan: &LoadPlan, watched: Option<Observed>) -> Self {
         Self {
             arguments: std::env::args().skip(1).collect(),
             plan: plan.clone(),
@@ -32,7 +32,7 @@ impl Builder {
             watched,
             first_usage: Usage::default(),
             last_usage: Usage::default(),
-            server: Server::default(),
+            server: ServerUsage::default(),
             intervals: Vec::new(),
             end_seconds: 0.0,
         }
@@ -45,7 +45,11 @@ impl Builder {
     }
 
     /// Takes an interval that ended, and writes it where intervals are wanted.
-    pub(crate) fn add(&mut self, interval: &engine::Interval, outputs: &mut Streams) -> Result<IntervalReport, String> {
+    pub(crate) fn add(
+        &mut self,
+        interval: &engine::Interval,
+        outputs: &mut IntervalOutputs,
+    ) -> Result<IntervalReport, String> {
         let start_seconds = self.end_seconds;
         let length = (interval.end_seconds - start_seconds).max(1e-9);
         let record = &interval.record;
@@ -80,7 +84,7 @@ impl Builder {
         Ok(report)
     }
 
-    pub(crate) fn finish(mut self, outcome: &Outcome, limits: Vec<String>, interrupted: bool) -> BenchReport {
+    pub(crate) fn finish(mut self, outcome: &RunOutcome, limits: Vec<String>, interrupted: bool) -> BenchReport {
         let record = &outcome.record;
         let finished = record.finished().max(1) as f64;
         let server = self.watched.is_some().then(|| {
@@ -92,14 +96,14 @@ impl Builder {
             self.server.processor_micros_per_request = (user + system) / finished;
             self.server.clone()
         });
-        let is_open = !matches!(self.plan.pace, Pace::Closed);
+        let is_open = !matches!(self.plan.pace, ArrivalPace::Closed);
         let mut report = BenchReport {
             format_version: FORMAT_VERSION,
             tailor_version: env!("CARGO_PKG_VERSION").to_owned(),
             start_unix_seconds: outcome.start_time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
             address: match &self.plan.address {
-                Address::Tcp(address) => address.to_string(),
-                Address::Unix(path) => path.display().to_string(),
+                TargetAddress::Tcp(address) => address.to_string(),
+                TargetAddress::Unix(path) => path.display().to_string(),
             },
             load: load(&self.plan),
             interrupted,
@@ -130,7 +134,7 @@ impl Builder {
             connect: distribution(&record.connect),
             tls_handshake: self.plan.tls.is_some().then(|| distribution(&record.handshake)),
             lines: self.plan.line.and_then(|line| lines(line.receive_bits_per_second, &outcome.lines)),
-            client: Client {
+            client: GeneratorUsage {
                 processor_micros_per_request: outcome.processor_time.total.saturating_sub(outcome.spin) as f64
                     / 1e3
                     / finished,
@@ -162,14 +166,14 @@ impl Builder {
     }
 }
 
-fn load(plan: &Plan) -> Load {
+fn load(plan: &LoadPlan) -> LoadShape {
     let (pace, rate_per_second) = match plan.pace {
-        Pace::Closed => ("closed", None),
-        Pace::Constant(rate) => ("constant", Some(rate)),
-        Pace::Poisson(rate) => ("poisson", Some(rate)),
-        Pace::Recorded(_) => ("recorded", None),
+        ArrivalPace::Closed => ("closed", None),
+        ArrivalPace::Constant(rate) => ("constant", Some(rate)),
+        ArrivalPace::Poisson(rate) => ("poisson", Some(rate)),
+        ArrivalPace::Recorded(_) => ("recorded", None),
     };
-    Load {
+    LoadShape {
         pace: pace.to_owned(),
         rate_per_second,
         connections: plan.connections as u64,
@@ -220,13 +224,13 @@ fn value_at(histogram: &Histogram<u64>, percentile: f64) -> u64 {
     histogram.value_at_quantile((percentile / 100.0 - 1e-12).max(0.0))
 }
 
-fn lines(asked: Option<u64>, usages: &[LineUsage]) -> Option<Lines> {
+fn lines(asked: Option<u64>, usages: &[LineUsage]) -> Option<LineTraffic> {
     let rate = |usage: &LineUsage| usage.bytes as f64 * 8e9 / usage.busy.max(1) as f64;
     let mut rates: Vec<f64> = usages.iter().filter(|usage| usage.bytes > 0).map(rate).collect();
     rates.sort_by(f64::total_cmp);
     let within =
         asked.map_or(0, |asked| rates.iter().filter(|rate| (*rate / asked as f64 - 1.0).abs() <= 0.02).count());
-    Some(Lines {
+    Some(LineTraffic {
         receive_bits_per_second: asked,
         count: rates.len() as u64,
         min: *rates.first()?,

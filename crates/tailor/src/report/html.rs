@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::plot::{Plot, Series, escape};
 use super::{BenchReport, Distribution, IntervalReport};
-use crate::engine::Handshakes;
+use crate::engine::HandshakeCounts;
 use crate::units::{format_bytes, format_count, format_nanos};
 
 pub(crate) const STYLE: &str = "
@@ -109,7 +109,7 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     }
     row("received", format_bytes(report.bytes_received as f64))?;
     row("connections opened", format_count(report.connections))?;
-    if let Some(Handshakes { full, resumed }) = report.handshakes {
+    if let Some(HandshakeCounts { full, resumed }) = report.handshakes {
         row("TLS handshakes", format!("{}, {} resumed", format_count(full + resumed), format_count(resumed)))?;
     }
     if let Some(times) = report.tls_handshake.as_ref().filter(|times| times.count > 0) {

@@ -14,9 +14,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use build::Builder;
-pub(crate) use streams::Streams;
+pub(crate) use streams::IntervalOutputs;
 
-use crate::engine::{Failures, Handshakes};
+use crate::engine::{Failures, HandshakeCounts};
 
 /// The version of the report's form; raised when a reader of the old one would err.
 pub const FORMAT_VERSION: u32 = 1;
@@ -35,7 +35,7 @@ pub struct BenchReport {
     /// Where it connected.
     pub address: String,
     /// How the load was made.
-    pub load: Load,
+    pub load: LoadShape,
     /// Whether it was broken off.
     pub interrupted: bool,
     /// How long was counted.
@@ -58,7 +58,7 @@ pub struct BenchReport {
     /// Connections established.
     pub connections: u64,
     /// TLS handshakes that were completed; only with TLS.
-    pub handshakes: Option<Handshakes>,
+    pub handshakes: Option<HandshakeCounts>,
     /// Bytes of payload received, heads included.
     pub bytes_received: u64,
     /// Bytes of payload sent.
@@ -76,11 +76,11 @@ pub struct BenchReport {
     /// Of it, the time of the TLS handshake; only with TLS.
     pub tls_handshake: Option<Distribution>,
     /// What the simulated lines carried; only with lines.
-    pub lines: Option<Lines>,
+    pub lines: Option<LineTraffic>,
     /// What the load generator itself needed.
-    pub client: Client,
+    pub client: GeneratorUsage,
     /// What the watched server needed.
-    pub server: Option<Server>,
+    pub server: Option<ServerUsage>,
     /// What the client ran short of: the server may be better than this shows.
     pub limits: Vec<String>,
     /// The conditions that were to be met.
@@ -93,7 +93,8 @@ pub struct BenchReport {
 
 /// How the load was made.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Load {
+#[schemars(rename = "Load")]
+pub struct LoadShape {
     /// `closed`, `constant`, `poisson` or `recorded`.
     pub pace: String,
     /// Requests a second that were due; open loop with a rate.
@@ -111,7 +112,7 @@ pub struct Load {
     pub tls: bool,
 }
 
-impl Load {
+impl LoadShape {
     /// What is to be said of each connection, if that is not HTTP/1.
     pub(crate) fn streams(&self) -> String {
         match self.protocol.as_str() {
@@ -162,7 +163,8 @@ impl Distribution {
 
 /// What the simulated lines carried.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Lines {
+#[schemars(rename = "Lines")]
+pub struct LineTraffic {
     /// The rate towards the client that was asked for.
     pub receive_bits_per_second: Option<u64>,
     /// How many lines carried something.
@@ -183,7 +185,8 @@ pub struct Lines {
 
 /// What the load generator itself needed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Client {
+#[schemars(rename = "Client")]
+pub struct GeneratorUsage {
     /// Processor time a request that came to an end, in microseconds; without waiting awake for send times.
     pub processor_micros_per_request: f64,
     /// Processor time in user space, in seconds.
@@ -202,7 +205,8 @@ pub struct Client {
 
 /// What the watched server needed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Server {
+#[schemars(rename = "Server")]
+pub struct ServerUsage {
     /// Processor time in user space, in seconds.
     pub user_seconds: f64,
     /// Processor time in the kernel, in seconds.

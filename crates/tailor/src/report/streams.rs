@@ -9,17 +9,17 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 
 use super::IntervalReport;
-use crate::bench::Options;
+use crate::bench::LoadOptions;
 
 /// The outputs that grow with each interval.
 #[derive(Default)]
-pub(crate) struct Streams {
+pub(crate) struct IntervalOutputs {
     intervals: Option<(String, Box<dyn Write>)>,
     hdr_log: Option<(String, BufWriter<File>)>,
 }
 
-impl Streams {
-    pub(crate) fn open(options: &Options) -> Result<Self, String> {
+impl IntervalOutputs {
+    pub(crate) fn open(options: &LoadOptions) -> Result<Self, String> {
         let create = |path: &std::path::Path| {
             let name = path.display().to_string();
             File::create(path).map(|file| (name.clone(), file)).map_err(|error| format!("{name}: {error}"))

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{BenchReport, Distribution, Lines, RequirementResult};
-use crate::engine::Handshakes;
+use super::{BenchReport, Distribution, LineTraffic, RequirementResult};
+use crate::engine::HandshakeCounts;
 use crate::units::{format_bytes, format_count, format_nanos};
 
 const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
@@ -55,7 +55,7 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         per_second(report.bytes_received)
     )?;
     writeln!(out, "  connected    {:>12}", format_count(report.connections))?;
-    if let Some(Handshakes { full, resumed }) = report.handshakes {
+    if let Some(HandshakeCounts { full, resumed }) = report.handshakes {
         write!(out, "  handshakes   {:>12}   {:>12} resumed", format_count(full + resumed), format_count(resumed))?;
         match report.tls_handshake.as_ref().filter(|times| times.count > 0) {
             Some(times) => {
@@ -122,7 +122,7 @@ fn write_latencies(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     writeln!(out)
 }
 
-fn write_lines(out: &mut String, lines: &Lines) -> std::fmt::Result {
+fn write_lines(out: &mut String, lines: &LineTraffic) -> std::fmt::Result {
     let bits = |rate: f64| format!("{:.1} kbit/s", rate / 1e3);
     writeln!(
         out,

@@ -2,11 +2,11 @@
 
 use fastrand::Rng;
 
-use super::client::{Client, Response};
+use super::client::{Web99Client, Web99Response};
 use super::commands::Commands;
 use super::file_set::{CLASSES, FILES_PER_CLASS, FileId};
 use super::mix::Mix;
-use super::operation::{Exchange, Kind, Operation, Site};
+use super::operation::{Operation, OperationKind, OperationRequest, Web99Site};
 use super::post_log;
 use super::tables::{ADS, USER_ID_FIRST};
 use crate::engine::Cursor;
@@ -16,7 +16,7 @@ const TRIES: u32 = 40;
 
 /// What the checker found.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Findings {
+pub(crate) struct SiteFindings {
     /// Things that were looked at.
     pub(crate) checked: u64,
     /// What was wrong, a sentence each.
@@ -27,8 +27,8 @@ pub(crate) struct Findings {
 ///
 /// # Errors
 /// The server can't be asked at all.
-pub(crate) fn run(commands: &Commands, mix: Mix, directories: u32, users: u32) -> Result<Findings, String> {
-    let mut checker = Checker { client: &commands.client, site: &commands.site, findings: Findings::default() };
+pub(crate) fn run(commands: &Commands, mix: Mix, directories: u32, users: u32) -> Result<SiteFindings, String> {
+    let mut checker = SiteChecker { client: &commands.client, site: &commands.site, findings: SiteFindings::default() };
     let mut rng = Rng::with_seed(7);
     let mut operation = |kind, directory| Operation {
         kind,
@@ -38,7 +38,10 @@ pub(crate) fn run(commands: &Commands, mix: Mix, directories: u32, users: u32) -
         client: rng.u32(..),
     };
     // The first directory and the last: a file set made for fewer connections lacks it.
-    for kind in [Kind::StaticGet, Kind::DynamicGet, Kind::CgiGet].into_iter().filter(|kind| mix.has(*kind)) {
+    for kind in [OperationKind::StaticGet, OperationKind::DynamicGet, OperationKind::CgiGet]
+        .into_iter()
+        .filter(|kind| mix.has(*kind))
+    {
         for directory in [0, directories - 1] {
             for (class, number) in [(0, 0), (1, 4), (2, 8), (3, 0)] {
                 let file = FileId { directory, class, number };
@@ -46,17 +49,18 @@ pub(crate) fn run(commands: &Commands, mix: Mix, directories: u32, users: u32) -
             }
         }
     }
-    if mix.has(Kind::AdRotation) {
+    if mix.has(OperationKind::AdRotation) {
         for number in 0..TRIES {
-            checker.try_operation(&operation(Kind::AdRotation, number % directories));
+            checker.try_operation(&operation(OperationKind::AdRotation, number % directories));
         }
-        checker.try_bad_cookies(&operation(Kind::AdRotation, 0), users);
+        checker.try_bad_cookies(&operation(OperationKind::AdRotation, 0), users);
     }
-    if mix.has(Kind::DynamicGet) {
+    if mix.has(OperationKind::DynamicGet) {
         checker.try_missing_file(directories);
     }
-    if mix.has(Kind::Post) {
-        let posts: Vec<Operation> = (0..TRIES).map(|number| operation(Kind::Post, number % directories)).collect();
+    if mix.has(OperationKind::Post) {
+        let posts: Vec<Operation> =
+            (0..TRIES).map(|number| operation(OperationKind::Post, number % directories)).collect();
         posts.iter().for_each(|post| checker.try_operation(post));
         let log = commands.fetch()?;
         checker.expect(post_log::is_sequence(&log, &posts), || "post log: differs from the POSTs sent, in their order");
@@ -67,13 +71,13 @@ pub(crate) fn run(commands: &Commands, mix: Mix, directories: u32, users: u32) -
     Ok(checker.findings)
 }
 
-struct Checker<'a> {
-    client: &'a Client,
-    site: &'a Site,
-    findings: Findings,
+struct SiteChecker<'a> {
+    client: &'a Web99Client,
+    site: &'a Web99Site,
+    findings: SiteFindings,
 }
 
-impl Checker<'_> {
+impl SiteChecker<'_> {
     fn expect<T: Into<String>>(&mut self, holds: bool, fault: impl FnOnce() -> T) {
         self.findings.checked += 1;
         if !holds {
@@ -85,8 +89,8 @@ impl Checker<'_> {
         self.try_exchange(operation.kind.name(), &operation.exchange(self.site));
     }
 
-    fn try_exchange(&mut self, name: &str, exchange: &Exchange) {
-        let Exchange { method, target, cookie, content, .. } = exchange;
+    fn try_exchange(&mut self, name: &str, exchange: &OperationRequest) {
+        let OperationRequest { method, target, cookie, content, .. } = exchange;
         let fault = match self.client.send(method, target, cookie.as_deref(), content) {
             Ok(response) => find_fault(exchange, &response),
             Err(error) => Some(error),
@@ -118,7 +122,7 @@ impl Checker<'_> {
 }
 
 /// What is wrong with a response.
-fn find_fault(exchange: &Exchange, response: &Response) -> Option<String> {
+fn find_fault(exchange: &OperationRequest, response: &Web99Response) -> Option<String> {
     if response.status != 200 {
         return Some(format!("status {}", response.status));
     }

@@ -17,7 +17,7 @@ const BODY_LIMITS: BodyLimits =
 
 /// Where requests go.
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
+pub(crate) struct Web99Client {
     pub(crate) address: SocketAddr,
     /// What the Host field holds.
     pub(crate) authority: String,
@@ -25,7 +25,7 @@ pub(crate) struct Client {
 
 /// A response.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Response {
+pub(crate) struct Web99Response {
     pub(crate) status: u16,
     pub(crate) set_cookies: Vec<String>,
     /// What Content-Length says.
@@ -33,7 +33,7 @@ pub(crate) struct Response {
     pub(crate) content: Vec<u8>,
 }
 
-impl Client {
+impl Web99Client {
     /// Sends a request on a connection of its own and reads the response.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl Client {
         target: &str,
         cookie: Option<&str>,
         content: &str,
-    ) -> Result<Response, String> {
+    ) -> Result<Web99Response, String> {
         let mut fields = Fields::new();
         fields.push("Host", self.authority.clone());
         fields.push("Connection", "close");
@@ -72,7 +72,7 @@ impl Client {
     }
 }
 
-fn parse(answer: &[u8]) -> Result<Response, String> {
+fn parse(answer: &[u8]) -> Result<Web99Response, String> {
     let mut head = ResponseHead::default();
     let mut rest = answer;
     let (bytes, framing) = loop {
@@ -85,7 +85,7 @@ fn parse(answer: &[u8]) -> Result<Response, String> {
         }
     };
     let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
-    Ok(Response {
+    Ok(Web99Response {
         status: head.status.code(),
         set_cookies: head.values(bytes, b"set-cookie").map(text).collect(),
         content_length: head.values(bytes, b"content-length").next().and_then(|value| text(value).parse().ok()),

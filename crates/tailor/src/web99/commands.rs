@@ -2,9 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::client::Client;
-use super::operation::Site;
-use super::tables::{Seed, Tables};
+use super::client::Web99Client;
+use super::operation::Web99Site;
+use super::tables::{AdTables, Seed};
 
 /// What precedes and follows what a dynamic reply holds.
 const CONTENT_START: &[u8] = b"<pre>\n";
@@ -13,19 +13,19 @@ const CONTENT_END: &[u8] = b"\n</pre>\n</body></html>\n";
 /// A server that takes commands.
 #[derive(Clone, Debug)]
 pub(crate) struct Commands {
-    pub(crate) client: Client,
-    pub(crate) site: Site,
+    pub(crate) client: Web99Client,
+    pub(crate) site: Web99Site,
     seed: Seed,
 }
 
 impl Commands {
-    pub(crate) fn new(client: Client, script: &str, cgi_script: &str, users: u32, seed: u32) -> Self {
+    pub(crate) fn new(client: Web99Client, script: &str, cgi_script: &str, users: u32, seed: u32) -> Self {
         let now_seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let seed = Seed { users, seed, now_seconds };
-        let site = Site {
+        let site = Web99Site {
             script: script.to_owned(),
             cgi_script: cgi_script.to_owned(),
-            tables: Tables::new(seed),
+            tables: AdTables::new(seed),
             now_seconds,
         };
         Self { client, site, seed }

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 use fastrand::Rng;
 
-use crate::engine::Piece;
+use crate::engine::ContentPiece;
 
 /// Classes of files; those of a class are of one order of size.
 pub(crate) const CLASSES: u8 = 4;
@@ -114,15 +114,15 @@ impl FileId {
     }
 
     /// Its content, with this advertisement in its tags.
-    pub(crate) fn pieces(self, ad: Option<u16>) -> Vec<Piece> {
+    pub(crate) fn pieces(self, ad: Option<u16>) -> Vec<ContentPiece> {
         let length_bytes = self.length_bytes();
         let line = format!("<!doctype html><title>dir{:05} {} {}</title>\n", self.directory, self.class, self.number);
         let mut at = line.len();
         let mut pieces = vec![own(line)];
         let spread = (self.directory as usize * 36 + usize::from(self.class * FILES_PER_CLASS + self.number)) * 7_919;
         let start = spread % TEXT_STARTS;
-        let add_text = |pieces: &mut Vec<Piece>, range: Range<usize>| {
-            pieces.push(Piece::Shared(Arc::clone(&TEXT), start + range.start..start + range.end));
+        let add_text = |pieces: &mut Vec<ContentPiece>, range: Range<usize>| {
+            pieces.push(ContentPiece::Shared(Arc::clone(&TEXT), start + range.start..start + range.end));
         };
         let tag = own(match ad {
             Some(ad) => format!("{TAG_START}{}{TAG_END}", Self::of_ad(ad).path()),
@@ -149,8 +149,8 @@ impl FileId {
     }
 }
 
-fn own(text: String) -> Piece {
-    Piece::Own(text.into_bytes().into())
+fn own(text: String) -> ContentPiece {
+    ContentPiece::Own(text.into_bytes().into())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 use super::file_set::{CLASS_SHARES, FILES_BY_RANK, FILES_PER_CLASS, FileId};
-use super::operation::{Kind, Operation};
+use super::operation::{Operation, OperationKind};
 use super::tables::ADS;
 
 /// The shares of the kinds of operations, which add up to 1.
@@ -37,7 +37,7 @@ impl Mix {
         self.0[1..].iter().any(|share| *share > 0.0)
     }
 
-    pub(crate) fn has(self, kind: Kind) -> bool {
+    pub(crate) fn has(self, kind: OperationKind) -> bool {
         self.0[kind as usize] > 0.0
     }
 
@@ -45,7 +45,7 @@ impl Mix {
     /// within one: less is left to chance than in drawing each by itself.
     pub(crate) fn sample(self, count: usize, directories: u32, users: u32, rng: &mut Rng) -> Vec<Operation> {
         let mut operations = Vec::with_capacity(count);
-        for (kind, count) in Kind::ALL.into_iter().zip(apportion(&self.0, count)) {
+        for (kind, count) in OperationKind::ALL.into_iter().zip(apportion(&self.0, count)) {
             for file in sample_files(count, directories, rng) {
                 let (user, last_ad) = (rng.u32(..users), rng.u16(..ADS));
                 operations.push(Operation { kind, file, user, last_ad, client: 0 });
@@ -144,7 +144,7 @@ mod tests {
         let share = |test: &dyn Fn(&Operation) -> bool| {
             operations.iter().filter(|operation| test(operation)).count() as f64 / operations.len() as f64
         };
-        for (kind, expect) in Kind::ALL.into_iter().zip(Mix::default().0) {
+        for (kind, expect) in OperationKind::ALL.into_iter().zip(Mix::default().0) {
             assert!((share(&|it| it.kind == kind) - expect).abs() < 1e-3, "{}", kind.name());
         }
         for (class, expect) in CLASS_SHARES.into_iter().enumerate() {

@@ -18,22 +18,22 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 pub use mix::Mix;
-pub use options::{Conditions, Output, Workload};
+pub use options::{RunConditions, Web99Output, Web99Workload};
 pub use post_log::PostLogSummary;
 pub use summary::{Web99Report, Web99Summary};
 
-use crate::cli::End;
+use crate::cli::ProgramEnd;
 use crate::search::Search;
 use crate::units::{parse_count, parse_share};
 
 /// What to do.
 #[derive(Clone, Debug, clap::Subcommand)]
-pub enum Command {
+pub enum Web99Action {
     /// Check each operation by itself: bodies, cookies and the post log
     Check {
         /// What the workload is.
         #[command(flatten)]
-        workload: Workload,
+        workload: Web99Workload,
         /// Number of connections that the file set was written for
         #[arg(short = 'c', long, value_name = "N", default_value = "100", value_parser = parse_count)]
         connections: u64,
@@ -42,22 +42,22 @@ pub enum Command {
     Run {
         /// What the workload is.
         #[command(flatten)]
-        workload: Workload,
+        workload: Web99Workload,
         /// Number of concurrent connections, one line each
         #[arg(short = 'c', long, value_name = "N", default_value = "100", value_parser = parse_count)]
         connections: u64,
         /// How a run is made and judged.
         #[command(flatten)]
-        conditions: Conditions,
+        conditions: RunConditions,
         /// What is written where.
         #[command(flatten)]
-        output: Output,
+        output: Web99Output,
     },
     /// Find the highest number of connections that a server sustains
     Search {
         /// What the workload is.
         #[command(flatten)]
-        workload: Workload,
+        workload: Web99Workload,
         /// Number of connections to begin with
         #[arg(long, value_name = "N", default_value = "50", value_parser = parse_count)]
         from: u64,
@@ -69,10 +69,10 @@ pub enum Command {
         precision: f64,
         /// How a run is made and judged.
         #[command(flatten)]
-        conditions: Conditions,
+        conditions: RunConditions,
         /// What is written where.
         #[command(flatten)]
-        output: Output,
+        output: Web99Output,
     },
 }
 
@@ -80,16 +80,16 @@ pub enum Command {
 ///
 /// # Errors
 /// What makes it impossible, as a message.
-pub fn run(command: &Command) -> Result<End, String> {
+pub fn run(command: &Web99Action) -> Result<ProgramEnd, String> {
     match command {
-        Command::Check { workload, connections } => run_check(workload, *connections),
-        Command::Run { workload, connections, conditions, output } => {
+        Web99Action::Check { workload, connections } => run_check(workload, *connections),
+        Web99Action::Run { workload, connections, conditions, output } => {
             let stop = crate::cli::stop_on_signals()?;
             let report = run::run(workload, conditions, output, *connections, &stop)?;
             write_report(&report, output)?;
             Ok(end(&report))
         }
-        Command::Search { workload, from, to, precision, conditions, output } => {
+        Web99Action::Search { workload, from, to, precision, conditions, output } => {
             run_search(workload, Search::new(*from, *to, *precision), conditions, output)
         }
     }
@@ -114,23 +114,23 @@ pub(crate) fn weighted_urls(connections: u64) -> String {
     file_set::weighted_urls(file_set::directory_count(connections))
 }
 
-fn run_check(workload: &Workload, connections: u64) -> Result<End, String> {
+fn run_check(workload: &Web99Workload, connections: u64) -> Result<ProgramEnd, String> {
     let findings = run::check(workload, &workload.commands()?, workload.directories(connections))?;
     for fault in &findings.faults {
         println!("{fault}");
     }
     println!("{} checks, {} faults", findings.checked, findings.faults.len());
-    Ok(if findings.faults.is_empty() { End::Passed } else { End::Failed })
+    Ok(if findings.faults.is_empty() { ProgramEnd::Passed } else { ProgramEnd::Failed })
 }
 
 /// Tries numbers of connections until the answer is known well enough, and reports the run with the highest that was
 /// sustained; if none was, the last.
 fn run_search(
-    workload: &Workload,
+    workload: &Web99Workload,
     mut search: Search,
-    conditions: &Conditions,
-    output: &Output,
-) -> Result<End, String> {
+    conditions: &RunConditions,
+    output: &Web99Output,
+) -> Result<ProgramEnd, String> {
     let stop = crate::cli::stop_on_signals()?;
     let mut shown: Option<Web99Report> = None;
     while let Some(connections) = search.next().filter(|_| !stop.load(Ordering::Relaxed)) {
@@ -150,18 +150,18 @@ fn run_search(
     }
     let report = shown.ok_or("interrupted before the first number was tried")?;
     write_report(&report, output)?;
-    Ok(if stop.load(Ordering::Relaxed) { End::Interrupted } else { end(&report) })
+    Ok(if stop.load(Ordering::Relaxed) { ProgramEnd::Interrupted } else { end(&report) })
 }
 
-fn end(report: &Web99Report) -> End {
+fn end(report: &Web99Report) -> ProgramEnd {
     match (report.bench.interrupted, report.bench.passed) {
-        (true, _) => End::Interrupted,
-        (false, true) => End::Passed,
-        (false, false) => End::Failed,
+        (true, _) => ProgramEnd::Interrupted,
+        (false, true) => ProgramEnd::Passed,
+        (false, false) => ProgramEnd::Failed,
     }
 }
 
-fn write_report(report: &Web99Report, output: &Output) -> Result<(), String> {
+fn write_report(report: &Web99Report, output: &Web99Output) -> Result<(), String> {
     if let Some(path) = &output.json {
         let json = serde_json::to_string_pretty(report).map_err(|error| error.to_string())?;
         crate::report::write_to(path, &json)?;

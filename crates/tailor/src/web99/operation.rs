@@ -5,12 +5,12 @@ use std::sync::Arc;
 use wire::http::Fields;
 
 use super::file_set::FileId;
-use super::tables::{Choice, Tables, USER_ID_FIRST};
-use crate::engine::{BodyCheck, Check, Piece, Pieces, Request};
+use super::tables::{AdChoice, AdTables, USER_ID_FIRST};
+use crate::engine::{BodyCheck, ContentPiece, ContentPieces, ResponseCheck, WorkloadRequest};
 
 /// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum OperationKind {
     StaticGet,
     DynamicGet,
     AdRotation,
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     CgiGet,
 }
 
-impl Kind {
+impl OperationKind {
     /// All of them, in the order of `--mix`.
     pub(crate) const ALL: [Self; 5] = [Self::StaticGet, Self::DynamicGet, Self::AdRotation, Self::Post, Self::CgiGet];
 
@@ -37,7 +37,7 @@ impl Kind {
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Operation {
-    pub(crate) kind: Kind,
+    pub(crate) kind: OperationKind,
     pub(crate) file: FileId,
     /// The user's number, in rotation and POST.
     pub(crate) user: u32,
@@ -49,19 +49,19 @@ pub(crate) struct Operation {
 
 /// Where the operations are on the server, and what it knows.
 #[derive(Clone, Debug)]
-pub(crate) struct Site {
+pub(crate) struct Web99Site {
     /// The path of the script for dynamic operations.
     pub(crate) script: String,
     /// The path of the CGI program.
     pub(crate) cgi_script: String,
-    pub(crate) tables: Tables,
+    pub(crate) tables: AdTables,
     /// When the tables were made, in seconds since 1970. Advertisements expire a day before it or a month after.
     pub(crate) now_seconds: u64,
 }
 
 /// A request and what its response must be.
 #[derive(Clone, Debug)]
-pub(crate) struct Exchange {
+pub(crate) struct OperationRequest {
     pub(crate) method: &'static str,
     pub(crate) target: String,
     pub(crate) cookie: Option<String>,
@@ -70,29 +70,29 @@ pub(crate) struct Exchange {
     pub(crate) set_cookie: Option<String>,
     /// The content's length, where it follows from the file's name.
     pub(crate) length_bytes: Option<u64>,
-    pub(crate) body: Pieces,
+    pub(crate) body: ContentPieces,
 }
 
 impl Operation {
     /// The request that it makes, and what its response must be.
-    pub(crate) fn exchange(&self, site: &Site) -> Exchange {
+    pub(crate) fn exchange(&self, site: &Web99Site) -> OperationRequest {
         let path = self.file.path();
         match self.kind {
-            Kind::StaticGet => Exchange {
+            OperationKind::StaticGet => OperationRequest {
                 method: "GET",
                 target: path,
                 cookie: None,
                 content: String::new(),
                 set_cookie: None,
                 length_bytes: Some(self.file.length_bytes() as u64),
-                body: Pieces::new(self.file.pieces(None)),
+                body: ContentPieces::new(self.file.pieces(None)),
             },
-            Kind::DynamicGet => get(&site.script, &path, self.file.pieces(None)),
-            Kind::CgiGet => get(&site.cgi_script, &path, self.file.pieces(None)),
-            Kind::AdRotation => {
+            OperationKind::DynamicGet => get(&site.script, &path, self.file.pieces(None)),
+            OperationKind::CgiGet => get(&site.cgi_script, &path, self.file.pieces(None)),
+            OperationKind::AdRotation => {
                 self.rotation(site, &self.cookie(), site.tables.choose(self.user, self.last_ad, site.now_seconds))
             }
-            Kind::Post => Exchange {
+            OperationKind::Post => OperationRequest {
                 method: "POST",
                 target: site.script.clone(),
                 cookie: Some(self.cookie()),
@@ -108,10 +108,10 @@ impl Operation {
     }
 
     /// The request for a file with this cookie, which makes the server choose so.
-    pub(crate) fn rotation(&self, site: &Site, cookie: &str, choice: Choice) -> Exchange {
+    pub(crate) fn rotation(&self, site: &Web99Site, cookie: &str, choice: AdChoice) -> OperationRequest {
         let pieces = self.file.pieces(choice.ad);
         let exchange = get(&site.script, &self.file.path(), pieces);
-        Exchange { cookie: Some(cookie.to_owned()), set_cookie: Some(choice.cookie()), ..exchange }
+        OperationRequest { cookie: Some(cookie.to_owned()), set_cookie: Some(choice.cookie()), ..exchange }
     }
 
     fn cookie(&self) -> String {
@@ -119,9 +119,9 @@ impl Operation {
     }
 }
 
-impl Exchange {
+impl OperationRequest {
     /// As the load generator sends it.
-    pub(crate) fn into_request(self, authority: &str) -> Request {
+    pub(crate) fn into_request(self, authority: &str) -> WorkloadRequest {
         let mut fields = Fields::new();
         fields.push("Host", authority);
         fields.push("User-Agent", concat!("tailor/", env!("CARGO_PKG_VERSION")));
@@ -134,18 +134,18 @@ impl Exchange {
         }
         let mut expected = vec![(b"content-length".to_vec(), None)];
         expected.extend(self.set_cookie.map(|value| (b"set-cookie".to_vec(), Some(value.into_bytes()))));
-        let check = Check {
+        let check = ResponseCheck {
             statuses: vec![200],
             length_bytes: self.length_bytes,
             fields: expected,
             body: Some(BodyCheck::pieces(self.body)),
         };
-        Request::new(self.method, &self.target, &fields, self.content.as_bytes(), check)
+        WorkloadRequest::new(self.method, &self.target, &fields, self.content.as_bytes(), check)
     }
 }
 
-fn get(script: &str, path: &str, content: Vec<Piece>) -> Exchange {
-    Exchange {
+fn get(script: &str, path: &str, content: Vec<ContentPiece>) -> OperationRequest {
+    OperationRequest {
         method: "GET",
         target: format!("{script}?{path}"),
         cookie: None,
@@ -157,21 +157,21 @@ fn get(script: &str, path: &str, content: Vec<Piece>) -> Exchange {
 }
 
 /// A dynamic reply around a file's content. What the server calls itself and the client's address may be anything.
-pub(crate) fn reply(script: &str, query: &str, content: Vec<Piece>) -> Pieces {
-    let own = |text: &str| Piece::Own(text.as_bytes().into());
+pub(crate) fn reply(script: &str, query: &str, content: Vec<ContentPiece>) -> ContentPieces {
+    let own = |text: &str| ContentPiece::Own(text.as_bytes().into());
     let head = "<html>\n<head><title>web99 dynamic reply</title></head>\n<body>\n<p>SERVER_SOFTWARE = ";
     let before = [
         own(head),
-        Piece::Line,
+        ContentPiece::Line,
         own("<p>REMOTE_ADDR = "),
-        Piece::Line,
+        ContentPiece::Line,
         own(&format!("<p>SCRIPT_NAME = {script}\n<p>QUERY_STRING = {query}\n<pre>\n")),
     ];
     let after = own("\n</pre>\n</body></html>\n");
-    Pieces::new(before.into_iter().chain(content).chain([after]))
+    ContentPieces::new(before.into_iter().chain(content).chain([after]))
 }
 
 /// All requests of a run, in the order in which they are sent.
-pub(crate) fn requests(operations: &[Operation], site: &Site, authority: &str) -> Arc<[Request]> {
+pub(crate) fn requests(operations: &[Operation], site: &Web99Site, authority: &str) -> Arc<[WorkloadRequest]> {
     operations.iter().map(|operation| operation.exchange(site).into_request(authority)).collect()
 }

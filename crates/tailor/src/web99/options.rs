@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use super::client::Client;
+use super::client::Web99Client;
 use super::commands::Commands;
 use super::file_set;
 use super::mix::Mix;
@@ -17,7 +17,7 @@ use crate::units::{parse_count, parse_duration, parse_range, parse_share};
 
 /// What the workload is: the same options for the checker, a run and the search.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Workload {
+pub struct Web99Workload {
     /// URL of the server, such as http://127.0.0.1:8080
     pub url: String,
     /// Shares of static GET, dynamic GET, ad rotation GET, POST and CGI GET, in percent
@@ -42,7 +42,7 @@ pub struct Workload {
 
 /// How a run is made and judged.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Conditions {
+pub struct RunConditions {
     /// Rate of each connection's line, in bits per second
     #[arg(long, value_name = "RATE", default_value = "400k", help_heading = "Conditions")]
     pub line: String,
@@ -95,7 +95,7 @@ pub struct Conditions {
 
 /// What is written where.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Output {
+pub struct Web99Output {
     /// Write the report as JSON; `-` or no value means standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = crate::bench::parse_json_file, help_heading = "Output")]
     pub json: Option<PathBuf>,
@@ -120,7 +120,7 @@ pub struct Output {
     pub watch_group: Vec<PathBuf>,
 }
 
-impl Workload {
+impl Web99Workload {
     /// To ask the server one thing at a time.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ impl Workload {
         let name = (url.host_name(), url.port);
         let mut addresses = name.to_socket_addrs().map_err(|error| format!("{}: {error}", self.url))?;
         let address = addresses.next().ok_or_else(|| format!("{}: the name has no address", self.url))?;
-        let client = Client { address, authority: url.authority() };
+        let client = Web99Client { address, authority: url.authority() };
         Ok(Commands::new(client, &self.script, &self.cgi_script, self.users, self.seed))
     }
 
@@ -142,7 +142,7 @@ impl Workload {
     }
 }
 
-impl Conditions {
+impl RunConditions {
     /// Ramp-up, warm-up and run.
     fn times(&self) -> [Duration; 3] {
         let duration = |default_seconds| self.duration.unwrap_or(Duration::from_secs(default_seconds));
@@ -167,7 +167,12 @@ impl Conditions {
     }
 
     /// The options of `tailor bench` that ask for such a run.
-    pub(super) fn bench_options(&self, url: &str, connections: u64, output: &Output) -> Result<bench::Options, String> {
+    pub(super) fn bench_options(
+        &self,
+        url: &str,
+        connections: u64,
+        output: &Web99Output,
+    ) -> Result<bench::LoadOptions, String> {
         let seconds = |time: Duration| format!("{}s", time.as_secs_f64());
         let [ramp_up, warm_up, duration] = self.times();
         let (low, high) = self.requests_per_connection;
@@ -200,7 +205,7 @@ impl Conditions {
 #[derive(Debug, Parser)]
 struct BenchOptions {
     #[command(flatten)]
-    options: bench::Options,
+    options: bench::LoadOptions,
 }
 
 #[cfg(test)]
@@ -210,9 +215,9 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Both {
         #[command(flatten)]
-        conditions: Conditions,
+        conditions: RunConditions,
         #[command(flatten)]
-        output: Output,
+        output: Web99Output,
     }
 
     fn parse(words: &[&str]) -> Both {

@@ -16,7 +16,7 @@ const COLUMNS: [(usize, usize); 10] =
 
 /// A POST that was sent, and how often it may be in the log.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Sent {
+pub(crate) struct SentPost {
     pub(crate) operation: Operation,
     /// So often it was answered rightly.
     pub(crate) served: u64,
@@ -52,7 +52,7 @@ impl PostLogSummary {
 
 /// What identifies a POST in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct PostKey {
     directory: u32,
     class: u8,
     number: u8,
@@ -60,7 +60,7 @@ struct Key {
     user: u32,
 }
 
-impl From<&Operation> for Key {
+impl From<&Operation> for PostKey {
     fn from(operation: &Operation) -> Self {
         let FileId { directory, class, number } = operation.file;
         Self { directory, class, number, client: operation.client, user: operation.user }
@@ -68,7 +68,7 @@ impl From<&Operation> for Key {
 }
 
 /// Judges a log against what was sent.
-pub(crate) fn judge(log: &[u8], sent: &[Sent]) -> PostLogSummary {
+pub(crate) fn judge(log: &[u8], sent: &[SentPost]) -> PostLogSummary {
     let mut summary = PostLogSummary {
         sent: sent.iter().map(|post| post.sent).sum(),
         served: sent.iter().map(|post| post.served).sum(),
@@ -85,7 +85,7 @@ pub(crate) fn judge(log: &[u8], sent: &[Sent]) -> PostLogSummary {
         }
         Some(_) => None,
     };
-    let mut counts: HashMap<Key, u64> = sent.iter().map(|post| (Key::from(&post.operation), 0)).collect();
+    let mut counts: HashMap<PostKey, u64> = sent.iter().map(|post| (PostKey::from(&post.operation), 0)).collect();
     for (index, record) in records.chunks_exact(RECORD_BYTES).enumerate() {
         match parse_record(record, index as u64 + 1).and_then(|key| counts.get_mut(&key)) {
             Some(count) => *count += 1,
@@ -93,7 +93,7 @@ pub(crate) fn judge(log: &[u8], sent: &[Sent]) -> PostLogSummary {
         }
     }
     for post in sent {
-        let count = counts[&Key::from(&post.operation)];
+        let count = counts[&PostKey::from(&post.operation)];
         summary.lost += post.served.saturating_sub(count);
         summary.doubled += count.saturating_sub(post.sent);
     }
@@ -104,11 +104,11 @@ pub(crate) fn judge(log: &[u8], sent: &[Sent]) -> PostLogSummary {
 pub(crate) fn is_sequence(log: &[u8], operations: &[Operation]) -> bool {
     let records = log.get(HEAD_BYTES..).unwrap_or_default().chunks_exact(RECORD_BYTES);
     let keys = records.enumerate().map(|(index, record)| parse_record(record, index as u64 + 1));
-    keys.eq(operations.iter().map(|operation| Some(Key::from(operation))))
+    keys.eq(operations.iter().map(|operation| Some(PostKey::from(operation))))
 }
 
 /// Reads the record at a place, counted from 1.
-fn parse_record(record: &[u8], place: u64) -> Option<Key> {
+fn parse_record(record: &[u8], place: u64) -> Option<PostKey> {
     let text = std::str::from_utf8(record).ok()?;
     // Between the columns are blanks, at the end is the end of the line.
     let ends = COLUMNS.iter().map(|(_, end)| &text[*end..end + 1]);
@@ -120,7 +120,7 @@ fn parse_record(record: &[u8], place: u64) -> Option<Key> {
     fn parse<T: std::str::FromStr>(column: &str) -> Option<T> {
         column.trim_start().parse().ok()
     }
-    let key = Key {
+    let key = PostKey {
         directory: parse(directory)?,
         class: parse(class)?,
         number: parse(file)?,
@@ -137,12 +137,12 @@ fn parse_record(record: &[u8], place: u64) -> Option<Key> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::operation::Kind;
+    use super::super::operation::OperationKind;
     use super::*;
 
     fn post(client: u32) -> Operation {
         let file = FileId { directory: 12, class: 1, number: 3 };
-        Operation { kind: Kind::Post, file, user: 42, last_ad: 0, client }
+        Operation { kind: OperationKind::Post, file, user: 42, last_ad: 0, client }
     }
 
     fn record(number: u64, operation: &Operation) -> String {
@@ -158,7 +158,7 @@ pub(crate) mod tests {
     #[test]
     fn logs() {
         let (a, b) = (post(1), post(2));
-        let sent = [Sent { operation: a, served: 1, sent: 1 }, Sent { operation: b, served: 1, sent: 2 }];
+        let sent = [SentPost { operation: a, served: 1, sent: 1 }, SentPost { operation: b, served: 1, sent: 2 }];
         let log = |count: u64, records: &[String]| format!("{count:10}\n{}", records.concat());
         let one = record(1, &a);
         assert_eq!(one.len(), RECORD_BYTES);

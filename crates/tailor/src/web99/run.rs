@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::check::{self, Findings};
+use super::check::{self, SiteFindings};
 use super::commands::Commands;
 use super::file_set::{CLASSES, FILES_PER_CLASS};
-use super::operation::{self, Kind, Operation};
-use super::options::{Conditions, Output, Workload};
-use super::post_log::{self, Sent};
+use super::operation::{self, Operation, OperationKind};
+use super::options::{RunConditions, Web99Output, Web99Workload};
+use super::post_log::{self, SentPost};
 use super::summary::{Web99Report, Web99Summary};
 use crate::bench;
-use crate::engine::{LineUsage, Order, Outcome, Persistence, Tally};
+use crate::engine::{ConnectionPersistence, LineUsage, RequestOrder, RunOutcome, Tally};
 use crate::report::BenchReport;
 
 /// Different operations of a run, at least.
@@ -28,15 +28,15 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// # Errors
 /// The server can't be asked, or does not take commands.
 pub(super) fn run(
-    workload: &Workload,
-    conditions: &Conditions,
-    output: &Output,
+    workload: &Web99Workload,
+    conditions: &RunConditions,
+    output: &Web99Output,
     connections: u64,
     stop: &Arc<AtomicBool>,
 ) -> Result<Web99Report, String> {
     let commands = workload.commands()?;
     let directories = workload.directories(connections);
-    let findings = if conditions.no_check { Findings::default() } else { check(workload, &commands, directories)? };
+    let findings = if conditions.no_check { SiteFindings::default() } else { check(workload, &commands, directories)? };
     let mut reports = Vec::new();
     for _ in 0..conditions.iterations {
         reports.push(iterate(workload, conditions, output, connections, &findings, stop)?);
@@ -55,7 +55,7 @@ pub(super) fn run(
 }
 
 /// Tries each kind of operation by itself.
-pub(super) fn check(workload: &Workload, commands: &Commands, directories: u32) -> Result<Findings, String> {
+pub(super) fn check(workload: &Web99Workload, commands: &Commands, directories: u32) -> Result<SiteFindings, String> {
     if workload.mix.is_dynamic() {
         commands.reset()?;
     }
@@ -63,11 +63,11 @@ pub(super) fn check(workload: &Workload, commands: &Commands, directories: u32) 
 }
 
 fn iterate(
-    workload: &Workload,
-    conditions: &Conditions,
-    output: &Output,
+    workload: &Web99Workload,
+    conditions: &RunConditions,
+    output: &Web99Output,
     connections: u64,
-    findings: &Findings,
+    findings: &SiteFindings,
     stop: &Arc<AtomicBool>,
 ) -> Result<Web99Report, String> {
     // The tables of each iteration are made when it begins.
@@ -82,16 +82,16 @@ fn iterate(
     let options = conditions.bench_options(&workload.url, connections, output)?;
     let mut plan = bench::plan::make(&options)?;
     let requests = operation::requests(&operations, &commands.site, &commands.client.authority);
-    plan.workload = crate::engine::Workload::new(requests, Order::InTurn);
+    plan.workload = crate::engine::Workload::new(requests, RequestOrder::InTurn);
     plan.is_tallied = true;
-    plan.persistence = Persistence {
+    plan.persistence = ConnectionPersistence {
         keep_alive_share: conditions.keep_alive_connection_share(),
         http10_share: conditions.http10,
         http10_single_share: 1.0,
         ..plan.persistence
     };
     let (report, outcome) = bench::measure(&options, plan, stop)?;
-    let post_log = match workload.mix.has(Kind::Post) {
+    let post_log = match workload.mix.has(OperationKind::Post) {
         true => {
             std::thread::sleep(SETTLE);
             Some(post_log::judge(&commands.fetch()?, &posts(&operations, &outcome.tallies)))
@@ -114,7 +114,7 @@ fn iterate(
 }
 
 /// How the lines fared: what each received in all, over the time that was counted.
-fn judge_lines(conditions: &Conditions, report: &BenchReport, outcome: &Outcome) -> Web99Summary {
+fn judge_lines(conditions: &RunConditions, report: &BenchReport, outcome: &RunOutcome) -> Web99Summary {
     let seconds = report.duration_seconds.max(1e-9);
     let rate = |usage: &LineUsage| usage.received_bytes as f64 * 8.0 / seconds;
     let mut rates: Vec<f64> = outcome.lines.iter().map(rate).collect();
@@ -131,9 +131,9 @@ fn judge_lines(conditions: &Conditions, report: &BenchReport, outcome: &Outcome)
     }
 }
 
-fn posts(operations: &[Operation], tallies: &[Tally]) -> Vec<Sent> {
-    let posts = operations.iter().zip(tallies).filter(|(operation, _)| operation.kind == Kind::Post);
-    posts.map(|(operation, tally)| Sent { operation: *operation, served: tally.served, sent: tally.sent }).collect()
+fn posts(operations: &[Operation], tallies: &[Tally]) -> Vec<SentPost> {
+    let posts = operations.iter().zip(tallies).filter(|(operation, _)| operation.kind == OperationKind::Post);
+    posts.map(|(operation, tally)| SentPost { operation: *operation, served: tally.served, sent: tally.sent }).collect()
 }
 
 fn by_kind(operations: &[Operation], tallies: &[Tally]) -> BTreeMap<String, [u64; 2]> {

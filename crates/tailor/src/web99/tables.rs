@@ -14,7 +14,7 @@ const DAY_SECONDS: u64 = 86_400;
 
 /// Both tables.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Tables {
+pub(crate) struct AdTables {
     personalities: Vec<u32>,
     ads: Vec<Ad>,
 }
@@ -41,32 +41,32 @@ pub(crate) struct Seed {
 
 /// The advertisement chosen for a user, as the reply's cookie tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Choice {
+pub(crate) struct AdChoice {
     /// Its number; `None` of a request that can't be answered.
     pub(crate) ad: Option<u16>,
     weight: u32,
     is_expired: bool,
 }
 
-impl Tables {
+impl AdTables {
     /// The tables that `Reset` makes of these numbers.
     pub(crate) fn new(seed: Seed) -> Self {
-        let mut random = Random(seed.seed);
+        let mut random = TableRandom(seed.seed);
         let ads = (0..ADS).map(|_| Ad::draw(&mut random, seed.now_seconds)).collect();
         let personalities = (0..seed.users).map(|_| draw_personality(&mut random)).collect();
         Self { personalities, ads }
     }
 
     /// The first advertisement after the user's last one that suits the user.
-    pub(crate) fn choose(&self, user: u32, last_ad: u16, now_seconds: u64) -> Choice {
-        let none = Choice { ad: None, weight: 0, is_expired: true };
+    pub(crate) fn choose(&self, user: u32, last_ad: u16, now_seconds: u64) -> AdChoice {
+        let none = AdChoice { ad: None, weight: 0, is_expired: true };
         let Some(personality) = self.personalities.get(user as usize).filter(|_| last_ad < ADS) else { return none };
         (1..=ADS)
             .map(|step| (last_ad + step) % ADS)
             .map(|number| (number, &self.ads[usize::from(number)]))
             .map(|(number, ad)| (number, ad, ad.weight_for(*personality)))
             .find(|(_, ad, weight)| *weight >= ad.minimum)
-            .map_or(none, |(number, ad, weight)| Choice {
+            .map_or(none, |(number, ad, weight)| AdChoice {
                 ad: Some(number),
                 weight,
                 is_expired: now_seconds > ad.expiry_seconds,
@@ -99,7 +99,7 @@ impl Tables {
 }
 
 impl Ad {
-    fn draw(random: &mut Random, now_seconds: u64) -> Self {
+    fn draw(random: &mut TableRandom, now_seconds: u64) -> Self {
         let shifts = [(3, 28), (15, 24), (15, 20), (1023, 10), (1023, 0)];
         let demographics = shifts.iter().fold(0, |word, (count, shift)| word | (1 + random.draw(*count)) << shift);
         let weights = std::array::from_fn(|_| random.draw(10));
@@ -116,12 +116,12 @@ impl Ad {
     }
 }
 
-fn draw_personality(random: &mut Random) -> u32 {
+fn draw_personality(random: &mut TableRandom) -> u32 {
     let shifts = [(2, 28), (4, 24), (4, 20), (10, 10), (10, 10), (10, 0), (10, 0)];
     shifts.iter().fold(0, |word, (count, shift)| word | 1 << (shift + random.draw(*count)))
 }
 
-impl Choice {
+impl AdChoice {
     /// The value of the reply's Set-Cookie field.
     pub(crate) fn cookie(self) -> String {
         let ad = self.ad.map_or(-1, i32::from);
@@ -130,9 +130,9 @@ impl Choice {
 }
 
 /// Random numbers that are simple enough to be the same in every language: a linear congruential generator.
-struct Random(u32);
+struct TableRandom(u32);
 
-impl Random {
+impl TableRandom {
     fn draw(&mut self, count: u32) -> u32 {
         self.0 = (u64::from(self.0) * 1_103_515_245 + 12_345) as u32 & 0x7fff_ffff;
         (self.0 >> 8) % count
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn files() {
-        let tables = Tables::new(SEED);
+        let tables = AdTables::new(SEED);
         let (ads, personalities) = (tables.ads_file(), tables.personality_file());
         assert_eq!((ads.len(), personalities.len()), (360 * 39, 1000 * 15));
         // As web99.php and web99.pl write them.
@@ -166,7 +166,7 @@ mod tests {
         let mut ads = vec![ad(0, 1, 100); 360];
         ads[5] = ad(0x1000_0000, 9, 100);
         ads[7] = ad(0x3f00_0001, 23, 10);
-        let tables = Tables { personalities: vec![0x1100_0400, 0x2100_0001, 0x0f00_0000], ads };
+        let tables = AdTables { personalities: vec![0x1100_0400, 0x2100_0001, 0x0f00_0000], ads };
         for (user, last_ad, expect) in [
             (0, 0, "found_cookie=Ad_id=5&Ad_weight=9&Expired=0"),
             (0, 5, "found_cookie=Ad_id=5&Ad_weight=9&Expired=0"), // All the way round.
@@ -185,8 +185,8 @@ mod tests {
 
     #[test]
     fn most_users_find_an_advertisement_soon() {
-        let tables = Tables::new(SEED);
-        let choices: Vec<Choice> =
+        let tables = AdTables::new(SEED);
+        let choices: Vec<AdChoice> =
             (0..1000).map(|user| tables.choose(user, (user % 360) as u16, SEED.now_seconds)).collect();
         assert!(choices.iter().all(|choice| choice.ad.is_some()));
         let expired = choices.iter().filter(|choice| choice.is_expired).count();

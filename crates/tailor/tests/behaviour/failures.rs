@@ -3,24 +3,24 @@
 use std::io::Write;
 use std::net::TcpListener;
 
-use crate::server::{Action, ok, response, start};
+use crate::server::{FakeServerAction, ok, response, start};
 use crate::{bench, failures};
 
 const CONTENT: &[u8] = b"0123456789";
 
 /// The fault that the faulty server makes of its `number`th request, of ten in turn.
-fn fault(number: usize) -> Action {
+fn fault(number: usize) -> FakeServerAction {
     match number % 10 {
-        1 => Action::Reply(response("200 OK", "X-Field: yes\r\n", b"012345678")),
-        2 => Action::Close(b"HTTP/1.1 200 OK\r\nX-Field: yes\r\nContent-Length: 10\r\n\r\n01234".to_vec()),
-        3 => Action::Reply(response("200 OK", "X-Field: yes\r\n", b"0123456x89")),
-        4 => Action::Reply(b"HTTP/1.1 2OO OK\r\nContent-Length: 0\r\n\r\n".to_vec()),
-        5 => Action::Reply(response("503 Service Unavailable", "", CONTENT)),
-        6 => Action::Reply(response("200 OK", "X-Field: no\r\n", CONTENT)),
-        7 => Action::Close(Vec::new()),
-        8 => Action::Reset,
-        9 => Action::Reply([response("200 OK", "X-Field: yes\r\n", CONTENT), b"more".to_vec()].concat()),
-        _ => Action::Reply(response("200 OK", "X-Field: yes\r\n", CONTENT)),
+        1 => FakeServerAction::Reply(response("200 OK", "X-Field: yes\r\n", b"012345678")),
+        2 => FakeServerAction::Close(b"HTTP/1.1 200 OK\r\nX-Field: yes\r\nContent-Length: 10\r\n\r\n01234".to_vec()),
+        3 => FakeServerAction::Reply(response("200 OK", "X-Field: yes\r\n", b"0123456x89")),
+        4 => FakeServerAction::Reply(b"HTTP/1.1 2OO OK\r\nContent-Length: 0\r\n\r\n".to_vec()),
+        5 => FakeServerAction::Reply(response("503 Service Unavailable", "", CONTENT)),
+        6 => FakeServerAction::Reply(response("200 OK", "X-Field: no\r\n", CONTENT)),
+        7 => FakeServerAction::Close(Vec::new()),
+        8 => FakeServerAction::Reset,
+        9 => FakeServerAction::Reply([response("200 OK", "X-Field: yes\r\n", CONTENT), b"more".to_vec()].concat()),
+        _ => FakeServerAction::Reply(response("200 OK", "X-Field: yes\r\n", CONTENT)),
     }
 }
 
@@ -66,7 +66,10 @@ fn a_faulty_server_is_counted_to_the_number() {
 
 #[test]
 fn what_takes_too_long_is_a_time_out() {
-    let server = start(|request| if request.number % 4 == 3 { Action::Stall } else { Action::Reply(ok(b"")) });
+    let server =
+        start(
+            |request| if request.number % 4 == 3 { FakeServerAction::Stall } else { FakeServerAction::Reply(ok(b"")) },
+        );
     let (report, _) = bench(&server.url, &["-c", "1", "-n", "20", "--timeout", "150ms"]);
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![("time-out".to_owned(), 5)], Some(15)));
 }
@@ -84,7 +87,7 @@ fn refused_connections() {
 
 #[test]
 fn the_first_wrong_status_is_told() {
-    let server = start(|_| Action::Reply(response("404 Not Found", "", CONTENT)));
+    let server = start(|_| FakeServerAction::Reply(response("404 Not Found", "", CONTENT)));
     let (report, _) = bench(&server.url, &["-c", "1", "-n", "3"]);
     assert_eq!(failures(&report), [("wrong status".to_owned(), 3)]);
     assert_eq!(report["failure_reasons"], serde_json::json!({ "wrong status": "404" }));
@@ -112,8 +115,8 @@ fn requests_that_cannot_be_written() {
 fn a_server_that_closes_idle_connections_is_no_failure() {
     let fields = "Connection: close\r\n";
     let server = start(move |request| match request.number_on_connection {
-        4 => Action::Close(response("200 OK", fields, b"x")),
-        _ => Action::Reply(ok(b"x")),
+        4 => FakeServerAction::Close(response("200 OK", fields, b"x")),
+        _ => FakeServerAction::Reply(ok(b"x")),
     });
     let (report, _) = bench(&server.url, &["-c", "2", "-n", "100"]);
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(100)));
@@ -124,7 +127,7 @@ fn a_server_that_closes_idle_connections_is_no_failure() {
 #[test]
 fn aborts_are_neither_served_nor_failed() {
     let large = vec![b'x'; 4 << 20];
-    let server = start(move |_| Action::Reply(ok(&large)));
+    let server = start(move |_| FakeServerAction::Reply(ok(&large)));
     let (report, _) = bench(&server.url, &["-c", "2", "-n", "60", "--abort", "50%", "--abort-after", "1000"]);
     let (served, aborted) = (report["served"].as_u64().unwrap(), report["aborted"].as_u64().unwrap());
     assert_eq!((failures(&report), served + aborted), (vec![], 60));

@@ -38,9 +38,9 @@ fn flood(first: &'static [u8], again: &'static [u8], pause: Duration) -> String 
 }
 
 /// A name, the URL of a server, and the class in which each request to it must end.
-type Row<'a> = (&'a str, String, &'a str);
+type HostileCase<'a> = (&'a str, String, &'a str);
 
-fn check(rows: &[Row<'_>]) {
+fn check(rows: &[HostileCase<'_>]) {
     in_parallel(rows, |(name, url, class)| {
         // Where time is not what ends a request, there is so much of it that a busy machine does not matter.
         let time_out = if *class == "time-out" { "200ms" } else { "60s" };

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use wire::h2::{ErrorCode, Limits, Output, Placement, ServerConnection, ServerEvent, StreamId, Turn};
+use wire::h2::{EngineTurn, ErrorCode, H2Limits, H2Output, H2ServerConnection, Placement, ServerEvent, StreamId};
 use wire::http::{Fields, RequestHead, Status};
 
-use crate::server::Stream;
-use crate::tls::Authority;
+use crate::server::FakeServerStream;
+use crate::tls::LocalhostCa;
 use crate::{bench, failures, in_parallel, percentile_ms};
 
 /// What to do with a request.
-enum Action {
+enum H2Action {
     /// Answer with these fields and this content.
     Reply(u16, &'static [(&'static str, &'static str)], Vec<u8>),
     /// Answer once so many more requests have come.
@@ -33,7 +33,7 @@ enum Action {
 }
 
 /// A running server; it ends with the process.
-struct Server {
+struct FakeH2Server {
     url: String,
     connections: Arc<AtomicUsize>,
     /// Most requests that were under way on a connection.
@@ -41,7 +41,7 @@ struct Server {
 }
 
 /// Starts a server that does to each request what `act` says of its number, path and content.
-fn start(limits: Limits, act: impl Fn(usize, &str, &[u8]) -> Action + Send + Sync + 'static) -> Server {
+fn start(limits: H2Limits, act: impl Fn(usize, &str, &[u8]) -> H2Action + Send + Sync + 'static) -> FakeH2Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     start_on(listener, url, limits, act, |socket| Some(Box::new(socket)))
@@ -51,11 +51,11 @@ fn start(limits: Limits, act: impl Fn(usize, &str, &[u8]) -> Action + Send + Syn
 fn start_on(
     listener: TcpListener,
     url: String,
-    limits: Limits,
-    act: impl Fn(usize, &str, &[u8]) -> Action + Send + Sync + 'static,
-    open: impl Fn(TcpStream) -> Option<Box<dyn Stream>> + Send + Sync + 'static,
-) -> Server {
-    let server = Server { url, connections: Arc::default(), streams_max: Arc::default() };
+    limits: H2Limits,
+    act: impl Fn(usize, &str, &[u8]) -> H2Action + Send + Sync + 'static,
+    open: impl Fn(TcpStream) -> Option<Box<dyn FakeServerStream>> + Send + Sync + 'static,
+) -> FakeH2Server {
+    let server = FakeH2Server { url, connections: Arc::default(), streams_max: Arc::default() };
     let (connections, streams_max) = (server.connections.clone(), server.streams_max.clone());
     let (act, open, number) = (Arc::new(act), Arc::new(open), Arc::new(AtomicUsize::new(0)));
     std::thread::spawn(move || {
@@ -66,7 +66,7 @@ fn start_on(
                 let _ = socket.set_nodelay(true);
                 if let Some(stream) = open(socket) {
                     // It ends when the client closes, or we are told to.
-                    let _ = Connection::new(limits, stream).serve(&*act, &number, &streams_max);
+                    let _ = FakeH2Connection::new(limits, stream).serve(&*act, &number, &streams_max);
                 }
             });
         }
@@ -74,39 +74,39 @@ fn start_on(
     server
 }
 
-struct Connection {
-    stream: Box<dyn Stream>,
-    connection: ServerConnection,
-    limits: Limits,
-    output: Output,
+struct FakeH2Connection {
+    stream: Box<dyn FakeServerStream>,
+    connection: H2ServerConnection,
+    limits: H2Limits,
+    output: H2Output,
     /// Content of requests and of responses.
     requests: HashMap<StreamId, (String, Vec<u8>)>,
     responses: HashMap<StreamId, Vec<u8>>,
     waiting: Vec<StreamId>,
 }
 
-impl Connection {
-    fn new(limits: Limits, stream: Box<dyn Stream>) -> Self {
+impl FakeH2Connection {
+    fn new(limits: H2Limits, stream: Box<dyn FakeServerStream>) -> Self {
         Self {
             stream,
-            connection: ServerConnection::new(Duration::ZERO, &limits),
+            connection: H2ServerConnection::new(Duration::ZERO, &limits),
             limits,
-            output: Output::default(),
+            output: H2Output::default(),
             requests: HashMap::new(),
             responses: HashMap::new(),
             waiting: Vec::new(),
         }
     }
 
-    fn turn<T>(&mut self, action: impl FnOnce(&mut ServerConnection, &mut Turn<'_>) -> T) -> T {
-        let mut turn = Turn { now: Duration::ZERO, limits: &self.limits, output: &mut self.output };
+    fn turn<T>(&mut self, action: impl FnOnce(&mut H2ServerConnection, &mut EngineTurn<'_>) -> T) -> T {
+        let mut turn = EngineTurn { now: Duration::ZERO, limits: &self.limits, output: &mut self.output };
         action(&mut self.connection, &mut turn)
     }
 
     /// `None` at the end.
     fn serve(
         &mut self,
-        act: &dyn Fn(usize, &str, &[u8]) -> Action,
+        act: &dyn Fn(usize, &str, &[u8]) -> H2Action,
         number: &AtomicUsize,
         streams_max: &AtomicUsize,
     ) -> Option<()> {
@@ -153,13 +153,13 @@ impl Connection {
     fn act(
         &mut self,
         stream: StreamId,
-        act: &dyn Fn(usize, &str, &[u8]) -> Action,
+        act: &dyn Fn(usize, &str, &[u8]) -> H2Action,
         number: &AtomicUsize,
     ) -> Option<()> {
         let (path, content) = self.requests.remove(&stream)?;
         match act(number.fetch_add(1, Ordering::SeqCst), &path, &content) {
-            Action::Reply(status, fields, content) => self.reply(stream, status, fields, content),
-            Action::ReplyAfter(count) => {
+            H2Action::Reply(status, fields, content) => self.reply(stream, status, fields, content),
+            H2Action::ReplyAfter(count) => {
                 self.waiting.push(stream);
                 if self.waiting.len() > count {
                     // The last that came is answered first.
@@ -168,23 +168,23 @@ impl Connection {
                     }
                 }
             }
-            Action::Reset(code) => {
+            H2Action::Reset(code) => {
                 let fields = Fields::new();
                 let _ = self.turn(|connection, turn| {
                     connection.send_response(stream, Status::new(200).unwrap(), &fields, false, turn)
                 });
                 self.turn(|connection, turn| connection.reset(stream, code, turn));
             }
-            Action::Stall => {}
-            Action::Raw(bytes) => {
+            H2Action::Stall => {}
+            H2Action::Raw(bytes) => {
                 self.flush()?;
                 self.stream.write_all(bytes).ok()?;
             }
-            Action::ReplyAndGoAway => {
+            H2Action::ReplyAndGoAway => {
                 self.reply(stream, 200, &[], b"x".to_vec());
                 self.turn(|connection, turn| connection.shut_down(turn));
             }
-            Action::Close => return None,
+            H2Action::Close => return None,
         }
         Some(())
     }
@@ -206,7 +206,7 @@ impl Connection {
 
     /// Sends all that windows let through.
     fn flush(&mut self) -> Option<()> {
-        let mut turn = Turn { now: Duration::ZERO, limits: &self.limits, output: &mut self.output };
+        let mut turn = EngineTurn { now: Duration::ZERO, limits: &self.limits, output: &mut self.output };
         let responses = &self.responses;
         self.connection.poll_output(usize::MAX, &mut turn, |stream, range, out| {
             out.extend_from_slice(&responses[&stream][range.start as usize..range.end as usize]);
@@ -219,8 +219,8 @@ impl Connection {
     }
 }
 
-fn ok() -> Action {
-    Action::Reply(200, &[], b"x".to_vec())
+fn ok() -> H2Action {
+    H2Action::Reply(200, &[], b"x".to_vec())
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn streams_side_by_side() {
         (&[], 1, 2),
         (&["--streams", "8", "--requests-per-connection", "100"], 8, 10),
     ] {
-        let server = start(Limits { concurrent_streams_max: 20, ..Limits::default() }, |_, _, _| ok());
+        let server = start(H2Limits { concurrent_streams_max: 20, ..H2Limits::default() }, |_, _, _| ok());
         // More at first than the server takes: it has not said so yet, and refuses them.
         let requests = if streams == 20 { "20" } else { "1000" };
         let (report, _) = bench(&server.url, &[&["--http2", "-c", "2", "-n", requests], arguments].concat());
@@ -246,7 +246,7 @@ fn streams_side_by_side() {
 
 #[test]
 fn responses_in_any_order() {
-    let server = start(Limits::default(), |_, _, _| Action::ReplyAfter(9));
+    let server = start(H2Limits::default(), |_, _, _| H2Action::ReplyAfter(9));
     let (report, _) = bench(&server.url, &["--http2", "-c", "1", "--streams", "10", "-n", "500"]);
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(500)));
     assert_eq!(server.streams_max.load(Ordering::SeqCst), 10);
@@ -260,7 +260,7 @@ fn contents_of_all_lengths_both_ways() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&content).unwrap();
         let path = file.path().to_str().unwrap();
-        let server = start(Limits::default(), |_, _, content| Action::Reply(200, &[], content.to_vec()));
+        let server = start(H2Limits::default(), |_, _, content| H2Action::Reply(200, &[], content.to_vec()));
         let body = format!("@{path}");
         for line in [&[][..], &["--line", "100M,latency=1ms"]] {
             let arguments =
@@ -276,19 +276,20 @@ fn contents_of_all_lengths_both_ways() {
 fn a_faulty_server_is_counted_to_the_number() {
     const FIELD: &[(&str, &str)] = &[("x-field", "yes")];
     let act = |number: usize, _: &str, _: &[u8]| match number % 10 {
-        1 => Action::Reply(200, FIELD, b"012345678".to_vec()),
-        2 => Action::Reset(ErrorCode::INTERNAL_ERROR),
-        3 => Action::Reply(200, FIELD, b"0123456x89".to_vec()),
-        4 => Action::Reply(200, &[("x-field", "yes"), ("content-length", "11")], b"0123456789".to_vec()),
-        5 => Action::Reply(503, FIELD, b"0123456789".to_vec()),
-        6 => Action::Reply(200, &[("x-field", "no")], b"0123456789".to_vec()),
-        7 => Action::Reset(ErrorCode::REFUSED_STREAM),
-        8 => Action::Stall,
-        _ => Action::Reply(200, FIELD, b"0123456789".to_vec()),
+        1 => H2Action::Reply(200, FIELD, b"012345678".to_vec()),
+        2 => H2Action::Reset(ErrorCode::INTERNAL_ERROR),
+        3 => H2Action::Reply(200, FIELD, b"0123456x89".to_vec()),
+        4 => H2Action::Reply(200, &[("x-field", "yes"), ("content-length", "11")], b"0123456789".to_vec()),
+        5 => H2Action::Reply(503, FIELD, b"0123456789".to_vec()),
+        6 => H2Action::Reply(200, &[("x-field", "no")], b"0123456789".to_vec()),
+        7 => H2Action::Reset(ErrorCode::REFUSED_STREAM),
+        8 => H2Action::Stall,
+        _ => H2Action::Reply(200, FIELD, b"0123456789".to_vec()),
     };
     let mut body = tempfile::NamedTempFile::new().unwrap();
     body.write_all(b"0123456789").unwrap();
-    let limits = Limits { stream_faults: wire::h2::BudgetLimit { burst: 10_000, per_second: 0 }, ..Limits::default() };
+    let limits =
+        H2Limits { stream_faults: wire::h2::BudgetLimit { burst: 10_000, per_second: 0 }, ..H2Limits::default() };
     for pace in [&[][..], &["-R", "300"]] {
         let server = start(limits, act);
         let checks = ["--expect-header", "X-Field: yes", "--expect-length", "10", "--expect-body"];
@@ -313,16 +314,16 @@ fn what_ends_a_connection() {
     // An answer to a stream that nobody opened, a frame that is too long, and HTTP/1.
     const ORPHAN: &[u8] = &[0, 0, 1, 1, 5, 0, 0, 0, 99, 0x88];
     const TOO_LONG: &[u8] = &[255, 255, 255, 0, 0, 0, 0, 0, 1];
-    type Row = (&'static str, fn() -> Action, &'static str);
+    type Row = (&'static str, fn() -> H2Action, &'static str);
     let rows: [Row; 4] = [
-        ("an end", || Action::Close, "early close"),
-        ("an orphan", || Action::Raw(ORPHAN), "malformed response"),
-        ("a frame too long", || Action::Raw(TOO_LONG), "malformed response"),
-        ("HTTP/1", || Action::Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "malformed response"),
+        ("an end", || H2Action::Close, "early close"),
+        ("an orphan", || H2Action::Raw(ORPHAN), "malformed response"),
+        ("a frame too long", || H2Action::Raw(TOO_LONG), "malformed response"),
+        ("HTTP/1", || H2Action::Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "malformed response"),
     ];
     in_parallel(&rows, |(name, act, class)| {
         let act = *act;
-        let server = start(Limits::default(), move |_, _, _| act());
+        let server = start(H2Limits::default(), move |_, _, _| act());
         let (report, _) = bench(&server.url, &["--http2", "-c", "2", "--streams", "5", "-n", "60", "--timeout", "60s"]);
         assert_eq!(failures(&report), [((*class).to_owned(), 60)], "{name}");
         assert_eq!(report["served"].as_u64(), Some(0), "{name}");
@@ -331,8 +332,8 @@ fn what_ends_a_connection() {
 
 #[test]
 fn a_server_that_goes_away_in_order_is_no_failure() {
-    let act = |number, _: &str, _: &[u8]| if number % 50 == 49 { Action::ReplyAndGoAway } else { ok() };
-    let server = start(Limits::default(), act);
+    let act = |number, _: &str, _: &[u8]| if number % 50 == 49 { H2Action::ReplyAndGoAway } else { ok() };
+    let server = start(H2Limits::default(), act);
     let (report, _) = bench(&server.url, &["--http2", "-c", "2", "--streams", "7", "-n", "1000"]);
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(1000)));
     assert!(server.connections.load(Ordering::SeqCst) >= 10, "connections are made anew");
@@ -340,7 +341,7 @@ fn a_server_that_goes_away_in_order_is_no_failure() {
 
 #[test]
 fn aborts_are_of_streams() {
-    let server = start(Limits::default(), |_, _, _| Action::Reply(200, &[], vec![b'x'; 1 << 20]));
+    let server = start(H2Limits::default(), |_, _, _| H2Action::Reply(200, &[], vec![b'x'; 1 << 20]));
     let arguments = ["--http2", "-c", "2", "--streams", "4", "-n", "60", "--abort", "50%", "--abort-after", "1000"];
     let (report, _) = bench(&server.url, &arguments);
     let (served, aborted) = (report["served"].as_u64().unwrap(), report["aborted"].as_u64().unwrap());
@@ -351,8 +352,8 @@ fn aborts_are_of_streams() {
 /// What falls due while others are under way on the same connection need not wait for them.
 #[test]
 fn an_open_loop_uses_all_streams() {
-    let act = |_, path: &str, _: &[u8]| if path == "/slow" { Action::Stall } else { ok() };
-    let server = start(Limits::default(), act);
+    let act = |_, path: &str, _: &[u8]| if path == "/slow" { H2Action::Stall } else { ok() };
+    let server = start(H2Limits::default(), act);
     let mut list = tempfile::NamedTempFile::new().unwrap();
     list.write_all(b"/slow\n/fast\n").unwrap();
     let urls = ["--urls", list.path().to_str().unwrap()];
@@ -367,12 +368,17 @@ fn an_open_loop_uses_all_streams() {
 #[test]
 fn over_tls() {
     for (protocols, served) in [(&[&b"h2"[..], b"http/1.1"][..], 300), (&[b"http/1.1"], 0), (&[], 0)] {
-        let authority = Authority::new(crate::tls::BOTH, protocols);
+        let authority = LocalhostCa::new(crate::tls::BOTH, protocols);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://localhost:{}/", listener.local_addr().unwrap().port());
         let open = authority.opener();
-        let server =
-            start_on(listener, url, Limits::default(), |_, _, content| Action::Reply(200, &[], content.to_vec()), open);
+        let server = start_on(
+            listener,
+            url,
+            H2Limits::default(),
+            |_, _, content| H2Action::Reply(200, &[], content.to_vec()),
+            open,
+        );
         let content = "x".repeat(100_000);
         let arguments =
             ["--http2", "-c", "2", "--streams", "10", "-n", "300", "--body", &content, "--expect-length", "100000"];

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::server::{Action, ok, start};
+use crate::server::{FakeServerAction, ok, start};
 use crate::{bench, failures, in_parallel, percentile_ms};
 
 #[test]
@@ -18,7 +18,7 @@ fn a_programmed_distribution() {
             std::thread::sleep(Duration::from_millis(20 + 2 * (request.number * 37 % 100) as u64));
             // On a busy machine sleeping takes longer than it should; what counts is how long it took.
             delays.lock().unwrap().push(begin.elapsed().as_secs_f64() * 1e3);
-            Action::Reply(ok(b"x"))
+            FakeServerAction::Reply(ok(b"x"))
         });
         let (report, _) = bench(&server.url, &[&["-n", "300"], *arguments].concat());
         let mut made = made.lock().unwrap().clone();
@@ -44,7 +44,7 @@ fn a_stall_is_not_hidden() {
     let server = start(|_| {
         let elapsed = START.get_or_init(Instant::now).elapsed();
         let stall = (Duration::from_secs(1)..Duration::from_secs(2)).contains(&elapsed);
-        Action::Delay(if stall { Duration::from_secs(2) - elapsed } else { Duration::ZERO }, ok(b"x"))
+        FakeServerAction::Delay(if stall { Duration::from_secs(2) - elapsed } else { Duration::ZERO }, ok(b"x"))
     });
     let (report, _) = bench(&server.url, &["-c", "4", "-R", "400", "-d", "3s"]);
     let (corrected, uncorrected) = (&report["latency"], &report["latency_uncorrected"]);
@@ -64,7 +64,7 @@ fn a_stall_is_not_hidden() {
 #[test]
 fn an_open_loop_keeps_its_rate() {
     in_parallel(&["constant", "poisson"], |arrivals| {
-        let server = start(|_| Action::Reply(ok(b"x")));
+        let server = start(|_| FakeServerAction::Reply(ok(b"x")));
         let (report, _) = bench(&server.url, &["-c", "8", "-R", "500", "-d", "2s", "--arrivals", arrivals, "-t", "2"]);
         let served = report["served"].as_u64().unwrap();
         let expect = if *arrivals == "constant" { 1000..=1000 } else { 870..=1130 };
@@ -77,7 +77,7 @@ fn an_open_loop_keeps_its_rate() {
 
 #[test]
 fn requests_that_fall_due_and_find_no_connection_fail_in_the_end() {
-    let server = start(|_| Action::Delay(Duration::from_millis(100), ok(b"x")));
+    let server = start(|_| FakeServerAction::Delay(Duration::from_millis(100), ok(b"x")));
     // One connection answers 10 a second; 100 a second are due.
     let (report, _) = bench(&server.url, &["-c", "1", "-R", "100", "-d", "1s", "--timeout", "500ms"]);
     let served = report["served"].as_u64().unwrap();

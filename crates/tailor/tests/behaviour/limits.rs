@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::failures;
-use crate::server::{Action, ok, start};
+use crate::server::{FakeServerAction, ok, start};
 
 /// The report of a run of `tailor bench` that ends with these words of a shell.
 fn bench_in_shell(shell: &str, arguments: &[&str]) -> Value {
@@ -28,7 +28,7 @@ fn limits(report: &Value) -> Vec<&str> {
 
 #[test]
 fn descriptors() {
-    let server = start(|_| Action::Reply(ok(b"x")));
+    let server = start(|_| FakeServerAction::Reply(ok(b"x")));
     // What the soft limit forbids is taken as long as the hard limit allows it.
     let report = bench_in_shell(r#"ulimit -S -n 20; exec "$@""#, &["-c", "40", "-n", "400", &server.url]);
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(400)));

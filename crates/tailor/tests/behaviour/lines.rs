@@ -1,12 +1,12 @@
 //! Lines carry what they should, no more and no less; a busy machine may make them a little slower, never faster.
 
-use crate::server::{Action, ok, start};
+use crate::server::{FakeServerAction, ok, start};
 use crate::{bench, failures, percentile_ms};
 
 #[test]
 fn each_line_keeps_its_rate() {
     let content = vec![b'x'; 100_000];
-    let server = start(move |_| Action::Reply(ok(&content)));
+    let server = start(move |_| FakeServerAction::Reply(ok(&content)));
     let (report, _) = bench(&server.url, &["-c", "20", "-n", "20", "--line", "400k", "--ramp-up", "100ms"]);
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(20)));
     let lines = &report["lines"];
@@ -22,7 +22,7 @@ fn each_line_keeps_its_rate() {
 #[test]
 fn a_fast_line_keeps_its_rate() {
     let content = vec![b'x'; 1_000_000];
-    let server = start(move |_| Action::Reply(ok(&content)));
+    let server = start(move |_| FakeServerAction::Reply(ok(&content)));
     let (report, _) = bench(&server.url, &["-c", "4", "-n", "4", "--line", "8M"]);
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(4)));
     let lines = &report["lines"];
@@ -32,7 +32,7 @@ fn a_fast_line_keeps_its_rate() {
 
 #[test]
 fn latency_on_a_line() {
-    let server = start(|_| Action::Reply(ok(b"x")));
+    let server = start(|_| FakeServerAction::Reply(ok(b"x")));
     let (report, _) = bench(&server.url, &["-c", "4", "-n", "40", "--line", "-,latency=60ms"]);
     assert_eq!(failures(&report), []);
     let median = percentile_ms(&report["latency"], 50.0);
@@ -43,7 +43,7 @@ fn latency_on_a_line() {
 fn slow_senders() {
     let server = start(|request| {
         assert_eq!(request.content.len(), 10_000);
-        Action::Reply(ok(b"x"))
+        FakeServerAction::Reply(ok(b"x"))
     });
     let content = "x".repeat(10_000);
     let (report, _) = bench(&server.url, &["-c", "2", "-n", "2", "--line", "-/200k", "--body", &content]);

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::server::{Action, ok, start};
+use crate::server::{FakeServerAction, ok, start};
 use crate::{bench, tailor};
 
 #[test]
 fn all_outputs_of_a_run() {
-    let server = start(|_| Action::Delay(Duration::from_millis(2), ok(b"x")));
+    let server = start(|_| FakeServerAction::Delay(Duration::from_millis(2), ok(b"x")));
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let output = tailor(&[
@@ -58,7 +58,7 @@ fn all_outputs_of_a_run() {
 
 #[test]
 fn what_can_not_be_is_told_before_the_run() {
-    let server = start(|_| Action::Reply(ok(b"x")));
+    let server = start(|_| FakeServerAction::Reply(ok(b"x")));
     for (arguments, told) in [
         (&["--json", "/nonexistent/x"][..], "/nonexistent/x: No such file"),
         (&["--html", "/nonexistent/x"], "/nonexistent/x: No such file"),
@@ -75,7 +75,7 @@ fn what_can_not_be_is_told_before_the_run() {
 /// As wrk is called.
 #[test]
 fn a_url_first_is_a_benchmark() {
-    let server = start(|_| Action::Reply(ok(b"x")));
+    let server = start(|_| FakeServerAction::Reply(ok(b"x")));
     let output = tailor(&[&server.url, "-c", "2", "-d", "300ms", "--interval", "100ms", "--latency"]);
     let (text, progress) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success() && text.contains("p99.9"), "{text}{progress}");
@@ -89,8 +89,8 @@ fn the_report_is_what_the_published_schema_says() {
     assert!(printed == published, "`tailor schema bench > crates/tailor/schema/bench.json` publishes what has changed");
     let schema: Value = serde_json::from_str(published).unwrap();
     let server = start(|request| match request.number % 7 {
-        6 => Action::Close(Vec::new()),
-        _ => Action::Reply(ok(b"x")),
+        6 => FakeServerAction::Close(Vec::new()),
+        _ => FakeServerAction::Reply(ok(b"x")),
     });
     let me = std::process::id().to_string();
     let open = ["-R", "100", "--line", "1M", "--require", "p99<1s", "--watch", &me, "--interval", "50ms"];
@@ -147,7 +147,7 @@ fn check_schema(root: &Value, schema: &Value, value: &Value, place: &str) {
 
 #[test]
 fn progress_on_a_terminal_is_one_line_that_is_written_over() {
-    let server = start(|_| Action::Delay(Duration::from_millis(2), ok(b"x")));
+    let server = start(|_| FakeServerAction::Delay(Duration::from_millis(2), ok(b"x")));
     let command = format!(
         "{} bench {} -c 2 -d 700ms --interval 200ms --json /dev/null",
         env!("CARGO_BIN_EXE_tailor"),
@@ -166,7 +166,7 @@ fn progress_on_a_terminal_is_one_line_that_is_written_over() {
 
 #[test]
 fn requirements_make_the_exit_code() {
-    let server = start(|_| Action::Delay(Duration::from_millis(5), ok(b"x")));
+    let server = start(|_| FakeServerAction::Delay(Duration::from_millis(5), ok(b"x")));
     for (requirement, expect) in
         [("p50<2s", 0), ("p50<1ms", 1), ("failures=0", 0), ("rate>1M", 1), ("served=20", 0), ("mean>=5ms", 0)]
     {
@@ -196,7 +196,7 @@ fn mistakes_are_told() {
 
 #[test]
 fn a_run_that_is_broken_off_reports_and_does_not_pass() {
-    let server = start(|_| Action::Reply(ok(b"x")));
+    let server = start(|_| FakeServerAction::Reply(ok(b"x")));
     let child = Command::new(env!("CARGO_BIN_EXE_tailor"))
         .args(["bench", &server.url, "-c", "2", "-d", "60s", "--quiet", "--json", "-"])
         .stdout(Stdio::piped())

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::atomic::Ordering;
 
-use crate::server::{Action, ok, start};
+use crate::server::{FakeServerAction, ok, start};
 use crate::{bench, failures};
 
 /// How many of these heads hold a text.
@@ -13,7 +13,7 @@ fn count(heads: &[String], text: &str) -> usize {
 
 #[test]
 fn fields_cookies_methods_and_content() {
-    let server = start(|request| Action::Reply(ok(&request.content)));
+    let server = start(|request| FakeServerAction::Reply(ok(&request.content)));
     let url = format!("{}/a?b=c", server.url);
     let arguments = [
         "-n",
@@ -57,7 +57,7 @@ fn persistence() {
             // As HTTP/1.0 needs it; HTTP/1.1 does not mind.
             let is_kept = request.head.contains("Connection: keep-alive");
             let fields = if is_kept { "Connection: keep-alive\r\n" } else { "" };
-            Action::Reply(crate::server::response("200 OK", fields, b"x"))
+            FakeServerAction::Reply(crate::server::response("200 OK", fields, b"x"))
         });
         let (report, _) = bench(&server.url, &[&["-c", "4", "-n", "100"], arguments].concat());
         assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(100)), "{arguments:?}");
@@ -78,7 +78,7 @@ fn persistence() {
 
 #[test]
 fn pipelining() {
-    let server = start(|_| Action::Reply(ok(b"x")));
+    let server = start(|_| FakeServerAction::Reply(ok(b"x")));
     let (report, _) = bench(&server.url, &["-c", "2", "-n", "1000", "--pipeline", "16"]);
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(1000)));
     assert_eq!(server.connections.load(Ordering::SeqCst), 2);
@@ -96,7 +96,7 @@ fn lists_of_urls() {
         ("3 /a\n1 /b\n", &[], [750, 250]),
         ("/a\n/b\n", &["--zipf", "1"], [667, 333]),
     ] {
-        let server = start(|_| Action::Reply(ok(b"x")));
+        let server = start(|_| FakeServerAction::Reply(ok(b"x")));
         let file = list(text);
         let arguments = [&["-c", "1", "-n", "1000", "--urls", file.path().to_str().unwrap()], arguments].concat();
         let (report, _) = bench(&server.url, &arguments);
@@ -110,7 +110,7 @@ fn lists_of_urls() {
 
 #[test]
 fn a_log_is_replayed_with_its_timing() {
-    let server = start(|_| Action::Reply(ok(b"x")));
+    let server = start(|_| FakeServerAction::Reply(ok(b"x")));
     let mut log = tempfile::NamedTempFile::new().unwrap();
     for (second, target) in [(0, "/a"), (0, "/b"), (4, "/a"), (10, "/c?d")] {
         writeln!(log, "h - - [01/Jan/2026:00:00:{second:02} +0000] \"GET {target} HTTP/1.1\" 200 1").unwrap();
@@ -126,7 +126,7 @@ fn a_log_is_replayed_with_its_timing() {
 
 #[test]
 fn other_addresses() {
-    let server = start(|_| Action::Reply(ok(b"x")));
+    let server = start(|_| FakeServerAction::Reply(ok(b"x")));
     let port = server.url.rsplit(':').next().unwrap();
     let url = format!("http://example.invalid:{port}/");
     let (report, _) = bench(&url, &["-n", "2", "-c", "1", "--resolve", &format!("example.invalid:{port}:127.0.0.1")]);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What to do with a request.
-pub(crate) enum Action {
+pub(crate) enum FakeServerAction {
     /// Answer, and go on.
     Reply(Vec<u8>),
     /// Wait, then answer.
@@ -25,7 +25,7 @@ pub(crate) enum Action {
 }
 
 /// A request as it came.
-pub(crate) struct Request {
+pub(crate) struct ReceivedRequest {
     /// Its number among all requests, from 0.
     pub(crate) number: usize,
     /// Its number on its connection, from 0.
@@ -35,7 +35,7 @@ pub(crate) struct Request {
 }
 
 /// A running server; it ends with the process.
-pub(crate) struct Server {
+pub(crate) struct FakeServer {
     pub(crate) url: String,
     /// The heads of all requests, in the order they came.
     pub(crate) heads: Arc<Mutex<Vec<String>>>,
@@ -43,21 +43,21 @@ pub(crate) struct Server {
 }
 
 /// Starts a server that does to each request what `act` says.
-pub(crate) fn start(act: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Server {
+pub(crate) fn start(act: impl Fn(&ReceivedRequest) -> FakeServerAction + Send + Sync + 'static) -> FakeServer {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     start_on(listener, url, act, |stream| Some(Box::new(stream)))
 }
 
 /// What a server speaks over: TCP, or TLS over it.
-pub(crate) trait Stream: Read + Write {
+pub(crate) trait FakeServerStream: Read + Write {
     /// The TCP below.
     fn tcp(&self) -> &TcpStream;
     /// Ends the connection in order.
     fn end(&mut self);
 }
 
-impl Stream for TcpStream {
+impl FakeServerStream for TcpStream {
     fn tcp(&self) -> &TcpStream {
         self
     }
@@ -71,10 +71,10 @@ impl Stream for TcpStream {
 pub(crate) fn start_on(
     listener: TcpListener,
     url: String,
-    act: impl Fn(&Request) -> Action + Send + Sync + 'static,
-    open: impl Fn(TcpStream) -> Option<Box<dyn Stream>> + Send + Sync + 'static,
-) -> Server {
-    let server = Server { url, heads: Arc::default(), connections: Arc::default() };
+    act: impl Fn(&ReceivedRequest) -> FakeServerAction + Send + Sync + 'static,
+    open: impl Fn(TcpStream) -> Option<Box<dyn FakeServerStream>> + Send + Sync + 'static,
+) -> FakeServer {
+    let server = FakeServer { url, heads: Arc::default(), connections: Arc::default() };
     let (heads, connections) = (server.heads.clone(), server.connections.clone());
     let (act, open, number) = (Arc::new(act), Arc::new(open), Arc::new(AtomicUsize::new(0)));
     std::thread::spawn(move || {
@@ -102,7 +102,12 @@ pub(crate) fn response(status: &str, fields: &str, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn serve(stream: &mut dyn Stream, act: &dyn Fn(&Request) -> Action, number: &AtomicUsize, heads: &Mutex<Vec<String>>) {
+fn serve(
+    stream: &mut dyn FakeServerStream,
+    act: &dyn Fn(&ReceivedRequest) -> FakeServerAction,
+    number: &AtomicUsize,
+    heads: &Mutex<Vec<String>>,
+) {
     let _ = stream.tcp().set_nodelay(true);
     let mut buffer = Vec::new();
     for number_on_connection in 0.. {
@@ -111,26 +116,26 @@ fn serve(stream: &mut dyn Stream, act: &dyn Fn(&Request) -> Action, number: &Ato
         heads.lock().unwrap().push(head.clone());
         let is_last = head.to_ascii_lowercase().contains("connection: close")
             || (head.contains(" HTTP/1.0\r\n") && !head.to_ascii_lowercase().contains("connection: keep-alive"));
-        match act(&Request { number, number_on_connection, head, content }) {
-            Action::Reply(bytes) => drop(stream.write_all(&bytes)),
-            Action::Delay(time, bytes) => {
+        match act(&ReceivedRequest { number, number_on_connection, head, content }) {
+            FakeServerAction::Reply(bytes) => drop(stream.write_all(&bytes)),
+            FakeServerAction::Delay(time, bytes) => {
                 std::thread::sleep(time);
                 let _ = stream.write_all(&bytes);
             }
-            Action::Close(bytes) => {
+            FakeServerAction::Close(bytes) => {
                 let _ = stream.write_all(&bytes);
                 return;
             }
-            Action::End(bytes) => {
+            FakeServerAction::End(bytes) => {
                 let _ = stream.write_all(&bytes);
                 return stream.end();
             }
-            Action::Raw(bytes) => drop(stream.tcp().write_all(&bytes)),
-            Action::Reset => {
+            FakeServerAction::Raw(bytes) => drop(stream.tcp().write_all(&bytes)),
+            FakeServerAction::Reset => {
                 let _ = socket2::SockRef::from(stream.tcp()).set_linger(Some(Duration::ZERO));
                 return;
             }
-            Action::Stall => {
+            FakeServerAction::Stall => {
                 let _ = stream.read(&mut [0; 1]);
                 return;
             }
@@ -143,7 +148,7 @@ fn serve(stream: &mut dyn Stream, act: &dyn Fn(&Request) -> Action, number: &Ato
 }
 
 /// Reads a head and the content that its Content-Length announces.
-fn read_request(stream: &mut dyn Stream, buffer: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
+fn read_request(stream: &mut dyn FakeServerStream, buffer: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
     let head_end = loop {
         if let Some(at) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             break at + 4;
@@ -161,7 +166,7 @@ fn read_request(stream: &mut dyn Stream, buffer: &mut Vec<u8>) -> Option<(String
     Some((head, content))
 }
 
-fn read_more(stream: &mut dyn Stream, buffer: &mut Vec<u8>) -> Option<()> {
+fn read_more(stream: &mut dyn FakeServerStream, buffer: &mut Vec<u8>) -> Option<()> {
     let mut piece = [0; 16 << 10];
     match stream.read(&mut piece) {
         Ok(length @ 1..) => {

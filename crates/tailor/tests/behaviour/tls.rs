@@ -10,17 +10,17 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion, version};
 use serde_json::Value;
 
-use crate::server::{Action, Request, Server, Stream, ok, start_on};
+use crate::server::{FakeServer, FakeServerAction, FakeServerStream, ReceivedRequest, ok, start_on};
 use crate::{bench, failures};
 
 /// A certificate authority, and a server's settings with a certificate of it for `localhost`.
-pub(crate) struct Authority {
+pub(crate) struct LocalhostCa {
     /// Its certificate, as `--cacert` takes it.
     file: tempfile::NamedTempFile,
     config: Arc<ServerConfig>,
 }
 
-impl Authority {
+impl LocalhostCa {
     /// Its server speaks these versions of TLS, and agrees to one of these protocols (ALPN), if there are any.
     pub(crate) fn new(versions: &[&'static SupportedProtocolVersion], protocols: &[&[u8]]) -> Self {
         let mut params = CertificateParams::new([]).unwrap();
@@ -44,25 +44,25 @@ impl Authority {
     }
 
     /// Makes a server's TLS of a connection.
-    pub(crate) fn opener(&self) -> impl Fn(TcpStream) -> Option<Box<dyn Stream>> + Send + Sync + 'static {
+    pub(crate) fn opener(&self) -> impl Fn(TcpStream) -> Option<Box<dyn FakeServerStream>> + Send + Sync + 'static {
         let config = self.config.clone();
         move |stream| Some(Box::new(StreamOwned::new(ServerConnection::new(config.clone()).ok()?, stream)))
     }
 
     /// A server that does to each request what `act` says.
-    fn start(&self, act: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Server {
+    fn start(&self, act: impl Fn(&ReceivedRequest) -> FakeServerAction + Send + Sync + 'static) -> FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
         start_on(listener, url, act, self.opener())
     }
 
     /// Loads a server of this authority, whose certificate is verified.
-    fn bench(&self, server: &Server, arguments: &[&str]) -> (Value, i32) {
+    fn bench(&self, server: &FakeServer, arguments: &[&str]) -> (Value, i32) {
         bench(&server.url, &[&["--cacert", self.path()], arguments].concat())
     }
 }
 
-impl Stream for StreamOwned<ServerConnection, TcpStream> {
+impl FakeServerStream for StreamOwned<ServerConnection, TcpStream> {
     fn tcp(&self) -> &TcpStream {
         &self.sock
     }
@@ -78,7 +78,7 @@ pub(crate) const BOTH: &[&SupportedProtocolVersion] = &[&version::TLS13, &versio
 #[test]
 fn handshakes_are_counted() {
     for versions in [&[&version::TLS13][..], &[&version::TLS12]] {
-        let authority = Authority::new(versions, &[]);
+        let authority = LocalhostCa::new(versions, &[]);
         for (arguments, full, resumed) in [
             (&[][..], 4..=4, 0..=0),
             (&["--keep-alive", "0"], 100..=100, 0..=0),
@@ -86,7 +86,7 @@ fn handshakes_are_counted() {
             // The first connections have no session yet to resume.
             (&["--keep-alive", "0", "--resume"], 1..=12, 88..=99),
         ] {
-            let server = authority.start(|_| Action::Reply(ok(b"x")));
+            let server = authority.start(|_| FakeServerAction::Reply(ok(b"x")));
             let (report, code) = authority.bench(&server, &[&["-c", "4", "-n", "100"], arguments].concat());
             assert_eq!((failures(&report), report["served"].as_u64(), code), (vec![], Some(100), 0), "{arguments:?}");
             let count = |name: &str| report["handshakes"][name].as_u64().unwrap();
@@ -103,14 +103,14 @@ fn handshakes_are_counted() {
 
 #[test]
 fn contents_of_all_lengths() {
-    let authority = Authority::new(BOTH, &[]);
+    let authority = LocalhostCa::new(BOTH, &[]);
     // Longer than a record, than the buffer of a socket, and than what is read at once.
     for length in [0, 1, 16_384, 16_385, 3_000_000] {
         let content: Vec<u8> = (0..length).map(|index: u32| (index % 251) as u8).collect();
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&content).unwrap();
         let path = file.path().to_str().unwrap();
-        let server = authority.start(|request| Action::Reply(ok(&request.content)));
+        let server = authority.start(|request| FakeServerAction::Reply(ok(&request.content)));
         let body = format!("@{path}");
         let arguments = ["-c", "2", "-n", "6", "--pipeline", "2", "--body", &body, "--expect-body", path];
         let (report, _) = authority.bench(&server, &arguments);
@@ -120,12 +120,12 @@ fn contents_of_all_lengths() {
 
 #[test]
 fn certificates_are_verified() {
-    let authority = Authority::new(BOTH, &[]);
-    let other = Authority::new(BOTH, &[]);
-    let server = authority.start(|_| Action::Reply(ok(b"x")));
+    let authority = LocalhostCa::new(BOTH, &[]);
+    let other = LocalhostCa::new(BOTH, &[]);
+    let server = authority.start(|_| FakeServerAction::Reply(ok(b"x")));
     let port = server.url.rsplit(':').next().unwrap();
     let elsewhere = format!("https://127.0.0.1:{port}/");
-    let file = |authority: &Authority| authority.file.path().to_str().unwrap().to_owned();
+    let file = |authority: &LocalhostCa| authority.file.path().to_str().unwrap().to_owned();
     for (url, arguments, served) in [
         (&server.url, vec!["--cacert".into(), file(&authority)], 10),
         (&server.url, vec!["--cacert".into(), file(&other)], 0),
@@ -148,19 +148,19 @@ fn certificates_are_verified() {
 
 #[test]
 fn a_faulty_server_is_counted_to_the_number() {
-    let authority = Authority::new(BOTH, &[]);
+    let authority = LocalhostCa::new(BOTH, &[]);
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n";
     let server = authority.start(move |request| match request.number % 8 {
-        1 => Action::Close(format!("{head}01234").into()),
-        2 => Action::End(format!("{head}01234").into()),
-        3 => Action::End("HTTP/1.1 200 OK\r\n\r\nuntil the end".into()),
+        1 => FakeServerAction::Close(format!("{head}01234").into()),
+        2 => FakeServerAction::End(format!("{head}01234").into()),
+        3 => FakeServerAction::End("HTTP/1.1 200 OK\r\n\r\nuntil the end".into()),
         // Whoever cut this off, it may not be whole.
-        4 => Action::Close("HTTP/1.1 200 OK\r\n\r\nuntil the".into()),
-        5 => Action::Reset,
-        6 => Action::Close(Vec::new()),
+        4 => FakeServerAction::Close("HTTP/1.1 200 OK\r\n\r\nuntil the".into()),
+        5 => FakeServerAction::Reset,
+        6 => FakeServerAction::Close(Vec::new()),
         // A record that nobody can decrypt.
-        7 => Action::Raw([&[23, 3, 3, 0, 32][..], &[0; 32]].concat()),
-        _ => Action::Reply(format!("{head}0123456789").into()),
+        7 => FakeServerAction::Raw([&[23, 3, 3, 0, 32][..], &[0; 32]].concat()),
+        _ => FakeServerAction::Reply(format!("{head}0123456789").into()),
     });
     let (report, _) = authority.bench(&server, &["-c", "3", "-n", "400"]);
     let expect = [("TLS failure", 50), ("early close", 250)].map(|(name, count)| (name.to_owned(), count));

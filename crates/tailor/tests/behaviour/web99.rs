@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::server::{Action, Request, ok, response, start};
+use crate::server::{FakeServerAction, ReceivedRequest, ok, response, start};
 use crate::{in_parallel, tailor};
 
 /// A mistake of the server.
@@ -41,14 +41,14 @@ enum Fault {
 }
 
 /// A site with the reference implementation.
-struct Site {
+struct ReferenceSite {
     /// Where its tables and post log are.
     data: tempfile::TempDir,
     interpreter: &'static str,
     script: &'static str,
 }
 
-impl Site {
+impl ReferenceSite {
     /// `None` where the interpreter is not installed.
     fn new(interpreter: &'static str, script: &'static str) -> Option<Self> {
         if Command::new(interpreter).arg("-v").output().is_err() {
@@ -78,10 +78,10 @@ impl Site {
     fn serve(self: &Arc<Self>, fault: Fault) -> String {
         let site = Arc::clone(self);
         let posts = AtomicUsize::new(0);
-        start(move |request| Action::Reply(site.answer(request, fault, &posts))).url
+        start(move |request| FakeServerAction::Reply(site.answer(request, fault, &posts))).url
     }
 
-    fn answer(&self, request: &Request, fault: Fault, posts: &AtomicUsize) -> Vec<u8> {
+    fn answer(&self, request: &ReceivedRequest, fault: Fault, posts: &AtomicUsize) -> Vec<u8> {
         let mut words = request.head.split(' ');
         let (method, target) = (words.next().unwrap(), words.next().unwrap());
         if target.starts_with("/file_set/") {
@@ -124,7 +124,7 @@ impl Site {
         response(&status, &cookie.unwrap_or_default(), &content)
     }
 
-    fn spoil_log(&self, fault: Fault, is_third: bool, log: &Path, before: &[u8], request: &Request) {
+    fn spoil_log(&self, fault: Fault, is_third: bool, log: &Path, before: &[u8], request: &ReceivedRequest) {
         let write = |bytes: &[u8]| std::fs::write(log, bytes).unwrap();
         let mut now = std::fs::read(log).unwrap();
         match fault {
@@ -194,7 +194,7 @@ fn check(url: &str, arguments: &[&str]) -> (String, Option<i32>) {
 #[test]
 fn both_reference_implementations_pass_the_checker() {
     for (interpreter, script) in [("perl", "cgi-bin/web99.pl"), ("php-cgi", "web99.php")] {
-        let Some(site) = Site::new(interpreter, script) else { continue };
+        let Some(site) = ReferenceSite::new(interpreter, script) else { continue };
         let (text, code) = check(&Arc::new(site).serve(Fault::None), &[]);
         assert_eq!(code, Some(0), "{script}: {text}");
         assert!(text.contains("111 checks, 0 faults"), "{script}: {text}");
@@ -203,7 +203,7 @@ fn both_reference_implementations_pass_the_checker() {
 
 #[test]
 fn the_checker_finds_each_fault() {
-    let Some(site) = Site::new("perl", "cgi-bin/web99.pl") else { return };
+    let Some(site) = ReferenceSite::new("perl", "cgi-bin/web99.pl") else { return };
     let site = Arc::new(site);
     // Shares of static GET, dynamic GET, rotation, POST and CGI GET: of each fault, those that it is in.
     for (fault, mix, expect) in [
@@ -241,7 +241,7 @@ const BUSY: [&str; 8] = ["-c", "4", "--directories", "25", "--line", "4M", "--co
 
 #[test]
 fn a_run_counts_lost_and_doubled_records_to_the_number() {
-    let Some(site) = Site::new("perl", "cgi-bin/web99.pl") else { return };
+    let Some(site) = ReferenceSite::new("perl", "cgi-bin/web99.pl") else { return };
     let site = Arc::new(site);
     for fault in [Fault::None, Fault::LostRecord, Fault::DoubledRecord, Fault::WrongRecord] {
         // One connection: the reference implementation is right with more, this server's mistakes are not.
@@ -270,7 +270,7 @@ fn a_run_counts_lost_and_doubled_records_to_the_number() {
 
 #[test]
 fn a_run_counts_wrong_bodies_and_cookies() {
-    let Some(site) = Site::new("perl", "cgi-bin/web99.pl") else { return };
+    let Some(site) = ReferenceSite::new("perl", "cgi-bin/web99.pl") else { return };
     let site = Arc::new(site);
     for (fault, kind, class) in [
         (Fault::StaticBody, "static GET", "wrong body"),
@@ -289,14 +289,14 @@ fn a_run_counts_wrong_bodies_and_cookies() {
 
 #[test]
 fn lines_conform_by_their_rate() {
-    let Some(site) = Site::new("perl", "cgi-bin/web99.pl") else { return };
+    let Some(site) = ReferenceSite::new("perl", "cgi-bin/web99.pl") else { return };
     let root = site.root();
     // Far from what they need or have, so that a busy machine makes no difference.
     in_parallel(&[(0, 6), (3000, 0)], |&(delay_ms, conforming)| {
         let root = root.clone();
         let url = start(move |request| {
             let content = std::fs::read(root.join(&request.head.split(' ').nth(1).unwrap()[1..])).unwrap();
-            Action::Delay(Duration::from_millis(delay_ms), ok(&content))
+            FakeServerAction::Delay(Duration::from_millis(delay_ms), ok(&content))
         });
         let arguments = ["-c", "6", "--directories", "25", "--mix", "100,0,0,0,0"];
         let lines = ["--line", "100k", "--conforming-rate", "40k"];
@@ -312,7 +312,7 @@ fn lines_conform_by_their_rate() {
 
 #[test]
 fn the_search_finds_where_a_server_falls_off() {
-    let Some(site) = Site::new("perl", "cgi-bin/web99.pl") else { return };
+    let Some(site) = ReferenceSite::new("perl", "cgi-bin/web99.pl") else { return };
     let (root, active) = (site.root(), AtomicUsize::new(0));
     let url = start(move |request| {
         let content = std::fs::read(root.join(&request.head.split(' ').nth(1).unwrap()[1..])).unwrap();
@@ -320,7 +320,7 @@ fn the_search_finds_where_a_server_falls_off() {
         let is_late = active.fetch_add(1, Ordering::SeqCst) >= 8;
         std::thread::sleep(Duration::from_millis(if is_late { 5000 } else { 20 }));
         active.fetch_sub(1, Ordering::SeqCst);
-        Action::Reply(ok(&content))
+        FakeServerAction::Reply(ok(&content))
     });
     let arguments = ["web99", "search", &url.url, "--from", "4", "--to", "64", "--precision", "40%", "--no-check"];
     let mix = ["--mix", "100,0,0,0,0", "--directories", "25", "--ramp-up", "0", "--warm-up", "200ms", "-d", "1500ms"];

@@ -28,7 +28,7 @@ pub fn parse_script_head(
 ) -> Result<Option<ScriptHead>, MalformedResponse> {
     head.fields.clear();
     (head.version, head.status, head.reason) = (Version::Http11, Status::OK, Span::default());
-    let (mut at, mut found) = (0, Found::default());
+    let (mut at, mut found) = (0, ScriptHeadFacts::default());
     loop {
         let Some(line) = next_line(bytes, at, limits)? else { return Ok(None) };
         let is_first = at == 0;
@@ -60,14 +60,14 @@ pub fn parse_script_head(
 
 /// Facts that decide how the fields are interpreted.
 #[derive(Default)]
-struct Found {
+struct ScriptHeadFacts {
     has_status: bool,
     is_http: bool,
     location: Option<Span>,
     has_length: bool,
 }
 
-impl Found {
+impl ScriptHeadFacts {
     fn on_field(
         &mut self,
         bytes: &[u8],
@@ -104,19 +104,19 @@ impl Found {
 }
 
 /// A line and the offset of the next one.
-struct Line {
+struct ScriptLine {
     span: Span,
     next: usize,
 }
 
-fn next_line(bytes: &[u8], start: usize, limits: &HeadLimits) -> Result<Option<Line>, MalformedResponse> {
+fn next_line(bytes: &[u8], start: usize, limits: &HeadLimits) -> Result<Option<ScriptLine>, MalformedResponse> {
     let end = memchr(b'\n', &bytes[start..]).map(|length| start + length);
     if end.unwrap_or(bytes.len()) >= limits.head_bytes_max {
         return Err(MalformedResponse("head too large"));
     }
     let Some(end) = end else { return Ok(None) };
     let text_end = if end > start && bytes[end - 1] == b'\r' { end - 1 } else { end };
-    Ok(Some(Line { span: Span::new(start, text_end), next: end + 1 }))
+    Ok(Some(ScriptLine { span: Span::new(start, text_end), next: end + 1 }))
 }
 
 /// `3digit [ SP reason-phrase ]` (RFC 3875, section 6.3.3).

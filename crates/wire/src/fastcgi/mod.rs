@@ -12,4 +12,4 @@ mod tests;
 
 pub use record::CONTENT_BYTES_MAX;
 pub use request::{push_name_value, write_begin, write_parameters, write_stdin_end, write_stdin_header};
-pub use response::{Decoded, Ended, MalformedRecord, Piece, ProtocolStatus, ResponseDecoder};
+pub use response::{DecodedFastCgi, FastCgiEnd, FastCgiPiece, MalformedRecord, ProtocolStatus, ResponseDecoder};

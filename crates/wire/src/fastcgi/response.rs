@@ -10,7 +10,7 @@ pub struct MalformedRecord(pub &'static str);
 
 /// Result of a request (FastCGI 1.0, section 5.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct FastCgiEnd {
     /// Exit status that the application returned.
     pub application_status: u32,
     /// Status of the protocol: whether the application handled the request.
@@ -32,7 +32,7 @@ pub enum ProtocolStatus {
 
 /// Meaning of a piece of input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum FastCgiPiece {
     /// No output; the decoder may need more input.
     Nothing,
     /// Range of the input that is standard output.
@@ -40,22 +40,22 @@ pub enum Piece {
     /// Range of the input that is standard error.
     Error(Range<usize>),
     /// End of the request; bytes after it do not belong to this response.
-    Ended(Ended),
+    Ended(FastCgiEnd),
 }
 
 /// Result of [`ResponseDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decoded {
+pub struct DecodedFastCgi {
     /// Bytes of the input that the caller may drop; 0 only for an empty input.
     pub consumed_bytes: usize,
     /// Meaning of the consumed bytes.
-    pub piece: Piece,
+    pub piece: FastCgiPiece,
 }
 
 /// Decodes the records of one response, however the input is split. Buffers at most one header.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseDecoder {
-    state: State,
+    state: FastCgiRecordState,
     /// Beginning of a header or of an END_REQUEST's content.
     partial: [u8; HEADER_BYTES],
     partial_bytes: u8,
@@ -64,7 +64,7 @@ pub struct ResponseDecoder {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-enum State {
+enum FastCgiRecordState {
     #[default]
     Header,
     Content {
@@ -78,7 +78,7 @@ enum State {
     /// Padding before the state `then`.
     Padding {
         padding_bytes: u8,
-        then: Option<Ended>,
+        then: Option<FastCgiEnd>,
     },
     Done,
 }
@@ -88,47 +88,47 @@ impl ResponseDecoder {
     ///
     /// # Errors
     /// A record has another version or request id or an unexpected type, or comes after the end.
-    pub fn decode(&mut self, input: &[u8]) -> Result<Decoded, MalformedRecord> {
+    pub fn decode(&mut self, input: &[u8]) -> Result<DecodedFastCgi, MalformedRecord> {
         let mut at = 0;
         while at < input.len() {
             let rest = &input[at..];
             match self.state {
-                State::Header => {
+                FastCgiRecordState::Header => {
                     at += self.fill_partial(rest);
                     if let Some(bytes) = self.take_partial() {
                         self.on_header(Header::from_bytes(bytes))?;
                     }
                 }
-                State::Content { is_output, content_bytes, padding_bytes } => {
+                FastCgiRecordState::Content { is_output, content_bytes, padding_bytes } => {
                     let count = rest.len().min(usize::from(content_bytes));
                     let content_bytes = content_bytes - count as u16;
                     self.state = match content_bytes {
                         0 => after(padding_bytes, None),
-                        _ => State::Content { is_output, content_bytes, padding_bytes },
+                        _ => FastCgiRecordState::Content { is_output, content_bytes, padding_bytes },
                     };
                     let range = at..at + count;
-                    let piece = if is_output { Piece::Output(range) } else { Piece::Error(range) };
-                    return Ok(Decoded { consumed_bytes: at + count, piece });
+                    let piece = if is_output { FastCgiPiece::Output(range) } else { FastCgiPiece::Error(range) };
+                    return Ok(DecodedFastCgi { consumed_bytes: at + count, piece });
                 }
-                State::End { padding_bytes } => {
+                FastCgiRecordState::End { padding_bytes } => {
                     at += self.fill_partial(rest);
                     if let Some(bytes) = self.take_partial() {
                         self.state = after(padding_bytes, Some(ended(bytes)?));
                     }
                 }
-                State::Padding { padding_bytes, then } => {
+                FastCgiRecordState::Padding { padding_bytes, then } => {
                     let count = rest.len().min(usize::from(padding_bytes));
                     at += count;
                     self.state = after(padding_bytes - count as u8, then);
                 }
-                State::Done => return Err(MalformedRecord("bytes behind the end of the answer")),
+                FastCgiRecordState::Done => return Err(MalformedRecord("bytes behind the end of the answer")),
             }
-            if let State::Padding { padding_bytes: 0, then: Some(ended) } = self.state {
-                self.state = State::Done;
-                return Ok(Decoded { consumed_bytes: at, piece: Piece::Ended(ended) });
+            if let FastCgiRecordState::Padding { padding_bytes: 0, then: Some(ended) } = self.state {
+                self.state = FastCgiRecordState::Done;
+                return Ok(DecodedFastCgi { consumed_bytes: at, piece: FastCgiPiece::Ended(ended) });
             }
         }
-        Ok(Decoded { consumed_bytes: at, piece: Piece::Nothing })
+        Ok(DecodedFastCgi { consumed_bytes: at, piece: FastCgiPiece::Nothing })
     }
 
     fn fill_partial(&mut self, input: &[u8]) -> usize {
@@ -156,7 +156,7 @@ impl ResponseDecoder {
             record_type::STDOUT => (true, &mut self.output_has_ended),
             record_type::STDERR => (false, &mut self.error_has_ended),
             record_type::END_REQUEST if content_bytes == 8 => {
-                self.state = State::End { padding_bytes };
+                self.state = FastCgiRecordState::End { padding_bytes };
                 return Ok(());
             }
             record_type::END_REQUEST => return Err(MalformedRecord("an end of unknown form")),
@@ -169,21 +169,21 @@ impl ResponseDecoder {
         *has_ended |= content_bytes == 0;
         self.state = match content_bytes {
             0 => after(padding_bytes, None),
-            _ => State::Content { is_output, content_bytes, padding_bytes },
+            _ => FastCgiRecordState::Content { is_output, content_bytes, padding_bytes },
         };
         Ok(())
     }
 }
 
 /// Returns the state after content: padding if there is any, otherwise a header or the end.
-fn after(padding_bytes: u8, then: Option<Ended>) -> State {
+fn after(padding_bytes: u8, then: Option<FastCgiEnd>) -> FastCgiRecordState {
     match (padding_bytes, then) {
-        (0, None) => State::Header,
-        (padding_bytes, then) => State::Padding { padding_bytes, then },
+        (0, None) => FastCgiRecordState::Header,
+        (padding_bytes, then) => FastCgiRecordState::Padding { padding_bytes, then },
     }
 }
 
-fn ended(content: [u8; HEADER_BYTES]) -> Result<Ended, MalformedRecord> {
+fn ended(content: [u8; HEADER_BYTES]) -> Result<FastCgiEnd, MalformedRecord> {
     let [a, b, c, d, protocol_status, ..] = content;
     let protocol_status = match protocol_status {
         0 => ProtocolStatus::Complete,
@@ -192,5 +192,5 @@ fn ended(content: [u8; HEADER_BYTES]) -> Result<Ended, MalformedRecord> {
         3 => ProtocolStatus::UnknownRole,
         _ => return Err(MalformedRecord("an end of unknown status")),
     };
-    Ok(Ended { application_status: u32::from_be_bytes([a, b, c, d]), protocol_status })
+    Ok(FastCgiEnd { application_status: u32::from_be_bytes([a, b, c, d]), protocol_status })
 }

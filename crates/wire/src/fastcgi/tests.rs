@@ -22,17 +22,17 @@ fn end(application_status: u8, protocol_status: u8, padding_bytes: u8) -> Vec<u8
 
 /// Everything that the decoder returned, and the input after the end of the response.
 #[derive(Debug, Default, PartialEq)]
-struct Said {
+struct ApplicationOutput {
     output: String,
     error: String,
-    ended: Option<Ended>,
+    ended: Option<FastCgiEnd>,
     rest_bytes: usize,
 }
 
 /// Decodes the input in pieces of at most `piece_bytes`.
-fn read(input: &[u8], piece_bytes: usize) -> Result<Said, &'static str> {
+fn read(input: &[u8], piece_bytes: usize) -> Result<ApplicationOutput, &'static str> {
     let mut decoder = ResponseDecoder::default();
-    let mut said = Said::default();
+    let mut said = ApplicationOutput::default();
     let mut at = 0;
     while at < input.len() {
         let piece = &input[at..input.len().min(at + piece_bytes)];
@@ -41,10 +41,10 @@ fn read(input: &[u8], piece_bytes: usize) -> Result<Said, &'static str> {
         let text = |range: std::ops::Range<usize>| String::from_utf8(piece[range].to_vec()).unwrap();
         at += decoded.consumed_bytes;
         match decoded.piece {
-            Piece::Nothing => assert_eq!(decoded.consumed_bytes, piece.len(), "more could be read"),
-            Piece::Output(range) => said.output += &text(range),
-            Piece::Error(range) => said.error += &text(range),
-            Piece::Ended(ended) => {
+            FastCgiPiece::Nothing => assert_eq!(decoded.consumed_bytes, piece.len(), "more could be read"),
+            FastCgiPiece::Output(range) => said.output += &text(range),
+            FastCgiPiece::Error(range) => said.error += &text(range),
+            FastCgiPiece::Ended(ended) => {
                 said.ended = Some(ended);
                 said.rest_bytes = input.len() - at;
                 return Ok(said);
@@ -58,8 +58,9 @@ fn read(input: &[u8], piece_bytes: usize) -> Result<Said, &'static str> {
 fn answers() {
     let check = |records: &[Vec<u8>], output: &str, error: &str, ended: Option<(u32, ProtocolStatus)>| {
         let input = records.concat();
-        let ended = ended.map(|(application_status, protocol_status)| Ended { application_status, protocol_status });
-        let expect = Said { output: output.into(), error: error.into(), ended, rest_bytes: 0 };
+        let ended =
+            ended.map(|(application_status, protocol_status)| FastCgiEnd { application_status, protocol_status });
+        let expect = ApplicationOutput { output: output.into(), error: error.into(), ended, rest_bytes: 0 };
         for piece_bytes in [1, 2, 7, 8, 9, 1_000_000] {
             assert_eq!(read(&input, piece_bytes).as_ref(), Ok(&expect), "in pieces of {piece_bytes}");
         }
@@ -156,14 +157,14 @@ proptest! {
         piece_bytes in 1_usize..50,
     ) {
         let mut input = Vec::new();
-        let mut expect = Said::default();
+        let mut expect = ApplicationOutput::default();
         for (is_output, text, padding_bytes) in &records {
             let kind = if *is_output { record_type::STDOUT } else { record_type::STDERR };
             input.extend(record(kind, text.as_bytes(), *padding_bytes));
             *if *is_output { &mut expect.output } else { &mut expect.error } += text;
         }
         input.extend(end(3, 0, padding_bytes));
-        expect.ended = Some(Ended { application_status: 3, protocol_status: ProtocolStatus::Complete });
+        expect.ended = Some(FastCgiEnd { application_status: 3, protocol_status: ProtocolStatus::Complete });
         prop_assert_eq!(read(&input, piece_bytes), Ok(expect));
     }
 

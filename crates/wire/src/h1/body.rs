@@ -5,7 +5,7 @@ use std::ops::Range;
 use memchr::memchr;
 
 use super::request_head::{is_token_byte, parse_field_line};
-use super::{BodyFraming, Refusal};
+use super::{BodyFraming, MessageRejection};
 use crate::http::{Fields, Span};
 
 /// Limits on the parts of a chunked message, and on its content.
@@ -28,7 +28,7 @@ impl Default for BodyLimits {
 
 /// Result of [`BodyDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decoded {
+pub struct DecodedBody {
     /// Bytes of the input that the caller may drop. If it is 0, the decoder needs more input.
     pub consumed_bytes: usize,
     /// Range of the input that is content.
@@ -58,12 +58,12 @@ impl BodyDecoder {
 
     /// Decodes the next bytes and returns at most one piece of content. Call it again with the bytes that were not
     /// consumed, until the input is used up or the message is complete.
-    pub fn decode(&mut self, input: &[u8], limits: &BodyLimits) -> Result<Decoded, Refusal> {
+    pub fn decode(&mut self, input: &[u8], limits: &BodyLimits) -> Result<DecodedBody, MessageRejection> {
         match self {
             Self::Length(remaining) => {
                 let length = usize::try_from(*remaining).unwrap_or(usize::MAX).min(input.len());
                 *remaining -= length as u64;
-                Ok(Decoded { consumed_bytes: length, content: 0..length, is_complete: *remaining == 0 })
+                Ok(DecodedBody { consumed_bytes: length, content: 0..length, is_complete: *remaining == 0 })
             }
             Self::Chunked(decoder) => decoder.decode(input, limits),
         }
@@ -82,7 +82,7 @@ impl BodyDecoder {
 /// State of a chunked message.
 #[derive(Clone, Debug, Default)]
 pub struct ChunkedDecoder {
-    state: State,
+    state: ChunkState,
     /// Size that the size line gives so far, or bytes that the chunk still lacks.
     chunk_bytes: u64,
     has_size: bool,
@@ -93,7 +93,7 @@ pub struct ChunkedDecoder {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     /// A digit of the chunk size, or the byte after the size.
     #[default]
     Size,
@@ -124,135 +124,142 @@ enum State {
 }
 
 impl ChunkedDecoder {
-    fn decode(&mut self, input: &[u8], limits: &BodyLimits) -> Result<Decoded, Refusal> {
+    fn decode(&mut self, input: &[u8], limits: &BodyLimits) -> Result<DecodedBody, MessageRejection> {
         let mut at = 0;
-        while at < input.len() && self.state != State::Complete {
-            if self.state == State::Data {
+        while at < input.len() && self.state != ChunkState::Complete {
+            if self.state == ChunkState::Data {
                 let length = usize::try_from(self.chunk_bytes).unwrap_or(usize::MAX).min(input.len() - at);
                 self.chunk_bytes -= length as u64;
                 if self.chunk_bytes == 0 {
-                    self.state = State::DataCarriageReturn;
+                    self.state = ChunkState::DataCarriageReturn;
                 }
-                return Ok(Decoded { consumed_bytes: at + length, content: at..at + length, is_complete: false });
+                return Ok(DecodedBody { consumed_bytes: at + length, content: at..at + length, is_complete: false });
             }
             self.state = self.on_byte(input[at], limits)?;
             at += 1;
         }
-        Ok(Decoded { consumed_bytes: at, content: at..at, is_complete: self.state == State::Complete })
+        Ok(DecodedBody { consumed_bytes: at, content: at..at, is_complete: self.state == ChunkState::Complete })
     }
 
     /// Parses one byte by the grammar of RFC 9112, section 7.1. Never called for bytes of content.
-    fn on_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<State, Refusal> {
+    fn on_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<ChunkState, MessageRejection> {
         match self.state {
-            State::Size => self.on_size_byte(byte, limits),
-            State::BlankBeforeSemicolon
-            | State::BlankBeforeName
-            | State::Name
-            | State::BlankAfterName
-            | State::BlankBeforeValue
-            | State::Value
-            | State::Quoted
-            | State::QuotedPair
-            | State::AfterQuoted => self.on_extension_byte(byte, limits),
-            State::SizeLineFeed => {
+            ChunkState::Size => self.on_size_byte(byte, limits),
+            ChunkState::BlankBeforeSemicolon
+            | ChunkState::BlankBeforeName
+            | ChunkState::Name
+            | ChunkState::BlankAfterName
+            | ChunkState::BlankBeforeValue
+            | ChunkState::Value
+            | ChunkState::Quoted
+            | ChunkState::QuotedPair
+            | ChunkState::AfterQuoted => self.on_extension_byte(byte, limits),
+            ChunkState::SizeLineFeed => {
                 expect(byte, b'\n', "LF expected after a chunk size")?;
                 self.has_size = false;
-                Ok(if self.chunk_bytes == 0 { State::TrailerStart } else { State::Data })
+                Ok(if self.chunk_bytes == 0 { ChunkState::TrailerStart } else { ChunkState::Data })
             }
-            State::DataCarriageReturn => {
-                expect(byte, b'\r', "chunk longer than its size").map(|()| State::DataLineFeed)
+            ChunkState::DataCarriageReturn => {
+                expect(byte, b'\r', "chunk longer than its size").map(|()| ChunkState::DataLineFeed)
             }
-            State::DataLineFeed => expect(byte, b'\n', "LF expected after a chunk").map(|()| State::Size),
-            State::TrailerStart | State::TrailerName | State::TrailerValue | State::TrailerLineFeed => {
-                self.on_trailer_byte(byte, limits)
+            ChunkState::DataLineFeed => expect(byte, b'\n', "LF expected after a chunk").map(|()| ChunkState::Size),
+            ChunkState::TrailerStart
+            | ChunkState::TrailerName
+            | ChunkState::TrailerValue
+            | ChunkState::TrailerLineFeed => self.on_trailer_byte(byte, limits),
+            ChunkState::FinalLineFeed => {
+                expect(byte, b'\n', "LF expected after the last chunk").map(|()| ChunkState::Complete)
             }
-            State::FinalLineFeed => expect(byte, b'\n', "LF expected after the last chunk").map(|()| State::Complete),
-            State::Data | State::Complete => unreachable!("not fed byte by byte"),
+            ChunkState::Data | ChunkState::Complete => unreachable!("not fed byte by byte"),
         }
     }
 
-    fn on_size_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<State, Refusal> {
+    fn on_size_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<ChunkState, MessageRejection> {
         if let Some(digit) = (byte as char).to_digit(16) {
             if self.chunk_bytes >> 60 != 0 {
-                return Err(Refusal::bad_request("chunk size too large"));
+                return Err(MessageRejection::bad_request("chunk size too large"));
             }
             self.chunk_bytes = self.chunk_bytes << 4 | u64::from(digit);
             if self.chunk_bytes == 0 {
                 self.on_overhead_byte(limits)?; // An endless row of zeros would be endless work.
             }
             self.has_size = true;
-            return Ok(State::Size);
+            return Ok(ChunkState::Size);
         }
         if !self.has_size {
-            return Err(Refusal::bad_request("malformed chunk size"));
+            return Err(MessageRejection::bad_request("malformed chunk size"));
         }
         match byte {
             b'\r' => self.on_size_complete(limits),
-            b';' => Ok(State::BlankBeforeName),
-            b' ' | b'\t' => Ok(State::BlankBeforeSemicolon),
-            _ => Err(Refusal::bad_request("malformed chunk size")),
+            b';' => Ok(ChunkState::BlankBeforeName),
+            b' ' | b'\t' => Ok(ChunkState::BlankBeforeSemicolon),
+            _ => Err(MessageRejection::bad_request("malformed chunk size")),
         }
     }
 
-    fn on_size_complete(&mut self, limits: &BodyLimits) -> Result<State, Refusal> {
+    fn on_size_complete(&mut self, limits: &BodyLimits) -> Result<ChunkState, MessageRejection> {
         self.content_bytes = self.content_bytes.saturating_add(self.chunk_bytes);
         if self.content_bytes > limits.body_bytes_max {
-            return Err(Refusal::CONTENT_TOO_LARGE);
+            return Err(MessageRejection::CONTENT_TOO_LARGE);
         }
-        Ok(State::SizeLineFeed)
+        Ok(ChunkState::SizeLineFeed)
     }
 
     /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )` (RFC 9112, section 7.1.1). Extensions are
     /// ignored, but malformed ones are rejected: other parsers read a bare CR or LF in them differently.
-    fn on_extension_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<State, Refusal> {
+    fn on_extension_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<ChunkState, MessageRejection> {
         self.on_overhead_byte(limits)?;
         let is_token = is_token_byte(byte);
         let next = match (self.state, byte) {
-            (State::BlankBeforeSemicolon, b' ' | b'\t') => State::BlankBeforeSemicolon,
-            (State::BlankBeforeSemicolon | State::AfterQuoted, b';') => State::BlankBeforeName,
-            (State::AfterQuoted, b' ' | b'\t') => State::BlankBeforeSemicolon,
-            (State::BlankBeforeName, b' ' | b'\t') => State::BlankBeforeName,
-            (State::BlankBeforeName | State::Name, _) if is_token => State::Name,
-            (State::Name | State::BlankAfterName, b' ' | b'\t') => State::BlankAfterName,
-            (State::Name | State::BlankAfterName, b'=') => State::BlankBeforeValue,
-            (State::Name | State::BlankAfterName | State::Value, b';') => State::BlankBeforeName,
-            (State::BlankBeforeValue, b' ' | b'\t') => State::BlankBeforeValue,
-            (State::BlankBeforeValue, b'"') => State::Quoted,
-            (State::BlankBeforeValue | State::Value, _) if is_token => State::Value,
-            (State::Value, b' ' | b'\t') => State::BlankBeforeSemicolon,
-            (State::Quoted, b'"') => State::AfterQuoted,
-            (State::Quoted, b'\\') => State::QuotedPair,
-            (State::Quoted | State::QuotedPair, b'\t' | b' '..=b'~' | 0x80..) => State::Quoted,
-            (State::Name | State::Value | State::AfterQuoted, b'\r') => return self.on_size_complete(limits),
-            _ => return Err(Refusal::bad_request("malformed chunk extension")),
+            (ChunkState::BlankBeforeSemicolon, b' ' | b'\t') => ChunkState::BlankBeforeSemicolon,
+            (ChunkState::BlankBeforeSemicolon | ChunkState::AfterQuoted, b';') => ChunkState::BlankBeforeName,
+            (ChunkState::AfterQuoted, b' ' | b'\t') => ChunkState::BlankBeforeSemicolon,
+            (ChunkState::BlankBeforeName, b' ' | b'\t') => ChunkState::BlankBeforeName,
+            (ChunkState::BlankBeforeName | ChunkState::Name, _) if is_token => ChunkState::Name,
+            (ChunkState::Name | ChunkState::BlankAfterName, b' ' | b'\t') => ChunkState::BlankAfterName,
+            (ChunkState::Name | ChunkState::BlankAfterName, b'=') => ChunkState::BlankBeforeValue,
+            (ChunkState::Name | ChunkState::BlankAfterName | ChunkState::Value, b';') => ChunkState::BlankBeforeName,
+            (ChunkState::BlankBeforeValue, b' ' | b'\t') => ChunkState::BlankBeforeValue,
+            (ChunkState::BlankBeforeValue, b'"') => ChunkState::Quoted,
+            (ChunkState::BlankBeforeValue | ChunkState::Value, _) if is_token => ChunkState::Value,
+            (ChunkState::Value, b' ' | b'\t') => ChunkState::BlankBeforeSemicolon,
+            (ChunkState::Quoted, b'"') => ChunkState::AfterQuoted,
+            (ChunkState::Quoted, b'\\') => ChunkState::QuotedPair,
+            (ChunkState::Quoted | ChunkState::QuotedPair, b'\t' | b' '..=b'~' | 0x80..) => ChunkState::Quoted,
+            (ChunkState::Name | ChunkState::Value | ChunkState::AfterQuoted, b'\r') => {
+                return self.on_size_complete(limits);
+            }
+            _ => return Err(MessageRejection::bad_request("malformed chunk extension")),
         };
         Ok(next)
     }
 
-    fn on_overhead_byte(&mut self, limits: &BodyLimits) -> Result<(), Refusal> {
+    fn on_overhead_byte(&mut self, limits: &BodyLimits) -> Result<(), MessageRejection> {
         self.extension_bytes += 1;
         if self.extension_bytes > limits.extension_bytes_max {
-            return Err(Refusal::bad_request("chunk size lines too long"));
+            return Err(MessageRejection::bad_request("chunk size lines too long"));
         }
         Ok(())
     }
 
     /// Trailer fields have the syntax of header fields (RFC 9112, section 7.1.2).
-    fn on_trailer_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<State, Refusal> {
-        if (self.state, byte) == (State::TrailerStart, b'\r') {
-            return Ok(State::FinalLineFeed); // Not kept, so that content without trailers needs no memory.
+    fn on_trailer_byte(&mut self, byte: u8, limits: &BodyLimits) -> Result<ChunkState, MessageRejection> {
+        if (self.state, byte) == (ChunkState::TrailerStart, b'\r') {
+            return Ok(ChunkState::FinalLineFeed); // Not kept, so that content without trailers needs no memory.
         }
         if self.trailers.len() >= limits.trailer_bytes_max {
-            return Err(Refusal::TRAILER_TOO_LARGE);
+            return Err(MessageRejection::TRAILER_TOO_LARGE);
         }
         self.trailers.push(byte);
         match (self.state, byte) {
-            (State::TrailerStart | State::TrailerName, _) if is_token_byte(byte) => Ok(State::TrailerName),
-            (State::TrailerName, b':') => Ok(State::TrailerValue),
-            (State::TrailerValue, b'\r') => Ok(State::TrailerLineFeed),
-            (State::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => Ok(State::TrailerValue),
-            (State::TrailerLineFeed, b'\n') => Ok(State::TrailerStart),
-            _ => Err(Refusal::bad_request("malformed trailer field")),
+            (ChunkState::TrailerStart | ChunkState::TrailerName, _) if is_token_byte(byte) => {
+                Ok(ChunkState::TrailerName)
+            }
+            (ChunkState::TrailerName, b':') => Ok(ChunkState::TrailerValue),
+            (ChunkState::TrailerValue, b'\r') => Ok(ChunkState::TrailerLineFeed),
+            (ChunkState::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => Ok(ChunkState::TrailerValue),
+            (ChunkState::TrailerLineFeed, b'\n') => Ok(ChunkState::TrailerStart),
+            _ => Err(MessageRejection::bad_request("malformed trailer field")),
         }
     }
 
@@ -273,8 +280,8 @@ impl ChunkedDecoder {
     }
 }
 
-fn expect(byte: u8, expected: u8, reason: &'static str) -> Result<(), Refusal> {
-    if byte == expected { Ok(()) } else { Err(Refusal::bad_request(reason)) }
+fn expect(byte: u8, expected: u8, reason: &'static str) -> Result<(), MessageRejection> {
+    if byte == expected { Ok(()) } else { Err(MessageRejection::bad_request(reason)) }
 }
 
 #[cfg(test)]

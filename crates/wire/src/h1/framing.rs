@@ -1,6 +1,6 @@
 //! Framing of requests: the end of the content, and the persistence of the connection (RFC 9112, sections 6 and 9).
 
-use super::Refusal;
+use super::MessageRejection;
 use super::request_head::is_token_byte;
 use crate::http::{KnownField, Request, Status, Version};
 
@@ -27,17 +27,17 @@ pub struct Framing {
 }
 
 /// Derives the framing from a head. Rejects everything that two recipients could interpret differently.
-pub fn request_framing(request: &Request<'_>) -> Result<Framing, Refusal> {
+pub fn request_framing(request: &Request<'_>) -> Result<Framing, MessageRejection> {
     let body = body_framing(request)?;
     Ok(Framing { body, is_persistent: is_persistent(request), expects_continue: expects_continue(request, body)? })
 }
 
-fn body_framing(request: &Request<'_>) -> Result<BodyFraming, Refusal> {
+fn body_framing(request: &Request<'_>) -> Result<BodyFraming, MessageRejection> {
     let has_length = request.head.has(KnownField::ContentLength);
     if request.head.has(KnownField::TransferEncoding) {
         if has_length {
             // RFC 9112, section 6.1: "ought to be handled as an error". This is the classic form of request smuggling.
-            return Err(Refusal::bad_request("both Transfer-Encoding and Content-Length"));
+            return Err(MessageRejection::bad_request("both Transfer-Encoding and Content-Length"));
         }
         return transfer_encoding(request);
     }
@@ -45,21 +45,21 @@ fn body_framing(request: &Request<'_>) -> Result<BodyFraming, Refusal> {
         return Ok(BodyFraming::None);
     }
     if request.head.is_repeated(KnownField::ContentLength) {
-        return Err(Refusal::bad_request("more than one Content-Length"));
+        return Err(MessageRejection::bad_request("more than one Content-Length"));
     }
     match parse_content_length(request.field(KnownField::ContentLength).unwrap_or_default()) {
         Some(0) => Ok(BodyFraming::None),
         Some(length) => Ok(BodyFraming::Length(length)),
-        None => Err(Refusal::bad_request("malformed Content-Length")),
+        None => Err(MessageRejection::bad_request("malformed Content-Length")),
     }
 }
 
 /// Accepts only a single `chunked`. It must be the last coding (RFC 9112, section 6.3), and the server decodes no
 /// other.
-fn transfer_encoding(request: &Request<'_>) -> Result<BodyFraming, Refusal> {
+fn transfer_encoding(request: &Request<'_>) -> Result<BodyFraming, MessageRejection> {
     if request.head.version < Version::Http11 {
         // RFC 9112, section 6.1: the framing is faulty because HTTP/1.0 has no transfer codings.
-        return Err(Refusal::bad_request("Transfer-Encoding in HTTP/1.0"));
+        return Err(MessageRejection::bad_request("Transfer-Encoding in HTTP/1.0"));
     }
     let mut codings =
         request.field_lines(KnownField::TransferEncoding).flat_map(|line| line.split(|&byte| byte == b','));
@@ -69,14 +69,14 @@ fn transfer_encoding(request: &Request<'_>) -> Result<BodyFraming, Refusal> {
         count += 1;
         chunked_count += usize::from(last.eq_ignore_ascii_case(b"chunked"));
         if last.is_empty() || !last.iter().all(|&byte| is_token_byte(byte)) {
-            return Err(Refusal::bad_request("malformed Transfer-Encoding"));
+            return Err(MessageRejection::bad_request("malformed Transfer-Encoding"));
         }
     }
     if !last.eq_ignore_ascii_case(b"chunked") || chunked_count != 1 {
-        return Err(Refusal::bad_request("chunked is not the last transfer coding"));
+        return Err(MessageRejection::bad_request("chunked is not the last transfer coding"));
     }
     if count != 1 {
-        return Err(Refusal::new(Status::NOT_IMPLEMENTED, "transfer coding not implemented"));
+        return Err(MessageRejection::new(Status::NOT_IMPLEMENTED, "transfer coding not implemented"));
     }
     Ok(BodyFraming::Chunked)
 }
@@ -104,14 +104,14 @@ fn is_persistent(request: &Request<'_>) -> bool {
 }
 
 /// Returns whether the client waits for 100 (Continue). Rejects other expectations.
-pub(crate) fn expects_continue(request: &Request<'_>, body: BodyFraming) -> Result<bool, Refusal> {
+pub(crate) fn expects_continue(request: &Request<'_>, body: BodyFraming) -> Result<bool, MessageRejection> {
     if !request.head.has(KnownField::Expect) {
         return Ok(false);
     }
     // HTTP/1.0 has no expectations, and without content the client waits for nothing (RFC 9110, section 10.1.1).
     for expectation in list_items(request, KnownField::Expect) {
         if !expectation.eq_ignore_ascii_case(b"100-continue") {
-            return Err(Refusal::new(Status::EXPECTATION_FAILED, "unknown expectation"));
+            return Err(MessageRejection::new(Status::EXPECTATION_FAILED, "unknown expectation"));
         }
     }
     Ok(request.head.version >= Version::Http11 && body != BodyFraming::None)

@@ -3,13 +3,13 @@
 
 use memchr::memchr;
 
-use super::{HeadLimits, Refusal};
+use super::{HeadLimits, MessageRejection};
 use crate::http::scan::{find_control, find_invisible};
 use crate::http::{KnownField, Method, RequestHead, Span, Status, Version};
 
 /// Maximum length of a method name. An unknown name up to this length gets 501 (RFC 9112, section 3).
 const METHOD_BYTES_MAX: usize = 256;
-const METHOD_TOO_LONG: Refusal = Refusal::bad_request("method too long");
+const METHOD_TOO_LONG: MessageRejection = MessageRejection::bad_request("method too long");
 
 /// Parses a head from the beginning of `bytes`. Returns its length with the empty line; `None` if it is incomplete. The
 /// parser keeps no state: the next call parses the head again from its first byte. This is cheap if the caller waits
@@ -17,7 +17,11 @@ const METHOD_TOO_LONG: Refusal = Refusal::bad_request("method too long");
 ///
 /// The first error counts. So the result does not depend on how the input is split, although bytes after the error or
 /// beyond `head_bytes_max` may not have arrived yet.
-pub fn parse_request_head(bytes: &[u8], head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<usize>, Refusal> {
+pub fn parse_request_head(
+    bytes: &[u8],
+    head: &mut RequestHead,
+    limits: &HeadLimits,
+) -> Result<Option<usize>, MessageRejection> {
     head.clear();
     let (bytes, is_full) = match bytes.get(..limits.head_bytes_max) {
         Some(bytes) => (bytes, true),
@@ -53,7 +57,7 @@ pub fn parse_request_head(bytes: &[u8], head: &mut RequestHead, limits: &HeadLim
         };
         at = line.end() + 2;
         if head.fields.len() == limits.fields_max {
-            return Err(Refusal::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "too many fields"));
+            return Err(MessageRejection::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "too many fields"));
         }
         let (name, value) = plain.map_or_else(|| parse_field_line(bytes, line), Ok)?;
         head.push_field(name, value, KnownField::from_name(name.of(bytes)));
@@ -94,10 +98,10 @@ fn parse_plain_field_line(bytes: &[u8], start: usize) -> Option<(Span, Span)> {
     is_plain.then(|| (Span::new(start, start + name_bytes), Span::new(value_start, value_start + value.len())))
 }
 
-const TOO_LARGE: Refusal = Refusal::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "head too large");
+const TOO_LARGE: MessageRejection = MessageRejection::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "head too large");
 
 /// Skips empty lines before a request (RFC 9112, section 2.2): some old clients send one after a POST.
-fn skip_empty_lines(bytes: &[u8]) -> Result<usize, Refusal> {
+fn skip_empty_lines(bytes: &[u8]) -> Result<usize, MessageRejection> {
     let mut at = 0;
     while bytes[at..].starts_with(b"\r\n") {
         at += 2;
@@ -109,12 +113,12 @@ fn skip_empty_lines(bytes: &[u8]) -> Result<usize, Refusal> {
     }
 }
 
-const BARE_CR: Refusal = Refusal::bad_request("CR without LF");
-const BARE_LF: Refusal = Refusal::bad_request("LF without CR");
+const BARE_CR: MessageRejection = MessageRejection::bad_request("CR without LF");
+const BARE_LF: MessageRejection = MessageRejection::bad_request("LF without CR");
 
 /// Returns the line that begins at `start`, without its CRLF; `None` if it is incomplete. A bare LF is not a line end:
 /// a recipient *may* accept it (RFC 9112, section 2.2), so recipients disagree.
-fn next_line(bytes: &[u8], start: usize) -> Result<Option<Span>, Refusal> {
+fn next_line(bytes: &[u8], start: usize) -> Result<Option<Span>, MessageRejection> {
     let Some(length) = memchr(b'\n', &bytes[start..]) else { return Ok(None) };
     let line_feed = start + length;
     if length == 0 || bytes[line_feed - 1] != b'\r' {
@@ -127,13 +131,13 @@ fn next_line(bytes: &[u8], start: usize) -> Result<Option<Span>, Refusal> {
 /// when a peer speaks another protocol, such as TLS. Errors at the end of the line (an unknown version) are found
 /// later.
 #[cold]
-fn check_request_line_so_far(bytes: &[u8], limits: &HeadLimits) -> Result<(), Refusal> {
+fn check_request_line_so_far(bytes: &[u8], limits: &HeadLimits) -> Result<(), MessageRejection> {
     let line = &bytes[..memchr(b'\n', bytes).unwrap_or(bytes.len())];
     let text = line.strip_suffix(b"\r").unwrap_or(line);
     let is_forbidden = |byte: &u8| !(b' '..0x7f).contains(byte);
     let method_bytes = memchr(b' ', text).unwrap_or(text.len());
     if !text[..method_bytes].iter().all(|&byte| is_token_byte(byte)) || text.first() == Some(&b' ') {
-        return Err(Refusal::bad_request("malformed method"));
+        return Err(MessageRejection::bad_request("malformed method"));
     }
     if method_bytes > METHOD_BYTES_MAX {
         return Err(METHOD_TOO_LONG);
@@ -141,7 +145,7 @@ fn check_request_line_so_far(bytes: &[u8], limits: &HeadLimits) -> Result<(), Re
     let rest = text.get(method_bytes + 1..).unwrap_or_default();
     let target_bytes = memchr(b' ', rest).unwrap_or(rest.len());
     if rest[..target_bytes.min(limits.target_bytes_max.saturating_add(1))].iter().any(is_forbidden) {
-        return Err(Refusal::bad_request("invalid byte in the request target"));
+        return Err(MessageRejection::bad_request("invalid byte in the request target"));
     }
     if target_bytes > limits.target_bytes_max {
         return Err(TARGET_TOO_LONG);
@@ -152,15 +156,20 @@ fn check_request_line_so_far(bytes: &[u8], limits: &HeadLimits) -> Result<(), Re
     Ok(())
 }
 
-const TARGET_TOO_LONG: Refusal = Refusal::new(Status::URI_TOO_LONG, "request target too long");
-const MALFORMED_VERSION: Refusal = Refusal::bad_request("malformed HTTP version");
+const TARGET_TOO_LONG: MessageRejection = MessageRejection::new(Status::URI_TOO_LONG, "request target too long");
+const MALFORMED_VERSION: MessageRejection = MessageRejection::bad_request("malformed HTTP version");
 
 /// `method SP request-target SP HTTP-version` (RFC 9112, section 3), with single spaces and no other white space.
-fn parse_request_line(bytes: &[u8], line: Span, head: &mut RequestHead, limits: &HeadLimits) -> Result<(), Refusal> {
+fn parse_request_line(
+    bytes: &[u8],
+    line: Span,
+    head: &mut RequestHead,
+    limits: &HeadLimits,
+) -> Result<(), MessageRejection> {
     let text = line.of(bytes);
     let method_end = text.iter().position(|&byte| !is_token_byte(byte)).unwrap_or(text.len());
     if method_end == 0 || text.get(method_end) != Some(&b' ') {
-        return Err(Refusal::bad_request("malformed method"));
+        return Err(MessageRejection::bad_request("malformed method"));
     }
     if method_end > METHOD_BYTES_MAX {
         return Err(METHOD_TOO_LONG);
@@ -168,7 +177,7 @@ fn parse_request_line(bytes: &[u8], line: Span, head: &mut RequestHead, limits: 
     let target_start = method_end + 1;
     let Some(target_bytes) = memchr(b' ', &text[target_start..]) else {
         check_target_bytes(&text[target_start..], limits)?;
-        return Err(Refusal::bad_request("no HTTP version in the request line"));
+        return Err(MessageRejection::bad_request("no HTTP version in the request line"));
     };
     let target_end = target_start + target_bytes;
     check_target_bytes(&text[target_start..target_end], limits)?;
@@ -179,48 +188,48 @@ fn parse_request_line(bytes: &[u8], line: Span, head: &mut RequestHead, limits: 
     Ok(())
 }
 
-fn check_target_bytes(target: &[u8], limits: &HeadLimits) -> Result<(), Refusal> {
+fn check_target_bytes(target: &[u8], limits: &HeadLimits) -> Result<(), MessageRejection> {
     if target.is_empty() {
-        return Err(Refusal::bad_request("empty request target"));
+        return Err(MessageRejection::bad_request("empty request target"));
     }
     if target.len() > limits.target_bytes_max {
         return Err(TARGET_TOO_LONG);
     }
     if find_invisible(target).is_some() {
-        return Err(Refusal::bad_request("invalid byte in the request target"));
+        return Err(MessageRejection::bad_request("invalid byte in the request target"));
     }
     Ok(())
 }
 
 /// `HTTP/DIGIT.DIGIT`, in capitals (RFC 9112, section 2.3).
-fn parse_version(text: &[u8]) -> Result<Version, Refusal> {
+fn parse_version(text: &[u8]) -> Result<Version, MessageRejection> {
     match text {
         b"HTTP/1.1" => Ok(Version::Http11),
         b"HTTP/1.0" => Ok(Version::Http10),
         // A higher minor version is handled as the highest known one (RFC 9110, section 2.5).
         [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9'] => Ok(Version::Http11),
         [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
-            Err(Refusal::new(Status::HTTP_VERSION_NOT_SUPPORTED, "HTTP version not supported"))
+            Err(MessageRejection::new(Status::HTTP_VERSION_NOT_SUPPORTED, "HTTP version not supported"))
         }
         _ => Err(MALFORMED_VERSION),
     }
 }
 
 /// `field-name ":" OWS field-value OWS` (RFC 9112, section 5). Trailer fields have the same syntax.
-pub(crate) fn parse_field_line(bytes: &[u8], line: Span) -> Result<(Span, Span), Refusal> {
+pub(crate) fn parse_field_line(bytes: &[u8], line: Span) -> Result<(Span, Span), MessageRejection> {
     let text = line.of(bytes);
     if matches!(text[0], b' ' | b'\t') {
-        return Err(Refusal::bad_request("folded field line")); // RFC 9112, section 5.2
+        return Err(MessageRejection::bad_request("folded field line")); // RFC 9112, section 5.2
     }
     let name_end = text.iter().position(|&byte| !is_token_byte(byte)).unwrap_or(text.len());
     if name_end == 0 || text.get(name_end) != Some(&b':') {
         // This includes white space before the colon (RFC 9112, section 5.1).
-        return Err(Refusal::bad_request("malformed field name"));
+        return Err(MessageRejection::bad_request("malformed field name"));
     }
     let value = &text[name_end + 1..];
     // `fold` has no early exit, unlike `any`, so the compiler vectorizes it to sixteen bytes a step.
     if value.iter().fold(false, |found, &byte| found | is_forbidden_in_value(byte)) {
-        return Err(Refusal::bad_request("control byte in a field value"));
+        return Err(MessageRejection::bad_request("control byte in a field value"));
     }
     let blank = |byte: &&u8| matches!(**byte, b' ' | b'\t');
     let leading = value.iter().take_while(blank).count();

@@ -1,9 +1,10 @@
 //! Server side of a connection: the state between messages.
 
 use super::{
-    BodyDecoder, BodyFraming, BodyLimits, Decoded, Framing, HeadLimits, Refusal, parse_request_head, request_framing,
+    BodyDecoder, BodyFraming, BodyLimits, DecodedBody, Framing, HeadLimits, MessageRejection, parse_request_head,
+    request_framing,
 };
-use crate::http::{Fields, Host, KnownField, Request, RequestHead, Target, Version};
+use crate::http::{Fields, Host, KnownField, Request, RequestHead, RequestTarget, Version};
 
 /// Limits on a connection's input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,14 +18,14 @@ pub struct InputLimits {
 /// Server role of an HTTP/1 connection, without its socket: input goes in, events for requests and their content come
 /// out. The caller keeps the bytes that are not consumed.
 #[derive(Debug, Default)]
-pub struct ServerConnection {
-    state: State,
+pub struct H1ServerConnection {
+    state: H1ServerState,
     /// Trailers of the last complete content. Boxed because they are rare.
     trailers: Option<Box<Fields>>,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum H1ServerState {
     /// Expects a request's head.
     #[default]
     AwaitHead,
@@ -36,51 +37,51 @@ enum State {
 
 /// Meaning of the input.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum H1Event<'a> {
     /// The caller must provide more input.
     NeedInput,
     /// Head of a request; it is valid.
-    Request(IncomingRequest<'a>),
+    Request(H1IncomingRequest<'a>),
     /// Piece of the request's content.
-    Content(Decoded),
+    Content(DecodedBody),
 }
 
 /// A request with a complete head. The head itself is in the [`RequestHead`] it was parsed into.
 #[derive(Debug, PartialEq, Eq)]
-pub struct IncomingRequest<'a> {
+pub struct H1IncomingRequest<'a> {
     /// Length of the head, which the caller must drop from its input.
     pub head_bytes: usize,
     /// Framing of the content, and persistence of the connection.
     pub framing: Framing,
     /// Parsed request target.
-    pub target: Target<'a>,
+    pub target: RequestTarget<'a>,
     /// Host of the request: from the target if it names one, otherwise from the Host field. `None` for HTTP/1.0 without
     /// Host.
     pub host: Option<Host<'a>>,
 }
 
-impl ServerConnection {
-    /// Handles input that has not been consumed. Call it until it returns [`Event::NeedInput`].
+impl H1ServerConnection {
+    /// Handles input that has not been consumed. Call it until it returns [`H1Event::NeedInput`].
     pub fn handle_input<'a>(
         &mut self,
         input: &'a [u8],
         head: &mut RequestHead,
         limits: &InputLimits,
-    ) -> Result<Event<'a>, Refusal> {
+    ) -> Result<H1Event<'a>, MessageRejection> {
         let result = match self.state {
-            State::AwaitHead => self.on_head_input(input, head, limits),
-            State::AwaitBody(_) => self.on_content_input(input, limits),
-            State::Refused => Ok(Event::NeedInput),
+            H1ServerState::AwaitHead => self.on_head_input(input, head, limits),
+            H1ServerState::AwaitBody(_) => self.on_content_input(input, limits),
+            H1ServerState::Refused => Ok(H1Event::NeedInput),
         };
         if result.is_err() {
-            self.state = State::Refused;
+            self.state = H1ServerState::Refused;
         }
         result
     }
 
     /// Returns whether content of the last request is missing.
     pub fn awaits_content(&self) -> bool {
-        matches!(self.state, State::AwaitBody(_))
+        matches!(self.state, H1ServerState::AwaitBody(_))
     }
 
     /// Returns the trailer fields of the last complete content.
@@ -88,17 +89,17 @@ impl ServerConnection {
         self.trailers.take()
     }
 
-    fn on_content_input<'a>(&mut self, input: &[u8], limits: &InputLimits) -> Result<Event<'a>, Refusal> {
-        let State::AwaitBody(decoder) = &mut self.state else { return Ok(Event::NeedInput) };
+    fn on_content_input<'a>(&mut self, input: &[u8], limits: &InputLimits) -> Result<H1Event<'a>, MessageRejection> {
+        let H1ServerState::AwaitBody(decoder) = &mut self.state else { return Ok(H1Event::NeedInput) };
         let decoded = decoder.decode(input, &limits.body)?;
         if decoded.is_complete {
             let trailers = decoder.take_trailers();
             self.trailers = (!trailers.is_empty()).then(|| Box::new(trailers));
-            self.state = State::AwaitHead;
+            self.state = H1ServerState::AwaitHead;
         } else if decoded.consumed_bytes == 0 {
-            return Ok(Event::NeedInput);
+            return Ok(H1Event::NeedInput);
         }
-        Ok(Event::Content(decoded))
+        Ok(H1Event::Content(decoded))
     }
 
     fn on_head_input<'a>(
@@ -106,38 +107,38 @@ impl ServerConnection {
         input: &'a [u8],
         head: &mut RequestHead,
         limits: &InputLimits,
-    ) -> Result<Event<'a>, Refusal> {
-        let Some(head_bytes) = parse_request_head(input, head, &limits.head)? else { return Ok(Event::NeedInput) };
+    ) -> Result<H1Event<'a>, MessageRejection> {
+        let Some(head_bytes) = parse_request_head(input, head, &limits.head)? else { return Ok(H1Event::NeedInput) };
         let request = Request { head, bytes: input };
-        let target = Target::parse(head.target.of(input), head.method)
-            .map_err(|_| Refusal::bad_request("malformed request target"))?;
+        let target = RequestTarget::parse(head.target.of(input), head.method)
+            .map_err(|_| MessageRejection::bad_request("malformed request target"))?;
         let host = request_host(head, input)?;
         let framing = request_framing(&request)?;
         if let BodyFraming::Length(length) = framing.body
             && length > limits.body.body_bytes_max
         {
-            return Err(Refusal::CONTENT_TOO_LARGE);
+            return Err(MessageRejection::CONTENT_TOO_LARGE);
         }
         if let Some(decoder) = BodyDecoder::new(framing.body) {
-            self.state = State::AwaitBody(Box::new(decoder));
+            self.state = H1ServerState::AwaitBody(Box::new(decoder));
         }
-        Ok(Event::Request(IncomingRequest { head_bytes, framing, target, host: target.host.or(host) }))
+        Ok(H1Event::Request(H1IncomingRequest { head_bytes, framing, target, host: target.host.or(host) }))
     }
 }
 
 /// Parses the Host field. Each HTTP/1.1 request must have exactly one valid Host field (RFC 9112, section 3.2), even if
 /// the target names a host. It may be empty only for targets without authority; CONNECT and http URIs always have one.
-fn request_host<'a>(head: &RequestHead, input: &'a [u8]) -> Result<Option<Host<'a>>, Refusal> {
+fn request_host<'a>(head: &RequestHead, input: &'a [u8]) -> Result<Option<Host<'a>>, MessageRejection> {
     if head.is_repeated(KnownField::Host) {
-        return Err(Refusal::bad_request("more than one Host"));
+        return Err(MessageRejection::bad_request("more than one Host"));
     }
     let Some(field) = head.first(KnownField::Host) else {
-        return if head.version >= Version::Http11 { Err(Refusal::bad_request("no Host")) } else { Ok(None) };
+        return if head.version >= Version::Http11 { Err(MessageRejection::bad_request("no Host")) } else { Ok(None) };
     };
     match Host::parse(field.value.of(input)) {
-        Ok(host) if host.name.is_empty() => Err(Refusal::bad_request("empty Host")),
+        Ok(host) if host.name.is_empty() => Err(MessageRejection::bad_request("empty Host")),
         Ok(host) => Ok(Some(host)),
-        Err(_) => Err(Refusal::bad_request("malformed Host")),
+        Err(_) => Err(MessageRejection::bad_request("malformed Host")),
     }
 }
 
@@ -149,21 +150,21 @@ mod tests {
     /// rejection.
     fn run(input: &[u8], step: usize) -> Vec<String> {
         let limits = InputLimits::default();
-        let (mut connection, mut head) = (ServerConnection::default(), RequestHead::default());
+        let (mut connection, mut head) = (H1ServerConnection::default(), RequestHead::default());
         let (mut events, mut start, mut end) = (Vec::<String>::new(), 0, 0);
         loop {
             match connection.handle_input(&input[start..end], &mut head, &limits) {
-                Ok(Event::Request(request)) => {
+                Ok(H1Event::Request(request)) => {
                     events.push(String::from_utf8_lossy(request.target.path).into_owned());
                     start += request.head_bytes;
                 }
-                Ok(Event::Content(content)) => {
+                Ok(H1Event::Content(content)) => {
                     let piece = &input[start..end][content.content];
                     events.last_mut().unwrap().push_str(&String::from_utf8_lossy(piece));
                     start += content.consumed_bytes;
                 }
-                Ok(Event::NeedInput) if end == input.len() => return events,
-                Ok(Event::NeedInput) => end = (end + step).min(input.len()),
+                Ok(H1Event::NeedInput) if end == input.len() => return events,
+                Ok(H1Event::NeedInput) => end = (end + step).min(input.len()),
                 Err(refusal) => {
                     events.push(refusal.status.to_string());
                     return events;
@@ -233,17 +234,17 @@ mod tests {
     fn the_target_overrides_the_host_field() {
         let input = b"GET http://target/ HTTP/1.1\r\nHost: field\r\n\r\n";
         let mut head = RequestHead::default();
-        let event = ServerConnection::default().handle_input(input, &mut head, &InputLimits::default());
-        let Ok(Event::Request(request)) = event else { panic!("{event:?}") };
+        let event = H1ServerConnection::default().handle_input(input, &mut head, &InputLimits::default());
+        let Ok(H1Event::Request(request)) = event else { panic!("{event:?}") };
         assert_eq!(request.host.map(|host| host.name), Some(&b"target"[..]));
     }
 
     #[test]
     fn nothing_is_read_behind_a_refused_message() {
-        let mut connection = ServerConnection::default();
+        let mut connection = H1ServerConnection::default();
         let (mut head, limits) = (RequestHead::default(), InputLimits::default());
         assert!(connection.handle_input(b"GET / HTTP/1.1\n\r\n", &mut head, &limits).is_err());
         let next = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
-        assert_eq!(connection.handle_input(next, &mut head, &limits), Ok(Event::NeedInput));
+        assert_eq!(connection.handle_input(next, &mut head, &limits), Ok(H1Event::NeedInput));
     }
 }

@@ -3,16 +3,16 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::engine::{Block, BlockPurpose, Engine, Role, Step, compression_error, write_fields};
+use super::engine::{Block, BlockPurpose, Engine, EngineStep, Role, compression_error, write_fields};
 use super::field_rules::decode_trailers;
 use super::hpack::{Indexing, is_connection_specific, write_literal};
 use super::response_head::decode_response;
-use super::{ConnectionError, ErrorCode, Limits, PeerSettings, Placement, StreamGone, StreamId, Turn};
+use super::{ConnectionError, EngineTurn, ErrorCode, H2Limits, PeerSettings, Placement, StreamGone, StreamId};
 use crate::http::{Fields, Status};
 
 /// Client role of an HTTP/2 connection, without its socket. Server push is disabled.
 #[derive(Debug)]
-pub struct ClientConnection {
+pub struct H2ClientConnection {
     engine: Engine,
     /// Buffer for the text of response heads.
     text: Vec<u8>,
@@ -82,7 +82,7 @@ pub enum ClientEvent {
         /// Whether the response is complete.
         is_last: bool,
     },
-    /// Piece of a response's content. It occupies the window until the caller [takes](ClientConnection::take_content)
+    /// Piece of a response's content. It occupies the window until the caller [takes](H2ClientConnection::take_content)
     /// it.
     Content {
         /// Stream of the response.
@@ -126,14 +126,14 @@ pub struct ClientHandled {
     pub event: ClientEvent,
 }
 
-impl ClientConnection {
+impl H2ClientConnection {
     /// Creates a connection that has sent nothing.
-    pub fn new(now: Duration, limits: &Limits) -> Self {
+    pub fn new(now: Duration, limits: &H2Limits) -> Self {
         Self { engine: Engine::new(Role::Client, now, limits), text: Vec::new() }
     }
 
     /// Writes the preface. Call it once. Requests may follow at once.
-    pub fn start(&mut self, turn: &mut Turn<'_>) {
+    pub fn start(&mut self, turn: &mut EngineTurn<'_>) {
         self.engine.start(turn);
     }
 
@@ -143,13 +143,13 @@ impl ClientConnection {
     }
 
     /// Sends a request's head; `is_last` if there is no content. `fields` must not contain Host, which `authority`
-    /// replaces. Returns `None` if the server accepts no request now, see [`ClientConnection::can_open`].
+    /// replaces. Returns `None` if the server accepts no request now, see [`H2ClientConnection::can_open`].
     pub fn send_request(
         &mut self,
         request: &OutgoingRequest<'_>,
         fields: &Fields,
         is_last: bool,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
     ) -> Option<StreamId> {
         let stream = self.engine.open_own(request.method, turn)?;
         let sent = self.engine.send_head(stream, true, is_last, turn, |encoder, out| {
@@ -162,8 +162,13 @@ impl ClientConnection {
         sent.ok().map(|()| stream)
     }
 
-    /// Sends a request's head that was encoded before. Otherwise equal to [`ClientConnection::send_request`].
-    pub fn send_prepared(&mut self, request: &PreparedRequest, is_last: bool, turn: &mut Turn<'_>) -> Option<StreamId> {
+    /// Sends a request's head that was encoded before. Otherwise equal to [`H2ClientConnection::send_request`].
+    pub fn send_prepared(
+        &mut self,
+        request: &PreparedRequest,
+        is_last: bool,
+        turn: &mut EngineTurn<'_>,
+    ) -> Option<StreamId> {
         let stream = self.engine.open_own(&request.method, turn)?;
         let sent = self.engine.send_head(stream, true, is_last, turn, |_, out| out.extend_from_slice(&request.block));
         sent.ok().map(|()| stream)
@@ -171,14 +176,14 @@ impl ClientConnection {
 
     /// Handles input that has not been consumed. Call it with the rest until it returns [`ClientEvent::NeedInput`] or
     /// [`ClientEvent::AwaitOutput`].
-    pub fn handle_input(&mut self, input: &[u8], fields: &mut Fields, turn: &mut Turn<'_>) -> ClientHandled {
+    pub fn handle_input(&mut self, input: &[u8], fields: &mut Fields, turn: &mut EngineTurn<'_>) -> ClientHandled {
         let mut at = 0;
         loop {
             let (consumed_bytes, step) = self.engine.handle_input(&input[at..], turn);
             let from = at;
             at += consumed_bytes;
             let event = match step {
-                Step::Block(block) => match self.on_block(block, &input[from..], fields, turn) {
+                EngineStep::Block(block) => match self.on_block(block, &input[from..], fields, turn) {
                     Ok(None) => continue,
                     Ok(Some(event)) => event,
                     Err(error) => {
@@ -186,15 +191,15 @@ impl ClientConnection {
                         ClientEvent::Closed(error)
                     }
                 },
-                Step::Content { stream, content, is_last } => {
+                EngineStep::Content { stream, content, is_last } => {
                     ClientEvent::Content { stream, content: from + content.start..from + content.end, is_last }
                 }
-                Step::ContentTooLarge(stream) => {
+                EngineStep::ContentTooLarge(stream) => {
                     let code = ErrorCode::CANCEL;
                     self.engine.reset(stream, code, turn);
                     ClientEvent::Reset { stream, code, is_by_peer: false }
                 }
-                Step::GoAway { last_stream, code } => {
+                EngineStep::GoAway { last_stream, code } => {
                     self.engine.forget_behind(last_stream, turn);
                     ClientEvent::GoAway { last_stream, code }
                 }
@@ -209,7 +214,7 @@ impl ClientConnection {
         block: Block,
         input: &[u8],
         fields: &mut Fields,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
     ) -> Result<Option<ClientEvent>, ConnectionError> {
         let (stream, bytes, limits) = (StreamId(block.stream), block.fragment.bytes(input), &turn.limits.head);
         let (list_bytes_max, fields_max) = (limits.head_bytes_max, limits.fields_max);
@@ -245,7 +250,7 @@ impl ClientConnection {
     fn end(
         &mut self,
         stream: StreamId,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
         event: ClientEvent,
     ) -> Result<Option<ClientEvent>, ConnectionError> {
         let Some(known) = self.engine.stream(stream.0) else { return Ok(None) };
@@ -256,13 +261,17 @@ impl ClientConnection {
         Ok(Some(event))
     }
 
-    fn malformed(&mut self, stream: StreamId, turn: &mut Turn<'_>) -> Result<Option<ClientEvent>, ConnectionError> {
+    fn malformed(
+        &mut self,
+        stream: StreamId,
+        turn: &mut EngineTurn<'_>,
+    ) -> Result<Option<ClientEvent>, ConnectionError> {
         let step = self.engine.stream_fault(stream.0, ErrorCode::PROTOCOL_ERROR, turn)?;
         Ok(step.map(event))
     }
 
     /// Reports that the caller has read `bytes` of a response's content. The server may then send as many again.
-    pub fn take_content(&mut self, stream: StreamId, bytes: usize, turn: &mut Turn<'_>) {
+    pub fn take_content(&mut self, stream: StreamId, bytes: usize, turn: &mut EngineTurn<'_>) {
         self.engine.take(Some(stream.0), u32::try_from(bytes).unwrap_or(u32::MAX), turn);
     }
 
@@ -272,37 +281,42 @@ impl ClientConnection {
         stream: StreamId,
         bytes: u64,
         is_last: bool,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
     ) -> Result<(), StreamGone> {
         self.engine.offer_content(stream, bytes, is_last, turn)
     }
 
     /// Ends a request with trailers, after all content that was offered.
-    pub fn send_trailers(&mut self, stream: StreamId, fields: Fields, turn: &mut Turn<'_>) -> Result<(), StreamGone> {
+    pub fn send_trailers(
+        &mut self,
+        stream: StreamId,
+        fields: Fields,
+        turn: &mut EngineTurn<'_>,
+    ) -> Result<(), StreamGone> {
         self.engine.send_trailers(stream, fields, turn)
     }
 
     /// Cancels a request.
-    pub fn reset(&mut self, stream: StreamId, code: ErrorCode, turn: &mut Turn<'_>) {
+    pub fn reset(&mut self, stream: StreamId, code: ErrorCode, turn: &mut EngineTurn<'_>) {
         self.engine.reset(stream, code, turn);
     }
 
-    /// See [`ServerConnection::poll_output`](super::ServerConnection::poll_output).
+    /// See [`H2ServerConnection::poll_output`](super::H2ServerConnection::poll_output).
     pub fn poll_output(
         &mut self,
         room_bytes: usize,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
         place: impl FnMut(StreamId, Range<u64>, &mut Vec<u8>) -> Placement,
     ) -> Option<StreamId> {
         self.engine.poll_output(room_bytes, turn, place)
     }
 
-    /// Returns whether [`ClientConnection::poll_output`] has content to write.
+    /// Returns whether [`H2ClientConnection::poll_output`] has content to write.
     pub fn has_content_to_send(&self) -> bool {
         self.engine.has_content_to_send()
     }
 
-    /// See [`ServerConnection::wanted_bytes`](super::ServerConnection::wanted_bytes).
+    /// See [`H2ServerConnection::wanted_bytes`](super::H2ServerConnection::wanted_bytes).
     pub fn wanted_bytes(&mut self, stream: StreamId) -> u64 {
         self.engine.wanted_bytes(stream)
     }
@@ -312,18 +326,18 @@ impl ClientConnection {
         self.engine.unsent_bytes(stream)
     }
 
-    /// Returns the latest time for [`ClientConnection::handle_timeout`].
-    pub fn next_timeout(&self, limits: &Limits) -> Option<Duration> {
+    /// Returns the latest time for [`H2ClientConnection::handle_timeout`].
+    pub fn next_timeout(&self, limits: &H2Limits) -> Option<Duration> {
         self.engine.next_timeout(limits)
     }
 
     /// Handles expired timers. Call it until it returns `None`.
-    pub fn handle_timeout(&mut self, turn: &mut Turn<'_>) -> Option<ClientEvent> {
+    pub fn handle_timeout(&mut self, turn: &mut EngineTurn<'_>) -> Option<ClientEvent> {
         self.engine.handle_timeout(turn).map(event)
     }
 
     /// Announces that the client sends no more requests.
-    pub fn shut_down(&mut self, turn: &mut Turn<'_>) {
+    pub fn shut_down(&mut self, turn: &mut EngineTurn<'_>) {
         self.engine.shut_down(turn);
     }
 
@@ -350,14 +364,16 @@ impl ClientConnection {
 }
 
 /// Converts a step that maps directly to an event.
-fn event(step: Step) -> ClientEvent {
+fn event(step: EngineStep) -> ClientEvent {
     match step {
-        Step::NeedInput | Step::Block(_) => ClientEvent::NeedInput,
-        Step::AwaitOutput => ClientEvent::AwaitOutput,
-        Step::Content { stream, content, is_last } => ClientEvent::Content { stream, content, is_last },
-        Step::ContentTooLarge(stream) => ClientEvent::Reset { stream, code: ErrorCode::CANCEL, is_by_peer: false },
-        Step::Reset { stream, code, is_by_peer } => ClientEvent::Reset { stream, code, is_by_peer },
-        Step::GoAway { last_stream, code } => ClientEvent::GoAway { last_stream, code },
-        Step::Closed(error) => ClientEvent::Closed(error),
+        EngineStep::NeedInput | EngineStep::Block(_) => ClientEvent::NeedInput,
+        EngineStep::AwaitOutput => ClientEvent::AwaitOutput,
+        EngineStep::Content { stream, content, is_last } => ClientEvent::Content { stream, content, is_last },
+        EngineStep::ContentTooLarge(stream) => {
+            ClientEvent::Reset { stream, code: ErrorCode::CANCEL, is_by_peer: false }
+        }
+        EngineStep::Reset { stream, code, is_by_peer } => ClientEvent::Reset { stream, code, is_by_peer },
+        EngineStep::GoAway { last_stream, code } => ClientEvent::GoAway { last_stream, code },
+        EngineStep::Closed(error) => ClientEvent::Closed(error),
     }
 }

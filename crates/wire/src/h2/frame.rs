@@ -48,7 +48,7 @@ pub(super) struct FrameHeader {
 
 /// A frame with its whole payload. DATA has no variant: its payload is passed on as it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Frame<'a> {
+pub(super) enum H2Frame<'a> {
     Headers {
         fragment: &'a [u8],
         /// Whether the stream depends on itself (RFC 7540, section 5.3.1).
@@ -119,34 +119,34 @@ impl FrameHeader {
     }
 
     /// Parses the payload of a frame that passed [`FrameHeader::check`].
-    pub fn read<'a>(&self, payload: &'a [u8]) -> Result<Frame<'a>, ConnectionError> {
+    pub fn read<'a>(&self, payload: &'a [u8]) -> Result<H2Frame<'a>, ConnectionError> {
         let number = |at: usize| payload[at..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
         Ok(match self.kind {
             kind::HEADERS => self.read_headers(payload)?,
-            kind::CONTINUATION => Frame::Continuation { fragment: payload },
+            kind::CONTINUATION => H2Frame::Continuation { fragment: payload },
             // A stream error would need RST_STREAM, which must not be sent on an idle stream. So it is a connection
             // error.
             kind::PRIORITY if number(0) & 0x7fff_ffff == self.stream => {
                 return Err(ConnectionError::protocol("stream that depends on itself"));
             }
-            kind::PRIORITY => Frame::Priority,
-            kind::RST_STREAM => Frame::ResetStream(ErrorCode(number(0))),
-            kind::SETTINGS if self.has(flag::ACK) => Frame::SettingsAck,
-            kind::SETTINGS => Frame::Settings(payload),
+            kind::PRIORITY => H2Frame::Priority,
+            kind::RST_STREAM => H2Frame::ResetStream(ErrorCode(number(0))),
+            kind::SETTINGS if self.has(flag::ACK) => H2Frame::SettingsAck,
+            kind::SETTINGS => H2Frame::Settings(payload),
             // RFC 9113, section 8.4: clients must not push, and this side has disabled push as a client.
             kind::PUSH_PROMISE => return Err(ConnectionError::protocol("PUSH_PROMISE")),
             kind::PING => {
                 let opaque = payload.first_chunk().copied().unwrap_or_default();
-                if self.has(flag::ACK) { Frame::PingAck(opaque) } else { Frame::Ping(opaque) }
+                if self.has(flag::ACK) { H2Frame::PingAck(opaque) } else { H2Frame::Ping(opaque) }
             }
-            kind::GOAWAY => Frame::GoAway { last_stream: number(0) & 0x7fff_ffff, code: ErrorCode(number(4)) },
-            kind::WINDOW_UPDATE => Frame::WindowUpdate(number(0) & 0x7fff_ffff),
-            kind::PRIORITY_UPDATE => Frame::PriorityUpdate { stream: number(0) & 0x7fff_ffff, value: &payload[4..] },
-            _ => Frame::Unknown,
+            kind::GOAWAY => H2Frame::GoAway { last_stream: number(0) & 0x7fff_ffff, code: ErrorCode(number(4)) },
+            kind::WINDOW_UPDATE => H2Frame::WindowUpdate(number(0) & 0x7fff_ffff),
+            kind::PRIORITY_UPDATE => H2Frame::PriorityUpdate { stream: number(0) & 0x7fff_ffff, value: &payload[4..] },
+            _ => H2Frame::Unknown,
         })
     }
 
-    fn read_headers<'a>(&self, payload: &'a [u8]) -> Result<Frame<'a>, ConnectionError> {
+    fn read_headers<'a>(&self, payload: &'a [u8]) -> Result<H2Frame<'a>, ConnectionError> {
         let mut fragment = payload;
         if self.has(flag::PADDED) {
             let (padding, rest) = fragment.split_first().ok_or(TOO_SHORT)?;
@@ -160,7 +160,7 @@ impl FrameHeader {
             is_own_dependency = dependency & 0x7fff_ffff == self.stream;
             fragment = rest;
         }
-        Ok(Frame::Headers { fragment, is_own_dependency })
+        Ok(H2Frame::Headers { fragment, is_own_dependency })
     }
 }
 
@@ -172,7 +172,7 @@ pub(super) const TOO_MUCH_PADDING: ConnectionError = ConnectionError::protocol("
 mod tests {
     use super::*;
 
-    fn read(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Result<Frame<'_>, ErrorCode> {
+    fn read(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Result<H2Frame<'_>, ErrorCode> {
         let header = FrameHeader { payload_bytes: payload.len(), kind, flags, stream };
         header.check().and_then(|()| header.read(payload)).map_err(|error| error.code)
     }
@@ -189,30 +189,30 @@ mod tests {
 
     #[test]
     fn frames() {
-        let headers = |fragment, is_own_dependency| Ok(Frame::Headers { fragment, is_own_dependency });
+        let headers = |fragment, is_own_dependency| Ok(H2Frame::Headers { fragment, is_own_dependency });
         for (kind, flags, stream, payload, expect) in [
             (kind::HEADERS, 0, 1, &b"ab"[..], headers(b"ab", false)),
             (kind::HEADERS, flag::PADDED, 1, b"\x01ab", headers(b"a", false)),
             (kind::HEADERS, flag::PADDED, 1, b"\x02ab", headers(b"", false)),
             (kind::HEADERS, flag::PADDED | flag::PRIORITY, 3, b"\x01\0\0\0\x01\0ab", headers(b"a", false)),
             (kind::HEADERS, flag::PRIORITY, 3, b"\x80\0\0\x03\0", headers(b"", true)),
-            (kind::CONTINUATION, 0, 1, b"ab", Ok(Frame::Continuation { fragment: b"ab" })),
-            (kind::PRIORITY, 0, 3, b"\0\0\0\x01\0", Ok(Frame::Priority)),
-            (kind::RST_STREAM, 0, 3, b"\0\0\0\x08", Ok(Frame::ResetStream(ErrorCode::CANCEL))),
-            (kind::SETTINGS, 0, 0, b"\0\x01\0\0\0\0", Ok(Frame::Settings(b"\0\x01\0\0\0\0"))),
-            (kind::SETTINGS, flag::ACK, 0, b"", Ok(Frame::SettingsAck)),
-            (kind::PING, 0, 0, b"12345678", Ok(Frame::Ping(*b"12345678"))),
-            (kind::PING, flag::ACK, 0, b"12345678", Ok(Frame::PingAck(*b"12345678"))),
+            (kind::CONTINUATION, 0, 1, b"ab", Ok(H2Frame::Continuation { fragment: b"ab" })),
+            (kind::PRIORITY, 0, 3, b"\0\0\0\x01\0", Ok(H2Frame::Priority)),
+            (kind::RST_STREAM, 0, 3, b"\0\0\0\x08", Ok(H2Frame::ResetStream(ErrorCode::CANCEL))),
+            (kind::SETTINGS, 0, 0, b"\0\x01\0\0\0\0", Ok(H2Frame::Settings(b"\0\x01\0\0\0\0"))),
+            (kind::SETTINGS, flag::ACK, 0, b"", Ok(H2Frame::SettingsAck)),
+            (kind::PING, 0, 0, b"12345678", Ok(H2Frame::Ping(*b"12345678"))),
+            (kind::PING, flag::ACK, 0, b"12345678", Ok(H2Frame::PingAck(*b"12345678"))),
             (
                 kind::GOAWAY,
                 0,
                 0,
                 b"\x80\0\0\x05\0\0\0\0debug",
-                Ok(Frame::GoAway { last_stream: 5, code: ErrorCode::NO_ERROR }),
+                Ok(H2Frame::GoAway { last_stream: 5, code: ErrorCode::NO_ERROR }),
             ),
-            (kind::WINDOW_UPDATE, 0, 0, b"\x80\0\0\x01", Ok(Frame::WindowUpdate(1))),
-            (kind::PRIORITY_UPDATE, 0, 0, b"\0\0\0\x01u=1", Ok(Frame::PriorityUpdate { stream: 1, value: b"u=1" })),
-            (0xbe, 0xff, 77, b"anything", Ok(Frame::Unknown)),
+            (kind::WINDOW_UPDATE, 0, 0, b"\x80\0\0\x01", Ok(H2Frame::WindowUpdate(1))),
+            (kind::PRIORITY_UPDATE, 0, 0, b"\0\0\0\x01u=1", Ok(H2Frame::PriorityUpdate { stream: 1, value: b"u=1" })),
+            (0xbe, 0xff, 77, b"anything", Ok(H2Frame::Unknown)),
         ] {
             assert_eq!(read(kind, flags, stream, payload), expect, "type {kind}, flags {flags}, {payload:?}");
         }

@@ -90,7 +90,7 @@ pub(super) fn write_data_header(out: &mut Vec<u8>, stream: u32, content_bytes: u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::h2::frame::{Frame, FrameHeader};
+    use crate::h2::frame::{FrameHeader, H2Frame};
 
     /// Returns the frames in `bytes`: type, flags, stream and payload.
     fn frames(mut bytes: &[u8]) -> Vec<(u8, u8, u32, Vec<u8>)> {
@@ -139,12 +139,12 @@ mod tests {
             })
             .collect();
         let expect = [
-            (3, Frame::ResetStream(ErrorCode::CANCEL)),
-            (0, Frame::Settings(&[0, 1, 0, 0, 0, 2, 0, 3, 0, 0, 0, 4])),
-            (0, Frame::SettingsAck),
-            (0, Frame::PingAck(*b"12345678")),
-            (0, Frame::GoAway { last_stream: 5, code: ErrorCode::PROTOCOL_ERROR }),
-            (9, Frame::WindowUpdate(77)),
+            (3, H2Frame::ResetStream(ErrorCode::CANCEL)),
+            (0, H2Frame::Settings(&[0, 1, 0, 0, 0, 2, 0, 3, 0, 0, 0, 4])),
+            (0, H2Frame::SettingsAck),
+            (0, H2Frame::PingAck(*b"12345678")),
+            (0, H2Frame::GoAway { last_stream: 5, code: ErrorCode::PROTOCOL_ERROR }),
+            (9, H2Frame::WindowUpdate(77)),
         ];
         assert_eq!(read, expect.map(|(stream, frame)| format!("{stream}: {frame:?}")));
     }

@@ -7,7 +7,7 @@ use crate::h1::{BodyLimits, HeadLimits};
 
 /// Limits of a connection. The defaults are safe on the open Internet and far from what browsers need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct H2Limits {
     /// Limits of each head. `head_bytes_max` limits the header list (RFC 9113, section 6.5.2).
     pub head: HeadLimits,
     /// Limits of each message's content.
@@ -60,7 +60,7 @@ pub struct Limits {
     pub idle_frames: BudgetLimit,
 }
 
-impl Default for Limits {
+impl Default for H2Limits {
     fn default() -> Self {
         Self {
             head: HeadLimits::default(),

@@ -1,7 +1,7 @@
 //! HTTP/2 (RFC 9113), with HPACK (RFC 7541) and extensible priorities (RFC 9218).
 //!
-//! A connection ([`ServerConnection`], [`ClientConnection`]) has no socket and buffers neither input nor output. The
-//! caller keeps input that is not consumed. For each [`Turn`] it lends the connection an [`Output`] to write to, the
+//! A connection ([`H2ServerConnection`], [`H2ClientConnection`]) has no socket and buffers neither input nor output. The
+//! caller keeps input that is not consumed. For each [`EngineTurn`] it lends the connection an [`H2Output`] to write to, the
 //! time, and the limits. Incoming content is never copied; the caller decides whether to copy outgoing content.
 
 pub mod hpack;
@@ -31,15 +31,15 @@ use std::fmt;
 use std::time::Duration;
 
 pub use budget::BudgetLimit;
-pub use client::{ClientConnection, ClientEvent, ClientHandled, OutgoingRequest, PreparedRequest};
+pub use client::{ClientEvent, ClientHandled, H2ClientConnection, OutgoingRequest, PreparedRequest};
 pub use engine::StreamGone;
 pub use error::{ConnectionError, ErrorCode};
 pub use frame::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, PREFACE};
-pub use limits::Limits;
-pub use output::{Output, Placement};
+pub use limits::H2Limits;
+pub use output::{H2Output, Placement};
 pub use priority::Priority;
-pub use request_head::IncomingRequest;
-pub use server::{ServerConnection, ServerEvent, ServerHandled};
+pub use request_head::H2IncomingRequest;
+pub use server::{H2ServerConnection, ServerEvent, ServerHandled};
 pub use settings::PeerSettings;
 
 /// Id of a stream.
@@ -61,11 +61,11 @@ impl fmt::Display for StreamId {
 
 /// Environment of a connection while the caller drives it.
 #[derive(Debug)]
-pub struct Turn<'a> {
+pub struct EngineTurn<'a> {
     /// Time since any fixed moment.
     pub now: Duration,
     /// Limits, the same for the whole life of the connection.
-    pub limits: &'a Limits,
+    pub limits: &'a H2Limits,
     /// Buffer for output. The caller must send it in order.
-    pub output: &'a mut Output,
+    pub output: &'a mut H2Output,
 }

@@ -1,6 +1,6 @@
 /// Output to send: frames with their content, in order. The caller uses one for all of its connections.
 #[derive(Debug, Default)]
-pub struct Output {
+pub struct H2Output {
     pub(super) bytes: Vec<u8>,
 }
 
@@ -13,7 +13,7 @@ pub enum Placement {
     Lost,
 }
 
-impl Output {
+impl H2Output {
     /// Returns all bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -34,7 +34,7 @@ impl Output {
         self.bytes.drain(..length);
     }
 
-    /// Restores what [`Output::suspend`] left in `kept`. If it left anything, this output's own memory stays in `kept`
+    /// Restores what [`H2Output::suspend`] left in `kept`. If it left anything, this output's own memory stays in `kept`
     /// until the next call of `suspend`.
     pub fn resume(&mut self, kept: &mut Vec<u8>) {
         self.clear();
@@ -43,7 +43,7 @@ impl Output {
         }
     }
 
-    /// Moves unsent output to `kept` and undoes [`Output::resume`]. If everything was sent, `kept` has no memory
+    /// Moves unsent output to `kept` and undoes [`H2Output::resume`]. If everything was sent, `kept` has no memory
     /// afterwards.
     pub fn suspend(&mut self, kept: &mut Vec<u8>) {
         if !self.bytes.is_empty() || kept.capacity() > self.bytes.capacity() {
@@ -69,9 +69,9 @@ mod tests {
 
     #[test]
     fn what_is_not_sent_is_kept_without_copying() {
-        let mut output = Output { bytes: Vec::with_capacity(100) };
+        let mut output = H2Output { bytes: Vec::with_capacity(100) };
         let mut kept = Vec::new();
-        let check = |output: &Output, kept: &Vec<u8>, expect: (&[u8], &[u8])| {
+        let check = |output: &H2Output, kept: &Vec<u8>, expect: (&[u8], &[u8])| {
             assert_eq!((&output.bytes[..], &kept[..]), expect);
         };
         output.suspend(&mut kept);

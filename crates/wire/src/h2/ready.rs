@@ -1,14 +1,14 @@
 //! Scheduler: chooses the stream whose content is sent next (RFC 9218, section 10).
 
 use super::priority::URGENCIES;
-use super::streams::{NONE, Streams};
+use super::streams::{NONE, StreamTable};
 
 /// Streams that have content and an open window, in lists that are linked through the streams themselves. Each urgency
 /// has two lists: one for responses that are sent one after the other in order of their ids, one for those that take
 /// turns.
 #[derive(Debug)]
 pub(super) struct ReadyStreams {
-    rows: [Row; 2 * URGENCIES],
+    rows: [ReadyList; 2 * URGENCIES],
     /// Bit set of the lists that are not empty.
     filled: u16,
     /// Whether the incremental list of an urgency comes next.
@@ -16,12 +16,12 @@ pub(super) struct ReadyStreams {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct ReadyList {
     first: u32,
     last: u32,
 }
 
-const EMPTY: Row = Row { first: NONE, last: NONE };
+const EMPTY: ReadyList = ReadyList { first: NONE, last: NONE };
 
 impl Default for ReadyStreams {
     fn default() -> Self {
@@ -31,7 +31,7 @@ impl Default for ReadyStreams {
 
 impl ReadyStreams {
     /// Adds a stream that is not in any list, at its position in the order.
-    pub fn insert(&mut self, streams: &mut Streams, slot: u32) {
+    pub fn insert(&mut self, streams: &mut StreamTable, slot: u32) {
         let stream = streams.at(slot);
         debug_assert!(!stream.is_ready);
         stream.is_ready = true;
@@ -49,7 +49,7 @@ impl ReadyStreams {
     }
 
     /// Removes and returns the stream to serve next.
-    pub fn pop(&mut self, streams: &mut Streams) -> Option<u32> {
+    pub fn pop(&mut self, streams: &mut StreamTable) -> Option<u32> {
         if self.filled == 0 {
             return None;
         }
@@ -66,7 +66,7 @@ impl ReadyStreams {
     }
 
     /// Removes a stream from its list, if it is in one.
-    pub fn remove(&mut self, streams: &mut Streams, slot: u32) {
+    pub fn remove(&mut self, streams: &mut StreamTable, slot: u32) {
         let stream = streams.at(slot);
         if !stream.is_ready {
             return;
@@ -91,7 +91,7 @@ impl ReadyStreams {
         self.filled == 0
     }
 
-    fn link(&mut self, streams: &mut Streams, row_index: usize, slot: u32, after: u32) {
+    fn link(&mut self, streams: &mut StreamTable, row_index: usize, slot: u32, after: u32) {
         let row = &mut self.rows[row_index];
         self.filled |= 1 << row_index;
         let next = if after == NONE { row.first } else { streams.at(after).next };
@@ -118,16 +118,16 @@ mod tests {
 
     use super::*;
     use crate::h2::Priority;
-    use crate::h2::streams::Stream;
+    use crate::h2::streams::H2Stream;
     use crate::h2::window::{ReceiveWindow, SendWindow};
 
     /// Returns the ids of streams in the order of service, three turns each, if they become ready in this order.
     fn served(ready: &[(u32, &str)]) -> Vec<u32> {
-        let (mut streams, mut queue) = (Streams::default(), ReadyStreams::default());
+        let (mut streams, mut queue) = (StreamTable::default(), ReadyStreams::default());
         let mut ids: Vec<_> = ready.to_vec();
         ids.sort_unstable();
         for (id, priority) in ids {
-            let mut stream = Stream::new(id, ReceiveWindow::new(0, Duration::ZERO), SendWindow::new(0));
+            let mut stream = H2Stream::new(id, ReceiveWindow::new(0, Duration::ZERO), SendWindow::new(0));
             stream.priority = Priority::parse(priority.as_bytes());
             stream.offered_bytes = 3;
             streams.insert(stream);
@@ -164,9 +164,9 @@ mod tests {
     #[test]
     fn removal_anywhere() {
         for removed in [1, 3, 5] {
-            let (mut streams, mut queue) = (Streams::default(), ReadyStreams::default());
+            let (mut streams, mut queue) = (StreamTable::default(), ReadyStreams::default());
             for id in [1, 3, 5] {
-                let stream = Stream::new(id, ReceiveWindow::new(0, Duration::ZERO), SendWindow::new(0));
+                let stream = H2Stream::new(id, ReceiveWindow::new(0, Duration::ZERO), SendWindow::new(0));
                 let slot = streams.insert(stream);
                 queue.insert(&mut streams, slot);
             }

@@ -3,14 +3,14 @@
 
 use super::field_rules::{Malformed, check_field, check_value};
 use super::hpack::{DecodedField, Decoder, InvalidBlock, known_field};
-use super::{Limits, Priority, StreamId};
-use crate::h1::{BodyFraming, Refusal, expects_continue, is_token_byte, parse_content_length};
-use crate::http::{Host, KnownField, Method, Request, RequestHead, Span, Status, Target, TargetForm, Version};
+use super::{H2Limits, Priority, StreamId};
+use crate::h1::{BodyFraming, MessageRejection, expects_continue, is_token_byte, parse_content_length};
+use crate::http::{Host, KnownField, Method, Request, RequestHead, RequestTarget, Span, Status, TargetForm, Version};
 
 /// A request with a complete head. The head itself is in the [`RequestHead`] and text it was decoded into. It always
 /// has a Host field: without one from the client, the decoder adds it from `:authority`.
 #[derive(Clone, Debug)]
-pub struct IncomingRequest {
+pub struct H2IncomingRequest {
     /// Stream for the response.
     pub stream: StreamId,
     /// Whether content follows. Without content the request is complete.
@@ -31,12 +31,12 @@ pub struct IncomingRequest {
     host: Option<(Span, Option<u16>)>,
 }
 
-impl IncomingRequest {
+impl H2IncomingRequest {
     /// Returns the target. `text` is the text that the head was decoded into.
-    pub fn target<'a>(&self, text: &'a [u8]) -> Target<'a> {
+    pub fn target<'a>(&self, text: &'a [u8]) -> RequestTarget<'a> {
         let (path, query) = (self.path.of(text), self.query.map(|query| query.of(text)));
         let host = if self.form == TargetForm::Authority { self.host(text) } else { None };
-        Target { form: self.form, host, path, query }
+        RequestTarget { form: self.form, host, path, query }
     }
 
     /// Returns the host. `text` is the text that the head was decoded into.
@@ -51,7 +51,7 @@ pub(super) enum HeadFault {
     /// Malformed: the stream is reset.
     Malformed,
     /// Rejected: an error response is sent.
-    Refused(Refusal),
+    Refused(MessageRejection),
 }
 
 impl From<Malformed> for HeadFault {
@@ -60,14 +60,14 @@ impl From<Malformed> for HeadFault {
     }
 }
 
-impl From<Refusal> for HeadFault {
-    fn from(refusal: Refusal) -> Self {
+impl From<MessageRejection> for HeadFault {
+    fn from(refusal: MessageRejection) -> Self {
         Self::Refused(refusal)
     }
 }
 
 const fn bad_request(reason: &'static str) -> HeadFault {
-    HeadFault::Refused(Refusal::bad_request(reason))
+    HeadFault::Refused(MessageRejection::bad_request(reason))
 }
 
 /// Decodes a request's head into `head` and `text`.
@@ -78,16 +78,16 @@ pub(super) fn decode_request(
     is_last: bool,
     head: &mut RequestHead,
     text: &mut Vec<u8>,
-    limits: &Limits,
-) -> Result<Result<IncomingRequest, HeadFault>, InvalidBlock> {
+    limits: &H2Limits,
+) -> Result<Result<H2IncomingRequest, HeadFault>, InvalidBlock> {
     head.clear();
     text.clear();
     head.version = Version::Http2;
     let mut reader =
-        Reader { head, limits, pseudo: Pseudo::default(), has_regular: false, fault: None, priority: None };
+        RequestHeadReader { head, limits, pseudo: Pseudo::default(), has_regular: false, fault: None, priority: None };
     let decoded =
         decoder.decode(block, limits.head.head_bytes_max, text, |text, field| reader.on_field(text, field))?;
-    let Reader { pseudo, fault, priority, .. } = reader;
+    let RequestHeadReader { pseudo, fault, priority, .. } = reader;
     let fault = fault.or(decoded.is_too_large.then_some(HeadFault::Refused(HEAD_TOO_LARGE)));
     // A rejected request gets a response, too, so its method matters.
     if let Some(method) = pseudo.method {
@@ -99,13 +99,15 @@ pub(super) fn decode_request(
     }
     Ok(check_head(stream, is_last, head, text, &pseudo, limits).map(|request| {
         let priority = priority.map(|value| Priority::parse(value.of(text))).unwrap_or_default();
-        IncomingRequest { priority, ..request }
+        H2IncomingRequest { priority, ..request }
     }))
 }
 
-const HEAD_TOO_LARGE: Refusal = Refusal::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "header list too large");
-const TOO_MANY_FIELDS: Refusal = Refusal::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "too many fields");
-const TARGET_TOO_LONG: Refusal = Refusal::new(Status::URI_TOO_LONG, "request target too long");
+const HEAD_TOO_LARGE: MessageRejection =
+    MessageRejection::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "header list too large");
+const TOO_MANY_FIELDS: MessageRejection =
+    MessageRejection::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "too many fields");
+const TARGET_TOO_LONG: MessageRejection = MessageRejection::new(Status::URI_TOO_LONG, "request target too long");
 
 #[derive(Debug, Default)]
 struct Pseudo {
@@ -116,9 +118,9 @@ struct Pseudo {
     protocol: Option<Span>,
 }
 
-struct Reader<'a> {
+struct RequestHeadReader<'a> {
     head: &'a mut RequestHead,
-    limits: &'a Limits,
+    limits: &'a H2Limits,
     pseudo: Pseudo,
     has_regular: bool,
     /// First error. The decoder checks later fields only for a more severe one.
@@ -126,7 +128,7 @@ struct Reader<'a> {
     priority: Option<Span>,
 }
 
-impl Reader<'_> {
+impl RequestHeadReader<'_> {
     fn on_field(&mut self, text: &[u8], field: DecodedField) {
         if let Err(fault) = self.try_field(text, field)
             && self.fault.is_none_or(|before| before != HeadFault::Malformed)
@@ -181,8 +183,8 @@ fn check_head(
     head: &mut RequestHead,
     text: &mut Vec<u8>,
     pseudo: &Pseudo,
-    limits: &Limits,
-) -> Result<IncomingRequest, HeadFault> {
+    limits: &H2Limits,
+) -> Result<H2IncomingRequest, HeadFault> {
     let method = pseudo.method.ok_or(Malformed)?.of(text);
     if method.is_empty() || !method.iter().all(|byte| is_token_byte(*byte)) {
         return Err(HeadFault::Malformed);
@@ -213,7 +215,7 @@ fn check_head(
         head.push_field(Span::new(start, text.len()), authority, KnownField::Host);
     }
     let (protocol, priority, has_content) = (pseudo.protocol, Priority::default(), !is_last);
-    Ok(IncomingRequest {
+    Ok(H2IncomingRequest {
         stream,
         has_content,
         content_length,
@@ -275,8 +277,8 @@ fn check_target<'a>(
     bytes: &'a [u8],
     method: Method,
     is_authority_form: bool,
-    limits: &Limits,
-) -> Result<Target<'a>, HeadFault> {
+    limits: &H2Limits,
+) -> Result<RequestTarget<'a>, HeadFault> {
     if bytes.is_empty() {
         return Err(HeadFault::Malformed);
     }
@@ -289,7 +291,7 @@ fn check_target<'a>(
         return Err(bad_request("malformed path"));
     }
     let method = if method == Method::Connect && !is_authority_form { Method::Get } else { method };
-    Target::parse(bytes, method).map_err(|_| bad_request("malformed request target"))
+    RequestTarget::parse(bytes, method).map_err(|_| bad_request("malformed request target"))
 }
 
 /// Checks Content-Length and Expect.
@@ -297,7 +299,7 @@ fn check_content(
     head: &RequestHead,
     text: &[u8],
     is_last: bool,
-    limits: &Limits,
+    limits: &H2Limits,
 ) -> Result<(Option<u64>, bool), HeadFault> {
     let mut content_length = None;
     if let Some(field) = head.first(KnownField::ContentLength) {
@@ -307,7 +309,7 @@ fn check_content(
             return Err(HeadFault::Malformed);
         }
         if length > limits.body.body_bytes_max {
-            return Err(Refusal::CONTENT_TOO_LARGE.into());
+            return Err(MessageRejection::CONTENT_TOO_LARGE.into());
         }
         content_length = Some(length);
     }

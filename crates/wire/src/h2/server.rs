@@ -3,19 +3,21 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::engine::{Block, BlockPurpose, Engine, Role, Step, compression_error, write_fields};
+use super::engine::{Block, BlockPurpose, Engine, EngineStep, Role, compression_error, write_fields};
 use super::field_rules::decode_trailers;
 use super::hpack::{PreparedBlock, write_status};
-use super::request_head::{HeadFault, IncomingRequest, decode_request};
-use super::{ConnectionError, ErrorCode, Limits, PeerSettings, Placement, Priority, StreamGone, StreamId, Turn};
-use crate::h1::Refusal;
+use super::request_head::{H2IncomingRequest, HeadFault, decode_request};
+use super::{
+    ConnectionError, EngineTurn, ErrorCode, H2Limits, PeerSettings, Placement, Priority, StreamGone, StreamId,
+};
+use crate::h1::MessageRejection;
 use crate::http::date::DATE_BYTES;
 use crate::http::{Fields, Method, RequestHead, Status};
 
 /// Server role of an HTTP/2 connection, without its socket: input and responses go in; events for requests and their
 /// content, and frames, come out.
 #[derive(Debug)]
-pub struct ServerConnection {
+pub struct H2ServerConnection {
     engine: Engine,
 }
 
@@ -28,16 +30,16 @@ pub enum ServerEvent {
     /// that does not read.
     AwaitOutput,
     /// Head of a request; it is valid.
-    Request(IncomingRequest),
+    Request(H2IncomingRequest),
     /// A request that the caller must answer with an error; `head` contains the decoded part of its head. The
     /// connection drops the request's content.
     Refused {
         /// Stream for the response.
         stream: StreamId,
         /// Error to send. If a response has begun, the stream is reset instead.
-        refusal: Refusal,
+        refusal: MessageRejection,
     },
-    /// Piece of a request's content. It occupies the window until the caller [takes](ServerConnection::take_content)
+    /// Piece of a request's content. It occupies the window until the caller [takes](H2ServerConnection::take_content)
     /// it.
     Content {
         /// Stream of the request.
@@ -79,14 +81,14 @@ pub struct ServerHandled {
     pub event: ServerEvent,
 }
 
-impl ServerConnection {
+impl H2ServerConnection {
     /// Creates a connection that has received nothing.
-    pub fn new(now: Duration, limits: &Limits) -> Self {
+    pub fn new(now: Duration, limits: &H2Limits) -> Self {
         Self { engine: Engine::new(Role::Server, now, limits) }
     }
 
     /// Writes the server's preface. Call it once.
-    pub fn start(&mut self, turn: &mut Turn<'_>) {
+    pub fn start(&mut self, turn: &mut EngineTurn<'_>) {
         self.engine.start(turn);
     }
 
@@ -103,7 +105,7 @@ impl ServerConnection {
         input: &[u8],
         head: &mut RequestHead,
         text: &mut Vec<u8>,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
     ) -> ServerHandled {
         let mut at = 0;
         loop {
@@ -111,7 +113,7 @@ impl ServerConnection {
             let from = at;
             at += consumed_bytes;
             let event = match step {
-                Step::Block(block) => match self.on_block(block, &input[from..], head, text, turn) {
+                EngineStep::Block(block) => match self.on_block(block, &input[from..], head, text, turn) {
                     Ok(None) => continue,
                     Ok(Some(event)) => event,
                     Err(error) => {
@@ -119,7 +121,7 @@ impl ServerConnection {
                         ServerEvent::Closed(error)
                     }
                 },
-                Step::Content { stream, content, is_last } => {
+                EngineStep::Content { stream, content, is_last } => {
                     ServerEvent::Content { stream, content: from + content.start..from + content.end, is_last }
                 }
                 other => event(other),
@@ -134,7 +136,7 @@ impl ServerConnection {
         input: &[u8],
         head: &mut RequestHead,
         text: &mut Vec<u8>,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
     ) -> Result<Option<ServerEvent>, ConnectionError> {
         let (stream, bytes) = (StreamId(block.stream), block.fragment.bytes(input));
         if block.purpose == BlockPurpose::Trailers {
@@ -167,7 +169,11 @@ impl ServerConnection {
         }))
     }
 
-    fn malformed(&mut self, stream: StreamId, turn: &mut Turn<'_>) -> Result<Option<ServerEvent>, ConnectionError> {
+    fn malformed(
+        &mut self,
+        stream: StreamId,
+        turn: &mut EngineTurn<'_>,
+    ) -> Result<Option<ServerEvent>, ConnectionError> {
         let step = self.engine.stream_fault(stream.0, ErrorCode::PROTOCOL_ERROR, turn)?;
         Ok(step.map(event))
     }
@@ -176,7 +182,7 @@ impl ServerConnection {
         &mut self,
         stream: StreamId,
         block: &[u8],
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
     ) -> Result<Option<ServerEvent>, ConnectionError> {
         let limits = &turn.limits.head;
         let decoded = decode_trailers(&mut self.engine.decoder, block, limits.head_bytes_max, limits.fields_max);
@@ -191,7 +197,7 @@ impl ServerConnection {
     }
 
     /// Reports that the caller has read `bytes` of a request's content. The client may then send as many again.
-    pub fn take_content(&mut self, stream: StreamId, bytes: usize, turn: &mut Turn<'_>) {
+    pub fn take_content(&mut self, stream: StreamId, bytes: usize, turn: &mut EngineTurn<'_>) {
         self.engine.take(Some(stream.0), u32::try_from(bytes).unwrap_or(u32::MAX), turn);
     }
 
@@ -209,7 +215,7 @@ impl ServerConnection {
         stream: StreamId,
         status: Status,
         fields: &Fields,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
     ) -> Result<(), StreamGone> {
         self.engine.send_head(stream, false, false, turn, |encoder, out| {
             write_status(out, status);
@@ -224,7 +230,7 @@ impl ServerConnection {
         status: Status,
         fields: &Fields,
         is_last: bool,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
     ) -> Result<(), StreamGone> {
         self.engine.send_head(stream, true, is_last, turn, |encoder, out| {
             write_status(out, status);
@@ -240,7 +246,7 @@ impl ServerConnection {
         block: &PreparedBlock,
         date: &[u8; DATE_BYTES],
         is_last: bool,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
         add: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), StreamGone> {
         self.send_block(stream, is_last, turn, |out| {
@@ -254,7 +260,7 @@ impl ServerConnection {
         &mut self,
         stream: StreamId,
         is_last: bool,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), StreamGone> {
         self.engine.send_head(stream, true, is_last, turn, |_, out| write(out))
@@ -267,25 +273,30 @@ impl ServerConnection {
         }
     }
 
-    /// Offers further bytes of a response's content, after those offered before. [`ServerConnection::poll_output`]
+    /// Offers further bytes of a response's content, after those offered before. [`H2ServerConnection::poll_output`]
     /// sends them as flow control permits.
     pub fn offer_content(
         &mut self,
         stream: StreamId,
         bytes: u64,
         is_last: bool,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
     ) -> Result<(), StreamGone> {
         self.engine.offer_content(stream, bytes, is_last, turn)
     }
 
     /// Ends a response with trailers, after all content that was offered.
-    pub fn send_trailers(&mut self, stream: StreamId, fields: Fields, turn: &mut Turn<'_>) -> Result<(), StreamGone> {
+    pub fn send_trailers(
+        &mut self,
+        stream: StreamId,
+        fields: Fields,
+        turn: &mut EngineTurn<'_>,
+    ) -> Result<(), StreamGone> {
         self.engine.send_trailers(stream, fields, turn)
     }
 
     /// Resets a stream whose response cannot be completed.
-    pub fn reset(&mut self, stream: StreamId, code: ErrorCode, turn: &mut Turn<'_>) {
+    pub fn reset(&mut self, stream: StreamId, code: ErrorCode, turn: &mut EngineTurn<'_>) {
         self.engine.reset(stream, code, turn);
     }
 
@@ -300,13 +311,13 @@ impl ServerConnection {
     pub fn poll_output(
         &mut self,
         room_bytes: usize,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
         place: impl FnMut(StreamId, Range<u64>, &mut Vec<u8>) -> Placement,
     ) -> Option<StreamId> {
         self.engine.poll_output(room_bytes, turn, place)
     }
 
-    /// Returns whether [`ServerConnection::poll_output`] has content to write.
+    /// Returns whether [`H2ServerConnection::poll_output`] has content to write.
     pub fn has_content_to_send(&self) -> bool {
         self.engine.has_content_to_send()
     }
@@ -322,23 +333,23 @@ impl ServerConnection {
         self.engine.unsent_bytes(stream)
     }
 
-    /// Returns the latest time for [`ServerConnection::handle_timeout`].
-    pub fn next_timeout(&self, limits: &Limits) -> Option<Duration> {
+    /// Returns the latest time for [`H2ServerConnection::handle_timeout`].
+    pub fn next_timeout(&self, limits: &H2Limits) -> Option<Duration> {
         self.engine.next_timeout(limits)
     }
 
     /// Handles expired timers. Call it until it returns `None`.
-    pub fn handle_timeout(&mut self, turn: &mut Turn<'_>) -> Option<ServerEvent> {
+    pub fn handle_timeout(&mut self, turn: &mut EngineTurn<'_>) -> Option<ServerEvent> {
         self.engine.handle_timeout(turn).map(event)
     }
 
     /// Begins a graceful shutdown: requests in flight are still answered (RFC 9113, section 6.8).
-    pub fn shut_down(&mut self, turn: &mut Turn<'_>) {
+    pub fn shut_down(&mut self, turn: &mut EngineTurn<'_>) {
         self.engine.shut_down(turn);
     }
 
     /// Ends the connection immediately with an error of the caller's choice.
-    pub fn fail(&mut self, error: ConnectionError, turn: &mut Turn<'_>) {
+    pub fn fail(&mut self, error: ConnectionError, turn: &mut EngineTurn<'_>) {
         self.engine.fail(error, turn.output);
     }
 
@@ -370,7 +381,7 @@ impl ServerConnection {
 }
 
 #[cfg(test)]
-impl ServerConnection {
+impl H2ServerConnection {
     /// Returns the bytes received on all streams that the caller has not taken.
     pub(super) fn waiting_bytes(&self) -> u32 {
         self.engine.waiting_bytes()
@@ -378,14 +389,16 @@ impl ServerConnection {
 }
 
 /// Converts a step that maps directly to an event.
-fn event(step: Step) -> ServerEvent {
+fn event(step: EngineStep) -> ServerEvent {
     match step {
-        Step::NeedInput | Step::Block(_) => ServerEvent::NeedInput,
-        Step::AwaitOutput => ServerEvent::AwaitOutput,
-        Step::Content { stream, content, is_last } => ServerEvent::Content { stream, content, is_last },
-        Step::ContentTooLarge(stream) => ServerEvent::Refused { stream, refusal: Refusal::CONTENT_TOO_LARGE },
-        Step::Reset { stream, code, is_by_peer } => ServerEvent::Reset { stream, code, is_by_peer },
-        Step::GoAway { .. } => ServerEvent::GoAway,
-        Step::Closed(error) => ServerEvent::Closed(error),
+        EngineStep::NeedInput | EngineStep::Block(_) => ServerEvent::NeedInput,
+        EngineStep::AwaitOutput => ServerEvent::AwaitOutput,
+        EngineStep::Content { stream, content, is_last } => ServerEvent::Content { stream, content, is_last },
+        EngineStep::ContentTooLarge(stream) => {
+            ServerEvent::Refused { stream, refusal: MessageRejection::CONTENT_TOO_LARGE }
+        }
+        EngineStep::Reset { stream, code, is_by_peer } => ServerEvent::Reset { stream, code, is_by_peer },
+        EngineStep::GoAway { .. } => ServerEvent::GoAway,
+        EngineStep::Closed(error) => ServerEvent::Closed(error),
     }
 }

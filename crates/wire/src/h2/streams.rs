@@ -18,7 +18,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// Stream in state open or half-closed (RFC 9113, section 5.1).
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct H2Stream {
     pub id: u32,
     /// Whether the peer has ended its message.
     pub is_received: bool,
@@ -54,7 +54,7 @@ pub(super) struct Stream {
     pub previous: u32,
 }
 
-impl Stream {
+impl H2Stream {
     pub fn new(id: u32, receive: ReceiveWindow, send: SendWindow) -> Self {
         Self {
             id,
@@ -95,8 +95,8 @@ impl Stream {
 /// Open streams by id. Ids only grow (section 5.1.1), so the list is sorted: a new stream is appended, and lookups use
 /// binary search.
 #[derive(Debug, Default)]
-pub(super) struct Streams {
-    slots: Vec<Option<Stream>>,
+pub(super) struct StreamTable {
+    slots: Vec<Option<H2Stream>>,
     free: Vec<u32>,
     /// Id and slot.
     open: VecDeque<(u32, u32)>,
@@ -115,13 +115,13 @@ pub(super) enum Past {
     Unknown,
 }
 
-impl Streams {
+impl StreamTable {
     pub fn len(&self) -> usize {
         self.open.len()
     }
 
     /// Adds a stream, which must have the highest id so far. Returns its slot.
-    pub fn insert(&mut self, stream: Stream) -> u32 {
+    pub fn insert(&mut self, stream: H2Stream) -> u32 {
         debug_assert!(self.open.back().is_none_or(|(last, _)| *last < stream.id));
         let id = stream.id;
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -141,12 +141,12 @@ impl Streams {
     }
 
     /// Returns the stream in a slot. The slot must be valid: found or inserted, and not removed since.
-    pub fn at(&mut self, slot: u32) -> &mut Stream {
+    pub fn at(&mut self, slot: u32) -> &mut H2Stream {
         self.slots[slot as usize].as_mut().expect("slots in use hold streams")
     }
 
     /// Removes a stream, which must not be in a ready list.
-    pub fn remove(&mut self, slot: u32, is_reset_by_us: bool) -> Stream {
+    pub fn remove(&mut self, slot: u32, is_reset_by_us: bool) -> H2Stream {
         let stream = self.slots[slot as usize].take().expect("slots in use hold streams");
         debug_assert!(!stream.is_ready);
         self.free.push(slot);
@@ -189,7 +189,7 @@ impl Streams {
         self.open.back().copied()
     }
 
-    pub fn streams(&self) -> impl Iterator<Item = &Stream> {
+    pub fn streams(&self) -> impl Iterator<Item = &H2Stream> {
         self.open.iter().filter_map(|(_, slot)| self.slots[*slot as usize].as_ref())
     }
 
@@ -211,13 +211,13 @@ impl Streams {
 mod tests {
     use super::*;
 
-    fn stream(id: u32) -> Stream {
-        Stream::new(id, ReceiveWindow::new(1, Duration::ZERO), SendWindow::new(1))
+    fn stream(id: u32) -> H2Stream {
+        H2Stream::new(id, ReceiveWindow::new(1, Duration::ZERO), SendWindow::new(1))
     }
 
     #[test]
     fn slots_are_used_again_and_closed_streams_remembered_for_a_while() {
-        let mut streams = Streams::default();
+        let mut streams = StreamTable::default();
         let slots = [1, 3, 9].map(|id| streams.insert(stream(id)));
         assert_eq!([1, 3, 9, 5].map(|id| streams.find(id)), [Some(slots[0]), Some(slots[1]), Some(slots[2]), None]);
         streams.remove(slots[1], true);

@@ -90,7 +90,7 @@ impl ReceiveWindow {
 
     /// Returns taken bytes to the window. Returns the increment for a WINDOW_UPDATE once it amounts to half of the
     /// window.
-    pub fn on_taken(&mut self, bytes: u32, now: Duration, pace: &Pace) -> Option<u32> {
+    pub fn on_taken(&mut self, bytes: u32, now: Duration, pace: &WindowGrowth) -> Option<u32> {
         self.taken_bytes += bytes.min(self.waiting_bytes());
         if self.taken_bytes < self.size_bytes / 2 {
             return None;
@@ -108,7 +108,7 @@ impl ReceiveWindow {
 
 /// Parameters for the growth of windows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(super) struct WindowGrowth {
     pub round_trip: Duration,
     pub window_bytes_max: u32,
 }
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_receive_window_grows_for_a_fast_peer_only() {
-        let pace = Pace { round_trip: Duration::from_millis(50), window_bytes_max: 3000 };
+        let pace = WindowGrowth { round_trip: Duration::from_millis(50), window_bytes_max: 3000 };
         let at = Duration::from_millis;
         for (times, expect) in [([10, 20, 30], [1000 + 500, 2000, 1000]), ([100, 200, 300], [500, 500, 500])] {
             let mut window = ReceiveWindow::new(1000, Duration::ZERO);

@@ -5,7 +5,7 @@ use super::Span;
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     bytes: Vec<u8>,
-    lines: Vec<Line>,
+    lines: Vec<FieldLine>,
     /// Whether some of the bytes belong to removed lines.
     has_gaps: bool,
 }
@@ -15,7 +15,7 @@ const NAME_END: &[u8] = b": ";
 const LINE_END: &[u8] = b"\r\n";
 
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct FieldLine {
     name: Span,
     value: Span,
 }
@@ -55,7 +55,7 @@ impl Fields {
         bytes.extend_from_slice(NAME_END);
         let value_start = bytes.len();
         write_value(bytes);
-        self.lines.push(Line { name, value: Span::new(value_start, bytes.len()) });
+        self.lines.push(FieldLine { name, value: Span::new(value_start, bytes.len()) });
         bytes.extend_from_slice(LINE_END);
         self
     }

@@ -5,7 +5,7 @@ use super::{KnownField, Request};
 
 /// Content coding (RFC 9110, section 8.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Coding {
+pub enum ContentCoding {
     /// No coding.
     Identity,
     /// gzip
@@ -16,7 +16,7 @@ pub enum Coding {
     Zstd,
 }
 
-impl Coding {
+impl ContentCoding {
     /// Returns the name for Content-Encoding. `identity` never occurs there.
     pub const fn name(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl CodingWeights {
     /// Chooses the coding with the greatest weight; of equal ones the first, so list `available` in the order of the
     /// server's preference. Returns its index in `available`, or `None` if no coding is acceptable. The server may
     /// ignore this if only identity was missing (RFC 9110, section 12.5.3).
-    pub fn choose(&self, available: impl IntoIterator<Item = Coding>) -> Option<usize> {
+    pub fn choose(&self, available: impl IntoIterator<Item = ContentCoding>) -> Option<usize> {
         let mut best = (None, 0);
         for (place, coding) in available.into_iter().enumerate() {
             let weight = self.weight(coding);
@@ -79,7 +79,7 @@ impl CodingWeights {
     }
 
     /// Returns the weight of a coding in thousandths; 0 is not acceptable.
-    pub fn weight(&self, coding: Coding) -> u16 {
+    pub fn weight(&self, coding: ContentCoding) -> u16 {
         self.weights[coding as usize]
     }
 
@@ -91,12 +91,12 @@ impl CodingWeights {
             let (name, weight) = parse_coding(element)?;
             if name == b"*" {
                 any_other.get_or_insert(weight);
-            } else if let Some(coding) = Coding::from_name(name) {
+            } else if let Some(coding) = ContentCoding::from_name(name) {
                 // If a coding occurs several times the first one counts.
                 weights[coding as usize].get_or_insert(weight);
             }
         }
-        let identity = Coding::Identity as usize;
+        let identity = ContentCoding::Identity as usize;
         let mut resolved = weights.map(|weight| weight.or(any_other).unwrap_or(0));
         // Identity is acceptable by default, with a lower weight than the codings in the list.
         if weights[identity].is_none() && any_other.is_none() {
@@ -219,10 +219,11 @@ fn is_token(bytes: &[u8]) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Coding, CodingWeights, parse_qvalue, prefers_json};
+    use super::{CodingWeights, ContentCoding, parse_qvalue, prefers_json};
     use crate::http::{KnownField, Request, RequestHead, Span};
 
-    const AVAILABLE: [Coding; 4] = [Coding::Brotli, Coding::Zstd, Coding::Gzip, Coding::Identity];
+    const AVAILABLE: [ContentCoding; 4] =
+        [ContentCoding::Brotli, ContentCoding::Zstd, ContentCoding::Gzip, ContentCoding::Identity];
 
     fn with_request<T>(field: KnownField, lines: &[&[u8]], read: impl FnOnce(&Request<'_>) -> T) -> T {
         let (mut head, mut bytes) = (RequestHead::default(), Vec::new());
@@ -240,12 +241,16 @@ mod tests {
 
     #[test]
     fn codings() {
-        let check = |lines: &[&str], expect: Option<Coding>| {
+        let check = |lines: &[&str], expect: Option<ContentCoding>| {
             let bytes: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
             assert_eq!(weights(&bytes).choose(AVAILABLE).map(|place| AVAILABLE[place]), expect, "{lines:?}");
         };
-        let (identity, gzip, brotli, zstd) =
-            (Some(Coding::Identity), Some(Coding::Gzip), Some(Coding::Brotli), Some(Coding::Zstd));
+        let (identity, gzip, brotli, zstd) = (
+            Some(ContentCoding::Identity),
+            Some(ContentCoding::Gzip),
+            Some(ContentCoding::Brotli),
+            Some(ContentCoding::Zstd),
+        );
         check(&[], identity);
         check(&[""], identity);
         check(&["gzip, deflate, br, zstd"], brotli);
@@ -299,9 +304,9 @@ mod tests {
     #[test]
     fn a_choice_among_what_there_is() {
         let accepts = weights(&[b"gzip, br;q=0.5"]);
-        assert_eq!(accepts.choose([Coding::Identity, Coding::Brotli]), Some(1));
-        assert_eq!(accepts.choose([Coding::Identity]), Some(0));
-        assert_eq!(accepts.choose([Coding::Zstd]), None);
+        assert_eq!(accepts.choose([ContentCoding::Identity, ContentCoding::Brotli]), Some(1));
+        assert_eq!(accepts.choose([ContentCoding::Identity]), Some(0));
+        assert_eq!(accepts.choose([ContentCoding::Zstd]), None);
         assert_eq!(accepts.choose([]), None);
     }
 
@@ -365,8 +370,8 @@ mod tests {
             // Model: the first statement about the coding counts, otherwise the one about "*". Without either, only
             // identity is acceptable.
             let said = |name: &str| accepted.iter().find(|(said, _)| NAMES[*said] == name).map(|(_, (_, weight))| *weight);
-            let weight = |coding: Coding| {
-                said(coding.name()).or(said("*")).unwrap_or(if coding == Coding::Identity { 1 } else { 0 })
+            let weight = |coding: ContentCoding| {
+                said(coding.name()).or(said("*")).unwrap_or(if coding == ContentCoding::Identity { 1 } else { 0 })
             };
             let best = available.iter().copied().map(weight).max().unwrap_or(0);
             let expect = available.iter().position(|coding| weight(*coding) == best).filter(|_| best > 0);

@@ -4,7 +4,7 @@ use super::{Host, Method};
 
 /// Parsed request target (RFC 9112, section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target<'a> {
+pub struct RequestTarget<'a> {
     /// Form of the target.
     pub form: TargetForm,
     /// Host in the target. In absolute-form it overrides the Host field (RFC 9112, section 3.2.2); authority-form has
@@ -42,7 +42,7 @@ impl fmt::Display for InvalidTarget {
 
 impl std::error::Error for InvalidTarget {}
 
-impl<'a> Target<'a> {
+impl<'a> RequestTarget<'a> {
     /// Parses the target of a request with this method.
     ///
     /// Rejects control characters, spaces, bytes from 0x80 and fragments. Accepts a few bytes that RFC 3986 forbids,
@@ -61,17 +61,17 @@ impl<'a> Target<'a> {
 }
 
 /// `authority = uri-host ":" port`; both parts are required (RFC 9110, section 9.3.6).
-fn parse_authority(target: &[u8]) -> Result<Target<'_>, InvalidTarget> {
+fn parse_authority(target: &[u8]) -> Result<RequestTarget<'_>, InvalidTarget> {
     let host = Host::parse(target).map_err(|_| InvalidTarget)?;
     if host.port.is_none() {
         return Err(InvalidTarget);
     }
-    Ok(Target { form: TargetForm::Authority, host: Some(host), path: b"", query: None })
+    Ok(RequestTarget { form: TargetForm::Authority, host: Some(host), path: b"", query: None })
 }
 
 /// Parses an `absolute-URI` with scheme http or https. Rejects user information, which only serves to deceive (RFC
 /// 9110, section 4.2.4), and an empty host (section 4.2.1).
-fn parse_absolute(target: &[u8]) -> Result<Target<'_>, InvalidTarget> {
+fn parse_absolute(target: &[u8]) -> Result<RequestTarget<'_>, InvalidTarget> {
     let rest = strip_scheme(target, b"http://").or_else(|| strip_scheme(target, b"https://")).ok_or(InvalidTarget)?;
     let authority_end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     let (authority, path_and_query) = rest.split_at(authority_end);
@@ -92,7 +92,7 @@ fn parse_path_and_query<'a>(
     bytes: &'a [u8],
     form: TargetForm,
     host: Option<Host<'a>>,
-) -> Result<Target<'a>, InvalidTarget> {
+) -> Result<RequestTarget<'a>, InvalidTarget> {
     let is = |class: u8| move |byte: &u8| BYTE_CLASSES[usize::from(*byte)] & class != 0;
     let path_end = bytes.iter().position(|byte| !is(PATH)(byte)).unwrap_or(bytes.len());
     let (path, rest) = bytes.split_at(path_end);
@@ -103,7 +103,7 @@ fn parse_path_and_query<'a>(
     };
     // An empty path means "/" (RFC 9110, section 4.2.3). Only absolute-form can have one.
     let path = if path.is_empty() { b"/" } else { path };
-    Ok(Target { form, host, path, query })
+    Ok(RequestTarget { form, host, path, query })
 }
 
 /// Bytes of a path: `pchar` and `/` of RFC 3986, and in addition:
@@ -137,15 +137,15 @@ const fn byte_classes() -> [u8; 256] {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{InvalidTarget, Target, TargetForm};
+    use super::{InvalidTarget, RequestTarget, TargetForm};
     use crate::http::{Host, Method};
 
     #[test]
     fn origin_form() {
         let check = |target: &str, path: &str, query: Option<&str>| {
-            let parsed = Target::parse(target.as_bytes(), Method::Get);
+            let parsed = RequestTarget::parse(target.as_bytes(), Method::Get);
             let (path, query) = (path.as_bytes(), query.map(str::as_bytes));
-            assert_eq!(parsed, Ok(Target { form: TargetForm::Origin, host: None, path, query }), "{target:?}");
+            assert_eq!(parsed, Ok(RequestTarget { form: TargetForm::Origin, host: None, path, query }), "{target:?}");
         };
         check("/", "/", None);
         check("/a/b.html", "/a/b.html", None);
@@ -163,10 +163,10 @@ mod tests {
     #[test]
     fn absolute_form() {
         let check = |target: &str, host: &str, port: Option<u16>, path: &str, query: Option<&str>| {
-            let parsed = Target::parse(target.as_bytes(), Method::Get);
+            let parsed = RequestTarget::parse(target.as_bytes(), Method::Get);
             let host = Some(Host { name: host.as_bytes(), port });
             let (path, query) = (path.as_bytes(), query.map(str::as_bytes));
-            assert_eq!(parsed, Ok(Target { form: TargetForm::Absolute, host, path, query }), "{target:?}");
+            assert_eq!(parsed, Ok(RequestTarget { form: TargetForm::Absolute, host, path, query }), "{target:?}");
         };
         check("http://example.com/a?b", "example.com", None, "/a", Some("b"));
         check("http://example.com", "example.com", None, "/", None);
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn the_forms_of_single_methods() {
         let check = |target: &str, method: Method, form: Option<TargetForm>| {
-            let parsed = Target::parse(target.as_bytes(), method).map(|target| target.form);
+            let parsed = RequestTarget::parse(target.as_bytes(), method).map(|target| target.form);
             assert_eq!(parsed, form.ok_or(InvalidTarget), "{target:?} {method:?}");
         };
         check("*", Method::Options, Some(TargetForm::Asterisk));
@@ -228,7 +228,7 @@ mod tests {
             "http://example.com:x/",
             "example.com/a",
         ] {
-            assert_eq!(Target::parse(target.as_bytes(), Method::Get), Err(InvalidTarget), "{target:?}");
+            assert_eq!(RequestTarget::parse(target.as_bytes(), Method::Get), Err(InvalidTarget), "{target:?}");
         }
     }
 
@@ -238,7 +238,7 @@ mod tests {
             proptest::collection::vec(any::<u8>(), 0..40).prop_map(|mut bytes| { bytes.insert(0, b'/'); bytes }),
             "/[!-~]{0,30}".prop_map(String::into_bytes),
         ]) {
-            if let Ok(parsed) = Target::parse(&target, Method::Get) {
+            if let Ok(parsed) = RequestTarget::parse(&target, Method::Get) {
                 let mut joined = parsed.path.to_vec();
                 if let Some(query) = parsed.query {
                     joined.push(b'?');
@@ -248,7 +248,7 @@ mod tests {
                 prop_assert!(parsed.path.starts_with(b"/"));
                 prop_assert!(target.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'#'));
                 let absolute = [b"http://h".as_slice(), &target].concat();
-                let absolute = Target::parse(&absolute, Method::Get).unwrap();
+                let absolute = RequestTarget::parse(&absolute, Method::Get).unwrap();
                 prop_assert_eq!((absolute.path, absolute.query), (parsed.path, parsed.query));
             }
         }

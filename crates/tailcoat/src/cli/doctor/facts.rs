@@ -5,12 +5,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::config::{Config, Handler, RootPiece};
+use crate::config::{Config, HandlerConfig, RootPiece};
 use crate::confinement;
 
 /// The machine, as far as it matters.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct MachineFacts {
     /// True in a container, which cannot change most settings.
     pub(super) is_container: bool,
     /// Settings of the kernel, by their names as sysctl(8) has them: those that could be read.
@@ -60,7 +60,7 @@ const SETTINGS: [&str; 10] = [
     "fs.protected_symlinks",
 ];
 
-impl Facts {
+impl MachineFacts {
     /// Looks at this machine, and at the files that the configuration names.
     pub(super) fn gather(config: Option<&Config>, config_file: Option<&Path>) -> Self {
         let settings = SETTINGS.iter().filter_map(|&name| {
@@ -129,7 +129,7 @@ fn files(config: Option<&Config>, config_file: Option<&Path>) -> Vec<(FileRole, 
         let passwords = site.rules.passwords.iter().filter_map(|rule| rule.file.as_ref());
         named.extend(passwords.map(|file| (FileRole::Passwords, file.clone())));
         for route in &site.routes {
-            if let Handler::Files(files) = &route.handler
+            if let HandlerConfig::Files(files) = &route.handler
                 && let [RootPiece::Literal(directory)] = files.root.pieces.as_slice()
             {
                 named.push((FileRole::Root, directory.into()));

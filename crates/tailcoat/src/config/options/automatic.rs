@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Kind, KnownAs, OPTION, OptionDefinition, Set, any, many, one, property};
+use super::{KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, any, many, one, property};
 use crate::config::automatic::*;
 
 /// Introduction to these options in the reference.
@@ -18,7 +18,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "directory",
-        parameters: &[one("url", Kind::Text), property("ca-file", Kind::File)],
+        parameters: &[one("url", ValueKind::Text), property("ca-file", ValueKind::File)],
         default: r#"directory "https://acme-v02.api.letsencrypt.org/directory""#,
         doc: "ACME directory URL of the certificate authority (CA); by default that of Let's Encrypt. The CA \
               server's own certificate must be signed by a CA that this machine trusts, or by one in the file \
@@ -31,7 +31,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["acme_ca", "acme_ca_root", "ca", "ca_root", "dir", "trusted_roots"],
             ..KnownAs::NONE
         },
-        set: Set::Automatic(|automatic, values| {
+        set: OptionSetter::Automatic(|automatic, values| {
             automatic.directory = values.text("url").unwrap_or_default();
             automatic.authority = values.file("ca-file");
         }),
@@ -39,16 +39,16 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "contact",
-        parameters: &[many("url", Kind::Text)],
+        parameters: &[many("url", ValueKind::Text)],
         doc: "Contact URL for the CA, such as a `mailto:` URL.",
         example: r#"contact "mailto:admin@example.com""#,
         known_as: KnownAs { nginx: &["contact"], apache: &["MDContactEmail"], caddy: &["email"], ..KnownAs::NONE },
-        set: Set::Automatic(|automatic, values| automatic.contacts = values.texts("url")),
+        set: OptionSetter::Automatic(|automatic, values| automatic.contacts = values.texts("url")),
         ..OPTION
     },
     OptionDefinition {
         name: "challenges",
-        parameters: &[many("kind", Kind::Choice(ChallengeKind::NAMES))],
+        parameters: &[many("kind", ValueKind::Choice(ChallengeKind::NAMES))],
         doc: "Methods that prove to the CA that you control a name. `http-01` is a response on port 80, \
               `tls-alpn-01` a handshake on port 443, and `dns-01` a DNS record, which needs a `dns-hook`. The \
               default is `dns-01` if there is a `dns-hook`, otherwise the other two. After a failure, the next \
@@ -60,7 +60,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["disable_http_challenge", "disable_tlsalpn_challenge", "alt_http_port", "alt_tlsalpn_port"],
             ..KnownAs::NONE
         },
-        set: Set::Automatic(|automatic, values| {
+        set: OptionSetter::Automatic(|automatic, values| {
             automatic.challenges =
                 values.texts("kind").iter().filter_map(|name| ChallengeKind::from_name(name)).collect();
         }),
@@ -69,9 +69,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "dns-hook",
         parameters: &[
-            one("program", Kind::File),
-            any("argument", Kind::Text),
-            property("timeout", Kind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(3_600) }),
+            one("program", ValueKind::File),
+            any("argument", ValueKind::Text),
+            property("timeout", ValueKind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(3_600) }),
         ],
         doc: "Program that adds and removes DNS records. It gets your arguments, then `add` or `remove`, the name \
               (`_acme-challenge.example.com`), and the value of the TXT record. A name can have several records at \
@@ -83,7 +83,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["acme_dns", "dns", "propagation_delay"],
             ..KnownAs::NONE
         },
-        set: Set::Automatic(|automatic, values| {
+        set: OptionSetter::Automatic(|automatic, values| {
             automatic.dns_hook = values.file("program").map(|program| DnsHook {
                 program,
                 arguments: values.texts("argument"),
@@ -94,7 +94,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "external-account",
-        parameters: &[one("key-id", Kind::Text), property("key-file", Kind::File)],
+        parameters: &[one("key-id", ValueKind::Text), property("key-file", ValueKind::File)],
         doc: "Account that you have with the CA, if the CA requires one (external account binding). `key-file` holds \
               the HMAC key in base64url, as the CA gives it.",
         example: r#"external-account "kid-1" key-file="/etc/tailcoat/eab.key""#,
@@ -104,7 +104,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["acme_eab", "eab"],
             ..KnownAs::NONE
         },
-        set: Set::Automatic(|automatic, values| {
+        set: OptionSetter::Automatic(|automatic, values| {
             automatic.external_account = Some(ExternalAccount {
                 key_id: values.text("key-id").unwrap_or_default(),
                 key_file: values.file("key-file").unwrap_or_default(),
@@ -114,34 +114,37 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "profile",
-        parameters: &[one("name", Kind::Text)],
+        parameters: &[one("name", ValueKind::Text)],
         doc: "Certificate profile requested from the CA.",
         example: r#"profile "shortlived""#,
         known_as: KnownAs { nginx: &["profile"], apache: &["MDProfile"], caddy: &["profile"], ..KnownAs::NONE },
-        set: Set::Automatic(|automatic, values| automatic.profile = values.text("name")),
+        set: OptionSetter::Automatic(|automatic, values| automatic.profile = values.text("name")),
         ..OPTION
     },
     OptionDefinition {
         name: "retry-interval",
-        parameters: &[one("time", Kind::Duration { min: Duration::from_secs(1), max: RETRY_INTERVAL_MAX })],
+        parameters: &[one("time", ValueKind::Duration { min: Duration::from_secs(1), max: RETRY_INTERVAL_MAX })],
         default: r#"retry-interval "1m""#,
         doc: "Time to wait after a failure before the next attempt. It doubles with each further failure, up to a \
               day, and is longer if the CA asks for it.",
         example: r#"retry-interval "10m""#,
         known_as: KnownAs { apache: &["MDRetryDelay", "MDRetryFailover"], ..KnownAs::NONE },
-        set: Set::Automatic(|automatic, values| {
+        set: OptionSetter::Automatic(|automatic, values| {
             automatic.retry_interval = values.duration("time").unwrap_or(MINUTE);
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "order-timeout",
-        parameters: &[one("time", Kind::Duration { min: Duration::from_secs(10), max: Duration::from_secs(86_400) })],
+        parameters: &[one(
+            "time",
+            ValueKind::Duration { min: Duration::from_secs(10), max: Duration::from_secs(86_400) },
+        )],
         default: r#"order-timeout "10m""#,
         doc: "Maximum time of a certificate order, the CA's and the hook's time included. After it, the order fails.",
         example: r#"order-timeout "30m""#,
         known_as: KnownAs { caddy: &["propagation_timeout"], ..KnownAs::NONE },
-        set: Set::Automatic(|automatic, values| {
+        set: OptionSetter::Automatic(|automatic, values| {
             automatic.order_timeout = values.duration("time").unwrap_or(10 * MINUTE);
         }),
         ..OPTION

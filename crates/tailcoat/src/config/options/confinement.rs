@@ -1,6 +1,6 @@
-use super::{FLAG, Kind, KnownAs, OPTION, OptionDefinition, Set, many, one};
+use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one};
 use crate::config::confinement::SystemCalls;
-use crate::config::value::Value;
+use crate::config::value::OptionValue;
 
 pub(super) const DOC: &str = "\
     Restrictions that the server applies to itself after it has started (sandbox). An attacker who gains control \
@@ -17,7 +17,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               (Landlock). On kernels without Landlock (before 5.13) it has no effect, and the log says so.",
         example: "files off",
         known_as: KnownAs { apache: &["ChrootDir"], others: &["landlock", "chroot", "ProtectSystem"], ..KnownAs::NONE },
-        set: Set::Confinement(|confinement, values| confinement.files = values.on()),
+        set: OptionSetter::Confinement(|confinement, values| confinement.files = values.on()),
         ..OPTION
     },
     OptionDefinition {
@@ -28,12 +28,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               later). Upstreams, automatic certificates, modules with `outgoing`, and programs of `cgi` need them.",
         example: "connections off",
         known_as: KnownAs { others: &["RestrictAddressFamilies"], ..KnownAs::NONE },
-        set: Set::Confinement(|confinement, values| confinement.connections = values.on()),
+        set: OptionSetter::Confinement(|confinement, values| confinement.connections = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "system-calls",
-        parameters: &[one("which", Kind::Choice(&["refuse", "log", "allow"]))],
+        parameters: &[one("which", ValueKind::Choice(&["refuse", "log", "allow"]))],
         // words: allow: name of a value
         default: "system-calls refuse",
         doc: "Handling of system calls that the server does not need, such as starting programs, changing users or \
@@ -41,7 +41,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               them (`dmesg`, the audit log), `allow` allows them.",
         example: "system-calls log",
         known_as: KnownAs { others: &["seccomp", "SystemCallFilter"], ..KnownAs::NONE },
-        set: Set::Confinement(|confinement, values| {
+        set: OptionSetter::Confinement(|confinement, values| {
             confinement.system_calls = match values.text("which").as_deref() {
                 Some("log") => SystemCalls::Logged,
                 Some("allow") => SystemCalls::Allowed,
@@ -52,31 +52,31 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "read",
-        parameters: &[many("path", Kind::File)],
+        parameters: &[many("path", ValueKind::File)],
         doc: "More files and directories that the server may read. If you list a directory in which sites come and \
               go, reloads need no upgrade.",
         example: r#"read "/srv""#,
         known_as: KnownAs { others: &["ReadOnlyPaths", "BindReadOnlyPaths"], ..KnownAs::NONE },
-        set: Set::Confinement(|confinement, values| confinement.read = files(values)),
+        set: OptionSetter::Confinement(|confinement, values| confinement.read = files(values)),
         ..OPTION
     },
     OptionDefinition {
         name: "write",
-        parameters: &[many("path", Kind::File)],
+        parameters: &[many("path", ValueKind::File)],
         doc: "More files and directories that the server and programs of `cgi` may read and change.",
         example: r#"write "/var/lib/forum""#,
         known_as: KnownAs { others: &["ReadWritePaths", "BindPaths"], ..KnownAs::NONE },
-        set: Set::Confinement(|confinement, values| confinement.write = files(values)),
+        set: OptionSetter::Confinement(|confinement, values| confinement.write = files(values)),
         ..OPTION
     },
     OptionDefinition {
         name: "execute",
-        parameters: &[many("path", Kind::File)],
+        parameters: &[many("path", ValueKind::File)],
         doc: "More files and directories whose programs `cgi` programs and `dns-hook` may read and run. The system's \
               directories (`/usr`, `/bin`, `/sbin`, `/lib`) are allowed if the configuration has any of these.",
         example: r#"execute "/opt/perl""#,
         known_as: KnownAs { others: &["ExecPaths"], ..KnownAs::NONE },
-        set: Set::Confinement(|confinement, values| confinement.execute = files(values)),
+        set: OptionSetter::Confinement(|confinement, values| confinement.execute = files(values)),
         ..OPTION
     },
 ];
@@ -85,7 +85,7 @@ fn files(values: &crate::config::value::Values) -> Vec<std::path::PathBuf> {
     values
         .all("path")
         .map(|(value, _)| match value {
-            Value::File(file) => file.clone(),
+            OptionValue::File(file) => file.clone(),
             other => unreachable!("a path is {other:?}"),
         })
         .collect()

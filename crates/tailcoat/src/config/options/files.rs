@@ -1,15 +1,15 @@
 use std::sync::Arc;
 
-use super::{FLAG, Kind, KnownAs, OPTION, OptionDefinition, Set, any, many, one, optional, property};
-use crate::config::model::{FieldMatch, FieldRule, Files, PathPattern};
+use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, any, many, one, optional, property};
+use crate::config::model::{FieldMatch, FieldRule, FilesConfig, PathPattern};
 
 /// Options of `site` and `files`.
 pub(super) static ROOT: &[OptionDefinition] = &[OptionDefinition {
     name: "root",
     parameters: &[
-        one("directory", Kind::Root),
-        property("strip-www", Kind::Flag),
-        property("strip-suffix", Kind::HostSuffix),
+        one("directory", ValueKind::Root),
+        property("strip-www", ValueKind::Flag),
+        property("strip-suffix", ValueKind::HostSuffix),
     ],
     doc: "Directory of the files. `{host}` stands for the request's host and `{host:1}` for its first letter. \
           With them one site serves many hosts: `\"/srv/{host:1}/{host:2}/{host}\"`. `strip-www=on` removes a \
@@ -22,7 +22,7 @@ pub(super) static ROOT: &[OptionDefinition] = &[OptionDefinition {
         caddy: &["root"],
         others: &["document-root", "server.document-root", "file.dir"],
     },
-    set: Set::Files(|files, values| {
+    set: OptionSetter::Files(|files, values| {
         files.root.pieces = values.root("directory").unwrap_or_default();
         files.root.strip_www = values.flag("strip-www").unwrap_or(false);
         files.root.strip_suffix = values.text("strip-suffix").unwrap_or_default();
@@ -33,13 +33,13 @@ pub(super) static ROOT: &[OptionDefinition] = &[OptionDefinition {
 /// Options of `files` alone.
 pub(super) static BLOCK: &[OptionDefinition] = &[OptionDefinition {
     name: "strip-prefix",
-    parameters: &[one("prefix", Kind::PathPrefix)],
+    parameters: &[one("prefix", ValueKind::PathPrefix)],
     doc: "Prefix removed from a path before its file is looked up. With `files \"/downloads/*\"` and the root \
           `/srv/dl`, `/downloads/a` is the file `/srv/dl/downloads/a`. With `strip-prefix \"/downloads\"`, it is \
           `/srv/dl/a`.",
     example: r#"strip-prefix "/downloads""#,
     known_as: KnownAs { nginx: &["alias"], apache: &["Alias"], caddy: &["handle_path", "uri"], ..KnownAs::NONE },
-    set: Set::Files(|files, values| files.strip_prefix = values.text("prefix").unwrap_or_default()),
+    set: OptionSetter::Files(|files, values| files.strip_prefix = values.text("prefix").unwrap_or_default()),
     ..OPTION
 }];
 
@@ -47,7 +47,7 @@ pub(super) static BLOCK: &[OptionDefinition] = &[OptionDefinition {
 pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "index",
-        parameters: &[any("file", Kind::FileName)],
+        parameters: &[any("file", ValueKind::FileName)],
         default: r#"index "index.html""#,
         doc: "Names of index files, tried in order for a directory. Without names, there is no index file.",
         example: r#"index "index.html" "index.htm""#,
@@ -57,7 +57,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["index"],
             others: &["index-file.names", "file.index"],
         },
-        set: Set::Files(|files, values| files.index = values.texts("file")),
+        set: OptionSetter::Files(|files, values| files.index = values.texts("file")),
         ..OPTION
     },
     OptionDefinition {
@@ -72,19 +72,19 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["browse"],
             others: &["dir-listing.activate", "file.dirlisting", "directory-listing"],
         },
-        set: Set::Files(|files, values| files.browse = values.on()),
+        set: OptionSetter::Files(|files, values| files.browse = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "browse-entries-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 1_000_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 1_000_000 })],
         default: "browse-entries-max 10000",
         doc: "Maximum number of entries in a directory listing. A longer listing is cut; the page says so, and page \
               and JSON carry `Listing-Truncated: ?1`. An entry needs about 300 bytes of memory while the page is \
               made.",
         example: "browse-entries-max 1000",
         known_as: KnownAs { caddy: &["file_limit"], ..KnownAs::NONE },
-        set: Set::Files(|files, values| {
+        set: OptionSetter::Files(|files, values| {
             files.browse_entries_max = values.number("count").unwrap_or_default() as usize;
         }),
         ..OPTION
@@ -97,12 +97,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               file below the root gets 404, even if a `forward` follows.",
         example: "hidden",
         known_as: KnownAs { caddy: &["hide"], others: &["dotfiles"], ..KnownAs::NONE },
-        set: Set::Files(|files, values| files.hidden = values.on()),
+        set: OptionSetter::Files(|files, values| files.hidden = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "fallback",
-        parameters: &[one("path", Kind::SitePath)],
+        parameters: &[one("path", ValueKind::SitePath)],
         doc: "File sent with status 200 for paths that have no file, as single-page applications need. `off` turns \
               it off for a part of a site.",
         example: r#"fallback "/index.html""#,
@@ -112,7 +112,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["try_files"],
             ..KnownAs::NONE
         },
-        set: Set::Files(|files, values| files.fallback = values.text("path").filter(|path| !path.is_empty())),
+        set: OptionSetter::Files(|files, values| files.fallback = values.text("path").filter(|path| !path.is_empty())),
         ..OPTION
     },
     OptionDefinition {
@@ -128,7 +128,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["file.send-compressed"],
             ..KnownAs::NONE
         },
-        set: Set::Files(|files, values| files.precompressed = values.on()),
+        set: OptionSetter::Files(|files, values| files.precompressed = values.on()),
         ..OPTION
     },
     OptionDefinition {
@@ -144,12 +144,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["encode"],
             others: &["deflate", "mod_deflate", "compression"],
         },
-        set: Set::Files(|files, values| files.compress = values.on()),
+        set: OptionSetter::Files(|files, values| files.compress = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "compress-bytes-min",
-        parameters: &[one("size", Kind::Size { min: 0, max: 1 << 30 })],
+        parameters: &[one("size", ValueKind::Size { min: 0, max: 1 << 30 })],
         default: r#"compress-bytes-min "1KiB""#,
         doc: "Minimum size of files that are compressed.",
         example: r#"compress-bytes-min "512B""#,
@@ -158,17 +158,17 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["minimum_length"],
             ..KnownAs::NONE
         },
-        set: Set::Files(|files, values| files.compress_bytes_min = values.number("size").unwrap_or_default()),
+        set: OptionSetter::Files(|files, values| files.compress_bytes_min = values.number("size").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
         name: "compress-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 0, max: 1 << 30 })],
+        parameters: &[one("size", ValueKind::Size { min: 0, max: 1 << 30 })],
         default: r#"compress-bytes-max "1MiB""#,
         doc: "Maximum size of files that are compressed. Larger files are sent as they are.",
         example: r#"compress-bytes-max "4MiB""#,
         known_as: KnownAs { apache: &["DeflateInflateLimitRequestBody"], ..KnownAs::NONE },
-        set: Set::Files(|files, values| files.compress_bytes_max = values.number("size").unwrap_or_default()),
+        set: OptionSetter::Files(|files, values| files.compress_bytes_max = values.number("size").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
@@ -179,12 +179,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               Other files are left to the next handler, or get 403.",
         example: "permission-rule",
         known_as: KnownAs { others: &["mode_allowed", "mode_forbidden"], ..KnownAs::NONE },
-        set: Set::Files(|files, values| files.permission_rule = values.on()),
+        set: OptionSetter::Files(|files, values| files.permission_rule = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "exclude-extensions",
-        parameters: &[many("extension", Kind::Extension)],
+        parameters: &[many("extension", ValueKind::Extension)],
         // words: allow: a list, not a sentence
         default: r#"exclude-extensions "php" "php3" "php4" "php5" "php6" "php7" "php8" "phps" "pht" "phtm" "phtml" "phar" "ctp" "inc" "module" "install" "engine" "profile" "theme" "cgi" "fcgi" "fpl" "pl" "pm" "plx" "psgi" "ep" "py" "pyw" "psp" "wsgi" "rb" "rbw" "rhtml" "erb" "asp" "asa" "aspx" "asax" "ascx" "ashx" "asmx" "axd" "svc" "master" "cshtml" "vbhtml" "jsp" "jspa" "jspf" "jspx" "jsv" "jsw" "jhtml" "jws" "cfm" "cfml" "cfc" "shtml" "shtm" "stm" "lua" "lp" "tcl" "rvt" "adp""#,
         doc: "Extensions of programs whose source must not be sent, in upper or lower case. The default covers PHP \
@@ -199,7 +199,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["static-file.exclude-extensions"],
             ..KnownAs::NONE
         },
-        set: Set::Files(|files, values| {
+        set: OptionSetter::Files(|files, values| {
             files.exclude_extensions =
                 values.texts("extension").into_iter().filter(|extension| extension != "off").collect();
         }),
@@ -213,12 +213,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               handler, if there is one.",
         example: "ignore-query off",
         known_as: KnownAs { others: &["ignore_query"], ..KnownAs::NONE },
-        set: Set::Files(|files, values| files.ignore_query = values.on()),
+        set: OptionSetter::Files(|files, values| files.ignore_query = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "charset",
-        parameters: &[one("name", Kind::Text)],
+        parameters: &[one("name", ValueKind::Text)],
         default: r#"charset "utf-8""#,
         doc: "`charset` sent with text types; `\"\"` sends none.",
         example: r#"charset "iso-8859-1""#,
@@ -227,12 +227,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             apache: &["AddDefaultCharset", "AddCharset"],
             ..KnownAs::NONE
         },
-        set: Set::Files(|files, values| files.charset = values.text("name").unwrap_or_default()),
+        set: OptionSetter::Files(|files, values| files.charset = values.text("name").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
         name: "type",
-        parameters: &[one("type", Kind::MediaType), many("extension", Kind::Extension)],
+        parameters: &[one("type", ValueKind::MediaType), many("extension", ValueKind::Extension)],
         repeatable: true,
         doc: "Content type of files with these extensions. It replaces the built-in type.",
         example: r#"type "text/markdown" "md" "markdown""#,
@@ -242,7 +242,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["mime"],
             others: &["mimetype.assign"],
         },
-        set: Set::Files(|files, values| {
+        set: OptionSetter::Files(|files, values| {
             let content_type = values.text("type").unwrap_or_default();
             for extension in values.texts("extension") {
                 // Rules of a site come after those of all sites, and replace them.
@@ -253,20 +253,20 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "default-type",
-        parameters: &[one("type", Kind::MediaType)],
+        parameters: &[one("type", ValueKind::MediaType)],
         default: r#"default-type "application/octet-stream""#,
         doc: "Content type of files with an unknown extension.",
         example: r#"default-type "text/plain""#,
         known_as: KnownAs { nginx: &["default_type"], apache: &["ForceType", "DefaultType"], ..KnownAs::NONE },
-        set: Set::Files(|files, values| files.default_type = values.text("type").unwrap_or_default()),
+        set: OptionSetter::Files(|files, values| files.default_type = values.text("type").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
         name: "header",
         parameters: &[
-            optional("match", Kind::FieldMatch),
-            one("name", Kind::FieldName),
-            one("value", Kind::FieldValue),
+            optional("match", ValueKind::FieldMatch),
+            one("name", ValueKind::FieldName),
+            one("value", ValueKind::FieldValue),
         ],
         repeatable: true,
         doc: "Header field added to responses for files. With a first value, it applies only to paths or content \
@@ -275,14 +275,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               removes the field.",
         example: r#"header "*.woff2" "Access-Control-Allow-Origin" "*""#,
         known_as: KnownAs { caddy: &["header"], others: &["headers", "header.add"], ..KnownAs::NONE },
-        set: Set::Files(|files, values| {
+        set: OptionSetter::Files(|files, values| {
             add_field(files, values.field_match("match"), values.text("name"), values.text("value"))
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "cache-control",
-        parameters: &[optional("match", Kind::FieldMatch), one("value", Kind::FieldValue)],
+        parameters: &[optional("match", ValueKind::FieldMatch), one("value", ValueKind::FieldValue)],
         repeatable: true,
         doc: "Sets `Cache-Control` on responses for files: how long clients and caches may keep them. It is short \
               for `header` with the name `Cache-Control`.",
@@ -293,14 +293,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["expire.url"],
             ..KnownAs::NONE
         },
-        set: Set::Files(|files, values| {
+        set: OptionSetter::Files(|files, values| {
             add_field(files, values.field_match("match"), Some("Cache-Control".into()), values.text("value"))
         }),
         ..OPTION
     },
 ];
 
-fn add_field(files: &mut Files, matches: Option<FieldMatch>, name: Option<String>, value: Option<String>) {
+fn add_field(files: &mut FilesConfig, matches: Option<FieldMatch>, name: Option<String>, value: Option<String>) {
     Arc::make_mut(&mut files.fields).push(FieldRule {
         matches: matches.unwrap_or(FieldMatch::Path(PathPattern::Any)),
         name: name.unwrap_or_default(),

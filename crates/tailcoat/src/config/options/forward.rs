@@ -1,20 +1,22 @@
 use std::time::Duration;
 
-use super::{BODY_BYTES, FLAG, Kind, KnownAs, OPTION, OptionDefinition, Place, Set, Values, many, one};
+use super::{
+    BODY_BYTES, FLAG, KnownAs, OPTION, OptionContext, OptionDefinition, OptionSetter, ValueKind, Values, many, one,
+};
 use crate::config::buffering::Buffering;
 use crate::config::model::*;
-use crate::config::value::Value;
+use crate::config::value::OptionValue;
 
 /// A time limit from a millisecond to a day.
-const TIMEOUT: Kind = Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(86_400) };
+const TIMEOUT: ValueKind = ValueKind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(86_400) };
 
 /// Buffering of messages.
-const BUFFERING: Kind = Kind::Choice(&["auto", "on", "off"]);
+const BUFFERING: ValueKind = ValueKind::Choice(&["auto", "on", "off"]);
 
 /// Names of fields, in lower case.
 fn lower_case(values: &Values) -> Vec<Box<str>> {
     let names = values.all("name").filter_map(|(value, _)| match value {
-        Value::Text(name) => Some(name.to_ascii_lowercase().into()),
+        OptionValue::Text(name) => Some(name.to_ascii_lowercase().into()),
         _ => None,
     });
     names.collect()
@@ -24,7 +26,7 @@ fn lower_case(values: &Values) -> Vec<Box<str>> {
 pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "host",
-        parameters: &[one("host", Kind::ForwardHost)],
+        parameters: &[one("host", ValueKind::ForwardHost)],
         default: "host keep",
         doc: "`Host` sent to the upstream. `keep` sends the client's value, `upstream` the address of the upstream's \
               first server; any other value is sent as it is.",
@@ -35,7 +37,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["header_up"],
             others: &["proxy.preserve-host"],
         },
-        set: Set::Forward(|forward, values| {
+        set: OptionSetter::Forward(|forward, values| {
             forward.host = match values.text("host").as_deref() {
                 None | Some("keep") => ForwardHost::Keep,
                 Some("upstream") => ForwardHost::Upstream,
@@ -46,7 +48,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "forwarded-headers",
-        parameters: &[one("which", Kind::Choice(&["x-forwarded", "forwarded", "both", "none", "keep"]))],
+        parameters: &[one("which", ValueKind::Choice(&["x-forwarded", "forwarded", "both", "none", "keep"]))],
         default: "forwarded-headers x-forwarded",
         doc: "Header fields that tell the upstream who the client is and what it requested. `x-forwarded` sends \
               `X-Forwarded-For`, `X-Forwarded-Host` and `X-Forwarded-Proto`; `forwarded` sends `Forwarded` (RFC \
@@ -64,7 +66,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["trusted_proxies", "header_up"],
             others: &["proxy.header", "forwardfor", "option forwardfor"],
         },
-        set: Set::Forward(|forward, values| {
+        set: OptionSetter::Forward(|forward, values| {
             forward.client_fields = ClientFields::from_name(&values.text("which").unwrap_or_default());
         }),
         ..OPTION
@@ -82,48 +84,48 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             apache: &["HttpProtocolOptions"],
             ..KnownAs::NONE
         },
-        set: Set::Forward(|forward, values| forward.underscore_fields = values.on()),
+        set: OptionSetter::Forward(|forward, values| forward.underscore_fields = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "request-trailers",
-        parameters: &[many("name", Kind::RequestFieldName)],
+        parameters: &[many("name", ValueKind::RequestFieldName)],
         doc: "Trailer fields of requests that are passed to the upstream, in addition to `Content-Digest`, `Repr-Digest`, \
               `Digest` and `Content-MD5`. All others are dropped, because many applications treat a trailer as a \
               header field.",
         example: r#"request-trailers "X-Checksum""#,
         known_as: KnownAs { apache: &["MergeTrailers"], ..KnownAs::NONE },
-        set: Set::Forward(|forward, values| forward.intermediary.request_trailers = lower_case(values)),
+        set: OptionSetter::Forward(|forward, values| forward.intermediary.request_trailers = lower_case(values)),
         ..OPTION
     },
     OptionDefinition {
         name: "response-trailers",
-        parameters: &[many("name", Kind::FieldName)],
+        parameters: &[many("name", ValueKind::FieldName)],
         doc: "Trailer fields of responses that are passed to clients. `Content-Digest`, `Repr-Digest`, `Digest`, \
               `Content-MD5`, `ETag`, `Server-Timing`, `grpc-status`, `grpc-message` and `grpc-status-details-bin` \
               always pass. In gRPC responses, all trailers pass except those that are never allowed there, such as \
               `Set-Cookie`.",
         example: r#"response-trailers "X-Checksum""#,
         known_as: KnownAs { nginx: &["proxy_pass_trailers", "grpc_pass_trailers"], ..KnownAs::NONE },
-        set: Set::Forward(|forward, values| forward.intermediary.response_trailers = lower_case(values)),
+        set: OptionSetter::Forward(|forward, values| forward.intermediary.response_trailers = lower_case(values)),
         ..OPTION
     },
     OptionDefinition {
         name: "via-name",
-        parameters: &[one("name", Kind::ProxyName)],
+        parameters: &[one("name", ValueKind::ProxyName)],
         default: r#"via-name "tailcoat""#,
         doc: "Name of this proxy in `Via` (RFC 9110, section 7.6.3). `via-passes-max` counts it to detect loops. \
               Give chained proxies different names if there are more of them than `via-passes-max`.",
         example: r#"via-name "edge""#,
         known_as: KnownAs { apache: &["ProxyVia"], ..KnownAs::NONE },
-        set: Set::Forward(|forward, values| {
+        set: OptionSetter::Forward(|forward, values| {
             forward.intermediary.via_name = values.text("name").unwrap_or_default();
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "via-passes-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 100 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 100 })],
         default: "via-passes-max 10",
         doc: "Maximum number of times that proxies with this `via-name` may forward a request. One more is a loop, \
               and the client gets 508.",
@@ -133,14 +135,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["CDN-Loop"],
             ..KnownAs::NONE
         },
-        set: Set::Forward(|forward, values| {
+        set: OptionSetter::Forward(|forward, values| {
             forward.intermediary.via_passes_max = values.number("count").unwrap_or_default() as usize;
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "strip-prefix",
-        parameters: &[one("prefix", Kind::PathPrefix)],
+        parameters: &[one("prefix", ValueKind::PathPrefix)],
         doc: "Prefix removed from the path before the request is forwarded. With `\"/app\"`, the upstream gets `/a` \
               when the client requests `/app/a`. Links in responses are not changed.",
         example: r#"strip-prefix "/app""#,
@@ -150,12 +152,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["handle_path", "uri", "strip_prefix"],
             ..KnownAs::NONE
         },
-        set: Set::Forward(|forward, values| forward.strip_prefix = values.text("prefix").unwrap_or_default()),
+        set: OptionSetter::Forward(|forward, values| forward.strip_prefix = values.text("prefix").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
         name: "upgrade",
-        parameters: &[many("protocol", Kind::UpgradeProtocol)],
+        parameters: &[many("protocol", ValueKind::UpgradeProtocol)],
         default: r#"upgrade "websocket""#,
         doc: "Protocols to which a connection may be upgraded. After the upgrade, bytes pass both ways unchanged. \
               `off` allows none.",
@@ -166,9 +168,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["reverse_proxy"],
             others: &["websocket", "proxy.tunnel"],
         },
-        set: Set::Forward(|forward, values| {
+        set: OptionSetter::Forward(|forward, values| {
             let protocols = values.all("protocol").filter_map(|(value, _)| match value {
-                Value::Text(protocol) => Some(protocol.to_ascii_lowercase()),
+                OptionValue::Text(protocol) => Some(protocol.to_ascii_lowercase()),
                 _ => None,
             });
             forward.upgrades = protocols.filter(|protocol| protocol != "off").collect();
@@ -187,7 +189,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["stream_timeout"],
             others: &["timeout tunnel"],
         },
-        set: Set::Forward(|forward, values| forward.tunnel_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Forward(|forward, values| {
+            forward.tunnel_timeout = values.duration("time").unwrap_or_default()
+        }),
         ..OPTION
     },
 ];
@@ -206,7 +210,7 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
             caddy: &["request_body", "max_size"],
             ..KnownAs::NONE
         },
-        set: Set::Forward(|forward, values| forward.body_bytes_max = values.body_bytes_max("size")),
+        set: OptionSetter::Forward(|forward, values| forward.body_bytes_max = values.body_bytes_max("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -228,7 +232,9 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
             caddy: &["response_header_timeout"],
             others: &["timeout server"],
         },
-        set: Set::Forward(|forward, values| forward.first_byte_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Forward(|forward, values| {
+            forward.first_byte_timeout = values.duration("time").unwrap_or_default()
+        }),
         ..OPTION
     },
     OptionDefinition {
@@ -252,7 +258,7 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
             caddy: &["read_timeout", "write_timeout"],
             ..KnownAs::NONE
         },
-        set: Set::Forward(|forward, values| {
+        set: OptionSetter::Forward(|forward, values| {
             forward.between_bytes_timeout = values.duration("time").unwrap_or_default();
         }),
         ..OPTION
@@ -270,12 +276,12 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
             others: &["abortonclose"],
             ..KnownAs::NONE
         },
-        set: Set::Forward(|forward, values| forward.abort_with_client = values.on()),
+        set: OptionSetter::Forward(|forward, values| forward.abort_with_client = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "response-head-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 1 << 10, max: 1 << 20 })],
+        parameters: &[one("size", ValueKind::Size { min: 1 << 10, max: 1 << 20 })],
         default: r#"response-head-bytes-max "64KiB""#,
         doc: "Maximum size of a response's status line and header fields, and of its trailers. If the upstream sends \
               more, the client gets 502.",
@@ -286,19 +292,19 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
             caddy: &["max_response_header"],
             others: &["tune.bufsize"],
         },
-        set: Set::Forward(|forward, values| {
+        set: OptionSetter::Forward(|forward, values| {
             forward.response_head_bytes_max = values.number("size").unwrap_or_default() as usize;
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "response-header-fields-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 10_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 10_000 })],
         default: "response-header-fields-max 256",
         doc: "Maximum number of header field lines in an upstream response.",
         example: "response-header-fields-max 1000",
         known_as: KnownAs { apache: &["LimitRequestFields"], others: &["tune.http.maxhdr"], ..KnownAs::NONE },
-        set: Set::Forward(|forward, values| {
+        set: OptionSetter::Forward(|forward, values| {
             forward.response_fields_max = values.number("count").unwrap_or_default() as usize;
         }),
         ..OPTION
@@ -324,7 +330,7 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
             caddy: &["request_buffers"],
             others: &["proxy-request-buffering", "http-buffer-request"],
         },
-        set: Set::Forward(|forward, values| {
+        set: OptionSetter::Forward(|forward, values| {
             forward.buffers.requests = Buffering::from_name(&values.text("when").unwrap_or_default());
         }),
         ..OPTION
@@ -345,14 +351,14 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
             caddy: &["flush_interval", "response_buffers"],
             ..KnownAs::NONE
         },
-        set: Set::Forward(|forward, values| {
+        set: OptionSetter::Forward(|forward, values| {
             forward.buffers.responses = Buffering::from_name(&values.text("when").unwrap_or_default());
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "buffer-memory-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 0, max: 1 << 30 })],
+        parameters: &[one("size", ValueKind::Size { min: 0, max: 1 << 30 })],
         default: r#"buffer-memory-bytes-max "64KiB""#,
         doc: "Memory for one buffered request or response. The rest goes to a file; up to 128 KiB more may be on the \
               way there.",
@@ -363,20 +369,20 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
             caddy: &["request_buffers", "response_buffers"],
             ..KnownAs::NONE
         },
-        set: Set::Forward(|forward, values| {
+        set: OptionSetter::Forward(|forward, values| {
             forward.buffers.memory_bytes_max = values.number("size").unwrap_or_default() as usize;
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "buffer-file-bytes-max",
-        parameters: &[one("size", Kind::SizeOrAuto { min: 0, max: 1 << 50 })],
+        parameters: &[one("size", ValueKind::SizeOrAuto { min: 0, max: 1 << 50 })],
         default: "buffer-file-bytes-max auto",
         doc: "Maximum size of a buffered request or response in a file of `buffer-directory`; 0 uses no file. `auto` \
               is 1 GiB, or `body-bytes-max` if that is larger.",
         example: r#"buffer-file-bytes-max "100MiB""#,
         known_as: KnownAs { nginx: &["proxy_max_temp_file_size", "fastcgi_max_temp_file_size"], ..KnownAs::NONE },
-        set: Set::Forward(|forward, values| forward.buffers.file_bytes_max = values.number_or_auto("size")),
+        set: OptionSetter::Forward(|forward, values| forward.buffers.file_bytes_max = values.number_or_auto("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -391,7 +397,7 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
             caddy: &["cache"],
             ..KnownAs::NONE
         },
-        set: Set::Block(Place::Caching),
+        set: OptionSetter::Block(OptionContext::Caching),
         ..OPTION
     },
 ];

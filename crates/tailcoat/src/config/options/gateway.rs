@@ -1,18 +1,18 @@
 use std::time::Duration;
 
-use super::{FLAG, Kind, KnownAs, OPTION, OptionDefinition, Set, many, one, property};
-use crate::config::value::Value;
+use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one, property};
+use crate::config::value::OptionValue;
 
 /// A time limit from a millisecond to a day.
-const TIMEOUT: Kind = Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(86_400) };
+const TIMEOUT: ValueKind = ValueKind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(86_400) };
 
-const COUNT: Kind = Kind::Count { min: 0, max: 1_000_000 };
+const COUNT: ValueKind = ValueKind::Count { min: 0, max: 1_000_000 };
 
 /// Options of `fastcgi` and `cgi`.
 pub(super) static SCRIPTS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "index",
-        parameters: &[many("file", Kind::FileName)],
+        parameters: &[many("file", ValueKind::FileName)],
         doc: "Scripts tried in order for a path that ends with a slash. A directory requested without the slash is \
               redirected to it. It defaults to `index.php` in `fastcgi`, and to none in `cgi`.",
         example: r#"index "index.php" "index.cgi""#,
@@ -22,9 +22,9 @@ pub(super) static SCRIPTS: &[OptionDefinition] = &[
             caddy: &["index"],
             others: &["index-file.names"],
         },
-        set: Set::Gateway(|gateway, values| {
+        set: OptionSetter::Gateway(|gateway, values| {
             let names = values.all("file").filter_map(|(value, _)| match value {
-                Value::Text(name) => Some(name.clone()),
+                OptionValue::Text(name) => Some(name.clone()),
                 _ => None,
             });
             gateway.index = names.collect();
@@ -33,7 +33,7 @@ pub(super) static SCRIPTS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "fallback",
-        parameters: &[one("script", Kind::SitePath)],
+        parameters: &[one("script", ValueKind::SitePath)],
         doc: "Script that answers paths with neither script nor file (front controller), and methods that files do \
               not support. The script finds the requested path in REQUEST_URI.",
         example: r#"fallback "/index.php""#,
@@ -43,17 +43,17 @@ pub(super) static SCRIPTS: &[OptionDefinition] = &[
             caddy: &["try_files"],
             others: &["try-files"],
         },
-        set: Set::Gateway(|gateway, values| gateway.fallback = values.text("script")),
+        set: OptionSetter::Gateway(|gateway, values| gateway.fallback = values.text("script")),
         ..OPTION
     },
     OptionDefinition {
         name: "strip-prefix",
-        parameters: &[one("prefix", Kind::PathPrefix)],
+        parameters: &[one("prefix", ValueKind::PathPrefix)],
         doc: "Prefix removed from a path before its script is looked up below the root. With `\"/cgi-bin\"`, the \
               path `/cgi-bin/a` is the file `a`.",
         example: r#"strip-prefix "/cgi-bin""#,
         known_as: KnownAs { nginx: &["alias"], apache: &["ScriptAlias"], caddy: &["handle_path"], ..KnownAs::NONE },
-        set: Set::Gateway(|gateway, values| gateway.strip_prefix = values.text("prefix").unwrap_or_default()),
+        set: OptionSetter::Gateway(|gateway, values| gateway.strip_prefix = values.text("prefix").unwrap_or_default()),
         ..OPTION
     },
 ];
@@ -62,22 +62,22 @@ pub(super) static SCRIPTS: &[OptionDefinition] = &[
 pub(super) static PROGRAMS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "interpreter",
-        parameters: &[one("program", Kind::File)],
+        parameters: &[one("program", ValueKind::File)],
         doc: "Program that runs the scripts, with the script as its only argument. Scripts then need not be \
               executable. By default, the script itself is run.",
         example: r#"interpreter "/usr/bin/php-cgi""#,
         known_as: KnownAs { apache: &["Action", "ScriptInterpreterSource"], others: &["cgi.assign"], ..KnownAs::NONE },
-        set: Set::Gateway(|gateway, values| gateway.programs.interpreter = values.file("program")),
+        set: OptionSetter::Gateway(|gateway, values| gateway.programs.interpreter = values.file("program")),
         ..OPTION
     },
     OptionDefinition {
         name: "user",
-        parameters: &[one("name", Kind::ProgramUser), property("group", Kind::ProgramGroup)],
+        parameters: &[one("name", ValueKind::ProgramUser), property("group", ValueKind::ProgramGroup)],
         doc: "User, and `group`, that programs run as. The group defaults to the user's own; supplementary groups \
               are dropped. This needs a server that runs as root. By default, programs run as the server's user.",
         example: r#"user "www-data""#,
         known_as: KnownAs { apache: &["SuexecUserGroup", "Suexec", "AssignUserID"], ..KnownAs::NONE },
-        set: Set::Gateway(|gateway, values| {
+        set: OptionSetter::Gateway(|gateway, values| {
             gateway.programs.user = values.program_user("name");
             if let (Some(user), Some(group_id)) = (&mut gateway.programs.user, values.number("group")) {
                 user.group_id = group_id as u32;
@@ -87,14 +87,14 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "processes-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 100_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 100_000 })],
         default: "processes-max 64",
         doc: "Maximum number of programs that run at once, over all workers. Further requests wait. One client may \
               run at most four times as many programs as there are free places; alone, it gets about four fifths of \
               all.",
         example: "processes-max 8",
         known_as: KnownAs { apache: &["RLimitNPROC", "FcgidMaxProcesses"], ..KnownAs::NONE },
-        set: Set::Gateway(|gateway, values| {
+        set: OptionSetter::Gateway(|gateway, values| {
             gateway.programs.processes_max = values.number("count").unwrap_or_default() as usize;
         }),
         ..OPTION
@@ -107,7 +107,7 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
               order of arrival, except that a client with many waiting requests lets others go first. When the queue \
               is half full, one client may hold an eighth of it.",
         example: "queue-max 50",
-        set: Set::Gateway(|gateway, values| {
+        set: OptionSetter::Gateway(|gateway, values| {
             gateway.programs.queue_max = values.number("count").unwrap_or_default() as usize;
         }),
         ..OPTION
@@ -118,7 +118,7 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         default: r#"queue-timeout "10s""#,
         doc: "Maximum time that a request waits for a program to end. After it, the client gets 503.",
         example: r#"queue-timeout "2s""#,
-        set: Set::Gateway(|gateway, values| {
+        set: OptionSetter::Gateway(|gateway, values| {
             gateway.programs.queue_timeout = values.duration("time").unwrap_or_default();
         }),
         ..OPTION
@@ -131,7 +131,7 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
               response. After it, Tailcoat ends the program's whole process group.",
         example: r#"run-time-max "1m""#,
         known_as: KnownAs { apache: &["RLimitCPU", "FcgidBusyTimeout"], others: &["cgi.limits"], ..KnownAs::NONE },
-        set: Set::Gateway(|gateway, values| {
+        set: OptionSetter::Gateway(|gateway, values| {
             gateway.programs.run_time_max = values.duration("time").unwrap_or_default();
         }),
         ..OPTION
@@ -144,20 +144,20 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
               client has disconnected, and SIGKILL after this time.",
         example: r#"end-timeout "1s""#,
         known_as: KnownAs { apache: &["FcgidZombieScanInterval"], others: &["cgi.limits"], ..KnownAs::NONE },
-        set: Set::Gateway(|gateway, values| {
+        set: OptionSetter::Gateway(|gateway, values| {
             gateway.programs.end_timeout = values.duration("time").unwrap_or_default();
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "output-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 0, max: 1 << 50 })],
+        parameters: &[one("size", ValueKind::Size { min: 0, max: 1 << 50 })],
         default: r#"output-bytes-max "0B""#,
         doc: "Maximum size of a program's output, head included; 0 means no limit. A program that writes more is \
               ended, and its response is cut off.",
         example: r#"output-bytes-max "100MiB""#,
         known_as: KnownAs { apache: &["FcgidOutputBufferSize"], ..KnownAs::NONE },
-        set: Set::Gateway(|gateway, values| {
+        set: OptionSetter::Gateway(|gateway, values| {
             gateway.programs.output_bytes_max = values.number("size").unwrap_or_default();
         }),
         ..OPTION
@@ -167,7 +167,7 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
 /// Options of `fastcgi`, `scgi` and `uwsgi`.
 pub(super) static SERVERS: &[OptionDefinition] = &[OptionDefinition {
     name: "application",
-    parameters: &[one("prefix", Kind::PathPrefix)],
+    parameters: &[one("prefix", ValueKind::PathPrefix)],
     doc: "Treats the server as one application, not as a directory of scripts. No file is looked up; SCRIPT_NAME \
           is this prefix of the path and PATH_INFO is the rest. `scgi` and `uwsgi` always work this way, by \
           default with the whole path as PATH_INFO. `fastcgi` does if it has no root, or this option.",
@@ -178,7 +178,7 @@ pub(super) static SERVERS: &[OptionDefinition] = &[OptionDefinition {
         others: &["check-local"],
         ..KnownAs::NONE
     },
-    set: Set::Gateway(|gateway, values| {
+    set: OptionSetter::Gateway(|gateway, values| {
         gateway.application = values.text("prefix").unwrap_or_default();
         gateway.root = None;
     }),
@@ -189,7 +189,7 @@ pub(super) static SERVERS: &[OptionDefinition] = &[OptionDefinition {
 pub(super) static FASTCGI: &[OptionDefinition] = &[
     OptionDefinition {
         name: "server-root",
-        parameters: &[one("directory", Kind::Text)],
+        parameters: &[one("directory", ValueKind::Text)],
         doc: "Path of the root as the FastCGI server sees it, for example in its container. It is used in \
               DOCUMENT_ROOT and SCRIPT_FILENAME. The scripts must also exist below the root on this machine.",
         example: r#"server-root "/var/www/html""#,
@@ -199,7 +199,7 @@ pub(super) static FASTCGI: &[OptionDefinition] = &[
             caddy: &["root", "resolve_root_symlink"],
             others: &["docroot"],
         },
-        set: Set::Gateway(|gateway, values| {
+        set: OptionSetter::Gateway(|gateway, values| {
             gateway.server_root = values.text("directory").map(|root| root.trim_end_matches('/').to_owned());
         }),
         ..OPTION
@@ -213,7 +213,7 @@ pub(super) static FASTCGI: &[OptionDefinition] = &[
               it more processes than can be kept (workers × `idle-max`).",
         example: "keep-connections",
         known_as: KnownAs { nginx: &["fastcgi_keep_conn"], apache: &["enablereuse"], ..KnownAs::NONE },
-        set: Set::Gateway(|gateway, values| gateway.keeps_connections = values.on()),
+        set: OptionSetter::Gateway(|gateway, values| gateway.keeps_connections = values.on()),
         ..OPTION
     },
 ];
@@ -222,7 +222,7 @@ pub(super) static FASTCGI: &[OptionDefinition] = &[
 pub(super) static ALL: &[OptionDefinition] = &[
     OptionDefinition {
         name: "variable",
-        parameters: &[one("name", Kind::VariableName), one("value", Kind::FieldValue)],
+        parameters: &[one("name", ValueKind::VariableName), one("value", ValueKind::FieldValue)],
         repeatable: true,
         doc: "Adds or replaces a variable that scripts get; an empty value removes it.",
         example: r#"variable "APP_ENV" "production""#,
@@ -232,7 +232,7 @@ pub(super) static ALL: &[OptionDefinition] = &[
             caddy: &["env"],
             others: &["setenv.add-environment", "param"],
         },
-        set: Set::Gateway(|gateway, values| {
+        set: OptionSetter::Gateway(|gateway, values| {
             if let (Some(name), Some(value)) = (values.text("name"), values.text("value")) {
                 gateway.variables.push((name, value));
             }
@@ -241,7 +241,7 @@ pub(super) static ALL: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "local-redirects-max",
-        parameters: &[one("count", Kind::Count { min: 0, max: 100 })],
+        parameters: &[one("count", ValueKind::Count { min: 0, max: 100 })],
         default: "local-redirects-max 10",
         doc: "Maximum number of local redirects that a script may make for one request (RFC 3875, section 6.2.2). \
               After it, the client gets 500. 0 passes such responses to clients as redirects.",
@@ -251,14 +251,14 @@ pub(super) static ALL: &[OptionDefinition] = &[
             others: &["X-Accel-Redirect", "X-Sendfile"],
             ..KnownAs::NONE
         },
-        set: Set::Gateway(|gateway, values| {
+        set: OptionSetter::Gateway(|gateway, values| {
             gateway.local_redirects_max = values.number("count").unwrap_or_default() as u32;
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "error-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 0, max: 1 << 30 })],
+        parameters: &[one("size", ValueKind::Size { min: 0, max: 1 << 30 })],
         default: r#"error-bytes-max "64KiB""#,
         doc: "Maximum size of a script's standard error that the server log records for a request. The rest is \
               dropped.",
@@ -269,7 +269,7 @@ pub(super) static ALL: &[OptionDefinition] = &[
             caddy: &["capture_stderr"],
             ..KnownAs::NONE
         },
-        set: Set::Gateway(|gateway, values| {
+        set: OptionSetter::Gateway(|gateway, values| {
             gateway.error_bytes_max = values.number("size").unwrap_or_default() as usize;
         }),
         ..OPTION

@@ -2,12 +2,14 @@
 
 use wire::h2::BudgetLimit;
 
-use super::{Kind, KnownAs, OPTION, OptionDefinition, Parameter, Set, one};
+use super::{KnownAs, OPTION, OptionDefinition, OptionSetter, Parameter, ValueKind, one};
 use crate::config::value::Values;
 
 /// The parameters of a budget: so many at once, and so many more each second.
-const BUDGET: &[Parameter] =
-    &[one("burst", Kind::Count { min: 1, max: 1_000_000 }), one("per-second", Kind::Count { min: 0, max: 1_000_000 })];
+const BUDGET: &[Parameter] = &[
+    one("burst", ValueKind::Count { min: 1, max: 1_000_000 }),
+    one("per-second", ValueKind::Count { min: 0, max: 1_000_000 }),
+];
 
 fn budget(values: &Values) -> BudgetLimit {
     let number = |name| values.number(name).unwrap_or_default() as u32;
@@ -25,7 +27,7 @@ pub(super) const DOC: &str = "\
 pub(super) static LIMITS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "http2-streams-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 10_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 10_000 })],
         default: "http2-streams-max 128",
         doc: "Maximum number of requests in progress on a connection. Further requests are rejected with \
               `REFUSED_STREAM`, and the client may retry them.",
@@ -36,14 +38,14 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             others: &["max_concurrent_streams", "tune.h2.fe.max-concurrent-streams"],
             ..KnownAs::NONE
         },
-        set: Set::Limits(|limits, values| {
+        set: OptionSetter::Limits(|limits, values| {
             limits.http2.concurrent_streams_max = values.number("count").unwrap_or_default() as u32
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "http2-window-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 128 << 10, max: 1 << 30 })],
+        parameters: &[one("size", ValueKind::Size { min: 128 << 10, max: 1 << 30 })],
         default: r#"http2-window-bytes-max "1MiB""#,
         doc: "Maximum flow control window of a connection and of a stream, reached by fast clients. It bounds the \
               request body that waits to be read.",
@@ -54,33 +56,33 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             others: &["tune.h2.fe.initial-window-size"],
             ..KnownAs::NONE
         },
-        set: Set::Limits(|limits, values| {
+        set: OptionSetter::Limits(|limits, values| {
             limits.http2.window_bytes_max = values.number("size").unwrap_or_default() as u32
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "http2-header-table-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 0, max: 64 << 10 })],
+        parameters: &[one("size", ValueKind::Size { min: 0, max: 64 << 10 })],
         default: r#"http2-header-table-bytes-max "4KiB""#,
         doc: "Maximum size of a connection's HPACK table, in which the server keeps request header fields that the \
               client refers to later.",
         example: r#"http2-header-table-bytes-max "8KiB""#,
         known_as: KnownAs { nginx: &["http2_max_field_size"], others: &["tune.h2.header-table-size"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| {
+        set: OptionSetter::Limits(|limits, values| {
             limits.http2.header_table_bytes_max = values.number("size").unwrap_or_default() as u32
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "http2-continuations-max",
-        parameters: &[one("count", Kind::Count { min: 0, max: 1000 })],
+        parameters: &[one("count", ValueKind::Count { min: 0, max: 1000 })],
         default: "http2-continuations-max 16",
         doc: "Maximum number of CONTINUATION frames of a head (CVE-2024-27316). If a client sends more, the \
               connection is closed.",
         example: "http2-continuations-max 4",
         known_as: KnownAs { others: &["tune.h2.fe.glitches-threshold"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| {
+        set: OptionSetter::Limits(|limits, values| {
             limits.http2.continuations_max = values.number("count").unwrap_or_default() as u32
         }),
         ..OPTION
@@ -92,7 +94,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         doc: "Budget for streams that a client resets (rapid reset, CVE-2023-44487).",
         example: "http2-resets-max 250 25",
         known_as: KnownAs { others: &["tune.h2.fe.glitches-threshold"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| limits.http2.peer_resets = budget(values)),
+        set: OptionSetter::Limits(|limits, values| limits.http2.peer_resets = budget(values)),
         ..OPTION
     },
     OptionDefinition {
@@ -103,7 +105,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
               CVE-2025-8671).",
         example: "http2-faults-max 100 5",
         known_as: KnownAs { others: &["tune.h2.fe.glitches-threshold"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| limits.http2.stream_faults = budget(values)),
+        set: OptionSetter::Limits(|limits, values| limits.http2.stream_faults = budget(values)),
         ..OPTION
     },
     OptionDefinition {
@@ -112,7 +114,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         default: "http2-settings-max 100 10",
         doc: "Budget for SETTINGS frames (CVE-2019-9515).",
         example: "http2-settings-max 50 5",
-        set: Set::Limits(|limits, values| limits.http2.settings = budget(values)),
+        set: OptionSetter::Limits(|limits, values| limits.http2.settings = budget(values)),
         ..OPTION
     },
     OptionDefinition {
@@ -121,7 +123,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         default: "http2-pings-max 200 50",
         doc: "Budget for PING frames (CVE-2019-9512). Body data in either direction refills some of it.",
         example: "http2-pings-max 100 25",
-        set: Set::Limits(|limits, values| limits.http2.pings = budget(values)),
+        set: OptionSetter::Limits(|limits, values| limits.http2.pings = budget(values)),
         ..OPTION
     },
     OptionDefinition {
@@ -130,7 +132,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         default: "http2-priorities-max 1000 100",
         doc: "Budget for PRIORITY and PRIORITY_UPDATE frames (CVE-2019-9513).",
         example: "http2-priorities-max 500 50",
-        set: Set::Limits(|limits, values| limits.http2.priorities = budget(values)),
+        set: OptionSetter::Limits(|limits, values| limits.http2.priorities = budget(values)),
         ..OPTION
     },
     OptionDefinition {
@@ -139,7 +141,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         default: "http2-window-updates-max 2000 200",
         doc: "Budget for WINDOW_UPDATE frames (CVE-2019-9511). Body data that the server sends refills some of it.",
         example: "http2-window-updates-max 1000 100",
-        set: Set::Limits(|limits, values| limits.http2.window_updates = budget(values)),
+        set: OptionSetter::Limits(|limits, values| limits.http2.window_updates = budget(values)),
         ..OPTION
     },
     OptionDefinition {
@@ -149,7 +151,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         doc: "Budget for frames without effect: empty ones (CVE-2019-9518), unknown ones, and those for closed \
               streams.",
         example: "http2-idle-frames-max 100 25",
-        set: Set::Limits(|limits, values| limits.http2.idle_frames = budget(values)),
+        set: OptionSetter::Limits(|limits, values| limits.http2.idle_frames = budget(values)),
         ..OPTION
     },
 ];

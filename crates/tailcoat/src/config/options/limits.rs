@@ -1,18 +1,18 @@
 use std::time::Duration;
 
-use super::{BODY_BYTES, Kind, KnownAs, OPTION, OptionDefinition, Set, one};
+use super::{BODY_BYTES, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, one};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const GIB: u64 = 1 << 30;
 
 /// A time limit from a millisecond to a day.
-const TIMEOUT: Kind = Kind::Duration { min: Duration::from_millis(1), max: DAY };
+const TIMEOUT: ValueKind = ValueKind::Duration { min: Duration::from_millis(1), max: DAY };
 
 /// Options of the block `limits`, except those of HTTP/2.
 pub(super) static LIMITS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "head-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 256, max: 1 << 20 })],
+        parameters: &[one("size", ValueKind::Size { min: 256, max: 1 << 20 })],
         default: r#"head-bytes-max "16KiB""#,
         doc: "Maximum size of a request's head, from its first byte to the empty line. A larger one gets 431.",
         example: r#"head-bytes-max "32KiB""#,
@@ -22,12 +22,14 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             caddy: &["max_header_size"],
             others: &["tune.bufsize"],
         },
-        set: Set::Limits(|limits, values| limits.head_bytes_max = values.number("size").unwrap_or_default() as usize),
+        set: OptionSetter::Limits(|limits, values| {
+            limits.head_bytes_max = values.number("size").unwrap_or_default() as usize
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "header-fields-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 10_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 10_000 })],
         default: "header-fields-max 100",
         doc: "Maximum number of header field lines in a request. More get 431. Trailers are limited by \
               `head-bytes-max`.",
@@ -38,17 +40,21 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             others: &["tune.http.maxhdr"],
             ..KnownAs::NONE
         },
-        set: Set::Limits(|limits, values| limits.fields_max = values.number("count").unwrap_or_default() as usize),
+        set: OptionSetter::Limits(|limits, values| {
+            limits.fields_max = values.number("count").unwrap_or_default() as usize
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "target-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 16, max: 1 << 20 })],
+        parameters: &[one("size", ValueKind::Size { min: 16, max: 1 << 20 })],
         default: r#"target-bytes-max "8KiB""#,
         doc: "Maximum size of a request's target: its path and query. A larger one gets 414.",
         example: r#"target-bytes-max "4KiB""#,
         known_as: KnownAs { nginx: &["large_client_header_buffers"], apache: &["LimitRequestLine"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| limits.target_bytes_max = values.number("size").unwrap_or_default() as usize),
+        set: OptionSetter::Limits(|limits, values| {
+            limits.target_bytes_max = values.number("size").unwrap_or_default() as usize
+        }),
         ..OPTION
     },
     OptionDefinition {
@@ -66,25 +72,25 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             caddy: &["request_body", "max_size"],
             ..KnownAs::NONE
         },
-        set: Set::Limits(|limits, values| limits.body_bytes_max = values.body_bytes_max("size")),
+        set: OptionSetter::Limits(|limits, values| limits.body_bytes_max = values.body_bytes_max("size")),
         ..OPTION
     },
     OptionDefinition {
         name: "requests-per-connection-max",
-        parameters: &[one("count", Kind::Count { min: 0, max: u32::MAX as u64 })],
+        parameters: &[one("count", ValueKind::Count { min: 0, max: u32::MAX as u64 })],
         default: "requests-per-connection-max 0",
         doc: "Maximum number of requests on a connection; the last response carries `Connection: close`. 0 means no \
               limit.",
         example: "requests-per-connection-max 1000",
         known_as: KnownAs { nginx: &["keepalive_requests"], apache: &["MaxKeepAliveRequests"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| {
+        set: OptionSetter::Limits(|limits, values| {
             limits.requests_per_connection_max = values.number("count").unwrap_or_default() as u32
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "connections-max",
-        parameters: &[one("count", Kind::CountOrAuto { min: 1, max: 10_000_000 })],
+        parameters: &[one("count", ValueKind::CountOrAuto { min: 1, max: 10_000_000 })],
         default: "connections-max auto",
         doc: "Maximum number of open connections of the whole server, divided equally among workers. At the limit, \
               idle connections are closed first, then those of the slowest clients. A connection that makes progress \
@@ -98,14 +104,14 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             others: &["maxconn"],
             ..KnownAs::NONE
         },
-        set: Set::Limits(|limits, values| {
+        set: OptionSetter::Limits(|limits, values| {
             limits.connections_max = values.number_or_auto("count").map(|count| count as usize)
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "connections-per-client-max",
-        parameters: &[one("count", Kind::CountOrAuto { min: 0, max: 1_000_000 })],
+        parameters: &[one("count", ValueKind::CountOrAuto { min: 0, max: 1_000_000 })],
         default: "connections-per-client-max auto",
         doc: "Maximum number of open connections from one address, over all workers; of IPv6 addresses, the first 64 \
               bits count. Further ones are closed at once. 0 means no limit. `auto` sets no limit until 7/8 of a \
@@ -115,14 +121,14 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
               there.",
         example: "connections-per-client-max 100",
         known_as: KnownAs { nginx: &["limit_conn", "limit_conn_zone"], apache: &["MaxConnPerIP"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| {
+        set: OptionSetter::Limits(|limits, values| {
             limits.connections_per_client_max = values.number_or_auto("count").map(|count| count as u32)
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "connections-per-network-max",
-        parameters: &[one("count", Kind::CountOrAuto { min: 0, max: 1_000_000 })],
+        parameters: &[one("count", ValueKind::CountOrAuto { min: 0, max: 1_000_000 })],
         default: "connections-per-network-max auto",
         doc: "Maximum number of open connections from one network, over all workers: the first 24 bits of IPv4 \
               addresses and the first 48 of IPv6 addresses. Further ones are closed at once. 0 means no limit. \
@@ -130,14 +136,14 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
               exempt.",
         example: "connections-per-network-max 1000",
         known_as: KnownAs { nginx: &["limit_conn", "geo"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| {
+        set: OptionSetter::Limits(|limits, values| {
             limits.connections_per_network_max = values.number_or_auto("count").map(|count| count as u32)
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "client-memory-bytes-max",
-        parameters: &[one("size", Kind::SizeOrAuto { min: 1 << 20, max: 1 << 50 })],
+        parameters: &[one("size", ValueKind::SizeOrAuto { min: 1 << 20, max: 1 << 50 })],
         default: "client-memory-bytes-max auto",
         doc: "Maximum memory that all clients together may make the process hold. It covers request heads, request \
               bodies, responses that wait, and output that clients do not read. Above it, the connections that hold \
@@ -145,29 +151,31 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
               files and kernel socket buffers do not count. `auto` is a quarter of the memory of the machine, or of \
               its container or service (cgroups).",
         example: r#"client-memory-bytes-max "512MiB""#,
-        set: Set::Limits(|limits, values| limits.client_memory_bytes_max = values.number_or_auto("size")),
+        set: OptionSetter::Limits(|limits, values| limits.client_memory_bytes_max = values.number_or_auto("size")),
         ..OPTION
     },
     OptionDefinition {
         name: "password-checks-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 1024 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 1024 })],
         default: "password-checks-max 2",
         doc: "Maximum number of `basic-auth` passwords verified at once, over all workers. One check uses a CPU core \
               for as long as its hash requires. Correct passwords are remembered for some minutes and not verified \
               again.",
         example: "password-checks-max 8",
         known_as: KnownAs { nginx: &["auth_delay"], caddy: &["hash_cache"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| limits.password_checks_max = values.number("count").unwrap_or(1) as usize),
+        set: OptionSetter::Limits(|limits, values| {
+            limits.password_checks_max = values.number("count").unwrap_or(1) as usize
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "password-checks-waiting-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 100_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 100_000 })],
         default: "password-checks-waiting-max 64",
         doc: "Maximum number of passwords that wait for verification. One client may have an eighth of them, but at \
               least one. Further requests get 429 with `Retry-After`.",
         example: "password-checks-waiting-max 16",
-        set: Set::Limits(|limits, values| {
+        set: OptionSetter::Limits(|limits, values| {
             limits.password_checks_waiting_max = values.number("count").unwrap_or(1) as usize
         }),
         ..OPTION
@@ -184,7 +192,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             caddy: &["idle"],
             others: &["timeout http-keep-alive"],
         },
-        set: Set::Limits(|limits, values| limits.idle_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Limits(|limits, values| limits.idle_timeout = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
@@ -199,7 +207,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             caddy: &["read_header"],
             others: &["timeout http-request"],
         },
-        set: Set::Limits(|limits, values| limits.head_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Limits(|limits, values| limits.head_timeout = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
@@ -209,21 +217,21 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         doc: "Maximum time from accepting a TLS connection to the end of its handshake.",
         example: r#"tls-handshake-timeout "5s""#,
         known_as: KnownAs { nginx: &["ssl_handshake_timeout"], apache: &["RequestReadTimeout"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| {
+        set: OptionSetter::Limits(|limits, values| {
             limits.tls_handshake_timeout = values.duration("time").unwrap_or_default();
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "tls-handshakes-per-second-max",
-        parameters: &[one("count", Kind::Count { min: 0, max: 1_000_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 0, max: 1_000_000 })],
         default: "tls-handshakes-per-second-max 0",
         doc: "Maximum number of TLS handshakes that a worker begins in a second; 0 means no limit. Others wait, at \
               most for half of `tls-handshake-timeout`. One client may have an eighth of the waiting places; further \
               connections are closed. Whatever the limit, open connections are served after every few handshakes.",
         example: "tls-handshakes-per-second-max 500",
         known_as: KnownAs { others: &["maxsslrate"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| {
+        set: OptionSetter::Limits(|limits, values| {
             limits.tls_handshakes_per_second_max = values.number("count").unwrap_or_default() as u32;
         }),
         ..OPTION
@@ -240,7 +248,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             caddy: &["read_body"],
             others: &["timeout client"],
         },
-        set: Set::Limits(|limits, values| limits.body_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Limits(|limits, values| limits.body_timeout = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
@@ -252,23 +260,25 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
               kB/s are enough with the default, and far less on slow lines.",
         example: r#"write-timeout "10s""#,
         known_as: KnownAs { nginx: &["send_timeout"], apache: &["TimeOut"], caddy: &["write"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| limits.write_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Limits(|limits, values| limits.write_timeout = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
         name: "rate-bytes-per-second-min",
-        parameters: &[one("size", Kind::Size { min: 0, max: GIB })],
+        parameters: &[one("size", ValueKind::Size { min: 0, max: GIB })],
         default: r#"rate-bytes-per-second-min "240B""#,
         doc: "Minimum average rate of a request body or response after the first `write-timeout`, in bytes per \
               second. Slower clients are disconnected. 0 means no limit.",
         example: r#"rate-bytes-per-second-min "1KiB""#,
         known_as: KnownAs { apache: &["MinRate", "RequestReadTimeout"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| limits.rate_bytes_per_second_min = values.number("size").unwrap_or_default()),
+        set: OptionSetter::Limits(|limits, values| {
+            limits.rate_bytes_per_second_min = values.number("size").unwrap_or_default()
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "lag-max",
-        parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(60) })],
+        parameters: &[one("time", ValueKind::Duration { min: Duration::ZERO, max: Duration::from_secs(60) })],
         default: r#"lag-max "1s""#,
         doc: "Event loop lag above which a worker sheds load: the time that ready connections wait for it. Being \
               busy is not enough. Each connection must wait longer than this, for as long again, and the wait must \
@@ -277,12 +287,12 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
               cached responses, the status page and ACME challenges are always answered. Values are rounded to \
               tenths of a second; `0s` turns it off.",
         example: r#"lag-max "500ms""#,
-        set: Set::Limits(|limits, values| limits.lag_max = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Limits(|limits, values| limits.lag_max = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
         name: "ranges-max",
-        parameters: &[one("count", Kind::Count { min: 0, max: 1000 })],
+        parameters: &[one("count", ValueKind::Count { min: 0, max: 1000 })],
         default: "ranges-max 16",
         doc: "Maximum number of ranges in a request. A request with more gets the whole file; 0 turns ranges off.",
         example: "ranges-max 1",
@@ -291,43 +301,47 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             apache: &["MaxRanges", "MaxRangeOverlaps", "MaxRangeReversals"],
             ..KnownAs::NONE
         },
-        set: Set::Limits(|limits, values| limits.ranges_max = values.number("count").unwrap_or_default() as usize),
+        set: OptionSetter::Limits(|limits, values| {
+            limits.ranges_max = values.number("count").unwrap_or_default() as usize
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "buffered-memory-bytes-max",
-        parameters: &[one("size", Kind::SizeOrAuto { min: 0, max: 1 << 50 })],
+        parameters: &[one("size", ValueKind::SizeOrAuto { min: 0, max: 1 << 50 })],
         default: "buffered-memory-bytes-max auto",
         doc: "Maximum memory of all buffered requests and responses together. Beyond it, they go to files at once. \
               `auto` is 128 MiB, but at most an eighth of the memory of the machine, or of its container or service \
               (cgroups).",
         example: r#"buffered-memory-bytes-max "1GiB""#,
         known_as: KnownAs { nginx: &["proxy_buffers"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| limits.buffers.memory_bytes_max = values.number_or_auto("size")),
+        set: OptionSetter::Limits(|limits, values| limits.buffers.memory_bytes_max = values.number_or_auto("size")),
         ..OPTION
     },
     OptionDefinition {
         name: "buffered-file-bytes-max",
-        parameters: &[one("size", Kind::SizeOrAuto { min: 0, max: 1 << 50 })],
+        parameters: &[one("size", ValueKind::SizeOrAuto { min: 0, max: 1 << 50 })],
         default: "buffered-file-bytes-max auto",
         doc: "Maximum size of all files in `buffer-directory`. Beyond it, a request waits 10 seconds for space and \
               then gets 503; an upstream waits for the client that reads its response. `auto` is half of the file \
               system's free space at startup.",
         example: r#"buffered-file-bytes-max "20GiB""#,
         known_as: KnownAs { nginx: &["proxy_max_temp_file_size"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| limits.buffers.file_bytes_max = values.number_or_auto("size")),
+        set: OptionSetter::Limits(|limits, values| limits.buffers.file_bytes_max = values.number_or_auto("size")),
         ..OPTION
     },
     OptionDefinition {
         name: "buffered-file-bytes-per-client-max",
-        parameters: &[one("size", Kind::SizeOrAuto { min: 0, max: 1 << 50 })],
+        parameters: &[one("size", ValueKind::SizeOrAuto { min: 0, max: 1 << 50 })],
         default: "buffered-file-bytes-per-client-max auto",
         doc: "Maximum size of the files in `buffer-directory` for one client address; of IPv6 addresses, the first \
               64 bits count. `auto` is a quarter of `buffered-file-bytes-max`. \
               Above it, new requests of the client wait before they reach an upstream, and get 503 after 10 seconds. \
               Responses that have begun continue, up to half of `buffered-file-bytes-max`, so that the client holds no upstream.",
         example: r#"buffered-file-bytes-per-client-max "2GiB""#,
-        set: Set::Limits(|limits, values| limits.buffers.file_bytes_per_client_max = values.number_or_auto("size")),
+        set: OptionSetter::Limits(|limits, values| {
+            limits.buffers.file_bytes_per_client_max = values.number_or_auto("size")
+        }),
         ..OPTION
     },
     OptionDefinition {
@@ -342,42 +356,42 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             apache: &["LingeringTimeout"],
             ..KnownAs::NONE
         },
-        set: Set::Limits(|limits, values| limits.linger_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Limits(|limits, values| limits.linger_timeout = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
         name: "access-log-ring-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 64 << 10, max: GIB })],
+        parameters: &[one("size", ValueKind::Size { min: 64 << 10, max: GIB })],
         default: r#"access-log-ring-bytes-max "1MiB""#,
         doc: "Memory of each worker for log records that wait for the log writer. When it is full, requests are \
               served without being logged, and counted.",
         example: r#"access-log-ring-bytes-max "16MiB""#,
         known_as: KnownAs { nginx: &["access_log"], apache: &["BufferedLogs"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| {
+        set: OptionSetter::Limits(|limits, values| {
             limits.access_log_ring_bytes_max = values.number("size").unwrap_or_default() as usize
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "access-log-pending-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 4 << 10, max: GIB })],
+        parameters: &[one("size", ValueKind::Size { min: 4 << 10, max: GIB })],
         default: r#"access-log-pending-bytes-max "1MiB""#,
         doc: "Memory of each log for lines that wait while the log's target accepts no data. When it is full, lines \
               are dropped and counted.",
         example: r#"access-log-pending-bytes-max "16MiB""#,
         known_as: KnownAs { nginx: &["access_log", "buffer"], apache: &["BufferedLogs"], ..KnownAs::NONE },
-        set: Set::Limits(|limits, values| {
+        set: OptionSetter::Limits(|limits, values| {
             limits.access_log_pending_bytes_max = values.number("size").unwrap_or_default() as usize
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "access-log-value-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 64, max: 65_535 })],
+        parameters: &[one("size", ValueKind::Size { min: 64, max: 65_535 })],
         default: r#"access-log-value-bytes-max "8KiB""#,
         doc: "Maximum size of a logged target or header field. Longer values are cut and marked.",
         example: r#"access-log-value-bytes-max "1KiB""#,
-        set: Set::Limits(|limits, values| {
+        set: OptionSetter::Limits(|limits, values| {
             limits.access_log_value_bytes_max = values.number("size").unwrap_or_default() as usize
         }),
         ..OPTION

@@ -20,16 +20,16 @@ mod traces;
 mod upstream;
 
 use super::automatic::AutomaticCertificates;
-use super::build::Shared;
+use super::build::SiteDefaults;
 use super::confinement::Confinement;
-use super::gateway::Gateway;
+use super::gateway::GatewayConfig;
 use super::model::*;
-use super::module::{Module, Modules};
+use super::module::{ModuleConfig, ModulesConfig};
 use super::response_caching::ResponseCaching;
-use super::rules::Rules;
+use super::rules::RulesConfig;
 use super::traces::Traces;
-use super::upstream::Upstream;
-use super::value::{Kind, Values};
+use super::upstream::UpstreamConfig;
+use super::value::{ValueKind, Values};
 
 /// An option: a KDL node of this name.
 #[derive(Clone, Copy)]
@@ -50,7 +50,7 @@ pub(super) struct OptionDefinition {
     /// Names in other servers of what the option does.
     pub(super) known_as: KnownAs,
     /// Part of the configuration that the option changes.
-    pub(super) set: Set,
+    pub(super) set: OptionSetter,
 }
 
 /// Default of every field that a definition leaves out.
@@ -63,7 +63,7 @@ pub(super) const OPTION: OptionDefinition = OptionDefinition {
     doc: "",
     example: "",
     known_as: KnownAs::NONE,
-    set: Set::Include,
+    set: OptionSetter::Include,
 };
 
 /// Names of an option in other servers: directives, parameters and, for Apache, modules. The best match comes first,
@@ -98,7 +98,7 @@ impl KnownAs {
 pub(super) struct Parameter {
     /// Name of the property. For an argument, messages and the reference use it.
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: ValueKind,
     pub(super) shape: Shape,
 }
 
@@ -117,56 +117,56 @@ pub(super) enum Shape {
     Property,
 }
 
-pub(super) const fn one(name: &'static str, kind: Kind) -> Parameter {
+pub(super) const fn one(name: &'static str, kind: ValueKind) -> Parameter {
     Parameter { name, kind, shape: Shape::One }
 }
 
-pub(super) const fn optional(name: &'static str, kind: Kind) -> Parameter {
+pub(super) const fn optional(name: &'static str, kind: ValueKind) -> Parameter {
     Parameter { name, kind, shape: Shape::Optional }
 }
 
-pub(super) const fn many(name: &'static str, kind: Kind) -> Parameter {
+pub(super) const fn many(name: &'static str, kind: ValueKind) -> Parameter {
     Parameter { name, kind, shape: Shape::Many }
 }
 
-pub(super) const fn any(name: &'static str, kind: Kind) -> Parameter {
+pub(super) const fn any(name: &'static str, kind: ValueKind) -> Parameter {
     Parameter { name, kind, shape: Shape::Any }
 }
 
-pub(super) const fn property(name: &'static str, kind: Kind) -> Parameter {
+pub(super) const fn property(name: &'static str, kind: ValueKind) -> Parameter {
     Parameter { name, kind, shape: Shape::Property }
 }
 
 /// Parameters of the options that limit a request body.
-pub(super) const BODY_BYTES: &[Parameter] = &[one("size", Kind::SizeOrAuto { min: 0, max: 1 << 50 })];
+pub(super) const BODY_BYTES: &[Parameter] = &[one("size", ValueKind::SizeOrAuto { min: 0, max: 1 << 50 })];
 
 /// Parameters of an option that is on or off.
-pub(super) const FLAG: &[Parameter] = &[optional("on", Kind::Flag)];
+pub(super) const FLAG: &[Parameter] = &[optional("on", ValueKind::Flag)];
 
 /// Part of the configuration that an option changes.
 #[derive(Clone, Copy)]
-pub(super) enum Set {
-    Server(fn(&mut Server, &Values)),
+pub(super) enum OptionSetter {
+    Server(fn(&mut ServerSettings, &Values)),
     Limits(fn(&mut Limits, &Values)),
-    Cache(fn(&mut Cache, &Values)),
+    Cache(fn(&mut CacheConfig, &Values)),
     /// Static files of all sites, of a site, or of a path.
-    Files(fn(&mut Files, &Values)),
-    Site(fn(&mut Site, &Values)),
+    Files(fn(&mut FilesConfig, &Values)),
+    Site(fn(&mut SiteConfig, &Values)),
     /// Settings that all sites share and a site can replace.
-    Shared(fn(&mut Shared, &Values)),
-    Forward(fn(&mut Forward, &Values)),
-    Gateway(fn(&mut Gateway, &Values)),
-    Module(fn(&mut Module, &Values)),
-    Modules(fn(&mut Modules, &Values)),
+    Shared(fn(&mut SiteDefaults, &Values)),
+    Forward(fn(&mut ForwardConfig, &Values)),
+    Gateway(fn(&mut GatewayConfig, &Values)),
+    Module(fn(&mut ModuleConfig, &Values)),
+    Modules(fn(&mut ModulesConfig, &Values)),
     /// Rules of all sites, or of a site.
-    Rules(fn(&mut Rules, &Values)),
+    Rules(fn(&mut RulesConfig, &Values)),
     Caching(fn(&mut ResponseCaching, &Values)),
     Automatic(fn(&mut AutomaticCertificates, &Values)),
-    Upstream(fn(&mut Upstream, &Values)),
+    Upstream(fn(&mut UpstreamConfig, &Values)),
     Confinement(fn(&mut Confinement, &Values)),
     Traces(fn(&mut Traces, &Values)),
     /// A block of further options.
-    Block(Place),
+    Block(OptionContext),
     /// Other files.
     Include,
 }
@@ -176,7 +176,7 @@ pub(super) struct Section {
     pub(super) title: &'static str,
     /// Markdown: the purpose of the options, and their place in the file.
     pub(super) doc: &'static str,
-    pub(super) places: &'static [Place],
+    pub(super) places: &'static [OptionContext],
     pub(super) options: &'static [OptionDefinition],
 }
 
@@ -185,154 +185,165 @@ pub(super) static SECTIONS: [Section; 27] = [
     Section {
         title: "Blocks",
         doc: "Blocks at the top level of the file, next to the settings for all sites.",
-        places: &[Place::Top],
+        places: &[OptionContext::Top],
         options: site::TOP,
     },
     Section {
         title: "Sites",
         doc: "Listeners and handlers of a site. Use these options in `site`.",
-        places: &[Place::Site],
+        places: &[OptionContext::Site],
         options: site::SITE,
     },
     Section {
         title: "Document root",
         doc: "Use this option in `site` or in `files`.",
-        places: &[Place::Site, Place::Files],
+        places: &[OptionContext::Site, OptionContext::Files],
         options: files::ROOT,
     },
     Section {
         title: "Files of a path",
         doc: "Use this option in `files`.",
-        places: &[Place::Files],
+        places: &[OptionContext::Files],
         options: files::BLOCK,
     },
     Section {
         title: "Static files",
         doc: "Use these options at the top level for all sites, in `site`, or in `files`. The innermost place wins. \
               `type`, `header` and `cache-control` add to those of the outer places instead.",
-        places: &[Place::Top, Place::Site, Place::Files],
+        places: &[OptionContext::Top, OptionContext::Site, OptionContext::Files],
         options: files::OPTIONS,
     },
-    Section { title: "TLS", doc: tls::DOC, places: &[Place::Site], options: tls::TLS },
+    Section { title: "TLS", doc: tls::DOC, places: &[OptionContext::Site], options: tls::TLS },
     Section {
         title: "HTTPS",
         doc: "Use these options at the top level for all sites, or in `site`.",
-        places: &[Place::Top, Place::Site],
+        places: &[OptionContext::Top, OptionContext::Site],
         options: tls::HTTPS,
     },
     Section {
         title: "Automatic certificates",
         doc: automatic::DOC,
-        places: &[Place::AutomaticCertificates],
+        places: &[OptionContext::AutomaticCertificates],
         options: automatic::OPTIONS,
     },
-    Section { title: "Rules", doc: rules::DOC, places: &[Place::Top, Place::Site], options: rules::RULES },
+    Section {
+        title: "Rules",
+        doc: rules::DOC,
+        places: &[OptionContext::Top, OptionContext::Site],
+        options: rules::RULES,
+    },
     Section {
         title: "Error pages and access logs",
         doc: "Use these options at the top level for all sites, or in `site`.",
-        places: &[Place::Top, Place::Site],
+        places: &[OptionContext::Top, OptionContext::Site],
         options: site::SHARED,
     },
     Section {
         title: "Reverse proxy",
         doc: "Forwarding of requests to upstreams. Use these options in `forward`.",
-        places: &[Place::Forward],
+        places: &[OptionContext::Forward],
         options: forward::OPTIONS,
     },
     Section {
         title: "Upstream requests and responses",
         doc: "Limits, timeouts and buffering of requests to upstreams, applications and scripts, and of their \
               responses. Use these options in `forward`, `fastcgi`, `cgi`, `scgi` and `uwsgi`.",
-        places: &[Place::Forward, Place::FastCgi, Place::Cgi, Place::Scgi, Place::Uwsgi],
+        places: &[
+            OptionContext::Forward,
+            OptionContext::FastCgi,
+            OptionContext::Cgi,
+            OptionContext::Scgi,
+            OptionContext::Uwsgi,
+        ],
         options: forward::ANSWERS,
     },
     Section {
         title: "Scripts",
         doc: "Lookup of script files. Use these options in `fastcgi` and `cgi`.",
-        places: &[Place::FastCgi, Place::Cgi],
+        places: &[OptionContext::FastCgi, OptionContext::Cgi],
         options: gateway::SCRIPTS,
     },
     Section {
         title: "CGI programs",
         doc: "Processes of CGI programs. Use these options in `cgi`.",
-        places: &[Place::Cgi],
+        places: &[OptionContext::Cgi],
         options: gateway::PROGRAMS,
     },
     Section {
         title: "Applications",
         doc: "Servers that run an application. Use this option in `fastcgi`, `scgi` and `uwsgi`.",
-        places: &[Place::FastCgi, Place::Scgi, Place::Uwsgi],
+        places: &[OptionContext::FastCgi, OptionContext::Scgi, OptionContext::Uwsgi],
         options: gateway::SERVERS,
     },
     Section {
         title: "FastCGI",
         doc: "FastCGI servers such as PHP-FPM. Use these options in `fastcgi`.",
-        places: &[Place::FastCgi],
+        places: &[OptionContext::FastCgi],
         options: gateway::FASTCGI,
     },
     Section {
         title: "Variables",
         doc: "Variables and errors of scripts and applications. Use these options in `fastcgi`, `cgi`, `scgi` and `uwsgi`.",
-        places: &[Place::FastCgi, Place::Cgi, Place::Scgi, Place::Uwsgi],
+        places: &[OptionContext::FastCgi, OptionContext::Cgi, OptionContext::Scgi, OptionContext::Uwsgi],
         options: gateway::ALL,
     },
     Section {
         title: "Response cache",
         doc: "Caching of upstream responses (RFC 9111). A response's own `Cache-Control`, `Expires` and `Vary` take \
               precedence over these options. Use them in the block `cache` of a `forward`, `fastcgi`, `cgi`, `scgi` or `uwsgi`.",
-        places: &[Place::Caching],
+        places: &[OptionContext::Caching],
         options: response_caching::OPTIONS,
     },
     Section {
         title: "Modules",
         doc: "Permissions and limits of a WebAssembly module. By default, a module can answer requests, read the time \
               and get random numbers, and nothing else. Use these options in `module`.",
-        places: &[Place::Module],
+        places: &[OptionContext::Module],
         options: module::MODULE,
     },
     Section {
         title: "All modules",
         doc: "Settings that all WebAssembly modules share. Use these options in `modules`.",
-        places: &[Place::Modules],
+        places: &[OptionContext::Modules],
         options: module::SHARED,
     },
     Section {
         title: "Upstreams",
         doc: "Load balancing, connections, retries and health checks of upstream servers. Use these options in `upstream`.",
-        places: &[Place::Upstream],
+        places: &[OptionContext::Upstream],
         options: upstream::OPTIONS,
     },
-    Section { title: "Traces", doc: traces::DOC, places: &[Place::Traces], options: traces::OPTIONS },
+    Section { title: "Traces", doc: traces::DOC, places: &[OptionContext::Traces], options: traces::OPTIONS },
     Section {
         title: "Server",
         doc: "Process, listeners and logs. Use these options in `server`.",
-        places: &[Place::Server],
+        places: &[OptionContext::Server],
         options: server::SERVER,
     },
     Section {
         title: "Confinement",
         doc: confinement::DOC,
-        places: &[Place::Confinement],
+        places: &[OptionContext::Confinement],
         options: confinement::OPTIONS,
     },
     Section {
         title: "Limits",
         doc: "Limits on clients. Use these options in `limits`.",
-        places: &[Place::Limits],
+        places: &[OptionContext::Limits],
         options: limits::LIMITS,
     },
-    Section { title: "HTTP/2", doc: http2::DOC, places: &[Place::Limits], options: http2::LIMITS },
+    Section { title: "HTTP/2", doc: http2::DOC, places: &[OptionContext::Limits], options: http2::LIMITS },
     Section {
         title: "Memory cache",
         doc: "Memory cache for files and responses. Use these options in `cache`.",
-        places: &[Place::Cache],
+        places: &[OptionContext::Cache],
         options: server::CACHE,
     },
 ];
 
 /// Block in which options may stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum OptionContext {
     /// The top level of a file.
     Top,
     Server,
@@ -354,7 +365,7 @@ pub(super) enum Place {
     Traces,
 }
 
-impl Place {
+impl OptionContext {
     /// All places, in the order of the reference.
     pub(super) const ALL: [Self; 18] = [
         Self::Top,
@@ -413,6 +424,6 @@ impl Place {
 }
 
 /// Places where an option of this name may stand.
-pub(super) fn places_of(name: &str) -> Vec<Place> {
-    Place::ALL.into_iter().filter(|place| place.option(name).is_some()).collect()
+pub(super) fn places_of(name: &str) -> Vec<OptionContext> {
+    OptionContext::ALL.into_iter().filter(|place| place.option(name).is_some()).collect()
 }

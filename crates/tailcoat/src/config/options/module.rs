@@ -1,16 +1,16 @@
 use std::time::Duration;
 
-use super::{BODY_BYTES, FLAG, Kind, KnownAs, OPTION, OptionDefinition, Set, many, one, property};
+use super::{BODY_BYTES, FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one, property};
 use crate::config::model::ClientFields;
 use crate::config::module::{GrantedDirectory, Reset};
-use crate::config::value::Value;
+use crate::config::value::OptionValue;
 
 const DAY: Duration = Duration::from_secs(86_400);
 const HOUR: Duration = Duration::from_secs(3600);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// A time limit from a millisecond to a day.
-const TIMEOUT: Kind = Kind::Duration { min: MILLISECOND, max: DAY };
+const TIMEOUT: ValueKind = ValueKind::Duration { min: MILLISECOND, max: DAY };
 
 const GIB: u64 = 1 << 30;
 
@@ -18,67 +18,71 @@ const GIB: u64 = 1 << 30;
 pub(super) static SHARED: &[OptionDefinition] = &[
     OptionDefinition {
         name: "instances-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 10_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 10_000 })],
         default: "instances-max 1000",
         doc: "Maximum number of instances of all modules. Tailcoat reserves 4 GiB of address space for each; this \
               costs no memory. Where address space is limited, fewer are possible. A request that finds no free \
               instance gets 503.",
         example: "instances-max 100",
-        set: Set::Modules(|modules, values| {
+        set: OptionSetter::Modules(|modules, values| {
             modules.instances_max = values.number("count").unwrap_or_default() as u32;
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "memory-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 1 << 20, max: 1 << 50 })],
+        parameters: &[one("size", ValueKind::Size { min: 1 << 20, max: 1 << 50 })],
         default: r#"memory-bytes-max "4GiB""#,
         doc: "Maximum memory of all instances together. An instance that asks for more does not get it.",
         example: r#"memory-bytes-max "1GiB""#,
-        set: Set::Modules(|modules, values| modules.memory_bytes_max = values.number("size").unwrap_or_default()),
+        set: OptionSetter::Modules(|modules, values| {
+            modules.memory_bytes_max = values.number("size").unwrap_or_default()
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "threads",
-        parameters: &[one("count", Kind::CountOrAuto { min: 1, max: 1024 })],
+        parameters: &[one("count", ValueKind::CountOrAuto { min: 1, max: 1024 })],
         default: "threads auto",
         doc: "Number of threads for modules that compute for more than a few milliseconds. A module starts on the \
               worker that has its request; these threads yield to the workers. `auto` is one for each CPU core that \
               the process may use.",
         example: "threads 2",
         known_as: KnownAs { nginx: &["thread_pool"], ..KnownAs::NONE },
-        set: Set::Modules(|modules, values| {
+        set: OptionSetter::Modules(|modules, values| {
             modules.threads = values.number_or_auto("count").map(|count| count as usize);
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "compiled",
-        parameters: &[one("directory", Kind::CompiledDirectory)],
+        parameters: &[one("directory", ValueKind::CompiledDirectory)],
         default: "compiled auto",
         doc: "Directory for the compiled machine code of modules, so that the next start need not compile. `auto` is \
               `modules` in the state directory (`STATE_DIRECTORY` as set by systemd, otherwise \
               `XDG_STATE_HOME/tailcoat` or `~/.local/state/tailcoat`). `off` stores none. A directory that other \
               users can write to is not used, because its content is executed.",
         example: r#"compiled "/var/lib/tailcoat/modules""#,
-        set: Set::Modules(|modules, values| {
+        set: OptionSetter::Modules(|modules, values| {
             modules.compiled_directory = values.compiled_directory("directory").unwrap_or_default();
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "check-interval",
-        parameters: &[one("time", Kind::Duration { min: Duration::from_millis(100), max: DAY })],
+        parameters: &[one("time", ValueKind::Duration { min: Duration::from_millis(100), max: DAY })],
         default: r#"check-interval "1s""#,
         doc: "Interval at which module files are checked for changes. A changed file is compiled and serves the \
               requests that begin afterwards. If it is invalid, the old one stays in use.",
         example: r#"check-interval "1m""#,
-        set: Set::Modules(|modules, values| modules.check_interval = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Modules(|modules, values| {
+            modules.check_interval = values.duration("time").unwrap_or_default()
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "compile-wait",
-        parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: HOUR })],
+        parameters: &[one("time", ValueKind::Duration { min: Duration::ZERO, max: HOUR })],
         default: r#"compile-wait "1s""#,
         doc: "Maximum time that a start waits for modules to compile before the server listens. Until a slower \
               module is ready, its paths get 503 with `Retry-After`; this also holds for filters. If a module turns \
@@ -86,7 +90,9 @@ pub(super) static SHARED: &[OptionDefinition] = &[
               get 503 until you replace the file. Modules that are already compiled are ready at once (`compiled`, \
               `tailcoat module compile`). A reload or upgrade always waits for all modules.",
         example: r#"compile-wait "2m""#,
-        set: Set::Modules(|modules, values| modules.compile_wait = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Modules(|modules, values| {
+            modules.compile_wait = values.duration("time").unwrap_or_default()
+        }),
         ..OPTION
     },
 ];
@@ -95,7 +101,7 @@ pub(super) static SHARED: &[OptionDefinition] = &[
 pub(super) static MODULE: &[OptionDefinition] = &[
     OptionDefinition {
         name: "environment",
-        parameters: &[one("name", Kind::EnvironmentName), one("value", Kind::Text)],
+        parameters: &[one("name", ValueKind::EnvironmentName), one("value", ValueKind::Text)],
         repeatable: true,
         doc: "Adds a variable to the module's environment, which is empty by default.",
         example: r#"environment "SHOP_NAME" "Fish & Co""#,
@@ -105,7 +111,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
             caddy: &["env"],
             others: &["setenv"],
         },
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             let variable = (values.text("name").unwrap_or_default(), values.text("value").unwrap_or_default());
             module.grants.environment.push(variable);
         }),
@@ -113,13 +119,17 @@ pub(super) static MODULE: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "directory",
-        parameters: &[one("name", Kind::SitePath), one("directory", Kind::File), property("write", Kind::Flag)],
+        parameters: &[
+            one("name", ValueKind::SitePath),
+            one("directory", ValueKind::File),
+            property("write", ValueKind::Flag),
+        ],
         repeatable: true,
         doc: "Directory that the module may read, and its path inside the module. With `write=on`, the module may \
               also change files. By default, a module has no access to files.",
         example: r#"directory "/data" "/srv/shop" write=on"#,
         known_as: KnownAs { others: &["dir", "preopen", "mapdir", "volumes"], ..KnownAs::NONE },
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             module.grants.directories.push(GrantedDirectory {
                 name: values.text("name").unwrap_or_default(),
                 directory: values.file("directory").unwrap_or_default(),
@@ -137,21 +147,21 @@ pub(super) static MODULE: &[OptionDefinition] = &[
               which is faster. If a read does wait for a disk, every request of that worker waits too.",
         example: "waits-for-disk off",
         known_as: KnownAs { nginx: &["aio"], ..KnownAs::NONE },
-        set: Set::Module(|module, values| module.waits_for_disk = values.on()),
+        set: OptionSetter::Module(|module, values| module.waits_for_disk = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "outgoing",
-        parameters: &[many("host", Kind::OutgoingHost)],
+        parameters: &[many("host", ValueKind::OutgoingHost)],
         repeatable: true,
         doc: "Hosts to which the module may send requests. `\"api.example.com\"` is a host and `\"*.example.com\"` \
               all names below one; `\"127.0.0.1:8080\"` names a port other than the scheme's default. The name \
               counts, whatever address it resolves to. By default, a module may send none.",
         example: r#"outgoing "api.example.com" "*.cdn.example""#,
         known_as: KnownAs { others: &["allowed_outbound_hosts", "allow-host", "allowed_hosts"], ..KnownAs::NONE },
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             for (value, _) in values.all("host") {
-                let Value::OutgoingHost(host) = value else { unreachable!("a host is {value:?}") };
+                let OptionValue::OutgoingHost(host) = value else { unreachable!("a host is {value:?}") };
                 module.grants.hosts.push(host.clone());
             }
         }),
@@ -165,17 +175,17 @@ pub(super) static MODULE: &[OptionDefinition] = &[
               instances, and lost when the server stops.",
         example: "key-value",
         known_as: KnownAs { others: &["key_value_stores", "kv"], ..KnownAs::NONE },
-        set: Set::Module(|module, values| module.grants.key_value = values.on()),
+        set: OptionSetter::Module(|module, values| module.grants.key_value = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "forwarded-headers",
-        parameters: &[one("which", Kind::Choice(&["x-forwarded", "forwarded", "both", "none", "keep"]))],
+        parameters: &[one("which", ValueKind::Choice(&["x-forwarded", "forwarded", "both", "none", "keep"]))],
         default: "forwarded-headers x-forwarded",
         doc: "Header fields that tell the module who the client is. Values and default are those of the same option \
               in `forward`.",
         example: "forwarded-headers both",
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             module.client_fields = ClientFields::from_name(&values.text("which").unwrap_or_default());
         }),
         ..OPTION
@@ -192,23 +202,23 @@ pub(super) static MODULE: &[OptionDefinition] = &[
             caddy: &["request_body", "max_size"],
             ..KnownAs::NONE
         },
-        set: Set::Module(|module, values| module.body_bytes_max = values.body_bytes_max("size")),
+        set: OptionSetter::Module(|module, values| module.body_bytes_max = values.body_bytes_max("size")),
         ..OPTION
     },
     OptionDefinition {
         name: "instances-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 10_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 10_000 })],
         default: "instances-max 1000",
         doc: "Maximum number of instances of this module. Each instance handles one request at a time.",
         example: "instances-max 50",
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             module.limits.instances_max = values.number("count").unwrap_or_default() as usize;
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "reset",
-        parameters: &[one("how", Kind::Choice(&Reset::NAMES))],
+        parameters: &[one("how", ValueKind::Choice(&Reset::NAMES))],
         default: "reset fresh",
         doc: "State of an instance between two requests. `fresh` gives each request a new instance, so that none \
               sees another's data. `memory` reuses the instance and restores its memory to the state after start. \
@@ -216,74 +226,76 @@ pub(super) static MODULE: &[OptionDefinition] = &[
               modules; components get a fresh instance. `none` reuses the instance as it is, which is fastest; the \
               module itself must separate requests.",
         example: "reset none",
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             module.reset = Reset::from_name(&values.text("how").unwrap_or_default());
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "idle-instances-max",
-        parameters: &[one("count", Kind::Count { min: 0, max: 10_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 0, max: 10_000 })],
         default: "idle-instances-max 16",
         doc: "Maximum number of idle instances that each worker keeps, with `reset memory` or `reset none`. They \
               count towards `instances-max` and `memory-bytes-max` of `modules`.",
         example: "idle-instances-max 4",
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             module.limits.idle_instances_max = values.number("count").unwrap_or_default() as usize;
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "settings",
-        parameters: &[one("text", Kind::Text)],
+        parameters: &[one("text", ValueKind::Text)],
         doc: "Configuration text that an http-wasm module gets from `get_config`, in any form the module expects, \
               such as JSON. Components use `environment`.",
         example: r##"settings #"{"prefix": "/shop"}"#"##,
-        set: Set::Module(|module, values| module.settings = values.text("text").unwrap_or_default()),
+        set: OptionSetter::Module(|module, values| module.settings = values.text("text").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
         name: "buffered-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 0, max: GIB })],
+        parameters: &[one("size", ValueKind::Size { min: 0, max: GIB })],
         default: r#"buffered-bytes-max "4MiB""#,
         doc: "Maximum memory for a request body, and for a response body, that an http-wasm module writes or reads \
               ahead. If a request has more, the client gets 413; if a response has more, 500.",
         example: r#"buffered-bytes-max "256KiB""#,
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             module.limits.buffered_bytes_max = values.number("size").unwrap_or_default() as usize;
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "queue-timeout",
-        parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: DAY })],
+        parameters: &[one("time", ValueKind::Duration { min: Duration::ZERO, max: DAY })],
         default: r#"queue-timeout "1s""#,
         doc: "Maximum time that a request waits while `instances-max` instances are in use. After it, the client \
               gets 503.",
         example: r#"queue-timeout "10s""#,
-        set: Set::Module(|module, values| module.limits.queue_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Module(|module, values| {
+            module.limits.queue_timeout = values.duration("time").unwrap_or_default()
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "memory-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 64 << 10, max: 4 * GIB })],
+        parameters: &[one("size", ValueKind::Size { min: 64 << 10, max: 4 * GIB })],
         default: r#"memory-bytes-max "128MiB""#,
         doc: "Maximum memory of one instance. A request for more memory fails. Most languages then panic, and the \
               client gets 500.",
         example: r#"memory-bytes-max "512MiB""#,
         known_as: KnownAs { apache: &["RLimitMEM"], ..KnownAs::NONE },
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             module.limits.memory_bytes_max = values.number("size").unwrap_or_default() as usize;
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "table-elements-max",
-        parameters: &[one("count", Kind::Count { min: 0, max: 10_000_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 0, max: 10_000_000 })],
         default: "table-elements-max 100000",
         doc: "Maximum number of elements in all tables of an instance, mostly references to its functions.",
         example: "table-elements-max 10000",
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             module.limits.table_elements_max = values.number("count").unwrap_or_default() as usize;
         }),
         ..OPTION
@@ -296,7 +308,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
               begun, its connection is closed.",
         example: r#"cpu-time-max "100ms""#,
         known_as: KnownAs { apache: &["RLimitCPU"], ..KnownAs::NONE },
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             module.limits.processor_time_max = values.duration("time").unwrap_or_default();
         }),
         ..OPTION
@@ -314,7 +326,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
             caddy: &["response_header_timeout"],
             ..KnownAs::NONE
         },
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             module.limits.first_byte_timeout = values.duration("time").unwrap_or_default();
         }),
         ..OPTION
@@ -332,56 +344,56 @@ pub(super) static MODULE: &[OptionDefinition] = &[
             caddy: &["read_timeout"],
             ..KnownAs::NONE
         },
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             module.limits.between_bytes_timeout = values.duration("time").unwrap_or_default();
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "response-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 0, max: 1 << 50 })],
+        parameters: &[one("size", ValueKind::Size { min: 0, max: 1 << 50 })],
         default: r#"response-bytes-max "1GiB""#,
         doc: "Maximum size of a module's response body. If it is larger, the client's connection is closed.",
         example: r#"response-bytes-max "10MiB""#,
         known_as: KnownAs { apache: &["LimitXMLRequestBody"], ..KnownAs::NONE },
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             module.limits.response_bytes_max = values.number("size").unwrap_or_default();
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "log-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 0, max: 1 << 30 })],
+        parameters: &[one("size", ValueKind::Size { min: 0, max: 1 << 30 })],
         default: r#"log-bytes-max "16KiB""#,
         doc: "Maximum size of a module's standard output and standard error for one request. The server log records \
               them as lines with the module's name. The rest is dropped, and one line says so.",
         example: r#"log-bytes-max "0B""#,
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             module.limits.log_bytes_max = values.number("size").unwrap_or_default() as usize;
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "handles-max",
-        parameters: &[one("count", Kind::Count { min: 16, max: 1_000_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 16, max: 1_000_000 })],
         default: "handles-max 1000",
         doc: "Maximum number of host resources that an instance holds at once: streams, open files, sets of header \
               fields, outgoing requests. An instance that asks for more fails. All pollables of one stream count \
               once, because some languages never drop them; they count towards `memory-bytes-max`.",
         example: "handles-max 100",
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             module.limits.handles_max = values.number("count").unwrap_or_default() as usize;
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "key-value-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 0, max: 1 << 40 })],
+        parameters: &[one("size", ValueKind::Size { min: 0, max: 1 << 40 })],
         default: r#"key-value-bytes-max "16MiB""#,
         doc: "Maximum size of all keys and values in the module's store. The module gets an error when it stores \
               more.",
         example: r#"key-value-bytes-max "1GiB""#,
-        set: Set::Module(|module, values| {
+        set: OptionSetter::Module(|module, values| {
             module.limits.key_value_bytes_max = values.number("size").unwrap_or_default() as usize;
         }),
         ..OPTION

@@ -2,7 +2,7 @@
 
 use kdl::KdlDocument;
 
-use super::{Place, Set, Shape};
+use super::{OptionContext, OptionSetter, Shape};
 use crate::config::read::span;
 
 /// An option that has got a better-known name.
@@ -61,7 +61,7 @@ pub(crate) fn new_property(option: &str, old: &str) -> Option<&'static str> {
 pub(crate) fn with_new_names(text: &str) -> String {
     let Ok(document) = KdlDocument::parse_v2(text) else { return text.to_owned() };
     let mut edits = Vec::new();
-    collect_edits(&document, Place::Top, &mut edits);
+    collect_edits(&document, OptionContext::Top, &mut edits);
     // From the end, so that earlier spans stay valid.
     edits.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
     let mut text = text.to_owned();
@@ -76,7 +76,7 @@ pub(crate) fn with_new_names(text: &str) -> String {
 
 type Edit = (std::ops::Range<usize>, &'static str);
 
-fn collect_edits(document: &KdlDocument, place: Place, edits: &mut Vec<Edit>) {
+fn collect_edits(document: &KdlDocument, place: OptionContext, edits: &mut Vec<Edit>) {
     for node in document.nodes() {
         let name = node.name().value();
         let renamed = place.option(name).is_none().then(|| new_option(name)).flatten();
@@ -90,7 +90,7 @@ fn collect_edits(document: &KdlDocument, place: Place, edits: &mut Vec<Edit>) {
             let new = new_property(option.name, property.value()).filter(|_| !is_known);
             edits.extend(new.map(|new| (span(property.span()), new)));
         }
-        if let (Set::Block(inner), Some(children)) = (option.set, node.children()) {
+        if let (OptionSetter::Block(inner), Some(children)) = (option.set, node.children()) {
             collect_edits(children, inner, edits);
         }
     }
@@ -111,8 +111,9 @@ mod tests {
             let has = |name: &str| {
                 let of = |option: &'static super::super::OptionDefinition| option.parameters.iter();
                 let named = |parameter: &&'static Parameter| parameter.name == name;
-                let place = |place: Place| place.option(renamed.option).into_iter().flat_map(of).any(|one| named(&one));
-                Place::ALL.into_iter().any(place)
+                let place =
+                    |place: OptionContext| place.option(renamed.option).into_iter().flat_map(of).any(|one| named(&one));
+                OptionContext::ALL.into_iter().any(place)
             };
             assert!(has(renamed.new) && !has(renamed.old), "`{}` of `{}`", renamed.old, renamed.option);
         }

@@ -2,14 +2,14 @@ use std::time::Duration;
 
 use wire::http::Status;
 
-use super::{FLAG, Kind, KnownAs, OPTION, OptionDefinition, Set, any, many, one};
+use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, any, many, one};
 use crate::config::response_caching::{NamePattern, SetCookie};
-use crate::config::value::{Value, Values};
+use crate::config::value::{OptionValue, Values};
 
 const GIB: u64 = 1 << 30;
 
 /// A time from nothing to a year.
-const AGE: Kind = Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(365 * 86_400) };
+const AGE: ValueKind = ValueKind::Duration { min: Duration::ZERO, max: Duration::from_secs(365 * 86_400) };
 
 /// Statuses that `default-age` is for if it names none.
 const DEFAULT_AGE_STATUSES: [Status; 3] = [Status::OK, Status::MOVED_PERMANENTLY, Status::PERMANENT_REDIRECT];
@@ -18,7 +18,7 @@ const DEFAULT_AGE_STATUSES: [Status; 3] = [Status::OK, Status::MOVED_PERMANENTLY
 pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "object-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 0, max: GIB })],
+        parameters: &[one("size", ValueKind::Size { min: 0, max: GIB })],
         default: r#"object-bytes-max "1MiB""#,
         doc: "Maximum size of a response body that is cached. Larger responses are passed on uncached. All cached \
               responses and files share `memory-bytes-max`.",
@@ -28,12 +28,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["maximum_object_size", "max-object-size"],
             ..KnownAs::NONE
         },
-        set: Set::Caching(|caching, values| caching.object_bytes_max = values.number("size").unwrap_or_default()),
+        set: OptionSetter::Caching(|caching, values| {
+            caching.object_bytes_max = values.number("size").unwrap_or_default()
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "default-age",
-        parameters: &[one("time", AGE), any("status", Kind::Status { min: 200, max: 599 })],
+        parameters: &[one("time", AGE), any("status", ValueKind::Status { min: 200, max: 599 })],
         repeatable: true,
         doc: "Time for which a response is fresh if it has neither `Cache-Control` nor `Expires`. Without statuses, \
               it applies to 200, 301 and 308. Responses with statuses you list are cached even if HTTP does not make \
@@ -46,10 +48,10 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["ttl"],
             others: &["default_ttl"],
         },
-        set: Set::Caching(|caching, values| {
+        set: OptionSetter::Caching(|caching, values| {
             let age = values.duration("time").unwrap_or_default();
             let named = values.all("status").filter_map(|(value, _)| match value {
-                Value::Status(status) => Some(*status),
+                OptionValue::Status(status) => Some(*status),
                 _ => None,
             });
             let named: Vec<_> = named.collect();
@@ -70,7 +72,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["refresh_pattern"],
             ..KnownAs::NONE
         },
-        set: Set::Caching(|caching, values| caching.heuristic = values.on()),
+        set: OptionSetter::Caching(|caching, values| caching.heuristic = values.on()),
         ..OPTION
     },
     OptionDefinition {
@@ -86,7 +88,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["stale"],
             others: &["grace", "beresp.grace"],
         },
-        set: Set::Caching(|caching, values| {
+        set: OptionSetter::Caching(|caching, values| {
             caching.stale_while_revalidate = values.duration("time").unwrap_or_default();
         }),
         ..OPTION
@@ -104,7 +106,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["stale"],
             others: &["beresp.keep"],
         },
-        set: Set::Caching(|caching, values| caching.stale_if_error = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Caching(|caching, values| {
+            caching.stale_if_error = values.duration("time").unwrap_or_default()
+        }),
         ..OPTION
     },
     OptionDefinition {
@@ -120,12 +124,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["ignore_client_no_cache"],
             ..KnownAs::NONE
         },
-        set: Set::Caching(|caching, values| caching.request_directives = values.on()),
+        set: OptionSetter::Caching(|caching, values| caching.request_directives = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "set-cookie",
-        parameters: &[one("what", Kind::Choice(&["refuse", "drop", "keep"]))],
+        parameters: &[one("what", ValueKind::Choice(&["refuse", "drop", "keep"]))],
         // words: allow: name of a value
         default: "set-cookie refuse",
         doc: "Handling of cacheable responses with `Set-Cookie`. `refuse` does not cache them, because a cookie is \
@@ -136,7 +140,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             apache: &["CacheIgnoreHeaders"],
             ..KnownAs::NONE
         },
-        set: Set::Caching(|caching, values| {
+        set: OptionSetter::Caching(|caching, values| {
             caching.set_cookie = match values.text("what").as_deref() {
                 Some("drop") => SetCookie::Drop,
                 Some("keep") => SetCookie::Keep,
@@ -158,23 +162,23 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["key"],
             others: &["hash_data"],
         },
-        set: Set::Caching(|caching, values| caching.key_host = values.on()),
+        set: OptionSetter::Caching(|caching, values| caching.key_host = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "key-parameters",
-        parameters: &[many("name", Kind::Text)],
+        parameters: &[many("name", ValueKind::Text)],
         doc: "Query parameters in the cache key. URLs that differ in other parameters share a response. By default, \
               all parameters count except those in `ignore-parameters`. A parameter always counts if its name has \
               characters other than letters, digits, `_` and `-`; it may be another spelling of a listed one.",
         example: r#"key-parameters "page" "q""#,
         known_as: KnownAs { nginx: &["proxy_cache_key"], caddy: &["key"], others: &["hash_data"], ..KnownAs::NONE },
-        set: Set::Caching(|caching, values| caching.key_parameters = patterns(values)),
+        set: OptionSetter::Caching(|caching, values| caching.key_parameters = patterns(values)),
         ..OPTION
     },
     OptionDefinition {
         name: "key-headers",
-        parameters: &[many("name", Kind::FieldName)],
+        parameters: &[many("name", ValueKind::FieldName)],
         doc: "Request header fields in the cache key, in addition to those that a response names in `Vary`. Responses that \
               depend on a field that Tailcoat sets (X-Forwarded-For, Forwarded, Via) are not cached.",
         example: r#"key-headers "Accept-Language""#,
@@ -184,12 +188,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["key"],
             others: &["hash_data"],
         },
-        set: Set::Caching(|caching, values| caching.key_fields = texts(values).map(Into::into).collect()),
+        set: OptionSetter::Caching(|caching, values| caching.key_fields = texts(values).map(Into::into).collect()),
         ..OPTION
     },
     OptionDefinition {
         name: "key-cookies",
-        parameters: &[many("name", Kind::Text)],
+        parameters: &[many("name", ValueKind::Text)],
         doc: "Cookies in the cache key. Responses must not depend on other cookies, unless they name `Cookie` in \
               `Vary` or are `private`.",
         example: r#"key-cookies "currency""#,
@@ -199,12 +203,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["key"],
             others: &["hash_data"],
         },
-        set: Set::Caching(|caching, values| caching.key_cookies = texts(values).map(Into::into).collect()),
+        set: OptionSetter::Caching(|caching, values| caching.key_cookies = texts(values).map(Into::into).collect()),
         ..OPTION
     },
     OptionDefinition {
         name: "ignore-parameters",
-        parameters: &[many("name", Kind::Text)],
+        parameters: &[many("name", ValueKind::Text)],
         doc: "Query parameters left out of the cache key. URLs that differ only in these share a response. \
               `\"utm_*\"` matches all names with that prefix, `\"*\"` all names. The upstream still gets them.",
         example: r#"ignore-parameters "utm_*" "fbclid""#,
@@ -214,12 +218,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["key"],
             others: &["hash_data"],
         },
-        set: Set::Caching(|caching, values| caching.ignored_parameters = patterns(values)),
+        set: OptionSetter::Caching(|caching, values| caching.ignored_parameters = patterns(values)),
         ..OPTION
     },
     OptionDefinition {
         name: "bypass-cookies",
-        parameters: &[many("name", Kind::Text)],
+        parameters: &[many("name", ValueKind::Text)],
         doc: "Cookies whose requests bypass the cache, such as those of users who are logged in. `\"session*\"` \
               matches all names with that prefix.",
         example: r#"bypass-cookies "wordpress_logged_in_*" "comment_author_*""#,
@@ -228,18 +232,18 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             apache: &["CacheDisable"],
             ..KnownAs::NONE
         },
-        set: Set::Caching(|caching, values| caching.bypass_cookies = patterns(values)),
+        set: OptionSetter::Caching(|caching, values| caching.bypass_cookies = patterns(values)),
         ..OPTION
     },
     OptionDefinition {
         name: "targeted-fields",
-        parameters: &[many("name", Kind::FieldName)],
+        parameters: &[many("name", ValueKind::FieldName)],
         default: r#"targeted-fields "CDN-Cache-Control""#,
         doc: "Response header fields that replace `Cache-Control` and `Expires` for this cache (RFC 9213). The first \
               one that is present and valid counts. `\"off\"` uses none.",
         example: r#"targeted-fields "Example-Cache-Control" "CDN-Cache-Control""#,
         known_as: KnownAs { nginx: &["X-Accel-Expires"], others: &["surrogate-control"], ..KnownAs::NONE },
-        set: Set::Caching(|caching, values| {
+        set: OptionSetter::Caching(|caching, values| {
             let names = texts(values).map(str::to_ascii_lowercase).filter(|name| name != "off");
             caching.targeted_fields = names.map(Into::into).collect();
         }),
@@ -247,7 +251,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "collapse-timeout",
-        parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(3600) })],
+        parameters: &[one("time", ValueKind::Duration { min: Duration::ZERO, max: Duration::from_secs(3600) })],
         default: r#"collapse-timeout "5s""#,
         doc: "Maximum time that a request waits for another one that fetches the same response. After it, the \
               request goes to the upstream itself; with `\"0s\"`, none waits.",
@@ -258,19 +262,21 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["collapsed_forwarding"],
             ..KnownAs::NONE
         },
-        set: Set::Caching(|caching, values| caching.collapse_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Caching(|caching, values| {
+            caching.collapse_timeout = values.duration("time").unwrap_or_default()
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "collapse-max",
-        parameters: &[one("count", Kind::Count { min: 0, max: 1 << 20 })],
+        parameters: &[one("count", ValueKind::Count { min: 0, max: 1 << 20 })],
         default: "collapse-max 1000",
         doc: "Maximum number of requests that wait for one that fetches the same response. Further requests go to \
               the upstream, and so do all if the response cannot be shared. `connections-max` and `queue-max` of the \
               `upstream` then protect it.",
         example: "collapse-max 100",
         known_as: KnownAs { nginx: &["proxy_cache_lock"], ..KnownAs::NONE },
-        set: Set::Caching(|caching, values| {
+        set: OptionSetter::Caching(|caching, values| {
             caching.collapse_max = values.number("count").unwrap_or_default() as usize;
         }),
         ..OPTION
@@ -287,7 +293,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["cache_name"],
             others: &["X-Cache", "X-Cache-Status"],
         },
-        set: Set::Caching(|caching, values| caching.cache_status = values.on()),
+        set: OptionSetter::Caching(|caching, values| caching.cache_status = values.on()),
         ..OPTION
     },
 ];
@@ -298,7 +304,7 @@ fn patterns(values: &Values) -> Vec<NamePattern> {
 
 fn texts(values: &Values) -> impl Iterator<Item = &str> {
     values.all("name").filter_map(|(value, _)| match value {
-        Value::Text(text) => Some(text.as_str()),
+        OptionValue::Text(text) => Some(text.as_str()),
         _ => None,
     })
 }

@@ -1,4 +1,4 @@
-use super::{Kind, KnownAs, OPTION, OptionDefinition, Parameter, Set, many, one, optional, property};
+use super::{KnownAs, OPTION, OptionDefinition, OptionSetter, Parameter, ValueKind, many, one, optional, property};
 use crate::config::model::PathPattern;
 use crate::config::rules::*;
 use crate::config::value::Values;
@@ -56,7 +56,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             caddy: &["remote_ip", "client_ip"],
             others: &["acl"],
         },
-        set: Set::Rules(|rules, values| rules.clients.push(client_rule(true, values))),
+        set: OptionSetter::Rules(|rules, values| rules.clients.push(client_rule(true, values))),
         ..OPTION
     },
     OptionDefinition {
@@ -67,7 +67,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             CONDITIONS[0],
             CONDITIONS[1],
             CONDITIONS[2],
-            property("status", Kind::Status { min: 400, max: 599 }),
+            property("status", ValueKind::Status { min: 400, max: 599 }),
         ],
         repeatable: true,
         doc: "Rejects clients with `status` (default 403). It takes the same clients and conditions as `allow`, \
@@ -79,19 +79,19 @@ pub(super) static RULES: &[OptionDefinition] = &[
             caddy: &["remote_ip", "client_ip", "abort"],
             others: &["block", "http-request deny"],
         },
-        set: Set::Rules(|rules, values| rules.clients.push(client_rule(false, values))),
+        set: OptionSetter::Rules(|rules, values| rules.clients.push(client_rule(false, values))),
         ..OPTION
     },
     OptionDefinition {
         name: "rate-limit",
         parameters: &[
-            optional("path", Kind::PathPattern),
-            one("rate", Kind::Rate),
-            property("burst", Kind::Count { min: 1, max: 1_000_000 }),
-            property("key", Kind::LimitKey),
-            property("status", Kind::Status { min: 400, max: 599 }),
-            property("keys-max", Kind::Count { min: 8, max: 100_000_000 }),
-            property("dry-run", Kind::Flag),
+            optional("path", ValueKind::PathPattern),
+            one("rate", ValueKind::Rate),
+            property("burst", ValueKind::Count { min: 1, max: 1_000_000 }),
+            property("key", ValueKind::LimitKey),
+            property("status", ValueKind::Status { min: 400, max: 599 }),
+            property("keys-max", ValueKind::Count { min: 8, max: 100_000_000 }),
+            property("dry-run", ValueKind::Flag),
         ],
         repeatable: true,
         doc: "Limits how often requests may come, over all workers. `burst` requests may come at once, by default as \
@@ -109,7 +109,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             caddy: &["rate_limit"],
             others: &["evasive.max-conns-per-ip", "stick-table"],
         },
-        set: Set::Rules(|rules, values| {
+        set: OptionSetter::Rules(|rules, values| {
             // The table gives each rate its parameter.
             let Some(rate) = values.rate("rate") else { return };
             rules.rate_limits.push(RateLimit {
@@ -127,11 +127,11 @@ pub(super) static RULES: &[OptionDefinition] = &[
     OptionDefinition {
         name: "request-limit",
         parameters: &[
-            optional("path", Kind::PathPattern),
-            one("count", Kind::Count { min: 1, max: 1_000_000 }),
-            property("key", Kind::LimitKey),
-            property("status", Kind::Status { min: 400, max: 599 }),
-            property("dry-run", Kind::Flag),
+            optional("path", ValueKind::PathPattern),
+            one("count", ValueKind::Count { min: 1, max: 1_000_000 }),
+            property("key", ValueKind::LimitKey),
+            property("status", ValueKind::Status { min: 400, max: 599 }),
+            property("dry-run", ValueKind::Flag),
         ],
         repeatable: true,
         doc: "Limits how many requests are in progress at once, from the head to the end of the response, over all \
@@ -149,7 +149,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             others: &["max_conns"],
             ..KnownAs::NONE
         },
-        set: Set::Rules(|rules, values| {
+        set: OptionSetter::Rules(|rules, values| {
             rules.request_limits.push(RequestLimit {
                 path: path(values),
                 requests_max: values.number("count").unwrap_or(1) as u32,
@@ -163,9 +163,9 @@ pub(super) static RULES: &[OptionDefinition] = &[
     OptionDefinition {
         name: "redirect",
         parameters: &[
-            one("path", Kind::PathPattern),
-            one("target", Kind::RedirectTarget),
-            property("status", Kind::RedirectStatus),
+            one("path", ValueKind::PathPattern),
+            one("target", ValueKind::RedirectTarget),
+            property("status", ValueKind::RedirectStatus),
             CONDITIONS[0],
             CONDITIONS[1],
             CONDITIONS[2],
@@ -184,7 +184,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             caddy: &["redir"],
             others: &["url.redirect"],
         },
-        set: Set::Rules(|rules, values| {
+        set: OptionSetter::Rules(|rules, values| {
             let status = values.status("status").unwrap_or(Status::FOUND);
             rules.rewrites.push(rewrite(Some(status), values));
         }),
@@ -193,8 +193,8 @@ pub(super) static RULES: &[OptionDefinition] = &[
     OptionDefinition {
         name: "rewrite",
         parameters: &[
-            one("path", Kind::PathPattern),
-            one("target", Kind::RewriteTarget),
+            one("path", ValueKind::PathPattern),
+            one("target", ValueKind::RewriteTarget),
             CONDITIONS[0],
             CONDITIONS[1],
             CONDITIONS[2],
@@ -216,17 +216,17 @@ pub(super) static RULES: &[OptionDefinition] = &[
             caddy: &["rewrite", "uri"],
             others: &["url.rewrite"],
         },
-        set: Set::Rules(|rules, values| rules.rewrites.push(rewrite(None, values))),
+        set: OptionSetter::Rules(|rules, values| rules.rewrites.push(rewrite(None, values))),
         ..OPTION
     },
     OptionDefinition {
         name: "basic-auth",
         parameters: &[
-            one("path", Kind::PathPattern),
-            one("file", Kind::PasswordFile),
-            property("realm", Kind::Text),
-            property("pass-credentials", Kind::Flag),
-            property("satisfy", Kind::Choice(SATISFY)),
+            one("path", ValueKind::PathPattern),
+            one("file", ValueKind::PasswordFile),
+            property("realm", ValueKind::Text),
+            property("pass-credentials", ValueKind::Flag),
+            property("satisfy", ValueKind::Choice(SATISFY)),
         ],
         repeatable: true,
         doc: "Requires a user name and password for paths (HTTP basic authentication, RFC 7617). The file has a line \
@@ -244,7 +244,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             caddy: &["basic_auth", "basicauth"],
             others: &["auth.require", "htpasswd", "userlist"],
         },
-        set: Set::Rules(|rules, values| {
+        set: OptionSetter::Rules(|rules, values| {
             rules.passwords.push(PasswordRule {
                 path: path(values),
                 file: values.password_file("file").flatten(),
@@ -258,10 +258,10 @@ pub(super) static RULES: &[OptionDefinition] = &[
     OptionDefinition {
         name: "request-header",
         parameters: &[
-            optional("path", Kind::PathPattern),
-            one("name", Kind::RequestFieldName),
-            one("value", Kind::FieldTemplate),
-            property("action", Kind::Choice(ACTIONS)),
+            optional("path", ValueKind::PathPattern),
+            one("name", ValueKind::RequestFieldName),
+            one("value", ValueKind::FieldTemplate),
+            property("action", ValueKind::Choice(ACTIONS)),
         ],
         repeatable: true,
         doc: "Sets a header field of requests, for handlers and upstreams. `action` is `set` (the default: replace \
@@ -280,16 +280,16 @@ pub(super) static RULES: &[OptionDefinition] = &[
             caddy: &["request_header", "header_up"],
             others: &["http-request set-header"],
         },
-        set: Set::Rules(|rules, values| rules.request_fields.push(field_edit(values))),
+        set: OptionSetter::Rules(|rules, values| rules.request_fields.push(field_edit(values))),
         ..OPTION
     },
     OptionDefinition {
         name: "response-header",
         parameters: &[
-            optional("path", Kind::PathPattern),
-            one("name", Kind::FieldName),
-            one("value", Kind::FieldTemplate),
-            property("action", Kind::Choice(ACTIONS)),
+            optional("path", ValueKind::PathPattern),
+            one("name", ValueKind::FieldName),
+            one("value", ValueKind::FieldTemplate),
+            property("action", ValueKind::Choice(ACTIONS)),
         ],
         repeatable: true,
         doc: "Sets a header field of all responses, whatever handler sends them, error pages and redirects included. \
@@ -308,19 +308,19 @@ pub(super) static RULES: &[OptionDefinition] = &[
             caddy: &["header", "header_down"],
             others: &["setenv.add-response-header", "http-response"],
         },
-        set: Set::Rules(|rules, values| rules.response_fields.push(field_edit(values))),
+        set: OptionSetter::Rules(|rules, values| rules.response_fields.push(field_edit(values))),
         ..OPTION
     },
 ];
 
-const CLIENT_PARAMETERS: [Parameter; 2] = [many("client", Kind::Client), property("path", Kind::PathPattern)];
+const CLIENT_PARAMETERS: [Parameter; 2] = [many("client", ValueKind::Client), property("path", ValueKind::PathPattern)];
 
 /// Conditions of redirects and rewrites; all except the last also apply to `allow` and `deny`.
 const CONDITIONS: [Parameter; 4] = [
-    property("method", Kind::Methods),
-    property("query", Kind::QueryTest),
-    property("field", Kind::FieldTest),
-    property("missing", Kind::Flag),
+    property("method", ValueKind::Methods),
+    property("query", ValueKind::QueryTest),
+    property("field", ValueKind::FieldTest),
+    property("missing", ValueKind::Flag),
 ];
 
 const SATISFY: &[&str] = &["all", "any"];
@@ -337,8 +337,8 @@ fn client_rule(is_allowed: bool, values: &Values) -> ClientRule {
     ClientRule { path: path(values), conditions: conditions(values), is_allowed, clients, files, status }
 }
 
-fn conditions(values: &Values) -> Conditions {
-    Conditions {
+fn conditions(values: &Values) -> RuleConditions {
+    RuleConditions {
         methods: values.methods("method"),
         query: values.query_test("query"),
         field: values.field_test("field"),

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use super::{FLAG, Kind, KnownAs, OPTION, OptionDefinition, Set, many, one, property};
+use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one, property};
 use crate::config::http2::HttpVersions;
 use crate::config::model::{ForwardedField, LogLevel};
-use crate::config::value::Value;
+use crate::config::value::OptionValue;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -13,7 +13,7 @@ const GIB: u64 = 1 << 30;
 pub(super) static SERVER: &[OptionDefinition] = &[
     OptionDefinition {
         name: "user",
-        parameters: &[one("name", Kind::ServerUser), property("group", Kind::ProgramGroup)],
+        parameters: &[one("name", ValueKind::ServerUser), property("group", ValueKind::ProgramGroup)],
         doc: "User that the server switches to when root starts it, with the user's groups; `group` replaces the \
               user's own group. The default is the user `tailcoat`. If there is no such user, the server stays root \
               but drops all privileges except binding to ports below 1024. A server started by another user keeps \
@@ -25,7 +25,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
             others: &["setuid", "user_name"],
             ..KnownAs::NONE
         },
-        set: Set::Server(|server, values| {
+        set: OptionSetter::Server(|server, values| {
             server.user = values.program_user("name");
             if let (Some(user), Some(group_id)) = (&mut server.user, values.number("group")) {
                 user.group_id = group_id as u32;
@@ -35,7 +35,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "workers",
-        parameters: &[one("count", Kind::CountOrAuto { min: 1, max: 1024 })],
+        parameters: &[one("count", ValueKind::CountOrAuto { min: 1, max: 1024 })],
         default: "workers auto",
         doc: "Number of workers. `auto` is one for each CPU core that the process may use.",
         example: "workers 4",
@@ -45,7 +45,9 @@ pub(super) static SERVER: &[OptionDefinition] = &[
             others: &["threads", "num-threads", "nbthread"],
             ..KnownAs::NONE
         },
-        set: Set::Server(|server, values| server.workers = values.number_or_auto("count").map(|count| count as usize)),
+        set: OptionSetter::Server(|server, values| {
+            server.workers = values.number_or_auto("count").map(|count| count as usize)
+        }),
         ..OPTION
     },
     OptionDefinition {
@@ -55,12 +57,12 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         doc: "Binds each worker to its own CPU core. Turn it off if other busy programs share the cores.",
         example: "pin-workers off",
         known_as: KnownAs { nginx: &["worker_cpu_affinity"], others: &["cpu-map"], ..KnownAs::NONE },
-        set: Set::Server(|server, values| server.pin_workers = values.on()),
+        set: OptionSetter::Server(|server, values| server.pin_workers = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "grace-period",
-        parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: DAY })],
+        parameters: &[one("time", ValueKind::Duration { min: Duration::ZERO, max: DAY })],
         default: r#"grace-period "30s""#,
         doc: "Time that open requests have to finish when the server is stopped (SIGTERM, SIGINT).",
         example: r#"grace-period "2m""#,
@@ -70,28 +72,30 @@ pub(super) static SERVER: &[OptionDefinition] = &[
             caddy: &["grace_period", "shutdown_delay"],
             others: &["hard-stop-after"],
         },
-        set: Set::Server(|server, values| server.grace_time = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Server(|server, values| server.grace_time = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
         name: "upgrade-timeout",
-        parameters: &[one("time", Kind::Duration { min: MILLISECOND, max: HOUR })],
+        parameters: &[one("time", ValueKind::Duration { min: MILLISECOND, max: HOUR })],
         default: r#"upgrade-timeout "1m""#,
         doc: "Maximum time that a new process has to become ready when the binary is upgraded. After it, the new \
               process is killed and the old one keeps serving.",
         example: r#"upgrade-timeout "10s""#,
-        set: Set::Server(|server, values| server.upgrade_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Server(|server, values| {
+            server.upgrade_timeout = values.duration("time").unwrap_or_default()
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "certificate-check-interval",
-        parameters: &[one("time", Kind::Duration { min: Duration::from_millis(100), max: HOUR })],
+        parameters: &[one("time", ValueKind::Duration { min: Duration::from_millis(100), max: HOUR })],
         default: r#"certificate-check-interval "10s""#,
         doc: "Interval at which certificate files are checked, those for upstreams included. Changed files are read \
               again.",
         example: r#"certificate-check-interval "1m""#,
         known_as: KnownAs { apache: &["MDCheckInterval"], caddy: &["renew_interval"], ..KnownAs::NONE },
-        set: Set::Server(|server, values| {
+        set: OptionSetter::Server(|server, values| {
             server.certificate_check_interval = values.duration("time").unwrap_or_default();
         }),
         ..OPTION
@@ -103,12 +107,12 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         doc: "Adds the header field `Server: tailcoat` to responses.",
         example: "server-tokens off",
         known_as: KnownAs { nginx: &["server_tokens"], apache: &["ServerTokens", "ServerSignature"], ..KnownAs::NONE },
-        set: Set::Server(|server, values| server.server_field = values.on()),
+        set: OptionSetter::Server(|server, values| server.server_field = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "http-versions",
-        parameters: &[many("version", Kind::Choice(&["1.1", "2"]))],
+        parameters: &[many("version", ValueKind::Choice(&["1.1", "2"]))],
         default: r#"http-versions "1.1" "2""#,
         doc: "HTTP versions that clients may use. With both, clients get HTTP/2 over TLS if they offer it (ALPN). \
               Without TLS they get it if they begin with its preface (prior knowledge, h2c). HTTP/1.0 comes with \
@@ -120,7 +124,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
             caddy: &["protocols"],
             others: &["alpn", "h2c"],
         },
-        set: Set::Server(|server, values| {
+        set: OptionSetter::Server(|server, values| {
             let versions = values.texts("version");
             let has = |version: &str| versions.iter().any(|other| other == version);
             server.http_versions = HttpVersions { http1: has("1.1"), http2: has("2") };
@@ -129,7 +133,10 @@ pub(super) static SERVER: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "trusted-proxies",
-        parameters: &[many("proxy", Kind::Client), property("field", Kind::Choice(&["X-Forwarded-For", "Forwarded"]))],
+        parameters: &[
+            many("proxy", ValueKind::Client),
+            property("field", ValueKind::Choice(&["X-Forwarded-For", "Forwarded"])),
+        ],
         doc: "Proxies in front of this server whose information about the client's address is trusted: addresses, \
               `unix` or a list (`\"file:PATH\"`, as in `allow`). Tailcoat reads `X-Forwarded-For`, or `Forwarded` \
               (RFC 7239) if that is the `field`, from its end. The first address that is not a trusted proxy is the \
@@ -142,7 +149,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
             caddy: &["trusted_proxies", "client_ip_headers", "trusted_proxies_strict"],
             ..KnownAs::NONE
         },
-        set: Set::Server(|server, values| {
+        set: OptionSetter::Server(|server, values| {
             (server.trusted_proxies, server.trusted_proxies_files) = values.clients("proxy");
             server.forwarded_field = match values.text("field").as_deref() {
                 Some("Forwarded") => ForwardedField::Forwarded,
@@ -153,13 +160,15 @@ pub(super) static SERVER: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "listen-backlog",
-        parameters: &[one("count", Kind::Count { min: 1, max: 1 << 20 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 1 << 20 })],
         default: "listen-backlog 4096",
         doc: "Length of each listener's queue of connections that wait to be accepted. The kernel caps it at \
               `net.core.somaxconn`.",
         example: "listen-backlog 1024",
         known_as: KnownAs { nginx: &["backlog"], apache: &["ListenBacklog"], ..KnownAs::NONE },
-        set: Set::Server(|server, values| server.listen_backlog = values.number("count").unwrap_or_default() as u32),
+        set: OptionSetter::Server(|server, values| {
+            server.listen_backlog = values.number("count").unwrap_or_default() as u32
+        }),
         ..OPTION
     },
     OptionDefinition {
@@ -175,17 +184,19 @@ pub(super) static SERVER: &[OptionDefinition] = &[
             others: &["defer-accept"],
             ..KnownAs::NONE
         },
-        set: Set::Server(|server, values| server.defer_accept = values.on()),
+        set: OptionSetter::Server(|server, values| server.defer_accept = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "fast-open-queue",
-        parameters: &[one("count", Kind::Count { min: 0, max: 1 << 20 })],
+        parameters: &[one("count", ValueKind::Count { min: 0, max: 1 << 20 })],
         default: "fast-open-queue 0",
         doc: "Length of the TCP Fast Open queue; 0 turns TCP Fast Open off.",
         example: "fast-open-queue 256",
         known_as: KnownAs { nginx: &["fastopen"], others: &["tfo"], ..KnownAs::NONE },
-        set: Set::Server(|server, values| server.fast_open_queue = values.number("count").unwrap_or_default() as u32),
+        set: OptionSetter::Server(|server, values| {
+            server.fast_open_queue = values.number("count").unwrap_or_default() as u32
+        }),
         ..OPTION
     },
     OptionDefinition {
@@ -195,7 +206,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         doc: "Sends data without waiting for full segments (TCP_NODELAY).",
         example: "tcp-nodelay off",
         known_as: KnownAs { nginx: &["tcp_nodelay"], others: &["tcp-smart-connect"], ..KnownAs::NONE },
-        set: Set::Server(|server, values| server.no_delay = values.on()),
+        set: OptionSetter::Server(|server, values| server.no_delay = values.on()),
         ..OPTION
     },
     OptionDefinition {
@@ -212,36 +223,38 @@ pub(super) static SERVER: &[OptionDefinition] = &[
               closes if the client asks for a new key, which is rare. Changing it needs a restart or upgrade.",
         example: "kernel-tls on",
         known_as: KnownAs { nginx: &["ssl_conf_command"], others: &["ktls"], ..KnownAs::NONE },
-        set: Set::Server(|server, values| server.kernel_tls.is_wanted = values.on()),
+        set: OptionSetter::Server(|server, values| server.kernel_tls.is_wanted = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "kernel-tls-bytes-min",
-        parameters: &[one("size", Kind::Size { min: 1, max: 1 << 40 })],
+        parameters: &[one("size", ValueKind::Size { min: 1, max: 1 << 40 })],
         default: r#"kernel-tls-bytes-min "1MiB""#,
         doc: "Minimum size of a file for which the kernel takes over a connection's encryption, with `kernel-tls \
               on`.",
         example: r#"kernel-tls-bytes-min "16MiB""#,
         known_as: KnownAs { nginx: &["ssl_conf_command"], others: &["ktls"], ..KnownAs::NONE },
-        set: Set::Server(|server, values| server.kernel_tls.file_bytes_min = values.number("size").unwrap_or_default()),
+        set: OptionSetter::Server(|server, values| {
+            server.kernel_tls.file_bytes_min = values.number("size").unwrap_or_default()
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "blocking-threads-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 1024 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 1024 })],
         default: "blocking-threads-max 16",
         doc: "Maximum number of threads that a worker uses for reads that wait for a disk, so that other requests do \
               not wait.",
         example: "blocking-threads-max 64",
         known_as: KnownAs { nginx: &["thread_pool", "aio"], ..KnownAs::NONE },
-        set: Set::Server(|server, values| {
+        set: OptionSetter::Server(|server, values| {
             server.blocking_threads_max = values.number("count").unwrap_or_default() as usize
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "log-level",
-        parameters: &[one("level", Kind::Choice(&["error", "warn", "info", "debug"]))],
+        parameters: &[one("level", ValueKind::Choice(&["error", "warn", "info", "debug"]))],
         default: "log-level info",
         doc: "Minimum severity of messages in the server log, which goes to standard error.",
         example: "log-level debug",
@@ -251,49 +264,49 @@ pub(super) static SERVER: &[OptionDefinition] = &[
             caddy: &["level", "debug"],
             ..KnownAs::NONE
         },
-        set: Set::Server(|server, values| {
+        set: OptionSetter::Server(|server, values| {
             server.log_level = values.text("level").as_deref().and_then(LogLevel::of_name).unwrap_or(LogLevel::Info);
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "access-log-flush-interval",
-        parameters: &[one("time", Kind::Duration { min: MILLISECOND, max: HOUR })],
+        parameters: &[one("time", ValueKind::Duration { min: MILLISECOND, max: HOUR })],
         default: r#"access-log-flush-interval "200ms""#,
         doc: "Maximum time until a request is written to its access log. The first request after a pause is written \
               at once.",
         example: r#"access-log-flush-interval "1s""#,
         known_as: KnownAs { nginx: &["flush"], apache: &["BufferedLogs"], ..KnownAs::NONE },
-        set: Set::Server(|server, values| {
+        set: OptionSetter::Server(|server, values| {
             server.access_log_flush_interval = values.duration("time").unwrap_or_default()
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "access-log-report-interval",
-        parameters: &[one("time", Kind::Duration { min: MILLISECOND, max: DAY })],
+        parameters: &[one("time", ValueKind::Duration { min: MILLISECOND, max: DAY })],
         default: r#"access-log-report-interval "5s""#,
         doc: "Minimum time between two messages in the server log about requests that could not be logged.",
         example: r#"access-log-report-interval "1m""#,
-        set: Set::Server(|server, values| {
+        set: OptionSetter::Server(|server, values| {
             server.access_log_report_interval = values.duration("time").unwrap_or_default()
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "control-socket",
-        parameters: &[one("file", Kind::File)],
+        parameters: &[one("file", ValueKind::File)],
         doc: "Unix socket for commands to the running server: `tailcoat reload`, `upgrade`, `set`, `drain`, `cache \
               purge`. Only root and the server's user may use it. Programs of `cgi` may not, unless they can read \
               the socket's directory.",
         example: r#"control-socket "/run/tailcoat/control.sock""#,
         known_as: KnownAs { nginx: &["pid"], apache: &["PidFile"], caddy: &["admin"], others: &["stats socket"] },
-        set: Set::Server(|server, values| server.control_socket = values.file("file")),
+        set: OptionSetter::Server(|server, values| server.control_socket = values.file("file")),
         ..OPTION
     },
     OptionDefinition {
         name: "buffer-directory",
-        parameters: &[one("directory", Kind::File)],
+        parameters: &[one("directory", ValueKind::File)],
         doc: "Directory for buffered requests and responses that do not fit into memory, as files without names. By \
               default it is TMPDIR, otherwise `/var/tmp`. If Tailcoat cannot write there, the server log says so, \
               and slow clients occupy upstream connections again.",
@@ -308,12 +321,12 @@ pub(super) static SERVER: &[OptionDefinition] = &[
             ],
             ..KnownAs::NONE
         },
-        set: Set::Server(|server, values| server.buffer_directory = values.file("directory")),
+        set: OptionSetter::Server(|server, values| server.buffer_directory = values.file("directory")),
         ..OPTION
     },
     OptionDefinition {
         name: "status-listen",
-        parameters: &[many("address", Kind::Listen)],
+        parameters: &[many("address", ValueKind::Listen)],
         doc: "Addresses on which the server itself serves the status page at `/` and metrics at `/metrics`, to \
               clients on this machine.",
         example: r#"status-listen "127.0.0.1:9180""#,
@@ -323,9 +336,9 @@ pub(super) static SERVER: &[OptionDefinition] = &[
             caddy: &["admin"],
             others: &["stats", "mod_status"],
         },
-        set: Set::Server(|server, values| {
+        set: OptionSetter::Server(|server, values| {
             for (value, _) in values.all("address") {
-                let Value::Listen(addresses) = value else { unreachable!("an address is {value:?}") };
+                let OptionValue::Listen(addresses) = value else { unreachable!("an address is {value:?}") };
                 server.status_listen.extend(addresses.iter().cloned());
             }
         }),
@@ -343,18 +356,18 @@ pub(super) static SERVER: &[OptionDefinition] = &[
             caddy: &["metrics"],
             ..KnownAs::NONE
         },
-        set: Set::Server(|server, values| server.counters = values.on()),
+        set: OptionSetter::Server(|server, values| server.counters = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "counted-names-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 10_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 10_000 })],
         default: "counted-names-max 100",
         doc: "Maximum number of sites, and of upstreams, with metrics of their own. Further ones are counted \
               together as `other`. It bounds the number of series in `metrics`.",
         example: "counted-names-max 500",
         known_as: KnownAs { caddy: &["per_host"], ..KnownAs::NONE },
-        set: Set::Server(|server, values| {
+        set: OptionSetter::Server(|server, values| {
             server.counted_names_max = values.number("count").unwrap_or_default() as usize
         }),
         ..OPTION
@@ -364,7 +377,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
 pub(super) static CACHE: &[OptionDefinition] = &[
     OptionDefinition {
         name: "memory-bytes-max",
-        parameters: &[one("size", Kind::SizeOrAuto { min: 0, max: 1 << 50 })],
+        parameters: &[one("size", ValueKind::SizeOrAuto { min: 0, max: 1 << 50 })],
         default: "memory-bytes-max auto",
         doc: "Maximum memory for cached files and responses, over all workers. `auto` is 256 MiB, but at most a \
               quarter of the memory of the machine, or of its container or service (cgroups).",
@@ -375,7 +388,7 @@ pub(super) static CACHE: &[OptionDefinition] = &[
             others: &["memory", "total-max-size", "mod_mem_cache"],
             ..KnownAs::NONE
         },
-        set: Set::Cache(|cache, values| {
+        set: OptionSetter::Cache(|cache, values| {
             if let Some(bytes) = values.number_or_auto("size") {
                 (cache.memory_bytes_max, cache.memory_bytes_auto) = (bytes, false);
             }
@@ -384,18 +397,18 @@ pub(super) static CACHE: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "object-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 0, max: GIB })],
+        parameters: &[one("size", ValueKind::Size { min: 0, max: GIB })],
         default: r#"object-bytes-max "64KiB""#,
         doc: "Maximum size of a file kept in memory. Larger files are kept as open file descriptors and sent by the \
               kernel.",
         example: r#"object-bytes-max "256KiB""#,
         known_as: KnownAs { nginx: &["open_file_cache"], apache: &["CacheSocacheMaxSize"], ..KnownAs::NONE },
-        set: Set::Cache(|cache, values| cache.object_bytes_max = values.number("size").unwrap_or_default()),
+        set: OptionSetter::Cache(|cache, values| cache.object_bytes_max = values.number("size").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
         name: "files-max",
-        parameters: &[one("count", Kind::Count { min: 0, max: 10_000_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 0, max: 10_000_000 })],
         default: "files-max 1024",
         doc: "Maximum number of file descriptors kept open for larger files.",
         example: "files-max 10000",
@@ -404,18 +417,18 @@ pub(super) static CACHE: &[OptionDefinition] = &[
             apache: &["CacheFile"],
             ..KnownAs::NONE
         },
-        set: Set::Cache(|cache, values| cache.files_max = values.number("count").unwrap_or_default() as usize),
+        set: OptionSetter::Cache(|cache, values| cache.files_max = values.number("count").unwrap_or_default() as usize),
         ..OPTION
     },
     OptionDefinition {
         name: "revalidate-after",
-        parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: HOUR })],
+        parameters: &[one("time", ValueKind::Duration { min: Duration::ZERO, max: HOUR })],
         default: r#"revalidate-after "1s""#,
         doc: "Time for which a cached file is served before it is checked for changes. Where `watch` works, changes \
               are seen at once.",
         example: r#"revalidate-after "5s""#,
         known_as: KnownAs { nginx: &["open_file_cache_valid"], ..KnownAs::NONE },
-        set: Set::Cache(|cache, values| cache.revalidate_after = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Cache(|cache, values| cache.revalidate_after = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
@@ -425,27 +438,29 @@ pub(super) static CACHE: &[OptionDefinition] = &[
         doc: "Watches directories for changes (inotify), so that changed files are served at once.",
         example: "watch off",
         known_as: KnownAs { nginx: &["open_file_cache"], ..KnownAs::NONE },
-        set: Set::Cache(|cache, values| cache.watch = values.on()),
+        set: OptionSetter::Cache(|cache, values| cache.watch = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "watches-max",
-        parameters: &[one("count", Kind::Count { min: 0, max: 10_000_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 0, max: 10_000_000 })],
         default: "watches-max 16384",
         doc: "Maximum number of directories watched. Changes in others are seen after `revalidate-after`, as are \
               changes beyond the kernel's own limit, `fs.inotify.max_user_watches`.",
         example: "watches-max 100000",
-        set: Set::Cache(|cache, values| cache.watches_max = values.number("count").unwrap_or_default() as usize),
+        set: OptionSetter::Cache(|cache, values| {
+            cache.watches_max = values.number("count").unwrap_or_default() as usize
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "roots-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 10_000_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 10_000_000 })],
         default: "roots-max 4096",
         doc: "Maximum number of directories of a `root` with `{host}` that are kept open, one for each host. Beyond \
               it, the least recently used are closed and their cached files dropped.",
         example: "roots-max 50000",
-        set: Set::Cache(|cache, values| cache.roots_max = values.number("count").unwrap_or_default() as usize),
+        set: OptionSetter::Cache(|cache, values| cache.roots_max = values.number("count").unwrap_or_default() as usize),
         ..OPTION
     },
 ];

@@ -1,15 +1,16 @@
 use super::{
-    BODY_BYTES, FLAG, Kind, KnownAs, OPTION, OptionDefinition, Place, Set, any, many, one, optional, property,
+    BODY_BYTES, FLAG, KnownAs, OPTION, OptionContext, OptionDefinition, OptionSetter, ValueKind, any, many, one,
+    optional, property,
 };
 use crate::config::model::*;
-use crate::config::value::{Value, Values};
+use crate::config::value::{OptionValue, Values};
 use wire::http::Status;
 
 /// Options at the top level.
 pub(super) static TOP: &[OptionDefinition] = &[
     OptionDefinition {
         name: "site",
-        parameters: &[any("name", Kind::Host)],
+        parameters: &[any("name", ValueKind::Host)],
         repeatable: true,
         doc: "A site (virtual host) and the host names it answers to. `\"*.example.com\"` matches every name below \
               `example.com`. A request goes to the site that names its host, otherwise to the site with the longest \
@@ -22,12 +23,12 @@ pub(super) static TOP: &[OptionDefinition] = &[
             caddy: &["site-address", "host"],
             others: &["vhost", "hosts", "frontend"],
         },
-        set: Set::Block(Place::Site),
+        set: OptionSetter::Block(OptionContext::Site),
         ..OPTION
     },
     OptionDefinition {
         name: "upstream",
-        parameters: &[one("name", Kind::Text)],
+        parameters: &[one("name", ValueKind::Text)],
         repeatable: true,
         doc: "A group of servers that answer the same requests (load balancing). `forward`, `fastcgi`, `scgi` and \
               `uwsgi` refer to the group by its name.",
@@ -38,7 +39,7 @@ pub(super) static TOP: &[OptionDefinition] = &[
             caddy: &["dynamic"],
             others: &["backend"],
         },
-        set: Set::Block(Place::Upstream),
+        set: OptionSetter::Block(OptionContext::Upstream),
         ..OPTION
     },
     OptionDefinition {
@@ -51,7 +52,7 @@ pub(super) static TOP: &[OptionDefinition] = &[
             caddy: &["acme", "auto_https", "acme_server"],
             ..KnownAs::NONE
         },
-        set: Set::Block(Place::AutomaticCertificates),
+        set: OptionSetter::Block(OptionContext::AutomaticCertificates),
         ..OPTION
     },
     OptionDefinition {
@@ -64,7 +65,7 @@ pub(super) static TOP: &[OptionDefinition] = &[
             others: &["opentelemetry", "otel"],
             ..KnownAs::NONE
         },
-        set: Set::Block(Place::Traces),
+        set: OptionSetter::Block(OptionContext::Traces),
         ..OPTION
     },
     OptionDefinition {
@@ -77,7 +78,7 @@ pub(super) static TOP: &[OptionDefinition] = &[
             others: &["global"],
             ..KnownAs::NONE
         },
-        set: Set::Block(Place::Server),
+        set: OptionSetter::Block(OptionContext::Server),
         ..OPTION
     },
     OptionDefinition {
@@ -85,7 +86,7 @@ pub(super) static TOP: &[OptionDefinition] = &[
         doc: "Restrictions that the server applies to itself after it has started (sandbox).",
         example: r#"confinement { read "/srv" }"#,
         known_as: KnownAs { apache: &["ChrootDir"], others: &["chroot", "sandbox"], ..KnownAs::NONE },
-        set: Set::Block(Place::Confinement),
+        set: OptionSetter::Block(OptionContext::Confinement),
         ..OPTION
     },
     OptionDefinition {
@@ -93,7 +94,7 @@ pub(super) static TOP: &[OptionDefinition] = &[
         doc: "Limits on request size, connections and slow clients. The defaults are safe on the open Internet.",
         example: r#"limits { idle-timeout "15s" }"#,
         known_as: KnownAs { apache: &["RequestReadTimeout"], caddy: &["timeouts"], ..KnownAs::NONE },
-        set: Set::Block(Place::Limits),
+        set: OptionSetter::Block(OptionContext::Limits),
         ..OPTION
     },
     OptionDefinition {
@@ -101,19 +102,19 @@ pub(super) static TOP: &[OptionDefinition] = &[
         doc: "Memory cache for static files and responses.",
         example: r#"cache { memory-bytes-max "2GiB" }"#,
         known_as: KnownAs { nginx: &["open_file_cache"], apache: &["CacheFile", "MMapFile"], ..KnownAs::NONE },
-        set: Set::Block(Place::Cache),
+        set: OptionSetter::Block(OptionContext::Cache),
         ..OPTION
     },
     OptionDefinition {
         name: "modules",
         doc: "Limits and threads that all WebAssembly modules share.",
         example: "modules { threads 2 }",
-        set: Set::Block(Place::Modules),
+        set: OptionSetter::Block(OptionContext::Modules),
         ..OPTION
     },
     OptionDefinition {
         name: "include",
-        parameters: &[one("file", Kind::FileGlob)],
+        parameters: &[one("file", ValueKind::FileGlob)],
         repeatable: true,
         doc: "Reads other files as if their content stood here. With a `*` in the name, all matching files are read, \
               sorted by name. An included file cannot include others.",
@@ -124,7 +125,7 @@ pub(super) static TOP: &[OptionDefinition] = &[
             caddy: &["import"],
             ..KnownAs::NONE
         },
-        set: Set::Include,
+        set: OptionSetter::Include,
         ..OPTION
     },
 ];
@@ -134,10 +135,10 @@ pub(super) static SITE: &[OptionDefinition] = &[
     OptionDefinition {
         name: "listen",
         parameters: &[
-            many("address", Kind::Listen),
-            property("mode", Kind::Mode),
-            property("tls", Kind::Flag),
-            property("proxy-protocol", Kind::Flag),
+            many("address", ValueKind::Listen),
+            property("mode", ValueKind::Mode),
+            property("tls", ValueKind::Flag),
+            property("proxy-protocol", ValueKind::Flag),
         ],
         repeatable: true,
         is_block_optional: false,
@@ -156,10 +157,10 @@ pub(super) static SITE: &[OptionDefinition] = &[
             caddy: &["bind", "listener_wrappers", "proxy_protocol", "http_port", "https_port"],
             others: &["port", "server.port", "address", "accept-proxy"],
         },
-        set: Set::Site(|site, values| {
+        set: OptionSetter::Site(|site, values| {
             let mode = values.number("mode");
             for (value, _) in values.all("address") {
-                let Value::Listen(addresses) = value else { unreachable!("an address is {value:?}") };
+                let OptionValue::Listen(addresses) = value else { unreachable!("an address is {value:?}") };
                 for address in addresses.iter().cloned() {
                     let listen = match (address, mode) {
                         (Listen::Unix(path, _), Some(mode)) => Listen::Unix(path, mode as u32),
@@ -188,7 +189,7 @@ pub(super) static SITE: &[OptionDefinition] = &[
             others: &["default-server", "default_backend"],
             ..KnownAs::NONE
         },
-        set: Set::Site(|site, values| site.default = values.on()),
+        set: OptionSetter::Site(|site, values| site.default = values.on()),
         ..OPTION
     },
     OptionDefinition {
@@ -202,12 +203,12 @@ pub(super) static SITE: &[OptionDefinition] = &[
             caddy: &["request_body", "max_size"],
             ..KnownAs::NONE
         },
-        set: Set::Site(|site, values| site.body_bytes_max = values.body_bytes_max("size")),
+        set: OptionSetter::Site(|site, values| site.body_bytes_max = values.body_bytes_max("size")),
         ..OPTION
     },
     OptionDefinition {
         name: "files",
-        parameters: &[one("path", Kind::PathPattern), property("root", Kind::Root)],
+        parameters: &[one("path", ValueKind::PathPattern), property("root", ValueKind::Root)],
         repeatable: true,
         doc: "Serves static files for a part of the site. Options that you leave out of the block keep the site's \
               values. `files`, `module`, `respond`, and `forward` with a path are tried in the order of the file. \
@@ -219,12 +220,12 @@ pub(super) static SITE: &[OptionDefinition] = &[
             caddy: &["handle", "route", "file_server", "handle_path"],
             others: &["path"],
         },
-        set: Set::Block(Place::Files),
+        set: OptionSetter::Block(OptionContext::Files),
         ..OPTION
     },
     OptionDefinition {
         name: "forward",
-        parameters: &[one("to", Kind::ForwardTarget), property("path", Kind::PathPattern)],
+        parameters: &[one("to", ValueKind::ForwardTarget), property("path", ValueKind::PathPattern)],
         repeatable: true,
         doc: "Reverse proxy: forwards requests to `\"http://HOST:PORT\"`, `\"unix:PATH\"` or a named `upstream`. \
               With `path`, it is tried in its order among `files`, `module` and `respond`. Without `path`, it gets \
@@ -237,12 +238,16 @@ pub(super) static SITE: &[OptionDefinition] = &[
             caddy: &["reverse_proxy"],
             others: &["proxy.reverse.url", "proxy.server", "use_backend"],
         },
-        set: Set::Block(Place::Forward),
+        set: OptionSetter::Block(OptionContext::Forward),
         ..OPTION
     },
     OptionDefinition {
         name: "fastcgi",
-        parameters: &[one("path", Kind::PathPattern), one("to", Kind::GatewayTarget), property("root", Kind::Root)],
+        parameters: &[
+            one("path", ValueKind::PathPattern),
+            one("to", ValueKind::GatewayTarget),
+            property("root", ValueKind::Root),
+        ],
         repeatable: true,
         doc: "Runs scripts through a FastCGI server such as PHP-FPM: `\"unix:PATH\"`, `\"tcp://HOST:PORT\"` or a \
               named `upstream`. A path matches if it, or a part of it that ends at a slash, fits the pattern and \
@@ -256,12 +261,12 @@ pub(super) static SITE: &[OptionDefinition] = &[
             caddy: &["php_fastcgi", "split_path", "split"],
             others: &["fastcgi.server", "fastcgi.connect", "php", "php-fpm"],
         },
-        set: Set::Block(Place::FastCgi),
+        set: OptionSetter::Block(OptionContext::FastCgi),
         ..OPTION
     },
     OptionDefinition {
         name: "cgi",
-        parameters: &[one("path", Kind::PathPattern), property("root", Kind::Root)],
+        parameters: &[one("path", ValueKind::PathPattern), property("root", ValueKind::Root)],
         repeatable: true,
         doc: "Runs a program for each request (CGI/1.1). Paths match as for `fastcgi`. Files must be executable \
               unless you set an `interpreter`.",
@@ -272,32 +277,32 @@ pub(super) static SITE: &[OptionDefinition] = &[
             others: &["cgi.assign", "mod_cgi", "cgi-bin", "file.custom-handler"],
             ..KnownAs::NONE
         },
-        set: Set::Block(Place::Cgi),
+        set: OptionSetter::Block(OptionContext::Cgi),
         ..OPTION
     },
     OptionDefinition {
         name: "scgi",
-        parameters: &[one("path", Kind::PathPattern), one("to", Kind::GatewayTarget)],
+        parameters: &[one("path", ValueKind::PathPattern), one("to", ValueKind::GatewayTarget)],
         repeatable: true,
         doc: "Forwards matching paths to an application over SCGI.",
         example: r#"scgi "/app/*" "unix:/run/app.sock" { application "/app" }"#,
         known_as: KnownAs { nginx: &["scgi_pass"], apache: &["SCGIMount"], others: &["scgi.server"], ..KnownAs::NONE },
-        set: Set::Block(Place::Scgi),
+        set: OptionSetter::Block(OptionContext::Scgi),
         ..OPTION
     },
     OptionDefinition {
         name: "uwsgi",
-        parameters: &[one("path", Kind::PathPattern), one("to", Kind::GatewayTarget)],
+        parameters: &[one("path", ValueKind::PathPattern), one("to", ValueKind::GatewayTarget)],
         repeatable: true,
         doc: "Forwards matching paths to an application over the uwsgi protocol.",
         example: r#"uwsgi "*" "unix:/run/uwsgi/app.sock""#,
         known_as: KnownAs { nginx: &["uwsgi_pass"], apache: &["uWSGIHandler"], ..KnownAs::NONE },
-        set: Set::Block(Place::Uwsgi),
+        set: OptionSetter::Block(OptionContext::Uwsgi),
         ..OPTION
     },
     OptionDefinition {
         name: "module",
-        parameters: &[one("path", Kind::PathPattern), one("file", Kind::File)],
+        parameters: &[one("path", ValueKind::PathPattern), one("file", ValueKind::File)],
         repeatable: true,
         doc: "Runs a WebAssembly module for matching paths: a component of the world `wasi:http/proxy` (WASI 0.2). \
               Each request gets its own instance. The module may do only what the block grants.",
@@ -308,16 +313,16 @@ pub(super) static SITE: &[OptionDefinition] = &[
             others: &["wasm", "wasm_modules", "spin"],
             ..KnownAs::NONE
         },
-        set: Set::Block(Place::Module),
+        set: OptionSetter::Block(OptionContext::Module),
         ..OPTION
     },
     OptionDefinition {
         name: "respond",
         parameters: &[
-            one("path", Kind::PathPattern),
-            one("status", Kind::Status { min: 200, max: 599 }),
-            optional("body", Kind::Text),
-            property("type", Kind::MediaType),
+            one("path", ValueKind::PathPattern),
+            one("status", ValueKind::Status { min: 200, max: 599 }),
+            optional("body", ValueKind::Text),
+            property("type", ValueKind::MediaType),
         ],
         repeatable: true,
         doc: "Sends a fixed response. `type` defaults to `\"text/plain; charset=utf-8\"`.",
@@ -328,20 +333,20 @@ pub(super) static SITE: &[OptionDefinition] = &[
             others: &["static_response"],
             ..KnownAs::NONE
         },
-        set: Set::Site(|site, values| {
-            let respond = Respond {
+        set: OptionSetter::Site(|site, values| {
+            let respond = RespondConfig {
                 status: values.status("status").unwrap_or(Status::OK),
                 body: values.text("body").unwrap_or_default(),
                 content_type: values.text("type").unwrap_or_else(|| "text/plain; charset=utf-8".into()),
             };
             let path = values.path_pattern("path").unwrap_or(PathPattern::Any);
-            site.routes.push(Route { path, handler: Handler::Respond(respond) });
+            site.routes.push(RouteConfig { path, handler: HandlerConfig::Respond(respond) });
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "metrics",
-        parameters: &[one("path", Kind::SitePath)],
+        parameters: &[one("path", ValueKind::SitePath)],
         repeatable: true,
         doc: "Serves metrics of the whole server for Prometheus, as OpenMetrics or in its text format. By default \
               only clients on this machine get them. If the site can be reached from other machines, you must add \
@@ -353,12 +358,12 @@ pub(super) static SITE: &[OptionDefinition] = &[
             caddy: &["metrics"],
             others: &["prometheus", "vhost_traffic_status"],
         },
-        set: Set::Site(|site, values| add_status_view(site, values, StatusViewKind::Metrics)),
+        set: OptionSetter::Site(|site, values| add_status_view(site, values, StatusViewKind::Metrics)),
         ..OPTION
     },
     OptionDefinition {
         name: "status-page",
-        parameters: &[one("path", Kind::SitePath)],
+        parameters: &[one("path", ValueKind::SitePath)],
         repeatable: true,
         doc: "Serves a status page with charts of the whole server; with `?json`, the data as JSON. Access is \
               limited as for `metrics`.",
@@ -369,16 +374,16 @@ pub(super) static SITE: &[OptionDefinition] = &[
             others: &["mod_status", "status.status-url"],
             ..KnownAs::NONE
         },
-        set: Set::Site(|site, values| add_status_view(site, values, StatusViewKind::Page)),
+        set: OptionSetter::Site(|site, values| add_status_view(site, values, StatusViewKind::Page)),
         ..OPTION
     },
 ];
 
 /// Adds a route to what tells of the server, unless it is `off`.
-fn add_status_view(site: &mut Site, values: &Values, kind: StatusViewKind) {
+fn add_status_view(site: &mut SiteConfig, values: &Values, kind: StatusViewKind) {
     if let Some(path) = values.text("path").filter(|path| !path.is_empty()) {
-        let handler = Handler::Status(StatusView { kind });
-        site.routes.push(Route { path: PathPattern::Exact(path), handler });
+        let handler = HandlerConfig::Status(StatusView { kind });
+        site.routes.push(RouteConfig { path: PathPattern::Exact(path), handler });
     }
 }
 
@@ -386,7 +391,7 @@ fn add_status_view(site: &mut Site, values: &Values, kind: StatusViewKind) {
 pub(super) static SHARED: &[OptionDefinition] = &[
     OptionDefinition {
         name: "error-page",
-        parameters: &[many("status", Kind::StatusRange), one("page", Kind::ErrorPageFile)],
+        parameters: &[many("status", ValueKind::StatusRange), one("page", ValueKind::ErrorPageFile)],
         repeatable: true,
         doc: "Page sent with these error statuses: a path below the site's root, or `\"file:PATH\"` for a file \
               elsewhere. The first match is used; pages of the site come before those of all sites.",
@@ -397,18 +402,18 @@ pub(super) static SHARED: &[OptionDefinition] = &[
             caddy: &["handle_errors", "handle_response"],
             others: &["error-doc", "server.errorfile-prefix", "errorfile"],
         },
-        set: Set::Shared(|shared, values| {
+        set: OptionSetter::Shared(|shared, values| {
             let file = values.error_page_file("page").unwrap_or(ErrorPageFile::BelowRoot(String::new()));
             for (value, _) in values.all("status") {
-                let Value::StatusRange(from, to) = *value else { unreachable!("a status is {value:?}") };
-                shared.error_pages.push(ErrorPage { from, to, file: file.clone() });
+                let OptionValue::StatusRange(from, to) = *value else { unreachable!("a status is {value:?}") };
+                shared.error_pages.push(ErrorPageConfig { from, to, file: file.clone() });
             }
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "access-log",
-        parameters: &[one("target", Kind::LogTarget), property("format", Kind::LogFormat)],
+        parameters: &[one("target", ValueKind::LogTarget), property("format", ValueKind::LogFormat)],
         default: "access-log off",
         doc: "Writes an access log to a file, `stdout`, `syslog` or `\"syslog:FACILITY\"`. Send SIGUSR1 to reopen \
               files after rotation. `format` is `combined` by default, which is also the fastest. A text with fields \
@@ -424,7 +429,7 @@ pub(super) static SHARED: &[OptionDefinition] = &[
             caddy: &["log", "format", "output"],
             others: &["accesslog.filename"],
         },
-        set: Set::Shared(|shared, values| {
+        set: OptionSetter::Shared(|shared, values| {
             let format = values.log_format("format").unwrap_or(AccessLogFormat::Combined);
             shared.access_log =
                 values.log_target("target").map(|target| target.map(|target| AccessLog { target, format }));
@@ -433,7 +438,7 @@ pub(super) static SHARED: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "log-skip",
-        parameters: &[many("path", Kind::PathPattern)],
+        parameters: &[many("path", ValueKind::PathPattern)],
         repeatable: true,
         doc: "Paths that the access log leaves out, such as health checks. A site also skips the paths listed for \
               all sites. Metrics still count these requests. Patterns match the path the client requested, before \
@@ -445,9 +450,9 @@ pub(super) static SHARED: &[OptionDefinition] = &[
             caddy: &["log_skip", "skip_log"],
             ..KnownAs::NONE
         },
-        set: Set::Shared(|shared, values| {
+        set: OptionSetter::Shared(|shared, values| {
             for (value, _) in values.all("path") {
-                let Value::PathPattern(path) = value else { unreachable!("a path is {value:?}") };
+                let OptionValue::PathPattern(path) = value else { unreachable!("a path is {value:?}") };
                 shared.unlogged.push(path.clone());
             }
         }),

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{FLAG, Kind, KnownAs, OPTION, OptionDefinition, Set, many, one, optional, property};
+use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one, optional, property};
 use crate::config::tls::*;
 
 /// Introduction to the options of TLS in the reference.
@@ -14,7 +14,11 @@ pub(super) const DOC: &str = "\
 pub(super) static TLS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "certificate",
-        parameters: &[one("file", Kind::File), property("key", Kind::File), property("ocsp", Kind::File)],
+        parameters: &[
+            one("file", ValueKind::File),
+            property("key", ValueKind::File),
+            property("ocsp", ValueKind::File),
+        ],
         repeatable: true,
         doc: "Certificate chain and its private `key`, as PEM files. Without `key`, both are in one file. `ocsp` is \
               a file with an OCSP response (DER) to send along. If there are several, Tailcoat uses the first one \
@@ -32,7 +36,7 @@ pub(super) static TLS: &[OptionDefinition] = &[
             caddy: &["tls", "load", "key_type"],
             others: &["ssl.pemfile", "certificate-file", "crt"],
         },
-        set: Set::Site(|site, values| {
+        set: OptionSetter::Site(|site, values| {
             // The table gives each its file.
             let Some(certificate) = values.file("file") else { return };
             let key = values.file("key").unwrap_or_else(|| certificate.clone());
@@ -53,12 +57,12 @@ pub(super) static TLS: &[OptionDefinition] = &[
             caddy: &["auto_https", "tls", "issuer"],
             others: &["acme"],
         },
-        set: Set::Site(|site, values| site.tls.automatic = Some(values.on())),
+        set: OptionSetter::Site(|site, values| site.tls.automatic = Some(values.on())),
         ..OPTION
     },
     OptionDefinition {
         name: "tls-version-min",
-        parameters: &[one("version", Kind::Choice(&["1.2", "1.3"]))],
+        parameters: &[one("version", ValueKind::Choice(&["1.2", "1.3"]))],
         default: r#"tls-version-min "1.2""#,
         doc: "Oldest TLS version that clients may use.",
         example: r#"tls-version-min "1.3""#,
@@ -68,7 +72,7 @@ pub(super) static TLS: &[OptionDefinition] = &[
             caddy: &["protocols"],
             others: &["minimum-version", "ssl-min-ver"],
         },
-        set: Set::Site(|site, values| {
+        set: OptionSetter::Site(|site, values| {
             let is_13 = values.text("version").as_deref() == Some("1.3");
             site.tls.version_min = if is_13 { TlsVersion::Tls13 } else { TlsVersion::Tls12 };
         }),
@@ -76,7 +80,7 @@ pub(super) static TLS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "tls-cipher-suites",
-        parameters: &[many("suite", Kind::Choice(CIPHER_SUITES))],
+        parameters: &[many("suite", ValueKind::Choice(CIPHER_SUITES))],
         doc: "Cipher suites that clients may use. By default, all suites listed here, none of which is weak. The \
               client's order of preference applies.",
         example: r#"tls-cipher-suites "TLS13_AES_128_GCM_SHA256" "TLS13_CHACHA20_POLY1305_SHA256""#,
@@ -86,7 +90,7 @@ pub(super) static TLS: &[OptionDefinition] = &[
             caddy: &["ciphers"],
             ..KnownAs::NONE
         },
-        set: Set::Site(|site, values| site.tls.cipher_suites = values.texts("suite")),
+        set: OptionSetter::Site(|site, values| site.tls.cipher_suites = values.texts("suite")),
         ..OPTION
     },
     OptionDefinition {
@@ -103,12 +107,12 @@ pub(super) static TLS: &[OptionDefinition] = &[
             caddy: &["session_tickets"],
             ..KnownAs::NONE
         },
-        set: Set::Site(|site, values| site.tls.has_no_tickets = !values.on()),
+        set: OptionSetter::Site(|site, values| site.tls.has_no_tickets = !values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "client-certificate",
-        parameters: &[one("mode", Kind::Choice(&["required", "optional"])), property("ca-file", Kind::File)],
+        parameters: &[one("mode", ValueKind::Choice(&["required", "optional"])), property("ca-file", ValueKind::File)],
         doc: "Requests a client certificate signed by a CA in `ca-file` (PEM), which is mutual TLS. With \
               `required`, clients without a valid certificate are rejected. A request that arrives on another site's \
               connection gets 421.",
@@ -131,7 +135,7 @@ pub(super) static TLS: &[OptionDefinition] = &[
             caddy: &["client_auth", "trust_pool", "trusted_ca_cert_file"],
             others: &["mtls"],
         },
-        set: Set::Site(|site, values| {
+        set: OptionSetter::Site(|site, values| {
             site.tls.client_certificates = Some(ClientCertificates {
                 authorities: values.file("ca-file").unwrap_or_default(),
                 is_required: values.text("mode").as_deref() == Some("required"),
@@ -146,15 +150,15 @@ pub(super) static HTTPS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "hsts",
         parameters: &[
-            optional("time", Kind::Duration { min: Duration::ZERO, max: Duration::from_secs(10 * YEAR_SECONDS) }),
-            property("subdomains", Kind::Flag),
-            property("preload", Kind::Flag),
+            optional("time", ValueKind::Duration { min: Duration::ZERO, max: Duration::from_secs(10 * YEAR_SECONDS) }),
+            property("subdomains", ValueKind::Flag),
+            property("preload", ValueKind::Flag),
         ],
         doc: "Tells browsers to use HTTPS only, for this time (default: a year). It adds `Strict-Transport-Security` \
               to responses over TLS (RFC 6797).",
         example: r#"hsts "180d" subdomains=on"#,
         known_as: KnownAs { apache: &["MDRequireHttps"], others: &["Strict-Transport-Security"], ..KnownAs::NONE },
-        set: Set::Rules(|rules, values| {
+        set: OptionSetter::Rules(|rules, values| {
             let seconds = values.duration("time").map_or(YEAR_SECONDS, |time| time.as_secs());
             let mut value = format!("max-age={seconds}");
             for (flag, directive) in [("subdomains", "; includeSubDomains"), ("preload", "; preload")] {
@@ -178,7 +182,7 @@ pub(super) static HTTPS: &[OptionDefinition] = &[
             caddy: &["auto_https"],
             others: &["force_ssl", "https-only"],
         },
-        set: Set::Rules(|rules, values| rules.redirects_to_https = Some(values.on())),
+        set: OptionSetter::Rules(|rules, values| rules.redirects_to_https = Some(values.on())),
         ..OPTION
     },
 ];

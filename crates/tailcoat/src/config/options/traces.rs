@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Kind, KnownAs, OPTION, OptionDefinition, Set, one};
+use super::{KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, one};
 use crate::config::traces::AcceptContext;
 
 pub(super) const DOC: &str = "\
@@ -11,13 +11,13 @@ pub(super) const DOC: &str = "\
     block, the fields pass unchanged. Use these options in `traces`.";
 
 const HOUR: Duration = Duration::from_secs(3600);
-const TIMEOUT: Kind = Kind::Duration { min: Duration::from_millis(1), max: HOUR };
+const TIMEOUT: ValueKind = ValueKind::Duration { min: Duration::from_millis(1), max: HOUR };
 
 /// Options of `traces`.
 pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "endpoint",
-        parameters: &[one("url", Kind::CollectorUrl)],
+        parameters: &[one("url", ValueKind::CollectorUrl)],
         doc: "URL of the collector that gets the spans, by OTLP over HTTP (protobuf). A URL without a path gets \
               `/v1/traces`.",
         example: r#"endpoint "http://localhost:4318""#,
@@ -27,12 +27,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["collector"],
             ..KnownAs::NONE
         },
-        set: Set::Traces(|traces, values| traces.endpoint = values.collector_url("url")),
+        set: OptionSetter::Traces(|traces, values| traces.endpoint = values.collector_url("url")),
         ..OPTION
     },
     OptionDefinition {
         name: "tls-ca-file",
-        parameters: &[one("file", Kind::File)],
+        parameters: &[one("file", ValueKind::File)],
         doc: "CA certificates (PEM) that must have signed the certificate of a collector at `https://…`. By default, \
               Tailcoat trusts the system's CAs.",
         example: r#"tls-ca-file "/etc/ssl/internal-ca.pem""#,
@@ -41,32 +41,34 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["OTEL_EXPORTER_OTLP_CERTIFICATE"],
             ..KnownAs::NONE
         },
-        set: Set::Traces(|traces, values| traces.authorities = values.file("file")),
+        set: OptionSetter::Traces(|traces, values| traces.authorities = values.file("file")),
         ..OPTION
     },
     OptionDefinition {
         name: "header",
-        parameters: &[one("name", Kind::RequestFieldName), one("value", Kind::FieldValue)],
+        parameters: &[one("name", ValueKind::RequestFieldName), one("value", ValueKind::FieldValue)],
         repeatable: true,
         doc: "Header field of requests to the collector, such as an API key.",
         example: r#"header "Authorization" "Bearer 1234""#,
         known_as: KnownAs { nginx: &["header"], others: &["OTEL_EXPORTER_OTLP_HEADERS"], ..KnownAs::NONE },
-        set: Set::Traces(|traces, values| traces.headers.extend(values.text("name").zip(values.text("value")))),
+        set: OptionSetter::Traces(|traces, values| {
+            traces.headers.extend(values.text("name").zip(values.text("value")))
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "service-name",
-        parameters: &[one("name", Kind::Text)],
+        parameters: &[one("name", ValueKind::Text)],
         default: r#"service-name "tailcoat""#,
         doc: "Name of this server in spans (`service.name`).",
         example: r#"service-name "edge""#,
         known_as: KnownAs { nginx: &["otel_service_name"], others: &["OTEL_SERVICE_NAME"], ..KnownAs::NONE },
-        set: Set::Traces(|traces, values| traces.service_name = values.text("name").unwrap_or_default()),
+        set: OptionSetter::Traces(|traces, values| traces.service_name = values.text("name").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
         name: "resource-attribute",
-        parameters: &[one("name", Kind::Text), one("value", Kind::Text)],
+        parameters: &[one("name", ValueKind::Text), one("value", ValueKind::Text)],
         repeatable: true,
         doc: "More attributes of this server in its spans, in addition to name, version, host and process.",
         example: r#"resource-attribute "deployment.environment.name" "production""#,
@@ -76,32 +78,32 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["OTEL_RESOURCE_ATTRIBUTES"],
             ..KnownAs::NONE
         },
-        set: Set::Traces(|traces, values| {
+        set: OptionSetter::Traces(|traces, values| {
             traces.resource_attributes.extend(values.text("name").zip(values.text("value")));
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "sample-ratio",
-        parameters: &[one("ratio", Kind::Ratio)],
+        parameters: &[one("ratio", ValueKind::Ratio)],
         default: "sample-ratio 1",
         doc: "Share of traces begun here whose spans are recorded, from 0 to 1. A trace begun elsewhere keeps the \
               decision made there.",
         example: "sample-ratio 0.05",
         known_as: KnownAs { nginx: &["otel_trace"], others: &["OTEL_TRACES_SAMPLER_ARG"], ..KnownAs::NONE },
-        set: Set::Traces(|traces, values| traces.sample_ratio = values.ratio("ratio").unwrap_or_default()),
+        set: OptionSetter::Traces(|traces, values| traces.sample_ratio = values.ratio("ratio").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
         name: "accept-context",
-        parameters: &[one("whose", Kind::Choice(&["any", "trusted-proxies", "none"]))],
+        parameters: &[one("whose", ValueKind::Choice(&["any", "trusted-proxies", "none"]))],
         default: "accept-context any",
         doc: "Requests whose own trace context is used: `any`, only those that came through `trusted-proxies`, or \
               `none`. Other requests begin a new trace. A client that names a trace also decides whether it is \
               recorded.",
         example: "accept-context none",
         known_as: KnownAs { nginx: &["otel_trace_context"], ..KnownAs::NONE },
-        set: Set::Traces(|traces, values| {
+        set: OptionSetter::Traces(|traces, values| {
             traces.accept_context = match values.text("whose").as_deref() {
                 Some("trusted-proxies") => AcceptContext::TrustedProxies,
                 Some("none") => AcceptContext::None,
@@ -112,35 +114,39 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "attribute-bytes-max",
-        parameters: &[one("size", Kind::Size { min: 1, max: 64 << 10 })],
+        parameters: &[one("size", ValueKind::Size { min: 1, max: 64 << 10 })],
         default: r#"attribute-bytes-max "1KiB""#,
         doc: "Maximum size of an attribute's value, such as a path. Longer values are cut.",
         example: r#"attribute-bytes-max "256B""#,
         known_as: KnownAs { others: &["OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"], ..KnownAs::NONE },
-        set: Set::Traces(|traces, values| {
+        set: OptionSetter::Traces(|traces, values| {
             traces.attribute_bytes_max = values.number("size").unwrap_or_default() as usize;
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "queue-spans-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 1 << 20 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 1 << 20 })],
         default: "queue-spans-max 2048",
         doc: "Maximum number of spans that wait to be exported. Further spans are dropped and counted, so that no \
               request waits for a collector.",
         example: "queue-spans-max 16384",
         known_as: KnownAs { nginx: &["batch_count"], others: &["OTEL_BSP_MAX_QUEUE_SIZE"], ..KnownAs::NONE },
-        set: Set::Traces(|traces, values| traces.queue_spans_max = values.number("count").unwrap_or_default() as usize),
+        set: OptionSetter::Traces(|traces, values| {
+            traces.queue_spans_max = values.number("count").unwrap_or_default() as usize
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "batch-spans-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 1 << 16 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 1 << 16 })],
         default: "batch-spans-max 512",
         doc: "Maximum number of spans in one export.",
         example: "batch-spans-max 2048",
         known_as: KnownAs { nginx: &["batch_size"], others: &["OTEL_BSP_MAX_EXPORT_BATCH_SIZE"], ..KnownAs::NONE },
-        set: Set::Traces(|traces, values| traces.batch_spans_max = values.number("count").unwrap_or_default() as usize),
+        set: OptionSetter::Traces(|traces, values| {
+            traces.batch_spans_max = values.number("count").unwrap_or_default() as usize
+        }),
         ..OPTION
     },
     OptionDefinition {
@@ -150,7 +156,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Maximum time that a span waits for others to be exported with it.",
         example: r#"batch-delay "1s""#,
         known_as: KnownAs { nginx: &["interval"], others: &["OTEL_BSP_SCHEDULE_DELAY"], ..KnownAs::NONE },
-        set: Set::Traces(|traces, values| traces.batch_delay = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Traces(|traces, values| traces.batch_delay = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
@@ -160,17 +166,17 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Maximum time of one export attempt, from connecting to the response.",
         example: r#"timeout "2s""#,
         known_as: KnownAs { others: &["OTEL_EXPORTER_OTLP_TIMEOUT"], ..KnownAs::NONE },
-        set: Set::Traces(|traces, values| traces.timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Traces(|traces, values| traces.timeout = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
     OptionDefinition {
         name: "retry-time",
-        parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: HOUR })],
+        parameters: &[one("time", ValueKind::Duration { min: Duration::ZERO, max: HOUR })],
         default: r#"retry-time "1m""#,
         doc: "Time for which an export is retried while the collector cannot be reached or is busy. After it, the \
               spans are dropped and counted.",
         example: r#"retry-time "5m""#,
-        set: Set::Traces(|traces, values| traces.retry_time = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Traces(|traces, values| traces.retry_time = values.duration("time").unwrap_or_default()),
         ..OPTION
     },
 ];

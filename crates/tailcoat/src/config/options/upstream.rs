@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{FLAG, Kind, KnownAs, OPTION, OptionDefinition, Set, one, property};
+use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, one, property};
 use crate::config::tls::CertificateFiles;
 use crate::config::upstream::*;
 
@@ -9,9 +9,9 @@ const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// A time limit from a millisecond to a day.
-const TIMEOUT: Kind = Kind::Duration { min: MILLISECOND, max: DAY };
+const TIMEOUT: ValueKind = ValueKind::Duration { min: MILLISECOND, max: DAY };
 
-const COUNT: Kind = Kind::Count { min: 0, max: 1_000_000 };
+const COUNT: ValueKind = ValueKind::Count { min: 0, max: 1_000_000 };
 
 /// Each request counts and compares all servers of its upstream.
 const WEIGHT_MAX: u64 = 1_000;
@@ -21,9 +21,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "server",
         parameters: &[
-            one("address", Kind::ServerAddress),
-            property("weight", Kind::Count { min: 1, max: WEIGHT_MAX }),
-            property("backup", Kind::Flag),
+            one("address", ValueKind::ServerAddress),
+            property("weight", ValueKind::Count { min: 1, max: WEIGHT_MAX }),
+            property("backup", ValueKind::Flag),
         ],
         repeatable: true,
         doc: "A server of the group. `\"http://HOST:PORT\"` is HTTP/1.1 and `\"h2c://HOST:PORT\"` is HTTP/2 without \
@@ -38,7 +38,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["to"],
             others: &["proxy.reverse.url"],
         },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             if let Some(address) = values.server_address("address") {
                 upstream.servers.push(UpstreamServer {
                     address,
@@ -52,8 +52,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     OptionDefinition {
         name: "balance",
         parameters: &[
-            one("method", Kind::Choice(&["least-connections", "round-robin", "hash"])),
-            property("by", Kind::HashKey),
+            one("method", ValueKind::Choice(&["least-connections", "round-robin", "hash"])),
+            property("by", ValueKind::HashKey),
         ],
         default: "balance least-connections",
         doc: "Load balancing method: the rule that picks the server for a request. `least-connections` picks two \
@@ -69,7 +69,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["lb_policy"],
             others: &["balance"],
         },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             upstream.balance = match values.text("method").as_deref() {
                 Some("hash") => Balance::Hash(values.hash_key("by").unwrap_or(HashKey::Address)),
                 Some("round-robin") => Balance::RoundRobin,
@@ -96,7 +96,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["dial_timeout"],
             others: &["timeout connect"],
         },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             upstream.connect_timeout = values.duration("time").unwrap_or_default();
         }),
         ..OPTION
@@ -116,7 +116,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["max_conns_per_host", "unhealthy_request_count"],
             others: &["maxconn"],
         },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             upstream.connections_max = values.number("count").unwrap_or_default() as u32;
         }),
         ..OPTION
@@ -134,7 +134,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["keepalive_idle_conns_per_host", "keepalive_idle_conns"],
             others: &["pool-max-conn"],
         },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             upstream.idle_max = values.number("count").unwrap_or_default() as usize;
         }),
         ..OPTION
@@ -152,12 +152,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["keepalive"],
             others: &["pool-purge-delay", "keepalive_idle_timeout"],
         },
-        set: Set::Upstream(|upstream, values| upstream.idle_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Upstream(|upstream, values| {
+            upstream.idle_timeout = values.duration("time").unwrap_or_default()
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "reuse",
-        parameters: &[one("policy", Kind::Choice(&["never", "safe", "always"]))],
+        parameters: &[one("policy", ValueKind::Choice(&["never", "safe", "always"]))],
         default: "reuse safe",
         doc: "Policy for sharing idle HTTP/1.1 connections among clients. `safe` shares a connection until it has \
               carried a request with a body, or a HEAD request. From then on it serves only the client connection \
@@ -169,30 +171,30 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               connections.",
         example: "reuse always",
         known_as: KnownAs { others: &["http-reuse"], ..KnownAs::NONE },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             upstream.reuse = match values.text("policy").as_deref() {
-                Some("never") => Reuse::Never,
-                Some("always") => Reuse::Always,
-                _ => Reuse::Safe,
+                Some("never") => ConnectionReuse::Never,
+                Some("always") => ConnectionReuse::Always,
+                _ => ConnectionReuse::Safe,
             };
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "requests-per-connection-max",
-        parameters: &[one("count", Kind::Count { min: 0, max: u32::MAX as u64 })],
+        parameters: &[one("count", ValueKind::Count { min: 0, max: u32::MAX as u64 })],
         default: "requests-per-connection-max 0",
         doc: "Maximum number of requests on a connection before it is closed; 0 means no limit.",
         example: "requests-per-connection-max 1000",
         known_as: KnownAs { nginx: &["keepalive_requests"], others: &["http-keep-alive"], ..KnownAs::NONE },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             upstream.requests_per_connection_max = values.number("count").unwrap_or_default() as u32;
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "streams-per-connection-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 1_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 1_000 })],
         default: "streams-per-connection-max 100",
         doc: "Maximum number of requests in progress on an HTTP/2 connection, if the server allows as many. A worker \
               opens another connection for more. Each request keeps at most 256 KiB of response for a slow client.",
@@ -203,7 +205,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["max_concurrent_streams"],
             ..KnownAs::NONE
         },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             upstream.streams_per_connection_max = values.number("count").unwrap_or_default() as usize;
         }),
         ..OPTION
@@ -216,7 +218,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               server's name resolves differently.",
         example: r#"connection-age-max "5m""#,
         known_as: KnownAs { nginx: &["keepalive_time"], ..KnownAs::NONE },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             upstream.connection_age_max = values.duration("time").unwrap_or_default();
         }),
         ..OPTION
@@ -231,7 +233,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               Requests leave the queue when their client disconnects.",
         example: "queue-max 50",
         known_as: KnownAs { nginx: &["queue"], others: &["maxqueue", "max_queue"], ..KnownAs::NONE },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             upstream.queue_max = values.number("count").unwrap_or_default() as usize;
         }),
         ..OPTION
@@ -243,12 +245,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Maximum time that a request waits in the queue. After it, the client gets 503.",
         example: r#"queue-timeout "2s""#,
         known_as: KnownAs { nginx: &["queue"], apache: &["acquire"], others: &["timeout queue"], ..KnownAs::NONE },
-        set: Set::Upstream(|upstream, values| upstream.queue_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Upstream(|upstream, values| {
+            upstream.queue_timeout = values.duration("time").unwrap_or_default()
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "queue-wait-max",
-        parameters: &[one("time", Kind::DurationOrAuto { min: Duration::ZERO, max: DAY })],
+        parameters: &[one("time", ValueKind::DurationOrAuto { min: Duration::ZERO, max: DAY })],
         default: "queue-wait-max auto",
         doc: "Waiting time above which a queue can be overloaded; `auto` is a twentieth of `queue-timeout`. A queue is \
               overloaded when three things hold. Its oldest request has waited longer than this, for as long again; \
@@ -256,12 +260,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               newest request is forwarded first, and older ones get 503 with `Retry-After`. So servers work for \
               clients that still wait, and a short burst is served whole. `0s` turns it off.",
         example: r#"queue-wait-max "250ms""#,
-        set: Set::Upstream(|upstream, values| upstream.queue_wait_max = values.duration_or_auto("time")),
+        set: OptionSetter::Upstream(|upstream, values| upstream.queue_wait_max = values.duration_or_auto("time")),
         ..OPTION
     },
     OptionDefinition {
         name: "tries-max",
-        parameters: &[one("count", Kind::Count { min: 1, max: 8 })],
+        parameters: &[one("count", ValueKind::Count { min: 1, max: 8 })],
         default: "tries-max 3",
         doc: "Maximum number of servers tried for a request, the first included. A request is retried only if no \
               server can have acted on it, or if it may be repeated (RFC 9110, section 9.2.2).",
@@ -278,14 +282,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["lb_retries", "lb_try_duration", "lb_try_interval", "lb_retry_match"],
             others: &["retries", "redispatch"],
         },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             upstream.tries_max = values.number("count").unwrap_or_default() as usize;
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "fail-max",
-        parameters: &[one("count", Kind::Count { min: 0, max: 1_000 })],
+        parameters: &[one("count", ValueKind::Count { min: 0, max: 1_000 })],
         default: "fail-max 3",
         doc: "Number of failures in a row, within `fail-window`, after which a server is ejected for `eject-time`; 0 \
               means never. A failure is a connection that cannot be opened, one that closes during the response, a \
@@ -298,7 +302,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["max_fails", "unhealthy_request_count", "unhealthy_status"],
             others: &["observe", "error-limit"],
         },
-        set: Set::Upstream(|upstream, values| upstream.fail_max = values.number("count").unwrap_or_default() as u32),
+        set: OptionSetter::Upstream(|upstream, values| {
+            upstream.fail_max = values.number("count").unwrap_or_default() as u32
+        }),
         ..OPTION
     },
     OptionDefinition {
@@ -308,7 +314,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Time within which failures in a row count together.",
         example: r#"fail-window "1m""#,
         known_as: KnownAs { nginx: &["fail_timeout"], caddy: &["fail_duration"], ..KnownAs::NONE },
-        set: Set::Upstream(|upstream, values| upstream.fail_window = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Upstream(|upstream, values| {
+            upstream.fail_window = values.duration("time").unwrap_or_default()
+        }),
         ..OPTION
     },
     OptionDefinition {
@@ -324,7 +332,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["fail_duration"],
             others: &["base_ejection_time"],
         },
-        set: Set::Upstream(|upstream, values| upstream.eject_time = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Upstream(|upstream, values| {
+            upstream.eject_time = values.duration("time").unwrap_or_default()
+        }),
         ..OPTION
     },
     OptionDefinition {
@@ -334,7 +344,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Maximum time for which a server is ejected after repeated failures.",
         example: r#"eject-time-max "1m""#,
         known_as: KnownAs { others: &["max_ejection_time"], ..KnownAs::NONE },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             upstream.eject_time_max = values.duration("time").unwrap_or_default();
         }),
         ..OPTION
@@ -351,23 +361,25 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["circuit-breaker", "panic_threshold", "healthy_panic_threshold"],
             ..KnownAs::NONE
         },
-        set: Set::Upstream(|upstream, values| upstream.last_resort = values.on()),
+        set: OptionSetter::Upstream(|upstream, values| upstream.last_resort = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "slow-start",
-        parameters: &[one("time", Kind::Duration { min: Duration::ZERO, max: DAY })],
+        parameters: &[one("time", ValueKind::Duration { min: Duration::ZERO, max: DAY })],
         default: r#"slow-start "0s""#,
         doc: "Time in which a recovered server returns to its full share of requests, starting from a tenth. 0 turns \
               it off.",
         example: r#"slow-start "30s""#,
         known_as: KnownAs { nginx: &["slow_start"], others: &["slowstart"], ..KnownAs::NONE },
-        set: Set::Upstream(|upstream, values| upstream.slow_start = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Upstream(|upstream, values| {
+            upstream.slow_start = values.duration("time").unwrap_or_default()
+        }),
         ..OPTION
     },
     OptionDefinition {
         name: "resolve-interval",
-        parameters: &[one("time", Kind::Duration { min: SECOND, max: DAY })],
+        parameters: &[one("time", ValueKind::Duration { min: SECOND, max: DAY })],
         default: r#"resolve-interval "30s""#,
         doc: "Interval at which names of servers are resolved again. If a lookup fails, the old addresses stay in \
               use.",
@@ -378,14 +390,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["resolvers", "refresh", "dynamic"],
             others: &["hold"],
         },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             upstream.resolve_interval = values.duration("time").unwrap_or_default();
         }),
         ..OPTION
     },
     OptionDefinition {
         name: "proxy-protocol",
-        parameters: &[one("version", Kind::Choice(&["off", "v1", "v2"]))],
+        parameters: &[one("version", ValueKind::Choice(&["off", "v1", "v2"]))],
         default: "proxy-protocol off",
         doc: "Sends a PROXY protocol header of this version with the client's address on each connection. Such a \
               connection carries one request only.",
@@ -396,7 +408,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["proxy_protocol"],
             others: &["send-proxy", "send-proxy-v2"],
         },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             upstream.proxy_protocol = match values.text("version").as_deref() {
                 Some("v1") => Some(ProxyProtocol::V1),
                 Some("v2") => Some(ProxyProtocol::V2),
@@ -407,7 +419,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "tls-ca-file",
-        parameters: &[one("file", Kind::File)],
+        parameters: &[one("file", ValueKind::File)],
         doc: "CA certificates (PEM) that must have signed the certificate of a server at `https://…`. By default, \
               Tailcoat trusts the system's CAs. You can also list a self-signed server certificate here if it is \
               marked as a CA. The file is checked every `certificate-check-interval`, and new connections use its \
@@ -419,12 +431,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["tls_trust_pool", "tls_trusted_ca_certs"],
             others: &["ca-file"],
         },
-        set: Set::Upstream(|upstream, values| upstream.tls.authorities = values.file("file")),
+        set: OptionSetter::Upstream(|upstream, values| upstream.tls.authorities = values.file("file")),
         ..OPTION
     },
     OptionDefinition {
         name: "tls-server-name",
-        parameters: &[one("name", Kind::ForwardHost)],
+        parameters: &[one("name", ValueKind::ForwardHost)],
         doc: "Name sent to servers at `https://…` (SNI), for which their certificates must be valid. It defaults to \
               the host of each server's address.",
         example: r#"tls-server-name "app.internal""#,
@@ -434,7 +446,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["tls_server_name"],
             others: &["sni", "verifyhost"],
         },
-        set: Set::Upstream(|upstream, values| upstream.tls.server_name = values.text("name")),
+        set: OptionSetter::Upstream(|upstream, values| upstream.tls.server_name = values.text("name")),
         ..OPTION
     },
     OptionDefinition {
@@ -450,12 +462,12 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["tls_insecure_skip_verify"],
             others: &["verify"],
         },
-        set: Set::Upstream(|upstream, values| upstream.tls.is_verified = values.on()),
+        set: OptionSetter::Upstream(|upstream, values| upstream.tls.is_verified = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "tls-certificate",
-        parameters: &[one("file", Kind::File), property("key", Kind::File)],
+        parameters: &[one("file", ValueKind::File), property("key", ValueKind::File)],
         doc: "Client certificate chain and its private `key` (PEM) for servers at `https://…` that require one \
               (mutual TLS). Without `key`, both are in one file. Both files are read again when they change.",
         example: r#"tls-certificate "/etc/ssl/proxy.pem" key="/etc/ssl/proxy.key""#,
@@ -465,7 +477,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["tls_client_auth"],
             others: &["crt"],
         },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             let Some(certificate) = values.file("file") else { return };
             let key = values.file("key").unwrap_or_else(|| certificate.clone());
             upstream.tls.certificate = Some(CertificateFiles { certificate, key, ocsp: None });
@@ -485,20 +497,20 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["versions"],
             others: &["alpn"],
         },
-        set: Set::Upstream(|upstream, values| upstream.tls.offers_http2 = values.on()),
+        set: OptionSetter::Upstream(|upstream, values| upstream.tls.offers_http2 = values.on()),
         ..OPTION
     },
     OptionDefinition {
         name: "health-check",
         parameters: &[
-            one("path", Kind::RequestTarget),
-            property("host", Kind::FieldValue),
-            property("interval", Kind::Duration { min: Duration::from_millis(100), max: DAY }),
+            one("path", ValueKind::RequestTarget),
+            property("host", ValueKind::FieldValue),
+            property("interval", ValueKind::Duration { min: Duration::from_millis(100), max: DAY }),
             property("timeout", TIMEOUT),
-            property("status-min", Kind::Status { min: 200, max: 599 }),
-            property("status-max", Kind::Status { min: 200, max: 599 }),
-            property("rise", Kind::Count { min: 1, max: 1_000 }),
-            property("fall", Kind::Count { min: 1, max: 1_000 }),
+            property("status-min", ValueKind::Status { min: 200, max: 599 }),
+            property("status-max", ValueKind::Status { min: 200, max: 599 }),
+            property("rise", ValueKind::Count { min: 1, max: 1_000 }),
+            property("fall", ValueKind::Count { min: 1, max: 1_000 }),
         ],
         doc: "Sends a GET request to each server at an interval (active health check). One process-wide check runs \
               every `interval` (default 5 s), with `host` as its Host (default: the server's). A response within \
@@ -521,7 +533,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             ],
             others: &["httpchk"],
         },
-        set: Set::Upstream(|upstream, values| {
+        set: OptionSetter::Upstream(|upstream, values| {
             let default = HealthCheck::default();
             let count = |name, default| values.number(name).map_or(default, |count| count as u32);
             upstream.health_check = Some(HealthCheck {

@@ -1,7 +1,7 @@
 //! People who come from another server find each option by the name they know.
 
 use crate::config::lookup;
-use crate::config::options::{Place, foreign};
+use crate::config::options::{OptionContext, foreign};
 
 const NGINX: &[&str] = &[
     // ngx_http_core_module and the core
@@ -511,7 +511,7 @@ fn a_search_gives_the_best_option_first() {
 
 #[test]
 fn each_name_of_another_server_stands_once() {
-    for option in Place::ALL.into_iter().flat_map(Place::options) {
+    for option in OptionContext::ALL.into_iter().flat_map(OptionContext::options) {
         for (server, names) in option.known_as.servers() {
             for (index, name) in names.iter().enumerate() {
                 assert!(!names[..index].contains(name), "`{name}` of {server} twice in `{}`", option.name);

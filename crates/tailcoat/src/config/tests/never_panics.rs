@@ -6,7 +6,7 @@ use super::*;
 
 /// Words of configurations, and pieces that break them.
 fn pieces() -> Vec<String> {
-    let options = Place::ALL.into_iter().flat_map(Place::options);
+    let options = OptionContext::ALL.into_iter().flat_map(OptionContext::options);
     let mut pieces: Vec<String> = options.flat_map(|one| [one.name.to_owned(), one.example.to_owned()]).collect();
     let others = [
         " ",

@@ -31,11 +31,11 @@ use super::model::*;
 use super::module::{CompiledDirectory, OutgoingHost};
 use super::rules::*;
 use super::traces::CollectorUrl;
-use super::upstream::{HashKey, ServerAddress};
+use super::upstream::{HashKey, UpstreamServerAddress};
 
 /// Kind of an option's parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     /// `on` or `off`.
     Flag,
     /// A whole number.
@@ -156,7 +156,7 @@ pub(super) enum Kind {
     LogFormat,
 }
 
-impl Kind {
+impl ValueKind {
     /// For a person: `a size, such as "16KiB", from 1 KiB to 1 MiB`.
     pub(super) fn describe(self) -> String {
         match self {
@@ -243,7 +243,7 @@ pub(super) const LOG_FORMATS: &[&str] = &["combined", "common", "json", "w3c", "
 
 /// A value that was read and checked.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(super) enum OptionValue {
     Flag(bool),
     Auto,
     Number(u64),
@@ -253,7 +253,7 @@ pub(super) enum Value {
     Text(String),
     Host(HostPattern),
     Listen(Vec<Listen>),
-    ServerAddress(ServerAddress),
+    ServerAddress(UpstreamServerAddress),
     HashKey(HashKey),
     ProgramUser(ProgramUser),
     OutgoingHost(OutgoingHost),
@@ -269,9 +269,9 @@ pub(super) enum Value {
     LogTarget(Option<AccessLogTarget>),
     LogFormat(AccessLogFormat),
     Template(Template),
-    Methods(Test<Vec<String>>),
-    QueryTest(Test<QueryTest>),
-    FieldTest(Test<FieldTest>),
+    Methods(RuleTest<Vec<String>>),
+    QueryTest(RuleTest<QueryTest>),
+    FieldTest(RuleTest<FieldTest>),
     Clients(rules::Clients),
     Rate(Rate),
     LimitKey(LimitKey),
@@ -283,7 +283,7 @@ pub(super) enum Value {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Values {
     /// Parameter, value, and where in the text it stands.
-    pub(super) list: Vec<(&'static str, Value, Range<usize>)>,
+    pub(super) list: Vec<(&'static str, OptionValue, Range<usize>)>,
 }
 
 /// Defines an accessor for each kind of value. They may panic, because the tables of options give each parameter its
@@ -292,7 +292,7 @@ macro_rules! accessors {
     ($($name:ident: $variant:ident -> $type:ty;)*) => {$(
         pub(super) fn $name(&self, parameter: &str) -> Option<$type> {
             self.get(parameter).map(|value| match value {
-                Value::$variant(value) => value.clone(),
+                OptionValue::$variant(value) => value.clone(),
                 other => unreachable!("{parameter} is {other:?}"),
             })
         }
@@ -301,12 +301,12 @@ macro_rules! accessors {
 
 impl Values {
     /// The first value of a parameter.
-    pub(super) fn get(&self, parameter: &str) -> Option<&Value> {
+    pub(super) fn get(&self, parameter: &str) -> Option<&OptionValue> {
         self.all(parameter).next().map(|(value, _)| value)
     }
 
     /// All values of a parameter, and where they stand.
-    pub(super) fn all(&self, parameter: &str) -> impl Iterator<Item = (&Value, &Range<usize>)> {
+    pub(super) fn all(&self, parameter: &str) -> impl Iterator<Item = (&OptionValue, &Range<usize>)> {
         self.list.iter().filter(move |(name, ..)| *name == parameter).map(|(_, value, span)| (value, span))
     }
 
@@ -314,7 +314,7 @@ impl Values {
     pub(super) fn texts(&self, parameter: &str) -> Vec<String> {
         self.all(parameter)
             .map(|(value, _)| match value {
-                Value::Text(text) => text.clone(),
+                OptionValue::Text(text) => text.clone(),
                 other => unreachable!("{parameter} is {other:?}"),
             })
             .collect()
@@ -324,7 +324,7 @@ impl Values {
     pub(super) fn clients(&self, parameter: &str) -> (Vec<ClientPattern>, Vec<PathBuf>) {
         let (mut patterns, mut files) = (Vec::new(), Vec::new());
         for (value, _) in self.all(parameter) {
-            let Value::Clients(clients) = value else { unreachable!("{parameter} is {value:?}") };
+            let OptionValue::Clients(clients) = value else { unreachable!("{parameter} is {value:?}") };
             patterns.extend_from_slice(&clients.patterns);
             files.extend(clients.file.clone());
         }
@@ -339,7 +339,7 @@ impl Values {
     /// A number; `None` is `auto`.
     pub(super) fn number_or_auto(&self, parameter: &str) -> Option<u64> {
         match self.get(parameter) {
-            Some(Value::Auto) => None,
+            Some(OptionValue::Auto) => None,
             _ => self.number(parameter),
         }
     }
@@ -347,7 +347,7 @@ impl Values {
     /// A length of time; `None` is `auto`.
     pub(super) fn duration_or_auto(&self, parameter: &str) -> Option<Duration> {
         match self.get(parameter) {
-            Some(Value::Auto) => None,
+            Some(OptionValue::Auto) => None,
             _ => self.duration(parameter),
         }
     }
@@ -364,7 +364,7 @@ impl Values {
         collector_url: CollectorUrl -> CollectorUrl;
         duration: Duration -> Duration;
         text: Text -> String;
-        server_address: ServerAddress -> ServerAddress;
+        server_address: ServerAddress -> UpstreamServerAddress;
         hash_key: HashKey -> HashKey;
         program_user: ProgramUser -> ProgramUser;
         compiled_directory: CompiledDirectory -> CompiledDirectory;
@@ -377,9 +377,9 @@ impl Values {
         log_target: LogTarget -> Option<AccessLogTarget>;
         log_format: LogFormat -> AccessLogFormat;
         template: Template -> Template;
-        methods: Methods -> Test<Vec<String>>;
-        query_test: QueryTest -> Test<QueryTest>;
-        field_test: FieldTest -> Test<FieldTest>;
+        methods: Methods -> RuleTest<Vec<String>>;
+        query_test: QueryTest -> RuleTest<QueryTest>;
+        field_test: FieldTest -> RuleTest<FieldTest>;
         rate: Rate -> Rate;
         limit_key: LimitKey -> LimitKey;
         password_file: PasswordFile -> Option<PathBuf>;

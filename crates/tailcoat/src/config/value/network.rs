@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use kdl::KdlValue;
 
-use super::Kind;
+use super::ValueKind;
 use super::parse::{Wrong, not_empty, wrong_type};
 use crate::config::model::*;
 
@@ -16,7 +16,7 @@ pub(super) fn parse_listen(value: &KdlValue, directory: &Path) -> Result<Vec<Lis
             Err(_) => Err(Wrong::new(format!("{port} is not a port, which is from 0 to 65535"))),
         },
         KdlValue::String(text) => parse_listen_text(text, directory),
-        _ => Err(wrong_type(Kind::Listen, value)),
+        _ => Err(wrong_type(ValueKind::Listen, value)),
     }
 }
 

@@ -17,7 +17,7 @@ pub(in crate::config) enum Openness {
 
 /// Returns the ability of requests for paths of this pattern to choose the host of this redirect target.
 pub(in crate::config) fn openness(path: &PathPattern, target: &Template) -> Openness {
-    let mut places = vec![Place::Start];
+    let mut places = vec![ReferencePosition::Start];
     let mut found = Openness::Closed;
     for piece in &target.pieces {
         let mut next = Vec::new();
@@ -34,7 +34,7 @@ pub(in crate::config) fn openness(path: &PathPattern, target: &Template) -> Open
 /// End of the text so far within a reference (RFC 3986, section 4.1). Browsers treat `\` as `/`, and skip any number of
 /// slashes before a host (WHATWG URL, section 4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum ReferencePosition {
     Start,
     /// After one slash at the start: another would begin a host.
     Slash,
@@ -46,7 +46,7 @@ enum Place {
     Behind,
 }
 
-impl Place {
+impl ReferencePosition {
     /// Goes on to where the text can end with this piece; tells what the piece could do.
     fn step(self, piece: &TemplatePiece, path: &PathPattern, next: &mut Vec<Self>) -> Openness {
         let mut go_on = |places: &[Self]| {

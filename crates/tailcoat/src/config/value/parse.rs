@@ -17,7 +17,7 @@ use super::upstream::{
     parse_request_target, parse_server_address, parse_upgrade_protocol,
 };
 use super::web::*;
-use super::{Kind, Value, format_duration, format_size};
+use super::{OptionValue, ValueKind, format_duration, format_size};
 use crate::config::model::*;
 use crate::config::suggest::did_you_mean;
 
@@ -74,23 +74,25 @@ impl Wrong {
 }
 
 /// Reads a value of this kind. Relative paths start from `directory`.
-pub(in crate::config) fn parse(kind: Kind, value: &KdlValue, directory: &Path) -> Result<Value, Wrong> {
+pub(in crate::config) fn parse(kind: ValueKind, value: &KdlValue, directory: &Path) -> Result<OptionValue, Wrong> {
     match kind {
-        Kind::Flag => parse_flag(value),
-        Kind::Count { min, max } => parse_number(kind, value, min, max),
-        Kind::CountOrAuto { .. } | Kind::SizeOrAuto { .. } | Kind::DurationOrAuto { .. }
+        ValueKind::Flag => parse_flag(value),
+        ValueKind::Count { min, max } => parse_number(kind, value, min, max),
+        ValueKind::CountOrAuto { .. } | ValueKind::SizeOrAuto { .. } | ValueKind::DurationOrAuto { .. }
             if value.as_string() == Some("auto") =>
         {
-            Ok(Value::Auto)
+            Ok(OptionValue::Auto)
         }
-        Kind::CountOrAuto { min, max } => parse_number(kind, value, min, max),
-        Kind::Size { min, max } | Kind::SizeOrAuto { min, max } => parse_size(kind, value, min, max),
-        Kind::Duration { min, max } | Kind::DurationOrAuto { min, max } => parse_duration(kind, value, min, max),
-        Kind::Ratio => parse_ratio(value),
-        Kind::Listen => parse_listen(value, directory).map(Value::Listen),
-        Kind::Status { min, max } => parse_status(kind, value, |code| (min..=max).contains(&code)),
-        Kind::RedirectStatus => parse_status(kind, value, |code| matches!(code, 301 | 302 | 303 | 307 | 308)),
-        Kind::StatusRange => parse_status_range(kind, value),
+        ValueKind::CountOrAuto { min, max } => parse_number(kind, value, min, max),
+        ValueKind::Size { min, max } | ValueKind::SizeOrAuto { min, max } => parse_size(kind, value, min, max),
+        ValueKind::Duration { min, max } | ValueKind::DurationOrAuto { min, max } => {
+            parse_duration(kind, value, min, max)
+        }
+        ValueKind::Ratio => parse_ratio(value),
+        ValueKind::Listen => parse_listen(value, directory).map(OptionValue::Listen),
+        ValueKind::Status { min, max } => parse_status(kind, value, |code| (min..=max).contains(&code)),
+        ValueKind::RedirectStatus => parse_status(kind, value, |code| matches!(code, 301 | 302 | 303 | 307 | 308)),
+        ValueKind::StatusRange => parse_status_range(kind, value),
         _ => {
             let text = value.as_string().ok_or_else(|| wrong_type(kind, value))?;
             parse_text(kind, text, directory)
@@ -98,72 +100,72 @@ pub(in crate::config) fn parse(kind: Kind, value: &KdlValue, directory: &Path) -
     }
 }
 
-fn parse_text(kind: Kind, text: &str, directory: &Path) -> Result<Value, Wrong> {
+fn parse_text(kind: ValueKind, text: &str, directory: &Path) -> Result<OptionValue, Wrong> {
     Ok(match kind {
-        Kind::Choice(words) => Value::Text(parse_choice(text, words)?),
-        Kind::Text => Value::Text(text.to_owned()),
-        Kind::CollectorUrl => Value::CollectorUrl(parse_collector_url(text)?),
-        Kind::Host => Value::Host(parse_host(text)?),
-        Kind::HostSuffix => Value::Text(parse_host_suffix(text)?),
-        Kind::Mode => Value::Number(parse_mode(text)?),
-        Kind::ServerAddress => Value::ServerAddress(parse_server_address(text, directory)?),
-        Kind::ForwardTarget => Value::Text(parse_forward_target(text, directory)?),
-        Kind::GatewayTarget => Value::Text(parse_gateway_target(text, directory)?),
-        Kind::ProgramUser => Value::ProgramUser(parse_program_user(text)?),
-        Kind::ServerUser => Value::ProgramUser(parse_user(text)?),
-        Kind::ProgramGroup => Value::Number(parse_program_group(text)?),
-        Kind::VariableName => Value::Text(parse_variable_name(text)?),
-        Kind::ForwardHost => Value::Text(parse_forward_host(text)?),
-        Kind::UpgradeProtocol => Value::Text(parse_upgrade_protocol(text)?),
-        Kind::ProxyName => Value::Text(parse_proxy_name(text)?),
-        Kind::HashKey => Value::HashKey(parse_hash_key(text)?),
-        Kind::OutgoingHost => Value::OutgoingHost(parse_outgoing_host(text)?),
-        Kind::EnvironmentName => Value::Text(parse_environment_name(text)?),
-        Kind::CompiledDirectory => Value::CompiledDirectory(parse_compiled_directory(text, directory)?),
-        Kind::RequestTarget => Value::Text(parse_request_target(text)?),
-        Kind::PathPattern => Value::PathPattern(parse_path_pattern(text)?),
-        Kind::FieldMatch => Value::FieldMatch(parse_field_match(text)?),
-        Kind::FieldName => Value::Text(parse_field_name(text)?),
-        Kind::FieldValue => Value::Text(parse_field_value(text)?),
-        Kind::Root => Value::Root(parse_root(text, directory)?),
-        Kind::SitePath if text == "off" => Value::Text(String::new()),
-        Kind::SitePath => Value::Text(parse_site_path(text)?),
-        Kind::PathPrefix => Value::Text(parse_site_path(text)?.trim_end_matches('/').to_owned()),
-        Kind::ErrorPageFile => Value::ErrorPageFile(parse_error_page_file(text, directory)?),
-        Kind::FileName => Value::Text(parse_file_name(text)?),
-        Kind::File | Kind::FileGlob => Value::File(directory.join(not_empty(text)?)),
-        Kind::Extension => Value::Text(parse_extension(text)?),
-        Kind::MediaType => Value::Text(parse_media_type(text)?),
-        Kind::RedirectTarget => Value::Template(parse_target(text, REDIRECT_STARTS)?),
-        Kind::RewriteTarget => Value::Template(parse_target(text, REWRITE_STARTS)?),
-        Kind::Methods => Value::Methods(parse_methods(text)?),
-        Kind::QueryTest => Value::QueryTest(parse_query_test(text)?),
-        Kind::FieldTest => Value::FieldTest(parse_field_test(text)?),
-        Kind::RequestFieldName => Value::Text(parse_request_field_name(text)?),
-        Kind::FieldTemplate => Value::Template(parse_field_template(text)?),
-        Kind::Client => Value::Clients(parse_clients(text, directory)?),
-        Kind::Rate => Value::Rate(parse_rate(text)?),
-        Kind::LimitKey => Value::LimitKey(parse_limit_key(text)?),
-        Kind::PasswordFile if text == "off" => Value::PasswordFile(None),
-        Kind::PasswordFile => Value::PasswordFile(Some(directory.join(not_empty(text)?))),
-        Kind::LogTarget => Value::LogTarget(parse_log_target(text, directory)?),
-        Kind::LogFormat => Value::LogFormat(parse_log_format(text)?),
-        Kind::Flag
-        | Kind::Count { .. }
-        | Kind::Ratio
-        | Kind::CountOrAuto { .. }
-        | Kind::SizeOrAuto { .. }
-        | Kind::Size { .. }
-        | Kind::Duration { .. }
-        | Kind::DurationOrAuto { .. }
-        | Kind::Listen
-        | Kind::Status { .. }
-        | Kind::RedirectStatus
-        | Kind::StatusRange => unreachable!("read by `parse`"),
+        ValueKind::Choice(words) => OptionValue::Text(parse_choice(text, words)?),
+        ValueKind::Text => OptionValue::Text(text.to_owned()),
+        ValueKind::CollectorUrl => OptionValue::CollectorUrl(parse_collector_url(text)?),
+        ValueKind::Host => OptionValue::Host(parse_host(text)?),
+        ValueKind::HostSuffix => OptionValue::Text(parse_host_suffix(text)?),
+        ValueKind::Mode => OptionValue::Number(parse_mode(text)?),
+        ValueKind::ServerAddress => OptionValue::ServerAddress(parse_server_address(text, directory)?),
+        ValueKind::ForwardTarget => OptionValue::Text(parse_forward_target(text, directory)?),
+        ValueKind::GatewayTarget => OptionValue::Text(parse_gateway_target(text, directory)?),
+        ValueKind::ProgramUser => OptionValue::ProgramUser(parse_program_user(text)?),
+        ValueKind::ServerUser => OptionValue::ProgramUser(parse_user(text)?),
+        ValueKind::ProgramGroup => OptionValue::Number(parse_program_group(text)?),
+        ValueKind::VariableName => OptionValue::Text(parse_variable_name(text)?),
+        ValueKind::ForwardHost => OptionValue::Text(parse_forward_host(text)?),
+        ValueKind::UpgradeProtocol => OptionValue::Text(parse_upgrade_protocol(text)?),
+        ValueKind::ProxyName => OptionValue::Text(parse_proxy_name(text)?),
+        ValueKind::HashKey => OptionValue::HashKey(parse_hash_key(text)?),
+        ValueKind::OutgoingHost => OptionValue::OutgoingHost(parse_outgoing_host(text)?),
+        ValueKind::EnvironmentName => OptionValue::Text(parse_environment_name(text)?),
+        ValueKind::CompiledDirectory => OptionValue::CompiledDirectory(parse_compiled_directory(text, directory)?),
+        ValueKind::RequestTarget => OptionValue::Text(parse_request_target(text)?),
+        ValueKind::PathPattern => OptionValue::PathPattern(parse_path_pattern(text)?),
+        ValueKind::FieldMatch => OptionValue::FieldMatch(parse_field_match(text)?),
+        ValueKind::FieldName => OptionValue::Text(parse_field_name(text)?),
+        ValueKind::FieldValue => OptionValue::Text(parse_field_value(text)?),
+        ValueKind::Root => OptionValue::Root(parse_root(text, directory)?),
+        ValueKind::SitePath if text == "off" => OptionValue::Text(String::new()),
+        ValueKind::SitePath => OptionValue::Text(parse_site_path(text)?),
+        ValueKind::PathPrefix => OptionValue::Text(parse_site_path(text)?.trim_end_matches('/').to_owned()),
+        ValueKind::ErrorPageFile => OptionValue::ErrorPageFile(parse_error_page_file(text, directory)?),
+        ValueKind::FileName => OptionValue::Text(parse_file_name(text)?),
+        ValueKind::File | ValueKind::FileGlob => OptionValue::File(directory.join(not_empty(text)?)),
+        ValueKind::Extension => OptionValue::Text(parse_extension(text)?),
+        ValueKind::MediaType => OptionValue::Text(parse_media_type(text)?),
+        ValueKind::RedirectTarget => OptionValue::Template(parse_target(text, REDIRECT_STARTS)?),
+        ValueKind::RewriteTarget => OptionValue::Template(parse_target(text, REWRITE_STARTS)?),
+        ValueKind::Methods => OptionValue::Methods(parse_methods(text)?),
+        ValueKind::QueryTest => OptionValue::QueryTest(parse_query_test(text)?),
+        ValueKind::FieldTest => OptionValue::FieldTest(parse_field_test(text)?),
+        ValueKind::RequestFieldName => OptionValue::Text(parse_request_field_name(text)?),
+        ValueKind::FieldTemplate => OptionValue::Template(parse_field_template(text)?),
+        ValueKind::Client => OptionValue::Clients(parse_clients(text, directory)?),
+        ValueKind::Rate => OptionValue::Rate(parse_rate(text)?),
+        ValueKind::LimitKey => OptionValue::LimitKey(parse_limit_key(text)?),
+        ValueKind::PasswordFile if text == "off" => OptionValue::PasswordFile(None),
+        ValueKind::PasswordFile => OptionValue::PasswordFile(Some(directory.join(not_empty(text)?))),
+        ValueKind::LogTarget => OptionValue::LogTarget(parse_log_target(text, directory)?),
+        ValueKind::LogFormat => OptionValue::LogFormat(parse_log_format(text)?),
+        ValueKind::Flag
+        | ValueKind::Count { .. }
+        | ValueKind::Ratio
+        | ValueKind::CountOrAuto { .. }
+        | ValueKind::SizeOrAuto { .. }
+        | ValueKind::Size { .. }
+        | ValueKind::Duration { .. }
+        | ValueKind::DurationOrAuto { .. }
+        | ValueKind::Listen
+        | ValueKind::Status { .. }
+        | ValueKind::RedirectStatus
+        | ValueKind::StatusRange => unreachable!("read by `parse`"),
     })
 }
 
-pub(super) fn wrong_type(kind: Kind, value: &KdlValue) -> Wrong {
+pub(super) fn wrong_type(kind: ValueKind, value: &KdlValue) -> Wrong {
     let found = match value {
         KdlValue::String(_) => "a text",
         KdlValue::Integer(_) => "a number",
@@ -174,22 +176,22 @@ pub(super) fn wrong_type(kind: Kind, value: &KdlValue) -> Wrong {
     Wrong::new(format!("expected {}, found {found}", kind.describe()))
 }
 
-fn parse_flag(value: &KdlValue) -> Result<Value, Wrong> {
+fn parse_flag(value: &KdlValue) -> Result<OptionValue, Wrong> {
     match value {
-        KdlValue::Bool(flag) => Ok(Value::Flag(*flag)),
-        KdlValue::String(text) if text == "on" => Ok(Value::Flag(true)),
-        KdlValue::String(text) if text == "off" => Ok(Value::Flag(false)),
+        KdlValue::Bool(flag) => Ok(OptionValue::Flag(*flag)),
+        KdlValue::String(text) if text == "on" => Ok(OptionValue::Flag(true)),
+        KdlValue::String(text) if text == "off" => Ok(OptionValue::Flag(false)),
         KdlValue::String(text) => {
             Err(Wrong::help(format!("`{text}` is neither `on` nor `off`"), "write `on` or `off`"))
         }
-        _ => Err(wrong_type(Kind::Flag, value)),
+        _ => Err(wrong_type(ValueKind::Flag, value)),
     }
 }
 
-fn parse_number(kind: Kind, value: &KdlValue, min: u64, max: u64) -> Result<Value, Wrong> {
+fn parse_number(kind: ValueKind, value: &KdlValue, min: u64, max: u64) -> Result<OptionValue, Wrong> {
     match value {
         KdlValue::Integer(number) => match u64::try_from(*number) {
-            Ok(number) if (min..=max).contains(&number) => Ok(Value::Number(number)),
+            Ok(number) if (min..=max).contains(&number) => Ok(OptionValue::Number(number)),
             _ => Err(Wrong::help(format!("{number} is out of range"), format!("expected {}", kind.describe()))),
         },
         KdlValue::String(text) if text.parse::<u64>().is_ok() => {
@@ -199,7 +201,7 @@ fn parse_number(kind: Kind, value: &KdlValue, min: u64, max: u64) -> Result<Valu
     }
 }
 
-fn parse_size(kind: Kind, value: &KdlValue, min: u64, max: u64) -> Result<Value, Wrong> {
+fn parse_size(kind: ValueKind, value: &KdlValue, min: u64, max: u64) -> Result<OptionValue, Wrong> {
     let bytes = match value {
         KdlValue::Integer(bytes) => u64::try_from(*bytes).ok(),
         KdlValue::String(text) => with_unit(text, SIZE_UNITS).ok_or_else(|| {
@@ -212,7 +214,7 @@ fn parse_size(kind: Kind, value: &KdlValue, min: u64, max: u64) -> Result<Value,
         _ => return Err(wrong_type(kind, value)),
     };
     match bytes {
-        Some(bytes) if (min..=max).contains(&bytes) => Ok(Value::Number(bytes)),
+        Some(bytes) if (min..=max).contains(&bytes) => Ok(OptionValue::Number(bytes)),
         _ => Err(Wrong::help("the size is out of range", format!("from {} to {}", format_size(min), format_size(max)))),
     }
 }
@@ -225,7 +227,7 @@ pub(in crate::config) fn meant_size(text: &str) -> Option<String> {
     (digits > 0).then(|| format!("{number}{ours}"))
 }
 
-fn parse_duration(kind: Kind, value: &KdlValue, min: Duration, max: Duration) -> Result<Value, Wrong> {
+fn parse_duration(kind: ValueKind, value: &KdlValue, min: Duration, max: Duration) -> Result<OptionValue, Wrong> {
     let text = match value {
         KdlValue::String(text) => text,
         KdlValue::Integer(number) => {
@@ -233,7 +235,7 @@ fn parse_duration(kind: Kind, value: &KdlValue, min: Duration, max: Duration) ->
         }
         _ => return Err(wrong_type(kind, value)),
     };
-    parse_time(text, min, max).map(Value::Duration)
+    parse_time(text, min, max).map(OptionValue::Duration)
 }
 
 /// Reads a time.

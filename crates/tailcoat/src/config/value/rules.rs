@@ -130,14 +130,14 @@ pub(super) fn parse_limit_key(text: &str) -> Result<LimitKey, Wrong> {
 }
 
 /// Takes a leading `!` off, and reads the rest.
-fn parse_test<'t, T>(text: &'t str, parse: impl FnOnce(&'t str) -> Result<T, Wrong>) -> Result<Test<T>, Wrong> {
+fn parse_test<'t, T>(text: &'t str, parse: impl FnOnce(&'t str) -> Result<T, Wrong>) -> Result<RuleTest<T>, Wrong> {
     match text.strip_prefix('!') {
-        Some(rest) => parse(rest).map(|of| Test { is_negated: true, of }),
-        None => parse(text).map(|of| Test { is_negated: false, of }),
+        Some(rest) => parse(rest).map(|of| RuleTest { is_negated: true, of }),
+        None => parse(text).map(|of| RuleTest { is_negated: false, of }),
     }
 }
 
-pub(super) fn parse_methods(text: &str) -> Result<Test<Vec<String>>, Wrong> {
+pub(super) fn parse_methods(text: &str) -> Result<RuleTest<Vec<String>>, Wrong> {
     parse_test(text, |text| {
         let methods: Vec<_> = text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect();
         match methods.iter().find(|method| !is_token(method)) {
@@ -150,7 +150,7 @@ pub(super) fn parse_methods(text: &str) -> Result<Test<Vec<String>>, Wrong> {
     })
 }
 
-pub(super) fn parse_query_test(text: &str) -> Result<Test<QueryTest>, Wrong> {
+pub(super) fn parse_query_test(text: &str) -> Result<RuleTest<QueryTest>, Wrong> {
     parse_test(text, |text| {
         if let Some(regex) = text.strip_prefix('~') {
             return parse_regex(regex).map(QueryTest::Matches);
@@ -172,7 +172,7 @@ pub(super) fn parse_query_test(text: &str) -> Result<Test<QueryTest>, Wrong> {
     })
 }
 
-pub(super) fn parse_field_test(text: &str) -> Result<Test<FieldTest>, Wrong> {
+pub(super) fn parse_field_test(text: &str) -> Result<RuleTest<FieldTest>, Wrong> {
     parse_test(text, |text| {
         let (name, value) = match text.split_once(':') {
             Some((name, value)) => (name, Some(value.trim())),

@@ -6,9 +6,9 @@ use kdl::KdlValue;
 
 use super::parse::{Wrong, wrong_type};
 use super::upstream::parse_server_address;
-use super::{Kind, Value};
+use super::{OptionValue, ValueKind};
 use crate::config::traces::CollectorUrl;
-use crate::config::upstream::ServerAddress;
+use crate::config::upstream::UpstreamServerAddress;
 
 /// Path of spans below a collector's URL (OTLP, "OTLP/HTTP Request").
 const TRACES_PATH: &str = "/v1/traces";
@@ -28,7 +28,7 @@ pub(super) fn parse_collector_url(text: &str) -> Result<CollectorUrl, Wrong> {
         ));
     }
     let (host, port) = match parse_server_address(&format!("{scheme}://{authority}"), Path::new("/"))? {
-        ServerAddress::Tcp(host, port) | ServerAddress::Tls(host, port) => (host, port),
+        UpstreamServerAddress::Tcp(host, port) | UpstreamServerAddress::Tls(host, port) => (host, port),
         _ => return Err(Wrong::help(format!("`{text}` is not the URL of a collector"), help)),
     };
     let path = if path.len() > 1 { path } else { TRACES_PATH };
@@ -36,15 +36,17 @@ pub(super) fn parse_collector_url(text: &str) -> Result<CollectorUrl, Wrong> {
 }
 
 /// Reads a part of something.
-pub(super) fn parse_ratio(value: &KdlValue) -> Result<Value, Wrong> {
+pub(super) fn parse_ratio(value: &KdlValue) -> Result<OptionValue, Wrong> {
     let ratio = match value {
         KdlValue::Integer(number) => *number as f64,
         KdlValue::Float(number) => *number,
-        _ => return Err(wrong_type(Kind::Ratio, value)),
+        _ => return Err(wrong_type(ValueKind::Ratio, value)),
     };
     match (0.0..=1.0).contains(&ratio) {
-        true => Ok(Value::Ratio(ratio)),
-        false => Err(Wrong::help(format!("{ratio} is out of range"), format!("expected {}", Kind::Ratio.describe()))),
+        true => Ok(OptionValue::Ratio(ratio)),
+        false => {
+            Err(Wrong::help(format!("{ratio} is out of range"), format!("expected {}", ValueKind::Ratio.describe())))
+        }
     }
 }
 

@@ -6,14 +6,14 @@ use super::network::{parse_host, parse_unix_path};
 use super::parse::Wrong;
 use super::web::is_token;
 use crate::config::model::HostPattern;
-use crate::config::upstream::{HashKey, ServerAddress};
+use crate::config::upstream::{HashKey, UpstreamServerAddress};
 
 /// Reads where a server is.
-pub(in crate::config) fn parse_server_address(text: &str, directory: &Path) -> Result<ServerAddress, Wrong> {
+pub(in crate::config) fn parse_server_address(text: &str, directory: &Path) -> Result<UpstreamServerAddress, Wrong> {
     if let Some(path) = text.strip_prefix("unix:") {
-        return parse_unix_path(path, directory).map(ServerAddress::Unix);
+        return parse_unix_path(path, directory).map(UpstreamServerAddress::Unix);
     }
-    let Some((scheme, rest)) = Scheme::of(text) else {
+    let Some((scheme, rest)) = UpstreamScheme::of(text) else {
         let bare = text.split_once("://").map_or(text, |(_, bare)| bare);
         let help = format!(
             "write `\"http://{bare}\"`, or with `https://` or `h2c://`; `\"tcp://{bare}\"` for FastCGI or \
@@ -51,14 +51,14 @@ pub(in crate::config) fn parse_server_address(text: &str, directory: &Path) -> R
 
 /// Protocol over TCP.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Scheme {
+enum UpstreamScheme {
     Http,
     Http2,
     Https,
     Other,
 }
 
-impl Scheme {
+impl UpstreamScheme {
     const ALL: [Self; 4] = [Self::Http, Self::Http2, Self::Https, Self::Other];
 
     /// Scheme of a URL, and the rest.
@@ -83,12 +83,12 @@ impl Scheme {
         }
     }
 
-    fn address(self, host: String, port: u16) -> ServerAddress {
+    fn address(self, host: String, port: u16) -> UpstreamServerAddress {
         match self {
-            Self::Http => ServerAddress::Tcp(host, port),
-            Self::Http2 => ServerAddress::Http2(host, port),
-            Self::Https => ServerAddress::Tls(host, port),
-            Self::Other => ServerAddress::OtherTcp(host, port),
+            Self::Http => UpstreamServerAddress::Tcp(host, port),
+            Self::Http2 => UpstreamServerAddress::Http2(host, port),
+            Self::Https => UpstreamServerAddress::Tls(host, port),
+            Self::Other => UpstreamServerAddress::OtherTcp(host, port),
         }
     }
 }
@@ -115,8 +115,8 @@ fn parse_target(text: &str, directory: &Path) -> Result<String, Wrong> {
 
 /// Reads who runs scripts: as [`parse_forward_target`], but a host and port are spoken to in another protocol than HTTP.
 pub(super) fn parse_gateway_target(text: &str, directory: &Path) -> Result<String, Wrong> {
-    if let Some((scheme, rest)) = Scheme::of(text)
-        && scheme != Scheme::Other
+    if let Some((scheme, rest)) = UpstreamScheme::of(text)
+        && scheme != UpstreamScheme::Other
     {
         let help = format!("write `\"tcp://{rest}\"`; use `forward` for HTTP");
         return Err(Wrong::help(format!("`{text}` is an HTTP URL"), help));

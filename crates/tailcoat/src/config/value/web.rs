@@ -7,7 +7,7 @@ use wire::http::Status;
 
 use super::parse::{Wrong, not_empty, wrong_type};
 use super::rules::parse_regex;
-use super::{Kind, Value};
+use super::{OptionValue, ValueKind};
 use crate::config::model::*;
 
 pub(super) fn parse_path_pattern(text: &str) -> Result<PathPattern, Wrong> {
@@ -158,17 +158,21 @@ pub(super) fn parse_media_type(text: &str) -> Result<String, Wrong> {
     }
 }
 
-pub(super) fn parse_status(kind: Kind, value: &KdlValue, is_fit: impl Fn(u16) -> bool) -> Result<Value, Wrong> {
+pub(super) fn parse_status(
+    kind: ValueKind,
+    value: &KdlValue,
+    is_fit: impl Fn(u16) -> bool,
+) -> Result<OptionValue, Wrong> {
     let KdlValue::Integer(code) = value else { return Err(wrong_type(kind, value)) };
     u16::try_from(*code)
         .ok()
         .filter(|code| is_fit(*code))
         .and_then(Status::new)
-        .map(Value::Status)
+        .map(OptionValue::Status)
         .ok_or_else(|| Wrong::help(format!("{code} can't be used here"), format!("expected {}", kind.describe())))
 }
 
-pub(super) fn parse_status_range(kind: Kind, value: &KdlValue) -> Result<Value, Wrong> {
+pub(super) fn parse_status_range(kind: ValueKind, value: &KdlValue) -> Result<OptionValue, Wrong> {
     let (from, to) = match value {
         KdlValue::Integer(code) => {
             let code = u16::try_from(*code).unwrap_or(0);
@@ -185,7 +189,7 @@ pub(super) fn parse_status_range(kind: Kind, value: &KdlValue) -> Result<Value, 
         _ => return Err(wrong_type(kind, value)),
     };
     if (400..=599).contains(&from) && (from..=599).contains(&to) {
-        return Ok(Value::StatusRange(from, to));
+        return Ok(OptionValue::StatusRange(from, to));
     }
     Err(Wrong::help("this is no error status", format!("expected {}", kind.describe())))
 }

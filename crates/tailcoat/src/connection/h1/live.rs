@@ -2,11 +2,11 @@
 
 use super::H1Connection;
 use crate::connection::live::Live;
-use crate::log::Client;
+use crate::log::LogClient;
 
 impl H1Connection {
     /// The client, as far as the connection says who it is.
-    pub fn client(&self) -> Client {
+    pub fn client(&self) -> LogClient {
         self.client
     }
 

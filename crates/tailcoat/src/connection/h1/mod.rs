@@ -12,22 +12,22 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
 
-use wire::h1::{BodyFraming, Event, Framing, InputLimits, ServerConnection};
+use wire::h1::{BodyFraming, Framing, H1Event, H1ServerConnection, InputLimits};
 use wire::h2::PREFACE;
 use wire::http::Request;
 
 use self::receive::Receiving;
 use self::respond::Sending;
-use self::tunnel::Tunneling;
+use self::tunnel::H1Tunnel;
 use super::arrival::{Arrived, NO_PLACE, REQUEST_TIMEOUT, route};
 use super::output::Output;
 use super::transmit::send_now;
-use super::{Context, Opened, Scratch, Socket, Stage, Transport, Verdict};
+use super::{ConnectionScratch, ConnectionStage, Context, OpenedConnection, Socket, Transport, WakeReason};
 use crate::handler::{ClientLinkCell, Now, OwnedRequest, Routed};
-use crate::log::Client;
+use crate::log::LogClient;
 use crate::memory_budget::Charge;
 use crate::metrics::Limit;
-use crate::routing::{Account, ResponseFuture};
+use crate::routing::{RequestAccount, ResponseFuture};
 use crate::tls::TlsInfo;
 
 /// Reads of a connection before others have their turn: what is pipelined, or sliced into tiny records of TLS, takes longer to
@@ -38,10 +38,10 @@ const READS_A_TURN_MAX: u32 = 8;
 pub struct H1Connection {
     socket: Transport,
     context: Rc<Context>,
-    client: Client,
+    client: LogClient,
     /// How it speaks TLS, if it does.
     tls: Option<Rc<TlsInfo>>,
-    wire: ServerConnection,
+    wire: H1ServerConnection,
     /// Its number among all that the worker has opened.
     number: NonZeroU64,
     /// Its place in the table of connections.
@@ -67,7 +67,7 @@ pub struct H1Connection {
     /// Output that the socket has not taken yet.
     sending: Option<Box<Sending>>,
     /// What follows when HTTP has ended.
-    tunneling: Option<Box<Tunneling>>,
+    tunneling: Option<Box<H1Tunnel>>,
     /// What the connection holds for its client, but for heads of requests.
     held: Option<Charge>,
 }
@@ -76,14 +76,14 @@ struct Answering {
     future: ResponseFuture,
     request: Rc<OwnedRequest>,
     framing: Framing,
-    account: Account,
+    account: RequestAccount,
 }
 
 /// Output that a connection leaves to be sent later, at most: a few small responses.
 const GATHERED_BYTES_MAX: usize = 8 << 10;
 
 /// What a connection is given while it is polled.
-struct Turn<'a, 'task> {
+struct H1Turn<'a, 'task> {
     context: &'a Context,
     task: &'a mut Task<'task>,
     output: &'a mut Output,
@@ -97,11 +97,11 @@ struct Incoming<'a> {
 }
 
 /// Counts the limit that a connection has come to that took too long.
-fn count_verdict(verdict: Verdict, stage: Stage, context: &Context) {
+fn count_verdict(verdict: WakeReason, stage: ConnectionStage, context: &Context) {
     let limit = match (verdict, stage) {
-        (Verdict::TimedOut, Stage::Head) => Limit::HeadTimeout,
-        (Verdict::TimedOut, Stage::Content) => Limit::BodyTimeout,
-        (Verdict::TimedOut, Stage::Write) => Limit::WriteTimeout,
+        (WakeReason::TimedOut, ConnectionStage::Head) => Limit::HeadTimeout,
+        (WakeReason::TimedOut, ConnectionStage::Content) => Limit::BodyTimeout,
+        (WakeReason::TimedOut, ConnectionStage::Write) => Limit::WriteTimeout,
         _ => return,
     };
     context.count_limit(limit);
@@ -109,8 +109,8 @@ fn count_verdict(verdict: Verdict, stage: Stage, context: &Context) {
 
 impl H1Connection {
     /// A connection that was accepted from a listener.
-    pub fn new(opened: Opened, listener: u16, context: Rc<Context>) -> Self {
-        let Opened { transport, client, destination, tls, input, slot, .. } = opened;
+    pub fn new(opened: OpenedConnection, listener: u16, context: Rc<Context>) -> Self {
+        let OpenedConnection { transport, client, destination, tls, input, slot, .. } = opened;
         let number = context.next_connection_number();
         Self {
             socket: transport,
@@ -118,7 +118,7 @@ impl H1Connection {
             client,
             destination: destination.map(OnceCell::from).unwrap_or_default(),
             tls,
-            wire: ServerConnection::default(),
+            wire: H1ServerConnection::default(),
             number,
             slot,
             listener,
@@ -149,9 +149,9 @@ impl H1Connection {
     }
 
     /// The connection, to go on with in another version; and its listener.
-    pub fn into_opened(self) -> (Opened, u16, Rc<Context>) {
+    pub fn into_opened(self) -> (OpenedConnection, u16, Rc<Context>) {
         let Self { socket, client, destination, tls, kept, slot, listener, context, .. } = self;
-        let opened = Opened {
+        let opened = OpenedConnection {
             transport: socket,
             client,
             destination: destination.into_inner(),
@@ -255,29 +255,31 @@ impl H1Connection {
     }
 
     /// Ends what took too long. Ready if that ends the connection.
-    fn on_verdict(&mut self, verdict: Verdict, context: &Context, task: &mut Task<'_>) -> io::Result<Poll<()>> {
+    fn on_verdict(&mut self, verdict: WakeReason, context: &Context, task: &mut Task<'_>) -> io::Result<Poll<()>> {
         let stage = context.table.borrow().stage(self.slot);
         count_verdict(verdict, stage, context);
         match (verdict, stage) {
-            (Verdict::Evicted, _) => self.on_evicted(context, task),
+            (WakeReason::Evicted, _) => self.on_evicted(context, task),
             // Too late for a response of its own.
-            (Verdict::TimedOut, Stage::Content) if self.sending.is_some() => Err(io::ErrorKind::TimedOut.into()),
-            (Verdict::TimedOut, Stage::Head | Stage::Content) => {
+            (WakeReason::TimedOut, ConnectionStage::Content) if self.sending.is_some() => {
+                Err(io::ErrorKind::TimedOut.into())
+            }
+            (WakeReason::TimedOut, ConnectionStage::Head | ConnectionStage::Content) => {
                 let output = &mut context.scratch.borrow_mut().output;
-                let mut turn = Turn { context, task, output, now: context.clock.now() };
+                let mut turn = H1Turn { context, task, output, now: context.clock.now() };
                 self.refuse(REQUEST_TIMEOUT, &[], &mut turn);
                 self.flush(&mut turn)?;
                 Ok(Poll::Pending)
             }
-            (Verdict::TimedOut, Stage::Answer) => {
+            (WakeReason::TimedOut, ConnectionStage::Answer) => {
                 if let Some(link) = self.link() {
                     link.set_late(task);
                 }
                 Ok(Poll::Pending)
             }
-            (Verdict::TimedOut, Stage::Write) => Err(io::ErrorKind::TimedOut.into()),
+            (WakeReason::TimedOut, ConnectionStage::Write) => Err(io::ErrorKind::TimedOut.into()),
             // What it holds must be free at once.
-            (Verdict::Shed, _) => {
+            (WakeReason::Shed, _) => {
                 self.socket.abort_on_close();
                 Err(io::ErrorKind::OutOfMemory.into())
             }
@@ -294,7 +296,7 @@ impl H1Connection {
         }
         if self.answering.is_some() || self.receiving.is_some() {
             let output = &mut context.scratch.borrow_mut().output;
-            let mut turn = Turn { context, task, output, now: context.clock.now() };
+            let mut turn = H1Turn { context, task, output, now: context.clock.now() };
             self.refuse(NO_PLACE, &[], &mut turn);
             self.flush(&mut turn)?;
         }
@@ -318,7 +320,7 @@ impl H1Connection {
                 Poll::Ready(Ok(0)) => {
                     self.is_closing = true;
                     let output = &mut scratch.output;
-                    self.flush(&mut Turn { context, task, output, now: context.clock.now() })?;
+                    self.flush(&mut H1Turn { context, task, output, now: context.clock.now() })?;
                     return Poll::Ready(Ok(()));
                 }
                 Poll::Ready(count) => {
@@ -349,15 +351,15 @@ impl H1Connection {
         let limits = &context.generation().limits;
         let mut table = context.table.borrow_mut();
         let (stage, timeout) = if self.receiving.is_some() {
-            (Stage::Content, limits.body_timeout)
+            (ConnectionStage::Content, limits.body_timeout)
         } else if !self.kept.is_empty() {
             // A head has to be complete some time after its first byte, however many pieces it comes in.
-            if table.stage(self.slot) == Stage::Head {
+            if table.stage(self.slot) == ConnectionStage::Head {
                 return;
             }
-            (Stage::Head, limits.head_timeout)
+            (ConnectionStage::Head, limits.head_timeout)
         } else {
-            (Stage::Idle, limits.idle_timeout)
+            (ConnectionStage::Idle, limits.idle_timeout)
         };
         table.enter(self.slot, stage, Some(now_ms + timeout.as_millis() as u64), task.waker());
     }
@@ -366,18 +368,18 @@ impl H1Connection {
     fn on_input(
         &mut self,
         filled: usize,
-        scratch: &mut Scratch,
+        scratch: &mut ConnectionScratch,
         context: &Context,
         task: &mut Task<'_>,
     ) -> io::Result<()> {
-        let Scratch { input, head, path, host, output, gathers, .. } = scratch;
+        let ConnectionScratch { input, head, path, host, output, gathers, .. } = scratch;
         let input = &input[..filled];
-        let turn = &mut Turn { context, task, output, now: context.clock.now() };
+        let turn = &mut H1Turn { context, task, output, now: context.clock.now() };
         let mut at = 0;
         while at < filled && !self.is_closing && self.sending.is_none() && self.answering.is_none() {
             match self.wire.handle_input(&input[at..], head, &self.input_limits(context)) {
-                Ok(Event::NeedInput) => break,
-                Ok(Event::Request(incoming)) => {
+                Ok(H1Event::NeedInput) => break,
+                Ok(H1Event::Request(incoming)) => {
                     let request = Request { head, bytes: &input[at..] };
                     at += incoming.head_bytes;
                     self.requests = self.requests.saturating_add(1);
@@ -403,7 +405,7 @@ impl H1Connection {
                         Err(refusal) => self.refuse(refusal, request.bytes, turn),
                     }
                 }
-                Ok(Event::Content(decoded)) => {
+                Ok(H1Event::Content(decoded)) => {
                     at += decoded.consumed_bytes;
                     self.on_unread_content(decoded.content.len(), decoded.is_complete, turn)?;
                 }
@@ -454,11 +456,11 @@ impl H1Connection {
     /// it still sends would reset the connection before it has read the response (RFC 9112, section 9.6).
     fn drive_lingering(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let mut table = context.table.borrow_mut();
-        if table.stage(self.slot) != Stage::Linger {
+        if table.stage(self.slot) != ConnectionStage::Linger {
             self.socket.shutdown_write()?;
             let deadline_ms =
                 context.clock.now().monotonic_ms + context.generation().limits.linger_timeout.as_millis() as u64;
-            table.enter(self.slot, Stage::Linger, Some(deadline_ms), task.waker());
+            table.enter(self.slot, ConnectionStage::Linger, Some(deadline_ms), task.waker());
         }
         let input = &mut context.scratch.borrow_mut().input;
         for _ in 0..READS_A_TURN_MAX {

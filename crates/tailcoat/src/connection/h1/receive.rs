@@ -4,15 +4,15 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
 
-use wire::h1::{BodyFraming, Event, Framing};
+use wire::h1::{BodyFraming, Framing, H1Event};
 use wire::http::Status;
 
-use super::{Answering, H1Connection, Incoming, Turn};
+use super::{Answering, H1Connection, H1Turn, Incoming};
 use crate::connection::arrival::{REQUEST_TIMEOUT, is_too_slow};
-use crate::connection::{Context, Scratch, Stage};
+use crate::connection::{ConnectionScratch, ConnectionStage, Context};
 use crate::handler::{ClientLink, OwnedRequest, Response};
 use crate::metrics::Limit;
-use crate::routing::{Account, Answer};
+use crate::routing::{RequestAccount, SiteResponse};
 
 /// Content that has not come to its end.
 pub(super) struct Receiving {
@@ -26,15 +26,15 @@ pub(super) struct Receiving {
     owes_continue: bool,
     /// The answer of a handler that did not read the content. A request is answered only when its framing has turned out
     /// sound.
-    held: Option<Held>,
+    held: Option<HeldResponse>,
 }
 
 /// An answer that is there before its request is.
-struct Held {
+struct HeldResponse {
     response: Response,
     request: Rc<OwnedRequest>,
     framing: Framing,
-    account: Account,
+    account: RequestAccount,
 }
 
 impl H1Connection {
@@ -43,10 +43,10 @@ impl H1Connection {
         &mut self,
         incoming: &Incoming<'_>,
         is_all_input: bool,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut H1Turn<'_, '_>,
     ) -> io::Result<()> {
         // A request begins a new stage, even if the rest of the next head is awaited after it.
-        turn.context.table.borrow_mut().enter(self.slot, Stage::Idle, None, turn.task.waker());
+        turn.context.table.borrow_mut().enter(self.slot, ConnectionStage::Idle, None, turn.task.waker());
         if self.wire.awaits_content() {
             self.receiving = Some(Box::new(Receiving {
                 link: Rc::clone(incoming.routed.link.link()),
@@ -58,8 +58,8 @@ impl H1Connection {
             }));
         }
         match turn.context.generation().router.answer(self.listener, &incoming.routed) {
-            Answer::Ready(response, account) => self.on_response(incoming, response, account, turn),
-            Answer::Wait(future, request, account) => {
+            SiteResponse::Ready(response, account) => self.on_response(incoming, response, account, turn),
+            SiteResponse::Wait(future, request, account) => {
                 self.answering = Some(Box::new(Answering { future, request, framing: incoming.framing, account }));
                 Ok(())
             }
@@ -71,8 +71,8 @@ impl H1Connection {
         &mut self,
         incoming: &Incoming<'_>,
         response: Response,
-        account: Account,
-        turn: &mut Turn<'_, '_>,
+        account: RequestAccount,
+        turn: &mut H1Turn<'_, '_>,
     ) -> io::Result<()> {
         let Some(receiving) = &mut self.receiving else { return self.respond(incoming, response, account, turn) };
         let waits_in_vain = receiving.owes_continue && !incoming.routed.request.method().is_safe();
@@ -87,7 +87,7 @@ impl H1Connection {
             turn.output.bytes.extend_from_slice(CONTINUE);
         }
         let request = Rc::new(OwnedRequest::new(&incoming.routed));
-        receiving.held = Some(Held { response, request, framing: incoming.framing, account });
+        receiving.held = Some(HeldResponse { response, request, framing: incoming.framing, account });
         Ok(())
     }
 
@@ -96,7 +96,7 @@ impl H1Connection {
         &mut self,
         length: usize,
         is_complete: bool,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut H1Turn<'_, '_>,
     ) -> io::Result<()> {
         let Some(receiving) = &mut self.receiving else { return Ok(()) };
         receiving.content_bytes += length as u64;
@@ -106,7 +106,7 @@ impl H1Connection {
             self.refuse(REQUEST_TIMEOUT, &[], turn);
         } else if is_complete
             && let Some(receiving) = self.receiving.take()
-            && let Some(Held { response, request, framing, account }) = receiving.held
+            && let Some(HeldResponse { response, request, framing, account }) = receiving.held
         {
             return self.respond(&Incoming { routed: request.routed(false), framing }, response, account, turn);
         }
@@ -129,9 +129,9 @@ impl H1Connection {
                 }
                 // Local invariant: it was there above.
                 let Some(answering) = self.answering.take() else { return Poll::Ready(Ok(())) };
-                let Scratch { output, gathers, .. } = &mut *context.scratch.borrow_mut();
+                let ConnectionScratch { output, gathers, .. } = &mut *context.scratch.borrow_mut();
                 let incoming = Incoming { routed: answering.request.routed(false), framing: answering.framing };
-                let turn = &mut Turn { context, task, output, now: context.clock.now() };
+                let turn = &mut H1Turn { context, task, output, now: context.clock.now() };
                 self.on_response(&incoming, response, answering.account, turn)?;
                 if *gathers && self.may_gather(turn.output) {
                     return Poll::Ready(Ok(()));
@@ -171,7 +171,7 @@ impl H1Connection {
     }
 
     /// The request that has not been answered yet, for the log.
-    pub(super) fn take_open_request(&mut self) -> Option<(Rc<OwnedRequest>, Account)> {
+    pub(super) fn take_open_request(&mut self) -> Option<(Rc<OwnedRequest>, RequestAccount)> {
         let receiving = self.receiving.take();
         match (self.answering.take(), receiving.and_then(|receiving| receiving.held)) {
             (Some(answering), _) => Some((answering.request, answering.account)),
@@ -190,7 +190,7 @@ impl H1Connection {
                 self.record_gone();
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
-            context.table.borrow_mut().enter(self.slot, Stage::Answer, None, task.waker());
+            context.table.borrow_mut().enter(self.slot, ConnectionStage::Answer, None, task.waker());
             return Poll::Pending;
         };
         let wants_content = self.receiving.is_some() && link.wants_content();
@@ -202,10 +202,10 @@ impl H1Connection {
         if supplied.is_pending() {
             let mut table = context.table.borrow_mut();
             if !wants_content {
-                table.enter(self.slot, Stage::Answer, link.deadline_ms(), task.waker());
-            } else if table.stage(self.slot) != Stage::Content {
+                table.enter(self.slot, ConnectionStage::Answer, link.deadline_ms(), task.waker());
+            } else if table.stage(self.slot) != ConnectionStage::Content {
                 let deadline_ms = now_ms + context.generation().limits.body_timeout.as_millis() as u64;
-                table.enter(self.slot, Stage::Content, Some(deadline_ms), task.waker());
+                table.enter(self.slot, ConnectionStage::Content, Some(deadline_ms), task.waker());
                 if let Some(receiving) = &mut self.receiving {
                     receiving.waiting_since_ms = now_ms;
                 }
@@ -238,7 +238,7 @@ impl H1Connection {
             let has_more = self.wire.awaits_content();
             if length > 0 {
                 // A piece of content gives the next one its time.
-                context.table.borrow_mut().enter(self.slot, Stage::Idle, None, task.waker());
+                context.table.borrow_mut().enter(self.slot, ConnectionStage::Idle, None, task.waker());
                 link.supply(std::mem::take(&mut scratch.input), 0..length, task);
             }
             if !has_more {
@@ -256,16 +256,16 @@ impl H1Connection {
     fn gather_content(
         &mut self,
         filled: usize,
-        scratch: &mut Scratch,
+        scratch: &mut ConnectionScratch,
         context: &Context,
         task: &mut Task<'_>,
     ) -> io::Result<Option<usize>> {
-        let Scratch { input, head, output, .. } = scratch;
+        let ConnectionScratch { input, head, output, .. } = scratch;
         let (mut at, mut length) = (0, 0);
         let limits = self.input_limits(context);
         while self.wire.awaits_content() {
             match self.wire.handle_input(&input[at..filled], head, &limits) {
-                Ok(Event::Content(decoded)) => {
+                Ok(H1Event::Content(decoded)) => {
                     let content = at + decoded.content.start..at + decoded.content.end;
                     at += decoded.consumed_bytes;
                     let content_bytes = content.len();
@@ -276,7 +276,7 @@ impl H1Connection {
                 }
                 Ok(_) => break,
                 Err(refusal) => {
-                    let turn = &mut Turn { context, task, output, now: context.clock.now() };
+                    let turn = &mut H1Turn { context, task, output, now: context.clock.now() };
                     return self.refuse_content(refusal, turn).map(|()| None);
                 }
             }
@@ -291,7 +291,7 @@ impl H1Connection {
             if receiving.on_content(length, table.stage(self.slot), context) {
                 drop(table);
                 context.count_limit(Limit::RateMin);
-                let turn = &mut Turn { context, task, output, now: context.clock.now() };
+                let turn = &mut H1Turn { context, task, output, now: context.clock.now() };
                 return self.refuse_content(REQUEST_TIMEOUT, turn).map(|()| None);
             }
         }
@@ -299,7 +299,7 @@ impl H1Connection {
     }
 
     /// Refuses a request in the middle of its content. If a response to it has begun, that can only be broken off.
-    fn refuse_content(&mut self, refusal: wire::h1::Refusal, turn: &mut Turn<'_, '_>) -> io::Result<()> {
+    fn refuse_content(&mut self, refusal: wire::h1::MessageRejection, turn: &mut H1Turn<'_, '_>) -> io::Result<()> {
         if self.answering.is_none() {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -307,13 +307,18 @@ impl H1Connection {
         self.flush(turn)
     }
 
-    fn send_continue(&mut self, scratch: &mut Scratch, context: &Context, task: &mut Task<'_>) -> io::Result<()> {
+    fn send_continue(
+        &mut self,
+        scratch: &mut ConnectionScratch,
+        context: &Context,
+        task: &mut Task<'_>,
+    ) -> io::Result<()> {
         let Some(receiving) = &mut self.receiving else { return Ok(()) };
         if !std::mem::take(&mut receiving.owes_continue) || self.sending.is_some() {
             return Ok(());
         }
         scratch.output.bytes.extend_from_slice(CONTINUE);
-        self.flush(&mut Turn { context, task, output: &mut scratch.output, now: context.clock.now() })
+        self.flush(&mut H1Turn { context, task, output: &mut scratch.output, now: context.clock.now() })
     }
 
     /// Sends the interim responses that the handler has for the client.
@@ -327,7 +332,7 @@ impl H1Connection {
         }
         let output = &mut context.scratch.borrow_mut().output;
         interim.iter().for_each(|(status, fields)| output.write_interim(*status, fields));
-        self.flush(&mut Turn { context, task, output, now: context.clock.now() })
+        self.flush(&mut H1Turn { context, task, output, now: context.clock.now() })
     }
 
     /// Looks whether the client has gone while its answer is awaited. Ready when it has just been found out; a request
@@ -389,9 +394,9 @@ impl Receiving {
 
     /// Takes note of content; whether it comes too slowly. Only the time is counted that the connection spent waiting for
     /// it: a handler may take its own.
-    fn on_content(&mut self, length: usize, stage: Stage, context: &Context) -> bool {
+    fn on_content(&mut self, length: usize, stage: ConnectionStage, context: &Context) -> bool {
         self.content_bytes += length as u64;
-        if stage == Stage::Content {
+        if stage == ConnectionStage::Content {
             let now_ms = context.clock.now().monotonic_ms;
             self.waited_ms += now_ms.saturating_sub(self.waiting_since_ms);
             self.waiting_since_ms = now_ms;

@@ -4,20 +4,20 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll};
 
-use wire::h1::Refusal;
+use wire::h1::MessageRejection;
 use wire::http::{Method, Status, Version};
 
-use super::tunnel::Tunneling;
-use super::{H1Connection, Incoming, Turn};
+use super::tunnel::H1Tunnel;
+use super::{H1Connection, H1Turn, Incoming};
 use crate::connection::arrival::is_too_slow;
 use crate::connection::output::{Manner, Persistence};
-use crate::connection::record::{CLIENT_GONE, Peer, Told, is_hit, record};
+use crate::connection::record::{CLIENT_GONE, ClientPeer, LoggedResponse, is_hit, record};
 use crate::connection::transmit::{Transmission, send_now};
-use crate::connection::{Context, Stage};
+use crate::connection::{ConnectionStage, Context};
 use crate::handler::{ClientLink, Now, OwnedRequest, PageFormat, Response, Routed, error_response};
 use crate::log::Subject;
 use crate::metrics::{HandlerKind, Limit};
-use crate::routing::Account;
+use crate::routing::RequestAccount;
 
 /// Output that the socket has not taken yet.
 pub(super) struct Sending {
@@ -29,15 +29,15 @@ pub(super) struct Sending {
     /// Bytes that the table of connections knows of as progress.
     noted_bytes: u64,
     /// What to log when it is sent, if that has not been done.
-    exchange: Option<Exchange>,
+    exchange: Option<H1Exchange>,
     /// The handler's link, as long as its content comes.
     pub(super) link: Option<Rc<ClientLink>>,
 }
 
 /// What is logged of a response that is on its way.
-pub(super) struct Exchange {
+pub(super) struct H1Exchange {
     request: OwnedRequest,
-    account: Account,
+    account: RequestAccount,
     is_hit: bool,
     status: Status,
     content_bytes: u64,
@@ -51,12 +51,12 @@ impl H1Connection {
         &mut self,
         incoming: &Incoming<'_>,
         mut response: Response,
-        account: Account,
-        turn: &mut Turn<'_, '_>,
+        account: RequestAccount,
+        turn: &mut H1Turn<'_, '_>,
     ) -> io::Result<()> {
         let tunnel = response.take_tunnel();
         let persistence = self.persistence(incoming, &response, tunnel.is_some(), turn.context);
-        let Turn { context, task, output, now } = turn;
+        let H1Turn { context, task, output, now } = turn;
         let manner = Manner {
             date: &context.clock.date(*now),
             now_ms: now.monotonic_ms,
@@ -69,16 +69,16 @@ impl H1Connection {
         let (status, content_bytes) = output.write_response(response, manner);
         // What a tunnel carries has no end of its own.
         let is_tunnel = tunnel.is_some();
-        let exchange = |account: Account| {
+        let exchange = |account: RequestAccount| {
             // Nobody keeps what is neither logged nor counted.
             (account.log.is_some() || account.visit.is_some() || context.metrics.is_some()).then(|| {
                 let request = OwnedRequest::new(&incoming.routed);
-                Exchange { request, account, is_hit, status, content_bytes, is_complete: is_tunnel }
+                H1Exchange { request, account, is_hit, status, content_bytes, is_complete: is_tunnel }
             })
         };
         if let Some(tunnel) = tunnel {
             let early = std::mem::take(&mut self.kept);
-            self.tunneling = Some(Box::new(Tunneling::new(tunnel, early, exchange(account))));
+            self.tunneling = Some(Box::new(H1Tunnel::new(tunnel, early, exchange(account))));
             return Ok(());
         }
         let mut sent = Ok(());
@@ -107,7 +107,7 @@ impl H1Connection {
         let content_bytes = content_bytes.saturating_sub(unsent_bytes);
         let is_complete = sent.is_ok();
         let (link, handler) = (link.get(), link.handler());
-        let told = Told { link, handler, is_hit, sent: (status, content_bytes), is_complete };
+        let told = LoggedResponse { link, handler, is_hit, sent: (status, content_bytes), is_complete };
         self.record(&account, Subject::Request(request), host, told, received, *now);
         sent
     }
@@ -139,8 +139,8 @@ impl H1Connection {
     }
 
     /// Answers what can't be read as a request, or could not be read to its end, and reads no more.
-    pub(super) fn refuse(&mut self, refusal: Refusal, input: &[u8], turn: &mut Turn<'_, '_>) {
-        let Turn { context, output, now, .. } = turn;
+    pub(super) fn refuse(&mut self, refusal: MessageRejection, input: &[u8], turn: &mut H1Turn<'_, '_>) {
+        let H1Turn { context, output, now, .. } = turn;
         self.is_closing = true;
         self.lingers = true;
         let open = self.take_open_request();
@@ -163,19 +163,20 @@ impl H1Connection {
             Some((request, account)) => {
                 let subject = Subject::Request(request.request());
                 let handler = HandlerKind::None;
-                let told = Told { link: request.link(), handler, is_hit: false, sent, is_complete: true };
+                let told = LoggedResponse { link: request.link(), handler, is_hit: false, sent, is_complete: true };
                 self.record(&account, subject, request.host(), told, request.received(), *now);
             }
             None => {
                 let account = context.generation().router.default_account(self.listener);
-                let told = Told { link: None, handler: HandlerKind::None, is_hit: false, sent, is_complete: true };
+                let told =
+                    LoggedResponse { link: None, handler: HandlerKind::None, is_hit: false, sent, is_complete: true };
                 self.record(&account, Subject::Malformed(input), &[], told, *now, *now);
             }
         }
     }
 
     /// Sends the output, and keeps what the socket does not take.
-    pub(super) fn flush(&mut self, turn: &mut Turn<'_, '_>) -> io::Result<()> {
+    pub(super) fn flush(&mut self, turn: &mut H1Turn<'_, '_>) -> io::Result<()> {
         if turn.output.is_empty() {
             return Ok(());
         }
@@ -193,7 +194,7 @@ impl H1Connection {
     pub(super) fn begin_sending(
         &mut self,
         transmission: Transmission,
-        exchange: Option<Exchange>,
+        exchange: Option<H1Exchange>,
         link: Option<Rc<ClientLink>>,
         now: Now,
     ) {
@@ -249,7 +250,7 @@ impl H1Connection {
         let Some(sending) = &mut self.sending else { return Ok(()) };
         let now_ms = context.clock.now().monotonic_ms;
         let mut table = context.table.borrow_mut();
-        if table.stage(self.slot) == Stage::Write {
+        if table.stage(self.slot) == ConnectionStage::Write {
             sending.waited_ms += now_ms.saturating_sub(sending.waiting_since_ms);
         }
         sending.waiting_since_ms = now_ms;
@@ -259,9 +260,9 @@ impl H1Connection {
             context.count_limit(Limit::RateMin);
             return Err(io::ErrorKind::TimedOut.into());
         }
-        if has_sent || table.stage(self.slot) != Stage::Write {
+        if has_sent || table.stage(self.slot) != ConnectionStage::Write {
             let deadline_ms = now_ms + context.generation().limits.write_timeout.as_millis() as u64;
-            table.enter(self.slot, Stage::Write, Some(deadline_ms), task.waker());
+            table.enter(self.slot, ConnectionStage::Write, Some(deadline_ms), task.waker());
         }
         Ok(())
     }
@@ -276,12 +277,18 @@ impl H1Connection {
     }
 
     /// Logs what became of a response.
-    pub(super) fn record_exchange(&self, exchange: &Exchange) {
-        let Exchange { request, account, is_hit, status, content_bytes, is_complete } = exchange;
+    pub(super) fn record_exchange(&self, exchange: &H1Exchange) {
+        let H1Exchange { request, account, is_hit, status, content_bytes, is_complete } = exchange;
         let subject = Subject::Request(request.request());
         let now = self.context.clock.now();
         let (link, handler) = (request.link(), request.handler());
-        let told = Told { link, handler, is_hit: *is_hit, sent: (*status, *content_bytes), is_complete: *is_complete };
+        let told = LoggedResponse {
+            link,
+            handler,
+            is_hit: *is_hit,
+            sent: (*status, *content_bytes),
+            is_complete: *is_complete,
+        };
         self.record(account, subject, request.host(), told, request.received(), now);
     }
 
@@ -295,14 +302,22 @@ impl H1Connection {
             &account,
             Subject::Request(request.request()),
             request.host(),
-            Told { link, handler, is_hit: false, sent: (status, 0), is_complete: false },
+            LoggedResponse { link, handler, is_hit: false, sent: (status, 0), is_complete: false },
             request.received(),
             now,
         );
     }
 
-    fn record(&self, account: &Account, subject: Subject<'_>, host: &[u8], told: Told<'_>, received: Now, now: Now) {
-        let peer = Peer { client: self.client, tls: self.tls.as_deref() };
+    fn record(
+        &self,
+        account: &RequestAccount,
+        subject: Subject<'_>,
+        host: &[u8],
+        told: LoggedResponse<'_>,
+        received: Now,
+        now: Now,
+    ) {
+        let peer = ClientPeer { client: self.client, tls: self.tls.as_deref() };
         record(&self.context, peer, account, subject, host, told, received..now);
     }
 }
@@ -319,7 +334,7 @@ impl Sending {
     }
 }
 
-impl Exchange {
+impl H1Exchange {
     /// The request.
     pub(super) fn request(&self) -> &OwnedRequest {
         &self.request

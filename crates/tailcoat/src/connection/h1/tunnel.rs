@@ -4,38 +4,38 @@ use std::io;
 use std::task::{Context as Task, Poll};
 
 use super::H1Connection;
-use super::respond::Exchange;
-use crate::connection::tunnel::End;
-use crate::connection::{Context, Stage, Transport};
+use super::respond::H1Exchange;
+use crate::connection::tunnel::TunnelEnd;
+use crate::connection::{ConnectionStage, Context, Transport};
 use crate::handler::{OwnedRequest, Tunnel, TunnelStream};
 
 /// Bytes that go one way before others have their turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
 
 /// A client's connection and one to a server, joined. While nothing is under way it holds no buffer.
-pub(super) struct Tunneling {
+pub(super) struct H1Tunnel {
     server: Box<dyn TunnelStream>,
     /// What the server has not taken yet.
     to_server: Vec<u8>,
     /// What the client has not taken yet.
     to_client: Vec<u8>,
-    client_end: End,
-    server_end: End,
+    client_end: TunnelEnd,
+    server_end: TunnelEnd,
     idle_timeout_ms: u64,
     /// Bytes that went to the client.
     sent_bytes: u64,
-    exchange: Option<Exchange>,
+    exchange: Option<H1Exchange>,
 }
 
-impl Tunneling {
+impl H1Tunnel {
     /// A tunnel, and what the client has already sent.
-    pub(super) fn new(tunnel: Tunnel, to_server: Vec<u8>, exchange: Option<Exchange>) -> Self {
+    pub(super) fn new(tunnel: Tunnel, to_server: Vec<u8>, exchange: Option<H1Exchange>) -> Self {
         Self {
             server: tunnel.stream,
             to_server,
             to_client: tunnel.early,
-            client_end: End::NotSeen,
-            server_end: End::NotSeen,
+            client_end: TunnelEnd::NotSeen,
+            server_end: TunnelEnd::NotSeen,
             idle_timeout_ms: tunnel.idle_timeout_ms,
             sent_bytes: 0,
             exchange,
@@ -59,7 +59,7 @@ impl H1Connection {
             let to_client = tunneling.poll_to_client(&mut self.socket, task, buffer)?;
             context.count_received(to_server.unwrap_or(0));
             context.count_sent(to_client.unwrap_or(0) as u64);
-            if (tunneling.client_end, tunneling.server_end) == (End::PassedOn, End::PassedOn) {
+            if (tunneling.client_end, tunneling.server_end) == (TunnelEnd::PassedOn, TunnelEnd::PassedOn) {
                 return Poll::Ready(Ok(()));
             }
             if to_server.is_none() && to_client.is_none() {
@@ -72,9 +72,9 @@ impl H1Connection {
             }
         }
         let mut table = context.table.borrow_mut();
-        if moved_bytes > 0 || table.stage(self.slot) != Stage::Tunnel {
+        if moved_bytes > 0 || table.stage(self.slot) != ConnectionStage::Tunnel {
             let deadline_ms = context.clock.now().monotonic_ms + tunneling.idle_timeout_ms;
-            table.enter(self.slot, Stage::Tunnel, Some(deadline_ms), task.waker());
+            table.enter(self.slot, ConnectionStage::Tunnel, Some(deadline_ms), task.waker());
             table.note_progress(self.slot, moved_bytes as u64);
         }
         Poll::Pending
@@ -91,7 +91,7 @@ impl H1Connection {
     }
 }
 
-impl Tunneling {
+impl H1Tunnel {
     /// Moves a piece from the client to the server; returns its length, or `None` if one of them has to be waited for.
     fn poll_to_server(
         &mut self,
@@ -101,18 +101,18 @@ impl Tunneling {
     ) -> io::Result<Option<usize>> {
         if self.to_server.is_empty() {
             match self.client_end {
-                End::NotSeen => {
+                TunnelEnd::NotSeen => {
                     let Poll::Ready(length) = client.poll_read(buffer)? else { return Ok(None) };
                     if length == 0 {
-                        self.client_end = End::Seen;
+                        self.client_end = TunnelEnd::Seen;
                     }
                     self.to_server = buffer[..length].to_vec();
                 }
-                End::Seen => {
+                TunnelEnd::Seen => {
                     let Poll::Ready(()) = self.server.poll_shutdown(task)? else { return Ok(None) };
-                    self.client_end = End::PassedOn;
+                    self.client_end = TunnelEnd::PassedOn;
                 }
-                End::PassedOn => return Ok(None),
+                TunnelEnd::PassedOn => return Ok(None),
             }
             if self.to_server.is_empty() {
                 return Ok(Some(0));
@@ -132,19 +132,19 @@ impl Tunneling {
     ) -> io::Result<Option<usize>> {
         if self.to_client.is_empty() {
             match self.server_end {
-                End::NotSeen => {
+                TunnelEnd::NotSeen => {
                     let Poll::Ready(length) = self.server.poll_read(task, buffer)? else { return Ok(None) };
                     if length == 0 {
-                        self.server_end = End::Seen;
+                        self.server_end = TunnelEnd::Seen;
                     }
                     self.to_client = buffer[..length].to_vec();
                 }
-                End::Seen => {
+                TunnelEnd::Seen => {
                     let Poll::Ready(()) = client.poll_drained() else { return Ok(None) };
                     client.shutdown_write()?;
-                    self.server_end = End::PassedOn;
+                    self.server_end = TunnelEnd::PassedOn;
                 }
-                End::PassedOn => return Ok(None),
+                TunnelEnd::PassedOn => return Ok(None),
             }
             if self.to_client.is_empty() {
                 return Ok(Some(0));

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use wire::h2::{Placement, ServerConnection, StreamGone, StreamId};
+use wire::h2::{H2ServerConnection, Placement, StreamGone, StreamId};
 use wire::http::Fields;
 
-use super::{OUTPUT_BYTES, Turn};
+use super::{H2Turn, OUTPUT_BYTES};
 use crate::handler::{Body, ContentSource, ContentStream, Filled, Segment};
 use crate::object_cache::{Blocking, OpenFile, file_time_now_ns};
 
@@ -24,7 +24,7 @@ const PIECE_BYTES_MIN: u64 = 4 << 10;
 
 /// What is still to be sent of a response's content.
 #[derive(Default)]
-pub(super) struct Outgoing {
+pub(super) struct OutgoingContent {
     /// What the engine was offered and has not asked for.
     offered: VecDeque<Segment>,
     /// What comes after that.
@@ -46,7 +46,7 @@ pub(super) enum Offered {
     AwaitsClient,
 }
 
-impl Outgoing {
+impl OutgoingContent {
     /// The whole of this.
     pub(super) fn new(body: Body) -> Self {
         Self { waiting: body.segments.into(), stream: body.stream, ..Self::default() }
@@ -90,8 +90,8 @@ impl Outgoing {
         &mut self,
         bytes: Bytes,
         stream: StreamId,
-        wire: &mut ServerConnection,
-        turn: &mut Turn<'_, '_>,
+        wire: &mut H2ServerConnection,
+        turn: &mut H2Turn<'_, '_>,
     ) -> Result<(), StreamGone> {
         wire.offer_content(stream, bytes.len() as u64, false, &mut turn.wire())?;
         self.offered.push_back(Segment::Bytes(bytes));
@@ -102,8 +102,8 @@ impl Outgoing {
     pub(super) fn offer_end(
         &mut self,
         stream: StreamId,
-        wire: &mut ServerConnection,
-        turn: &mut Turn<'_, '_>,
+        wire: &mut H2ServerConnection,
+        turn: &mut H2Turn<'_, '_>,
     ) -> Result<(), StreamGone> {
         self.is_end_offered = true;
         wire.offer_content(stream, 0, true, &mut turn.wire())
@@ -116,9 +116,9 @@ impl Outgoing {
     pub(super) fn poll_offer(
         &mut self,
         stream: StreamId,
-        wire: &mut ServerConnection,
+        wire: &mut H2ServerConnection,
         task: &mut Task<'_>,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut H2Turn<'_, '_>,
     ) -> Poll<io::Result<Offered>> {
         loop {
             if self.is_end_offered {
@@ -160,9 +160,9 @@ impl Outgoing {
     fn poll_source(
         &mut self,
         stream: StreamId,
-        wire: &mut ServerConnection,
+        wire: &mut H2ServerConnection,
         task: &mut Task<'_>,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut H2Turn<'_, '_>,
     ) -> Poll<io::Result<Option<Offered>>> {
         let Some(source) = &mut self.stream else { return Poll::Ready(Ok(None)) };
         // A client that takes nothing does not make us keep anything.

@@ -5,33 +5,33 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll, Waker};
 
-use wire::h2::{ErrorCode, ServerConnection, StreamId};
+use wire::h2::{ErrorCode, H2ServerConnection, StreamId};
 use wire::http::Status;
 
-use super::Turn;
-use super::content::{Offered, Outgoing};
-use super::tunnel::Tunneling;
-use super::upload::Upload;
+use super::H2Turn;
+use super::content::{Offered, OutgoingContent};
+use super::tunnel::H2Tunnel;
+use super::upload::H2Upload;
 use super::wakers::WokenStreams;
 use crate::connection::arrival::is_too_slow;
 use crate::handler::{ClientLink, OwnedRequest, Response};
 use crate::memory_budget::Charge;
-use crate::routing::{Account, ResponseFuture};
+use crate::routing::{RequestAccount, ResponseFuture};
 
 /// The exchange.
-pub(super) struct Exchange {
+pub(super) struct H2Exchange {
     pub(super) stream: StreamId,
     pub(super) request: Rc<OwnedRequest>,
-    pub(super) account: Account,
-    pub(super) asked: Asked,
-    pub(super) work: Work,
+    pub(super) account: RequestAccount,
+    pub(super) asked: RequestedContent,
+    pub(super) work: H2Work,
     /// The request's content, as long as somebody may want it.
-    pub(super) upload: Option<Upload>,
+    pub(super) upload: Option<H2Upload>,
     /// What the client has sent for another protocol, before it was known whether that is spoken.
     pub(super) early: Early,
-    pub(super) outgoing: Outgoing,
+    pub(super) outgoing: OutgoingContent,
     /// What the response's head said.
-    pub(super) reply: Option<Reply>,
+    pub(super) reply: Option<H2ResponseHead>,
     pub(super) waker: Waker,
     /// Something has come for it since it was polled.
     pub(super) is_due: bool,
@@ -50,18 +50,18 @@ pub(super) struct Early {
 }
 
 /// What is done.
-pub(super) enum Work {
+pub(super) enum H2Work {
     /// A handler's answer is awaited.
     Answering(ResponseFuture),
     /// The content of its answer is sent.
     Responding,
     /// Bytes go both ways.
-    Tunneling(Box<Tunneling>),
+    Tunneling(Box<H2Tunnel>),
 }
 
 /// What a request asked for, as far as it matters for how its answer is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum RequestedContent {
     Content,
     /// HEAD: no content is sent.
     HeadOnly,
@@ -73,7 +73,7 @@ pub(super) enum Asked {
 
 /// What a response's head said.
 #[derive(Clone, Copy)]
-pub(super) struct Reply {
+pub(super) struct H2ResponseHead {
     pub(super) status: Status,
     pub(super) is_hit: bool,
 }
@@ -118,22 +118,22 @@ pub(super) enum Polled {
     Broken(ErrorCode),
 }
 
-impl Exchange {
+impl H2Exchange {
     /// Goes on as far as it can.
-    pub(super) fn poll(&mut self, wire: &mut ServerConnection, turn: &mut Turn<'_, '_>) -> Polled {
+    pub(super) fn poll(&mut self, wire: &mut H2ServerConnection, turn: &mut H2Turn<'_, '_>) -> Polled {
         self.is_due = false;
         let waker = self.waker.clone();
         let task = &mut Task::from_waker(&waker);
         loop {
             match &mut self.work {
-                Work::Answering(future) => {
+                H2Work::Answering(future) => {
                     let polled = future.as_mut().poll(task);
                     self.send_interim(wire, turn);
                     if let Poll::Ready(response) = polled {
                         return Polled::Answered(response);
                     }
                 }
-                Work::Responding => match self.outgoing.poll_offer(self.stream, wire, task, turn) {
+                H2Work::Responding => match self.outgoing.poll_offer(self.stream, wire, task, turn) {
                     Poll::Ready(Ok(Offered::All)) => {
                         // Nobody asks for content any more.
                         self.upload = None;
@@ -144,7 +144,7 @@ impl Exchange {
                     Poll::Ready(Err(_)) => return Polled::Broken(ErrorCode::INTERNAL_ERROR),
                     Poll::Pending => {}
                 },
-                Work::Tunneling(tunneling) => {
+                H2Work::Tunneling(tunneling) => {
                     return match tunneling.poll(self.stream, &mut self.outgoing, wire, task, turn) {
                         Ok(()) => Polled::Pending,
                         Err(_) => Polled::Broken(ErrorCode::CONNECT_ERROR),
@@ -159,8 +159,8 @@ impl Exchange {
     }
 
     /// Lets the source of the response read ahead, if the client keeps it waiting: by what its socket or its windows take.
-    pub(super) fn poll_ahead(&mut self, is_blocked: bool, wire: &mut ServerConnection) {
-        if !matches!(self.work, Work::Responding) || !self.outgoing.has_stream() {
+    pub(super) fn poll_ahead(&mut self, is_blocked: bool, wire: &mut H2ServerConnection) {
+        if !matches!(self.work, H2Work::Responding) || !self.outgoing.has_stream() {
             return;
         }
         let has_unsent = wire.unsent_bytes(self.stream).is_some_and(|bytes| bytes > 0);
@@ -171,18 +171,18 @@ impl Exchange {
     }
 
     /// Whether all of the response has been given to the engine, and by it to be sent.
-    pub(super) fn is_complete(&self, wire: &mut ServerConnection) -> bool {
+    pub(super) fn is_complete(&self, wire: &mut H2ServerConnection) -> bool {
         let is_sent = self.outgoing.is_end_offered() && wire.unsent_bytes(self.stream).is_none_or(|bytes| bytes == 0);
         match &self.work {
-            Work::Answering(_) => false,
-            Work::Responding => is_sent,
-            Work::Tunneling(tunneling) => is_sent && tunneling.is_complete(),
+            H2Work::Answering(_) => false,
+            H2Work::Responding => is_sent,
+            H2Work::Tunneling(tunneling) => is_sent && tunneling.is_complete(),
         }
     }
 
     /// Whether polling it would get on, now that the client has taken something.
-    pub(super) fn wants_to_offer(&self, wire: &mut ServerConnection) -> bool {
-        !matches!(self.work, Work::Answering(_))
+    pub(super) fn wants_to_offer(&self, wire: &mut H2ServerConnection) -> bool {
+        !matches!(self.work, H2Work::Answering(_))
             && !self.outgoing.is_end_offered()
             && wire.unsent_bytes(self.stream) == Some(0)
             && wire.wanted_bytes(self.stream) > 0
@@ -192,9 +192,9 @@ impl Exchange {
     pub(super) fn on_content(&mut self, content: &[u8], is_last: bool, now_ms: u64) {
         self.is_due = true;
         match (&mut self.work, &mut self.upload) {
-            (Work::Tunneling(tunneling), _) => tunneling.on_content(content, is_last, now_ms),
+            (H2Work::Tunneling(tunneling), _) => tunneling.on_content(content, is_last, now_ms),
             (_, Some(upload)) => upload.on_content(content, is_last, now_ms),
-            (Work::Answering(_), None) if self.asked == Asked::Protocol => {
+            (H2Work::Answering(_), None) if self.asked == RequestedContent::Protocol => {
                 self.early.content.extend_from_slice(content);
                 self.early.has_ended |= is_last;
             }
@@ -204,49 +204,49 @@ impl Exchange {
 
     /// The link to the handler, if it is at work.
     pub(super) fn link(&self) -> Option<&Rc<ClientLink>> {
-        let is_at_work = matches!(self.work, Work::Answering(_)) || self.outgoing.has_stream();
+        let is_at_work = matches!(self.work, H2Work::Answering(_)) || self.outgoing.has_stream();
         self.request.link().filter(|_| is_at_work)
     }
 
     /// Takes note of whether the client has something to take.
-    pub(super) fn note_wait(&mut self, wire: &mut ServerConnection, now_ms: u64) {
+    pub(super) fn note_wait(&mut self, wire: &mut H2ServerConnection, now_ms: u64) {
         let is_waiting = wire.unsent_bytes(self.stream).is_some_and(|bytes| bytes > 0)
-            || !matches!(self.work, Work::Answering(_)) && wire.wanted_bytes(self.stream) == 0;
+            || !matches!(self.work, H2Work::Answering(_)) && wire.wanted_bytes(self.stream) == 0;
         self.wait.on_look(is_waiting, self.outgoing.sent_bytes, now_ms);
     }
 
     /// True if the request's head is needed no more: its response is under way, and the client takes its time with it.
     pub(super) fn may_be_slimmed(&self) -> bool {
-        !self.is_slim && matches!(self.work, Work::Responding) && self.wait.looked_at_ms.is_some()
+        !self.is_slim && matches!(self.work, H2Work::Responding) && self.wait.looked_at_ms.is_some()
     }
 
     /// Bytes that are held for the client, besides the request's head.
-    pub(super) fn held_bytes(&self, wire: &mut ServerConnection) -> usize {
+    pub(super) fn held_bytes(&self, wire: &mut H2ServerConnection) -> usize {
         let unsent_bytes = if self.outgoing.has_stream() { wire.unsent_bytes(self.stream).unwrap_or(0) } else { 0 };
-        let received_bytes = self.upload.as_ref().map_or(0, Upload::held_bytes) + self.early.content.capacity();
+        let received_bytes = self.upload.as_ref().map_or(0, H2Upload::held_bytes) + self.early.content.capacity();
         let tunnel_bytes = match &self.work {
-            Work::Tunneling(tunneling) => tunneling.held_bytes(),
-            Work::Answering(_) | Work::Responding => 0,
+            H2Work::Tunneling(tunneling) => tunneling.held_bytes(),
+            H2Work::Answering(_) | H2Work::Responding => 0,
         };
         let waiting_bytes = self.outgoing.waiting_bytes();
         size_of::<Self>() + unsent_bytes as usize + waiting_bytes + received_bytes + tunnel_bytes
     }
 
     /// Until when the client has to take something, if it has to.
-    pub(super) fn wait_deadline_ms(&self, turn: &Turn<'_, '_>) -> Option<u64> {
+    pub(super) fn wait_deadline_ms(&self, turn: &H2Turn<'_, '_>) -> Option<u64> {
         self.wait.deadline_ms(turn.context.generation().limits.write_timeout.as_millis() as u64)
     }
 
     /// Whether the client takes content too slowly. A tunnel has no speed, but must not be stuck.
-    pub(super) fn is_read_too_slowly(&self, turn: &Turn<'_, '_>) -> bool {
+    pub(super) fn is_read_too_slowly(&self, turn: &H2Turn<'_, '_>) -> bool {
         if self.wait_deadline_ms(turn).is_some_and(|deadline_ms| turn.now.monotonic_ms >= deadline_ms) {
             return true;
         }
-        let has_speed = self.wait.looked_at_ms.is_some() && !matches!(self.work, Work::Tunneling(_));
+        let has_speed = self.wait.looked_at_ms.is_some() && !matches!(self.work, H2Work::Tunneling(_));
         has_speed && is_too_slow(self.outgoing.sent_bytes, self.wait.waited_ms, turn.context)
     }
 
-    fn send_interim(&mut self, wire: &mut ServerConnection, turn: &mut Turn<'_, '_>) {
+    fn send_interim(&mut self, wire: &mut H2ServerConnection, turn: &mut H2Turn<'_, '_>) {
         let Some(link) = self.request.link() else { return };
         for (status, fields) in link.take_interim() {
             // If the stream is gone, its end comes as an event.
@@ -259,19 +259,19 @@ impl Exchange {
 #[derive(Default)]
 pub(super) struct Exchanges {
     /// In the order of streams, which only grow.
-    row: VecDeque<Exchange>,
+    row: VecDeque<H2Exchange>,
     woken: Option<Arc<WokenStreams>>,
 }
 
 impl Exchanges {
     /// Adds one, whose stream is the newest.
-    pub(super) fn push(&mut self, exchange: Exchange) {
+    pub(super) fn push(&mut self, exchange: H2Exchange) {
         debug_assert!(self.row.back().is_none_or(|last| last.stream < exchange.stream));
         self.row.push_back(exchange);
     }
 
     /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Exchange> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &H2Exchange> {
         self.row.iter()
     }
 
@@ -296,13 +296,13 @@ impl Exchanges {
     }
 
     /// The one of this stream.
-    pub(super) fn get(&mut self, stream: StreamId) -> Option<&mut Exchange> {
+    pub(super) fn get(&mut self, stream: StreamId) -> Option<&mut H2Exchange> {
         let index = self.find(stream)?;
         Some(&mut self.row[index])
     }
 
     /// The one at this place, of so many as there are.
-    pub(super) fn at(&mut self, index: usize) -> &mut Exchange {
+    pub(super) fn at(&mut self, index: usize) -> &mut H2Exchange {
         &mut self.row[index]
     }
 
@@ -315,12 +315,12 @@ impl Exchanges {
     }
 
     /// Takes out the one at this place, of so many as there are.
-    pub(super) fn remove(&mut self, index: usize) -> Exchange {
+    pub(super) fn remove(&mut self, index: usize) -> H2Exchange {
         self.row.remove(index).expect("there is one at the place")
     }
 
     /// Takes out all.
-    pub(super) fn take_all(&mut self) -> VecDeque<Exchange> {
+    pub(super) fn take_all(&mut self) -> VecDeque<H2Exchange> {
         std::mem::take(&mut self.row)
     }
 

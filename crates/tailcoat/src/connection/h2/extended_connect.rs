@@ -2,13 +2,13 @@
 //! from HTTP/1.1, and its answer made into what the client of HTTP/2 knows.
 
 use base64ct::{Base64, Encoding};
-use wire::h2::IncomingRequest;
+use wire::h2::H2IncomingRequest;
 use wire::http::{KnownField, Method, RequestHead, Span, Status};
 
 use crate::handler::{BuiltResponse, PageFormat, Response, error_response};
 
 /// Makes a request for a change of protocols (RFC 9110, section 7.8) of an extended CONNECT. Whether it was one.
-pub(super) fn become_upgrade(request: &IncomingRequest, head: &mut RequestHead, text: &mut Vec<u8>) -> bool {
+pub(super) fn become_upgrade(request: &H2IncomingRequest, head: &mut RequestHead, text: &mut Vec<u8>) -> bool {
     let Some(protocol) = request.protocol else { return false };
     head.method = Method::Get;
     head.method_name = append(text, b"GET");

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use wire::h1::DATE_BYTES;
 use wire::h2::hpack::write_literal;
-use wire::h2::{ServerConnection, StreamGone, StreamId};
-use wire::http::{Coding, Status};
+use wire::h2::{H2ServerConnection, StreamGone, StreamId};
+use wire::http::{ContentCoding, Status};
 
-use super::Turn;
+use super::H2Turn;
 use crate::config::FieldAction;
 use crate::connection::output::SERVER;
 use crate::handler::{Body, BuiltResponse, FieldChange, Form};
@@ -21,7 +21,7 @@ const TEXT_BYTES_MAX: usize = 80;
 #[derive(Clone, Copy)]
 pub(super) struct Chosen<'a> {
     pub(super) object: &'a Object,
-    pub(super) coding: Coding,
+    pub(super) coding: ContentCoding,
     pub(super) form: Form,
     pub(super) changes: &'a [FieldChange],
 }
@@ -31,8 +31,8 @@ pub(super) fn send_object_head(
     stream: StreamId,
     chosen: Chosen<'_>,
     is_head: bool,
-    wire: &mut ServerConnection,
-    turn: &mut Turn<'_, '_>,
+    wire: &mut H2ServerConnection,
+    turn: &mut H2Turn<'_, '_>,
 ) -> Result<(Status, Range<u64>), StreamGone> {
     let Chosen { object, coding, form, changes } = chosen;
     let representation = object.representation(coding);
@@ -63,8 +63,8 @@ pub(super) fn send_built_head(
     stream: StreamId,
     response: BuiltResponse,
     is_head: bool,
-    wire: &mut ServerConnection,
-    turn: &mut Turn<'_, '_>,
+    wire: &mut H2ServerConnection,
+    turn: &mut H2Turn<'_, '_>,
 ) -> Result<Option<Body>, StreamGone> {
     let BuiltResponse { status, mut fields, body, forwarded, reason: _ } = response;
     let has_content = !is_head && !status.has_no_content();

@@ -1,13 +1,13 @@
 //! Which requests are open.
 
 use super::H2Connection;
-use super::exchange::Work;
+use super::exchange::H2Work;
 use crate::connection::live::Live;
-use crate::log::Client;
+use crate::log::LogClient;
 
 impl H2Connection {
     /// The client, as far as the connection says who it is.
-    pub fn client(&self) -> Client {
+    pub fn client(&self) -> LogClient {
         self.client
     }
 
@@ -16,10 +16,10 @@ impl H2Connection {
         for exchange in self.exchanges.iter() {
             let wants_content = exchange.link().is_some_and(|link| link.wants_content());
             let stage = match exchange.work {
-                Work::Answering(_) if exchange.upload.is_some() && wants_content => "reading",
-                Work::Answering(_) => "answering",
-                Work::Responding => "writing",
-                Work::Tunneling(_) => "tunneling",
+                H2Work::Answering(_) if exchange.upload.is_some() && wants_content => "reading",
+                H2Work::Answering(_) => "answering",
+                H2Work::Responding => "writing",
+                H2Work::Tunneling(_) => "tunneling",
             };
             let sent_bytes = exchange.outgoing.sent_bytes;
             tell(&Live { client: self.client, request: &exchange.request, stage, sent_bytes });

@@ -25,15 +25,15 @@ use std::task::{Context as Task, Poll, ready};
 use std::time::Duration;
 
 use wire::h1::{BodyLimits, HeadLimits};
-use wire::h2::{ConnectionError, ErrorCode, Output, ServerConnection};
+use wire::h2::{ConnectionError, ErrorCode, H2Output, H2ServerConnection};
 
 use self::exchange::Exchanges;
-use self::receive::Buffers;
+use self::receive::ReceiveBuffers;
 use self::time_limits::Clocks;
-use super::{Context, Opened, Scratch, Socket, Stage, Transport};
+use super::{ConnectionScratch, ConnectionStage, Context, OpenedConnection, Socket, Transport};
 use crate::config;
 use crate::handler::Now;
-use crate::log::Client;
+use crate::log::LogClient;
 use crate::memory_budget::Charge;
 use crate::tls::TlsInfo;
 
@@ -56,21 +56,21 @@ const READS_A_TURN_MAX: u32 = 8;
 pub struct H2Connection {
     socket: Transport,
     context: Rc<Context>,
-    client: Client,
+    client: LogClient,
     /// How it speaks TLS, if it does.
     tls: Option<Rc<TlsInfo>>,
     /// Where the client has connected to, once somebody wanted to know, or as a proxy has told it.
     destination: OnceCell<Box<SocketAddr>>,
-    wire: ServerConnection,
+    wire: H2ServerConnection,
     /// What the client was told.
-    limits: Rc<wire::h2::Limits>,
+    limits: Rc<wire::h2::H2Limits>,
     /// Its number among all that the worker has opened.
     number: NonZeroU64,
     /// Its place in the table of connections.
     slot: u32,
     listener: u16,
     requests: u32,
-    state: State,
+    state: H2ConnectionState,
     /// Input that is not done with: the beginning of a frame, or what waits for output to go.
     kept: Vec<u8>,
     /// `kept` has not been looked at since it was kept.
@@ -88,7 +88,7 @@ pub struct H2Connection {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum H2ConnectionState {
     /// Nothing was sent.
     New,
     Open,
@@ -101,11 +101,11 @@ enum State {
 }
 
 /// What a connection is lent while it is polled.
-struct Turn<'a, 'task> {
+struct H2Turn<'a, 'task> {
     context: &'a Context,
     task: &'a mut Task<'task>,
-    limits: &'a wire::h2::Limits,
-    output: &'a mut Output,
+    limits: &'a wire::h2::H2Limits,
+    output: &'a mut H2Output,
     /// For content that comes while it is sent.
     content: &'a mut Vec<u8>,
     now: Now,
@@ -116,10 +116,10 @@ struct Turn<'a, 'task> {
     reads: u32,
 }
 
-impl Turn<'_, '_> {
+impl H2Turn<'_, '_> {
     /// What the engine is lent.
-    fn wire(&mut self) -> wire::h2::Turn<'_> {
-        wire::h2::Turn { now: time(self.now), limits: self.limits, output: self.output }
+    fn wire(&mut self) -> wire::h2::EngineTurn<'_> {
+        wire::h2::EngineTurn { now: time(self.now), limits: self.limits, output: self.output }
     }
 
     /// Whether it is the turn of other connections.
@@ -134,9 +134,9 @@ fn time(now: Now) -> Duration {
 }
 
 /// The limits of a connection in the engine's form. How much content a request may have depends on who gets it.
-pub(super) fn engine_limits(limits: &config::Limits) -> wire::h2::Limits {
+pub(super) fn engine_limits(limits: &config::Limits) -> wire::h2::H2Limits {
     let own = limits.http2;
-    wire::h2::Limits {
+    wire::h2::H2Limits {
         head: HeadLimits {
             head_bytes_max: limits.head_bytes_max,
             fields_max: limits.fields_max,
@@ -165,14 +165,14 @@ pub(super) fn engine_limits(limits: &config::Limits) -> wire::h2::Limits {
         priorities: own.priorities,
         window_updates: own.window_updates,
         idle_frames: own.idle_frames,
-        ..wire::h2::Limits::default()
+        ..wire::h2::H2Limits::default()
     }
 }
 
 impl H2Connection {
     /// A connection whose first bytes are still to come, or are what was read already.
-    pub fn new(opened: Opened, listener: u16, context: Rc<Context>) -> Self {
-        let Opened { transport, client, destination, tls, input, slot, .. } = opened;
+    pub fn new(opened: OpenedConnection, listener: u16, context: Rc<Context>) -> Self {
+        let OpenedConnection { transport, client, destination, tls, input, slot, .. } = opened;
         let (now, number) = (context.clock.now(), context.next_connection_number());
         let limits = Rc::clone(&context.generation().h2_limits);
         Self {
@@ -180,13 +180,13 @@ impl H2Connection {
             client,
             tls,
             destination: destination.map(OnceCell::from).unwrap_or_default(),
-            wire: ServerConnection::new(time(now), &limits),
+            wire: H2ServerConnection::new(time(now), &limits),
             limits,
             number,
             slot,
             listener,
             requests: 0,
-            state: State::New,
+            state: H2ConnectionState::New,
             has_unseen_input: !input.is_empty(),
             kept: input,
             unsent: Vec::new(),
@@ -224,14 +224,14 @@ impl H2Connection {
         let context = Rc::clone(&self.context);
         let scratch = &mut *context.scratch.borrow_mut();
         scratch.clear(context.input_bytes.get());
-        if self.state == State::Lingering {
+        if self.state == H2ConnectionState::Lingering {
             return self.drive_lingering(&mut scratch.input, &context, task);
         }
-        let Scratch { input, head, text, path, host, frames, content, .. } = scratch;
+        let ConnectionScratch { input, head, text, path, host, frames, content, .. } = scratch;
         frames.resume(&mut self.unsent);
         let now = context.clock.now();
         let limits = &*Rc::clone(&self.limits);
-        let turn = &mut Turn {
+        let turn = &mut H2Turn {
             context: &context,
             task,
             limits,
@@ -242,14 +242,14 @@ impl H2Connection {
             content_bytes: 0,
             reads: 0,
         };
-        self.drive_turn(&mut Buffers { input, head, text, path, host }, turn)?;
+        self.drive_turn(&mut ReceiveBuffers { input, head, text, path, host }, turn)?;
         turn.output.suspend(&mut self.unsent);
-        if self.state == State::Evicted {
+        if self.state == H2ConnectionState::Evicted {
             return Poll::Ready(Ok(()));
         }
         self.charge_held(&context);
-        if self.state == State::Finishing && self.unsent.is_empty() {
-            self.state = State::Lingering;
+        if self.state == H2ConnectionState::Finishing && self.unsent.is_empty() {
+            self.state = H2ConnectionState::Lingering;
             self.socket.shutdown_write()?;
             return self.drive_lingering(&mut scratch.input, &context, task);
         }
@@ -264,18 +264,18 @@ impl H2Connection {
     }
 
     /// True if nothing more may be kept, and new streams are refused until the client has taken responses: it holds too many heads of requests.
-    fn holds_too_much(&self, turn: &Turn<'_, '_>) -> bool {
+    fn holds_too_much(&self, turn: &H2Turn<'_, '_>) -> bool {
         !self.exchanges.is_empty()
             && turn.context.memory.head_bytes(self.slot)
                 >= HEADS_MAX * turn.context.generation().limits.head_bytes_max as u64
     }
 
     /// Reads, has requests answered, and sends, as far as it goes.
-    fn drive_turn(&mut self, buffers: &mut Buffers<'_>, turn: &mut Turn<'_, '_>) -> io::Result<()> {
+    fn drive_turn(&mut self, buffers: &mut ReceiveBuffers<'_>, turn: &mut H2Turn<'_, '_>) -> io::Result<()> {
         self.is_blocked = false;
-        if self.state == State::New {
+        if self.state == H2ConnectionState::New {
             self.wire.start(&mut turn.wire());
-            self.state = State::Open;
+            self.state = H2ConnectionState::Open;
         }
         self.check_time(turn);
         if turn.context.is_ending(self.listener) {
@@ -296,22 +296,22 @@ impl H2Connection {
                 break;
             }
         }
-        if self.wire.is_drained() && self.state != State::Evicted {
-            self.state = State::Finishing;
+        if self.wire.is_drained() && self.state != H2ConnectionState::Evicted {
+            self.state = H2ConnectionState::Finishing;
         }
         self.await_next(turn);
         Ok(())
     }
 
     /// Ends the connection, after what is in the output.
-    fn finish(&mut self, code: ErrorCode, reason: &'static str, turn: &mut Turn<'_, '_>) {
+    fn finish(&mut self, code: ErrorCode, reason: &'static str, turn: &mut H2Turn<'_, '_>) {
         self.wire.fail(ConnectionError { code, reason }, &mut turn.wire());
         self.on_closed(turn);
     }
 
     /// The engine has ended the connection.
-    fn on_closed(&mut self, turn: &mut Turn<'_, '_>) {
-        self.state = State::Finishing;
+    fn on_closed(&mut self, turn: &mut H2Turn<'_, '_>) {
+        self.state = H2ConnectionState::Finishing;
         for exchange in self.exchanges.take_all() {
             self.record_exchange(&exchange, false, turn.now);
         }
@@ -334,10 +334,10 @@ impl H2Connection {
         if table.take_verdict(self.slot).is_some() {
             return Poll::Ready(Ok(()));
         }
-        if table.stage(self.slot) != Stage::Linger {
+        if table.stage(self.slot) != ConnectionStage::Linger {
             let deadline_ms =
                 context.clock.now().monotonic_ms + context.generation().limits.linger_timeout.as_millis() as u64;
-            table.enter(self.slot, Stage::Linger, Some(deadline_ms), task.waker());
+            table.enter(self.slot, ConnectionStage::Linger, Some(deadline_ms), task.waker());
         }
         for _ in 0..READS_A_TURN_MAX {
             if ready!(self.socket.poll_read(input))? == 0 {

@@ -4,24 +4,24 @@ use std::io;
 use std::rc::Rc;
 use std::task::Poll;
 
-use wire::h1::{BodyFraming, Refusal};
-use wire::h2::{ErrorCode, IncomingRequest, ServerEvent, StreamId};
+use wire::h1::{BodyFraming, MessageRejection};
+use wire::h2::{ErrorCode, H2IncomingRequest, ServerEvent, StreamId};
 use wire::http::{Fields, Method, Request, RequestHead};
 
-use super::exchange::{Asked, Early, Exchange, Work};
+use super::exchange::{Early, H2Exchange, H2Work, RequestedContent};
 use super::extended_connect::become_upgrade;
-use super::upload::Upload;
-use super::{H2Connection, State, Turn};
+use super::upload::H2Upload;
+use super::{H2Connection, H2ConnectionState, H2Turn};
 use crate::connection::arrival::{Arrived, route};
 use crate::handler::{ClientLinkCell, PageFormat, Response, error_response};
 use crate::log::Subject;
-use crate::routing::Answer;
+use crate::routing::SiteResponse;
 
 /// Memory of a field besides its name and value.
 const FIELD_BYTES: usize = 32;
 
 /// Buffers of the thread that requests are read in.
-pub(super) struct Buffers<'a> {
+pub(super) struct ReceiveBuffers<'a> {
     pub(super) input: &'a mut Vec<u8>,
     pub(super) head: &'a mut RequestHead,
     pub(super) text: &'a mut Vec<u8>,
@@ -31,8 +31,12 @@ pub(super) struct Buffers<'a> {
 
 impl H2Connection {
     /// Reads once, and does what was read. Says whether there was anything, so that there may be more.
-    pub(super) fn drive_reading(&mut self, buffers: &mut Buffers<'_>, turn: &mut Turn<'_, '_>) -> io::Result<bool> {
-        if self.state != State::Open {
+    pub(super) fn drive_reading(
+        &mut self,
+        buffers: &mut ReceiveBuffers<'_>,
+        turn: &mut H2Turn<'_, '_>,
+    ) -> io::Result<bool> {
+        if self.state != H2ConnectionState::Open {
             return Ok(false);
         }
         let mut filled = self.kept.len();
@@ -63,7 +67,12 @@ impl H2Connection {
     }
 
     /// Does what the input says; returns how much of it is done with.
-    fn on_input(&mut self, input: &[u8], buffers: &mut Buffers<'_>, turn: &mut Turn<'_, '_>) -> io::Result<usize> {
+    fn on_input(
+        &mut self,
+        input: &[u8],
+        buffers: &mut ReceiveBuffers<'_>,
+        turn: &mut H2Turn<'_, '_>,
+    ) -> io::Result<usize> {
         let mut at = 0;
         loop {
             let rest = &input[at..];
@@ -99,20 +108,21 @@ impl H2Connection {
 
     fn on_request(
         &mut self,
-        request: &IncomingRequest,
-        buffers: &mut Buffers<'_>,
-        turn: &mut Turn<'_, '_>,
+        request: &H2IncomingRequest,
+        buffers: &mut ReceiveBuffers<'_>,
+        turn: &mut H2Turn<'_, '_>,
     ) -> io::Result<()> {
-        let Buffers { head, text, path, host, .. } = buffers;
+        let ReceiveBuffers { head, text, path, host, .. } = buffers;
         let stream = request.stream;
         self.count_request(turn);
         let asked = match (become_upgrade(request, head, text), head.method) {
-            (true, _) => Asked::Protocol,
-            (false, Method::Connect) => Asked::Connection,
-            (false, Method::Head) => Asked::HeadOnly,
-            (false, _) => Asked::Content,
+            (true, _) => RequestedContent::Protocol,
+            (false, Method::Connect) => RequestedContent::Connection,
+            (false, Method::Head) => RequestedContent::HeadOnly,
+            (false, _) => RequestedContent::Content,
         };
-        let has_content = request.has_content && matches!(asked, Asked::Content | Asked::HeadOnly);
+        let has_content =
+            request.has_content && matches!(asked, RequestedContent::Content | RequestedContent::HeadOnly);
         let link = match request.content_length {
             _ if !has_content => ClientLinkCell::without_content(turn.context.holder_source(self.slot)),
             Some(length) => self.content_link(BodyFraming::Length(length), turn),
@@ -134,17 +144,17 @@ impl H2Connection {
             self.wire.set_body_bytes_max(stream, link.link().body_bytes_max());
         }
         match answer {
-            Answer::Ready(response, account) => {
+            SiteResponse::Ready(response, account) => {
                 self.respond_now(stream, asked, request.priority, &routed, response, account, turn)
             }
-            Answer::Wait(future, request_kept, account) => {
-                let upload = has_content.then(|| Upload::new(Rc::clone(link.link()), request.expects_continue));
+            SiteResponse::Wait(future, request_kept, account) => {
+                let upload = has_content.then(|| H2Upload::new(Rc::clone(link.link()), request.expects_continue));
                 let early = Early { content: Vec::new(), has_ended: !request.has_content };
-                let exchange = Exchange {
+                let exchange = H2Exchange {
                     upload,
                     early,
                     is_due: true,
-                    ..self.new_exchange(stream, asked, Work::Answering(future), request_kept, account, turn)
+                    ..self.new_exchange(stream, asked, H2Work::Answering(future), request_kept, account, turn)
                 };
                 self.tell_destination(&exchange, turn);
                 self.exchanges.push(exchange);
@@ -153,13 +163,13 @@ impl H2Connection {
         }
     }
 
-    fn content_link(&self, framing: BodyFraming, turn: &Turn<'_, '_>) -> ClientLinkCell {
+    fn content_link(&self, framing: BodyFraming, turn: &H2Turn<'_, '_>) -> ClientLinkCell {
         let body_bytes_max = turn.context.generation().input_limits.body.body_bytes_max;
         ClientLinkCell::with_content(framing, body_bytes_max, Some(turn.context.holder_source(self.slot)))
     }
 
     /// After so many requests, the client is to open another connection.
-    fn count_request(&mut self, turn: &mut Turn<'_, '_>) {
+    fn count_request(&mut self, turn: &mut H2Turn<'_, '_>) {
         self.requests = self.requests.saturating_add(1);
         self.clocks.on_request();
         let requests_max = turn.context.generation().limits.requests_per_connection_max;
@@ -169,7 +179,7 @@ impl H2Connection {
     }
 
     /// Tells the handlers where the client has connected to, if one may want to know.
-    fn tell_destination(&self, exchange: &Exchange, turn: &Turn<'_, '_>) {
+    fn tell_destination(&self, exchange: &H2Exchange, turn: &H2Turn<'_, '_>) {
         if turn.context.generation().tells_destinations
             && let Some(destination) = self.destination()
         {
@@ -177,7 +187,7 @@ impl H2Connection {
         }
     }
 
-    fn on_trailers(&mut self, stream: StreamId, fields: Fields, turn: &mut Turn<'_, '_>) {
+    fn on_trailers(&mut self, stream: StreamId, fields: Fields, turn: &mut H2Turn<'_, '_>) {
         let holds_too_much = self.holds_too_much(turn);
         let Some(index) = self.exchanges.find(stream) else { return };
         let exchange = self.exchanges.at(index);
@@ -196,15 +206,15 @@ impl H2Connection {
     pub(super) fn on_refused(
         &mut self,
         stream: StreamId,
-        refusal: Refusal,
+        refusal: MessageRejection,
         head: &RequestHead,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut H2Turn<'_, '_>,
     ) {
         if let Some(index) = self.exchanges.find(stream) {
             return self.refuse_exchange(index, refusal, turn);
         }
         // A response to HEAD has no content, also if it is an error (RFC 9110, section 9.3.2).
-        let asked = if head.method == Method::Head { Asked::HeadOnly } else { Asked::Content };
+        let asked = if head.method == Method::Head { RequestedContent::HeadOnly } else { RequestedContent::Content };
         self.clocks.on_request();
         let account = turn.context.generation().router.default_account(self.listener);
         let response = Response::Built(error_response(refusal.status, PageFormat::Html));
@@ -212,7 +222,7 @@ impl H2Connection {
     }
 
     /// Answers a request whose handler is at work with an error. If another answer has begun, that can only be broken off.
-    pub(super) fn refuse_exchange(&mut self, index: usize, refusal: Refusal, turn: &mut Turn<'_, '_>) {
+    pub(super) fn refuse_exchange(&mut self, index: usize, refusal: MessageRejection, turn: &mut H2Turn<'_, '_>) {
         let exchange = self.exchanges.at(index);
         if exchange.reply.is_some() {
             return self.reset_exchange(index, ErrorCode::CANCEL, turn);
@@ -223,7 +233,7 @@ impl H2Connection {
     }
 
     /// The stream is gone: by the client's will, or for its fault.
-    pub(super) fn on_reset(&mut self, stream: StreamId, turn: &mut Turn<'_, '_>) {
+    pub(super) fn on_reset(&mut self, stream: StreamId, turn: &mut H2Turn<'_, '_>) {
         if let Some(index) = self.exchanges.find(stream) {
             let exchange = self.exchanges.remove(index);
             self.record_exchange(&exchange, false, turn.now);
@@ -231,7 +241,7 @@ impl H2Connection {
     }
 
     /// Breaks an exchange off.
-    pub(super) fn reset_exchange(&mut self, index: usize, code: ErrorCode, turn: &mut Turn<'_, '_>) {
+    pub(super) fn reset_exchange(&mut self, index: usize, code: ErrorCode, turn: &mut H2Turn<'_, '_>) {
         let exchange = self.exchanges.remove(index);
         self.wire.reset(exchange.stream, code, &mut turn.wire());
         self.record_exchange(&exchange, false, turn.now);

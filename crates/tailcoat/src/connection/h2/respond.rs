@@ -6,21 +6,21 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use wire::h2::{ErrorCode, Placement, Priority, StreamId};
-use wire::http::{Coding, Status};
+use wire::http::{ContentCoding, Status};
 
-use super::content::Outgoing;
-use super::exchange::{Asked, ClientWait, Early, Exchange, Reply, Work};
+use super::content::OutgoingContent;
+use super::exchange::{ClientWait, Early, H2Exchange, H2ResponseHead, H2Work, RequestedContent};
 use super::extended_connect::answer_connect;
 use super::head::{Chosen, send_built_head, send_object_head};
 use super::receive::UNREADABLE;
-use super::tunnel::Tunneling;
-use super::{H2Connection, OUTPUT_BYTES, Turn};
-use crate::connection::record::{CLIENT_GONE, Peer, Told, is_hit, record};
+use super::tunnel::H2Tunnel;
+use super::{H2Connection, H2Turn, OUTPUT_BYTES};
+use crate::connection::record::{CLIENT_GONE, ClientPeer, LoggedResponse, is_hit, record};
 use crate::handler::{Body, ChangedResponse, Now, OwnedRequest, Response, Routed, Segment, content_slice};
 use crate::log::Subject;
 use crate::metrics::HandlerKind;
-use crate::object_cache::{CachedObject, Content};
-use crate::routing::Account;
+use crate::object_cache::{CachedObject, ObjectContent};
+use crate::routing::RequestAccount;
 
 /// Bytes of heads that a connection may hold before less is kept of a request for the log.
 const LOGGED_BYTES_MAX: u64 = 32 << 10;
@@ -29,7 +29,7 @@ const LOGGED_BYTES_MAX: u64 = 32 << 10;
 const CROWDED_VALUE_BYTES_MAX: usize = 256;
 
 /// What a response became.
-struct Begun {
+struct ResponseStart {
     status: Status,
     content: Begin,
 }
@@ -39,7 +39,7 @@ enum Begin {
     /// Nothing.
     Nothing,
     /// The content of an object in memory: these of its bytes.
-    Memory(Rc<CachedObject>, Coding, Range<u64>),
+    Memory(Rc<CachedObject>, ContentCoding, Range<u64>),
     /// Anything else.
     Body(Body),
 }
@@ -50,47 +50,51 @@ impl H2Connection {
     pub(super) fn respond_now(
         &mut self,
         stream: StreamId,
-        asked: Asked,
+        asked: RequestedContent,
         priority: Priority,
         routed: &Routed<'_>,
         response: Response,
-        account: Account,
-        turn: &mut Turn<'_, '_>,
+        account: RequestAccount,
+        turn: &mut H2Turn<'_, '_>,
     ) -> io::Result<()> {
         let is_hit = is_hit(&response);
-        let Some(Begun { status, content }) = self.begin(stream, asked, response, false, turn) else { return Ok(()) };
+        let Some(ResponseStart { status, content }) = self.begin(stream, asked, response, false, turn) else {
+            return Ok(());
+        };
         let (outgoing, content_bytes) = match content {
             Begin::Nothing => (None, 0),
             Begin::Memory(object, coding, range) => {
-                let Content::Memory(content) = &object.object.representation(coding).content else { return Ok(()) };
+                let ObjectContent::Memory(content) = &object.object.representation(coding).content else {
+                    return Ok(());
+                };
                 let content_bytes = range.end - range.start;
                 let bytes = &content[range.start as usize..range.end as usize];
                 let sent_bytes = self.send_memory(stream, bytes, priority, turn);
                 let rest = range.start + sent_bytes..range.end;
                 let outgoing = (sent_bytes < content_bytes).then(|| {
                     let rest = content.slice(rest.start as usize..rest.end as usize);
-                    Outgoing::rest(rest, sent_bytes)
+                    OutgoingContent::rest(rest, sent_bytes)
                 });
                 (outgoing, content_bytes)
             }
-            Begin::Body(body) => (Some(Outgoing::new(body)), 0),
+            Begin::Body(body) => (Some(OutgoingContent::new(body)), 0),
         };
         match outgoing {
             None => {
                 let sent = (status, content_bytes);
                 let (link, handler) = (routed.link.get(), routed.link.handler());
-                let told = Told { link, handler, is_hit, sent, is_complete: true };
+                let told = LoggedResponse { link, handler, is_hit, sent, is_complete: true };
                 let subject = Subject::Request(routed.request);
                 record(turn.context, self.peer(), &account, subject, routed.host, told, routed.now..turn.now);
             }
             Some(outgoing) => {
                 let request = Rc::new(logged_request(routed, &account, self.slot, turn));
-                let exchange = Exchange {
+                let exchange = H2Exchange {
                     outgoing,
                     is_due: true,
                     is_slim: true,
-                    reply: Some(Reply { status, is_hit }),
-                    ..self.new_exchange(stream, asked, Work::Responding, request, account, turn)
+                    reply: Some(H2ResponseHead { status, is_hit }),
+                    ..self.new_exchange(stream, asked, H2Work::Responding, request, account, turn)
                 };
                 self.exchanges.push(exchange);
             }
@@ -105,12 +109,12 @@ impl H2Connection {
     pub(super) fn respond_refused(
         &mut self,
         stream: StreamId,
-        asked: Asked,
+        asked: RequestedContent,
         response: Response,
-        account: &Account,
-        turn: &mut Turn<'_, '_>,
+        account: &RequestAccount,
+        turn: &mut H2Turn<'_, '_>,
     ) {
-        let Some(Begun { status, content }) = self.begin(stream, asked, response, false, turn) else { return };
+        let Some(ResponseStart { status, content }) = self.begin(stream, asked, response, false, turn) else { return };
         let mut content_bytes = 0;
         if let Begin::Body(body) = content {
             // A page of ours, in one piece.
@@ -121,44 +125,45 @@ impl H2Connection {
             }
         }
         let (handler, sent) = (HandlerKind::None, (status, content_bytes));
-        let told = Told { link: None, handler, is_hit: false, sent, is_complete: true };
+        let told = LoggedResponse { link: None, handler, is_hit: false, sent, is_complete: true };
         record(turn.context, self.peer(), account, UNREADABLE, &[], told, turn.now..turn.now);
     }
 
     /// Answers the request of an exchange.
-    pub(super) fn respond(&mut self, index: usize, mut response: Response, turn: &mut Turn<'_, '_>) {
+    pub(super) fn respond(&mut self, index: usize, mut response: Response, turn: &mut H2Turn<'_, '_>) {
         let exchange = self.exchanges.at(index);
         let (stream, asked) = (exchange.stream, exchange.asked);
-        let tunnel = response.take_tunnel().filter(|_| asked == Asked::Protocol);
+        let tunnel = response.take_tunnel().filter(|_| asked == RequestedContent::Protocol);
         let is_hit = is_hit(&response);
-        let Some(Begun { status, content }) = self.begin(stream, asked, response, tunnel.is_some(), turn) else {
+        let Some(ResponseStart { status, content }) = self.begin(stream, asked, response, tunnel.is_some(), turn)
+        else {
             // The stream is gone.
             return self.on_reset(stream, turn);
         };
         let exchange = self.exchanges.at(index);
-        exchange.reply = Some(Reply { status, is_hit });
+        exchange.reply = Some(H2ResponseHead { status, is_hit });
         exchange.is_due = true;
         if let Some(tunnel) = tunnel {
             let Early { content, has_ended } = std::mem::take(&mut exchange.early);
-            let mut tunneling = Tunneling::new(tunnel, turn.now.monotonic_ms);
+            let mut tunneling = H2Tunnel::new(tunnel, turn.now.monotonic_ms);
             tunneling.on_content(&content, has_ended, turn.now.monotonic_ms);
-            exchange.work = Work::Tunneling(Box::new(tunneling));
+            exchange.work = H2Work::Tunneling(Box::new(tunneling));
             return;
         }
-        exchange.work = Work::Responding;
+        exchange.work = H2Work::Responding;
         exchange.outgoing = match content {
             // The head was the end.
-            Begin::Nothing => Outgoing::ended(),
+            Begin::Nothing => OutgoingContent::ended(),
             Begin::Memory(object, coding, range) => {
                 let content = &object.object.representation(coding).content;
-                Outgoing::new(Body::from_segments(vec![content_slice(content, &range)]))
+                OutgoingContent::new(Body::from_segments(vec![content_slice(content, &range)]))
             }
-            Begin::Body(body) => Outgoing::new(body),
+            Begin::Body(body) => OutgoingContent::new(body),
         };
     }
 
     /// Keeps of a request only what is logged, once its response is under way and the client takes its time with it.
-    pub(super) fn slim(&mut self, index: usize, turn: &Turn<'_, '_>) {
+    pub(super) fn slim(&mut self, index: usize, turn: &H2Turn<'_, '_>) {
         let slot = self.slot;
         let exchange = self.exchanges.at(index);
         let slim = logged_request(&exchange.request.routed(false), &exchange.account, slot, turn);
@@ -169,13 +174,13 @@ impl H2Connection {
     pub(super) fn new_exchange(
         &mut self,
         stream: StreamId,
-        asked: Asked,
-        work: Work,
+        asked: RequestedContent,
+        work: H2Work,
         request: Rc<OwnedRequest>,
-        account: Account,
-        turn: &Turn<'_, '_>,
-    ) -> Exchange {
-        Exchange {
+        account: RequestAccount,
+        turn: &H2Turn<'_, '_>,
+    ) -> H2Exchange {
+        H2Exchange {
             stream,
             request,
             account,
@@ -183,7 +188,7 @@ impl H2Connection {
             work,
             upload: None,
             early: Early::default(),
-            outgoing: Outgoing::default(),
+            outgoing: OutgoingContent::default(),
             reply: None,
             waker: self.exchanges.waker(stream, turn.task.waker()),
             is_due: false,
@@ -197,17 +202,17 @@ impl H2Connection {
     fn begin(
         &mut self,
         stream: StreamId,
-        asked: Asked,
+        asked: RequestedContent,
         response: Response,
         has_tunnel: bool,
-        turn: &mut Turn<'_, '_>,
-    ) -> Option<Begun> {
-        let is_connect = matches!(asked, Asked::Connection | Asked::Protocol);
+        turn: &mut H2Turn<'_, '_>,
+    ) -> Option<ResponseStart> {
+        let is_connect = matches!(asked, RequestedContent::Connection | RequestedContent::Protocol);
         let response = if is_connect { answer_connect(response, has_tunnel) } else { response };
         if is_connect && !has_tunnel {
             self.wire.refuse_tunnel(stream);
         }
-        let is_head = asked == Asked::HeadOnly;
+        let is_head = asked == RequestedContent::HeadOnly;
         let (object, coding, form, changes) = match response {
             Response::Cached { object, coding, form } => (object, coding, form, Vec::new()),
             Response::Changed(response) => {
@@ -224,22 +229,22 @@ impl H2Connection {
                     }
                     false => send_built_head(stream, *response, is_head, wire, turn).ok()?,
                 };
-                return Some(Begun { status, content: body.map_or(Begin::Nothing, Begin::Body) });
+                return Some(ResponseStart { status, content: body.map_or(Begin::Nothing, Begin::Body) });
             }
         };
         let chosen = Chosen { object: &object.object, coding, form, changes: &changes };
         let (status, range) = send_object_head(stream, chosen, is_head, &mut self.wire, turn).ok()?;
         let content = match &object.object.representation(coding).content {
             _ if range.is_empty() => Begin::Nothing,
-            Content::Memory(_) => Begin::Memory(object, coding, range),
+            ObjectContent::Memory(_) => Begin::Memory(object, coding, range),
             file => Begin::Body(Body::from_segments(vec![content_slice(file, &range)])),
         };
-        Some(Begun { status, content })
+        Some(ResponseStart { status, content })
     }
 
     /// Sends content that is in memory, if nothing else is to be sent before it; returns how much the engine took. The rest
     /// is offered.
-    fn send_memory(&mut self, stream: StreamId, bytes: &[u8], priority: Priority, turn: &mut Turn<'_, '_>) -> u64 {
+    fn send_memory(&mut self, stream: StreamId, bytes: &[u8], priority: Priority, turn: &mut H2Turn<'_, '_>) -> u64 {
         let is_first = bytes.len() <= OUTPUT_BYTES
             && !self.wire.has_content_to_send()
             && priority.urgency <= Priority::default().urgency;
@@ -255,7 +260,7 @@ impl H2Connection {
     }
 
     /// Sends a page of ours; what the client does not take at once is not sent.
-    fn send_page(&mut self, stream: StreamId, bytes: &Bytes, turn: &mut Turn<'_, '_>) -> u64 {
+    fn send_page(&mut self, stream: StreamId, bytes: &Bytes, turn: &mut H2Turn<'_, '_>) -> u64 {
         let sent_bytes = self.send_memory(stream, bytes, Priority::default(), turn);
         if sent_bytes < bytes.len() as u64 {
             self.wire.reset(stream, ErrorCode::CANCEL, &mut turn.wire());
@@ -263,27 +268,27 @@ impl H2Connection {
         sent_bytes
     }
 
-    fn peer(&self) -> Peer<'_> {
-        Peer { client: self.client, tls: self.tls.as_deref() }
+    fn peer(&self) -> ClientPeer<'_> {
+        ClientPeer { client: self.client, tls: self.tls.as_deref() }
     }
 
     /// Logs what became of an exchange.
-    pub(super) fn record_exchange(&self, exchange: &Exchange, is_complete: bool, now: Now) {
-        let Exchange { request, account, reply, outgoing, work, .. } = exchange;
+    pub(super) fn record_exchange(&self, exchange: &H2Exchange, is_complete: bool, now: Now) {
+        let H2Exchange { request, account, reply, outgoing, work, .. } = exchange;
         // Never answered, as its client has gone.
         let Some(gone) = Status::new(CLIENT_GONE) else { return };
         let (status, is_hit) = reply.map_or((gone, false), |reply| (reply.status, reply.is_hit));
         // What a tunnel carries has no end of its own.
-        let is_complete = is_complete || matches!(work, Work::Tunneling(_));
+        let is_complete = is_complete || matches!(work, H2Work::Tunneling(_));
         let (link, handler) = (request.link(), request.handler());
-        let told = Told { link, handler, is_hit, sent: (status, outgoing.sent_bytes), is_complete };
+        let told = LoggedResponse { link, handler, is_hit, sent: (status, outgoing.sent_bytes), is_complete };
         let subject = Subject::Request(request.request());
         record(&self.context, self.peer(), account, subject, request.host(), told, request.received()..now);
     }
 }
 
 /// What is kept of a request whose client takes its time with the response.
-fn logged_request(routed: &Routed<'_>, account: &Account, slot: u32, turn: &Turn<'_, '_>) -> OwnedRequest {
+fn logged_request(routed: &Routed<'_>, account: &RequestAccount, slot: u32, turn: &H2Turn<'_, '_>) -> OwnedRequest {
     let recorder = turn.context.recorder.borrow();
     let needs = account.log.and_then(|log| recorder.needs(log));
     let is_crowded = turn.context.memory.head_bytes(slot) >= LOGGED_BYTES_MAX;

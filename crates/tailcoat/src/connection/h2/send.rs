@@ -6,11 +6,11 @@ use std::task::Poll;
 use wire::h2::Placement;
 
 use super::exchange::Polled;
-use super::{H2Connection, OUTPUT_BYTES, TURN_BYTES_MAX, Turn};
+use super::{H2Connection, H2Turn, OUTPUT_BYTES, TURN_BYTES_MAX};
 
 impl H2Connection {
     /// Polls the exchanges for which there is something to do.
-    pub(super) fn drive_exchanges(&mut self, turn: &mut Turn<'_, '_>) {
+    pub(super) fn drive_exchanges(&mut self, turn: &mut H2Turn<'_, '_>) {
         if self.exchanges.is_empty() {
             return;
         }
@@ -46,7 +46,7 @@ impl H2Connection {
 
     /// Sends what there is and what follows it, until there is no more, or the client takes no more, or it is the turn of
     /// others.
-    pub(super) fn drive_sending(&mut self, turn: &mut Turn<'_, '_>) -> io::Result<()> {
+    pub(super) fn drive_sending(&mut self, turn: &mut H2Turn<'_, '_>) -> io::Result<()> {
         loop {
             self.gather_content(turn);
             if turn.output.is_empty() || self.is_blocked || turn.sent_bytes >= TURN_BYTES_MAX {
@@ -61,7 +61,7 @@ impl H2Connection {
     }
 
     /// Sends what is in the output while it is more than is gathered. Says whether there is room again.
-    pub(super) fn write_full(&mut self, turn: &mut Turn<'_, '_>) -> io::Result<bool> {
+    pub(super) fn write_full(&mut self, turn: &mut H2Turn<'_, '_>) -> io::Result<bool> {
         while turn.output.length() >= OUTPUT_BYTES {
             if self.is_blocked {
                 return Ok(false);
@@ -72,7 +72,7 @@ impl H2Connection {
     }
 
     /// Has the engine add content to the output, up to what is sent at once.
-    fn gather_content(&mut self, turn: &mut Turn<'_, '_>) {
+    fn gather_content(&mut self, turn: &mut H2Turn<'_, '_>) {
         while !self.is_blocked && turn.output.length() < OUTPUT_BYTES && self.wire.has_content_to_send() {
             let room_bytes = OUTPUT_BYTES - turn.output.length();
             let length_before = turn.output.length();
@@ -89,7 +89,7 @@ impl H2Connection {
     }
 
     /// Sends what the socket takes at once.
-    fn write(&mut self, turn: &mut Turn<'_, '_>) -> io::Result<()> {
+    fn write(&mut self, turn: &mut H2Turn<'_, '_>) -> io::Result<()> {
         match self.socket.poll_write(turn.output.bytes()) {
             Poll::Ready(count) => {
                 let count = count?;
@@ -104,7 +104,7 @@ impl H2Connection {
     }
 
     /// Logs the exchanges whose responses are sent, and forgets them.
-    fn finish_exchanges(&mut self, turn: &Turn<'_, '_>) {
+    fn finish_exchanges(&mut self, turn: &H2Turn<'_, '_>) {
         let mut index = 0;
         while index < self.exchanges.len() {
             if self.exchanges.at(index).is_complete(&mut self.wire) {

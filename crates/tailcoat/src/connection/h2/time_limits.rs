@@ -1,11 +1,11 @@
 //! Until when a connection waits for what, and what becomes of it then.
 
-use wire::h2::{ErrorCode, ServerConnection, ServerEvent};
+use wire::h2::{ErrorCode, H2ServerConnection, ServerEvent};
 
-use super::exchange::Work;
-use super::{H2Connection, State, Turn};
+use super::exchange::H2Work;
+use super::{H2Connection, H2ConnectionState, H2Turn};
 use crate::connection::arrival::REQUEST_TIMEOUT;
-use crate::connection::{Stage, Verdict};
+use crate::connection::{ConnectionStage, WakeReason};
 use crate::handler::Now;
 use crate::metrics::Limit;
 
@@ -45,7 +45,7 @@ impl Clocks {
     }
 
     /// Input has come; whether any of it was done with, and whether any is left.
-    pub(super) fn on_input(&mut self, is_progress: bool, wire: &ServerConnection, has_rest: bool, now: Now) {
+    pub(super) fn on_input(&mut self, is_progress: bool, wire: &H2ServerConnection, has_rest: bool, now: Now) {
         let is_block_open = wire.awaits_continuation();
         if !is_block_open && (is_progress || !has_rest) {
             self.partial_since_ms = None;
@@ -68,13 +68,13 @@ impl Clocks {
 
 impl H2Connection {
     /// Does what is due.
-    pub(super) fn check_time(&mut self, turn: &mut Turn<'_, '_>) {
+    pub(super) fn check_time(&mut self, turn: &mut H2Turn<'_, '_>) {
         let verdict = turn.context.table.borrow_mut().take_verdict(self.slot);
         match verdict {
             None => return,
-            Some(Verdict::Evicted) => return self.on_evicted(turn),
-            Some(Verdict::Shed) => return self.on_shed(turn),
-            Some(Verdict::TimedOut) => {}
+            Some(WakeReason::Evicted) => return self.on_evicted(turn),
+            Some(WakeReason::Shed) => return self.on_shed(turn),
+            Some(WakeReason::TimedOut) => {}
         }
         // Of what is added below, none has been waited for.
         let has_unsent = !turn.output.is_empty();
@@ -91,7 +91,7 @@ impl H2Connection {
             // Nothing more gets through to it, so it is not told.
             turn.output.clear();
             self.socket.abort_on_close();
-            self.state = State::Finishing;
+            self.state = H2ConnectionState::Finishing;
             turn.context.count_limit(Limit::WriteTimeout);
         } else if self.clocks.partial_since_ms.is_some_and(|since_ms| is_past(since_ms, limits.head_timeout)) {
             turn.context.count_limit(Limit::HeadTimeout);
@@ -105,7 +105,7 @@ impl H2Connection {
     }
 
     /// The connection's place is needed, or the server ends.
-    fn on_evicted(&mut self, turn: &mut Turn<'_, '_>) {
+    fn on_evicted(&mut self, turn: &mut H2Turn<'_, '_>) {
         // A worker that ends has told the client so, and answers what has come.
         if turn.context.is_draining.get() {
             return;
@@ -113,11 +113,11 @@ impl H2Connection {
         let code = if self.exchanges.is_empty() { ErrorCode::NO_ERROR } else { ErrorCode::ENHANCE_YOUR_CALM };
         self.finish(code, "the connection was closed to make room for other clients", turn);
         // Of that, the client gets what the socket takes at once.
-        self.state = State::Evicted;
+        self.state = H2ConnectionState::Evicted;
     }
 
     /// Clients hold too much memory, and this one more than others.
-    fn on_shed(&mut self, turn: &mut Turn<'_, '_>) {
+    fn on_shed(&mut self, turn: &mut H2Turn<'_, '_>) {
         let has_unsent = !turn.output.is_empty();
         self.finish(ErrorCode::ENHANCE_YOUR_CALM, "clients hold too much memory", turn);
         self.kept = Vec::new();
@@ -136,7 +136,7 @@ impl H2Connection {
     }
 
     /// Ends exchanges that took too long.
-    fn check_exchanges(&mut self, turn: &mut Turn<'_, '_>) {
+    fn check_exchanges(&mut self, turn: &mut H2Turn<'_, '_>) {
         let body_timeout_ms = turn.context.generation().limits.body_timeout.as_millis() as u64;
         let now_ms = turn.now.monotonic_ms;
         let is_past = |deadline_ms: Option<u64>| deadline_ms.is_some_and(|deadline_ms| now_ms >= deadline_ms);
@@ -158,7 +158,7 @@ impl H2Connection {
                 let takes_nothing = is_past(exchange.wait_deadline_ms(turn));
                 turn.context.count_limit(if takes_nothing { Limit::WriteTimeout } else { Limit::RateMin });
                 self.reset_exchange(index, ErrorCode::ENHANCE_YOUR_CALM, turn);
-            } else if let Work::Tunneling(tunneling) = &exchange.work
+            } else if let H2Work::Tunneling(tunneling) = &exchange.work
                 && is_past(Some(tunneling.deadline_ms()))
             {
                 self.reset_exchange(index, ErrorCode::CANCEL, turn);
@@ -167,7 +167,7 @@ impl H2Connection {
     }
 
     /// Notes until when what comes next is waited for.
-    pub(super) fn await_next(&mut self, turn: &mut Turn<'_, '_>) {
+    pub(super) fn await_next(&mut self, turn: &mut H2Turn<'_, '_>) {
         let (now_ms, context) = (turn.now.monotonic_ms, turn.context);
         let generation = context.generation();
         let limits = &generation.limits;
@@ -184,14 +184,14 @@ impl H2Connection {
         }
         clocks.has_no_request = is_idle;
         let stage = match (is_idle, is_blocked) {
-            _ if is_idle && clocks.partial_since_ms.is_some() => Some(Stage::Head),
-            _ if is_idle && !clocks.has_rested => Some(Stage::Resting),
-            (true, _) => Some(Stage::Idle),
+            _ if is_idle && clocks.partial_since_ms.is_some() => Some(ConnectionStage::Head),
+            _ if is_idle && !clocks.has_rested => Some(ConnectionStage::Resting),
+            (true, _) => Some(ConnectionStage::Idle),
             // Whatever its exchanges await, the client is the one who is slow.
-            (_, true) => Some(Stage::Write),
+            (_, true) => Some(ConnectionStage::Write),
             (_, false) => None,
         };
-        let mut exchanges_stage = Stage::Tunnel;
+        let mut exchanges_stage = ConnectionStage::Tunnel;
         let rest_ms = if clocks.has_rested { millis(limits.idle_timeout) } else { REST_TIME_MS };
         let own = [
             clocks.is_idle().then_some(clocks.idle_since_ms + rest_ms.min(millis(limits.idle_timeout))),
@@ -211,16 +211,16 @@ impl H2Connection {
             self.exchange_bytes += exchange.held_bytes(&mut self.wire);
             let upload = exchange.upload.as_ref();
             let tunnel = match &exchange.work {
-                Work::Tunneling(tunneling) => Some(tunneling.deadline_ms()),
+                H2Work::Tunneling(tunneling) => Some(tunneling.deadline_ms()),
                 _ => None,
             };
             let upload_ms = upload.and_then(|upload| upload.deadline_ms(millis(limits.body_timeout)));
             let wait_ms = exchange.wait_deadline_ms(turn);
             let own = match (upload_ms, wait_ms, tunnel) {
-                (Some(_), ..) => Stage::Content,
-                (_, Some(_), _) => Stage::Write,
-                (.., Some(_)) => Stage::Tunnel,
-                _ => Stage::Answer,
+                (Some(_), ..) => ConnectionStage::Content,
+                (_, Some(_), _) => ConnectionStage::Write,
+                (.., Some(_)) => ConnectionStage::Tunnel,
+                _ => ConnectionStage::Answer,
             };
             exchanges_stage = first_stage(exchanges_stage, own);
             let all = [deadline_ms, exchange.link().and_then(|link| link.deadline_ms()), upload_ms, wait_ms, tunnel];
@@ -235,7 +235,7 @@ impl H2Connection {
 }
 
 /// Stage of a connection with exchanges in these: it waits for a handler if one of them does, and else for its client.
-fn first_stage(one: Stage, other: Stage) -> Stage {
-    let order = [Stage::Answer, Stage::Content, Stage::Write];
-    order.into_iter().find(|stage| [one, other].contains(stage)).unwrap_or(Stage::Tunnel)
+fn first_stage(one: ConnectionStage, other: ConnectionStage) -> ConnectionStage {
+    let order = [ConnectionStage::Answer, ConnectionStage::Content, ConnectionStage::Write];
+    order.into_iter().find(|stage| [one, other].contains(stage)).unwrap_or(ConnectionStage::Tunnel)
 }

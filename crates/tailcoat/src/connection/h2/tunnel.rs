@@ -4,37 +4,37 @@ use std::io;
 use std::task::{Context as Task, Poll};
 
 use bytes::Bytes;
-use wire::h2::{ServerConnection, StreamGone, StreamId};
+use wire::h2::{H2ServerConnection, StreamGone, StreamId};
 
-use super::Turn;
-use super::content::Outgoing;
-use crate::connection::tunnel::End;
+use super::H2Turn;
+use super::content::OutgoingContent;
+use crate::connection::tunnel::TunnelEnd;
 use crate::handler::{Tunnel, TunnelStream};
 
 /// A server is not asked for less than this.
 const PIECE_BYTES_MIN: u64 = 4 << 10;
 
 /// A stream and a connection to a server, joined.
-pub(super) struct Tunneling {
+pub(super) struct H2Tunnel {
     server: Box<dyn TunnelStream>,
     /// What the server has sent already.
     early: Vec<u8>,
     /// What the client has sent and the server has not taken: at most a window.
     to_server: Vec<u8>,
-    client_end: End,
+    client_end: TunnelEnd,
     has_server_ended: bool,
     idle_timeout_ms: u64,
     moved_at_ms: u64,
 }
 
-impl Tunneling {
+impl H2Tunnel {
     /// A tunnel of which nothing has been passed on.
     pub(super) fn new(tunnel: Tunnel, now_ms: u64) -> Self {
         Self {
             server: tunnel.stream,
             early: tunnel.early,
             to_server: Vec::new(),
-            client_end: End::NotSeen,
+            client_end: TunnelEnd::NotSeen,
             has_server_ended: false,
             idle_timeout_ms: tunnel.idle_timeout_ms,
             moved_at_ms: now_ms,
@@ -46,7 +46,7 @@ impl Tunneling {
         self.to_server.extend_from_slice(content);
         self.moved_at_ms = now_ms;
         if is_last {
-            self.client_end = End::Seen;
+            self.client_end = TunnelEnd::Seen;
         }
     }
 
@@ -57,7 +57,7 @@ impl Tunneling {
 
     /// Whether both have ended, and know of each other.
     pub(super) fn is_complete(&self) -> bool {
-        self.has_server_ended && self.client_end == End::PassedOn
+        self.has_server_ended && self.client_end == TunnelEnd::PassedOn
     }
 
     /// Until when something has to come, from either side.
@@ -72,10 +72,10 @@ impl Tunneling {
     pub(super) fn poll(
         &mut self,
         stream: StreamId,
-        outgoing: &mut Outgoing,
-        wire: &mut ServerConnection,
+        outgoing: &mut OutgoingContent,
+        wire: &mut H2ServerConnection,
         task: &mut Task<'_>,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut H2Turn<'_, '_>,
     ) -> io::Result<()> {
         self.poll_to_server(stream, wire, task, turn)?;
         self.poll_to_client(stream, outgoing, wire, task, turn)
@@ -84,9 +84,9 @@ impl Tunneling {
     fn poll_to_server(
         &mut self,
         stream: StreamId,
-        wire: &mut ServerConnection,
+        wire: &mut H2ServerConnection,
         task: &mut Task<'_>,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut H2Turn<'_, '_>,
     ) -> io::Result<()> {
         while !self.to_server.is_empty() {
             let Poll::Ready(length) = self.server.poll_write(task, &self.to_server)? else { return Ok(()) };
@@ -98,8 +98,8 @@ impl Tunneling {
                 self.to_server.drain(..length);
             }
         }
-        if self.client_end == End::Seen && self.server.poll_shutdown(task)?.is_ready() {
-            self.client_end = End::PassedOn;
+        if self.client_end == TunnelEnd::Seen && self.server.poll_shutdown(task)?.is_ready() {
+            self.client_end = TunnelEnd::PassedOn;
         }
         Ok(())
     }
@@ -107,10 +107,10 @@ impl Tunneling {
     fn poll_to_client(
         &mut self,
         stream: StreamId,
-        outgoing: &mut Outgoing,
-        wire: &mut ServerConnection,
+        outgoing: &mut OutgoingContent,
+        wire: &mut H2ServerConnection,
         task: &mut Task<'_>,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut H2Turn<'_, '_>,
     ) -> io::Result<()> {
         if self.has_server_ended || wire.unsent_bytes(stream).is_none_or(|bytes| bytes > 0) {
             return Ok(());

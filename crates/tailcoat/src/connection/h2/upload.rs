@@ -3,10 +3,10 @@
 use std::rc::Rc;
 use std::task::Context as Task;
 
-use wire::h2::{ServerConnection, StreamId};
+use wire::h2::{H2ServerConnection, StreamId};
 use wire::http::{Fields, Status};
 
-use super::Turn;
+use super::H2Turn;
 use crate::connection::arrival::is_too_slow;
 use crate::handler::ClientLink;
 
@@ -14,7 +14,7 @@ use crate::handler::ClientLink;
 const KEPT_BYTES_MAX: usize = 16 << 10;
 
 /// Content that has not come to its end, or not been read.
-pub(super) struct Upload {
+pub(super) struct H2Upload {
     link: Rc<ClientLink>,
     /// What has come and was not wanted yet: at most a window.
     received: Vec<u8>,
@@ -33,7 +33,7 @@ pub(super) struct Upload {
     waiting_since_ms: Option<u64>,
 }
 
-impl Upload {
+impl H2Upload {
     /// Content that a handler can have by this link.
     pub(super) fn new(link: Rc<ClientLink>, owes_continue: bool) -> Self {
         Self {
@@ -70,9 +70,9 @@ impl Upload {
     pub(super) fn supply(
         &mut self,
         stream: StreamId,
-        wire: &mut ServerConnection,
+        wire: &mut H2ServerConnection,
         task: &Task<'_>,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut H2Turn<'_, '_>,
     ) -> bool {
         if !self.link.wants_content() {
             return false;
@@ -116,7 +116,7 @@ impl Upload {
     }
 
     /// Whether content comes too slowly, counted from its beginning.
-    pub(super) fn is_too_slow(&self, turn: &Turn<'_, '_>) -> bool {
+    pub(super) fn is_too_slow(&self, turn: &H2Turn<'_, '_>) -> bool {
         let waiting_ms = self.waiting_since_ms.map_or(0, |since_ms| turn.now.monotonic_ms.saturating_sub(since_ms));
         !self.is_complete && is_too_slow(self.content_bytes, self.waited_ms + waiting_ms, turn.context)
     }

@@ -18,8 +18,8 @@ use std::task::{Poll, ready};
 
 pub use abilities::{Abilities, Unavailable};
 use nix::sys::socket::{setsockopt, sockopt};
-pub(super) use receive::Content;
-use receive::{OpenError, RecordOpener};
+pub(super) use receive::TlsRecordContent;
+use receive::{RecordOpener, TlsRecordError};
 use rustix::io::Errno;
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
@@ -98,22 +98,22 @@ impl KernelSession {
         &mut self,
         socket: &mut Socket,
         incoming: &'a mut [u8],
-    ) -> io::Result<Option<(usize, Content<'a>)>> {
+    ) -> io::Result<Option<(usize, TlsRecordContent<'a>)>> {
         let (bytes, content) = match self.opener.open(incoming) {
             Ok(None) => return Ok(None),
             Ok(Some(opened)) => opened,
-            Err(OpenError::Wrong(alert)) => {
+            Err(TlsRecordError::Wrong(alert)) => {
                 let _ = send_alert(socket, alert);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, format!("invalid TLS record: {alert:?}")));
             }
-            Err(OpenError::Failed(alert)) => {
+            Err(TlsRecordError::Failed(alert)) => {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
                     format!("the client sent a TLS alert: {alert:?}"),
                 ));
             }
         };
-        if let Content::NewKey { is_wanted_here } = content {
+        if let TlsRecordContent::NewKey { is_wanted_here } = content {
             let (_, secrets) = self.keys.update_rx_secret().map_err(io::Error::other)?;
             self.opener.take_key(secrets)?;
             self.needs_new_key |= is_wanted_here;

@@ -22,7 +22,7 @@ pub(super) struct RecordOpener {
 
 /// What a record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::connection) enum Content<'a> {
+pub(in crate::connection) enum TlsRecordContent<'a> {
     /// This.
     Data(&'a [u8]),
     /// The client uses a new key from here on, and may want to get one, too.
@@ -35,7 +35,7 @@ pub(in crate::connection) enum Content<'a> {
 
 /// Why a record has nothing to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OpenError {
+pub(super) enum TlsRecordError {
     /// It is wrong. The client is to be told this.
     Wrong(AlertDescription),
     /// The client says that it has failed.
@@ -68,35 +68,38 @@ impl RecordOpener {
     ///
     /// # Errors
     /// It is wrong, or says that the client has failed. Nothing that comes later can be understood.
-    pub(super) fn open<'a>(&mut self, incoming: &'a mut [u8]) -> Result<Option<(usize, Content<'a>)>, OpenError> {
+    pub(super) fn open<'a>(
+        &mut self,
+        incoming: &'a mut [u8],
+    ) -> Result<Option<(usize, TlsRecordContent<'a>)>, TlsRecordError> {
         let Some(&[kind, major, minor, high, low]) = incoming.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let length = usize::from(u16::from_be_bytes([high, low]));
         let is_tls13 = self.suite.tls13().is_some();
         // RFC 8446, section 5.2; RFC 5246, section 6.2.3.
         if length > (16 << 10) + if is_tls13 { 256 } else { 2048 } {
-            return Err(OpenError::Wrong(AlertDescription::RecordOverflow));
+            return Err(TlsRecordError::Wrong(AlertDescription::RecordOverflow));
         }
         let kind = ContentType::from(kind);
         // RFC 8446, section 5.2: what it really is, is enciphered.
         if is_tls13 && kind != ContentType::ApplicationData {
-            return Err(OpenError::Wrong(AlertDescription::UnexpectedMessage));
+            return Err(TlsRecordError::Wrong(AlertDescription::UnexpectedMessage));
         }
         let Some(payload) = incoming.get_mut(HEADER_BYTES..HEADER_BYTES + length) else { return Ok(None) };
         let version = ProtocolVersion::from(u16::from_be_bytes([major, minor]));
         let record = InboundOpaqueMessage::new(kind, version, payload);
         let record = self.decrypter.decrypt(record, self.sequence).map_err(|error| match error {
-            Error::PeerSentOversizedRecord => OpenError::Wrong(AlertDescription::RecordOverflow),
-            Error::PeerMisbehaved(_) => OpenError::Wrong(AlertDescription::UnexpectedMessage),
-            _ => OpenError::Wrong(AlertDescription::BadRecordMac),
+            Error::PeerSentOversizedRecord => TlsRecordError::Wrong(AlertDescription::RecordOverflow),
+            Error::PeerMisbehaved(_) => TlsRecordError::Wrong(AlertDescription::UnexpectedMessage),
+            _ => TlsRecordError::Wrong(AlertDescription::BadRecordMac),
         })?;
         self.sequence += 1;
         let content = read(&record, is_tls13)?;
-        if matches!(content, Content::Data(_)) {
+        if matches!(content, TlsRecordContent::Data(_)) {
             self.fruitless_records = 0;
         } else {
             self.fruitless_records += 1;
             if self.fruitless_records > FRUITLESS_RECORDS_MAX {
-                return Err(OpenError::Wrong(AlertDescription::UnexpectedMessage));
+                return Err(TlsRecordError::Wrong(AlertDescription::UnexpectedMessage));
             }
         }
         Ok(Some((HEADER_BYTES + length, content)))
@@ -122,24 +125,24 @@ fn decrypter(suite: SupportedCipherSuite, secrets: ConnectionTrafficSecrets) -> 
 
 /// What a record says. Of messages of the handshake only the one that tells of a new key may come (RFC 8446, section
 /// 4.6): no certificate was asked for, and nothing is negotiated anew.
-fn read<'a>(record: &InboundPlainMessage<'a>, is_tls13: bool) -> Result<Content<'a>, OpenError> {
+fn read<'a>(record: &InboundPlainMessage<'a>, is_tls13: bool) -> Result<TlsRecordContent<'a>, TlsRecordError> {
     const WARNING: u8 = 1;
     match (record.typ, record.payload) {
-        (ContentType::ApplicationData, []) => Ok(Content::Nothing),
-        (ContentType::ApplicationData, data) => Ok(Content::Data(data)),
+        (ContentType::ApplicationData, []) => Ok(TlsRecordContent::Nothing),
+        (ContentType::ApplicationData, data) => Ok(TlsRecordContent::Data(data)),
         (ContentType::Alert, &[level, description]) => match AlertDescription::from(description) {
-            AlertDescription::CloseNotify => Ok(Content::End),
+            AlertDescription::CloseNotify => Ok(TlsRecordContent::End),
             // RFC 8446, section 6: all others are fatal, whatever their level.
-            AlertDescription::UserCanceled => Ok(Content::Nothing),
-            _ if level == WARNING && !is_tls13 => Ok(Content::Nothing),
-            alert => Err(OpenError::Failed(alert)),
+            AlertDescription::UserCanceled => Ok(TlsRecordContent::Nothing),
+            _ if level == WARNING && !is_tls13 => Ok(TlsRecordContent::Nothing),
+            alert => Err(TlsRecordError::Failed(alert)),
         },
         // It has to be the last of its record (section 5.1).
         (ContentType::Handshake, &[24, 0, 0, 1, wanted @ (0 | 1)]) if is_tls13 => {
-            Ok(Content::NewKey { is_wanted_here: wanted == 1 })
+            Ok(TlsRecordContent::NewKey { is_wanted_here: wanted == 1 })
         }
-        (ContentType::Alert, _) => Err(OpenError::Wrong(AlertDescription::DecodeError)),
-        _ => Err(OpenError::Wrong(AlertDescription::UnexpectedMessage)),
+        (ContentType::Alert, _) => Err(TlsRecordError::Wrong(AlertDescription::DecodeError)),
+        _ => Err(TlsRecordError::Wrong(AlertDescription::UnexpectedMessage)),
     }
 }
 
@@ -194,10 +197,10 @@ mod tests {
 
     #[test]
     fn what_records_say() {
-        use Content::{Data, End, NewKey, Nothing};
         use ContentType::{Alert, ApplicationData, ChangeCipherSpec, Handshake};
-        let wrong = |alert| Err(OpenError::Wrong(alert));
-        let failed = |alert| Err(OpenError::Failed(alert));
+        use TlsRecordContent::{Data, End, NewKey, Nothing};
+        let wrong = |alert| Err(TlsRecordError::Wrong(alert));
+        let failed = |alert| Err(TlsRecordError::Failed(alert));
         let unexpected = || wrong(AlertDescription::UnexpectedMessage);
         for suite in SUITES {
             let is_tls13 = suite.tls13().is_some();
@@ -241,15 +244,15 @@ mod tests {
             for length in 0..sealed.len() {
                 assert_eq!(opener.open(&mut sealed[..length].to_vec()), Ok(None), "{length}");
             }
-            assert_eq!(opener.open(&mut sealed.clone()), Ok(Some((sealed.len(), Content::Data(b"first")))));
+            assert_eq!(opener.open(&mut sealed.clone()), Ok(Some((sealed.len(), TlsRecordContent::Data(b"first")))));
             // Once more; as a record that comes later; changed.
-            assert_eq!(opener.open(&mut sealed.clone()), Err(OpenError::Wrong(AlertDescription::BadRecordMac)));
-            assert_eq!(opener.open(&mut third), Err(OpenError::Wrong(AlertDescription::BadRecordMac)));
+            assert_eq!(opener.open(&mut sealed.clone()), Err(TlsRecordError::Wrong(AlertDescription::BadRecordMac)));
+            assert_eq!(opener.open(&mut third), Err(TlsRecordError::Wrong(AlertDescription::BadRecordMac)));
             *second.last_mut().unwrap() ^= 1;
-            assert_eq!(opener.open(&mut second), Err(OpenError::Wrong(AlertDescription::BadRecordMac)));
+            assert_eq!(opener.open(&mut second), Err(TlsRecordError::Wrong(AlertDescription::BadRecordMac)));
             // One that is too long is not waited for.
             let long = &mut [23, 3, 3, 0x48, 1];
-            assert_eq!(opener.open(long), Err(OpenError::Wrong(AlertDescription::RecordOverflow)));
+            assert_eq!(opener.open(long), Err(TlsRecordError::Wrong(AlertDescription::RecordOverflow)));
         }
     }
 
@@ -259,7 +262,7 @@ mod tests {
         let mut opener = RecordOpener::new(suite, secrets(suite), 9).unwrap();
         opener.take_key(secrets(suite)).unwrap();
         let mut sealed = seal(&mut *encrypter(suite), ContentType::ApplicationData, b"new", 0);
-        assert_eq!(opener.open(&mut sealed).map(|opened| opened.unwrap().1), Ok(Content::Data(b"new")));
+        assert_eq!(opener.open(&mut sealed).map(|opened| opened.unwrap().1), Ok(TlsRecordContent::Data(b"new")));
     }
 
     #[test]
@@ -278,7 +281,7 @@ mod tests {
         for sequence in 1..=FRUITLESS_RECORDS_MAX {
             assert_eq!(open(FRUITLESS_RECORDS_MAX + sequence, b""), Ok(()));
         }
-        let refused = Err(OpenError::Wrong(AlertDescription::UnexpectedMessage));
+        let refused = Err(TlsRecordError::Wrong(AlertDescription::UnexpectedMessage));
         assert_eq!(open(2 * FRUITLESS_RECORDS_MAX + 1, b""), refused);
     }
 }

@@ -1,6 +1,6 @@
 //! Programs that are started for requests (CGI/1.1, RFC 3875): who may start, starting, what they say, and their end.
 //!
-//! [`SharedPrograms`] counts those that run; [`Programs::start`] gives a [`Process`], which is read and written like a
+//! [`SharedPrograms`] counts those that run; [`ProgramsConfig::start`] gives a [`CgiProcess`], which is read and written like a
 //! connection. Whatever becomes of the request, each process is waited for, and none lives longer than it may.
 
 mod places;
@@ -24,15 +24,15 @@ use wire::http::{Fields, Status};
 
 use self::places::Places;
 pub(in crate::handler) use self::places::RunningPlace;
-pub use self::process::Process;
+pub use self::process::CgiProcess;
 use super::gateway::ErrorLines;
 use crate::config;
 use crate::fair_queue::{FairQueue, QueueOwner};
 use crate::metrics::ProgramMetrics;
-use crate::spawner::{Order, Spawner};
+use crate::spawner::{SpawnOrder, Spawner};
 
 /// What is to be started.
-pub struct Launch {
+pub struct ProgramLaunch {
     /// The script's file.
     pub file: Vec<u8>,
     /// The program's environment, all of it.
@@ -46,7 +46,7 @@ pub struct Launch {
 /// Programs of a handler, as all workers share them.
 #[derive(Debug)]
 pub struct SharedPrograms {
-    config: config::Programs,
+    config: config::ProgramsConfig,
     spawner: Arc<Spawner>,
     places: Places,
     /// Requests that wait for a place.
@@ -62,11 +62,11 @@ pub struct Programs {
 }
 
 /// A program on its way.
-pub struct Starting(Pin<Box<dyn Future<Output = Result<Process, StartError>>>>);
+pub struct Starting(Pin<Box<dyn Future<Output = Result<CgiProcess, ProgramStartError>>>>);
 
 /// Why a program was not started.
 #[derive(Debug)]
-pub enum StartError {
+pub enum ProgramStartError {
     /// As many run as may, and as many wait, or one waited for too long.
     Busy,
     /// The system refuses.
@@ -75,7 +75,7 @@ pub enum StartError {
 
 impl SharedPrograms {
     /// Programs by this configuration, that this spawner starts, and that are counted there.
-    pub fn new(config: &config::Programs, spawner: Arc<Spawner>, metrics: Arc<ProgramMetrics>) -> Arc<Self> {
+    pub fn new(config: &config::ProgramsConfig, spawner: Arc<Spawner>, metrics: Arc<ProgramMetrics>) -> Arc<Self> {
         let (places, queue) = (Places::new(config.processes_max), FairQueue::default());
         Arc::new(Self { config: config.clone(), spawner, places, queue, metrics })
     }
@@ -100,25 +100,25 @@ impl Programs {
 
     /// Starts a program for a client as soon as it may; `None` is a client that speaks for many. `launch` is there: an
     /// exchange with programs has it once.
-    pub fn start(&self, launch: Option<Box<Launch>>, client: Option<u64>) -> Starting {
+    pub fn start(&self, launch: Option<Box<ProgramLaunch>>, client: Option<u64>) -> Starting {
         let shared = Arc::clone(&self.shared);
         Starting(Box::pin(async move {
-            let Some(launch) = launch else { return Err(StartError::Busy) };
-            let Launch { file, variables, has_content, errors } = *launch;
+            let Some(launch) = launch else { return Err(ProgramStartError::Busy) };
+            let ProgramLaunch { file, variables, has_content, errors } = *launch;
             let place = shared.place(client).await?;
             let order = order(&shared.config, &file, &variables, has_content);
-            let started = shared.spawner.start(order).await.map_err(StartError::Failed)?;
+            let started = shared.spawner.start(order).await.map_err(ProgramStartError::Failed)?;
             let name = String::from_utf8_lossy(&file).into();
             // Local invariant: it is taken once.
-            let Some(child) = started.into_child() else { return Err(StartError::Busy) };
+            let Some(child) = started.into_child() else { return Err(ProgramStartError::Busy) };
             shared.metrics.started.add(1);
-            Process::new(child, name, errors, &shared.config, place).map_err(StartError::Failed)
+            CgiProcess::new(child, name, errors, &shared.config, place).map_err(ProgramStartError::Failed)
         }))
     }
 }
 
 /// A program in a process group of its own, in its own directory, with these variables and nothing else of ours.
-fn order(config: &config::Programs, file: &[u8], variables: &Fields, has_content: bool) -> Order {
+fn order(config: &config::ProgramsConfig, file: &[u8], variables: &Fields, has_content: bool) -> SpawnOrder {
     let file = Path::new(OsStr::from_bytes(file));
     let mut command = match &config.interpreter {
         Some(interpreter) => {
@@ -134,17 +134,17 @@ fn order(config: &config::Programs, file: &[u8], variables: &Fields, has_content
     command.current_dir(file.parent().unwrap_or(Path::new("/")));
     command.stdin(if has_content { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    Order::new(command, config.user)
+    SpawnOrder::new(command, config.user)
 }
 
 impl Starting {
     /// The program, when it runs.
-    pub fn poll_start(&mut self, task: &mut Task<'_>) -> Poll<Result<Process, StartError>> {
+    pub fn poll_start(&mut self, task: &mut Task<'_>) -> Poll<Result<CgiProcess, ProgramStartError>> {
         self.0.as_mut().poll(task)
     }
 }
 
-impl StartError {
+impl ProgramStartError {
     /// The status that a client is answered with.
     pub fn status(&self) -> Status {
         match self {
@@ -159,7 +159,7 @@ impl StartError {
     }
 }
 
-impl fmt::Display for StartError {
+impl fmt::Display for ProgramStartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy => f.write_str("all programs are busy (`processes-max`)"),

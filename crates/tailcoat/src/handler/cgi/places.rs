@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use tokio::time::timeout;
 
-use super::{SharedPrograms, StartError};
+use super::{ProgramStartError, SharedPrograms};
 use crate::fair_queue::QueuePlace;
 
 /// Places that a client may hold for each free place. So one client alone gets about four fifths of all places, two get
@@ -18,11 +18,11 @@ const HELD_PER_FREE: usize = 4;
 #[derive(Debug)]
 pub(super) struct Places {
     count_max: usize,
-    held: Mutex<Held>,
+    held: Mutex<HeldPlaces>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldPlaces {
     count: usize,
     /// By the clients that hold some.
     by_client: HashMap<u64, usize>,
@@ -65,7 +65,7 @@ impl Places {
         self.lock().count < self.count_max
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, HeldPlaces> {
         // No code that changes the counts can panic halfway.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,16 +73,16 @@ impl Places {
 
 impl SharedPrograms {
     /// Waits for a place for a program of this client.
-    pub(super) async fn place(self: &Arc<Self>, client: Option<u64>) -> Result<RunningPlace, StartError> {
+    pub(super) async fn place(self: &Arc<Self>, client: Option<u64>) -> Result<RunningPlace, ProgramStartError> {
         self.wait_for_place(client).await.inspect_err(|_| self.metrics.refused.add(1))
     }
 
-    async fn wait_for_place(self: &Arc<Self>, client: Option<u64>) -> Result<RunningPlace, StartError> {
+    async fn wait_for_place(self: &Arc<Self>, client: Option<u64>) -> Result<RunningPlace, ProgramStartError> {
         // A request that comes while others wait may not overtake them.
         if self.queue.is_empty() && self.places.take(client) {
             return Ok(RunningPlace::new(self, client));
         }
-        let waiting = QueuePlace::join(self, client, self.config.queue_max).ok_or(StartError::Busy)?;
+        let waiting = QueuePlace::join(self, client, self.config.queue_max).ok_or(ProgramStartError::Busy)?;
         if self.places.has_free() {
             // The clients of those that wait have their shares, and this one may not.
             self.queue.call_first();
@@ -99,7 +99,7 @@ impl SharedPrograms {
             }
             Poll::Pending
         });
-        timeout(self.config.queue_timeout, place).await.map_err(|_| StartError::Busy)
+        timeout(self.config.queue_timeout, place).await.map_err(|_| ProgramStartError::Busy)
     }
 }
 

@@ -10,21 +10,21 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::reaper::{Running, reap};
+use super::reaper::{RunningProgram, reap};
 use super::{ErrorLines, RunningPlace};
-use crate::config::Programs;
+use crate::config::ProgramsConfig;
 
 /// Pieces of standard error that are read in a turn.
 const ERROR_READS_PER_TURN_MAX: u32 = 16;
 
 /// A program that answers a request: read and written as a connection is. Dropping it ends the program.
-pub struct Process {
+pub struct CgiProcess {
     name: Rc<str>,
     input: Option<pipe::Sender>,
     output: pipe::Receiver,
     errors: Errors,
     /// `None` when the reaper has it.
-    running: Option<Running>,
+    running: Option<RunningProgram>,
     /// When it has run for as long as it may.
     time_up: Pin<Box<Sleep>>,
     /// Bytes that it may still write; `None` for any number.
@@ -38,7 +38,7 @@ pub(super) struct Errors {
     pub(super) lines: ErrorLines,
 }
 
-impl Process {
+impl CgiProcess {
     /// A program that has been started, with the place that it takes among those that run.
     ///
     /// # Errors
@@ -47,13 +47,13 @@ impl Process {
         mut child: Child,
         name: Rc<str>,
         lines: ErrorLines,
-        config: &Programs,
+        config: &ProgramsConfig,
         place: RunningPlace,
     ) -> io::Result<Self> {
         let (input, output, error) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         // First of all, so that it is waited for whatever happens.
         let deadline = Instant::now() + config.run_time_max;
-        let running = Running::new(child, deadline, config.end_timeout, place)?;
+        let running = RunningProgram::new(child, deadline, config.end_timeout, place)?;
         let receiver = |fd: OwnedFd| pipe::Receiver::from_owned_fd(fd);
         let lost = || io::Error::other("a pipe is missing");
         Ok(Self {
@@ -136,7 +136,7 @@ impl Process {
     }
 
     /// Gives the program to the reaper, with its standard error.
-    fn leave(&mut self, running: Running, is_aborted: bool) {
+    fn leave(&mut self, running: RunningProgram, is_aborted: bool) {
         let lines = self.errors.lines.take();
         let errors = Errors { pipe: self.errors.pipe.take(), lines };
         // Pipes that are closed tell a program that nobody listens.
@@ -145,7 +145,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for CgiProcess {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
             self.leave(running, true);

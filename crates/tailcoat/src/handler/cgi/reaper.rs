@@ -14,7 +14,7 @@ use super::RunningPlace;
 use super::process::Errors;
 
 /// A program that has not been waited for: until then its number, and that of its group, is nobody else's.
-pub(super) struct Running {
+pub(super) struct RunningProgram {
     child: Child,
     pid: Pid,
     /// The program's descriptor, which is readable when it has ended. tokio waits for any descriptor, but takes only sockets
@@ -27,7 +27,7 @@ pub(super) struct Running {
     _place: RunningPlace,
 }
 
-impl Running {
+impl RunningProgram {
     /// Takes care of a program. If that can't be done, it is killed.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         if !self.has_been_waited_for {
             self.signal_group(Signal::KILL);
@@ -90,8 +90,8 @@ fn open(child: &Child) -> io::Result<(Pid, TcpStream)> {
 
 /// Waits for a program that has answered, or that nobody wants an answer of: that one is told to end, and so is one that
 /// runs for longer than it may; both with their groups. What has left its group, as daemons do, is on its own.
-pub(super) async fn reap(mut running: Running, mut errors: Errors, is_aborted: bool) {
-    let mut log_until_ended = async |running: &mut Running| {
+pub(super) async fn reap(mut running: RunningProgram, mut errors: Errors, is_aborted: bool) {
+    let mut log_until_ended = async |running: &mut RunningProgram| {
         poll_fn(|task| {
             errors.poll_log(task);
             running.poll_ended(task)

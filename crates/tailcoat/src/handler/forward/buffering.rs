@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep};
 use wire::h1::BodyFraming;
 use wire::http::Status;
 
-use super::{Plan, number_of};
+use super::{ForwardPlan, number_of};
 use crate::handler::{BuiltResponse, ClientLink};
-use crate::log::Client;
+use crate::log::LogClient;
 use crate::spool::{Full, Spool};
 
 /// Time a client waits for buffer space before it gets 503.
@@ -30,8 +30,8 @@ const RETRY_AFTER_SECONDS: &str = "10";
 /// # Errors
 /// The response, if the content cannot be buffered and must not be streamed.
 pub(super) async fn receive_content(
-    plan: &Plan,
-    client: Client,
+    plan: &ForwardPlan,
+    client: LogClient,
     link: &Rc<ClientLink>,
     needs_length: bool,
 ) -> Result<(), Box<BuiltResponse>> {
@@ -74,7 +74,11 @@ pub(super) async fn receive_content(
 ///
 /// # Errors
 /// The response, if there is no space in time.
-pub(super) async fn wait_for_room(plan: &Plan, client: Client, link: &ClientLink) -> Result<(), Box<BuiltResponse>> {
+pub(super) async fn wait_for_room(
+    plan: &ForwardPlan,
+    client: LogClient,
+    link: &ClientLink,
+) -> Result<(), Box<BuiltResponse>> {
     let deadline = Instant::now() + ROOM_TIMEOUT;
     link.set_deadline(None);
     while awaits_room(plan, client) {
@@ -87,7 +91,7 @@ pub(super) async fn wait_for_room(plan: &Plan, client: Client, link: &ClientLink
 }
 
 /// True if a request of this client must wait for space before it is forwarded.
-pub(super) fn awaits_room(plan: &Plan, client: Client) -> bool {
+pub(super) fn awaits_room(plan: &ForwardPlan, client: LogClient) -> bool {
     plan.buffers_responses && number_of(client).is_some_and(|number| plan.spools.is_client_full(number))
 }
 

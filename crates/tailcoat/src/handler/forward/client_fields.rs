@@ -17,7 +17,7 @@ use wire::http::{FieldSpan, Fields, Host, KnownField, Request, Version};
 use super::request::host_and_port;
 use crate::config::{ClientFields, ForwardedField, Intermediary};
 use crate::handler::{Proxied, Routed};
-use crate::log::{Client, push_address};
+use crate::log::{LogClient, push_address};
 
 const X_FORWARDED: &[u8] = b"x-forwarded-";
 
@@ -160,8 +160,8 @@ impl<'a> Earlier<'a> {
 /// Address of the peer on our connection: the client, or a proxy; `None` for a unix socket.
 fn peer(routed: &Routed<'_>) -> Option<IpAddr> {
     match routed.proxied.map_or(routed.client, |proxied| proxied.peer) {
-        Client::Ip(address) => Some(address.ip().to_canonical()),
-        Client::Unix => None,
+        LogClient::Ip(address) => Some(address.ip().to_canonical()),
+        LogClient::Unix => None,
     }
 }
 

@@ -7,24 +7,24 @@ use std::task::{Context as Task, Poll, ready};
 use wire::h1::{BodyDecoder, BodyLimits};
 use wire::http::Fields;
 
-use super::Inner;
-use super::peer::Peer;
+use super::ForwardInner;
+use super::peer::GatewayPeer;
 use super::read_ahead::ReadAhead;
 use super::records::Records;
 use super::response::body_limits;
-use super::upload::{Upload, response_trailers};
+use super::upload::{ForwardUpload, response_trailers};
 use crate::handler::{ClientLink, ContentSource, Filled, Now, TunnelStream};
-use crate::log::{Client, escaped, event};
-use crate::upstream::{self, Ending, Failure, Tried};
+use crate::log::{LogClient, escaped, event};
+use crate::upstream::{self, Ending, Tried, UpstreamFailure};
 
 /// An exchange whose response has begun.
 pub(super) struct Upstreaming {
-    pub(super) peer: Peer,
+    pub(super) peer: GatewayPeer,
     /// Content of the request, which may still be on its way.
-    pub(super) upload: Upload,
+    pub(super) upload: ForwardUpload,
     pub(super) link: Rc<ClientLink>,
-    pub(super) client: Client,
-    pub(super) inner: Rc<Inner>,
+    pub(super) client: LogClient,
+    pub(super) inner: Rc<ForwardInner>,
     /// FastCGI records that carry the response, if the server speaks FastCGI.
     pub(super) records: Option<Box<Records>>,
     pub(super) is_http: bool,
@@ -60,7 +60,7 @@ impl Upstreaming {
     }
 
     /// Streams the content that follows the head.
-    pub(super) fn stream(mut self, awaiting: Awaiting, is_persistent: bool) -> UpstreamContent {
+    pub(super) fn stream(mut self, awaiting: RemainingContent, is_persistent: bool) -> UpstreamContent {
         self.peer.answered(self.now.monotonic_ms);
         let limits = body_limits(self.trailer_limits);
         self.link.set_deadline(None);
@@ -78,7 +78,7 @@ impl Upstreaming {
     ///
     /// # Errors
     /// The peer, if it is a program: programs have no tunnels.
-    pub(super) fn into_tunnel(self) -> Result<Box<dyn TunnelStream>, Peer> {
+    pub(super) fn into_tunnel(self) -> Result<Box<dyn TunnelStream>, GatewayPeer> {
         Ok(Box::new(self.peer.into_tunnel(Now::read().monotonic_ms)?))
     }
 
@@ -92,8 +92,8 @@ impl Upstreaming {
             return self.finish(is_reusable);
         }
         let awaiting = match self.records.is_some() {
-            true => Awaiting::Records(None),
-            false => Awaiting::Close,
+            true => RemainingContent::Records(None),
+            false => RemainingContent::Close,
         };
         let mut content = self.stream(awaiting, true);
         let Some(timeout) = content.between_bytes_timeout() else { return };
@@ -113,7 +113,7 @@ const DRAIN_BYTES: usize = 16 << 10;
 /// Reads in a turn that bring no content. Useless reads must not delay other connections.
 const EMPTY_READS_PER_TURN_MAX: u32 = 64;
 
-impl TunnelStream for upstream::Tunnel {
+impl TunnelStream for upstream::UpstreamTunnel {
     fn poll_read(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         self.poll_read(task, buffer)
     }
@@ -131,7 +131,7 @@ impl TunnelStream for upstream::Tunnel {
 pub(super) struct UpstreamContent {
     /// `None` after the end of the exchange.
     upstreaming: Option<Upstreaming>,
-    awaiting: Awaiting,
+    awaiting: RemainingContent,
     limits: BodyLimits,
     is_persistent: bool,
     /// True while the deadline runs: the worker waits for the server, not for the client.
@@ -142,7 +142,7 @@ pub(super) struct UpstreamContent {
 
 /// Rest of the content.
 #[derive(Debug)]
-pub(super) enum Awaiting {
+pub(super) enum RemainingContent {
     /// This many bytes.
     Length(u64),
     /// Chunks.
@@ -181,7 +181,7 @@ impl UpstreamContent {
 
     /// Ends the exchange after all content; the connection may be reused.
     fn finish(&mut self, is_clean: bool, trailers: Option<Box<Fields>>) {
-        self.awaiting = Awaiting::Nothing(trailers);
+        self.awaiting = RemainingContent::Nothing(trailers);
         if let Some(mut upstreaming) = self.upstreaming.take() {
             upstreaming.now = Now::read();
             upstreaming.finish(self.is_persistent && is_clean);
@@ -208,7 +208,7 @@ impl UpstreamContent {
         Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
     }
 
-    fn fail(&mut self, failure: Failure, kind: io::ErrorKind) -> Poll<io::Result<Filled>> {
+    fn fail(&mut self, failure: UpstreamFailure, kind: io::ErrorKind) -> Poll<io::Result<Filled>> {
         if let Some(upstreaming) = self.upstreaming.take() {
             let (name, now) = (upstreaming.peer.name(), Now::read());
             let request = escaped(upstreaming.upload.request_line());
@@ -226,7 +226,7 @@ impl UpstreamContent {
     /// Decodes `buffer[..count]` from the server; returns the length of content now at the start of `buffer`.
     fn on_input(&mut self, buffer: &mut [u8], count: usize) -> Result<usize, ()> {
         match &mut self.awaiting {
-            Awaiting::Length(remaining) => {
+            RemainingContent::Length(remaining) => {
                 let length = usize::try_from(*remaining).unwrap_or(usize::MAX).min(count);
                 *remaining -= length as u64;
                 if *remaining == 0 {
@@ -234,15 +234,15 @@ impl UpstreamContent {
                 }
                 Ok(length)
             }
-            Awaiting::Chunks(_) => self.on_chunks(buffer, count),
-            Awaiting::Records(_) => self.on_records(buffer, count),
-            Awaiting::Close | Awaiting::Nothing(_) => Ok(count),
+            RemainingContent::Chunks(_) => self.on_chunks(buffer, count),
+            RemainingContent::Records(_) => self.on_records(buffer, count),
+            RemainingContent::Close | RemainingContent::Nothing(_) => Ok(count),
         }
     }
 
     fn on_records(&mut self, buffer: &mut [u8], count: usize) -> Result<usize, ()> {
         let records = self.upstreaming.as_mut().and_then(|upstreaming| upstreaming.records.as_mut());
-        let (Awaiting::Records(remaining), Some(records)) = (&mut self.awaiting, records) else { return Ok(0) };
+        let (RemainingContent::Records(remaining), Some(records)) = (&mut self.awaiting, records) else { return Ok(0) };
         let output_bytes = records.unwrap(buffer, count).map_err(|_| ())?;
         let mut length = output_bytes;
         if let Some(remaining) = remaining {
@@ -261,7 +261,7 @@ impl UpstreamContent {
     }
 
     fn on_chunks(&mut self, buffer: &mut [u8], count: usize) -> Result<usize, ()> {
-        let Awaiting::Chunks(decoder) = &mut self.awaiting else { return Ok(0) };
+        let RemainingContent::Chunks(decoder) = &mut self.awaiting else { return Ok(0) };
         let (mut at, mut length) = (0, 0);
         while at < count {
             let decoded = decoder.decode(&buffer[at..count], &self.limits).map_err(|_| ())?;
@@ -286,7 +286,7 @@ impl UpstreamContent {
 impl ContentSource for UpstreamContent {
     fn poll_fill(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Filled>> {
         for _ in 0..EMPTY_READS_PER_TURN_MAX {
-            if let Awaiting::Nothing(trailers) = &mut self.awaiting {
+            if let RemainingContent::Nothing(trailers) = &mut self.awaiting {
                 let trailers = trailers.take();
                 self.finish(true, None);
                 return Poll::Ready(Ok(Filled::End(trailers)));
@@ -295,13 +295,13 @@ impl ContentSource for UpstreamContent {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             };
             if !self.is_drained && link.take_late() {
-                return self.fail(Failure::TimedOut, io::ErrorKind::TimedOut);
+                return self.fail(UpstreamFailure::TimedOut, io::ErrorKind::TimedOut);
             }
             // A server may respond while the request is still being sent.
             let _ = upload.poll_send(peer, link, &inner.plan.config.intermediary, task);
             let room = match self.awaiting {
                 // One byte more, to see whether the server sends more than it declared.
-                Awaiting::Length(remaining) => {
+                RemainingContent::Length(remaining) => {
                     usize::try_from(remaining).unwrap_or(usize::MAX).saturating_add(1).min(buffer.len())
                 }
                 _ => buffer.len(),
@@ -315,13 +315,13 @@ impl ContentSource for UpstreamContent {
                 return Poll::Pending;
             }
             let count = match ready!(read) {
-                Ok(0) if matches!(self.awaiting, Awaiting::Close) => {
+                Ok(0) if matches!(self.awaiting, RemainingContent::Close) => {
                     self.finish(false, None);
                     continue;
                 }
-                Ok(0) => return self.fail(Failure::Closed, io::ErrorKind::UnexpectedEof),
+                Ok(0) => return self.fail(UpstreamFailure::Closed, io::ErrorKind::UnexpectedEof),
                 Ok(count) => count,
-                Err(error) => return self.fail(Failure::Closed, error.kind()),
+                Err(error) => return self.fail(UpstreamFailure::Closed, error.kind()),
             };
             match self.on_input(buffer, count) {
                 // The deadline for more content continues.
@@ -330,7 +330,7 @@ impl ContentSource for UpstreamContent {
                     self.await_no_more();
                     return Poll::Ready(Ok(Filled::Content(length)));
                 }
-                Err(()) => return self.fail(Failure::Faulty, io::ErrorKind::InvalidData),
+                Err(()) => return self.fail(UpstreamFailure::Faulty, io::ErrorKind::InvalidData),
             }
         }
         task.waker().wake_by_ref();

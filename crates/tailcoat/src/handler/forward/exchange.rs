@@ -13,20 +13,20 @@ use wire::h1::{BodyFraming, MalformedResponse, ResponseHead, parse_response_head
 use wire::http::{Fields, Method, Span, Status};
 use wire::proxy_protocol::Endpoints;
 
+use self::http2::PendingH2Request;
 pub(super) use self::http2::StreamUpload;
-use self::http2::Streaming;
 use super::content::Upstreaming;
 use super::grpc::{grpc_error, is_grpc};
-use super::peer::{ConnectError, Connected, Connecting, Peer};
+use super::peer::{ConnectError, Connected, Connecting, GatewayPeer};
 use super::records::Records;
 use super::request::{UnversionedHead, forwarded_head};
 use super::response::{Received, interim_fields};
-use super::upload::{Coding, Upload};
-use super::{ErrorLines, Inner, Launch, Scratch, number_of};
-use crate::handler::{BuiltResponse, ClientLink, Now, Outcome, Response, Routed};
-use crate::log::{Client, escaped, event};
+use super::upload::{ForwardUpload, UploadCoding};
+use super::{ErrorLines, ForwardInner, ForwardScratch, ProgramLaunch, number_of};
+use crate::handler::{BuiltResponse, ClientLink, HandlerOutcome, Now, Response, Routed};
+use crate::log::{LogClient, escaped, event};
 use crate::traces::{Trace, trace_id};
-use crate::upstream::{AcquireError, ClientConnection, Failure, Tried, Wanted};
+use crate::upstream::{AcquireError, AcquireOptions, ClientConnectionId, Tried, UpstreamFailure};
 
 /// Log reason for a connection that has ended.
 const CLOSED: &str = "closed the connection without a response";
@@ -41,7 +41,7 @@ const INTERIM_RESPONSES_MAX: u32 = 64;
 const READS_PER_TURN_MAX: u32 = 64;
 
 /// A request to a script or application, encoded for its protocol.
-pub struct Asked {
+pub struct GatewayRequest {
     /// Bytes sent before the content.
     pub head: Vec<u8>,
     /// Request line for logs.
@@ -64,26 +64,26 @@ pub enum Dialect {
         is_kept: bool,
     },
     /// CGI, spoken with a program that is started for the request.
-    Program(Box<Launch>),
+    Program(Box<ProgramLaunch>),
 }
 
 /// An exchange, as a future that resolves to the response or the outcome of its failure.
-pub(super) struct Exchange {
-    inner: Rc<Inner>,
+pub(super) struct ForwardExchange {
+    inner: Rc<ForwardInner>,
     link: Rc<ClientLink>,
     method: Method,
     expects_continue: bool,
     asks_upgrade: bool,
     is_grpc: bool,
-    client: Client,
+    client: LogClient,
     /// Client connection, if the peer speaks for this client alone.
-    client_connection: Option<ClientConnection>,
+    client_connection: Option<ClientConnectionId>,
     trace: Option<Rc<Trace>>,
     key: Option<u64>,
     tried: Tried,
     /// Head in no version's form, if only the connection decides between HTTP/1.1 and HTTP/2.
     unversioned: Option<Box<UnversionedHead>>,
-    upload: Upload,
+    upload: ForwardUpload,
     /// Request bytes sent when the worker last waited for the server.
     sent_bytes: u64,
     interim_responses: u32,
@@ -95,25 +95,25 @@ pub(super) struct Exchange {
     /// FastCGI records that carry the response, if the server speaks FastCGI.
     records: Option<Box<Records>>,
     /// Program to start, until it is started.
-    launch: Option<Box<Launch>>,
-    state: State,
+    launch: Option<Box<ProgramLaunch>>,
+    state: ForwardState,
 }
 
-enum State {
+enum ForwardState {
     /// No connection was requested yet.
     Unconnected,
     Connecting(Connecting),
-    Exchanging(Peer),
+    Exchanging(GatewayPeer),
     /// Exchanging over HTTP/2.
-    Streaming(Streaming),
+    Streaming(PendingH2Request),
     /// The future has resolved.
     Done,
 }
 
-impl Exchange {
+impl ForwardExchange {
     /// Creates an exchange for this request. Fields in `changes` replace the request's fields of the same names; an
     /// empty one removes them.
-    pub(super) fn new(inner: Rc<Inner>, routed: &Routed<'_>, changes: &Fields) -> Self {
+    pub(super) fn new(inner: Rc<ForwardInner>, routed: &Routed<'_>, changes: &Fields) -> Self {
         let framing = routed.link.link().framing();
         let head = forwarded_head(routed, framing, &inner.plan.config, &inner.plan.authority, changes);
         let (expects_continue, asks_upgrade) = (head.expects_continue, head.asks_upgrade);
@@ -124,7 +124,7 @@ impl Exchange {
         } else {
             (None, head.to_bytes(), Vec::new())
         };
-        let mut exchange = Self::asking(inner, routed, Asked { head, line, dialect: Dialect::Http });
+        let mut exchange = Self::asking(inner, routed, GatewayRequest { head, line, dialect: Dialect::Http });
         exchange.unversioned = unversioned;
         exchange.expects_continue = expects_continue;
         exchange.upload.awaits_continue = expects_continue;
@@ -133,22 +133,22 @@ impl Exchange {
     }
 
     /// Creates an exchange for a request that was encoded already.
-    pub(super) fn asking(inner: Rc<Inner>, routed: &Routed<'_>, asked: Asked) -> Self {
+    pub(super) fn asking(inner: Rc<ForwardInner>, routed: &Routed<'_>, asked: GatewayRequest) -> Self {
         let link = Rc::clone(routed.link.link());
         let (mut is_http, mut records, mut launch) = (false, None, None);
         let coding = match asked.dialect {
             Dialect::Http => {
                 is_http = true;
-                Coding::of_http(link.framing())
+                UploadCoding::of_http(link.framing())
             }
-            Dialect::Script => Coding::Plain,
+            Dialect::Script => UploadCoding::Plain,
             Dialect::FastCgi { errors, is_kept } => {
                 records = Some(Box::new(Records::new(errors, is_kept)));
-                Coding::Records
+                UploadCoding::Records
             }
             Dialect::Program(program) => {
                 launch = Some(program);
-                Coding::Plain
+                UploadCoding::Plain
             }
         };
         Self {
@@ -162,7 +162,7 @@ impl Exchange {
             key: inner.destination.key(routed),
             tried: Tried::default(),
             unversioned: None,
-            upload: Upload::new(asked.head, asked.line, coding, link.framing()),
+            upload: ForwardUpload::new(asked.head, asked.line, coding, link.framing()),
             is_http,
             records,
             launch,
@@ -170,7 +170,7 @@ impl Exchange {
             interim_responses: 0,
             now: routed.now,
             received: Vec::new(),
-            state: State::Unconnected,
+            state: ForwardState::Unconnected,
             link,
             inner,
         }
@@ -185,7 +185,7 @@ impl Exchange {
     }
 
     fn connect(&mut self) {
-        let wanted = Wanted {
+        let wanted = AcquireOptions {
             key: self.key,
             tried: self.tried,
             client: number_of(self.client),
@@ -198,18 +198,18 @@ impl Exchange {
         let destination = &self.inner.destination;
         self.link.forwarding().borrow_mut().on_wanted(destination.name(), destination.counted(), now.unix_us);
         let connecting = destination.connect(wanted, self.launch.take(), now.monotonic_ms);
-        self.state = State::Connecting(connecting);
+        self.state = ForwardState::Connecting(connecting);
     }
 
     /// Both ends of the client's connection, if they have addresses.
     fn endpoints(&self) -> Option<Endpoints> {
-        let Client::Ip(source) = self.client else { return None };
+        let LogClient::Ip(source) = self.client else { return None };
         Some(Endpoints { source, destination: self.link.destination()? })
     }
 
-    fn on_connected(&mut self, peer: Peer) {
+    fn on_connected(&mut self, peer: GatewayPeer) {
         if !self.may_repeat() && peer.is_stale() {
-            peer.fail(Failure::Closed, &mut self.tried, self.now.monotonic_ms);
+            peer.fail(UpstreamFailure::Closed, &mut self.tried, self.now.monotonic_ms);
             return self.connect();
         }
         self.await_answer(&peer.shared_name());
@@ -217,7 +217,7 @@ impl Exchange {
             self.upload.set_head(head.to_bytes());
         }
         self.received.clear();
-        self.state = State::Exchanging(peer);
+        self.state = ForwardState::Exchanging(peer);
     }
 
     /// Starts the deadline for this server's response.
@@ -232,13 +232,13 @@ impl Exchange {
     }
 
     /// Sends the request and reads the response's head.
-    fn poll_exchange(&mut self, task: &mut Task<'_>) -> Poll<Outcome> {
+    fn poll_exchange(&mut self, task: &mut Task<'_>) -> Poll<HandlerOutcome> {
         if self.link.take_late() && !self.on_late() {
-            return Poll::Ready(self.fail(Failure::TimedOut, "sent no response in time"));
+            return Poll::Ready(self.fail(UpstreamFailure::TimedOut, "sent no response in time"));
         }
         let inner = Rc::clone(&self.inner);
         for _ in 0..READS_PER_TURN_MAX {
-            let State::Exchanging(peer) = &mut self.state else { return Poll::Pending };
+            let ForwardState::Exchanging(peer) = &mut self.state else { return Poll::Pending };
             // A failed send is ignored: the server may have responded before it stopped reading.
             let _ = self.upload.poll_send(peer, &self.link, &self.inner.plan.config.intermediary, task);
             let scratch = &mut *inner.scratch.borrow_mut();
@@ -252,13 +252,13 @@ impl Exchange {
                 }
             };
             match count {
-                Ok(0) => return self.on_closed(Failure::Closed, CLOSED),
+                Ok(0) => return self.on_closed(UpstreamFailure::Closed, CLOSED),
                 Ok(count) => {
                     if let Some(outcome) = self.on_bytes(kept, count, scratch) {
                         return Poll::Ready(outcome);
                     }
                 }
-                Err(_) => return self.on_closed(Failure::Closed, CLOSED),
+                Err(_) => return self.on_closed(UpstreamFailure::Closed, CLOSED),
             }
         }
         task.waker().wake_by_ref();
@@ -267,7 +267,7 @@ impl Exchange {
 
     /// Parses `scratch.input[kept..kept + count]`, which follows the start of a head. `None` if more bytes are
     /// needed.
-    fn on_bytes(&mut self, kept: usize, count: usize, scratch: &mut Scratch) -> Option<Outcome> {
+    fn on_bytes(&mut self, kept: usize, count: usize, scratch: &mut ForwardScratch) -> Option<HandlerOutcome> {
         let Some(records) = &mut self.records else { return self.on_input(kept + count, scratch) };
         match records.unwrap(&mut scratch.input[kept..], count) {
             Ok(0) if !records.has_ended() => None,
@@ -275,20 +275,20 @@ impl Exchange {
                 let is_whole = records.has_ended();
                 let outcome = self.on_input(kept + count, scratch);
                 if outcome.is_none() && is_whole {
-                    return Some(self.fail(Failure::Faulty, "ended the response within its head"));
+                    return Some(self.fail(UpstreamFailure::Faulty, "ended the response within its head"));
                 }
                 outcome
             }
             Err(_) if records.is_overloaded() => {
-                self.fail(Failure::Closed, "is overloaded");
+                self.fail(UpstreamFailure::Closed, "is overloaded");
                 Some(self.answer(Status::SERVICE_UNAVAILABLE))
             }
-            Err(reason) => Some(self.fail(Failure::Malformed, reason)),
+            Err(reason) => Some(self.fail(UpstreamFailure::Malformed, reason)),
         }
     }
 
     fn is_under_way(&self) -> bool {
-        matches!(self.state, State::Connecting(_) | State::Exchanging(_) | State::Streaming(_))
+        matches!(self.state, ForwardState::Connecting(_) | ForwardState::Exchanging(_) | ForwardState::Streaming(_))
     }
 
     /// True if the client has left and the configuration aborts its exchanges.
@@ -297,16 +297,16 @@ impl Exchange {
     }
 
     /// Leaves the connection, or the queue for one. The response is only for the log.
-    fn abandon(&mut self) -> Outcome {
+    fn abandon(&mut self) -> HandlerOutcome {
         self.link.forwarding().borrow_mut().on_end(self.now.unix_us);
-        self.state = State::Done;
+        self.state = ForwardState::Done;
         self.answer(Status::CLIENT_CLOSED_REQUEST)
     }
 
     /// Handles a passed deadline. Returns true if that is not a failure.
     fn on_late(&mut self) -> bool {
         let awaits_continue = match &mut self.state {
-            State::Streaming(streaming) => &mut streaming.upload.awaits_continue,
+            ForwardState::Streaming(streaming) => &mut streaming.upload.awaits_continue,
             _ => &mut self.upload.awaits_continue,
         };
         if !std::mem::take(awaits_continue) {
@@ -320,7 +320,7 @@ impl Exchange {
     /// waits for the client, which has limits of its own.
     fn note_progress(&mut self) {
         let (awaits_continue, sent_bytes) = match &self.state {
-            State::Streaming(streaming) => streaming.progress(),
+            ForwardState::Streaming(streaming) => streaming.progress(),
             _ => (self.upload.awaits_continue, self.upload.sent_bytes()),
         };
         if awaits_continue {
@@ -340,8 +340,8 @@ impl Exchange {
     }
 
     /// Parses `scratch.input[..filled]`, which begins with a head. `None` if more bytes are needed.
-    fn on_input(&mut self, filled: usize, scratch: &mut Scratch) -> Option<Outcome> {
-        let Scratch { input, head } = scratch;
+    fn on_input(&mut self, filled: usize, scratch: &mut ForwardScratch) -> Option<HandlerOutcome> {
+        let ForwardScratch { input, head } = scratch;
         let mut at = 0;
         loop {
             let bytes = &input[at..filled];
@@ -364,7 +364,7 @@ impl Exchange {
             }
             self.interim_responses += 1;
             if self.interim_responses > INTERIM_RESPONSES_MAX {
-                return Some(self.fail(Failure::Faulty, "sent too many interim responses"));
+                return Some(self.fail(UpstreamFailure::Faulty, "sent too many interim responses"));
             }
             if head.status == Status::CONTINUE {
                 // The client gets its own 100 Continue when its content is read.
@@ -396,12 +396,14 @@ impl Exchange {
         Ok(found.map(|found| (found.bytes, found.local_location)))
     }
 
-    fn on_response(&mut self, received: &Received<'_>) -> Outcome {
-        let State::Exchanging(peer) = std::mem::replace(&mut self.state, State::Done) else {
+    fn on_response(&mut self, received: &Received<'_>) -> HandlerOutcome {
+        let ForwardState::Exchanging(peer) = std::mem::replace(&mut self.state, ForwardState::Done) else {
             unreachable!("a response comes in an exchange")
         };
-        let upload =
-            std::mem::replace(&mut self.upload, Upload::new(Vec::new(), Vec::new(), Coding::Plain, BodyFraming::None));
+        let upload = std::mem::replace(
+            &mut self.upload,
+            ForwardUpload::new(Vec::new(), Vec::new(), UploadCoding::Plain, BodyFraming::None),
+        );
         self.link.forget_taken();
         let upstreaming = Upstreaming {
             peer,
@@ -418,10 +420,10 @@ impl Exchange {
         };
         self.link.forwarding().borrow_mut().on_response(received.head.status, self.now.unix_us);
         match received.into_response(self.method, self.asks_upgrade, upstreaming) {
-            Ok(response) => Outcome::Ready(Response::Built(response)),
+            Ok(response) => HandlerOutcome::Ready(Response::Built(response)),
             Err((peer, reason)) => {
-                self.state = State::Exchanging(peer);
-                self.fail(Failure::Faulty, reason)
+                self.state = ForwardState::Exchanging(peer);
+                self.fail(UpstreamFailure::Faulty, reason)
             }
         }
     }
@@ -433,21 +435,21 @@ impl Exchange {
     }
 
     /// Handles an end of the exchange before a whole head: by the end of the connection, or as `what` says.
-    fn on_closed(&mut self, failure: Failure, what: &str) -> Poll<Outcome> {
+    fn on_closed(&mut self, failure: UpstreamFailure, what: &str) -> Poll<HandlerOutcome> {
         let is_repeatable = match failure {
-            Failure::Refused => self.link.can_rewind(),
+            UpstreamFailure::Refused => self.link.can_rewind(),
             _ => self.may_repeat(),
         };
         // A partial head was not passed on, but interim responses were.
         let may_repeat = self.interim_responses == 0 && is_repeatable;
         let tries_before = self.tried;
         let is_expected = match &self.state {
-            State::Exchanging(peer) => peer.is_reused(),
-            State::Streaming(streaming) => streaming.lease.is_reused() || failure == Failure::Refused,
+            ForwardState::Exchanging(peer) => peer.is_reused(),
+            ForwardState::Streaming(streaming) => streaming.lease.is_reused() || failure == UpstreamFailure::Refused,
             _ => false,
         };
         if !may_repeat || !is_expected {
-            let is_program = matches!(&self.state, State::Exchanging(Peer::Program(_)));
+            let is_program = matches!(&self.state, ForwardState::Exchanging(GatewayPeer::Program(_)));
             self.warn(if is_program { "ended without a response" } else { what });
         }
         let outcome = self.give_up(failure);
@@ -465,28 +467,28 @@ impl Exchange {
     }
 
     /// Gives the connection up for this reason, logs it, and returns the response.
-    fn fail(&mut self, failure: Failure, what: &str) -> Outcome {
+    fn fail(&mut self, failure: UpstreamFailure, what: &str) -> HandlerOutcome {
         self.warn(what);
         self.give_up(failure)
     }
 
-    fn give_up(&mut self, failure: Failure) -> Outcome {
+    fn give_up(&mut self, failure: UpstreamFailure) -> HandlerOutcome {
         let now = self.now;
-        match std::mem::replace(&mut self.state, State::Done) {
-            State::Exchanging(peer) => peer.fail(failure, &mut self.tried, now.monotonic_ms),
-            State::Streaming(streaming) => streaming.lease.fail(failure, &mut self.tried, now.monotonic_ms),
-            State::Unconnected | State::Connecting(_) | State::Done => {}
+        match std::mem::replace(&mut self.state, ForwardState::Done) {
+            ForwardState::Exchanging(peer) => peer.fail(failure, &mut self.tried, now.monotonic_ms),
+            ForwardState::Streaming(streaming) => streaming.lease.fail(failure, &mut self.tried, now.monotonic_ms),
+            ForwardState::Unconnected | ForwardState::Connecting(_) | ForwardState::Done => {}
         }
         self.link.forwarding().borrow_mut().on_end(now.unix_us);
-        self.answer(if failure == Failure::TimedOut { Status::GATEWAY_TIMEOUT } else { Status::BAD_GATEWAY })
+        self.answer(if failure == UpstreamFailure::TimedOut { Status::GATEWAY_TIMEOUT } else { Status::BAD_GATEWAY })
     }
 
     /// Logs which server failed how, and for which request.
     fn warn(&self, what: &str) {
         let name = match &self.state {
-            State::Exchanging(peer) => peer.name(),
-            State::Streaming(streaming) => streaming.lease.server_name(),
-            State::Unconnected | State::Connecting(_) | State::Done => return,
+            ForwardState::Exchanging(peer) => peer.name(),
+            ForwardState::Streaming(streaming) => streaming.lease.server_name(),
+            ForwardState::Unconnected | ForwardState::Connecting(_) | ForwardState::Done => return,
         };
         let request = escaped(self.upload.request_line());
         let (client, trace) = (self.client, trace_id(self.trace.as_ref()));
@@ -496,8 +498,8 @@ impl Exchange {
     }
 
     /// Builds a response of our own.
-    fn answer(&self, status: Status) -> Outcome {
-        Outcome::Ready(Response::Built(self.response(status)))
+    fn answer(&self, status: Status) -> HandlerOutcome {
+        HandlerOutcome::Ready(Response::Built(self.response(status)))
     }
 
     /// Builds an error response in the client's protocol: HTTP or gRPC.
@@ -505,8 +507,8 @@ impl Exchange {
         if self.is_grpc { grpc_error(status) } else { BuiltResponse::new(status) }
     }
 
-    fn on_not_connected(&mut self, error: &ConnectError) -> Outcome {
-        self.state = State::Done;
+    fn on_not_connected(&mut self, error: &ConnectError) -> HandlerOutcome {
+        self.state = ForwardState::Done;
         self.link.forwarding().borrow_mut().on_end(self.now.unix_us);
         if matches!(error, ConnectError::Server(AcquireError::NoServer)) && self.tried.count() > 0 {
             // A server was tried; its failure is the cause and was logged.
@@ -527,13 +529,13 @@ impl Exchange {
         if let Some(seconds) = destination.retry_after_seconds(error) {
             response.fields.push("Retry-After", seconds.to_string());
         }
-        Outcome::Ready(Response::Built(response))
+        HandlerOutcome::Ready(Response::Built(response))
     }
 }
 
 /// Classifies a malformed or too large head. If it begins like one, or is a script's, only this response is faulty.
-fn failure_of(head: &[u8], is_http: bool) -> Failure {
-    if is_http && !head.starts_with(b"HTTP/") { Failure::Malformed } else { Failure::Faulty }
+fn failure_of(head: &[u8], is_http: bool) -> UpstreamFailure {
+    if is_http && !head.starts_with(b"HTTP/") { UpstreamFailure::Malformed } else { UpstreamFailure::Faulty }
 }
 
 /// True for idempotent methods (RFC 9110, section 9.2.2). Unknown methods count as not idempotent.
@@ -541,10 +543,10 @@ fn is_idempotent(method: Method) -> bool {
     matches!(method, Method::Get | Method::Head | Method::Options | Method::Put | Method::Delete)
 }
 
-impl Future for Exchange {
-    type Output = Outcome;
+impl Future for ForwardExchange {
+    type Output = HandlerOutcome;
 
-    fn poll(self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Outcome> {
+    fn poll(self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<HandlerOutcome> {
         let this = self.get_mut();
         this.now = Now::read();
         loop {
@@ -552,26 +554,26 @@ impl Future for Exchange {
                 return Poll::Ready(this.abandon());
             }
             match &mut this.state {
-                State::Unconnected => this.connect(),
-                State::Connecting(connecting) => match ready!(connecting.poll_connect(task)) {
+                ForwardState::Unconnected => this.connect(),
+                ForwardState::Connecting(connecting) => match ready!(connecting.poll_connect(task)) {
                     Ok(Connected::Peer(peer)) => this.on_connected(peer),
                     Ok(Connected::Stream(lease)) => this.on_stream(lease),
                     Err(error) => return Poll::Ready(this.on_not_connected(&error)),
                 },
-                State::Exchanging(_) => {
+                ForwardState::Exchanging(_) => {
                     let polled = this.poll_exchange(task);
-                    if polled.is_ready() || matches!(this.state, State::Exchanging(_)) {
+                    if polled.is_ready() || matches!(this.state, ForwardState::Exchanging(_)) {
                         return polled;
                     }
                 }
-                State::Streaming(_) => {
+                ForwardState::Streaming(_) => {
                     let polled = this.poll_stream(task);
-                    if polled.is_ready() || matches!(this.state, State::Streaming(_)) {
+                    if polled.is_ready() || matches!(this.state, ForwardState::Streaming(_)) {
                         return polled;
                     }
                 }
                 // Polled again after it was ready, which no caller should do.
-                State::Done => return Poll::Pending,
+                ForwardState::Done => return Poll::Pending,
             }
         }
     }

@@ -6,13 +6,13 @@ use std::task::{Context as Task, Poll};
 
 use wire::http::Fields;
 
-use super::Inner;
+use super::ForwardInner;
 use super::exchange::StreamUpload;
 use super::read_ahead::ReadAhead;
 use super::upload::response_trailers;
 use crate::handler::{ClientLink, ContentSource, Filled, Now, TunnelStream};
-use crate::log::{Client, escaped, event};
-use crate::upstream::{Failure, ResponsePiece, StreamFailure, StreamLease, StreamTunnel, Tried};
+use crate::log::{LogClient, escaped, event};
+use crate::upstream::{ResponsePiece, StreamFailure, StreamLease, StreamTunnel, Tried, UpstreamFailure};
 
 /// An exchange whose response has begun.
 pub(super) struct Downloading {
@@ -20,7 +20,7 @@ pub(super) struct Downloading {
     /// Content of the request, which may still be on its way.
     pub(super) upload: StreamUpload,
     pub(super) link: Rc<ClientLink>,
-    pub(super) inner: Rc<Inner>,
+    pub(super) inner: Rc<ForwardInner>,
     pub(super) request_line: Vec<u8>,
     /// True if the client has called a gRPC method.
     pub(super) is_grpc: bool,
@@ -36,7 +36,7 @@ impl Downloading {
     }
 
     /// Streams the content that follows. With `may_read_ahead`, it is read ahead of a slow client.
-    pub(super) fn into_source(self, client: Client, may_read_ahead: bool) -> Box<dyn ContentSource> {
+    pub(super) fn into_source(self, client: LogClient, may_read_ahead: bool) -> Box<dyn ContentSource> {
         let (inner, link) = (Rc::clone(&self.inner), Rc::clone(&self.link));
         let content = Http2Content { downloading: Some(self), trailers: None, is_waiting: false };
         match may_read_ahead {
@@ -45,7 +45,7 @@ impl Downloading {
         }
     }
 
-    fn fail(self, failure: Failure, kind: io::ErrorKind) {
+    fn fail(self, failure: UpstreamFailure, kind: io::ErrorKind) {
         let now = Now::read();
         let (name, request) = (self.lease.server_name(), escaped(&self.request_line));
         self.inner.plan.log.warn(
@@ -96,7 +96,7 @@ impl Http2Content {
         Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
     }
 
-    fn fail(&mut self, failure: Failure, kind: io::ErrorKind) -> Poll<io::Result<Filled>> {
+    fn fail(&mut self, failure: UpstreamFailure, kind: io::ErrorKind) -> Poll<io::Result<Filled>> {
         if let Some(downloading) = self.downloading.take() {
             downloading.fail(failure, kind);
         }
@@ -110,7 +110,7 @@ impl ContentSource for Http2Content {
             return Poll::Ready(Ok(Filled::End(self.trailers.take())));
         };
         if link.take_late() {
-            return self.fail(Failure::TimedOut, io::ErrorKind::TimedOut);
+            return self.fail(UpstreamFailure::TimedOut, io::ErrorKind::TimedOut);
         }
         // A server may respond while the request is still being sent.
         let _ = upload.poll_send(lease, link, &inner.plan.config.intermediary, task);
@@ -128,12 +128,12 @@ impl ContentSource for Http2Content {
             Ok(ResponsePiece::Content(length)) => Poll::Ready(Ok(Filled::Content(length))),
             Ok(ResponsePiece::End(trailers)) => self.on_end(trailers),
             // The engine rejects a second head.
-            Ok(ResponsePiece::Head { .. }) => self.fail(Failure::Faulty, io::ErrorKind::InvalidData),
-            Err(StreamFailure::Closed) => self.fail(Failure::Closed, io::ErrorKind::UnexpectedEof),
-            Err(StreamFailure::NotHttp2(_)) => self.fail(Failure::Malformed, io::ErrorKind::InvalidData),
-            Err(StreamFailure::Malformed) => self.fail(Failure::Faulty, io::ErrorKind::InvalidData),
+            Ok(ResponsePiece::Head { .. }) => self.fail(UpstreamFailure::Faulty, io::ErrorKind::InvalidData),
+            Err(StreamFailure::Closed) => self.fail(UpstreamFailure::Closed, io::ErrorKind::UnexpectedEof),
+            Err(StreamFailure::NotHttp2(_)) => self.fail(UpstreamFailure::Malformed, io::ErrorKind::InvalidData),
+            Err(StreamFailure::Malformed) => self.fail(UpstreamFailure::Faulty, io::ErrorKind::InvalidData),
             Err(StreamFailure::Refused | StreamFailure::Reset(_)) => {
-                self.fail(Failure::Faulty, io::ErrorKind::ConnectionReset)
+                self.fail(UpstreamFailure::Faulty, io::ErrorKind::ConnectionReset)
             }
         }
     }

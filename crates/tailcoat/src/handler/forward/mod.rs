@@ -27,17 +27,17 @@ use wire::http::{Fields, Method, Status, cookies};
 use self::buffering::{awaits_room, receive_content, wait_for_room};
 pub use self::client_fields::told_scheme;
 pub(super) use self::client_fields::{is_trace_field, push_client_fields, push_trace_fields};
-use self::exchange::Exchange;
-pub use self::exchange::{Asked, Dialect};
+use self::exchange::ForwardExchange;
+pub use self::exchange::{Dialect, GatewayRequest};
 use self::grpc::{grpc_error, is_grpc};
 use self::peer::Destination;
 pub(super) use self::request::{guarded_target, host_and_port, is_passed_on, target};
-use super::cgi::{Launch, Programs};
+use super::cgi::{ProgramLaunch, Programs};
 use super::gateway::ErrorLines;
 use super::response_cache::{Fetch, FetchFuture, ResponseCache};
-use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed};
-use crate::config::{self, Balance, Buffers, HashKey, unmapped};
-use crate::log::{Client, ServerLog, escaped, event};
+use super::{BuiltResponse, HandlerOutcome, OwnedRequest, Response, Routed};
+use crate::config::{self, Balance, BufferingConfig, HashKey, unmapped};
+use crate::log::{LogClient, ServerLog, escaped, event};
 use crate::overload::Overload;
 use crate::spool::{MessageLimits, SpoolStore};
 use crate::traces::trace_id;
@@ -51,29 +51,29 @@ const HEAD_REST_BYTES: usize = 4 << 10;
 
 /// Handler that forwards requests to the servers of an upstream or to programs. Each worker has its own.
 pub struct Forward {
-    inner: Rc<Inner>,
+    inner: Rc<ForwardInner>,
     /// Response cache in front of the upstream, if configured.
     cache: Option<ResponseCache>,
 }
 
 /// State that all exchanges of a worker's handler share.
-struct Inner {
-    plan: Arc<Plan>,
+struct ForwardInner {
+    plan: Arc<ForwardPlan>,
     destination: Destination,
     overload: Rc<Overload>,
-    scratch: RefCell<Scratch>,
+    scratch: RefCell<ForwardScratch>,
 }
 
 /// Scratch space for one poll of an exchange; it holds nothing between polls.
-struct Scratch {
+struct ForwardScratch {
     input: Vec<u8>,
     head: ResponseHead,
 }
 
 /// Part of a handler that all workers share.
 #[derive(Debug)]
-pub struct Plan {
-    config: config::Forward,
+pub struct ForwardPlan {
+    config: config::ForwardConfig,
     head_limits: HeadLimits,
     log: ServerLog,
     /// Value of Host if the client's request has none.
@@ -86,28 +86,28 @@ pub struct Plan {
     buffer_limits: MessageLimits,
 }
 
-impl Plan {
+impl ForwardPlan {
     /// Creates the plan for this configuration.
-    pub fn new(config: &config::Forward, upstream: &SharedUpstream, spools: &Arc<SpoolStore>) -> Arc<Self> {
+    pub fn new(config: &config::ForwardConfig, upstream: &SharedUpstream, spools: &Arc<SpoolStore>) -> Arc<Self> {
         let is_limited = upstream.config().limits_connections();
         Self::with(config, upstream.log().clone(), upstream.authority(), is_limited, spools)
     }
 
     /// Creates the plan for requests that programs handle.
-    pub fn of_programs(config: &config::Forward, log: &ServerLog, spools: &Arc<SpoolStore>) -> Arc<Self> {
+    pub fn of_programs(config: &config::ForwardConfig, log: &ServerLog, spools: &Arc<SpoolStore>) -> Arc<Self> {
         Self::with(config, log.clone(), String::new(), true, spools)
     }
 
     /// Creates a plan. `is_limited`: the upstream handles few requests at a time.
     fn with(
-        config: &config::Forward,
+        config: &config::ForwardConfig,
         log: ServerLog,
         authority: String,
         is_limited: bool,
         spools: &Arc<SpoolStore>,
     ) -> Arc<Self> {
         let is_limited = is_limited || config.runs_scripts;
-        let Buffers { requests, responses, memory_bytes_max, .. } = *config.buffers;
+        let BufferingConfig { requests, responses, memory_bytes_max, .. } = *config.buffers;
         let head_limits = HeadLimits {
             head_bytes_max: config.response_head_bytes_max,
             fields_max: config.response_fields_max,
@@ -128,13 +128,18 @@ impl Plan {
 
 impl Forward {
     /// Creates a worker's handler for an upstream.
-    pub fn new(plan: Arc<Plan>, upstream: Rc<Upstream>, cache: Option<ResponseCache>, overload: Rc<Overload>) -> Self {
+    pub fn new(
+        plan: Arc<ForwardPlan>,
+        upstream: Rc<Upstream>,
+        cache: Option<ResponseCache>,
+        overload: Rc<Overload>,
+    ) -> Self {
         Self::with(plan, Destination::Servers(upstream), cache, overload)
     }
 
     /// Creates a worker's handler for programs.
     pub fn to_programs(
-        plan: Arc<Plan>,
+        plan: Arc<ForwardPlan>,
         programs: Programs,
         cache: Option<ResponseCache>,
         overload: Rc<Overload>,
@@ -142,32 +147,37 @@ impl Forward {
         Self::with(plan, Destination::Programs(programs), cache, overload)
     }
 
-    fn with(plan: Arc<Plan>, destination: Destination, cache: Option<ResponseCache>, overload: Rc<Overload>) -> Self {
+    fn with(
+        plan: Arc<ForwardPlan>,
+        destination: Destination,
+        cache: Option<ResponseCache>,
+        overload: Rc<Overload>,
+    ) -> Self {
         // Space for the largest head and one byte, to see that a head is too large.
         let input = vec![0; READ_BYTES.max(plan.head_limits.head_bytes_max + HEAD_REST_BYTES)];
-        let scratch = RefCell::new(Scratch { input, head: ResponseHead::default() });
-        Self { inner: Rc::new(Inner { plan, destination, overload, scratch }), cache }
+        let scratch = RefCell::new(ForwardScratch { input, head: ResponseHead::default() });
+        Self { inner: Rc::new(ForwardInner { plan, destination, overload, scratch }), cache }
     }
 
     /// Forwards a request.
-    pub fn handle(&self, routed: &Routed<'_>) -> Outcome {
+    pub fn handle(&self, routed: &Routed<'_>) -> HandlerOutcome {
         match routed.request.method() {
             // Neither concerns a resource of the upstream.
-            Method::Connect => return Outcome::Decline,
-            Method::Options if routed.path == b"*" => return Outcome::Decline,
+            Method::Connect => return HandlerOutcome::Decline,
+            Method::Options if routed.path == b"*" => return HandlerOutcome::Decline,
             // TRACE reveals fields that a browser hides from scripts, and hardly any server enables it.
             Method::Trace => return not_allowed(Status::METHOD_NOT_ALLOWED),
             Method::Options if request::is_last_hop(routed) => return not_allowed(Status::NO_CONTENT),
             // Servers that drop path parameters would resolve a path other than the one that was checked here.
             _ if has_hidden_dot_segments(routed.path) => {
-                return Outcome::Ready(Response::Built(BuiltResponse::new(Status::BAD_REQUEST)));
+                return HandlerOutcome::Ready(Response::Built(BuiltResponse::new(Status::BAD_REQUEST)));
             }
             // Before the cache, where a request in a loop would wait for itself.
             _ if client_fields::is_loop(routed, &self.inner.plan.config.intermediary) => return self.on_loop(routed),
             _ => {}
         }
         if let Some(refused) = self.refuse_content(routed) {
-            return Outcome::Ready(Response::Built(refused));
+            return HandlerOutcome::Ready(Response::Built(refused));
         }
         match &self.cache {
             Some(cache) => cache.handle(routed, &self.inner),
@@ -176,9 +186,11 @@ impl Forward {
                 None if self.inner.waits_for_client(routed) => {
                     let (inner, request) = (Rc::clone(&self.inner), Rc::new(OwnedRequest::new(routed)));
                     let answered = inner.receive_and_ask(request, Fields::new(), false);
-                    Outcome::Wait(Box::pin(async move { outcome_of(answered.await) }))
+                    HandlerOutcome::Wait(Box::pin(async move { outcome_of(answered.await) }))
                 }
-                None => Outcome::Wait(Box::pin(Exchange::new(Rc::clone(&self.inner), routed, &Fields::new()))),
+                None => {
+                    HandlerOutcome::Wait(Box::pin(ForwardExchange::new(Rc::clone(&self.inner), routed, &Fields::new())))
+                }
             },
         }
     }
@@ -186,8 +198,8 @@ impl Forward {
 
 impl Forward {
     #[cold]
-    fn on_loop(&self, routed: &Routed<'_>) -> Outcome {
-        let Plan { log, config, .. } = &*self.inner.plan;
+    fn on_loop(&self, routed: &Routed<'_>) -> HandlerOutcome {
+        let ForwardPlan { log, config, .. } = &*self.inner.plan;
         let request = escaped(routed.request.target());
         let (upstream, passes) = (&config.upstream, config.intermediary.via_passes_max);
         let (client, trace) = (routed.client, trace_id(routed.trace));
@@ -204,7 +216,7 @@ impl Forward {
                 ],
             ),
         );
-        Outcome::Ready(Response::Built(match is_grpc(routed) {
+        HandlerOutcome::Ready(Response::Built(match is_grpc(routed) {
             true => grpc_error(Status::LOOP_DETECTED),
             false => BuiltResponse::new(Status::LOOP_DETECTED),
         }))
@@ -235,11 +247,11 @@ impl Forward {
     }
 
     /// Sends a request to a script or application, and returns its response.
-    pub async fn ask(&self, routed: &Routed<'_>, asked: Asked) -> Box<BuiltResponse> {
+    pub async fn ask(&self, routed: &Routed<'_>, asked: GatewayRequest) -> Box<BuiltResponse> {
         if let Some(response) = self.inner.shed(routed) {
             return response;
         }
-        built(Exchange::asking(Rc::clone(&self.inner), routed, asked).await)
+        built(ForwardExchange::asking(Rc::clone(&self.inner), routed, asked).await)
     }
 }
 
@@ -252,19 +264,19 @@ pub(super) fn overloaded(routed: &Routed<'_>) -> Box<BuiltResponse> {
 }
 
 /// Response that an exchange has ended with.
-fn built(outcome: Outcome) -> Box<BuiltResponse> {
+fn built(outcome: HandlerOutcome) -> Box<BuiltResponse> {
     match outcome {
-        Outcome::Ready(Response::Built(response)) => response,
+        HandlerOutcome::Ready(Response::Built(response)) => response,
         // Local invariant: an exchange ends with a response that was built.
         _ => BuiltResponse::new(Status::BAD_GATEWAY),
     }
 }
 
-fn outcome_of(response: Box<BuiltResponse>) -> Outcome {
-    Outcome::Ready(Response::Built(response))
+fn outcome_of(response: Box<BuiltResponse>) -> HandlerOutcome {
+    HandlerOutcome::Ready(Response::Built(response))
 }
 
-impl Inner {
+impl ForwardInner {
     /// Builds the response for a request that is shed because its worker is overloaded.
     fn shed(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
         self.overload.sheds(self.destination.cost()).then(|| overloaded(routed))
@@ -302,7 +314,7 @@ impl Inner {
         if let Err(refused) = self.wait_for_client(&routed, false).await {
             return refused;
         }
-        let mut exchange = Exchange::new(self, &routed, &changes);
+        let mut exchange = ForwardExchange::new(self, &routed, &changes);
         if is_shared {
             exchange.share();
         }
@@ -310,7 +322,7 @@ impl Inner {
     }
 }
 
-impl Fetch for Inner {
+impl Fetch for ForwardInner {
     fn fetch(self: Rc<Self>, request: Rc<OwnedRequest>, changes: Fields) -> FetchFuture {
         if let Some(response) = self.shed(&request.routed(false)) {
             return Box::pin(ready(response));
@@ -318,29 +330,29 @@ impl Fetch for Inner {
         if self.waits_for_client(&request.routed(false)) {
             return Box::pin(self.receive_and_ask(request, changes, true));
         }
-        let mut exchange = Exchange::new(self, &request.routed(false), &changes);
+        let mut exchange = ForwardExchange::new(self, &request.routed(false), &changes);
         exchange.share();
         Box::pin(async move { built(exchange.await) })
     }
 }
 
 /// Builds a response that lists the methods that are forwarded.
-pub(super) fn not_allowed(status: Status) -> Outcome {
+pub(super) fn not_allowed(status: Status) -> HandlerOutcome {
     let mut response = BuiltResponse::new(status);
     response.fields.push("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
-    Outcome::Ready(Response::Built(response))
+    HandlerOutcome::Ready(Response::Built(response))
 }
 
 /// Key for consistent hashing, if the upstream balances by one.
-fn hash_key_of(upstream: &config::Upstream, routed: &Routed<'_>) -> Option<u64> {
+fn hash_key_of(upstream: &config::UpstreamConfig, routed: &Routed<'_>) -> Option<u64> {
     let Balance::Hash(key) = &upstream.balance else { return None };
     match key {
         HashKey::Address => match routed.client {
-            Client::Ip(address) => Some(match address.ip().to_canonical() {
+            LogClient::Ip(address) => Some(match address.ip().to_canonical() {
                 std::net::IpAddr::V4(address) => hash_key(&address.octets()),
                 std::net::IpAddr::V6(address) => hash_key(&address.octets()),
             }),
-            Client::Unix => None,
+            LogClient::Unix => None,
         },
         HashKey::Field(name) => routed.request.field_by_name(name.as_bytes()).map(hash_key),
         HashKey::Cookie(name) => {
@@ -352,8 +364,8 @@ fn hash_key_of(upstream: &config::Upstream, routed: &Routed<'_>) -> Option<u64> 
 
 /// Number of a client, for its share of queues; `None` for a unix socket, through which many clients come. Only the
 /// first 64 bits of an IPv6 address count: a customer can choose the others at will (RFC 6177).
-fn number_of(client: Client) -> Option<u64> {
-    let Client::Ip(address) = client else { return None };
+fn number_of(client: LogClient) -> Option<u64> {
+    let LogClient::Ip(address) = client else { return None };
     Some(match unmapped(address.ip()) {
         std::net::IpAddr::V4(address) => u64::from(address.to_bits()),
         std::net::IpAddr::V6(address) => (address.to_bits() >> 64) as u64,

@@ -9,15 +9,15 @@ use wire::http::forwarding::is_same_field;
 use wire::http::{Method, Request, Status};
 
 use super::hash_key_of;
-use crate::config::Reuse;
+use crate::config::ConnectionReuse;
 use crate::handler::Routed;
-use crate::handler::cgi::{Launch, Process, Programs, StartError, Starting};
-use crate::log::Client;
+use crate::handler::cgi::{CgiProcess, ProgramLaunch, ProgramStartError, Programs, Starting};
+use crate::log::LogClient;
 use crate::metrics::NameSlot;
-use crate::overload::Cost;
+use crate::overload::RequestCost;
 use crate::upstream::{
-    Acquire, AcquireError, ClientConnection, Ending, Failure, Lease, Leased, StreamLease, Tried, Tunnel, Upstream,
-    Wanted,
+    Acquire, AcquireError, AcquireOptions, ClientConnectionId, Ending, Lease, Leased, StreamLease, Tried, Upstream,
+    UpstreamFailure, UpstreamTunnel,
 };
 
 /// Fields that proxies add about themselves and their clients (RFC 9110, section 7.6.3, and RFC 7239).
@@ -40,21 +40,21 @@ pub(super) enum Connecting {
 /// A connected peer, by protocol.
 pub(super) enum Connected {
     /// A byte stream.
-    Peer(Peer),
+    Peer(GatewayPeer),
     /// An HTTP/2 stream.
     Stream(StreamLease),
 }
 
 /// A peer that handles one request over a byte stream.
-pub(super) enum Peer {
+pub(super) enum GatewayPeer {
     Server(Lease),
-    Program(Box<Process>),
+    Program(Box<CgiProcess>),
 }
 
 /// Reason that an exchange got no peer.
 pub(super) enum ConnectError {
     Server(AcquireError),
-    Program(StartError),
+    Program(ProgramStartError),
 }
 
 impl Destination {
@@ -67,27 +67,28 @@ impl Destination {
     }
 
     /// Cost of a request to this destination.
-    pub(super) fn cost(&self) -> Cost {
+    pub(super) fn cost(&self) -> RequestCost {
         match self {
-            Self::Servers(_) => Cost::Upstream,
-            Self::Programs(_) => Cost::Program,
+            Self::Servers(_) => RequestCost::Upstream,
+            Self::Programs(_) => RequestCost::Program,
         }
     }
 
     /// Number of the client connection, if kept connections may be reserved for it; `None` for a proxy, which speaks
     /// for several clients.
-    pub(super) fn client_connection(&self, routed: &Routed<'_>) -> Option<ClientConnection> {
+    pub(super) fn client_connection(&self, routed: &Routed<'_>) -> Option<ClientConnectionId> {
         let Self::Servers(upstream) = self else { return None };
         // Other requests only take a connection that was reserved before.
         let may_reserve = routed.request.method() == Method::Head
             || routed.link.link().framing() != BodyFraming::None
-            || upstream.shared().config().reuse == Reuse::Never;
+            || upstream.shared().config().reuse == ConnectionReuse::Never;
         let is_by_proxy = |request: &Request<'_>| {
             let mut fields = request.head.fields.iter().map(|field| field.name.of(request.bytes));
             fields.any(|name| PROXY_FIELDS.iter().any(|field| is_same_field(name, field)))
         };
-        let speaks_for_many =
-            routed.client == Client::Unix || routed.proxied.is_some() || (may_reserve && is_by_proxy(&routed.request));
+        let speaks_for_many = routed.client == LogClient::Unix
+            || routed.proxied.is_some()
+            || (may_reserve && is_by_proxy(&routed.request));
         if speaks_for_many { None } else { routed.link.client_connection() }
     }
 
@@ -121,7 +122,12 @@ impl Destination {
     }
 
     /// Begins to connect to a server, or to start the program in `launch`.
-    pub(super) fn connect(&self, wanted: Wanted, launch: Option<Box<Launch>>, now_ms: u64) -> Connecting {
+    pub(super) fn connect(
+        &self,
+        wanted: AcquireOptions,
+        launch: Option<Box<ProgramLaunch>>,
+        now_ms: u64,
+    ) -> Connecting {
         match self {
             Self::Servers(upstream) => Connecting::Server(upstream.acquire(wanted, now_ms)),
             Self::Programs(programs) => Connecting::Program(programs.start(launch, wanted.client)),
@@ -134,7 +140,7 @@ impl Destination {
             (Self::Servers(upstream), ConnectError::Server(error)) => {
                 error.retry_after_seconds(upstream.shared().config())
             }
-            (_, ConnectError::Program(StartError::Busy)) => Some(1),
+            (_, ConnectError::Program(ProgramStartError::Busy)) => Some(1),
             _ => None,
         }
     }
@@ -144,12 +150,12 @@ impl Connecting {
     pub(super) fn poll_connect(&mut self, task: &mut Task<'_>) -> Poll<Result<Connected, ConnectError>> {
         Poll::Ready(match self {
             Self::Server(acquire) => match ready!(acquire.poll_acquire(task)) {
-                Ok(Leased::Connection(lease)) => Ok(Connected::Peer(Peer::Server(lease))),
+                Ok(Leased::Connection(lease)) => Ok(Connected::Peer(GatewayPeer::Server(lease))),
                 Ok(Leased::Stream(lease)) => Ok(Connected::Stream(lease)),
                 Err(error) => Err(ConnectError::Server(error)),
             },
             Self::Program(starting) => ready!(starting.poll_start(task))
-                .map(|process| Connected::Peer(Peer::Program(Box::new(process))))
+                .map(|process| Connected::Peer(GatewayPeer::Program(Box::new(process))))
                 .map_err(ConnectError::Program),
         })
     }
@@ -174,7 +180,7 @@ impl std::fmt::Display for ConnectError {
     }
 }
 
-impl Peer {
+impl GatewayPeer {
     /// Reads as [`Lease::poll_read`] does.
     pub(super) fn poll_read(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
@@ -240,7 +246,7 @@ impl Peer {
     }
 
     /// Ends a failed exchange, as [`Lease::fail`].
-    pub(super) fn fail(self, failure: Failure, tried: &mut Tried, now_ms: u64) {
+    pub(super) fn fail(self, failure: UpstreamFailure, tried: &mut Tried, now_ms: u64) {
         match self {
             Self::Server(lease) => lease.fail(failure, tried, now_ms),
             // Dropping the process ends it.
@@ -249,7 +255,7 @@ impl Peer {
     }
 
     /// Turns a connection into a tunnel, as [`Lease::into_tunnel`]; programs have none.
-    pub(super) fn into_tunnel(self, now_ms: u64) -> Result<Tunnel, Self> {
+    pub(super) fn into_tunnel(self, now_ms: u64) -> Result<UpstreamTunnel, Self> {
         match self {
             Self::Server(lease) => Ok(lease.into_tunnel(now_ms)),
             program @ Self::Program(_) => Err(program),

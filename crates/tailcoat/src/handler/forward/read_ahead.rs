@@ -6,9 +6,9 @@ use std::task::{Context as Task, Poll, ready};
 
 use wire::http::Fields;
 
-use super::{Inner, READ_BYTES, number_of};
+use super::{ForwardInner, READ_BYTES, number_of};
 use crate::handler::{ClientLink, ContentSource, Filled};
-use crate::log::Client;
+use crate::log::LogClient;
 use crate::spool::Spool;
 
 /// Reads in a turn, of 64 KiB at most. A fast upstream must not delay other connections.
@@ -17,9 +17,9 @@ const READS_PER_TURN_MAX: u32 = 4;
 /// Content of a response that is read ahead if its client is slow. Otherwise nothing is copied.
 pub(super) struct ReadAhead<S> {
     source: S,
-    inner: Rc<Inner>,
+    inner: Rc<ForwardInner>,
     link: Rc<ClientLink>,
-    client: Client,
+    client: LogClient,
     /// `None` while the client keeps up.
     ahead: Option<Box<Ahead>>,
 }
@@ -31,7 +31,7 @@ struct Ahead {
 }
 
 impl<S: ContentSource> ReadAhead<S> {
-    pub(super) fn new(source: S, inner: Rc<Inner>, link: Rc<ClientLink>, client: Client) -> Self {
+    pub(super) fn new(source: S, inner: Rc<ForwardInner>, link: Rc<ClientLink>, client: LogClient) -> Self {
         Self { source, inner, link, client, ahead: None }
     }
 }

@@ -1,6 +1,6 @@
 //! FastCGI records of a response: separates output from error lines for the log.
 
-use wire::fastcgi::{Ended, Piece, ProtocolStatus, ResponseDecoder};
+use wire::fastcgi::{FastCgiEnd, FastCgiPiece, ProtocolStatus, ResponseDecoder};
 
 use crate::handler::gateway::ErrorLines;
 
@@ -11,7 +11,7 @@ pub(super) struct Records {
     /// True if the server keeps the connection open after the response.
     is_kept: bool,
     /// End of the response, and whether no byte followed it.
-    ended: Option<(Ended, bool)>,
+    ended: Option<(FastCgiEnd, bool)>,
 }
 
 impl Records {
@@ -34,14 +34,14 @@ impl Records {
             let input = &buffer[at..filled];
             let decoded = self.decoder.decode(input).map_err(|malformed| malformed.0)?;
             match decoded.piece {
-                Piece::Nothing => {}
-                Piece::Output(range) => {
+                FastCgiPiece::Nothing => {}
+                FastCgiPiece::Output(range) => {
                     let output_bytes = range.len();
                     buffer.copy_within(at + range.start..at + range.end, length);
                     length += output_bytes;
                 }
-                Piece::Error(range) => self.errors.push(&input[range]),
-                Piece::Ended(ended) => {
+                FastCgiPiece::Error(range) => self.errors.push(&input[range]),
+                FastCgiPiece::Ended(ended) => {
                     self.errors.end();
                     self.ended = Some((ended, true));
                     match ended.protocol_status {

@@ -8,7 +8,7 @@ use wire::http::forwarding::{is_hop_by_hop, is_named_by_connection, is_same_fiel
 use wire::http::{FieldSpan, Fields, KnownField, Method, Version, path};
 
 use super::client_fields::{is_ours, push_client_fields, push_trace_fields, push_via};
-use crate::config::{ClientFields, Forward, ForwardHost};
+use crate::config::{ClientFields, ForwardConfig, ForwardHost};
 use crate::handler::Routed;
 
 /// Head of a request, and the facts needed to read its response.
@@ -77,7 +77,7 @@ pub(super) fn is_last_hop(routed: &Routed<'_>) -> bool {
 pub(super) fn forwarded_head<'a>(
     routed: &Routed<'a>,
     framing: BodyFraming,
-    config: &Forward,
+    config: &ForwardConfig,
     authority: &str,
     changes: &Fields,
 ) -> ForwardedHead<'a> {
@@ -178,7 +178,7 @@ fn origin_form(raw: &[u8]) -> Vec<u8> {
     }
 }
 
-fn push_host(routed: &Routed<'_>, config: &Forward, authority: &str, fields: &mut Fields) {
+fn push_host(routed: &Routed<'_>, config: &ForwardConfig, authority: &str, fields: &mut Fields) {
     match &config.host {
         ForwardHost::Set(host) => fields.push("Host", host),
         ForwardHost::Upstream => fields.push("Host", authority),
@@ -235,7 +235,7 @@ fn decremented(value: &[u8]) -> Vec<u8> {
 }
 
 /// Adds TE and, if allowed, the request for another protocol. Returns whether it requests one.
-fn push_connection(routed: &Routed<'_>, framing: BodyFraming, config: &Forward, fields: &mut Fields) -> bool {
+fn push_connection(routed: &Routed<'_>, framing: BodyFraming, config: &ForwardConfig, fields: &mut Fields) -> bool {
     let is_trailers = |value: &[u8]| {
         value.split(|&byte| byte == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
     };
@@ -258,7 +258,7 @@ fn push_connection(routed: &Routed<'_>, framing: BodyFraming, config: &Forward, 
 
 /// Protocol that the client wants, if it may be tunnelled. Never h2c: requests in such a tunnel would bypass all
 /// checks.
-fn wanted_upgrade<'a>(routed: &Routed<'a>, framing: BodyFraming, config: &Forward) -> Option<&'a [u8]> {
+fn wanted_upgrade<'a>(routed: &Routed<'a>, framing: BodyFraming, config: &ForwardConfig) -> Option<&'a [u8]> {
     if framing != BodyFraming::None
         // HTTP/1.0 has no Upgrade; requests of later versions are converted to that of HTTP/1.1.
         || routed.request.head.version == Version::Http10

@@ -5,8 +5,8 @@ use wire::h1::{BodyDecoder, BodyFraming, BodyLimits, ResponseFraming, ResponseHe
 use wire::http::forwarding::{is_hop_by_hop, is_named_by_connection};
 use wire::http::{Fields, Method, Span, Status};
 
-use super::content::{Awaiting, Upstreaming};
-use super::peer::Peer;
+use super::content::{RemainingContent, Upstreaming};
+use super::peer::GatewayPeer;
 use super::read_ahead::may_read_ahead;
 use super::upload::response_trailers;
 use crate::handler::{Body, BuiltResponse, ContentSource, ContentStream, Forwarded, Segment, Tunnel};
@@ -34,7 +34,7 @@ impl Received<'_> {
         method: Method,
         asks_upgrade: bool,
         upstreaming: Upstreaming,
-    ) -> Result<Box<BuiltResponse>, (Peer, &'static str)> {
+    ) -> Result<Box<BuiltResponse>, (GatewayPeer, &'static str)> {
         if self.head.status == Status::SWITCHING_PROTOCOLS {
             return self.into_tunnel(asks_upgrade, upstreaming);
         }
@@ -94,7 +94,7 @@ impl Received<'_> {
                 response.body = chunked(rest, is_persistent, may_read_ahead, upstreaming)?;
             }
             ResponseFraming::UntilClose => {
-                let source = upstreaming.stream(Awaiting::Close, false).into_source(may_read_ahead);
+                let source = upstreaming.stream(RemainingContent::Close, false).into_source(may_read_ahead);
                 response.body = streamed(Bytes::copy_from_slice(rest), None, source);
             }
         }
@@ -107,7 +107,7 @@ impl Received<'_> {
         self,
         asks_upgrade: bool,
         upstreaming: Upstreaming,
-    ) -> Result<Box<BuiltResponse>, (Peer, &'static str)> {
+    ) -> Result<Box<BuiltResponse>, (GatewayPeer, &'static str)> {
         if !asks_upgrade {
             return Err((upstreaming.peer, "switched protocols without a request to"));
         }
@@ -166,7 +166,7 @@ fn in_records(
     rest: &[u8],
     may_read_ahead: bool,
     upstreaming: Upstreaming,
-) -> Result<Body, (Peer, &'static str)> {
+) -> Result<Body, (GatewayPeer, &'static str)> {
     let there = length.map_or(rest.len(), |length| rest.len().min(usize::try_from(length).unwrap_or(usize::MAX)));
     let content = Bytes::copy_from_slice(&rest[..there]);
     let remaining = length.map(|length| length - there as u64);
@@ -180,7 +180,7 @@ fn in_records(
             Ok(Body::from_bytes(content))
         }
         _ => {
-            let source = upstreaming.stream(Awaiting::Records(remaining), true).into_source(may_read_ahead);
+            let source = upstreaming.stream(RemainingContent::Records(remaining), true).into_source(may_read_ahead);
             Ok(streamed(content, remaining, source))
         }
     }
@@ -196,7 +196,7 @@ fn with_length(length: u64, rest: &[u8], is_persistent: bool, may_read_ahead: bo
         upstreaming.finish(is_persistent && there == rest.len());
         return Body::from_bytes(content);
     }
-    let source = upstreaming.stream(Awaiting::Length(remaining), is_persistent).into_source(may_read_ahead);
+    let source = upstreaming.stream(RemainingContent::Length(remaining), is_persistent).into_source(may_read_ahead);
     streamed(content, Some(remaining), source)
 }
 
@@ -206,7 +206,7 @@ fn chunked(
     is_persistent: bool,
     may_read_ahead: bool,
     upstreaming: Upstreaming,
-) -> Result<Body, (Peer, &'static str)> {
+) -> Result<Body, (GatewayPeer, &'static str)> {
     let limits = body_limits(upstreaming.trailer_limits);
     // Always `Some` for chunked framing.
     let Some(mut decoder) = BodyDecoder::new(BodyFraming::Chunked) else { return Ok(Body::default()) };
@@ -226,11 +226,11 @@ fn chunked(
                 upstreaming.finish(is_clean);
                 return Ok(Body::from_bytes(content));
             }
-            let source = upstreaming.stream(Awaiting::Nothing(trailers), is_clean);
+            let source = upstreaming.stream(RemainingContent::Nothing(trailers), is_clean);
             return Ok(streamed(content.into(), None, source.into_source(false)));
         }
         if decoded.consumed_bytes == 0 || at == rest.len() {
-            let source = upstreaming.stream(Awaiting::Chunks(Box::new(decoder)), is_persistent);
+            let source = upstreaming.stream(RemainingContent::Chunks(Box::new(decoder)), is_persistent);
             return Ok(streamed(content.into(), None, source.into_source(may_read_ahead)));
         }
     }

@@ -1,13 +1,13 @@
 use wire::h1::{BodyFraming, HeadLimits, parse_request_head};
-use wire::http::{Fields, RequestHead, Target};
+use wire::http::{Fields, RequestHead, RequestTarget};
 
 use super::request::forwarded_head;
-use crate::config::{ClientFields, Forward, ForwardHost, ForwardedField};
+use crate::config::{ClientFields, ForwardConfig, ForwardHost, ForwardedField};
 use crate::handler::{ClientLinkCell, Now, Proxied, Routed};
-use crate::log::Client;
+use crate::log::LogClient;
 
 /// Head that is sent for this request, without its final empty line.
-fn forwarded(input: &str, framing: BodyFraming, change: impl FnOnce(&mut Forward)) -> String {
+fn forwarded(input: &str, framing: BodyFraming, change: impl FnOnce(&mut ForwardConfig)) -> String {
     forwarded_for("[::ffff:192.0.2.1]:5", None, input, framing, change)
 }
 
@@ -16,21 +16,21 @@ fn forwarded_for(
     proxied: Option<Proxied>,
     input: &str,
     framing: BodyFraming,
-    change: impl FnOnce(&mut Forward),
+    change: impl FnOnce(&mut ForwardConfig),
 ) -> String {
-    let mut config = Forward { client_fields: ClientFields::None, ..Forward::to("x") };
+    let mut config = ForwardConfig { client_fields: ClientFields::None, ..ForwardConfig::to("x") };
     change(&mut config);
     let mut head = RequestHead::default();
     parse_request_head(input.as_bytes(), &mut head, &HeadLimits::default()).unwrap().unwrap();
     let request = wire::http::Request { head: &head, bytes: input.as_bytes() };
-    let target = Target::parse(request.target(), head.method).unwrap();
+    let target = RequestTarget::parse(request.target(), head.method).unwrap();
     let mut path = Vec::new();
     let routed = Routed {
         request,
         path: wire::http::path::normalise(target.path, &mut path).unwrap_or(target.path),
         query: target.query,
         host: b"h",
-        client: client.parse().map_or(Client::Unix, Client::Ip),
+        client: client.parse().map_or(LogClient::Unix, LogClient::Ip),
         tls: None,
         proxied,
         trace: None,
@@ -120,7 +120,7 @@ fn content_is_framed_anew() {
 #[test]
 fn what_the_configuration_changes() {
     let get = "GET /app/a%20b?c HTTP/1.1\r\nHost: h:1\r\nVia: 1.0 x\r\nX-Forwarded-For: y\r\n\r\n";
-    let check = |change: fn(&mut Forward), expect: &str| {
+    let check = |change: fn(&mut ForwardConfig), expect: &str| {
         assert_eq!(forwarded(get, BodyFraming::None, change), expect);
     };
     check(
@@ -146,7 +146,7 @@ fn what_the_configuration_changes() {
 fn who_the_client_is() {
     let check = |client: &str, fields: &str, expect: &str| {
         let input = format!("GET / HTTP/1.1\r\nHost: H:8\r\n{fields}\r\n");
-        let both = |forward: &mut Forward| forward.client_fields = ClientFields::Both;
+        let both = |forward: &mut ForwardConfig| forward.client_fields = ClientFields::Both;
         let head = forwarded_for(client, None, &input, BodyFraming::None, both);
         assert_eq!(head.split_once("|Via: 1.1 tailcoat|").unwrap().1, expect, "{client} {fields}");
     };
@@ -174,9 +174,9 @@ fn who_the_client_is() {
 #[test]
 fn who_the_client_is_behind_a_trusted_proxy() {
     let check = |field, entries, fields: &str, expect: &str| {
-        let proxied = Proxied { peer: Client::Ip("10.0.0.9:1".parse().unwrap()), field, entries };
+        let proxied = Proxied { peer: LogClient::Ip("10.0.0.9:1".parse().unwrap()), field, entries };
         let input = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n");
-        let both = |forward: &mut Forward| forward.client_fields = ClientFields::Both;
+        let both = |forward: &mut ForwardConfig| forward.client_fields = ClientFields::Both;
         let head = forwarded_for("192.0.2.1:0", Some(proxied), &input, BodyFraming::None, both);
         assert_eq!(head.strip_prefix("GET / HTTP/1.1|Host: h|").unwrap(), expect, "{fields}");
     };
@@ -240,7 +240,7 @@ fn addresses_and_paths_that_clients_claim_are_not_passed_on() {
         }
         assert!(head(ClientFields::Keep).contains(&format!("{name}: 127.0.0.1|")), "{name}");
         let field = ForwardedField::XForwardedFor;
-        let proxied = Proxied { peer: Client::Ip("10.0.0.9:1".parse().unwrap()), field, entries: 0 };
+        let proxied = Proxied { peer: LogClient::Ip("10.0.0.9:1".parse().unwrap()), field, entries: 0 };
         let of_proxy = forwarded_for("10.0.0.9:1", Some(proxied), &input, BodyFraming::None, |forward| {
             forward.underscore_fields = true;
         });

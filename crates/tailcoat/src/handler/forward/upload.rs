@@ -7,18 +7,18 @@ use wire::fastcgi::{CONTENT_BYTES_MAX, write_stdin_end, write_stdin_header};
 use wire::h1::{BodyFraming, CHUNK_SIZE_LINE_BYTES_MAX, write_chunk_size_line, write_fields};
 use wire::http::Fields;
 
-use super::peer::Peer;
+use super::peer::GatewayPeer;
 use crate::config::Intermediary;
 use crate::handler::ClientLink;
 
 /// A request being sent to a server.
 #[derive(Debug)]
-pub(super) struct Upload {
+pub(super) struct ForwardUpload {
     head: Vec<u8>,
     head_bytes_sent: usize,
     /// Request line for logs; empty if it is the head's first line.
     line: Vec<u8>,
-    coding: Coding,
+    coding: UploadCoding,
     /// Encoded chunks or records that the connection has not accepted yet.
     chunks: Vec<u8>,
     chunk_bytes_sent: usize,
@@ -26,12 +26,12 @@ pub(super) struct Upload {
     has_content: bool,
     /// True while content waits for the server's 100 Continue.
     pub(super) awaits_continue: bool,
-    state: State,
+    state: UploadState,
 }
 
 /// Encoding of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Coding {
+pub(super) enum UploadCoding {
     /// Unchanged bytes.
     Plain,
     /// Chunks (RFC 9112, section 7.1).
@@ -40,7 +40,7 @@ pub(super) enum Coding {
     Records,
 }
 
-impl Coding {
+impl UploadCoding {
     /// Coding for content that arrives in this framing.
     pub(super) fn of_http(framing: BodyFraming) -> Self {
         if framing == BodyFraming::Chunked { Self::Chunks } else { Self::Plain }
@@ -48,7 +48,7 @@ impl Coding {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum UploadState {
     /// Content may follow.
     Open,
     /// The client's content has ended; some may wait to be sent.
@@ -59,9 +59,9 @@ enum State {
     Broken,
 }
 
-impl Upload {
-    pub(super) fn new(head: Vec<u8>, line: Vec<u8>, coding: Coding, framing: BodyFraming) -> Self {
-        let state = if framing == BodyFraming::None { State::Ended } else { State::Open };
+impl ForwardUpload {
+    pub(super) fn new(head: Vec<u8>, line: Vec<u8>, coding: UploadCoding, framing: BodyFraming) -> Self {
+        let state = if framing == BodyFraming::None { UploadState::Ended } else { UploadState::Open };
         Self {
             head,
             head_bytes_sent: 0,
@@ -97,7 +97,7 @@ impl Upload {
 
     /// True if the server has received the whole request, so that its connection can take another.
     pub(super) fn is_complete(&self) -> bool {
-        self.state == State::Complete
+        self.state == UploadState::Complete
     }
 
     /// True if anything was sent after the head.
@@ -113,7 +113,7 @@ impl Upload {
     /// Sends head and content. Ready when nothing more will be sent.
     pub(super) fn poll_send(
         &mut self,
-        peer: &mut Peer,
+        peer: &mut GatewayPeer,
         link: &ClientLink,
         intermediary: &Intermediary,
         task: &mut Task<'_>,
@@ -121,14 +121,14 @@ impl Upload {
         match self.poll_send_all(peer, link, intermediary, task) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(())) => {
-                if self.state != State::Complete {
+                if self.state != UploadState::Complete {
                     peer.end_request();
                 }
-                self.state = State::Complete;
+                self.state = UploadState::Complete;
                 Poll::Ready(())
             }
             Poll::Ready(Err(_)) => {
-                self.state = State::Broken;
+                self.state = UploadState::Broken;
                 Poll::Ready(())
             }
         }
@@ -136,13 +136,13 @@ impl Upload {
 
     fn poll_send_all(
         &mut self,
-        peer: &mut Peer,
+        peer: &mut GatewayPeer,
         link: &ClientLink,
         intermediary: &Intermediary,
         task: &mut Task<'_>,
     ) -> Poll<io::Result<()>> {
-        if matches!(self.state, State::Complete | State::Broken) {
-            return Poll::Ready(if self.state == State::Complete {
+        if matches!(self.state, UploadState::Complete | UploadState::Broken) {
+            return Poll::Ready(if self.state == UploadState::Complete {
                 Ok(())
             } else {
                 Err(io::ErrorKind::BrokenPipe.into())
@@ -161,7 +161,7 @@ impl Upload {
             }
             self.chunks = Vec::new();
             self.chunk_bytes_sent = 0;
-            if self.state == State::Ended {
+            if self.state == UploadState::Ended {
                 return Poll::Ready(Ok(()));
             }
             if self.awaits_continue {
@@ -174,7 +174,7 @@ impl Upload {
     /// Takes content from the client.
     fn poll_take(
         &mut self,
-        peer: &mut Peer,
+        peer: &mut GatewayPeer,
         link: &ClientLink,
         intermediary: &Intermediary,
         task: &mut Task<'_>,
@@ -182,19 +182,19 @@ impl Upload {
         let (coding, chunks) = (self.coding, &mut self.chunks);
         let taken = ready!(link.poll_take(task, |task, content| {
             match coding {
-                Coding::Plain => return peer.poll_write(task, content),
-                Coding::Chunks => push_chunk(content, chunks),
-                Coding::Records => push_records(content, chunks),
+                UploadCoding::Plain => return peer.poll_write(task, content),
+                UploadCoding::Chunks => push_chunk(content, chunks),
+                UploadCoding::Records => push_records(content, chunks),
             }
             Poll::Ready(Ok(content.len()))
         }))?;
-        self.sent_bytes += if coding == Coding::Plain { taken as u64 } else { 0 };
+        self.sent_bytes += if coding == UploadCoding::Plain { taken as u64 } else { 0 };
         if taken == 0 {
-            self.state = State::Ended;
+            self.state = UploadState::Ended;
             match coding {
-                Coding::Plain => {}
-                Coding::Chunks => push_last_chunk(request_trailers(link, intermediary), &mut self.chunks),
-                Coding::Records => write_stdin_end(&mut self.chunks),
+                UploadCoding::Plain => {}
+                UploadCoding::Chunks => push_last_chunk(request_trailers(link, intermediary), &mut self.chunks),
+                UploadCoding::Records => write_stdin_end(&mut self.chunks),
             }
         }
         Poll::Ready(Ok(()))

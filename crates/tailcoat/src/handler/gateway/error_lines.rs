@@ -68,7 +68,7 @@ impl Drop for ErrorLines {
 mod tests {
     use super::*;
     use crate::config::LogLevel;
-    use crate::log::Style;
+    use crate::log::LineStyle;
     use std::io::Write;
     use std::sync::{Arc, Mutex};
 
@@ -87,7 +87,7 @@ mod tests {
 
     fn logged(pieces: &[&[u8]], bytes_max: usize) -> String {
         let messages = Messages::default();
-        let log = ServerLog::new(LogLevel::Warn, Style::Journal, Box::new(messages.clone()));
+        let log = ServerLog::new(LogLevel::Warn, LineStyle::Journal, Box::new(messages.clone()));
         let mut lines = ErrorLines::new(&log, "/a.php", bytes_max);
         pieces.iter().for_each(|piece| lines.push(piece));
         drop(lines);

@@ -1,6 +1,6 @@
 //! Scripts and applications, run by CGI's rules: by a server that speaks FastCGI, SCGI or uwsgi, or as programs.
 //!
-//! [`Gateway::handle`] finds the script and what it is told of the request; the exchange itself is that of
+//! [`GatewayConfig::handle`] finds the script and what it is told of the request; the exchange itself is that of
 //! [`forward`](super::forward).
 
 mod error_lines;
@@ -20,20 +20,20 @@ use wire::http::readings::has_hidden_dot_segments;
 use wire::http::{Fields, Method, Status, path};
 
 pub use self::error_lines::ErrorLines;
-use self::script::{Lookup, Scripts};
 pub use self::script::{Script, ScriptTree, script_paths};
+use self::script::{ScriptLookup, Scripts};
 use self::variables::variables;
-use super::cgi::Launch;
-use super::forward::{Asked, Dialect, Forward, guarded_target, not_allowed};
+use super::cgi::ProgramLaunch;
+use super::forward::{Dialect, Forward, GatewayRequest, guarded_target, not_allowed};
 use super::response_cache::{Fetch, FetchFuture};
-use super::{BuiltResponse, Outcome, OwnedRequest, Response, Routed, redirect_to_directory};
+use super::{BuiltResponse, HandlerOutcome, OwnedRequest, Response, Routed, redirect_to_directory};
 use crate::config::{self, GatewayPart, GatewayProtocol, Precedence};
 use crate::log::{ServerLog, escaped, event};
 
 /// What workers share of a handler.
 #[derive(Debug)]
 pub struct GatewayPlan {
-    config: Arc<config::Gateway>,
+    config: Arc<config::GatewayConfig>,
     /// Where the scripts are, if they are files.
     tree: Option<Arc<ScriptTree>>,
     log: ServerLog,
@@ -43,9 +43,9 @@ pub struct GatewayPlan {
 }
 
 impl GatewayPlan {
-    /// The plan for this configuration, with its tree of scripts if it [has files](config::Gateway::has_files).
+    /// The plan for this configuration, with its tree of scripts if it [has files](config::GatewayConfig::has_files).
     pub fn new(
-        config: Arc<config::Gateway>,
+        config: Arc<config::GatewayConfig>,
         tree: Option<Arc<ScriptTree>>,
         log: &ServerLog,
         server_field: bool,
@@ -62,18 +62,18 @@ impl GatewayPlan {
 
 /// Scripts or an application, on one worker.
 pub struct Gateway {
-    inner: Rc<Inner>,
+    inner: Rc<GatewayInner>,
     part: GatewayPart,
 }
 
-struct Inner {
+struct GatewayInner {
     plan: Arc<GatewayPlan>,
     scripts: Option<Scripts>,
     forward: Forward,
 }
 
 /// What becomes of a path.
-enum Found {
+enum PathOutcome {
     /// This script has it.
     Script(Script),
     /// The directory that it names has a script, which the path with a slash is for.
@@ -88,7 +88,7 @@ impl Gateway {
     /// A worker's handler for this part of the requests; `forward` has the requests that it makes.
     pub fn new(plan: &Arc<GatewayPlan>, part: GatewayPart, forward: Forward) -> Self {
         let scripts = plan.tree.as_ref().map(Scripts::new);
-        Self { inner: Rc::new(Inner { plan: Arc::clone(plan), scripts, forward }), part }
+        Self { inner: Rc::new(GatewayInner { plan: Arc::clone(plan), scripts, forward }), part }
     }
 
     /// How those who run the scripts are spoken to.
@@ -97,11 +97,11 @@ impl Gateway {
     }
 
     /// Answers a request.
-    pub fn handle(&self, routed: &Routed<'_>) -> Outcome {
+    pub fn handle(&self, routed: &Routed<'_>) -> HandlerOutcome {
         match routed.request.method() {
             // Neither is about a resource of a script.
-            Method::Connect => return Outcome::Decline,
-            Method::Options if routed.path == b"*" => return Outcome::Decline,
+            Method::Connect => return HandlerOutcome::Decline,
+            Method::Options if routed.path == b"*" => return HandlerOutcome::Decline,
             // It shows what a browser hides from scripts.
             Method::Trace => return not_allowed(Status::METHOD_NOT_ALLOWED),
             // Scripts that drop parameters would look elsewhere than where we have let the client in.
@@ -111,26 +111,26 @@ impl Gateway {
             _ => {}
         }
         if self.part == GatewayPart::Scripts && !self.inner.may_have(routed.path) {
-            return Outcome::Decline;
+            return HandlerOutcome::Decline;
         }
         // The variables of an answer that is waited for include what the connection tells then.
         routed.link.link();
         let (inner, part, has_next) = (Rc::clone(&self.inner), self.part, routed.has_next);
         let request = Rc::new(OwnedRequest::new(routed));
-        Outcome::Wait(Box::pin(inner.answer(request, part, has_next)))
+        HandlerOutcome::Wait(Box::pin(inner.answer(request, part, has_next)))
     }
 }
 
-impl Inner {
+impl GatewayInner {
     /// Whether a path may be a script's, as far as its name tells.
     fn may_have(&self, path: &[u8]) -> bool {
         self.scripts.as_ref().is_none_or(|scripts| scripts.may_have(&self.plan.config, path))
     }
 
-    async fn answer(self: Rc<Self>, request: Rc<OwnedRequest>, part: GatewayPart, has_next: bool) -> Outcome {
+    async fn answer(self: Rc<Self>, request: Rc<OwnedRequest>, part: GatewayPart, has_next: bool) -> HandlerOutcome {
         let found = self.find(&request, part).await;
         let routed = request.routed(has_next);
-        if let Found::Refused(Status::FORBIDDEN) = found {
+        if let PathOutcome::Refused(Status::FORBIDDEN) = found {
             // Else nobody learns why who comes next has nothing there, either.
             let path = escaped(routed.path);
             let reason = "the file is not executable, or a link leads out of the root";
@@ -138,16 +138,18 @@ impl Inner {
             self.plan.log.notice_of(routed.client, event("script not run", values));
         }
         let script = match found {
-            Found::Script(script) => script,
-            Found::Nothing | Found::Refused(Status::FORBIDDEN) if has_next => return Outcome::Decline,
-            Found::Nothing => return answer(nothing(&routed, part)),
-            Found::Refused(status) => return answer(BuiltResponse::new(status)),
-            Found::Directory => return Outcome::Ready(redirect_to_directory(&routed)),
+            PathOutcome::Script(script) => script,
+            PathOutcome::Nothing | PathOutcome::Refused(Status::FORBIDDEN) if has_next => {
+                return HandlerOutcome::Decline;
+            }
+            PathOutcome::Nothing => return answer(nothing(&routed, part)),
+            PathOutcome::Refused(status) => return answer(BuiltResponse::new(status)),
+            PathOutcome::Directory => return HandlerOutcome::Ready(redirect_to_directory(&routed)),
         };
         // The script of a directory, or the one for what nothing has.
         let is_led_to = script.path_info.is_empty() && !script.file.is_empty();
         if is_led_to && self.plan.precedence.tells_apart(routed.path, &script.name) {
-            return Outcome::Elsewhere(script.name);
+            return HandlerOutcome::Elsewhere(script.name);
         }
         if let Some(refused) = self.forward.refuse_content(&routed) {
             return answer(refused);
@@ -158,29 +160,31 @@ impl Inner {
         }
     }
 
-    async fn find(&self, request: &OwnedRequest, part: GatewayPart) -> Found {
+    async fn find(&self, request: &OwnedRequest, part: GatewayPart) -> PathOutcome {
         let config = &self.plan.config;
         let routed = request.routed(false);
-        let Some(scripts) = &self.scripts else { return Found::Script(Script::of_application(config, routed.path)) };
+        let Some(scripts) = &self.scripts else {
+            return PathOutcome::Script(Script::of_application(config, routed.path));
+        };
         let found = match part {
             GatewayPart::Scripts => scripts.find(config, &routed).await,
             GatewayPart::Rest => match scripts.find_directory(config, &routed).await {
-                Lookup::Nothing => match &config.fallback {
+                ScriptLookup::Nothing => match &config.fallback {
                     Some(fallback) => scripts.find_fallback(fallback, &routed).await,
-                    None => Lookup::Nothing,
+                    None => ScriptLookup::Nothing,
                 },
-                Lookup::Found(_) if matches!(routed.request.method(), Method::Get | Method::Head) => {
-                    return Found::Directory;
+                ScriptLookup::Found(_) if matches!(routed.request.method(), Method::Get | Method::Head) => {
+                    return PathOutcome::Directory;
                 }
                 // What a redirect would lose is better said at once.
-                Lookup::Found(_) => Lookup::Nothing,
+                ScriptLookup::Found(_) => ScriptLookup::Nothing,
                 refused => refused,
             },
         };
         match found {
-            Lookup::Found(script) => Found::Script(script),
-            Lookup::Nothing => Found::Nothing,
-            Lookup::Refused(status) => Found::Refused(status),
+            ScriptLookup::Found(script) => PathOutcome::Script(script),
+            ScriptLookup::Nothing => PathOutcome::Nothing,
+            ScriptLookup::Refused(status) => PathOutcome::Refused(status),
         }
     }
 
@@ -203,7 +207,7 @@ impl Inner {
             return BuiltResponse::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE);
         };
         let line = [routed.request.method_name(), b" ", routed.request.target()].concat();
-        let mut response = self.forward.ask(routed, Asked { head, line, dialect }).await;
+        let mut response = self.forward.ask(routed, GatewayRequest { head, line, dialect }).await;
         if let Some(forwarded) = &mut response.forwarded {
             match forwarded.local_redirect.take() {
                 Some(location) if config.local_redirects_max == 0 => {
@@ -253,7 +257,7 @@ impl Inner {
             }
             GatewayProtocol::Cgi => {
                 let has_content = content_length.is_some();
-                Dialect::Program(Box::new(Launch { file: script.file.clone(), variables, has_content, errors }))
+                Dialect::Program(Box::new(ProgramLaunch { file: script.file.clone(), variables, has_content, errors }))
             }
         };
         Some((head, dialect))
@@ -262,7 +266,7 @@ impl Inner {
 
 /// A script as a cache asks it.
 struct ScriptFetch {
-    inner: Rc<Inner>,
+    inner: Rc<GatewayInner>,
     script: Script,
 }
 
@@ -299,6 +303,6 @@ fn nothing(routed: &Routed<'_>, part: GatewayPart) -> Box<BuiltResponse> {
     response
 }
 
-fn answer(response: Box<BuiltResponse>) -> Outcome {
-    Outcome::Ready(Response::Built(response))
+fn answer(response: Box<BuiltResponse>) -> HandlerOutcome {
+    HandlerOutcome::Ready(Response::Built(response))
 }

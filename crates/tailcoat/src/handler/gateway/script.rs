@@ -12,11 +12,11 @@ use hashbrown::HashMap;
 use rustix::fs::FileType;
 use wire::http::Status;
 
-use crate::config::{Gateway, PathPattern};
+use crate::config::{GatewayConfig, PathPattern};
 use crate::handler::Routed;
 use crate::handler::static_file::hidden_part;
 use crate::handler::static_file::roots::{OpenedRoot, SharedRoots, WorkerRoots};
-use crate::object_cache::{Access, Blocking, ObjectStore, OpenError};
+use crate::object_cache::{Blocking, DiskAccess, ObjectStore, OpenError};
 
 /// Parts of a path that may be a script's. No script lies as deep, and what follows it is none of these; but each has to be
 /// looked at, and guarded, and clients choose how many there are.
@@ -28,7 +28,7 @@ const REMEMBERED_MAX: usize = 1024;
 /// Where scripts are, as all workers share it.
 #[derive(Debug)]
 pub struct ScriptTree {
-    config: Arc<Gateway>,
+    config: Arc<GatewayConfig>,
     roots: Arc<SharedRoots>,
     store: Arc<ObjectStore>,
     /// Whether scripts must be executable.
@@ -37,7 +37,7 @@ pub struct ScriptTree {
 
 impl ScriptTree {
     /// The tree of this configuration.
-    pub fn new(config: &Arc<Gateway>, store: &Arc<ObjectStore>) -> Arc<Self> {
+    pub fn new(config: &Arc<GatewayConfig>, store: &Arc<ObjectStore>) -> Arc<Self> {
         let is_run_here =
             config.protocol == crate::config::GatewayProtocol::Cgi && config.programs.interpreter.is_none();
         Arc::new(Self { config: Arc::clone(config), roots: Arc::default(), store: Arc::clone(store), is_run_here })
@@ -59,7 +59,7 @@ pub struct Script {
 
 impl Script {
     /// The application, for this path.
-    pub(super) fn of_application(config: &Gateway, path: &[u8]) -> Self {
+    pub(super) fn of_application(config: &GatewayConfig, path: &[u8]) -> Self {
         // `/app` is no front of `/apple`.
         let is_front = |rest: &&[u8]| rest.is_empty() || rest.starts_with(b"/");
         let (name, path_info) = match path.strip_prefix(config.application.as_bytes()).filter(is_front) {
@@ -72,7 +72,7 @@ impl Script {
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Lookup {
+pub(super) enum ScriptLookup {
     Found(Script),
     Nothing,
     Refused(Status),
@@ -80,7 +80,7 @@ pub(super) enum Lookup {
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entry {
+enum ScriptEntry {
     Script,
     /// A script that may not be run.
     Forbidden,
@@ -89,7 +89,7 @@ enum Entry {
 }
 
 /// What names stood for, by path, and when that was.
-type Remembered = HashMap<Box<[u8]>, (Entry, u64)>;
+type Remembered = HashMap<Box<[u8]>, (ScriptEntry, u64)>;
 
 /// A worker's view of a [`ScriptTree`].
 pub(super) struct Scripts {
@@ -114,12 +114,12 @@ impl Scripts {
     }
 
     /// Whether a path may be a script's, as far as its name tells.
-    pub(super) fn may_have(&self, config: &Gateway, path: &[u8]) -> bool {
+    pub(super) fn may_have(&self, config: &GatewayConfig, path: &[u8]) -> bool {
         (path.ends_with(b"/") && !config.index.is_empty()) || candidates(&config.scripts, path).next().is_some()
     }
 
     /// The script of a path, or that of the directory that the path names.
-    pub(super) async fn find(&self, config: &Gateway, routed: &Routed<'_>) -> Lookup {
+    pub(super) async fn find(&self, config: &GatewayConfig, routed: &Routed<'_>) -> ScriptLookup {
         let root = match self.open_root(routed).await {
             Ok(root) => root,
             Err(lookup) => return lookup,
@@ -127,24 +127,24 @@ impl Scripts {
         for end in candidates(&config.scripts, routed.path) {
             let (name, path_info) = routed.path.split_at(end);
             match self.look_up(&root, name, routed).await {
-                Ok(Entry::Script) => return Lookup::Found(self.script(&root, name, path_info)),
-                Ok(Entry::Forbidden) => return Lookup::Refused(Status::FORBIDDEN),
-                Ok(Entry::Directory) => {}
+                Ok(ScriptEntry::Script) => return ScriptLookup::Found(self.script(&root, name, path_info)),
+                Ok(ScriptEntry::Forbidden) => return ScriptLookup::Refused(Status::FORBIDDEN),
+                Ok(ScriptEntry::Directory) => {}
                 // What is not there has nothing below it.
-                Ok(Entry::Nothing) => break,
+                Ok(ScriptEntry::Nothing) => break,
                 Err(lookup) => return lookup,
             }
         }
         if !routed.path.ends_with(b"/") {
-            return Lookup::Nothing;
+            return ScriptLookup::Nothing;
         }
         self.find_index(config, &root, routed.path, routed).await
     }
 
     /// The script of the directory that a path names without its slash.
-    pub(super) async fn find_directory(&self, config: &Gateway, routed: &Routed<'_>) -> Lookup {
+    pub(super) async fn find_directory(&self, config: &GatewayConfig, routed: &Routed<'_>) -> ScriptLookup {
         if routed.path.ends_with(b"/") || config.index.is_empty() {
-            return Lookup::Nothing;
+            return ScriptLookup::Nothing;
         }
         match self.open_root(routed).await {
             Ok(root) => self.find_index(config, &root, &[routed.path, b"/"].concat(), routed).await,
@@ -154,36 +154,36 @@ impl Scripts {
 
     async fn find_index(
         &self,
-        config: &Gateway,
+        config: &GatewayConfig,
         root: &Arc<OpenedRoot>,
         directory: &[u8],
         routed: &Routed<'_>,
-    ) -> Lookup {
+    ) -> ScriptLookup {
         for index in &config.index {
             let name = [directory, index.as_bytes()].concat();
             match self.look_up(root, &name, routed).await {
-                Ok(Entry::Script) => return Lookup::Found(self.script(root, &name, b"")),
-                Ok(Entry::Forbidden) => return Lookup::Refused(Status::FORBIDDEN),
-                Ok(Entry::Directory | Entry::Nothing) => {}
+                Ok(ScriptEntry::Script) => return ScriptLookup::Found(self.script(root, &name, b"")),
+                Ok(ScriptEntry::Forbidden) => return ScriptLookup::Refused(Status::FORBIDDEN),
+                Ok(ScriptEntry::Directory | ScriptEntry::Nothing) => {}
                 Err(lookup) => return lookup,
             }
         }
-        Lookup::Nothing
+        ScriptLookup::Nothing
     }
 
     /// The script for what nothing else has.
-    pub(super) async fn find_fallback(&self, name: &str, routed: &Routed<'_>) -> Lookup {
+    pub(super) async fn find_fallback(&self, name: &str, routed: &Routed<'_>) -> ScriptLookup {
         let root = match self.open_root(routed).await {
             Ok(root) => root,
             Err(lookup) => return lookup,
         };
         match self.look_up_below(&root, &name.as_bytes()[1..], routed).await {
-            Ok(Entry::Script) => {
+            Ok(ScriptEntry::Script) => {
                 let path = [self.tree.config.strip_prefix.as_bytes(), name.as_bytes()].concat();
-                Lookup::Found(self.script(&root, &path, b""))
+                ScriptLookup::Found(self.script(&root, &path, b""))
             }
-            Ok(Entry::Forbidden) => Lookup::Refused(Status::FORBIDDEN),
-            Ok(Entry::Directory | Entry::Nothing) => Lookup::Nothing,
+            Ok(ScriptEntry::Forbidden) => ScriptLookup::Refused(Status::FORBIDDEN),
+            Ok(ScriptEntry::Directory | ScriptEntry::Nothing) => ScriptLookup::Nothing,
             Err(lookup) => lookup,
         }
     }
@@ -195,7 +195,7 @@ impl Scripts {
         Script { name: name.to_vec(), path_info: path_info.to_vec(), file: [root, below].concat(), root: root.to_vec() }
     }
 
-    async fn open_root(&self, routed: &Routed<'_>) -> Result<Arc<OpenedRoot>, Lookup> {
+    async fn open_root(&self, routed: &Routed<'_>) -> Result<Arc<OpenedRoot>, ScriptLookup> {
         let now_ms = routed.now.monotonic_ms;
         let (roots, store) = (&self.tree.roots, &self.tree.store);
         let root = self.roots.get(routed.host).map_err(refuse)?;
@@ -212,16 +212,26 @@ impl Scripts {
     }
 
     /// What a path stands for.
-    async fn look_up(&self, root: &Arc<OpenedRoot>, path: &[u8], routed: &Routed<'_>) -> Result<Entry, Lookup> {
+    async fn look_up(
+        &self,
+        root: &Arc<OpenedRoot>,
+        path: &[u8],
+        routed: &Routed<'_>,
+    ) -> Result<ScriptEntry, ScriptLookup> {
         let below =
             path.strip_prefix(self.tree.config.strip_prefix.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
         match below {
             Some(below) if hidden_part(path, false).is_none() => self.look_up_below(root, below, routed).await,
-            _ => Ok(Entry::Nothing),
+            _ => Ok(ScriptEntry::Nothing),
         }
     }
 
-    async fn look_up_below(&self, root: &Arc<OpenedRoot>, name: &[u8], routed: &Routed<'_>) -> Result<Entry, Lookup> {
+    async fn look_up_below(
+        &self,
+        root: &Arc<OpenedRoot>,
+        name: &[u8],
+        routed: &Routed<'_>,
+    ) -> Result<ScriptEntry, ScriptLookup> {
         let now_ms = routed.now.monotonic_ms;
         let key = [root.path.as_os_str().as_bytes(), b"/", name].concat();
         if let Some((entry, since_ms)) = self.remembered.borrow().get(&key[..])
@@ -230,16 +240,16 @@ impl Scripts {
             return Ok(*entry);
         }
         let is_run_here = self.tree.is_run_here;
-        let entry = match look(root, name, Access::Cached, is_run_here) {
+        let entry = match look(root, name, DiskAccess::Cached, is_run_here) {
             Err(OpenError::WouldBlock) => {
                 let (root, name) = (Arc::clone(root), name.to_vec());
-                let looked = Blocking::spawn(move || look(&root, &name, Access::Blocking, is_run_here)).await;
+                let looked = Blocking::spawn(move || look(&root, &name, DiskAccess::Blocking, is_run_here)).await;
                 looked.unwrap_or(Err(OpenError::Exhausted))
             }
             result => result,
         };
         let entry = entry.map_err(refuse)?;
-        if entry == Entry::Script {
+        if entry == ScriptEntry::Script {
             let mut remembered = self.remembered.borrow_mut();
             if remembered.len() >= REMEMBERED_MAX {
                 remembered.clear();
@@ -263,26 +273,26 @@ fn candidates<'a>(pattern: &'a PathPattern, path: &'a [u8]) -> impl Iterator<Ite
 }
 
 /// What a name below a root stands for.
-fn look(root: &OpenedRoot, name: &[u8], access: Access, is_run_here: bool) -> Result<Entry, OpenError> {
+fn look(root: &OpenedRoot, name: &[u8], access: DiskAccess, is_run_here: bool) -> Result<ScriptEntry, OpenError> {
     match root.root.find(name, access) {
         Ok((_, status)) => Ok(match status.kind {
-            FileType::RegularFile if is_run_here && status.permissions & 0o111 == 0 => Entry::Forbidden,
-            FileType::RegularFile => Entry::Script,
-            FileType::Directory => Entry::Directory,
-            _ => Entry::Forbidden,
+            FileType::RegularFile if is_run_here && status.permissions & 0o111 == 0 => ScriptEntry::Forbidden,
+            FileType::RegularFile => ScriptEntry::Script,
+            FileType::Directory => ScriptEntry::Directory,
+            _ => ScriptEntry::Forbidden,
         }),
-        Err(OpenError::NotFound) => Ok(Entry::Nothing),
-        Err(OpenError::Forbidden | OpenError::Directory) => Ok(Entry::Forbidden),
+        Err(OpenError::NotFound) => Ok(ScriptEntry::Nothing),
+        Err(OpenError::Forbidden | OpenError::Directory) => Ok(ScriptEntry::Forbidden),
         Err(error) => Err(error),
     }
 }
 
-fn refuse(error: OpenError) -> Lookup {
+fn refuse(error: OpenError) -> ScriptLookup {
     match error {
-        OpenError::NotFound => Lookup::Nothing,
-        OpenError::Forbidden | OpenError::Directory => Lookup::Refused(Status::FORBIDDEN),
-        OpenError::WouldBlock | OpenError::Exhausted => Lookup::Refused(Status::SERVICE_UNAVAILABLE),
-        OpenError::Failed(_) => Lookup::Refused(Status::INTERNAL_SERVER_ERROR),
+        OpenError::NotFound => ScriptLookup::Nothing,
+        OpenError::Forbidden | OpenError::Directory => ScriptLookup::Refused(Status::FORBIDDEN),
+        OpenError::WouldBlock | OpenError::Exhausted => ScriptLookup::Refused(Status::SERVICE_UNAVAILABLE),
+        OpenError::Failed(_) => ScriptLookup::Refused(Status::INTERNAL_SERVER_ERROR),
     }
 }
 

@@ -4,35 +4,35 @@ use std::sync::Arc;
 
 use tokio::runtime::{Builder, LocalOptions};
 use wire::h1::{HeadLimits, parse_request_head};
-use wire::http::{RequestHead, Target, path};
+use wire::http::{RequestHead, RequestTarget, path};
 
-use super::script::{Lookup, ScriptTree, Scripts};
-use crate::config::{Cache, Gateway, GatewayProtocol, PathPattern, RootPattern, RootPiece};
+use super::script::{ScriptLookup, ScriptTree, Scripts};
+use crate::config::{CacheConfig, GatewayConfig, GatewayProtocol, PathPattern, RootPattern, RootPiece};
 use crate::handler::{ClientLinkCell, Now, Routed};
-use crate::log::Client;
+use crate::log::LogClient;
 use crate::object_cache::ObjectStore;
 
 /// Script and PATH_INFO for a path, with this configuration.
-fn find(root: &std::path::Path, target: &str, change: impl FnOnce(&mut Gateway)) -> String {
-    let mut config = Gateway::new(GatewayProtocol::FastCgi, PathPattern::Suffix(".php".into()), "x");
+fn find(root: &std::path::Path, target: &str, change: impl FnOnce(&mut GatewayConfig)) -> String {
+    let mut config = GatewayConfig::new(GatewayProtocol::FastCgi, PathPattern::Suffix(".php".into()), "x");
     let pieces = vec![RootPiece::Literal(root.to_str().unwrap().into())];
     config.root = Some(RootPattern { pieces, ..RootPattern::default() });
     change(&mut config);
     let config = Arc::new(config);
-    let store = ObjectStore::new(Cache::default()).unwrap();
+    let store = ObjectStore::new(CacheConfig::default()).unwrap();
     let scripts = Scripts::new(&ScriptTree::new(&config, &store));
     let input = format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
     let mut head = RequestHead::default();
     parse_request_head(input.as_bytes(), &mut head, &HeadLimits::default()).unwrap().unwrap();
     let request = wire::http::Request { head: &head, bytes: input.as_bytes() };
-    let parsed = Target::parse(request.target(), head.method).unwrap();
+    let parsed = RequestTarget::parse(request.target(), head.method).unwrap();
     let mut buffer = Vec::new();
     let routed = Routed {
         request,
         path: path::normalise(parsed.path, &mut buffer).unwrap(),
         query: parsed.query,
         host: b"h",
-        client: Client::Unix,
+        client: LogClient::Unix,
         tls: None,
         proxied: None,
         trace: None,
@@ -42,13 +42,13 @@ fn find(root: &std::path::Path, target: &str, change: impl FnOnce(&mut Gateway))
     };
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
     match runtime.block_on(scripts.find(&config, &routed)) {
-        Lookup::Found(script) => {
+        ScriptLookup::Found(script) => {
             let below = script.file.strip_prefix(root.to_str().unwrap().as_bytes()).unwrap();
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             format!("{}|{}|{}", text(&script.name), text(&script.path_info), text(below))
         }
-        Lookup::Nothing => "nothing".into(),
-        Lookup::Refused(status) => status.to_string(),
+        ScriptLookup::Nothing => "nothing".into(),
+        ScriptLookup::Refused(status) => status.to_string(),
     }
 }
 

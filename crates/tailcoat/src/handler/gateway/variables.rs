@@ -7,17 +7,17 @@ use wire::cgi::push_variable_name;
 use wire::http::{FieldSpan, Fields, KnownField, Version};
 
 use super::Script;
-use crate::config::{Gateway, GatewayProtocol};
+use crate::config::{GatewayConfig, GatewayProtocol};
 use crate::handler::Routed;
 use crate::handler::forward::{guarded_target, host_and_port, is_passed_on, push_trace_fields};
-use crate::log::Client;
+use crate::log::LogClient;
 
 /// The variables of a request. In place of its fields of the same names go those of `changes`, or none if their value is
 /// empty.
 pub(super) fn variables(
     routed: &Routed<'_>,
     script: &Script,
-    config: &Gateway,
+    config: &GatewayConfig,
     content_length: Option<u64>,
     changes: &Fields,
 ) -> Fields {
@@ -90,7 +90,7 @@ fn push_request(routed: &Routed<'_>, content_length: Option<u64>, variables: &mu
     }
 }
 
-fn push_script(script: &Script, config: &Gateway, variables: &mut Fields) {
+fn push_script(script: &Script, config: &GatewayConfig, variables: &mut Fields) {
     variables.push("SCRIPT_NAME", &script.name);
     if !script.path_info.is_empty() || script.file.is_empty() {
         variables.push("PATH_INFO", &script.path_info);
@@ -114,7 +114,7 @@ fn push_script(script: &Script, config: &Gateway, variables: &mut Fields) {
 }
 
 fn push_client(routed: &Routed<'_>, variables: &mut Fields) {
-    if let Client::Ip(address) = routed.client {
+    if let LogClient::Ip(address) = routed.client {
         let ip = address.ip().to_canonical().to_string();
         // RFC 3875, section 4.1.9: in the place of a name that nobody has looked up.
         variables.push("REMOTE_ADDR", &ip).push("REMOTE_HOST", &ip);
@@ -132,7 +132,7 @@ fn push_client(routed: &Routed<'_>, variables: &mut Fields) {
 }
 
 /// The request's fields, those of one name in one variable.
-fn push_fields(routed: &Routed<'_>, config: &Gateway, changes: &Fields, variables: &mut Fields) {
+fn push_fields(routed: &Routed<'_>, config: &GatewayConfig, changes: &Fields, variables: &mut Fields) {
     let request = &routed.request;
     let host = host_and_port(routed);
     if !host.is_empty() {

@@ -12,12 +12,14 @@ use http_body_util::{BodyExt, Empty};
 use wire::h1::BodyFraming;
 use wire::http::{KnownField, Status};
 
-use super::exchange::Exchange;
+use super::exchange::ModuleExchange;
 use super::idle::IdleInstances;
 use super::refuse;
 use super::request::{module_request, module_trailers};
-use crate::handler::{ClientLink, Outcome, Response, Routed};
-use crate::modules::{Begun, Call, Code, ComponentInstance, Module, RequestContent, RequestContentSupply};
+use crate::handler::{ClientLink, HandlerOutcome, Response, Routed};
+use crate::modules::{
+    Call, ComponentInstance, ComponentStart, Module, ModuleCode, RequestContent, RequestContentSupply,
+};
 
 /// Content of at most this size is on its way when a request comes. So its first piece is waited for before there is an
 /// instance, which it holds up no more then, and which need not ask for it.
@@ -35,12 +37,12 @@ impl Components {
     }
 
     /// Has an instance answer a request.
-    pub(super) fn handle(self: &Rc<Self>, code: &Arc<Code>, routed: &Routed<'_>) -> Outcome {
+    pub(super) fn handle(self: &Rc<Self>, code: &Arc<ModuleCode>, routed: &Routed<'_>) -> HandlerOutcome {
         let link = Rc::clone(routed.link.link());
         let framing = link.framing();
         let request = module_request(routed, framing, self.module.config().client_fields);
         let Some(request) = request else { return refuse(Status::BAD_REQUEST) };
-        let exchange = Exchange::new(Rc::clone(self), Arc::clone(code), link, routed);
+        let exchange = ModuleExchange::new(Rc::clone(self), Arc::clone(code), link, routed);
         match framing {
             BodyFraming::None => {
                 let content = Empty::new().map_err(|never| match never {}).boxed_unsync();
@@ -48,26 +50,26 @@ impl Components {
             }
             // Who expects to be told to go on may also be told not to.
             BodyFraming::Length(length) if length <= SHORT_CONTENT_BYTES_MAX && !expects(routed) => {
-                Outcome::Wait(Box::pin(answer_with_content(exchange, request)))
+                HandlerOutcome::Wait(Box::pin(answer_with_content(exchange, request)))
             }
             BodyFraming::Length(_) | BodyFraming::Chunked => {
                 let (content, supply) = RequestContent::new();
                 let request = request.map(|()| content.boxed_unsync());
-                Outcome::Wait(Box::pin(exchange.begin(request, Some(supply))))
+                HandlerOutcome::Wait(Box::pin(exchange.begin(request, Some(supply))))
             }
         }
     }
 
     /// Where a request begins: in an instance that waits for one, or in a fresh one.
-    pub(super) fn begin(&self, code: &Arc<Code>) -> Begun {
+    pub(super) fn begin(&self, code: &Arc<ModuleCode>) -> ComponentStart {
         match self.idle.take(code) {
-            Some(instance) => Begun::Used(instance),
-            None => Begun::Fresh(Arc::clone(code)),
+            Some(instance) => ComponentStart::Used(instance),
+            None => ComponentStart::Fresh(Arc::clone(code)),
         }
     }
 
     /// Ends a call whose response is complete, and keeps its instance for another request if it may be used again.
-    pub(super) fn finish(&self, call: Call, code: Arc<Code>) {
+    pub(super) fn finish(&self, call: Call, code: Arc<ModuleCode>) {
         if let Some(instance) = call.finish(self.module.config().limits.between_bytes_timeout) {
             self.idle.put(instance, code);
         }
@@ -79,16 +81,16 @@ fn expects(routed: &Routed<'_>) -> bool {
 }
 
 /// One that has to wait is polled again at once.
-fn answer_at_once(mut exchange: Exchange) -> Outcome {
+fn answer_at_once(mut exchange: ModuleExchange) -> HandlerOutcome {
     match Pin::new(&mut exchange).poll(&mut Task::from_waker(Waker::noop())) {
         // Content that is still to come has limits of time, which only answers that were waited for have.
-        Poll::Ready(outcome) if is_stream(&outcome) => Outcome::Wait(Box::pin(ready(outcome))),
+        Poll::Ready(outcome) if is_stream(&outcome) => HandlerOutcome::Wait(Box::pin(ready(outcome))),
         Poll::Ready(outcome) => outcome,
-        Poll::Pending => Outcome::Wait(Box::pin(exchange)),
+        Poll::Pending => HandlerOutcome::Wait(Box::pin(exchange)),
     }
 }
 
-async fn answer_with_content(exchange: Exchange, request: http::Request<()>) -> Outcome {
+async fn answer_with_content(exchange: ModuleExchange, request: http::Request<()>) -> HandlerOutcome {
     match begun_content(exchange.link()).await {
         Ok((content, supply)) => exchange.begin(request.map(|()| content.boxed_unsync()), supply).await,
         Err(_) => refuse(Status::BAD_REQUEST),
@@ -114,6 +116,6 @@ async fn begun_content(link: &ClientLink) -> io::Result<(RequestContent, Option<
     Ok((content, Some(supply)))
 }
 
-fn is_stream(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Ready(Response::Built(response)) if response.body.stream.is_some())
+fn is_stream(outcome: &HandlerOutcome) -> bool {
+    matches!(outcome, HandlerOutcome::Ready(Response::Built(response)) if response.body.stream.is_some())
 }

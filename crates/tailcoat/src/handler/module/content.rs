@@ -14,14 +14,14 @@ use super::request::module_trailers;
 use super::response::passed_on_fields;
 use crate::handler::{ClientLink, ContentSource, Filled, Now};
 use crate::metrics::ModuleFailure;
-use crate::modules::{Call, Code, Failure, Frame, RequestContentSupply, ResponseBody};
+use crate::modules::{Call, CallFailure, ContentFrame, ModuleCode, RequestContentSupply, ResponseBody};
 
 /// Bytes of a request's content that a module gets at once.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
 /// The content of a request, on its way to the module.
 #[derive(Debug)]
-pub(super) struct Upload {
+pub(super) struct ModuleUpload {
     link: Rc<ClientLink>,
     /// `None` when all has gone, or there was nothing.
     pub(super) supply: Option<RequestContentSupply>,
@@ -29,7 +29,7 @@ pub(super) struct Upload {
     awaits_client: bool,
 }
 
-impl Upload {
+impl ModuleUpload {
     pub(super) fn new(link: Rc<ClientLink>, supply: Option<RequestContentSupply>) -> Self {
         Self { link, supply, awaits_client: false }
     }
@@ -90,9 +90,9 @@ pub(super) struct ModuleContent {
     /// `None` when it has come to its end.
     call: Option<Call>,
     body: ResponseBody,
-    upload: Upload,
+    upload: ModuleUpload,
     handler: Rc<Components>,
-    code: Arc<Code>,
+    code: Arc<ModuleCode>,
     /// What has come and was not taken.
     piece: Bytes,
     trailers: Option<Box<Fields>>,
@@ -105,9 +105,9 @@ impl ModuleContent {
     pub(super) fn new(
         call: Call,
         body: ResponseBody,
-        upload: Upload,
+        upload: ModuleUpload,
         handler: Rc<Components>,
-        code: Arc<Code>,
+        code: Arc<ModuleCode>,
     ) -> Self {
         Self {
             call: Some(call),
@@ -170,7 +170,7 @@ impl ModuleContent {
     /// Ends the module, and takes note of why.
     pub(super) fn fail(&mut self, cause: ModuleFailure, how: &str) {
         self.upload.link().set_deadline(None);
-        self.handler.module.note(&Failure::new(cause, how), None);
+        self.handler.module.note(&CallFailure::new(cause, how), None);
         self.call = None;
     }
 
@@ -179,8 +179,8 @@ impl ModuleContent {
         loop {
             let Some(call) = &mut self.call else { return Poll::Ready(Ok(false)) };
             match call.poll_content(&mut self.body, task) {
-                Poll::Ready(Ok(Frame::Data(data))) if data.is_empty() => {}
-                Poll::Ready(Ok(Frame::Data(data))) => {
+                Poll::Ready(Ok(ContentFrame::Data(data))) if data.is_empty() => {}
+                Poll::Ready(Ok(ContentFrame::Data(data))) => {
                     self.bytes += data.len() as u64;
                     if self.bytes > self.handler.module.config().limits.response_bytes_max {
                         return self.break_off(ModuleFailure::ResponseBytesMax, "wrote more than response-bytes-max");
@@ -188,7 +188,7 @@ impl ModuleContent {
                     self.piece = data;
                     return Poll::Ready(Ok(true));
                 }
-                Poll::Ready(Ok(Frame::End(trailers))) => {
+                Poll::Ready(Ok(ContentFrame::End(trailers))) => {
                     let trailers = trailers.map(|trailers| passed_on_fields(&trailers));
                     self.trailers = trailers.filter(|trailers| !trailers.is_empty()).map(Box::new);
                     self.finish();

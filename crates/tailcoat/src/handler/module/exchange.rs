@@ -11,52 +11,65 @@ use wasmtime_wasi_http::WasiBody;
 use wire::http::{Method, Status};
 
 use super::component::Components;
-use super::content::{ModuleContent, Upload, await_until};
-use super::response::Answer;
-use crate::handler::{BuiltResponse, ClientLink, Outcome, Response, Routed};
+use super::content::{ModuleContent, ModuleUpload, await_until};
+use super::response::ModuleResponse;
+use crate::handler::{BuiltResponse, ClientLink, HandlerOutcome, Response, Routed};
 use crate::metrics::ModuleFailure;
-use crate::modules::{Call, Code, Failure, RequestContentSupply, ResponseBody};
+use crate::modules::{Call, CallFailure, ModuleCode, RequestContentSupply, ResponseBody};
 
-type Request = http::Request<WasiBody>;
+type ModuleRequest = http::Request<WasiBody>;
 
 /// The exchange, as a future that is ready with the response or with what became of it.
-pub(super) struct Exchange {
+pub(super) struct ModuleExchange {
     handler: Rc<Components>,
-    code: Arc<Code>,
-    upload: Upload,
+    code: Arc<ModuleCode>,
+    upload: ModuleUpload,
     method: Method,
     is_tls: bool,
-    state: State,
+    state: ModuleExchangeState,
 }
 
-enum State {
+enum ModuleExchangeState {
     /// It has not begun.
     AwaitingRequest,
     /// All instances are at work.
-    AwaitingInstance(Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>>>>, Option<Box<Request>>),
+    AwaitingInstance(Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>>>>, Option<Box<ModuleRequest>>),
     AwaitingResponse(Call),
     /// The head of the response is there.
-    AwaitingContent(Box<Answer>),
+    AwaitingContent(Box<ModuleResponse>),
     /// The answer has been given.
     Done,
 }
 
-impl Exchange {
+impl ModuleExchange {
     /// One that is to begin with [`Self::begin`].
-    pub(super) fn new(handler: Rc<Components>, code: Arc<Code>, link: Rc<ClientLink>, routed: &Routed<'_>) -> Self {
+    pub(super) fn new(
+        handler: Rc<Components>,
+        code: Arc<ModuleCode>,
+        link: Rc<ClientLink>,
+        routed: &Routed<'_>,
+    ) -> Self {
         let (method, is_tls) = (routed.request.method(), routed.is_secure());
-        Self { handler, code, upload: Upload::new(link, None), method, is_tls, state: State::AwaitingRequest }
+        Self {
+            handler,
+            code,
+            upload: ModuleUpload::new(link, None),
+            method,
+            is_tls,
+            state: ModuleExchangeState::AwaitingRequest,
+        }
     }
 
     /// Gives the request to an instance, or waits for one.
-    pub(super) fn begin(mut self, request: Request, supply: Option<RequestContentSupply>) -> Self {
+    pub(super) fn begin(mut self, request: ModuleRequest, supply: Option<RequestContentSupply>) -> Self {
         self.upload.supply = supply;
         let module = &self.handler.module;
         match module.try_instance() {
             Some(place) => self.call(place, request),
             None => {
                 await_until(self.link(), module.config().limits.queue_timeout);
-                self.state = State::AwaitingInstance(Box::pin(module.instance()), Some(Box::new(request)));
+                self.state =
+                    ModuleExchangeState::AwaitingInstance(Box::pin(module.instance()), Some(Box::new(request)));
             }
         }
         self
@@ -66,21 +79,24 @@ impl Exchange {
         self.upload.link()
     }
 
-    fn call(&mut self, place: OwnedSemaphorePermit, request: Request) {
+    fn call(&mut self, place: OwnedSemaphorePermit, request: ModuleRequest) {
         let Components { module, .. } = &*self.handler;
         await_until(self.link(), module.config().limits.first_byte_timeout);
         let begun = self.handler.begin(&self.code);
-        self.state = State::AwaitingResponse(module.call(begun, place, self.is_tls, request));
+        self.state = ModuleExchangeState::AwaitingResponse(module.call(begun, place, self.is_tls, request));
     }
 
     /// Takes note that the time is up.
     fn on_late(&mut self) -> Status {
-        match std::mem::replace(&mut self.state, State::Done) {
-            State::AwaitingInstance(..) => {
+        match std::mem::replace(&mut self.state, ModuleExchangeState::Done) {
+            ModuleExchangeState::AwaitingInstance(..) => {
                 self.handler.module.note(&no_instance(), None);
                 Status::SERVICE_UNAVAILABLE
             }
-            State::AwaitingRequest | State::AwaitingResponse(_) | State::AwaitingContent(_) | State::Done => {
+            ModuleExchangeState::AwaitingRequest
+            | ModuleExchangeState::AwaitingResponse(_)
+            | ModuleExchangeState::AwaitingContent(_)
+            | ModuleExchangeState::Done => {
                 self.handler.module.note(&no_answer(), None);
                 Status::GATEWAY_TIMEOUT
             }
@@ -90,7 +106,7 @@ impl Exchange {
     fn poll_answer(&mut self, task: &mut Task<'_>) -> Poll<Result<Box<BuiltResponse>, Status>> {
         loop {
             match &mut self.state {
-                State::AwaitingInstance(instance, waiting) => {
+                ModuleExchangeState::AwaitingInstance(instance, waiting) => {
                     let place = ready!(instance.as_mut().poll(task));
                     // Local invariants: nobody closes the queue, and a request waits in it once.
                     let (Some(place), Some(waiting)) = (place, waiting.take()) else {
@@ -98,7 +114,7 @@ impl Exchange {
                     };
                     self.call(place, *waiting);
                 }
-                State::AwaitingResponse(call) => match call.poll_response(task) {
+                ModuleExchangeState::AwaitingResponse(call) => match call.poll_response(task) {
                     Poll::Ready(Ok(response)) => self.on_response(response),
                     Poll::Ready(Err(failure)) => return Poll::Ready(Err(status_of(&failure))),
                     // An instance that has read something goes on.
@@ -107,59 +123,60 @@ impl Exchange {
                         ready!(self.upload.poll_supply_within(time, task)).map_err(|_| Status::BAD_REQUEST)?;
                     }
                 },
-                State::AwaitingContent(answer) => {
+                ModuleExchangeState::AwaitingContent(answer) => {
                     // What is wrong has been logged.
                     let built = ready!(answer.poll(self.method, task)).map_err(|_| Status::INTERNAL_SERVER_ERROR);
                     return Poll::Ready(built);
                 }
-                State::AwaitingRequest | State::Done => return Poll::Pending,
+                ModuleExchangeState::AwaitingRequest | ModuleExchangeState::Done => return Poll::Pending,
             }
         }
     }
 
     fn on_response(&mut self, response: http::Response<ResponseBody>) {
-        let State::AwaitingResponse(call) = std::mem::replace(&mut self.state, State::Done) else {
+        let ModuleExchangeState::AwaitingResponse(call) = std::mem::replace(&mut self.state, ModuleExchangeState::Done)
+        else {
             unreachable!("a response comes when it is awaited")
         };
         let (head, body) = response.into_parts();
         let content =
             ModuleContent::new(call, body, self.upload.take(), Rc::clone(&self.handler), Arc::clone(&self.code));
-        self.state = State::AwaitingContent(Box::new(Answer::new(head, content)));
+        self.state = ModuleExchangeState::AwaitingContent(Box::new(ModuleResponse::new(head, content)));
     }
 }
 
-impl Future for Exchange {
-    type Output = Outcome;
+impl Future for ModuleExchange {
+    type Output = HandlerOutcome;
 
-    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Outcome> {
+    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<HandlerOutcome> {
         let link = self.upload.link();
         let answered = if link.take_late() {
             Err(self.on_late())
         } else if link.has_client_ended() {
             // Nobody waits for the answer. What is sent is only for the log.
-            self.state = State::Done;
+            self.state = ModuleExchangeState::Done;
             Err(Status::CLIENT_CLOSED_REQUEST)
         } else {
             ready!(self.poll_answer(task))
         };
         self.upload.link().set_deadline(None);
         let response = answered.unwrap_or_else(BuiltResponse::new);
-        Poll::Ready(Outcome::Ready(Response::Built(response)))
+        Poll::Ready(HandlerOutcome::Ready(Response::Built(response)))
     }
 }
 
 /// No instance has become free for a request.
-pub(super) fn no_instance() -> Failure {
-    Failure::new(ModuleFailure::InstancesMax, "had no free instance within queue-timeout")
+pub(super) fn no_instance() -> CallFailure {
+    CallFailure::new(ModuleFailure::InstancesMax, "had no free instance within queue-timeout")
 }
 
 /// The head of the response did not come.
-pub(super) fn no_answer() -> Failure {
-    Failure::new(ModuleFailure::FirstByteTimeout, "sent no response within first-byte-timeout")
+pub(super) fn no_answer() -> CallFailure {
+    CallFailure::new(ModuleFailure::FirstByteTimeout, "sent no response within first-byte-timeout")
 }
 
 /// What the client is told of a failure.
-pub(super) fn status_of(failure: &Failure) -> Status {
+pub(super) fn status_of(failure: &CallFailure) -> Status {
     match failure.cause() {
         ModuleFailure::InstancesMax | ModuleFailure::AllMemoryBytesMax => Status::SERVICE_UNAVAILABLE,
         ModuleFailure::BufferedBytesMax => Status::CONTENT_TOO_LARGE,

@@ -12,17 +12,19 @@ use wire::h1::BodyFraming;
 use wire::http::forwarding::is_hop_by_hop;
 use wire::http::{Fields, Method, Status};
 
-use super::content::{Upload, await_until};
+use super::content::{ModuleUpload, await_until};
 use super::exchange::{no_answer, no_instance, status_of};
 use super::idle::IdleInstances;
 use super::next_response::{NextResponse, of_bytes};
 use super::refuse;
 use crate::handler::forward::{is_trace_field, push_trace_fields};
-use crate::handler::{BuiltResponse, ClientLink, Outcome, OwnedRequest, PassedOn, Response, ResponseFilter, Routed};
-use crate::log::{Client, event};
+use crate::handler::{
+    BuiltResponse, ClientLink, HandlerOutcome, OwnedRequest, PassedOn, Response, ResponseFilter, Routed,
+};
+use crate::log::{LogClient, event};
 use crate::metrics::ModuleFailure;
-use crate::modules::http_wasm::{Begun, Exchange, HandlerCall, Instance, Next, PassedContent};
-use crate::modules::{Code, Failure, Module, RequestContent, RequestContentSupply};
+use crate::modules::http_wasm::{HandlerCall, HttpWasmExchange, HttpWasmNext, HttpWasmStart, Instance, PassedContent};
+use crate::modules::{CallFailure, Module, ModuleCode, RequestContent, RequestContentSupply};
 
 /// A worker's part of a module: the instances that wait for requests.
 pub(super) struct HttpWasm {
@@ -34,12 +36,12 @@ pub(super) struct HttpWasm {
 struct Busy {
     handler: Rc<HttpWasm>,
     instance: Box<Instance>,
-    code: Arc<Code>,
+    code: Arc<ModuleCode>,
     _place: OwnedSemaphorePermit,
 }
 
 /// What came of a call.
-type Handled = Result<(Box<Instance>, Next), Status>;
+type Handled = Result<(Box<Instance>, HttpWasmNext), Status>;
 
 impl HttpWasm {
     pub(super) fn new(module: Arc<Module>) -> Self {
@@ -47,10 +49,10 @@ impl HttpWasm {
     }
 
     /// Has an instance handle a request.
-    pub(super) fn handle(self: &Rc<Self>, code: &Arc<Code>, routed: &Routed<'_>) -> Outcome {
+    pub(super) fn handle(self: &Rc<Self>, code: &Arc<ModuleCode>, routed: &Routed<'_>) -> HandlerOutcome {
         let Some(place) = self.module.try_instance() else {
             let (link, request) = (Rc::clone(routed.link.link()), OwnedRequest::new(routed));
-            return Outcome::Wait(Box::pin(Rc::clone(self).wait_for_place(Arc::clone(code), request, link)));
+            return HandlerOutcome::Wait(Box::pin(Rc::clone(self).wait_for_place(Arc::clone(code), request, link)));
         };
         let (mut call, upload) = self.begin(code, routed);
         // It is polled again at once if it has to wait.
@@ -61,26 +63,26 @@ impl HttpWasm {
             }
             Poll::Pending => {
                 let (link, request) = (Rc::clone(routed.link.link()), OwnedRequest::new(routed));
-                let upload = Upload::new(link, upload);
+                let upload = ModuleUpload::new(link, upload);
                 let future = Rc::clone(self).wait(Arc::clone(code), call, upload, place, request);
-                Outcome::Wait(Box::pin(future))
+                HandlerOutcome::Wait(Box::pin(future))
             }
         }
     }
 
     /// Gives a request to an instance: one that waits for some, or a fresh one.
-    fn begin(&self, code: &Arc<Code>, routed: &Routed<'_>) -> (HandlerCall, Option<RequestContentSupply>) {
+    fn begin(&self, code: &Arc<ModuleCode>, routed: &Routed<'_>) -> (HandlerCall, Option<RequestContentSupply>) {
         let mut begun = match self.idle.take(code) {
-            Some(instance) => Begun::Used(instance),
-            None => Begun::Fresh(Box::default()),
+            Some(instance) => HttpWasmStart::Used(instance),
+            None => HttpWasmStart::Fresh(Box::default()),
         };
-        let exchange: &mut Exchange = match &mut begun {
-            Begun::Used(instance) => instance.exchange(),
-            Begun::Fresh(exchange) => exchange,
+        let exchange: &mut HttpWasmExchange = match &mut begun {
+            HttpWasmStart::Used(instance) => instance.exchange(),
+            HttpWasmStart::Fresh(exchange) => exchange,
         };
         let source = match routed.client {
-            Client::Ip(address) => Some(address),
-            Client::Unix => None,
+            LogClient::Ip(address) => Some(address),
+            LogClient::Unix => None,
         };
         let traced = traced(routed);
         let request = traced.as_ref().map_or(routed.request, OwnedRequest::request);
@@ -94,7 +96,12 @@ impl HttpWasm {
         (self.module.handle_request(Arc::clone(code), begun), supply)
     }
 
-    async fn wait_for_place(self: Rc<Self>, code: Arc<Code>, request: OwnedRequest, link: Rc<ClientLink>) -> Outcome {
+    async fn wait_for_place(
+        self: Rc<Self>,
+        code: Arc<ModuleCode>,
+        request: OwnedRequest,
+        link: Rc<ClientLink>,
+    ) -> HandlerOutcome {
         let limits = &self.module.config().limits;
         await_until(&link, limits.queue_timeout);
         let mut waiting = Box::pin(self.module.instance());
@@ -109,23 +116,23 @@ impl HttpWasm {
             return refuse(Status::SERVICE_UNAVAILABLE);
         };
         let (call, supply) = self.begin(&code, &request.routed(false));
-        self.wait(code, call, Upload::new(link, supply), place, request).await
+        self.wait(code, call, ModuleUpload::new(link, supply), place, request).await
     }
 
     async fn wait(
         self: Rc<Self>,
-        code: Arc<Code>,
+        code: Arc<ModuleCode>,
         mut call: HandlerCall,
-        mut upload: Upload,
+        mut upload: ModuleUpload,
         place: OwnedSemaphorePermit,
         request: OwnedRequest,
-    ) -> Outcome {
+    ) -> HandlerOutcome {
         let handled = self.run(&mut call, &mut upload).await;
         self.on_handled(handled, &code, place, &request.routed(false))
     }
 
     /// Runs an instance until it has done its part.
-    async fn run(&self, call: &mut HandlerCall, upload: &mut Upload) -> Handled {
+    async fn run(&self, call: &mut HandlerCall, upload: &mut ModuleUpload) -> Handled {
         let time = self.module.config().limits.first_byte_timeout;
         await_until(upload.link(), time);
         let handled = poll_fn(|task| {
@@ -155,26 +162,29 @@ impl HttpWasm {
     fn on_handled(
         self: &Rc<Self>,
         handled: Handled,
-        code: &Arc<Code>,
+        code: &Arc<ModuleCode>,
         place: OwnedSemaphorePermit,
         routed: &Routed<'_>,
-    ) -> Outcome {
+    ) -> HandlerOutcome {
         let (instance, next) = match handled {
             Ok(handled) => handled,
             Err(status) => return refuse(status),
         };
         let mut busy = Busy { handler: Rc::clone(self), instance, code: Arc::clone(code), _place: place };
         match next {
-            Next::Answered => {
+            HttpWasmNext::Answered => {
                 let response = busy.response();
                 busy.end();
-                Outcome::Ready(Response::Built(response))
+                HandlerOutcome::Ready(Response::Built(response))
             }
-            Next::Handler(context) => match busy.passed_request(routed) {
+            HttpWasmNext::Handler(context) => match busy.passed_request(routed) {
                 Ok(request) => {
                     let link = Rc::clone(routed.link.link());
                     let is_head = routed.request.method() == Method::Head;
-                    Outcome::Pass(PassedOn { request, filter: Box::new(Filter { busy, context, link, is_head }) })
+                    HandlerOutcome::Pass(PassedOn {
+                        request,
+                        filter: Box::new(Filter { busy, context, link, is_head }),
+                    })
                 }
                 Err(status) => refuse(status),
             },
@@ -215,7 +225,7 @@ impl Busy {
         match request {
             Some(request) => Ok(Some(Box::new(request))),
             None => {
-                let failure = Failure::new(ModuleFailure::Failed, "passed a request on without a path");
+                let failure = CallFailure::new(ModuleFailure::Failed, "passed a request on without a path");
                 self.handler.module.note(&failure, None);
                 Err(Status::INTERNAL_SERVER_ERROR)
             }
@@ -271,7 +281,7 @@ impl Filter {
         exchange.on_response(next.status(), next.fields().clone(), content, next.take_trailers());
         let Busy { instance, _place: place, .. } = busy;
         let mut call = handler.module.handle_response(instance, context, next.is_failure());
-        let handled = handler.run(&mut call, &mut Upload::new(link, None)).await;
+        let handled = handler.run(&mut call, &mut ModuleUpload::new(link, None)).await;
         let mut instance = match handled {
             Ok((instance, _)) => instance,
             Err(status) => return Response::Built(BuiltResponse::new(status)),

@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::modules::Code;
+use crate::modules::ModuleCode;
 
 /// Instances, each with the code that it runs.
 pub(super) struct IdleInstances<T> {
     count_max: usize,
-    instances: RefCell<Vec<(T, Arc<Code>)>>,
+    instances: RefCell<Vec<(T, Arc<ModuleCode>)>>,
 }
 
 impl<T> IdleInstances<T> {
@@ -18,7 +18,7 @@ impl<T> IdleInstances<T> {
     }
 
     /// One that runs this code. Others are left of code that was replaced, and go.
-    pub(super) fn take(&self, code: &Arc<Code>) -> Option<T> {
+    pub(super) fn take(&self, code: &Arc<ModuleCode>) -> Option<T> {
         let mut instances = self.instances.borrow_mut();
         while let Some((instance, its)) = instances.pop() {
             if Arc::ptr_eq(&its, code) {
@@ -34,7 +34,7 @@ impl<T> IdleInstances<T> {
     }
 
     /// Keeps one, if there is room.
-    pub(super) fn put(&self, instance: T, code: Arc<Code>) {
+    pub(super) fn put(&self, instance: T, code: Arc<ModuleCode>) {
         if self.has_room() {
             self.instances.borrow_mut().push((instance, code));
         }

@@ -19,9 +19,9 @@ use wire::http::{Method, Status};
 use self::component::Components;
 use self::http_wasm::HttpWasm;
 use super::forward::overloaded;
-use super::{BuiltResponse, Outcome, Response, Routed};
-use crate::modules::{Code, Module};
-use crate::overload::{Cost, Overload};
+use super::{BuiltResponse, HandlerOutcome, Response, Routed};
+use crate::modules::{Module, ModuleCode};
+use crate::overload::{Overload, RequestCost};
 
 /// Has a module answer requests. Each worker has its own.
 pub struct ModuleHandler {
@@ -43,11 +43,11 @@ impl ModuleHandler {
     }
 
     /// Answers a request.
-    pub fn handle(&self, routed: &Routed<'_>) -> Outcome {
+    pub fn handle(&self, routed: &Routed<'_>) -> HandlerOutcome {
         match routed.request.method() {
             // Neither is about a resource of the module.
-            Method::Connect => return Outcome::Decline,
-            Method::Options if routed.path == b"*" => return Outcome::Decline,
+            Method::Connect => return HandlerOutcome::Decline,
+            Method::Options if routed.path == b"*" => return HandlerOutcome::Decline,
             // A module that drops parameters would look elsewhere than where we have let the client in.
             _ if has_hidden_dot_segments(routed.path) => return refuse(Status::BAD_REQUEST),
             _ => {}
@@ -58,29 +58,29 @@ impl ModuleHandler {
                 return refuse(Status::CONTENT_TOO_LARGE);
             }
         }
-        if self.overload.sheds(Cost::Program) {
-            return Outcome::Ready(Response::Built(overloaded(routed)));
+        if self.overload.sheds(RequestCost::Program) {
+            return HandlerOutcome::Ready(Response::Built(overloaded(routed)));
         }
         // It may be replaced at any time. Who has begun with the old one goes on with it.
         let Some(code) = self.module.code() else { return wait_for_code() };
         match &*code {
-            Code::HttpWasm(_) => self.http_wasm.handle(&code, routed),
-            Code::Component(_) => self.components.handle(&code, routed),
+            ModuleCode::HttpWasm(_) => self.http_wasm.handle(&code, routed),
+            ModuleCode::Component(_) => self.components.handle(&code, routed),
         }
     }
 }
 
 /// The answer where a module has no code: it is being compiled, or its file can't be used. That holds for filters too, because
 /// what they guard must not be reached without them.
-fn wait_for_code() -> Outcome {
+fn wait_for_code() -> HandlerOutcome {
     let mut response = BuiltResponse::new(Status::SERVICE_UNAVAILABLE);
     response.fields.push("Retry-After", RETRY_AFTER_SECONDS);
-    Outcome::Ready(Response::Built(response))
+    HandlerOutcome::Ready(Response::Built(response))
 }
 
 /// Seconds after which a client may ask again for what a module answers that is being compiled.
 const RETRY_AFTER_SECONDS: &str = "5";
 
-fn refuse(status: Status) -> Outcome {
-    Outcome::Ready(Response::Built(BuiltResponse::new(status)))
+fn refuse(status: Status) -> HandlerOutcome {
+    HandlerOutcome::Ready(Response::Built(BuiltResponse::new(status)))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll};
 
 use bytes::Bytes;
-use wire::http::{Coding, Fields, Status, date, range};
+use wire::http::{ContentCoding, Fields, Status, date, range};
 
 use super::http_wasm::{is_passed_on, may_have_content};
 use crate::config::FieldAction;
@@ -17,7 +17,7 @@ use crate::handler::{
     Body, BuiltResponse, ChangedResponse, ContentSource, ContentStream, FieldChange, Filled, Form, Forwarded, Now,
     Response, Segment, content_slice,
 };
-use crate::modules::http_wasm::{FieldEdit, GuestResponse};
+use crate::modules::http_wasm::{GuestResponse, ResponseFieldEdit};
 use crate::object_cache::{Blocking, CachedObject, OpenFile};
 
 /// Bytes of a stream that are read at once.
@@ -193,7 +193,7 @@ impl ContentSource for Trailed {
 }
 
 /// The response with changes of its fields alone: of what is cached the encoded form is still sent.
-fn edit(mut response: Response, edits: &[FieldEdit]) -> Response {
+fn edit(mut response: Response, edits: &[ResponseFieldEdit]) -> Response {
     let edits = edits.iter().filter(|edit| is_passed_on(edit.name.as_bytes()));
     let changes = edits.map(|edit| FieldChange {
         action: if edit.replaces { FieldAction::Set } else { FieldAction::Add },
@@ -224,7 +224,7 @@ fn edit(mut response: Response, edits: &[FieldEdit]) -> Response {
 }
 
 /// Status and fields of what is cached, without those that the connection adds.
-fn head_of(object: &CachedObject, coding: Coding, form: Form) -> (Status, Fields) {
+fn head_of(object: &CachedObject, coding: ContentCoding, form: Form) -> (Status, Fields) {
     let representation = object.object.representation(coding);
     let (status, head) = match form {
         Form::Whole => (representation.status, &representation.head),
@@ -255,7 +255,7 @@ fn head_of(object: &CachedObject, coding: Coding, form: Form) -> (Status, Fields
     (status, fields)
 }
 
-fn body_of(object: &CachedObject, coding: Coding, form: Form) -> Body {
+fn body_of(object: &CachedObject, coding: ContentCoding, form: Form) -> Body {
     let content = &object.object.representation(coding).content;
     let range: Range<u64> = match form {
         Form::Whole => 0..content.length(),

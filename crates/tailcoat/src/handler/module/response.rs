@@ -29,13 +29,13 @@ pub(super) fn passed_on_fields(headers: &HeaderMap) -> Fields {
 }
 
 /// A module's response, whose head is there.
-pub(super) struct Answer {
+pub(super) struct ModuleResponse {
     head: Parts,
     /// `None` when it has been passed on.
     content: Option<ModuleContent>,
 }
 
-impl Answer {
+impl ModuleResponse {
     pub(super) fn new(head: Parts, content: ModuleContent) -> Self {
         Self { head, content: Some(content) }
     }

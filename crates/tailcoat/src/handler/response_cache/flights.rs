@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 /// End of a fetch, for the requests that waited for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum FetchEnd {
     /// The response is stored.
     Stored,
     /// The response can't be shared: each waiting request must fetch for itself.
@@ -27,7 +27,7 @@ pub(super) struct Flights {
 
 #[derive(Debug)]
 struct Flight {
-    ended: watch::Sender<Option<Ended>>,
+    ended: watch::Sender<Option<FetchEnd>>,
     is_invalid: Arc<AtomicBool>,
 }
 
@@ -36,12 +36,12 @@ pub(super) enum Joined {
     /// The first request: it fetches.
     First(Ticket),
     /// A request that waits.
-    Waiting(Waiting),
+    Waiting(FetchWait),
     /// One request too many: it fetches for itself alone.
     TooMany,
 }
 
-/// Duty to fetch for others. Dropping it reports [`Ended::Abandoned`] to them.
+/// Duty to fetch for others. Dropping it reports [`FetchEnd::Abandoned`] to them.
 #[derive(Debug)]
 pub(super) struct Ticket {
     flights: Arc<Flights>,
@@ -50,8 +50,8 @@ pub(super) struct Ticket {
 }
 
 /// A wait for a fetch.
-pub(super) struct Waiting {
-    ended: watch::Receiver<Option<Ended>>,
+pub(super) struct FetchWait {
+    ended: watch::Receiver<Option<FetchEnd>>,
 }
 
 impl Flights {
@@ -60,7 +60,7 @@ impl Flights {
         let mut map = self.lock();
         if let Some(flight) = map.get(key) {
             return match flight.ended.receiver_count() < waiting_max {
-                true => Joined::Waiting(Waiting { ended: flight.ended.subscribe() }),
+                true => Joined::Waiting(FetchWait { ended: flight.ended.subscribe() }),
                 false => Joined::TooMany,
             };
         }
@@ -104,12 +104,12 @@ impl Ticket {
     }
 
     /// Ends the fetch.
-    pub(super) fn end(self, ended: Ended) {
+    pub(super) fn end(self, ended: FetchEnd) {
         self.tell(ended);
     }
 
     /// Reports the end to waiting requests, once. A later fetch of the same key is not touched.
-    fn tell(&self, ended: Ended) {
+    fn tell(&self, ended: FetchEnd) {
         let mut map = self.flights.lock();
         let is_ours = |flight: &Flight| Arc::ptr_eq(&flight.is_invalid, &self.is_invalid);
         if map.get(&self.key).is_some_and(is_ours)
@@ -122,16 +122,16 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.tell(Ended::Abandoned);
+        self.tell(FetchEnd::Abandoned);
     }
 }
 
-impl Waiting {
+impl FetchWait {
     /// Waits for the end.
-    pub(super) async fn ended(mut self) -> Ended {
+    pub(super) async fn ended(mut self) -> FetchEnd {
         let ended = self.ended.wait_for(Option::is_some).await.map(|ended| *ended);
         // An error means that the sender is gone.
-        ended.ok().flatten().unwrap_or(Ended::Abandoned)
+        ended.ok().flatten().unwrap_or(FetchEnd::Abandoned)
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    fn waiting(flights: &Arc<Flights>, key: &str) -> Waiting {
+    fn waiting(flights: &Arc<Flights>, key: &str) -> FetchWait {
         match flights.join(key.as_bytes(), 2) {
             Joined::Waiting(waiting) => waiting,
             _ => panic!("{key} is not waited for"),
@@ -156,7 +156,7 @@ mod tests {
     #[tokio::test]
     async fn the_others_learn_how_it_ended() {
         let flights = Arc::new(Flights::default());
-        for ended in [Ended::Stored, Ended::NotStored, Ended::Failed] {
+        for ended in [FetchEnd::Stored, FetchEnd::NotStored, FetchEnd::Failed] {
             let ticket = first(&flights, "a");
             let _other = first(&flights, "b");
             let (one, two) = (waiting(&flights, "a"), waiting(&flights, "a"));
@@ -167,7 +167,7 @@ mod tests {
         let ticket = first(&flights, "a");
         let one = waiting(&flights, "a");
         drop(ticket);
-        assert_eq!(one.ended().await, Ended::Abandoned);
+        assert_eq!(one.ended().await, FetchEnd::Abandoned);
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
         let (a, b) = (first(&flights, "a"), first(&flights, "b"));
         flights.invalidate(|key| key == b"a");
         assert!(a.is_invalid() && !b.is_invalid());
-        a.end(Ended::NotStored);
+        a.end(FetchEnd::NotStored);
         assert!(!first(&flights, "a").is_invalid());
     }
 }

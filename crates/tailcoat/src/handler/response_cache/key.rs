@@ -4,7 +4,7 @@ use memchr::{memchr, memchr2, memchr3, memmem};
 use wire::http::KnownField;
 use wire::http::forwarding::is_same_field;
 
-use crate::config::{ClientFields, Forward, NamePattern, ResponseCaching};
+use crate::config::{ClientFields, ForwardConfig, NamePattern, ResponseCaching};
 use crate::handler::Routed;
 
 /// Separator between the URL and the variant, for URLs with several responses.
@@ -32,7 +32,7 @@ pub(super) struct KeyRules {
 }
 
 impl KeyRules {
-    pub(super) fn new(caching: &ResponseCaching, forward: &Forward) -> Self {
+    pub(super) fn new(caching: &ResponseCaching, forward: &ForwardConfig) -> Self {
         Self {
             has_host: caching.key_host,
             parameters: caching.key_parameters.clone(),
@@ -278,10 +278,10 @@ mod tests {
     use super::*;
     use crate::config::ForwardedField;
     use crate::handler::{ClientLinkCell, Now, Proxied};
-    use crate::log::Client;
+    use crate::log::LogClient;
 
-    fn rules(change: impl FnOnce(&mut ResponseCaching, &mut Forward)) -> KeyRules {
-        let (mut caching, mut forward) = (ResponseCaching::default(), Forward::to("x"));
+    fn rules(change: impl FnOnce(&mut ResponseCaching, &mut ForwardConfig)) -> KeyRules {
+        let (mut caching, mut forward) = (ResponseCaching::default(), ForwardConfig::to("x"));
         change(&mut caching, &mut forward);
         KeyRules::new(&caching, &forward)
     }
@@ -306,7 +306,7 @@ mod tests {
             path: b"/",
             query: None,
             host: b"h",
-            client: Client::Unix,
+            client: LogClient::Unix,
             tls: None,
             proxied,
             trace: None,
@@ -376,7 +376,7 @@ mod tests {
         check(&keeping, "X-Forwarded-Host: evil", "\u{1}x-forwarded-host=evil");
         check(&keeping, "X_Forwarded_Port: 81", "\u{1}x-forwarded-port=81");
         check(&keeping, "Forwarded: For=1;host=a;proto=b, by=2", "\u{1}forwarded=host=a;proto=b;");
-        let proxied = Proxied { peer: Client::Unix, field: ForwardedField::XForwardedFor, entries: 1 };
+        let proxied = Proxied { peer: LogClient::Unix, field: ForwardedField::XForwardedFor, entries: 1 };
         let key = key_of(&usual, "/", "Host: h\nX-Forwarded-For: 1\nX-Forwarded-Proto: https\n", Some(proxied));
         assert_eq!(key, "http://h/\u{1}x-forwarded-proto=https");
     }

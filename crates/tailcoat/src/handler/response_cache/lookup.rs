@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use wire::h1::BodyFraming;
-use wire::http::caching::{RequestDirectives, Reuse, reuse, write_selecting_value};
+use wire::http::caching::{RequestDirectives, ReuseDecision, reuse, write_selecting_value};
 use wire::http::{KnownField, Method, Request, cookies};
 
-use super::Inner;
+use super::ResponseCacheInner;
 use super::key::{VARIANT_MARK, leads_elsewhere};
 use crate::handler::Routed;
-use crate::object_cache::{CachedObject, Lookup, Variant};
+use crate::object_cache::{CacheLookup, CachedObject, Variant};
 
 /// Result of a lookup.
 pub(super) enum Look {
@@ -52,7 +52,7 @@ impl Keys {
     }
 }
 
-impl Inner {
+impl ResponseCacheInner {
     /// Looks for a response. Leaves the keys in `keys`.
     #[inline]
     pub(super) fn look_up(&self, routed: &Routed<'_>) -> Look {
@@ -65,9 +65,9 @@ impl Inner {
         let request = &routed.request;
         let now_ms = routed.now.monotonic_ms;
         let (object, is_due) = match self.find(routed, now_ms) {
-            Lookup::Fresh(object) => (object, false),
-            Lookup::Due(object) => (object, true),
-            Lookup::Miss => return miss(request),
+            CacheLookup::Fresh(object) => (object, false),
+            CacheLookup::Due(object) => (object, true),
+            CacheLookup::Miss => return miss(request),
         };
         let asked = self.asked(request);
         if !is_due && asked == RequestDirectives::default() {
@@ -75,12 +75,12 @@ impl Inner {
         }
         let Some(response) = object.object.response() else { return miss(request) };
         match reuse(&response.stored, &asked, now_ms) {
-            Reuse::Serve => Look::Serve(object),
-            Reuse::ServeAndRevalidate if request.method() == Method::Get => Look::ServeAndRevalidate(object),
-            Reuse::ServeAndRevalidate => Look::Serve(object),
+            ReuseDecision::Serve => Look::Serve(object),
+            ReuseDecision::ServeAndRevalidate if request.method() == Method::Get => Look::ServeAndRevalidate(object),
+            ReuseDecision::ServeAndRevalidate => Look::Serve(object),
             // `learn_from_head` applies the response to HEAD to the stored one.
-            Reuse::Validate if request.method() == Method::Head => Look::Pass("stale"),
-            Reuse::Validate => Look::Validate(object),
+            ReuseDecision::Validate if request.method() == Method::Head => Look::Pass("stale"),
+            ReuseDecision::Validate => Look::Validate(object),
         }
     }
 
@@ -94,12 +94,12 @@ impl Inner {
     }
 
     /// Finds the stored response, whether or not it may be served. Leaves the keys in `keys`.
-    pub(super) fn find(&self, routed: &Routed<'_>, now_ms: u64) -> Lookup {
+    pub(super) fn find(&self, routed: &Routed<'_>, now_ms: u64) -> CacheLookup {
         let Keys { url, variant: variant_key } = &mut *self.keys.borrow_mut();
         self.shared.key_rules.write_key(routed, url);
         variant_key.clear();
         let first = self.cache.get(self.shared.id, url, now_ms);
-        let (Lookup::Fresh(object) | Lookup::Due(object)) = &first else { return first };
+        let (CacheLookup::Fresh(object) | CacheLookup::Due(object)) = &first else { return first };
         let Some(variant) = object.object.response().and_then(|response| response.variant.as_ref()) else {
             return first;
         };

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use self::lookup::{Keys, Look};
 pub use self::purge::Purge;
 pub use self::shared::SharedResponseCache;
-use super::{BuiltResponse, Outcome, OwnedRequest, Routed};
+use super::{BuiltResponse, HandlerOutcome, OwnedRequest, Routed};
 use crate::object_cache::WorkerCache;
 use wire::http::Fields;
 
@@ -44,10 +44,10 @@ pub trait Fetch {
 /// A worker's view of a response cache.
 #[derive(Clone)]
 pub struct ResponseCache {
-    inner: Rc<Inner>,
+    inner: Rc<ResponseCacheInner>,
 }
 
-struct Inner {
+struct ResponseCacheInner {
     shared: Arc<SharedResponseCache>,
     cache: Rc<WorkerCache>,
     /// Scratch space for keys.
@@ -57,15 +57,15 @@ struct Inner {
 impl ResponseCache {
     /// Creates a view for the worker with this object cache.
     pub fn new(shared: Arc<SharedResponseCache>, cache: Rc<WorkerCache>) -> Self {
-        Self { inner: Rc::new(Inner { shared, cache, keys: RefCell::default() }) }
+        Self { inner: Rc::new(ResponseCacheInner { shared, cache, keys: RefCell::default() }) }
     }
 
     /// Handles a request: with a stored response if possible, otherwise with a fetched one.
-    pub fn handle(&self, routed: &Routed<'_>, fetch: &Rc<impl Fetch + 'static>) -> Outcome {
+    pub fn handle(&self, routed: &Routed<'_>, fetch: &Rc<impl Fetch + 'static>) -> HandlerOutcome {
         let inner = &self.inner;
         let look = inner.look_up(routed);
         if let Look::Serve(object) = look {
-            return Outcome::Ready(inner.respond(routed, object));
+            return HandlerOutcome::Ready(inner.respond(routed, object));
         }
         // Created now, so that the connection shares it with the fetch.
         routed.link.link();
@@ -75,9 +75,9 @@ impl ResponseCache {
             let response = inner.respond(routed, Rc::clone(&object));
             routed.link.link().forwarding().borrow_mut().set_cache_status("stale");
             inner.revalidate(request, object, fetch);
-            return Outcome::Ready(response);
+            return HandlerOutcome::Ready(response);
         }
         let inner = Rc::clone(inner);
-        Outcome::Wait(Box::pin(async move { Outcome::Ready(inner.obtain(request, fetch).await) }))
+        HandlerOutcome::Wait(Box::pin(async move { HandlerOutcome::Ready(inner.obtain(request, fetch).await) }))
     }
 }

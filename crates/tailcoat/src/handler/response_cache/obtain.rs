@@ -13,13 +13,13 @@ use wire::http::caching::{
 };
 use wire::http::{Fields, Method, Request, Status};
 
-use super::flights::{Ended, Joined, Ticket, Waiting};
+use super::flights::{FetchEnd, FetchWait, Joined, Ticket};
 use super::key::is_ambiguous;
 use super::lookup::{BYPASS, Look};
 use super::recording::record;
 use super::respond::apply_conditions;
-use super::store::Entry;
-use super::{Fetch, Inner};
+use super::store::CacheEntry;
+use super::{Fetch, ResponseCacheInner};
 use crate::handler::{Body, BuiltResponse, ClientLinkCell, Now, OwnedRequest, Response, Routed, Segment};
 use crate::object_cache::CachedObject;
 
@@ -41,7 +41,7 @@ struct Errand {
     reason: &'static str,
 }
 
-impl Inner {
+impl ResponseCacheInner {
     /// Handles a request that no stored response satisfies at once.
     pub(super) async fn obtain(self: Rc<Self>, request: Rc<OwnedRequest>, fetch: Rc<dyn Fetch>) -> Response {
         let deadline = Instant::now() + self.shared.config.collapse_timeout;
@@ -82,18 +82,18 @@ impl Inner {
                 return Response::Built(BuiltResponse::new(Status::CLIENT_CLOSED_REQUEST));
             };
             match ended {
-                Ok(Ended::Stored) => {
+                Ok(FetchEnd::Stored) => {
                     handling = Some("fwd=miss; collapsed");
                     waited_for = key;
                 }
-                Ok(Ended::Abandoned) => {}
-                Ok(Ended::Failed) if stale.as_ref().is_some_and(|stale| is_spare(stale, &asked)) => {
+                Ok(FetchEnd::Abandoned) => {}
+                Ok(FetchEnd::Failed) if stale.as_ref().is_some_and(|stale| is_spare(stale, &asked)) => {
                     note(&request, "stale");
                     // Local invariant: the guard above has checked it.
                     let Some(stale) = stale else { continue };
                     return self.respond_after(&routed, stale, Some("fwd=stale; collapsed"));
                 }
-                Ok(Ended::NotStored | Ended::Failed) | Err(_) => waited_for = key,
+                Ok(FetchEnd::NotStored | FetchEnd::Failed) | Err(_) => waited_for = key,
             }
         }
     }
@@ -102,9 +102,9 @@ impl Inner {
     async fn wait(
         &self,
         request: &OwnedRequest,
-        waiting: Waiting,
+        waiting: FetchWait,
         deadline: Instant,
-    ) -> Option<Result<Ended, Elapsed>> {
+    ) -> Option<Result<FetchEnd, Elapsed>> {
         let mut ended = pin!(timeout_at(deadline, waiting.ended()));
         let is_abandoned =
             || self.shared.aborts_with_client && request.link().is_some_and(|link| link.has_client_ended());
@@ -175,7 +175,7 @@ impl Inner {
             let response = &fetched.response;
             let routed = Routed { now: fetched.now, ..request.routed(false) };
             if is_failure(response) && is_spare(&stale, &self.asked(&routed.request)) {
-                end(ticket, Ended::Failed);
+                end(ticket, FetchEnd::Failed);
                 note(request, "stale");
                 return self.respond_after(&routed, stale, Some(&format!("fwd={reason}")));
             }
@@ -211,7 +211,7 @@ impl Inner {
         match (entry, ticket) {
             // A fetch without a ticket stores nothing: it would miss an invalidation in the meantime.
             (Some(_), None) => {}
-            (Some(_), Some(ticket)) if ticket.is_invalid() => ticket.end(Ended::NotStored),
+            (Some(_), Some(ticket)) if ticket.is_invalid() => ticket.end(FetchEnd::NotStored),
             (Some(entry), Some(ticket)) => {
                 handling.push_str("; stored");
                 // The client that caused the fetch gets the original response, including fields that are not stored.
@@ -220,7 +220,7 @@ impl Inner {
                 } else {
                     let ended = match self.shared.hold(joined(&response.body.segments)) {
                         Some(content) => self.store(&routed, entry, content, &ticket),
-                        None => Ended::NotStored,
+                        None => FetchEnd::NotStored,
                     };
                     ticket.end(ended);
                 }
@@ -235,10 +235,10 @@ impl Inner {
     /// Reports to waiting and later requests that this response can't be shared.
     fn note_not_stored(&self, response: &BuiltResponse, ticket: Option<Ticket>, key: &[u8], now_ms: u64) {
         match (is_failure(response), &response.forwarded) {
-            (true, _) => end(ticket, Ended::Failed),
+            (true, _) => end(ticket, FetchEnd::Failed),
             (false, Some(_)) => {
                 self.shared.uncacheable.note(key, now_ms);
-                end(ticket, Ended::NotStored);
+                end(ticket, FetchEnd::NotStored);
             }
             // The client left before the upstream responded. That says nothing about the response.
             (false, None) => drop(ticket),
@@ -246,7 +246,7 @@ impl Inner {
     }
 
     /// Builds the storable part of a response; `None` if it may not be stored.
-    fn entry(&self, routed: &Routed<'_>, response: &BuiltResponse, reception: Reception) -> Option<Entry> {
+    fn entry(&self, routed: &Routed<'_>, response: &BuiltResponse, reception: Reception) -> Option<CacheEntry> {
         // A response of our own does not come from the upstream.
         response
             .forwarded
@@ -259,7 +259,7 @@ impl Inner {
         let known = (status, fields, &directives);
         let stored = storage(&routed.request, &asked, known, &defaults, reception, routed.now.monotonic_ms).ok()?;
         let fields = self.fields_to_store(fields, &directives, reception.unix_seconds)?;
-        Some(Entry { status, fields, stored })
+        Some(CacheEntry { status, fields, stored })
     }
 
     /// Defaults for a response without caching fields. A default lifetime applies only if the upstream reads the URL
@@ -335,7 +335,7 @@ fn note(request: &OwnedRequest, word: &'static str) {
     }
 }
 
-pub(super) fn end(ticket: Option<Ticket>, ended: Ended) {
+pub(super) fn end(ticket: Option<Ticket>, ended: FetchEnd) {
     if let Some(ticket) = ticket {
         ticket.end(ended);
     }

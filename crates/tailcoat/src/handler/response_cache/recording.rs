@@ -14,9 +14,9 @@ use std::task::{Context as Task, Poll, Waker};
 use bytes::{Buf, Bytes};
 use wire::http::Fields;
 
-use super::Inner;
-use super::flights::{Ended, Ticket};
-use super::store::Entry;
+use super::ResponseCacheInner;
+use super::flights::{FetchEnd, Ticket};
+use super::store::CacheEntry;
 use crate::handler::{Body, ContentSource, ContentStream, Filled, Now, OwnedRequest, Routed, Segment};
 
 /// Size of one read.
@@ -37,19 +37,19 @@ struct Pipe {
 }
 
 /// The client's end of the pipe.
-struct Reader(Rc<RefCell<Pipe>>);
+struct RecordingReader(Rc<RefCell<Pipe>>);
 
 /// A response that is being read.
 struct Recording {
-    inner: Rc<Inner>,
+    inner: Rc<ResponseCacheInner>,
     request: Rc<OwnedRequest>,
     pipe: Rc<RefCell<Pipe>>,
     /// Recorded content; `None` once the response is known not to be storable.
-    kept: Option<Kept>,
+    kept: Option<RecordedEntry>,
 }
 
-struct Kept {
-    entry: Entry,
+struct RecordedEntry {
+    entry: CacheEntry,
     ticket: Ticket,
     /// Pieces of content, each counted against the memory limit.
     pieces: Vec<Bytes>,
@@ -58,10 +58,16 @@ struct Kept {
 
 /// Reads a response's content and stores the response when it is complete, never before (RFC 9111, section 3.3).
 /// Returns the same content for the client.
-pub(super) fn record(inner: Rc<Inner>, request: Rc<OwnedRequest>, entry: Entry, body: Body, ticket: Ticket) -> Body {
+pub(super) fn record(
+    inner: Rc<ResponseCacheInner>,
+    request: Rc<OwnedRequest>,
+    entry: CacheEntry,
+    body: Body,
+    ticket: Ticket,
+) -> Body {
     let length = body.length();
     let pipe = Rc::new(RefCell::new(Pipe::default()));
-    let kept = Kept { entry, ticket, pieces: Vec::new(), bytes: 0 };
+    let kept = RecordedEntry { entry, ticket, pieces: Vec::new(), bytes: 0 };
     let mut recording = Recording { inner, request, pipe: Rc::clone(&pipe), kept: Some(kept) };
     for segment in body.segments {
         if let Segment::Bytes(bytes) = segment {
@@ -71,7 +77,7 @@ pub(super) fn record(inner: Rc<Inner>, request: Rc<OwnedRequest>, entry: Entry, 
     if let Some(stream) = body.stream {
         tokio::task::spawn_local(recording.run(stream.source, length));
     }
-    Body { segments: Vec::new(), stream: Some(ContentStream { source: Box::new(Reader(pipe)), length }) }
+    Body { segments: Vec::new(), stream: Some(ContentStream { source: Box::new(RecordingReader(pipe)), length }) }
 }
 
 impl Recording {
@@ -111,11 +117,11 @@ impl Recording {
 
     /// Stores the content, if it is complete.
     fn finish(mut self, trailers: Option<Box<Fields>>, length: Option<u64>) {
-        if let Some(Kept { entry, ticket, pieces, bytes }) = self.kept.take()
+        if let Some(RecordedEntry { entry, ticket, pieces, bytes }) = self.kept.take()
             && length.is_none_or(|length| length == bytes)
         {
             let content = self.inner.shared.hold(pieces.concat().into()).filter(|_| !ticket.is_invalid());
-            let ended = content.map_or(Ended::NotStored, |content| {
+            let ended = content.map_or(FetchEnd::NotStored, |content| {
                 // A slow client shares the stored content from now on.
                 self.pipe.borrow_mut().replace_unread(&content);
                 let routed = Routed { now: Now::read(), ..self.request.routed(false) };
@@ -128,9 +134,9 @@ impl Recording {
 
     /// Stops recording, because the response is too large. Waiting requests fetch for themselves.
     fn give_up(&mut self) {
-        let Some(Kept { ticket, .. }) = self.kept.take() else { return };
+        let Some(RecordedEntry { ticket, .. }) = self.kept.take() else { return };
         self.inner.shared.uncacheable.note(ticket.key(), Now::read().monotonic_ms);
-        ticket.end(Ended::NotStored);
+        ticket.end(FetchEnd::NotStored);
     }
 
     /// Waits until the client has read most of the content, while the source reads ahead. Returns whether the client
@@ -186,7 +192,7 @@ impl Pipe {
     }
 }
 
-impl ContentSource for Reader {
+impl ContentSource for RecordingReader {
     fn poll_fill(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Filled>> {
         let pipe = &mut *self.0.borrow_mut();
         if let Some(piece) = pipe.unread.front_mut() {
@@ -210,7 +216,7 @@ impl ContentSource for Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for RecordingReader {
     fn drop(&mut self) {
         let pipe = &mut *self.0.borrow_mut();
         pipe.client_has_gone = true;

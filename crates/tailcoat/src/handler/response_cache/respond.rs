@@ -3,26 +3,26 @@
 use std::rc::Rc;
 
 use wire::http::conditional::{self, Precondition, Validators};
-use wire::http::{Coding, Fields, KnownField, Status, date};
+use wire::http::{ContentCoding, Fields, KnownField, Status, date};
 
-use super::Inner;
+use super::ResponseCacheInner;
 use crate::handler::part::{Part, content_slice, multipart, select_part, without_content_fields};
 use crate::handler::{Body, BuiltResponse, Form, Forwarded, Response, Routed};
-use crate::object_cache::{CachedObject, Content, Object, StoredResponse};
+use crate::object_cache::{CachedObject, Object, ObjectContent, StoredResponse};
 
 /// Parameters of Cache-Status for steps other than the lookup (RFC 9211, section 2).
 pub(super) type Handling<'a> = Option<&'a str>;
 
-impl Inner {
+impl ResponseCacheInner {
     /// Responds with a stored response alone.
     #[inline]
     pub(super) fn respond(&self, routed: &Routed<'_>, object: Rc<CachedObject>) -> Response {
         const CONDITIONS: [KnownField; 3] = [KnownField::IfNoneMatch, KnownField::IfModifiedSince, KnownField::Range];
         if !CONDITIONS.iter().any(|field| routed.request.head.has(*field)) {
-            return Response::Cached { object, coding: Coding::Identity, form: Form::Whole };
+            return Response::Cached { object, coding: ContentCoding::Identity, form: Form::Whole };
         }
         match self.select(routed, &object.object) {
-            Part::Form(form) => Response::Cached { object, coding: Coding::Identity, form },
+            Part::Form(form) => Response::Cached { object, coding: ContentCoding::Identity, form },
             part => self.build(routed, &object.object, part),
         }
     }
@@ -55,7 +55,7 @@ impl Inner {
     /// Selects by conditions and ranges, which apply only to a 200 (RFC 9110, sections 13.2.1 and 14.2).
     fn select(&self, routed: &Routed<'_>, object: &Object) -> Part {
         match object.identity().status {
-            Status::OK => select_part(&routed.request, object, Coding::Identity, self.shared.ranges_max),
+            Status::OK => select_part(&routed.request, object, ContentCoding::Identity, self.shared.ranges_max),
             _ => Part::Form(Form::Whole),
         }
     }
@@ -117,7 +117,7 @@ pub(super) fn fields_with_age(stored: &StoredResponse, now_ms: u64) -> Fields {
     fields
 }
 
-fn body_of(content: &Content) -> Body {
+fn body_of(content: &ObjectContent) -> Body {
     match content.length() {
         0 => Body::default(),
         length => Body::from_segments(vec![content_slice(content, &(0..length))]),

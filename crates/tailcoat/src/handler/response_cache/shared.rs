@@ -10,7 +10,7 @@ use super::flights::Flights;
 use super::key::KeyRules;
 use super::lookup::COOKIE_MARK;
 use super::uncacheable::Uncacheable;
-use crate::config::{Forward, ResponseCaching};
+use crate::config::{ForwardConfig, ResponseCaching};
 use crate::object_cache::{ObjectStore, RootId};
 
 /// Part of a response cache that all workers share.
@@ -18,7 +18,7 @@ use crate::object_cache::{ObjectStore, RootId};
 pub struct SharedResponseCache {
     pub(super) config: ResponseCaching,
     /// Configuration of the forward that the cache serves.
-    forward: Forward,
+    forward: ForwardConfig,
     pub(super) key_rules: KeyRules,
     /// Fields and cookies that select every response, as in [`Variant::names`](crate::object_cache::Variant).
     pub(super) key_names: Box<[Box<[u8]>]>,
@@ -42,15 +42,20 @@ const UNSTORED_DIVISOR: u64 = 4;
 
 impl SharedResponseCache {
     /// Creates an empty cache for this forward that keeps responses in this store.
-    pub fn new(config: ResponseCaching, forward: &Forward, ranges_max: usize, store: Arc<ObjectStore>) -> Arc<Self> {
+    pub fn new(
+        config: ResponseCaching,
+        forward: &ForwardConfig,
+        ranges_max: usize,
+        store: Arc<ObjectStore>,
+    ) -> Arc<Self> {
         Arc::new(Self::empty(config, forward, ranges_max, store))
     }
 
     /// Creates the cache that replaces `before`. It keeps the stored responses and the fetches in progress if the
     /// configuration gives them the same meaning.
-    pub fn succeeding(
+    pub fn reuse(
         config: ResponseCaching,
-        forward: &Forward,
+        forward: &ForwardConfig,
         ranges_max: usize,
         store: Arc<ObjectStore>,
         before: Option<&Arc<Self>>,
@@ -71,8 +76,8 @@ impl SharedResponseCache {
     }
 
     /// True if stored responses stay valid under this configuration. Time and size limits make no difference to that.
-    pub(in crate::handler) fn means_the_same(&self, config: &ResponseCaching, forward: &Forward) -> bool {
-        let Forward { upstream, host, client_fields, strip_prefix, .. } = forward;
+    pub(in crate::handler) fn means_the_same(&self, config: &ResponseCaching, forward: &ForwardConfig) -> bool {
+        let ForwardConfig { upstream, host, client_fields, strip_prefix, .. } = forward;
         let known = &self.forward;
         self.config == *config
             && known.upstream == *upstream
@@ -81,7 +86,7 @@ impl SharedResponseCache {
             && known.strip_prefix == *strip_prefix
     }
 
-    fn empty(config: ResponseCaching, forward: &Forward, ranges_max: usize, store: Arc<ObjectStore>) -> Self {
+    fn empty(config: ResponseCaching, forward: &ForwardConfig, ranges_max: usize, store: Arc<ObjectStore>) -> Self {
         Self {
             forward: forward.clone(),
             key_rules: KeyRules::new(&config, forward),

@@ -3,32 +3,33 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use wire::http::caching::{Stored, Vary, stored_fields};
-use wire::http::{Coding, Fields, Request, Status, date};
+use wire::http::caching::{StoredResponseMeta, Vary, stored_fields};
+use wire::http::{ContentCoding, Fields, Request, Status, date};
 
-use super::Inner;
-use super::flights::{Ended, Ticket};
+use super::ResponseCacheInner;
+use super::flights::{FetchEnd, Ticket};
 use super::key::{split_target, url_of_key};
 use super::lookup::{write_selecting, write_variant_key};
 use crate::config::SetCookie;
 use crate::handler::Routed;
 use crate::handler::part::without_content_fields;
 use crate::object_cache::{
-    CachedObject, Content, EncodedHead, Lookup, Object, ObjectParts, Origin, Representation, StoredResponse, Variant,
+    CacheLookup, CachedObject, EncodedHead, Object, ObjectContent, ObjectOrigin, ObjectParts, Representation,
+    StoredResponse, Variant,
 };
 use wire::http::KnownField;
 use wire::http::caching::{ResponseDirectives, resolve};
 
 /// A response to store, without its content.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct CacheEntry {
     pub(super) status: Status,
     /// Fields as they are stored.
     pub(super) fields: Fields,
-    pub(super) stored: Stored,
+    pub(super) stored: StoredResponseMeta,
 }
 
-impl Inner {
+impl ResponseCacheInner {
     /// Fields of a response as they are stored. `None` if it may not be stored because it sets a cookie, or depends
     /// on fields that clients do not send.
     pub(super) fn fields_to_store(
@@ -61,12 +62,18 @@ impl Inner {
 
     /// Stores a response to this request, fetched with this ticket. The content must be
     /// [held](super::SharedResponseCache::hold).
-    pub(super) fn store(&self, routed: &Routed<'_>, entry: Entry, content: Bytes, ticket: &Ticket) -> Ended {
+    pub(super) fn store(&self, routed: &Routed<'_>, entry: CacheEntry, content: Bytes, ticket: &Ticket) -> FetchEnd {
         self.put(routed, entry, content, ticket).1
     }
 
     /// Stores a response. Returns it even if it was invalidated meanwhile, for the request that caused it.
-    fn put(&self, routed: &Routed<'_>, entry: Entry, content: Bytes, ticket: &Ticket) -> (Rc<CachedObject>, Ended) {
+    fn put(
+        &self,
+        routed: &Routed<'_>,
+        entry: CacheEntry,
+        content: Bytes,
+        ticket: &Ticket,
+    ) -> (Rc<CachedObject>, FetchEnd) {
         let mut key = Vec::new();
         self.shared.key_rules.write_key(routed, &mut key);
         self.shared.uncacheable.forget(&key);
@@ -76,14 +83,14 @@ impl Inner {
         if ticket.is_invalid() {
             // Invalidated after the last check, perhaps before there was an object to remove.
             self.shared.store.remove(&object.object);
-            return (object, Ended::NotStored);
+            return (object, FetchEnd::NotStored);
         }
-        (object, Ended::Stored)
+        (object, FetchEnd::Stored)
     }
 
     /// Stores a response again in the same place with the same content, after an update that leaves its key
     /// unchanged. If it was invalidated meanwhile, nothing is stored.
-    pub(super) fn store_again(&self, object: &Object, entry: Entry) -> Rc<CachedObject> {
+    pub(super) fn store_again(&self, object: &Object, entry: CacheEntry) -> Rc<CachedObject> {
         let variant = object.response().and_then(|response| response.variant.clone());
         let parts = object_parts(entry, content_of(object), variant, self.shared.config.cache_status);
         self.cache.adopt(self.shared.store.replace(object, parts))
@@ -95,19 +102,19 @@ impl Inner {
         &self,
         routed: &Routed<'_>,
         object: &Object,
-        entry: Entry,
+        entry: CacheEntry,
         ticket: Option<&Ticket>,
-    ) -> (Rc<CachedObject>, Ended) {
+    ) -> (Rc<CachedObject>, FetchEnd) {
         let was_there = !object.is_dead();
         self.remove_for(routed, object);
         match ticket.filter(|ticket| was_there && !ticket.is_invalid()) {
             Some(ticket) => self.put(routed, entry, content_of(object), ticket),
-            None => (self.unstored(object, entry), Ended::NotStored),
+            None => (self.unstored(object, entry), FetchEnd::NotStored),
         }
     }
 
     /// Builds the response for one request alone.
-    pub(super) fn unstored(&self, object: &Object, entry: Entry) -> Rc<CachedObject> {
+    pub(super) fn unstored(&self, object: &Object, entry: CacheEntry) -> Rc<CachedObject> {
         let parts = object_parts(entry, content_of(object), None, self.shared.config.cache_status);
         Rc::new(CachedObject { object: self.shared.store.unstored(object, parts) })
     }
@@ -151,9 +158,9 @@ impl Inner {
     fn variant(&self, request: &Request<'_>, fields: &Fields, key: &mut Vec<u8>, now_ms: u64) -> Option<Variant> {
         let first = self.cache.get(self.shared.id, key, now_ms);
         let (first, is_fresh) = match &first {
-            Lookup::Fresh(object) => (object.object.response(), true),
-            Lookup::Due(object) => (object.object.response(), false),
-            Lookup::Miss => (None, false),
+            CacheLookup::Fresh(object) => (object.object.response(), true),
+            CacheLookup::Due(object) => (object.object.response(), false),
+            CacheLookup::Miss => (None, false),
         };
         let known = first.and_then(|first| first.variant.as_ref());
         let names = match Vary::of(fields) {
@@ -187,14 +194,14 @@ impl Inner {
 /// Content of a stored response.
 pub(super) fn content_of(object: &Object) -> Bytes {
     match &object.identity().content {
-        Content::Memory(bytes) => bytes.clone(),
-        Content::File(_) => Bytes::new(),
+        ObjectContent::Memory(bytes) => bytes.clone(),
+        ObjectContent::File(_) => Bytes::new(),
     }
 }
 
 /// Builds the object of a response, in wire form.
-fn object_parts(entry: Entry, content: Bytes, variant: Option<Variant>, has_cache_status: bool) -> ObjectParts {
-    let Entry { status, fields, stored } = entry;
+fn object_parts(entry: CacheEntry, content: Bytes, variant: Option<Variant>, has_cache_status: bool) -> ObjectParts {
+    let CacheEntry { status, fields, stored } = entry;
     let mut whole = fields.clone();
     if !status.has_no_content() {
         whole.push("Content-Length", content.len().to_string());
@@ -203,16 +210,16 @@ fn object_parts(entry: Entry, content: Bytes, variant: Option<Variant>, has_cach
     ObjectParts {
         identity: Representation {
             status,
-            coding: Coding::Identity,
+            coding: ContentCoding::Identity,
             etag: "".into(),
             head: EncodedHead::new(status, &whole),
             not_modified_head: EncodedHead::new(Status::NOT_MODIFIED, &without_content_fields(&fields)),
             partial_head: EncodedHead::new(Status::PARTIAL_CONTENT, &fields),
-            content: Content::Memory(content),
+            content: ObjectContent::Memory(content),
         },
         codings: None,
         // RFC 9111, section 4.3.2: without Last-Modified, a date is compared with Date.
         last_modified_unix_seconds: date_of("Last-Modified").or_else(|| date_of("Date")),
-        origin: Origin::Upstream(Box::new(StoredResponse { stored, fields, variant, has_cache_status })),
+        origin: ObjectOrigin::Upstream(Box::new(StoredResponse { stored, fields, variant, has_cache_status })),
     }
 }

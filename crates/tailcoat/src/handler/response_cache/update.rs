@@ -5,24 +5,24 @@
 //! only a strong entity tag proves that it is also for the client whose request validated it.
 
 use wire::http::caching::{
-    HeadUpdate, Reception, Refusal, ResponseDirectives, Stored, Vary, head_update, is_same_representation,
-    is_update_of, storage, updated_fields,
+    HeadUpdate, Reception, ResponseDirectives, StoredResponseMeta, UncacheableReason, Vary, head_update,
+    is_same_representation, is_update_of, storage, updated_fields,
 };
 use wire::http::{Fields, Method, Request};
 
-use super::Inner;
-use super::flights::{Ended, Ticket};
+use super::ResponseCacheInner;
+use super::flights::{FetchEnd, Ticket};
 use super::obtain::{Fetched, end};
-use super::store::{Entry, content_of};
+use super::store::{CacheEntry, content_of};
 use crate::config::SetCookie;
 use crate::handler::{BuiltResponse, Response, Routed};
-use crate::object_cache::{CachedObject, Lookup, Object};
+use crate::object_cache::{CacheLookup, CachedObject, Object};
 
 /// Result of a validation.
 pub(super) struct Update {
     effect: Effect,
     /// Response as it is stored from now on, if at all.
-    entry: Entry,
+    entry: CacheEntry,
     /// Cookies for the client whose request validated.
     cookies: Vec<Vec<u8>>,
 }
@@ -40,7 +40,7 @@ enum Effect {
     Leave,
 }
 
-impl Inner {
+impl ResponseCacheInner {
     /// Interprets a 304 for the validated response. `None` if it does not prove that the content belongs to this
     /// request: it names another version, or narrows the response without a strong entity tag.
     pub(super) fn validated(&self, routed: &Routed<'_>, stale: &CachedObject, fetched: &Fetched) -> Option<Update> {
@@ -68,7 +68,7 @@ impl Inner {
             return true;
         }
         let (content, found) = (content_of(stale), self.find(routed, routed.now.monotonic_ms));
-        let (Lookup::Fresh(current) | Lookup::Due(current)) = found else { return false };
+        let (CacheLookup::Fresh(current) | CacheLookup::Due(current)) = found else { return false };
         let current = content_of(&current.object);
         (current.as_ptr(), current.len()) == (content.as_ptr(), content.len())
     }
@@ -94,13 +94,13 @@ impl Inner {
             self.unstored(&stale.object, own)
         });
         let (object, ended) = match effect {
-            Effect::Freshen => (self.store_again(&stale.object, entry), Ended::Stored),
+            Effect::Freshen => (self.store_again(&stale.object, entry), FetchEnd::Stored),
             Effect::Narrow => self.store_elsewhere(routed, &stale.object, entry, ticket.as_ref()),
             Effect::Remove => {
                 self.remove_for(routed, &stale.object);
-                (self.unstored(&stale.object, entry), Ended::NotStored)
+                (self.unstored(&stale.object, entry), FetchEnd::NotStored)
             }
-            Effect::Leave => (self.unstored(&stale.object, entry), Ended::NotStored),
+            Effect::Leave => (self.unstored(&stale.object, entry), FetchEnd::NotStored),
         };
         end(ticket, ended);
         self.respond_after(routed, own.unwrap_or(object), Some(&handling))
@@ -109,7 +109,7 @@ impl Inner {
     /// Removes a stored response, or the one that another fetch has replaced it with.
     pub(super) fn remove_for(&self, routed: &Routed<'_>, stale: &Object) {
         if stale.is_dead()
-            && let Lookup::Fresh(current) | Lookup::Due(current) = self.find(routed, routed.now.monotonic_ms)
+            && let CacheLookup::Fresh(current) | CacheLookup::Due(current) = self.find(routed, routed.now.monotonic_ms)
         {
             self.shared.store.remove(&current.object);
         }
@@ -119,7 +119,7 @@ impl Inner {
     /// Updates or removes the stored response by an upstream's response to HEAD.
     pub(super) fn learn_from_head(&self, routed: &Routed<'_>, response: &BuiltResponse, reception: Reception) {
         let (request, now_ms) = (&routed.request, routed.now.monotonic_ms);
-        let (Lookup::Fresh(cached) | Lookup::Due(cached)) = self.find(routed, now_ms) else { return };
+        let (CacheLookup::Fresh(cached) | CacheLookup::Due(cached)) = self.find(routed, now_ms) else { return };
         let object = &cached.object;
         let Some(stored) = object.response() else { return };
         let mut fields = response.fields.clone();
@@ -167,7 +167,7 @@ impl Inner {
         let effect = match &found {
             _ if !is_for_others => Effect::Remove,
             // A restriction by the request, not by the response.
-            Err(Refusal::NoStore | Refusal::Authorization) if !is_narrower => Effect::Leave,
+            Err(UncacheableReason::NoStore | UncacheableReason::Authorization) if !is_narrower => Effect::Leave,
             Err(_) => Effect::Remove,
             Ok(_) if !cookies.is_empty() && self.shared.config.set_cookie == SetCookie::Refuse => match is_narrower {
                 true => Effect::Remove,
@@ -177,10 +177,15 @@ impl Inner {
             Ok(_) => Effect::Freshen,
         };
         let entry = match (effect, found, self.fields_to_store(&updated, &directives, reception.unix_seconds)) {
-            (Effect::Freshen | Effect::Narrow, Ok(stored), Some(fields)) => Entry { status, fields, stored },
+            (Effect::Freshen | Effect::Narrow, Ok(stored), Some(fields)) => CacheEntry { status, fields, stored },
             (_, _, fields) => {
-                let stored = Stored { born_ms: now_ms as i64, lifetime_seconds: 0, is_no_cache: true, ..stored.stored };
-                Entry { status, fields: fields.unwrap_or(updated), stored }
+                let stored = StoredResponseMeta {
+                    born_ms: now_ms as i64,
+                    lifetime_seconds: 0,
+                    is_no_cache: true,
+                    ..stored.stored
+                };
+                CacheEntry { status, fields: fields.unwrap_or(updated), stored }
             }
         };
         Some(Update { effect, entry, cookies })

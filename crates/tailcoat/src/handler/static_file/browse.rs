@@ -8,19 +8,19 @@ use wire::http::{Fields, Status};
 use super::FileTree;
 use super::heads::apply_rules;
 use super::in_progress::{Demand, InProgress};
-use super::listing::{self, Entry, Listing, SortOrder};
-use super::load::{Refusal, is_for_everyone};
+use super::listing::{self, Listing, ListingEntry, SortOrder};
+use super::load::{FileRejection, is_for_everyone};
 use super::roots::OpenedRoot;
 use crate::handler::page::{Page, PageFormat};
 use crate::handler::{Body, BuiltResponse, Response, Routed};
-use crate::object_cache::{Access, Blocking, OpenError, RootId};
+use crate::object_cache::{Blocking, DiskAccess, OpenError, RootId};
 
 /// Listings in progress: each is read once for all requests that want it.
-pub(super) type ListingsInProgress = InProgress<Key, ListingResult>;
+pub(super) type ListingsInProgress = InProgress<ListingKey, ListingResult>;
 
 /// Key of a listing in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct ListingKey {
     root: RootId,
     path: Box<[u8]>,
     sort: SortOrder,
@@ -34,7 +34,7 @@ pub(super) struct MadeListing {
     is_cut_off: bool,
 }
 
-type ListingResult = Result<MadeListing, Refusal>;
+type ListingResult = Result<MadeListing, FileRejection>;
 
 impl FileTree {
     /// Builds the listing of the directory at this path, which ends with a slash.
@@ -43,8 +43,8 @@ impl FileTree {
         root: &Arc<OpenedRoot>,
         path: &[u8],
         routed: &Routed<'_>,
-    ) -> Result<Response, Refusal> {
-        let key = Key {
+    ) -> Result<Response, FileRejection> {
+        let key = ListingKey {
             root: root.id,
             path: routed.path.into(),
             sort: SortOrder::from_query(routed.query),
@@ -57,7 +57,7 @@ impl FileTree {
             async move { tree.make_listing(root, key, name, demand).await }
         };
         let made = self.listings_in_progress.join(key, work).await;
-        let MadeListing { page, is_cut_off } = made.unwrap_or(Err(Refusal::Unavailable))?;
+        let MadeListing { page, is_cut_off } = made.unwrap_or(Err(FileRejection::Unavailable))?;
         let mut fields = Fields::new();
         fields.push("Content-Type", page.content_type);
         fields.push("Vary", "Accept");
@@ -73,7 +73,7 @@ impl FileTree {
     async fn make_listing(
         self: Arc<Self>,
         root: Arc<OpenedRoot>,
-        key: Key,
+        key: ListingKey,
         name: Box<[u8]>,
         demand: Demand<ListingResult>,
     ) -> Option<ListingResult> {
@@ -89,8 +89,8 @@ impl FileTree {
             listing.map(|listing| listing.map(make)).transpose()
         });
         match making.await {
-            Ok(made) => made.map(|made| made.map_err(Refusal::from)),
-            Err(_) => Some(Err(Refusal::Failed)),
+            Ok(made) => made.map(|made| made.map_err(FileRejection::from)),
+            Err(_) => Some(Err(FileRejection::Failed)),
         }
     }
 
@@ -113,7 +113,7 @@ impl FileTree {
                 continue;
             }
             // Resolved as a request would be, so that links out of the root are hidden.
-            let Ok((_, status)) = root.root.find(&[name, entry_name].concat(), Access::Blocking) else { continue };
+            let Ok((_, status)) = root.root.find(&[name, entry_name].concat(), DiskAccess::Blocking) else { continue };
             let is_directory = status.kind == FileType::Directory;
             let is_served = status.kind == FileType::RegularFile
                 && (!self.files.permission_rule || is_for_everyone(status.permissions));
@@ -124,7 +124,7 @@ impl FileTree {
                 listing.is_cut_off = true;
                 break;
             }
-            listing.entries.push(Entry {
+            listing.entries.push(ListingEntry {
                 name: entry_name.to_vec(),
                 is_directory,
                 size: status.identity.size,

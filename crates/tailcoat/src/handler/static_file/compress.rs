@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
-use wire::http::Coding;
+use wire::http::ContentCoding;
 
 use super::FileTree;
 use super::content_type::content_type;
 use super::heads::Description;
-use crate::object_cache::{Content, Object, OpenFile, Representation};
+use crate::object_cache::{Object, ObjectContent, OpenFile, Representation};
 
 /// Levels at which some tens of KiB of text take about a millisecond.
 const BROTLI_QUALITY: i32 = 5;
@@ -31,7 +31,7 @@ impl FileTree {
     /// The first client that asks waits for it, a few milliseconds once. On most networks that is less than sending
     /// the longer content takes; and so no response depends on earlier clients. If as many compressions are in
     /// progress as there are cores, the client gets an existing representation instead of waiting.
-    pub(super) async fn make_coding(self: &Arc<Self>, object: &Arc<Object>, coding: Coding) {
+    pub(super) async fn make_coding(self: &Arc<Self>, object: &Arc<Object>, coding: ContentCoding) {
         let (tree, object) = (Arc::clone(self), Arc::clone(object));
         // A task of its own: if this client leaves, the result is kept for the next one, and the work is not
         // repeated.
@@ -40,7 +40,7 @@ impl FileTree {
         let _ = making.await;
     }
 
-    async fn fill_coding(self: &Arc<Self>, object: &Arc<Object>, coding: Coding) {
+    async fn fill_coding(self: &Arc<Self>, object: &Arc<Object>, coding: ContentCoding) {
         let Some(cell) = object.codings().and_then(|codings| codings.cell(coding)) else { return };
         let made = cell.get_or_try_init(async || {
             let Ok(_permit) = self.store.compressions().try_acquire() else { return Err(NotNow) };
@@ -53,11 +53,11 @@ impl FileTree {
     }
 
     /// Compresses the object's content; `None` if it does not get smaller.
-    fn compress(&self, object: &Object, coding: Coding) -> Result<Option<Representation>, NotNow> {
+    fn compress(&self, object: &Object, coding: ContentCoding) -> Result<Option<Representation>, NotNow> {
         let identity = object.identity();
         let plain = match &identity.content {
-            Content::Memory(bytes) => bytes.clone(),
-            Content::File(file) => read_unchanged(file).ok_or(NotNow)?,
+            ObjectContent::Memory(bytes) => bytes.clone(),
+            ObjectContent::File(file) => read_unchanged(file).ok_or(NotNow)?,
         };
         let Ok(compressed) = compress(&plain, coding) else { return Ok(None) };
         if compressed.len() >= plain.len() {
@@ -72,7 +72,7 @@ impl FileTree {
             last_modified_unix_seconds: object.last_modified_unix_seconds,
         };
         let etag = with_suffix(&identity.etag, coding);
-        Ok(Some(description.represent(coding, &etag, Content::Memory(compressed.into()))))
+        Ok(Some(description.represent(coding, &etag, ObjectContent::Memory(compressed.into()))))
     }
 }
 
@@ -101,23 +101,23 @@ fn read_unchanged(file: &OpenFile) -> Option<Bytes> {
 }
 
 /// Entity tag of a representation made from the one with this tag; it must differ (RFC 9110, section 8.8.3.3).
-fn with_suffix(etag: &str, coding: Coding) -> String {
+fn with_suffix(etag: &str, coding: ContentCoding) -> String {
     match etag.strip_suffix('"') {
         Some(open) => format!("{open}-{}\"", coding.name()),
         None => String::new(),
     }
 }
 
-fn compress(plain: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
+fn compress(plain: &[u8], coding: ContentCoding) -> io::Result<Vec<u8>> {
     let out = Vec::with_capacity(plain.len() / 3);
     match coding {
-        Coding::Identity => Ok(plain.to_vec()),
-        Coding::Gzip => {
+        ContentCoding::Identity => Ok(plain.to_vec()),
+        ContentCoding::Gzip => {
             let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::new(GZIP_LEVEL));
             encoder.write_all(plain)?;
             encoder.finish()
         }
-        Coding::Brotli => {
+        ContentCoding::Brotli => {
             let parameters = brotli::enc::BrotliEncoderParams {
                 quality: BROTLI_QUALITY,
                 lgwin: brotli_window_bits(plain.len()) as i32,
@@ -128,7 +128,7 @@ fn compress(plain: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
             brotli::BrotliCompress(&mut &*plain, &mut out, &parameters)?;
             Ok(out)
         }
-        Coding::Zstd => zstd::bulk::compress(plain, ZSTD_LEVEL),
+        ContentCoding::Zstd => zstd::bulk::compress(plain, ZSTD_LEVEL),
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
         let mut words = fastrand::Rng::with_seed(1);
         let text: Vec<u8> = (0..200_000).map(|_| b"abcdefgh "[words.usize(..9)]).collect();
         for length in [0, 1, 1_000, 1_008, 1_009, 65_520, 65_521, 200_000] {
-            let compressed = compress(&text[..length], Coding::Brotli).unwrap();
+            let compressed = compress(&text[..length], ContentCoding::Brotli).unwrap();
             let mut plain = Vec::new();
             brotli::BrotliDecompress(&mut &*compressed, &mut plain).unwrap();
             assert_eq!(plain, &text[..length], "{length}");

@@ -1,4 +1,4 @@
-use crate::config::Files;
+use crate::config::FilesConfig;
 
 /// Types that the table of [`mime_guess`] lacks or that have changed since.
 const TYPES: [(&str, &str); 12] = [
@@ -17,7 +17,7 @@ const TYPES: [(&str, &str); 12] = [
 ];
 
 /// Content type of a file, by its name, with a charset for texts.
-pub(super) fn content_type(files: &Files, name: &[u8]) -> String {
+pub(super) fn content_type(files: &FilesConfig, name: &[u8]) -> String {
     let media_type = media_type(files, name);
     // XML and JSON declare their charset themselves (RFC 7303, RFC 8259). A configured type keeps its parameters.
     let is_text = media_type.starts_with("text/");
@@ -54,7 +54,7 @@ pub(super) fn is_compressible(content_type: &str) -> bool {
         )
 }
 
-fn media_type<'a>(files: &'a Files, name: &[u8]) -> &'a str {
+fn media_type<'a>(files: &'a FilesConfig, name: &[u8]) -> &'a str {
     let Some(extension) = extension(name) else { return &files.default_type };
     if let Some(configured) = files.types.get(&extension) {
         return configured;
@@ -75,11 +75,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::{content_type, is_compressible};
-    use crate::config::Files;
+    use crate::config::FilesConfig;
 
     #[test]
     fn types_by_name() {
-        let mut files = Files::below("/");
+        let mut files = FilesConfig::below("/");
         let types = [("foo", "text/x-foo"), ("txt", "text/plain; charset=latin1")];
         files.types = Arc::new(types.map(|(extension, kind)| (extension.into(), kind.into())).into());
         let check = |name: &str, expect: &str, compressible: bool| {

@@ -1,11 +1,11 @@
 //! Heads of responses with files.
 
-use wire::http::{Coding, Fields, Status, date};
+use wire::http::{ContentCoding, Fields, Status, date};
 
 use super::FileTree;
 use crate::config::{FieldMatch, FieldRule};
 use crate::handler::part::without_content_fields;
-use crate::object_cache::{Content, EncodedHead, FileIdentity, Representation};
+use crate::object_cache::{EncodedHead, FileIdentity, ObjectContent, Representation};
 
 /// Facts that the heads of all representations of a file share.
 pub(super) struct Description<'a> {
@@ -20,7 +20,7 @@ pub(super) struct Description<'a> {
 
 impl Description<'_> {
     /// Builds a representation of this content, with its heads.
-    pub(super) fn represent(&self, coding: Coding, etag: &str, content: Content) -> Representation {
+    pub(super) fn represent(&self, coding: ContentCoding, etag: &str, content: ObjectContent) -> Representation {
         let fields = self.fields(coding, etag);
         let mut whole = self.with_server(&fields);
         whole.push("Content-Length", content.length().to_string());
@@ -37,10 +37,10 @@ impl Description<'_> {
     }
 
     /// Fields of a 200, without those that the connection adds to a response built for one request.
-    pub(super) fn fields(&self, coding: Coding, etag: &str) -> Fields {
+    pub(super) fn fields(&self, coding: ContentCoding, etag: &str) -> Fields {
         let mut fields = Fields::new();
         fields.push("Content-Type", self.content_type);
-        if coding != Coding::Identity {
+        if coding != ContentCoding::Identity {
             fields.push("Content-Encoding", coding.name());
         }
         fields.push("ETag", etag);
@@ -92,18 +92,22 @@ fn applies(wanted: &FieldMatch, path: &[u8], content_type: &str) -> bool {
 ///
 /// Made of size and modification time, so that several servers with the same files give the same tag. If a file may
 /// have changed unnoticed, the tag includes a hash of the content, or is weak if the content is not in memory.
-pub(super) fn etag(identity: &FileIdentity, unsettled_content: Option<&Content>, coding: Coding) -> String {
+pub(super) fn etag(
+    identity: &FileIdentity,
+    unsettled_content: Option<&ObjectContent>,
+    coding: ContentCoding,
+) -> String {
     let (size, modified_ns) = (identity.size, identity.modified_ns);
     let suffix = match coding {
-        Coding::Identity => "",
-        Coding::Gzip => "-gzip",
-        Coding::Brotli => "-br",
-        Coding::Zstd => "-zstd",
+        ContentCoding::Identity => "",
+        ContentCoding::Gzip => "-gzip",
+        ContentCoding::Brotli => "-br",
+        ContentCoding::Zstd => "-zstd",
     };
     match unsettled_content {
         None => format!("\"{size:x}-{modified_ns:x}{suffix}\""),
-        Some(Content::File(_)) => format!("W/\"{size:x}-{modified_ns:x}{suffix}\""),
-        Some(Content::Memory(bytes)) => {
+        Some(ObjectContent::File(_)) => format!("W/\"{size:x}-{modified_ns:x}{suffix}\""),
+        Some(ObjectContent::Memory(bytes)) => {
             use std::hash::{BuildHasher, Hasher};
             let mut hasher = foldhash::quality::FixedState::default().build_hasher();
             hasher.write(bytes);

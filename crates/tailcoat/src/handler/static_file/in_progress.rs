@@ -51,7 +51,7 @@ where
         }
         let (results, receiver) = watch::channel(None);
         by_key.insert(key.clone(), results.clone());
-        let entry = Entry { list: Arc::clone(self), key, is_listed: true };
+        let entry = InProgressEntry { list: Arc::clone(self), key, is_listed: true };
         // A task of its own, because the request that began it may be the first to leave.
         tokio::spawn(entry.drive(results, work));
         receiver
@@ -69,13 +69,13 @@ where
 }
 
 /// An entry of the list; removed on drop.
-struct Entry<K: Eq + Hash, V> {
+struct InProgressEntry<K: Eq + Hash, V> {
     list: Arc<InProgress<K, V>>,
     key: K,
     is_listed: bool,
 }
 
-impl<K, V> Entry<K, V>
+impl<K, V> InProgressEntry<K, V>
 where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -101,7 +101,7 @@ where
     }
 }
 
-impl<K: Eq + Hash, V> Drop for Entry<K, V> {
+impl<K: Eq + Hash, V> Drop for InProgressEntry<K, V> {
     fn drop(&mut self) {
         if self.is_listed {
             self.list.by_key.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);

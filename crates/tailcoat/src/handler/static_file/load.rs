@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::OnceCell;
-use wire::http::Coding;
+use wire::http::ContentCoding;
 
 use super::FileTree;
 use super::content_type::{content_type, is_compressible};
@@ -11,13 +11,13 @@ use super::heads::{Description, etag};
 use super::roots::OpenedRoot;
 use crate::handler::Now;
 use crate::object_cache::{
-    Access, Codings, FilesOrigin, Object, ObjectParts, OpenError, Origin, PRECOMPRESSED_EXTENSIONS, ReadError,
-    ReadFile, Representation, Snapshot, Source, read_file,
+    Codings, DiskAccess, FilesOrigin, Object, ObjectOrigin, ObjectParts, ObjectSource, OpenError,
+    PRECOMPRESSED_EXTENSIONS, ReadError, ReadFile, Representation, Snapshot, read_file,
 };
 
 /// Result of looking up a path.
 #[derive(Clone, Debug)]
-pub(super) enum Found {
+pub(super) enum FoundFile {
     /// A file.
     Object(Arc<Object>),
     /// A directory, but the path does not end with a slash.
@@ -28,7 +28,7 @@ pub(super) enum Found {
 
 /// Reason that no file is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum FileRejection {
     /// There is no such file.
     NotFound,
     /// The file is not readable, or a link leads out of the root.
@@ -45,7 +45,7 @@ pub(super) enum Refusal {
     Failed,
 }
 
-impl Refusal {
+impl FileRejection {
     /// Explanation for an operator; empty if the status explains itself.
     pub(super) fn reason(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl Refusal {
     }
 }
 
-impl From<OpenError> for Refusal {
+impl From<OpenError> for FileRejection {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::NotFound => Self::NotFound,
@@ -75,18 +75,18 @@ impl From<OpenError> for Refusal {
 
 /// Reason that a load did not complete.
 #[derive(Debug)]
-pub(super) enum LoadError {
-    /// The load needs [`Access::Blocking`].
+pub(super) enum FileLoadError {
+    /// The load needs [`DiskAccess::Blocking`].
     WouldBlock,
     /// The file is being written: retry later with this snapshot.
     Unsettled(Snapshot),
     /// The path is a directory.
     Directory,
     /// The request is rejected.
-    Refused(Refusal),
+    Refused(FileRejection),
 }
 
-impl From<OpenError> for LoadError {
+impl From<OpenError> for FileLoadError {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::WouldBlock => Self::WouldBlock,
@@ -96,7 +96,7 @@ impl From<OpenError> for LoadError {
     }
 }
 
-impl From<ReadError> for LoadError {
+impl From<ReadError> for FileLoadError {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Open(error) => error.into(),
@@ -107,10 +107,10 @@ impl From<ReadError> for LoadError {
 
 /// Codings in order of preference, with the extensions of precompressed siblings. Brotli makes texts smallest; zstd
 /// comes next, and decompresses fastest.
-pub(super) const CODINGS: [(Coding, &str); 3] = [
-    (Coding::Brotli, PRECOMPRESSED_EXTENSIONS[0]),
-    (Coding::Zstd, PRECOMPRESSED_EXTENSIONS[1]),
-    (Coding::Gzip, PRECOMPRESSED_EXTENSIONS[2]),
+pub(super) const CODINGS: [(ContentCoding, &str); 3] = [
+    (ContentCoding::Brotli, PRECOMPRESSED_EXTENSIONS[0]),
+    (ContentCoding::Zstd, PRECOMPRESSED_EXTENSIONS[1]),
+    (ContentCoding::Gzip, PRECOMPRESSED_EXTENSIONS[2]),
 ];
 
 impl FileTree {
@@ -131,17 +131,17 @@ impl FileTree {
         root: &OpenedRoot,
         path: &[u8],
         now: Now,
-        access: Access,
+        access: DiskAccess,
         earlier: Option<&Snapshot>,
-    ) -> Result<Found, LoadError> {
+    ) -> Result<FoundFile, FileLoadError> {
         if let Some(object) = self.store.peek(root.id, path) {
             if self.store.check(&object, &root.root, now.monotonic_ms, access)? {
-                return Ok(Found::Object(object));
+                return Ok(FoundFile::Object(object));
             }
             self.store.remove(&object);
         }
         let result = self.load(root, path, now, access, earlier);
-        if let Err(LoadError::Refused(Refusal::Unavailable)) = result {
+        if let Err(FileLoadError::Refused(FileRejection::Unavailable)) = result {
             // Our own open files are expendable: the workers close them at their next tick.
             self.store.release_files();
         }
@@ -153,9 +153,9 @@ impl FileTree {
         root: &OpenedRoot,
         path: &[u8],
         now: Now,
-        access: Access,
+        access: DiskAccess,
         earlier: Option<&Snapshot>,
-    ) -> Result<Found, LoadError> {
+    ) -> Result<FoundFile, FileLoadError> {
         let name = path.strip_prefix(b"/").unwrap_or(path);
         let parent_end = name.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         let (parent, file_name) = name.split_at(parent_end);
@@ -173,20 +173,20 @@ impl FileTree {
         let mut loading = Loading { tree: self, root, path, now, access, origin };
         if !file_name.is_empty() {
             return match loading.read(name, earlier) {
-                Err(LoadError::Directory) => Ok(Found::Directory),
+                Err(FileLoadError::Directory) => Ok(FoundFile::Directory),
                 result => loading.finish(name, result?),
             };
         }
         for index in &self.files.index {
             let index = [name, index.as_bytes()].concat();
             match loading.read(&index, earlier) {
-                Err(LoadError::Refused(Refusal::NotFound) | LoadError::Directory) => {
-                    loading.origin.sources.push(Source { name: index.into(), version: None });
+                Err(FileLoadError::Refused(FileRejection::NotFound) | FileLoadError::Directory) => {
+                    loading.origin.sources.push(ObjectSource { name: index.into(), version: None });
                 }
                 result => return loading.finish(&index, result?),
             }
         }
-        Ok(Found::DirectoryWithoutIndex)
+        Ok(FoundFile::DirectoryWithoutIndex)
     }
 }
 
@@ -196,23 +196,23 @@ struct Loading<'a> {
     root: &'a OpenedRoot,
     path: &'a [u8],
     now: Now,
-    access: Access,
+    access: DiskAccess,
     /// Files and directories that the object depends on, as far as they are known.
     origin: FilesOrigin,
 }
 
 impl Loading<'_> {
-    fn read(&self, name: &[u8], earlier: Option<&Snapshot>) -> Result<ReadFile, LoadError> {
+    fn read(&self, name: &[u8], earlier: Option<&Snapshot>) -> Result<ReadFile, FileLoadError> {
         let bytes_max = self.tree.store.limits().object_bytes_max;
         let file = read_file(&self.root.root, name, bytes_max, self.access, earlier)?;
         if self.tree.files.permission_rule && !is_for_everyone(file.status.permissions) {
-            return Err(LoadError::Refused(Refusal::NotPermitted));
+            return Err(FileLoadError::Refused(FileRejection::NotPermitted));
         }
         Ok(file)
     }
 
     /// Builds the object of a file that was found.
-    fn finish(mut self, name: &[u8], file: ReadFile) -> Result<Found, LoadError> {
+    fn finish(mut self, name: &[u8], file: ReadFile) -> Result<FoundFile, FileLoadError> {
         let files = &self.tree.files;
         let content_type = content_type(files, name);
         let url_path = [files.strip_prefix.as_bytes(), self.path].concat();
@@ -224,25 +224,30 @@ impl Loading<'_> {
             varies,
             last_modified_unix_seconds: Some(last_modified_unix_seconds(&file, self.now)),
         };
-        self.origin.sources.insert(0, Source { name: name.into(), version: Some(file.status.identity) });
+        self.origin.sources.insert(0, ObjectSource { name: name.into(), version: Some(file.status.identity) });
         self.origin.unsettled = file.unsettled;
         // An index may have its own path's access rules or handler.
         let tells_apart = || self.tree.precedence.tells_apart(&url_path, &self.tree.path_of(name));
         self.origin.is_excluded = self.tree.is_program(name) || (self.path.ends_with(b"/") && tells_apart());
         let codings = if varies { Some(self.codings(&description, name, &file)?) } else { None };
         let unsettled_content = file.unsettled.then_some(&file.content);
-        let etag = etag(&file.status.identity, unsettled_content, Coding::Identity);
+        let etag = etag(&file.status.identity, unsettled_content, ContentCoding::Identity);
         let parts = ObjectParts {
-            identity: description.represent(Coding::Identity, &etag, file.content.clone()),
+            identity: description.represent(ContentCoding::Identity, &etag, file.content.clone()),
             codings,
             last_modified_unix_seconds: description.last_modified_unix_seconds,
-            origin: Origin::Files(self.origin),
+            origin: ObjectOrigin::Files(self.origin),
         };
-        Ok(Found::Object(self.tree.store.insert(self.root.id, self.path, parts)))
+        Ok(FoundFile::Object(self.tree.store.insert(self.root.id, self.path, parts)))
     }
 
     /// Codings of a file: precompressed siblings, and empty cells for those that can be made.
-    fn codings(&mut self, description: &Description<'_>, name: &[u8], file: &ReadFile) -> Result<Codings, LoadError> {
+    fn codings(
+        &mut self,
+        description: &Description<'_>,
+        name: &[u8],
+        file: &ReadFile,
+    ) -> Result<Codings, FileLoadError> {
         let mut codings = Codings::default();
         let files = &self.tree.files;
         let size = file.status.identity.size;
@@ -269,28 +274,28 @@ impl Loading<'_> {
     fn sibling(
         &mut self,
         description: &Description<'_>,
-        coding: Coding,
+        coding: ContentCoding,
         name: Vec<u8>,
         file: &ReadFile,
-    ) -> Result<Option<Representation>, LoadError> {
+    ) -> Result<Option<Representation>, FileLoadError> {
         let file_name = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         if !self.origin.directory.may_have_precompressed(&self.root.root, file_name, self.access)? {
-            self.origin.sources.push(Source { name: name.into(), version: None });
+            self.origin.sources.push(ObjectSource { name: name.into(), version: None });
             return Ok(None);
         }
         let sibling = match self.read(&name, None) {
             Ok(sibling) => Some(sibling),
-            Err(LoadError::WouldBlock) => return Err(LoadError::WouldBlock),
+            Err(FileLoadError::WouldBlock) => return Err(FileLoadError::WouldBlock),
             // The sibling is being written: it is left out now, and the object is checked again soon.
-            Err(LoadError::Unsettled(_)) => {
+            Err(FileLoadError::Unsettled(_)) => {
                 self.origin.unsettled = true;
                 None
             }
             // The file itself can be sent whatever is wrong with the sibling.
-            Err(LoadError::Refused(_) | LoadError::Directory) => None,
+            Err(FileLoadError::Refused(_) | FileLoadError::Directory) => None,
         };
         let version = sibling.as_ref().map(|sibling| sibling.status.identity);
-        self.origin.sources.push(Source { name: name.into(), version });
+        self.origin.sources.push(ObjectSource { name: name.into(), version });
         Ok(sibling.filter(|sibling| sibling.status.identity.modified_ns >= file.status.identity.modified_ns).map(
             |sibling| {
                 self.origin.unsettled |= sibling.unsettled;

@@ -22,13 +22,13 @@ use std::sync::Arc;
 
 use wire::http::{Method, Status};
 
-use self::load::{Found, LoadError, Refusal};
-use self::respond::Choice;
+use self::load::{FileLoadError, FileRejection, FoundFile};
+use self::respond::ObjectResponse;
 use self::roots::{OpenedRoot, WorkerRoot, WorkerRoots};
+use self::tree::FileLoadResult;
 pub use self::tree::FileTree;
-use self::tree::LoadResult;
-use super::{BuiltResponse, Now, Outcome, OwnedRequest, Response, Routed, redirect_to_directory};
-use crate::object_cache::{Access, Lookup, Object, OpenError, WorkerCache};
+use super::{BuiltResponse, HandlerOutcome, Now, OwnedRequest, Response, Routed, redirect_to_directory};
+use crate::object_cache::{CacheLookup, DiskAccess, Object, OpenError, WorkerCache};
 
 /// Methods that files support (RFC 9110, section 10.2.1).
 const ALLOW: &str = "GET, HEAD, OPTIONS";
@@ -36,20 +36,20 @@ const ALLOW: &str = "GET, HEAD, OPTIONS";
 /// Handler of a [`FileTree`] on one worker.
 #[derive(Clone, Debug)]
 pub struct StaticFile {
-    inner: Rc<Inner>,
+    inner: Rc<StaticFileInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct StaticFileInner {
     tree: Arc<FileTree>,
     cache: Rc<WorkerCache>,
     roots: WorkerRoots,
 }
 
 /// Next step for a request.
-enum Step {
+enum FileStep {
     /// Respond with this.
-    Done(Outcome),
+    Done(HandlerOutcome),
     /// Look up the fallback's path.
     Fallback,
     /// List the directory.
@@ -57,19 +57,19 @@ enum Step {
     /// Look up the index: it decides whether this handler has the directory.
     LookInside,
     /// Make a representation first.
-    Make(Choice),
+    Make(ObjectResponse),
 }
 
 impl StaticFile {
     /// Creates a handler of this tree that uses the worker's cache.
     pub fn new(tree: Arc<FileTree>, cache: Rc<WorkerCache>) -> Self {
         let roots = WorkerRoots::new(&tree.files.root, &tree.store.limits());
-        Self { inner: Rc::new(Inner { tree, cache, roots }) }
+        Self { inner: Rc::new(StaticFileInner { tree, cache, roots }) }
     }
 
     /// Handles a request.
     #[inline]
-    pub fn handle(&self, routed: &Routed<'_>) -> Outcome {
+    pub fn handle(&self, routed: &Routed<'_>) -> HandlerOutcome {
         let inner = &self.inner;
         let is_other = !matches!(routed.request.method(), Method::Get | Method::Head)
             || (routed.query.is_some() && routed.has_next && !inner.tree.files.ignore_query);
@@ -78,16 +78,16 @@ impl StaticFile {
         }
         match inner.answer_now(routed) {
             Some(outcome) => outcome,
-            None => Outcome::Wait(Box::pin(Rc::clone(inner).answer(OwnedRequest::new(routed), routed.has_next))),
+            None => HandlerOutcome::Wait(Box::pin(Rc::clone(inner).answer(OwnedRequest::new(routed), routed.has_next))),
         }
     }
 }
 
-impl Inner {
+impl StaticFileInner {
     /// Responds if that is possible without waiting.
     #[inline]
-    fn answer_now(&self, routed: &Routed<'_>) -> Option<Outcome> {
-        let Some(path) = self.path_in_tree(routed.path) else { return Some(refuse(routed, Refusal::NotFound)) };
+    fn answer_now(&self, routed: &Routed<'_>) -> Option<HandlerOutcome> {
+        let Some(path) = self.path_in_tree(routed.path) else { return Some(refuse(routed, FileRejection::NotFound)) };
         let root = match self.roots.get(routed.host) {
             Ok(root) => root,
             Err(error) => return Some(refuse(routed, error.into())),
@@ -99,14 +99,14 @@ impl Inner {
         };
         match id {
             Ok(id) => {
-                if let Lookup::Fresh(cached) = self.cache.get(id, path, now_ms) {
+                if let CacheLookup::Fresh(cached) = self.cache.get(id, path, now_ms) {
                     self.cache.count_lookup(true);
                     if cached.object.is_excluded() {
                         return Some(self.on_program(routed, &cached.object));
                     }
                     return match self.tree.choose(routed, cached) {
-                        Choice::Ready(response) => Some(Outcome::Ready(response)),
-                        Choice::ToBeMade(..) => None,
+                        ObjectResponse::Ready(response) => Some(HandlerOutcome::Ready(response)),
+                        ObjectResponse::ToBeMade(..) => None,
                     };
                 }
                 self.cache.count_lookup(false);
@@ -118,19 +118,19 @@ impl Inner {
     }
 
     #[cold]
-    fn find_now(&self, routed: &Routed<'_>, root: &WorkerRoot, path: &[u8]) -> Option<Outcome> {
+    fn find_now(&self, routed: &Routed<'_>, root: &WorkerRoot, path: &[u8]) -> Option<HandlerOutcome> {
         let root = root.opened().ok()?;
         let mut result = self.load_now(&root, path, routed)?;
         let mut may_fall_back = true;
         loop {
             match self.take_step(routed, result, may_fall_back) {
-                Step::Done(outcome) => return Some(outcome),
-                Step::Make(_) | Step::List => return None,
-                Step::LookInside => {
+                FileStep::Done(outcome) => return Some(outcome),
+                FileStep::Make(_) | FileStep::List => return None,
+                FileStep::LookInside => {
                     let inside = self.load_now(&root, &[path, b"/"].concat(), routed)?;
                     return Some(self.on_directory(routed, inside));
                 }
-                Step::Fallback => {
+                FileStep::Fallback => {
                     may_fall_back = false;
                     result = self.load_now(&root, self.fallback_path(), routed)?;
                 }
@@ -139,9 +139,9 @@ impl Inner {
     }
 
     /// Responds, waiting for disks and other work where needed.
-    async fn answer(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> Outcome {
+    async fn answer(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> HandlerOutcome {
         let routed = Routed { now: Now::read_after(request.received()), ..request.routed(has_next) };
-        let Some(mut path) = self.path_in_tree(routed.path) else { return refuse(&routed, Refusal::NotFound) };
+        let Some(mut path) = self.path_in_tree(routed.path) else { return refuse(&routed, FileRejection::NotFound) };
         let root = match self.open_root(routed.host, routed.now).await {
             Ok(root) => root,
             Err(error) => return refuse(&routed, error.into()),
@@ -149,26 +149,26 @@ impl Inner {
         let (mut may_fall_back, mut may_retry) = (true, true);
         loop {
             let result = self.look_up(&root, path, &routed).await;
-            if may_retry && matches!(result, Err(Refusal::Unavailable)) {
+            if may_retry && matches!(result, Err(FileRejection::Unavailable)) {
                 // The store has dropped its open files; this worker does the same, and that may free enough of them.
                 self.cache.tick();
                 may_retry = false;
                 continue;
             }
             match self.take_step(&routed, result, may_fall_back) {
-                Step::Done(outcome) => return outcome,
-                Step::Make(choice) => return Outcome::Ready(self.make(&routed, choice).await),
-                Step::LookInside => {
+                FileStep::Done(outcome) => return outcome,
+                FileStep::Make(choice) => return HandlerOutcome::Ready(self.make(&routed, choice).await),
+                FileStep::LookInside => {
                     let inside = self.tree.obtain(&root, &[path, b"/"].concat(), routed.now).await;
                     return self.on_directory(&routed, inside);
                 }
-                Step::List => {
+                FileStep::List => {
                     return match self.tree.list(&root, path, &routed).await {
-                        Ok(response) => Outcome::Ready(response),
+                        Ok(response) => HandlerOutcome::Ready(response),
                         Err(refusal) => refuse(&routed, refusal),
                     };
                 }
-                Step::Fallback => {
+                FileStep::Fallback => {
                     may_fall_back = false;
                     path = self.fallback_path();
                 }
@@ -177,13 +177,13 @@ impl Inner {
     }
 
     /// Looks up a path, waiting for disks.
-    async fn look_up(&self, root: &Arc<OpenedRoot>, path: &[u8], routed: &Routed<'_>) -> LoadResult {
-        if let Lookup::Fresh(cached) = self.cache.get(root.id, path, routed.now.monotonic_ms) {
-            return Ok(Found::Object(Arc::clone(&cached.object)));
+    async fn look_up(&self, root: &Arc<OpenedRoot>, path: &[u8], routed: &Routed<'_>) -> FileLoadResult {
+        if let CacheLookup::Fresh(cached) = self.cache.get(root.id, path, routed.now.monotonic_ms) {
+            return Ok(FoundFile::Object(Arc::clone(&cached.object)));
         }
         match hidden_part(path, self.tree.files.hidden) {
             Some(part) if routed.has_next => Err(self.tree.refuse_hidden(root, part).await),
-            Some(_) => Err(Refusal::NotFound),
+            Some(_) => Err(FileRejection::NotFound),
             None => self.tree.obtain(root, path, routed.now).await,
         }
     }
@@ -191,20 +191,20 @@ impl Inner {
     /// Declines a request that files can't serve. The next handler gets it, except for hidden files and for paths of
     /// scripts.
     #[cold]
-    fn pass_on(self: &Rc<Self>, routed: &Routed<'_>) -> Outcome {
+    fn pass_on(self: &Rc<Self>, routed: &Routed<'_>) -> HandlerOutcome {
         let files = &self.tree.files;
         let path = self.path_in_tree(routed.path).unwrap_or_default();
         let is_hidden = routed.has_next && hidden_part(path, files.hidden).is_some();
         let may_be_program = path.ends_with(b"/") && files.may_have_program(&self.tree.runners);
         if is_hidden || may_be_program {
-            return Outcome::Wait(Box::pin(
+            return HandlerOutcome::Wait(Box::pin(
                 Rc::clone(self).look_before_passing_on(OwnedRequest::new(routed), routed.has_next),
             ));
         }
         other_method(routed)
     }
 
-    async fn look_before_passing_on(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> Outcome {
+    async fn look_before_passing_on(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> HandlerOutcome {
         let routed = Routed { now: Now::read_after(request.received()), ..request.routed(has_next) };
         let path = self.path_in_tree(routed.path).unwrap_or_default();
         let result = match self.open_root(routed.host, routed.now).await {
@@ -212,8 +212,8 @@ impl Inner {
             Err(error) => Err(error.into()),
         };
         match result {
-            Ok(Found::Object(object)) if object.is_excluded() => self.on_program(&routed, &object),
-            Err(Refusal::Hidden) => refuse(&routed, Refusal::Hidden),
+            Ok(FoundFile::Object(object)) if object.is_excluded() => self.on_program(&routed, &object),
+            Err(FileRejection::Hidden) => refuse(&routed, FileRejection::Hidden),
             _ => other_method(&routed),
         }
     }
@@ -228,62 +228,67 @@ impl Inner {
         }
     }
 
-    async fn make(&self, routed: &Routed<'_>, choice: Choice) -> Response {
+    async fn make(&self, routed: &Routed<'_>, choice: ObjectResponse) -> Response {
         match choice {
-            Choice::Ready(response) => response,
-            Choice::ToBeMade(cached, coding) => {
+            ObjectResponse::Ready(response) => response,
+            ObjectResponse::ToBeMade(cached, coding) => {
                 self.tree.make_coding(&cached.object, coding).await;
                 self.tree.respond(routed, cached, coding)
             }
         }
     }
 
-    fn load_now(&self, root: &OpenedRoot, path: &[u8], routed: &Routed<'_>) -> Option<LoadResult> {
+    fn load_now(&self, root: &OpenedRoot, path: &[u8], routed: &Routed<'_>) -> Option<FileLoadResult> {
         match hidden_part(path, self.tree.files.hidden) {
-            Some(part) if routed.has_next => return refusal_of_hidden(root, part, Access::Cached).map(Err),
-            Some(_) => return Some(Err(Refusal::NotFound)),
+            Some(part) if routed.has_next => return refusal_of_hidden(root, part, DiskAccess::Cached).map(Err),
+            Some(_) => return Some(Err(FileRejection::NotFound)),
             None => {}
         }
-        match self.tree.load_or_check(root, path, routed.now, Access::Cached, None) {
+        match self.tree.load_or_check(root, path, routed.now, DiskAccess::Cached, None) {
             Ok(found) => Some(Ok(found)),
-            Err(LoadError::WouldBlock | LoadError::Unsettled(_) | LoadError::Refused(Refusal::Unavailable)) => None,
-            Err(LoadError::Directory) => Some(Ok(Found::Directory)),
-            Err(LoadError::Refused(refusal)) => Some(Err(refusal)),
+            Err(
+                FileLoadError::WouldBlock
+                | FileLoadError::Unsettled(_)
+                | FileLoadError::Refused(FileRejection::Unavailable),
+            ) => None,
+            Err(FileLoadError::Directory) => Some(Ok(FoundFile::Directory)),
+            Err(FileLoadError::Refused(refusal)) => Some(Err(refusal)),
         }
     }
 
     /// Decides the next step for the result of a lookup.
-    fn take_step(&self, routed: &Routed<'_>, result: LoadResult, may_fall_back: bool) -> Step {
+    fn take_step(&self, routed: &Routed<'_>, result: FileLoadResult, may_fall_back: bool) -> FileStep {
         match result {
-            Ok(Found::Object(object)) if object.is_excluded() => Step::Done(self.on_program(routed, &object)),
-            Ok(Found::Object(object)) => match self.tree.choose(routed, self.cache.adopt(object)) {
-                Choice::Ready(response) => Step::Done(Outcome::Ready(response)),
-                choice @ Choice::ToBeMade(..) => Step::Make(choice),
+            Ok(FoundFile::Object(object)) if object.is_excluded() => FileStep::Done(self.on_program(routed, &object)),
+            Ok(FoundFile::Object(object)) => match self.tree.choose(routed, self.cache.adopt(object)) {
+                ObjectResponse::Ready(response) => FileStep::Done(HandlerOutcome::Ready(response)),
+                choice @ ObjectResponse::ToBeMade(..) => FileStep::Make(choice),
             },
-            Ok(Found::Directory) if routed.has_next => Step::LookInside,
-            Ok(Found::Directory) => Step::Done(Outcome::Ready(redirect_to_directory(routed))),
-            Ok(Found::DirectoryWithoutIndex) if self.tree.files.browse => Step::List,
-            Ok(Found::DirectoryWithoutIndex) | Err(Refusal::NotFound)
+            Ok(FoundFile::Directory) if routed.has_next => FileStep::LookInside,
+            Ok(FoundFile::Directory) => FileStep::Done(HandlerOutcome::Ready(redirect_to_directory(routed))),
+            Ok(FoundFile::DirectoryWithoutIndex) if self.tree.files.browse => FileStep::List,
+            Ok(FoundFile::DirectoryWithoutIndex) | Err(FileRejection::NotFound)
                 if may_fall_back && self.tree.files.fallback.is_some() =>
             {
-                self.guarded_fallback(routed).map_or(Step::Fallback, |path| Step::Done(Outcome::Elsewhere(path)))
+                self.guarded_fallback(routed)
+                    .map_or(FileStep::Fallback, |path| FileStep::Done(HandlerOutcome::Elsewhere(path)))
             }
-            Ok(Found::DirectoryWithoutIndex) if routed.has_next => Step::Done(Outcome::Decline),
-            Ok(Found::DirectoryWithoutIndex) => Step::Done(refuse(routed, Refusal::NoIndex)),
-            Err(refusal) => Step::Done(refuse(routed, refusal)),
+            Ok(FoundFile::DirectoryWithoutIndex) if routed.has_next => FileStep::Done(HandlerOutcome::Decline),
+            Ok(FoundFile::DirectoryWithoutIndex) => FileStep::Done(refuse(routed, FileRejection::NoIndex)),
+            Err(refusal) => FileStep::Done(refuse(routed, refusal)),
         }
     }
 
     /// Handles a file that is a script, or an index with access rules of its own. Handlers that follow get the
     /// request if they run it. Otherwise an index or fallback is routed again by its own path. So no client gets a
     /// script's source or bypasses access rules.
-    fn on_program(&self, routed: &Routed<'_>, program: &Object) -> Outcome {
+    fn on_program(&self, routed: &Routed<'_>, program: &Object) -> HandlerOutcome {
         let path = self.tree.path_of(program.file_name());
         let is_told_apart = self.tree.precedence.tells_apart(routed.path, &path);
         if path == routed.path || (!is_told_apart && self.tree.runners.take_after(routed.path)) {
-            return Outcome::Decline;
+            return HandlerOutcome::Decline;
         }
-        Outcome::Elsewhere(path)
+        HandlerOutcome::Elsewhere(path)
     }
 
     /// Path of the fallback, if other access rules or handlers apply to it than to the requested path.
@@ -299,16 +304,18 @@ impl Inner {
 
     /// Redirects to the path with a slash. With a next handler, it does so only if it also has the path with the
     /// slash: otherwise the two handlers might redirect in a loop.
-    fn on_directory(&self, routed: &Routed<'_>, inside: LoadResult) -> Outcome {
+    fn on_directory(&self, routed: &Routed<'_>, inside: FileLoadResult) -> HandlerOutcome {
         let files = &self.tree.files;
         match inside {
-            Ok(Found::Object(object))
+            Ok(FoundFile::Object(object))
                 if self.tree.is_program(object.file_name()) && self.tree.runners.take_after(routed.path) =>
             {
-                Outcome::Decline
+                HandlerOutcome::Decline
             }
-            Ok(Found::DirectoryWithoutIndex) if !files.browse && files.fallback.is_none() => Outcome::Decline,
-            Ok(_) => Outcome::Ready(redirect_to_directory(routed)),
+            Ok(FoundFile::DirectoryWithoutIndex) if !files.browse && files.fallback.is_none() => {
+                HandlerOutcome::Decline
+            }
+            Ok(_) => HandlerOutcome::Ready(redirect_to_directory(routed)),
             Err(refusal) => refuse(routed, refusal),
         }
     }
@@ -343,20 +350,20 @@ pub(in crate::handler) fn hidden_part(path: &[u8], hidden: bool) -> Option<&[u8]
 }
 
 /// Reason to reject a hidden path. The next handler gets it only if no such file exists here, because it might send
-/// that very file (`.env`, `.git`). `None` if the lookup needs [`Access::Blocking`].
-fn refusal_of_hidden(root: &OpenedRoot, part: &[u8], access: Access) -> Option<Refusal> {
+/// that very file (`.env`, `.git`). `None` if the lookup needs [`DiskAccess::Blocking`].
+fn refusal_of_hidden(root: &OpenedRoot, part: &[u8], access: DiskAccess) -> Option<FileRejection> {
     match root.root.find(part.strip_prefix(b"/").unwrap_or(part), access) {
         Err(OpenError::WouldBlock) => None,
-        Err(OpenError::NotFound) => Some(Refusal::NotFound),
-        Err(OpenError::Exhausted) => Some(Refusal::Unavailable),
-        Ok(_) | Err(_) => Some(Refusal::Hidden),
+        Err(OpenError::NotFound) => Some(FileRejection::NotFound),
+        Err(OpenError::Exhausted) => Some(FileRejection::Unavailable),
+        Ok(_) | Err(_) => Some(FileRejection::Hidden),
     }
 }
 
 /// Handles methods other than GET and HEAD: the next handler gets them, or the client gets an error.
-fn other_method(routed: &Routed<'_>) -> Outcome {
+fn other_method(routed: &Routed<'_>) -> HandlerOutcome {
     if routed.has_next {
-        return Outcome::Decline;
+        return HandlerOutcome::Decline;
     }
     let status = match routed.request.method() {
         Method::Options => Status::NO_CONTENT,
@@ -364,23 +371,25 @@ fn other_method(routed: &Routed<'_>) -> Outcome {
     };
     let mut response = BuiltResponse::new(status);
     response.fields.push("Allow", ALLOW);
-    Outcome::Ready(Response::Built(response))
+    HandlerOutcome::Ready(Response::Built(response))
 }
 
-fn refuse(routed: &Routed<'_>, refusal: Refusal) -> Outcome {
+fn refuse(routed: &Routed<'_>, refusal: FileRejection) -> HandlerOutcome {
     let status = match refusal {
         // The next handler may have what this one rejects.
-        Refusal::NotFound | Refusal::Forbidden | Refusal::NoIndex | Refusal::NotPermitted if routed.has_next => {
-            return Outcome::Decline;
+        FileRejection::NotFound | FileRejection::Forbidden | FileRejection::NoIndex | FileRejection::NotPermitted
+            if routed.has_next =>
+        {
+            return HandlerOutcome::Decline;
         }
-        Refusal::NotFound | Refusal::Hidden => Status::NOT_FOUND,
-        Refusal::Forbidden | Refusal::NoIndex | Refusal::NotPermitted => Status::FORBIDDEN,
-        Refusal::Unavailable => Status::SERVICE_UNAVAILABLE,
-        Refusal::Failed => Status::INTERNAL_SERVER_ERROR,
+        FileRejection::NotFound | FileRejection::Hidden => Status::NOT_FOUND,
+        FileRejection::Forbidden | FileRejection::NoIndex | FileRejection::NotPermitted => Status::FORBIDDEN,
+        FileRejection::Unavailable => Status::SERVICE_UNAVAILABLE,
+        FileRejection::Failed => Status::INTERNAL_SERVER_ERROR,
     };
     let mut response = BuiltResponse::refusal(status, refusal.reason());
-    if refusal == Refusal::Unavailable {
+    if refusal == FileRejection::Unavailable {
         response.fields.push("Retry-After", "1");
     }
-    Outcome::Ready(Response::Built(response))
+    HandlerOutcome::Ready(Response::Built(response))
 }

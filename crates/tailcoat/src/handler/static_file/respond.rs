@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use wire::http::negotiation::CodingWeights;
-use wire::http::{Coding, KnownField, Request};
+use wire::http::{ContentCoding, KnownField, Request};
 
 use super::FileTree;
 use super::content_type::content_type;
@@ -14,32 +14,32 @@ use crate::handler::{Form, Response, Routed};
 use crate::object_cache::{CachedObject, Object};
 
 /// Choice of a representation.
-pub(super) enum Choice {
+pub(super) enum ObjectResponse {
     /// A complete response.
     Ready(Response),
     /// The representation with this coding, once it is made.
-    ToBeMade(Rc<CachedObject>, Coding),
+    ToBeMade(Rc<CachedObject>, ContentCoding),
 }
 
 impl FileTree {
     /// Chooses a coding and builds the response.
     #[inline]
-    pub(super) fn choose(&self, routed: &Routed<'_>, cached: Rc<CachedObject>) -> Choice {
+    pub(super) fn choose(&self, routed: &Routed<'_>, cached: Rc<CachedObject>) -> ObjectResponse {
         let request = &routed.request;
         if cached.object.codings().is_none() || !request.head.has(KnownField::AcceptEncoding) {
-            return Choice::Ready(self.respond(routed, cached, Coding::Identity));
+            return ObjectResponse::Ready(self.respond(routed, cached, ContentCoding::Identity));
         }
         let coding = choose_coding(request, &cached.object);
         let cell = cached.object.codings().and_then(|codings| codings.cell(coding));
         if cell.is_some_and(|cell| !cell.initialized()) {
-            return Choice::ToBeMade(cached, coding);
+            return ObjectResponse::ToBeMade(cached, coding);
         }
-        Choice::Ready(self.respond(routed, cached, coding))
+        ObjectResponse::Ready(self.respond(routed, cached, coding))
     }
 
     /// Builds the response with this coding, or with identity if the coding does not exist.
     #[inline]
-    pub(super) fn respond(&self, routed: &Routed<'_>, cached: Rc<CachedObject>, coding: Coding) -> Response {
+    pub(super) fn respond(&self, routed: &Routed<'_>, cached: Rc<CachedObject>, coding: ContentCoding) -> Response {
         const CONDITIONS: [KnownField; 5] = [
             KnownField::IfNoneMatch,
             KnownField::IfModifiedSince,
@@ -53,7 +53,7 @@ impl FileTree {
         Response::Cached { object: cached, coding, form: Form::Whole }
     }
 
-    fn respond_in_part(&self, routed: &Routed<'_>, cached: Rc<CachedObject>, coding: Coding) -> Response {
+    fn respond_in_part(&self, routed: &Routed<'_>, cached: Rc<CachedObject>, coding: ContentCoding) -> Response {
         match select_part(&routed.request, &cached.object, coding, self.ranges_max) {
             Part::Form(form) => Response::Cached { object: cached, coding, form },
             Part::Refused(response) => Response::Built(response),
@@ -74,13 +74,13 @@ impl FileTree {
 }
 
 /// Coding that the client prefers, of those that exist or can be made.
-fn choose_coding(request: &Request<'_>, object: &Object) -> Coding {
+fn choose_coding(request: &Request<'_>, object: &Object) -> ContentCoding {
     let weights = CodingWeights::of(request);
-    let is_there = |coding: Coding| {
+    let is_there = |coding: ContentCoding| {
         let cell = object.codings().and_then(|codings| codings.cell(coding));
         cell.is_some_and(|cell| cell.get().is_none_or(Option::is_some))
     };
-    let mut available = [Coding::Identity; CODINGS.len() + 1];
+    let mut available = [ContentCoding::Identity; CODINGS.len() + 1];
     let mut count = 0;
     for (coding, _) in CODINGS {
         if is_there(coding) {
@@ -91,5 +91,5 @@ fn choose_coding(request: &Request<'_>, object: &Object) -> Coding {
     // The last available one is identity. It is sent even if the client excludes it: that is more useful than an
     // error (RFC 9110, section 12.5.3).
     let place = weights.choose(available[..=count].iter().copied());
-    place.map_or(Coding::Identity, |place| available[place])
+    place.map_or(ContentCoding::Identity, |place| available[place])
 }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 
-use crate::config::{Cache, RootPattern, RootPiece};
-use crate::object_cache::{Access, Blocking, ObjectStore, OpenError, Root, RootId};
+use crate::config::{CacheConfig, RootPattern, RootPiece};
+use crate::object_cache::{Blocking, DiskAccess, ObjectStore, OpenError, Root, RootId};
 
 /// An opened root, with the identifier of its objects.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(in crate::handler) struct SharedRoots {
 
 impl SharedRoots {
     /// Opens the root at this path, or returns the known one if it is still the same directory.
-    fn open(&self, path: &Path, store: &ObjectStore, access: Access) -> Result<Arc<OpenedRoot>, OpenError> {
+    fn open(&self, path: &Path, store: &ObjectStore, access: DiskAccess) -> Result<Arc<OpenedRoot>, OpenError> {
         let result = Root::open(path, access);
         if result.as_ref().is_err_and(|error| matches!(error, OpenError::WouldBlock | OpenError::Exhausted)) {
             return Err(result.err().unwrap_or(OpenError::WouldBlock));
@@ -74,14 +74,14 @@ impl SharedRoots {
 /// A worker's view of its roots.
 #[derive(Debug)]
 pub(in crate::handler) struct WorkerRoots {
-    kind: Kind,
+    kind: RootsKind,
     /// Time for which a root is trusted, in milliseconds: half of the time for objects, because an object checked
     /// just before the end is served for as long again.
     recheck_after_ms: u64,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum RootsKind {
     One(Rc<WorkerRoot>),
     ByHost(ByHost),
 }
@@ -105,12 +105,12 @@ pub(in crate::handler) struct WorkerRoot {
 }
 
 impl WorkerRoots {
-    pub(in crate::handler) fn new(pattern: &RootPattern, limits: &Cache) -> Self {
+    pub(in crate::handler) fn new(pattern: &RootPattern, limits: &CacheConfig) -> Self {
         let kind = match literal(pattern) {
-            Some(path) => Kind::One(Rc::new(WorkerRoot::new(path.into()))),
+            Some(path) => RootsKind::One(Rc::new(WorkerRoot::new(path.into()))),
             None => {
                 let (pattern, roots_max) = (pattern.clone(), limits.roots_max);
-                Kind::ByHost(ByHost { pattern, roots_max, roots: RefCell::default() })
+                RootsKind::ByHost(ByHost { pattern, roots_max, roots: RefCell::default() })
             }
         };
         Self { kind, recheck_after_ms: limits.revalidate_after.as_millis() as u64 / 2 }
@@ -120,8 +120,8 @@ impl WorkerRoots {
     #[inline]
     pub(in crate::handler) fn get(&self, host: &[u8]) -> Result<Rc<WorkerRoot>, OpenError> {
         match &self.kind {
-            Kind::One(root) => Ok(Rc::clone(root)),
-            Kind::ByHost(roots) => roots.get(host),
+            RootsKind::One(root) => Ok(Rc::clone(root)),
+            RootsKind::ByHost(roots) => roots.get(host),
         }
     }
 
@@ -160,7 +160,7 @@ impl WorkerRoot {
         now_ms: u64,
         recheck_after_ms: u64,
     ) -> Result<RootId, OpenError> {
-        let result = shared.open(&self.path, store, Access::Cached);
+        let result = shared.open(&self.path, store, DiskAccess::Cached);
         self.note(result, now_ms, recheck_after_ms).map(|root| root.id)
     }
 
@@ -173,7 +173,7 @@ impl WorkerRoot {
         recheck_after_ms: u64,
     ) -> Result<Arc<OpenedRoot>, OpenError> {
         let (path, shared, store) = (self.path.clone(), Arc::clone(shared), Arc::clone(store));
-        let opening = Blocking::spawn(move || shared.open(&path, &store, Access::Blocking));
+        let opening = Blocking::spawn(move || shared.open(&path, &store, DiskAccess::Blocking));
         let result = opening.await.unwrap_or(Err(OpenError::Exhausted));
         self.note(result, now_ms, recheck_after_ms)
     }

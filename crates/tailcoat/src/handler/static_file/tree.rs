@@ -6,24 +6,24 @@ use tokio::sync::Semaphore;
 use super::browse::ListingsInProgress;
 use super::content_type::content_type;
 use super::in_progress::{Demand, InProgress};
-use super::load::{Found, LoadError, Refusal};
+use super::load::{FileLoadError, FileRejection, FoundFile};
 use super::refusal_of_hidden;
 use super::roots::{OpenedRoot, SharedRoots};
-use crate::config::{Files, Precedence, Runners};
+use crate::config::{FilesConfig, Precedence, Runners};
 use crate::handler::Now;
-use crate::object_cache::{Access, Blocking, ObjectStore, RETRY_AFTER_MS, RootId};
+use crate::object_cache::{Blocking, DiskAccess, ObjectStore, RETRY_AFTER_MS, RootId};
 
 /// Longest wait for a file that keeps changing, before the client gets 503. Not an option: it bounds the delay until
 /// clients see a change.
 const SETTLE_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Result of looking up a path.
-pub(super) type LoadResult = Result<Found, Refusal>;
+pub(super) type FileLoadResult = Result<FoundFile, FileRejection>;
 
 /// A configured tree of files, shared by all workers.
 #[derive(Debug)]
 pub struct FileTree {
-    pub(super) files: Files,
+    pub(super) files: FilesConfig,
     /// Handlers that run the scripts in this tree.
     pub(super) runners: Runners,
     /// Handlers and access rules that come before this tree.
@@ -42,12 +42,12 @@ pub struct FileTree {
 }
 
 /// Loads in progress, by root and path: many requests for one path share one load.
-type LoadsInProgress = InProgress<(RootId, Box<[u8]>), LoadResult>;
+type LoadsInProgress = InProgress<(RootId, Box<[u8]>), FileLoadResult>;
 
 impl FileTree {
     /// Creates a tree with this configuration. `server_field` and `ranges_max` are those of the whole server.
     pub fn new(
-        files: Files,
+        files: FilesConfig,
         runners: Runners,
         precedence: Precedence,
         server_field: bool,
@@ -72,7 +72,7 @@ impl FileTree {
     /// True if this configuration would create the same tree; see [`Self::new`].
     pub fn is_of(
         &self,
-        files: &Files,
+        files: &FilesConfig,
         (runners, precedence): (&Runners, &Precedence),
         server_field: bool,
         ranges_max: usize,
@@ -90,20 +90,20 @@ impl FileTree {
     }
 
     /// Looks up a path, waiting for disks and for loads of the same path in progress.
-    pub(super) async fn obtain(self: &Arc<Self>, root: &Arc<OpenedRoot>, path: &[u8], now: Now) -> LoadResult {
+    pub(super) async fn obtain(self: &Arc<Self>, root: &Arc<OpenedRoot>, path: &[u8], now: Now) -> FileLoadResult {
         let (tree, work_root, work_path) = (Arc::clone(self), Arc::clone(root), Box::<[u8]>::from(path));
         let work = move |demand| {
             let (tree, root, path) = (Arc::clone(&tree), Arc::clone(&work_root), work_path.clone());
             async move { tree.load_settled(&root, &path, now, Arc::new(demand)).await }
         };
-        self.loads.join((root.id, Box::from(path)), work).await.unwrap_or(Err(Refusal::Unavailable))
+        self.loads.join((root.id, Box::from(path)), work).await.unwrap_or(Err(FileRejection::Unavailable))
     }
 
     /// Reason to reject a hidden path, waiting for disks.
-    pub(super) async fn refuse_hidden(&self, root: &Arc<OpenedRoot>, part: &[u8]) -> Refusal {
+    pub(super) async fn refuse_hidden(&self, root: &Arc<OpenedRoot>, part: &[u8]) -> FileRejection {
         let (root, part) = (Arc::clone(root), Box::<[u8]>::from(part));
-        let refusal = Blocking::spawn(move || refusal_of_hidden(&root, &part, Access::Blocking)).await;
-        refusal.ok().flatten().unwrap_or(Refusal::Unavailable)
+        let refusal = Blocking::spawn(move || refusal_of_hidden(&root, &part, DiskAccess::Blocking)).await;
+        refusal.ok().flatten().unwrap_or(FileRejection::Unavailable)
     }
 
     /// Loads a path on the blocking pool, again and again while its file is being written. `None` if no request wants
@@ -113,8 +113,8 @@ impl FileTree {
         root: &Arc<OpenedRoot>,
         path: &[u8],
         now: Now,
-        demand: Arc<Demand<LoadResult>>,
-    ) -> Option<LoadResult> {
+        demand: Arc<Demand<FileLoadResult>>,
+    ) -> Option<FileLoadResult> {
         let give_up_at = Instant::now() + SETTLE_WAIT_MAX;
         let mut earlier = None;
         loop {
@@ -122,22 +122,22 @@ impl FileTree {
             let demand = Arc::clone(&demand);
             let load = move || {
                 let load =
-                    || tree.load_or_check(&root, &path, Now::read_after(now), Access::Blocking, earlier.as_ref());
+                    || tree.load_or_check(&root, &path, Now::read_after(now), DiskAccess::Blocking, earlier.as_ref());
                 demand.exists().then(load)
             };
             match Blocking::spawn(load).await {
                 Ok(None) => return None,
                 Ok(Some(Ok(found))) => return Some(Ok(found)),
-                Ok(Some(Err(LoadError::Refused(refusal)))) => return Some(Err(refusal)),
-                Ok(Some(Err(LoadError::Directory))) => return Some(Ok(Found::Directory)),
-                Ok(Some(Err(LoadError::Unsettled(snapshot)))) if Instant::now() < give_up_at => {
+                Ok(Some(Err(FileLoadError::Refused(refusal)))) => return Some(Err(refusal)),
+                Ok(Some(Err(FileLoadError::Directory))) => return Some(Ok(FoundFile::Directory)),
+                Ok(Some(Err(FileLoadError::Unsettled(snapshot)))) if Instant::now() < give_up_at => {
                     earlier = Some(snapshot);
                     tokio::time::sleep(Duration::from_millis(RETRY_AFTER_MS)).await;
                 }
-                Ok(Some(Err(LoadError::WouldBlock | LoadError::Unsettled(_)))) => {
-                    return Some(Err(Refusal::Unavailable));
+                Ok(Some(Err(FileLoadError::WouldBlock | FileLoadError::Unsettled(_)))) => {
+                    return Some(Err(FileRejection::Unavailable));
                 }
-                Err(_) => return Some(Err(Refusal::Failed)),
+                Err(_) => return Some(Err(FileRejection::Failed)),
             }
         }
     }

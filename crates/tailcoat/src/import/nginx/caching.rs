@@ -1,23 +1,23 @@
 //! Caching directives of nginx: `proxy_cache_…` and similar ones.
 
-use super::syntax::Directive;
+use super::syntax::NginxDirective;
 use super::upstream::set;
 use super::values::time;
 use super::{Chain, Notes};
-use crate::import::kdl::Node;
+use crate::import::kdl::KdlNode;
 
 /// Block `cache` for a family of directives (`proxy`, `fastcgi`), if they cache responses and the cache key can be
 /// translated: one user's response must never be sent to another.
-pub(super) fn block(family: &str, chain: Chain<'_>, notes: &mut Notes) -> Option<Node> {
+pub(super) fn block(family: &str, chain: Chain<'_>, notes: &mut Notes) -> Option<KdlNode> {
     let name = |option: &str| format!("{family}_{option}");
     let cache = chain.last(&name("cache")).filter(|cache| cache.first() != "off")?;
     let mut options = ages(&chain.all(&name("cache_valid")), notes);
     if let Some(stale) = chain.last(&name("cache_use_stale")).filter(|stale| stale.first() != "off") {
         if stale.arguments.iter().any(|reason| reason != "updating") {
-            set(&mut options, Node::with("stale-if-error", "1d"));
+            set(&mut options, KdlNode::with("stale-if-error", "1d"));
         }
         if stale.has("updating") {
-            set(&mut options, Node::with("stale-while-revalidate", "1m"));
+            set(&mut options, KdlNode::with("stale-while-revalidate", "1m"));
         }
     }
     let excepted = [chain.all(&name("no_cache")), chain.all(&name("cache_bypass"))].concat();
@@ -26,7 +26,7 @@ pub(super) fn block(family: &str, chain: Chain<'_>, notes: &mut Notes) -> Option
     if let Some(ignored) = chain.last(&name("ignore_headers")).filter(|it| it.arguments.iter().any(|it| is_cookie(it)))
     {
         match chain.all(&name("hide_header")).iter().any(|hidden| is_cookie(hidden.first())) {
-            true => options.push(Node::new("set-cookie").word("drop")),
+            true => options.push(KdlNode::new("set-cookie").word("drop")),
             false => notes.left(
                 ignored,
                 "responses with cookies are not cached; `set-cookie keep` of `cache` would send one client's cookie to all",
@@ -39,9 +39,9 @@ pub(super) fn block(family: &str, chain: Chain<'_>, notes: &mut Notes) -> Option
     }
     if options.is_empty() {
         // An empty block would be none.
-        options.push(Node::new("heuristic").word("off"));
+        options.push(KdlNode::new("heuristic").word("off"));
     }
-    Some(Node::new("cache").block(options))
+    Some(KdlNode::new("cache").block(options))
 }
 
 pub(super) fn is_cookie(field: &str) -> bool {
@@ -49,7 +49,7 @@ pub(super) fn is_cookie(field: &str) -> bool {
 }
 
 /// Default times of freshness.
-fn ages(directives: &[&Directive], notes: &mut Notes) -> Vec<Node> {
+fn ages(directives: &[&NginxDirective], notes: &mut Notes) -> Vec<KdlNode> {
     let mut options = Vec::new();
     for directive in directives {
         let Some((age, statuses)) = directive.arguments.split_last() else { continue };
@@ -59,7 +59,7 @@ fn ages(directives: &[&Directive], notes: &mut Notes) -> Vec<Node> {
                 notes.left(directive, "list the statuses in `default-age`");
             }
             Some(age) => {
-                options.push(statuses.iter().fold(Node::with("default-age", age), |node, status| node.word(status)));
+                options.push(statuses.iter().fold(KdlNode::with("default-age", age), |node, status| node.word(status)));
             }
         }
     }
@@ -67,7 +67,7 @@ fn ages(directives: &[&Directive], notes: &mut Notes) -> Vec<Node> {
 }
 
 /// Requests that bypass the cache by a cookie. Returns `true` if these are all requests with private responses.
-fn bypass(directives: &[&Directive], options: &mut Vec<Node>, notes: &mut Notes) -> bool {
+fn bypass(directives: &[&NginxDirective], options: &mut Vec<KdlNode>, notes: &mut Notes) -> bool {
     let mut cookies: Vec<&str> = Vec::new();
     let mut are_all = true;
     for directive in directives {
@@ -91,13 +91,13 @@ fn bypass(directives: &[&Directive], options: &mut Vec<Node>, notes: &mut Notes)
         }
     }
     if !cookies.is_empty() {
-        options.push(cookies.iter().fold(Node::new("bypass-cookies"), |node, cookie| node.text(cookie)));
+        options.push(cookies.iter().fold(KdlNode::new("bypass-cookies"), |node, cookie| node.text(cookie)));
     }
     are_all
 }
 
 /// Cache key in addition to the URL. Returns `true` if the whole key can be translated.
-fn add_key(directive: &Directive, options: &mut Vec<Node>, notes: &mut Notes) -> bool {
+fn add_key(directive: &NginxDirective, options: &mut Vec<KdlNode>, notes: &mut Notes) -> bool {
     let text = directive.arguments.concat();
     let (mut cookies, mut fields) = (Vec::new(), Vec::new());
     for variable in text.split('$').skip(1) {
@@ -120,7 +120,7 @@ fn add_key(directive: &Directive, options: &mut Vec<Node>, notes: &mut Notes) ->
     }
     for (name, values) in [("key-cookies", cookies), ("key-headers", fields)] {
         if !values.is_empty() {
-            options.push(values.iter().fold(Node::new(name), |node, value| node.text(value)));
+            options.push(values.iter().fold(KdlNode::new(name), |node, value| node.text(value)));
         }
     }
     true

@@ -2,22 +2,22 @@
 
 use super::matching::expression;
 use super::rewrite::{is_redirect, redirect, rewrite};
-use super::syntax::Directive;
-use crate::import::kdl::Node;
+use super::syntax::NginxDirective;
+use crate::import::kdl::KdlNode;
 
 /// Action of a condition: one line for each way in which the condition may hold.
-pub(super) enum Action {
+pub(super) enum ConditionalAction {
     /// Redirects or rewrites; none if they never apply.
-    Redirect(Vec<Node>),
+    Redirect(Vec<KdlNode>),
     /// Response without content: its status, and rewrites to it.
-    Answer(u16, Vec<Node>),
+    Answer(u16, Vec<KdlNode>),
     /// Rejections.
-    Deny(Vec<Node>),
+    Deny(Vec<KdlNode>),
 }
 
 /// A property of `redirect` and `rewrite` that says when one applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Test {
+pub(super) enum PropertyTest {
     Field(String),
     Query(String),
     Method(String),
@@ -25,8 +25,8 @@ pub(super) enum Test {
     Missing,
 }
 
-impl Test {
-    pub(super) fn on(&self, node: Node) -> Node {
+impl PropertyTest {
+    pub(super) fn on(&self, node: KdlNode) -> KdlNode {
         match self {
             Self::Field(field) => node.property("field", field),
             Self::Query(query) => node.property("query", query),
@@ -42,15 +42,16 @@ pub(super) fn answer_path(status: u16) -> String {
 }
 
 /// Rejects all clients for paths, on a condition.
-pub(super) fn deny(status: u16, pattern: Option<&str>, test: &Test) -> Node {
-    let node = pattern.into_iter().fold(Node::new("deny").word("all"), |node, pattern| node.property("path", pattern));
+pub(super) fn deny(status: u16, pattern: Option<&str>, test: &PropertyTest) -> KdlNode {
+    let node =
+        pattern.into_iter().fold(KdlNode::new("deny").word("all"), |node, pattern| node.property("path", pattern));
     let node = test.on(node);
     if status == 403 { node } else { node.word_property("status", status) }
 }
 
 /// Rewrite to the response with this status.
-fn answer(status: u16, pattern: Option<&str>, test: &Test) -> Node {
-    test.on(Node::with("rewrite", pattern.unwrap_or("*")).text(answer_path(status)))
+fn answer(status: u16, pattern: Option<&str>, test: &PropertyTest) -> KdlNode {
+    test.on(KdlNode::with("rewrite", pattern.unwrap_or("*")).text(answer_path(status)))
 }
 
 /// Translates an `if` block.
@@ -58,7 +59,7 @@ fn answer(status: u16, pattern: Option<&str>, test: &Test) -> Node {
 /// # Errors
 ///
 /// The reason why it cannot be translated.
-pub(super) fn translate(directive: &Directive, pattern: Option<&str>) -> Result<Action, String> {
+pub(super) fn translate(directive: &NginxDirective, pattern: Option<&str>) -> Result<ConditionalAction, String> {
     let unknown = || "there is no `if`; conditions are properties of `redirect` and `rewrite`".to_owned();
     let action = action(directive.children()).ok_or_else(unknown)?;
     let [subject, operator, value] = parts(directive);
@@ -70,7 +71,7 @@ pub(super) fn translate(directive: &Directive, pattern: Option<&str>) -> Result<
         _ => false,
     };
     if is_to_tls && redirect(action, "*").is_some() {
-        return Ok(Action::Redirect(vec![Node::new("redirect-to-https")]));
+        return Ok(ConditionalAction::Redirect(vec![KdlNode::new("redirect-to-https")]));
     }
     // Files are chosen by rewrites, too, of which little harm comes.
     let is_strict = is_guard(directive) && (action.name == "return" || subject == "$http_authorization");
@@ -78,39 +79,39 @@ pub(super) fn translate(directive: &Directive, pattern: Option<&str>) -> Result<
         true => tests_of_guard(subject, operator, value)?,
         false => tests(subject, operator, value)?,
     };
-    if tests.is_empty() || (tests.contains(&Test::Missing) && action.name != "rewrite") {
+    if tests.is_empty() || (tests.contains(&PropertyTest::Missing) && action.name != "rewrite") {
         return Err(unknown());
     }
     if action.name == "rewrite" {
         let nodes = tests.iter().map(|test| rewrite(action, pattern, Some(test)));
-        return Ok(Action::Redirect(nodes.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect()));
+        return Ok(ConditionalAction::Redirect(nodes.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect()));
     }
     if let Some(node) = redirect(action, pattern.unwrap_or("*")) {
-        return node.map(|node| Action::Redirect(tests.iter().map(|test| test.on(node.clone())).collect()));
+        return node.map(|node| ConditionalAction::Redirect(tests.iter().map(|test| test.on(node.clone())).collect()));
     }
-    let denied = |status| Ok(Action::Deny(tests.iter().map(|test| deny(status, pattern, test)).collect()));
+    let denied = |status| Ok(ConditionalAction::Deny(tests.iter().map(|test| deny(status, pattern, test)).collect()));
     match (action.first().parse(), action.argument(1)) {
         // A request is always answered.
         (Ok(444), _) => denied(403),
         // The text of an error response is not needed.
         (Ok(status @ 400..=599), _) => denied(status),
         (Ok(status @ 200..=299), "") => {
-            Ok(Action::Answer(status, tests.iter().map(|test| answer(status, pattern, test)).collect()))
+            Ok(ConditionalAction::Answer(status, tests.iter().map(|test| answer(status, pattern, test)).collect()))
         }
         _ => Err(unknown()),
     }
 }
 
 /// The redirect, rewrite or response of a block that does nothing else of importance.
-fn action(block: &[Directive]) -> Option<&Directive> {
-    let is_aside = |child: &&Directive| matches!(child.name.as_str(), "break" | "access_log" | "log_not_found");
+fn action(block: &[NginxDirective]) -> Option<&NginxDirective> {
+    let is_aside = |child: &&NginxDirective| matches!(child.name.as_str(), "break" | "access_log" | "log_not_found");
     let mut actions = block.iter().filter(|child| !is_aside(child));
     let action = actions.next().filter(|action| matches!(action.name.as_str(), "return" | "rewrite"))?;
     actions.next().is_none().then_some(action)
 }
 
 /// Returns `true` if an `if` guards something: it rejects clients, or redirects those without some credential.
-pub(super) fn is_guard(directive: &Directive) -> bool {
+pub(super) fn is_guard(directive: &NginxDirective) -> bool {
     let [subject, operator, value] = parts(directive);
     let is_about_client = ["$cookie_", "$http_authorization", "$remote_", "$ssl_client_", "$invalid_referer"]
         .iter()
@@ -126,32 +127,32 @@ pub(super) fn is_guard(directive: &Directive) -> bool {
 }
 
 /// Returns `true` if an `if` tests the requested path.
-pub(super) fn is_of_path(directive: &Directive) -> bool {
+pub(super) fn is_of_path(directive: &NginxDirective) -> bool {
     let variables = ["$uri", "$document_uri", "$fastcgi_script_name", "$request_filename"];
     directive.arguments.iter().any(|word| variables.iter().any(|variable| word.contains(variable)))
 }
 
 /// Returns `true` if an `if` matches paths that do not exist.
-pub(super) fn is_of_missing(directive: &Directive) -> bool {
+pub(super) fn is_of_missing(directive: &NginxDirective) -> bool {
     directive.name == "if" && parts(directive)[0].starts_with("!-")
 }
 
 /// Returns `true` if an `if` rejects paths that do not exist.
-pub(super) fn refuses_missing(directive: &Directive) -> bool {
+pub(super) fn refuses_missing(directive: &NginxDirective) -> bool {
     const OWN_FILE: [&str; 4] = [
         "$request_filename",
         "$document_root$fastcgi_script_name",
         "$realpath_root$fastcgi_script_name",
         "$document_root$uri",
     ];
-    let refuses = |action: &Directive| action.name == "return" && matches!(action.first(), "403" | "404" | "410");
+    let refuses = |action: &NginxDirective| action.name == "return" && matches!(action.first(), "403" | "404" | "410");
     is_of_missing(directive)
         && OWN_FILE.contains(&parts(directive)[1].as_str())
         && action(directive.children()).is_some_and(refuses)
 }
 
 /// Subject, operator and value of a condition.
-fn parts(directive: &Directive) -> [String; 3] {
+fn parts(directive: &NginxDirective) -> [String; 3] {
     let words = directive.arguments.join(" ");
     let words = words.trim();
     let words = words.strip_prefix('(').unwrap_or(words);
@@ -161,9 +162,9 @@ fn parts(directive: &Directive) -> [String; 3] {
 }
 
 /// The tests of which one holds if a condition does; none if there is none like it.
-fn tests(subject: &str, operator: &str, value: &str) -> Result<Vec<Test>, String> {
+fn tests(subject: &str, operator: &str, value: &str) -> Result<Vec<PropertyTest>, String> {
     let test = test(subject, operator, value)?;
-    let mut tests: Vec<Test> = test.into_iter().collect();
+    let mut tests: Vec<PropertyTest> = test.into_iter().collect();
     if let Some(name) = subject.strip_prefix("$http_")
         && matches!(operator, "~" | "~*")
         && regex::Regex::new(value).is_ok_and(|expression| expression.is_match(""))
@@ -176,19 +177,19 @@ fn tests(subject: &str, operator: &str, value: &str) -> Result<Vec<Test>, String
 
 /// Tests of a guard, which hold at least where those of nginx hold. If a field or argument is repeated, nginx uses the
 /// first and this server any of them. Fields that nginx joins count as a whole.
-fn tests_of_guard(subject: &str, operator: &str, value: &str) -> Result<Vec<Test>, String> {
+fn tests_of_guard(subject: &str, operator: &str, value: &str) -> Result<Vec<PropertyTest>, String> {
     let of_several = || "it is unclear which of several fields or arguments of this name counts".to_owned();
     let not_equal = |end: &str| other_than(value, end).ok_or_else(of_several);
     if let Some(name) = subject.strip_prefix("$http_") {
         let field = name.replace('_', "-");
         return match operator {
             "=" if value.is_empty() => {
-                Ok(vec![Test::Field(format!("!{field}: ~.")), Test::Field(format!("{field}: ~^$"))])
+                Ok(vec![PropertyTest::Field(format!("!{field}: ~.")), PropertyTest::Field(format!("{field}: ~^$"))])
             }
             "!=" if !value.is_empty() && matches!(name, "cookie" | "x_forwarded_for") => Err(of_several()),
             "!=" if !value.is_empty() && !value.contains('$') => {
                 let other = not_equal("")?;
-                Ok(vec![Test::Field(format!("!{field}")), Test::Field(format!("{field}: ~^{other}"))])
+                Ok(vec![PropertyTest::Field(format!("!{field}")), PropertyTest::Field(format!("{field}: ~^{other}"))])
             }
             // A match in one of them is a match in the whole, unless the expression is anchored.
             "!~" | "!~*" if name != "cookie" || value.contains(['^', '$', '\\']) => Err(of_several()),
@@ -197,7 +198,7 @@ fn tests_of_guard(subject: &str, operator: &str, value: &str) -> Result<Vec<Test
     }
     if let Some(name) = subject.strip_prefix("$arg_") {
         let name = format!("(?:^|&)(?i:{})=", regex::escape(name));
-        let query = |text: String| Test::Query(text);
+        let query = |text: String| PropertyTest::Query(text);
         return match operator {
             "" => Ok(vec![query(format!("~{name}[^&]"))]),
             "=" if is_argument(value) => Ok(vec![query(format!("~{name}{}(?:&|$)", regex::escape(value)))]),
@@ -231,14 +232,14 @@ fn other_than(value: &str, ends: &str) -> Option<String> {
 }
 
 /// The test that a condition is; nothing if there is none like it.
-fn test(subject: &str, operator: &str, value: &str) -> Result<Option<Test>, String> {
+fn test(subject: &str, operator: &str, value: &str) -> Result<Option<PropertyTest>, String> {
     if matches!(subject, "!-e" | "!-f" | "!-d") {
-        return Ok((operator == "$request_filename").then_some(Test::Missing));
+        return Ok((operator == "$request_filename").then_some(PropertyTest::Missing));
     }
     let not = if operator.starts_with('!') { "!" } else { "" };
     let ignores_case = operator.ends_with('*');
     if subject == "$request_method" {
-        return Ok(methods(operator, value).map(|methods| Test::Method(format!("{not}{methods}"))));
+        return Ok(methods(operator, value).map(|methods| PropertyTest::Method(format!("{not}{methods}"))));
     }
     let is_expression = operator.contains('~');
     if !is_expression && value.contains('$') {
@@ -250,15 +251,15 @@ fn test(subject: &str, operator: &str, value: &str) -> Result<Option<Test>, Stri
     }
     if let Some(name) = subject.strip_prefix("$arg_") {
         return Ok(match operator {
-            "" => Some(Test::Query(name.to_owned())),
-            "=" | "!=" if !value.is_empty() => Some(Test::Query(format!("{not}{name}={value}"))),
+            "" => Some(PropertyTest::Query(name.to_owned())),
+            "=" | "!=" if !value.is_empty() => Some(PropertyTest::Query(format!("{not}{name}={value}"))),
             _ => None,
         });
     }
     if matches!(subject, "$args" | "$query_string") {
         return Ok(match operator {
-            "" => Some(Test::Query("~.".to_owned())),
-            _ if is_expression => Some(Test::Query(format!("{not}~{value}"))),
+            "" => Some(PropertyTest::Query("~.".to_owned())),
+            _ if is_expression => Some(PropertyTest::Query(format!("{not}~{value}"))),
             _ => None,
         });
     }
@@ -266,10 +267,10 @@ fn test(subject: &str, operator: &str, value: &str) -> Result<Option<Test>, Stri
 }
 
 /// The test of a field, by the name that its variable has.
-fn test_of_field(name: &str, operator: &str, value: &str) -> Option<Test> {
+fn test_of_field(name: &str, operator: &str, value: &str) -> Option<PropertyTest> {
     let field = name.replace('_', "-");
     let not = if operator.starts_with('!') { "!" } else { "" };
-    Some(Test::Field(match operator {
+    Some(PropertyTest::Field(match operator {
         "" => field,
         // A field without a value is like none.
         "=" if value.is_empty() => format!("!{field}: ~."),
@@ -313,12 +314,12 @@ mod tests {
 
     #[test]
     fn conditions_are_properties() {
-        let check = |subject: &str, operator: &str, value: &str, expect: Option<Test>| {
+        let check = |subject: &str, operator: &str, value: &str, expect: Option<PropertyTest>| {
             assert_eq!(test(subject, operator, value).unwrap(), expect, "{subject} {operator} {value}");
         };
-        let field = |text: &str| Some(Test::Field(text.to_owned()));
-        let query = |text: &str| Some(Test::Query(text.to_owned()));
-        let method = |text: &str| Some(Test::Method(text.to_owned()));
+        let field = |text: &str| Some(PropertyTest::Field(text.to_owned()));
+        let query = |text: &str| Some(PropertyTest::Query(text.to_owned()));
+        let method = |text: &str| Some(PropertyTest::Method(text.to_owned()));
         check("$http_user_agent", "~*", "bot", field("user-agent: ~(?i)bot"));
         check("$http_x_key", "!=", "a", field("!x-key: a"));
         check("$http_x_key", "", "", field("x-key"));
@@ -335,7 +336,7 @@ mod tests {
         check("$request_method", "~", "(PUT|DELETE)", method("PUT DELETE"));
         check("$http_x_key", "!=", "$expected", None);
         check("$http_x_key", "~", "^a$", field("x-key: ~^a$"));
-        check("!-f", "$request_filename", "", Some(Test::Missing));
+        check("!-f", "$request_filename", "", Some(PropertyTest::Missing));
         check("$cookie_a", "=", "1", None);
         check("$own", "", "", None);
         assert!(test("$args", "~", "(?=a)").is_err());
@@ -344,7 +345,7 @@ mod tests {
     #[test]
     fn a_field_that_is_not_there_is_an_empty_text() {
         let check = |subject: &str, operator: &str, value: &str, expect: &[&str]| {
-            let expect: Vec<Test> = expect.iter().map(|text| Test::Field((*text).to_owned())).collect();
+            let expect: Vec<PropertyTest> = expect.iter().map(|text| PropertyTest::Field((*text).to_owned())).collect();
             assert_eq!(tests(subject, operator, value).unwrap(), expect, "{subject} {operator} {value}");
         };
         check("$http_user_agent", "~*", "bot|^$", &["user-agent: ~(?i)bot|^$", "!user-agent: ~."]);

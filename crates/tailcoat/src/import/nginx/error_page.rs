@@ -1,22 +1,22 @@
 //! `error_page`: which file a page is.
 
-use super::matching::Location;
-use super::precedence::{Found, chosen};
-use super::syntax::Directive;
+use super::matching::LocationMatch;
+use super::precedence::{ServerLocation, chosen};
+use super::syntax::NginxDirective;
 use super::{Chain, Notes, forward};
-use crate::import::kdl::Node;
+use crate::import::kdl::KdlNode;
 
 /// Directories of a server's error pages.
-pub(super) struct ErrorPages<'a> {
-    pub(super) block: &'a [Directive],
-    pub(super) locations: &'a [Found<'a>],
+pub(super) struct NginxErrorPages<'a> {
+    pub(super) block: &'a [NginxDirective],
+    pub(super) locations: &'a [ServerLocation<'a>],
     pub(super) server: Chain<'a>,
     /// The root of the site's own files, if there are any.
     pub(super) own_root: Option<&'a str>,
 }
 
 /// Place of an error page.
-enum Place {
+enum ErrorPagePosition {
     /// Below the root of the site.
     Site,
     File(String),
@@ -24,14 +24,14 @@ enum Place {
     Nowhere,
 }
 
-impl ErrorPages<'_> {
+impl NginxErrorPages<'_> {
     /// Says of an `error-page` which file it is, if that is not below the site's root. Returns whether it is one.
-    pub(super) fn take(&self, node: &mut Node, notes: &mut Notes) -> bool {
+    pub(super) fn take(&self, node: &mut KdlNode, notes: &mut Notes) -> bool {
         let page = node.last_value().to_owned();
         match self.place(&page) {
-            Place::Site => {}
-            Place::File(file) => *node = node.clone().with_last_value(|_| format!("file:{file}")),
-            Place::Nowhere => {
+            ErrorPagePosition::Site => {}
+            ErrorPagePosition::File(file) => *node = node.clone().with_last_value(|_| format!("file:{file}")),
+            ErrorPagePosition::Nowhere => {
                 if let Some(directive) = find(self.block, &page) {
                     notes.left(directive, "an error page must be a file, not an upstream response");
                 }
@@ -41,7 +41,7 @@ impl ErrorPages<'_> {
         true
     }
 
-    fn place(&self, page: &str) -> Place {
+    fn place(&self, page: &str) -> ErrorPagePosition {
         let location = chosen(self.block, page).ok().flatten();
         let found = location.and_then(|location| self.locations.iter().find(|found| same(found, location)));
         let chain = found.map_or(self.server, |found| self.server.with_all(found.blocks()));
@@ -49,36 +49,35 @@ impl ErrorPages<'_> {
         let is_answered = own.iter().any(|child| child.name == "return" || forward::is_foreign(&child.name));
         let is_file = !is_answered && forward::pass(own).is_none();
         match chain.place().filter(|_| is_file) {
-            None if self.own_root.is_some() => Place::Site,
-            Some(root) if root.name == "root" && Some(root.first()) == self.own_root => Place::Site,
+            None if self.own_root.is_some() => ErrorPagePosition::Site,
+            Some(root) if root.name == "root" && Some(root.first()) == self.own_root => ErrorPagePosition::Site,
             Some(place) if !place.first().contains('$') => match (place.name.as_str(), found) {
-                ("alias", Some(found)) => {
-                    alias(place.first(), &found.location, page).map_or(Place::Nowhere, Place::File)
-                }
-                _ => Place::File(format!("{}{page}", place.first().trim_end_matches('/'))),
+                ("alias", Some(found)) => alias(place.first(), &found.location, page)
+                    .map_or(ErrorPagePosition::Nowhere, ErrorPagePosition::File),
+                _ => ErrorPagePosition::File(format!("{}{page}", place.first().trim_end_matches('/'))),
             },
-            _ => Place::Nowhere,
+            _ => ErrorPagePosition::Nowhere,
         }
     }
 }
 
-fn same(found: &Found<'_>, location: &Directive) -> bool {
+fn same(found: &ServerLocation<'_>, location: &NginxDirective) -> bool {
     std::ptr::eq(found.directive, location)
 }
 
 /// The file that a path is by an `alias`.
-fn alias(target: &str, location: &Location, page: &str) -> Option<String> {
+fn alias(target: &str, location: &LocationMatch, page: &str) -> Option<String> {
     match location {
-        Location::Exact(_) => Some(target.to_owned()),
-        Location::Prefix(prefix) | Location::PrefixFirst(prefix) => {
+        LocationMatch::Exact(_) => Some(target.to_owned()),
+        LocationMatch::Prefix(prefix) | LocationMatch::PrefixFirst(prefix) => {
             Some(format!("{target}{}", page.strip_prefix(prefix.as_str())?))
         }
-        Location::Expression(_) | Location::Named(_) => None,
+        LocationMatch::Expression(_) | LocationMatch::Named(_) => None,
     }
 }
 
 /// The `error_page` of a page.
-fn find<'a>(block: &'a [Directive], page: &str) -> Option<&'a Directive> {
+fn find<'a>(block: &'a [NginxDirective], page: &str) -> Option<&'a NginxDirective> {
     block.iter().find_map(|directive| {
         let is_meant = directive.name == "error_page" && directive.arguments.last().is_some_and(|last| last == page);
         if is_meant { Some(directive) } else { find(directive.children(), page) }

@@ -1,9 +1,9 @@
 //! Files of a location: where they are, and what is done if there is none.
 
-use super::matching::Location;
-use super::syntax::Directive;
+use super::matching::LocationMatch;
+use super::syntax::NginxDirective;
 use super::{Chain, Notes};
-use crate::import::kdl::Node;
+use crate::import::kdl::KdlNode;
 
 /// The part of a location that says where its files are.
 #[derive(Default)]
@@ -11,14 +11,14 @@ pub(super) struct FilesBlock<'a> {
     pub(super) root: Option<&'a str>,
     /// The root, and what is taken from the front of paths.
     pub(super) alias: Option<(String, Option<String>)>,
-    pub(super) options: Vec<Node>,
-    pub(super) tries: Option<&'a Directive>,
+    pub(super) options: Vec<KdlNode>,
+    pub(super) tries: Option<&'a NginxDirective>,
     /// Directive whose directory cannot be translated, and the reason.
-    pub(super) elsewhere: Option<(&'a Directive, &'static str)>,
+    pub(super) elsewhere: Option<(&'a NginxDirective, &'static str)>,
 }
 
 impl<'a> FilesBlock<'a> {
-    pub(super) fn add(&mut self, directive: &'a Directive, location: &Location) -> bool {
+    pub(super) fn add(&mut self, directive: &'a NginxDirective, location: &LocationMatch) -> bool {
         match directive.name.as_str() {
             "root" | "alias" if directive.first().contains('$') => {
                 self.elsewhere = Some((directive, "`{host}` is the only variable in `root`"));
@@ -44,22 +44,22 @@ impl<'a> FilesBlock<'a> {
 /// they lack.
 #[derive(Debug)]
 pub(super) struct FilesPart {
-    pub(super) location: Location,
+    pub(super) location: LocationMatch,
     pub(super) pattern: String,
     pub(super) root: Option<String>,
     /// True if they have options other than those of the site.
     pub(super) is_own: bool,
-    pub(super) options: Vec<Node>,
+    pub(super) options: Vec<KdlNode>,
     /// True if another handler has the paths they lack.
     pub(super) has_successor: bool,
     /// The `try_files` that leads missing files to another path, and the rewrite that does the same if no handler has
     /// the path.
-    pub(super) missing: Option<(Directive, Node)>,
+    pub(super) missing: Option<(NginxDirective, KdlNode)>,
 }
 
 /// Handlers of a site after that of a path.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Behind<'a> {
+pub(super) struct HandlerFallback<'a> {
     /// The site's own root, if files are served from it.
     pub(super) root: Option<&'a str>,
     /// A file for what is not there.
@@ -73,21 +73,26 @@ pub(super) struct Behind<'a> {
 impl FilesPart {
     /// Handlers that answer like a location: with its files, otherwise with 404, even if another handler has the path.
     /// A rewrite of missing paths goes to `redirects`, if no other handler would get the path first.
-    pub(super) fn into_nodes(self, behind: Behind<'_>, redirects: &mut Vec<Node>, notes: &mut Notes) -> Vec<Node> {
+    pub(super) fn into_nodes(
+        self,
+        behind: HandlerFallback<'_>,
+        redirects: &mut Vec<KdlNode>,
+        notes: &mut Notes,
+    ) -> Vec<KdlNode> {
         let has_own_fallback = self.options.iter().any(|option| option.name() == "fallback");
         let is_led_to_front =
             self.missing.as_ref().is_some_and(|(_, rewrite)| behind.front_controller == Some(rewrite.last_value()));
         let has_front = behind.front_controller.is_some() && !is_led_to_front;
         let is_taken = behind.has_fallback || behind.has_handler || has_front;
         // A location with the same files could use other index files for a directory.
-        let is_option_of_place = |option: &Node| matches!(option.name(), "index" | "browse" | "strip-prefix");
+        let is_option_of_place = |option: &KdlNode| matches!(option.name(), "index" | "browse" | "strip-prefix");
         let is_elsewhere = behind.root.is_some()
             && (behind.root != self.root.as_deref() || self.options.iter().any(is_option_of_place));
         let is_refused = self.missing.is_some() && (is_taken || is_elsewhere);
         if !self.is_own && !is_taken && !is_elsewhere && behind.root.is_some() && self.missing.is_none() {
             return Vec::new();
         }
-        let mut missing = Node::with("respond", &self.pattern).word(404);
+        let mut missing = KdlNode::with("respond", &self.pattern).word(404);
         match self.missing {
             Some((directive, _)) if is_refused => {
                 let why = "missing files would go to other locations first";
@@ -100,28 +105,28 @@ impl FilesPart {
         let files = self.root.map(|root| {
             let mut options = self.options;
             if behind.has_fallback && !has_own_fallback {
-                options.push(Node::new("fallback").word("off"));
+                options.push(KdlNode::new("fallback").word("off"));
             }
-            Node::with("files", &self.pattern).property("root", root).block(options)
+            KdlNode::with("files", &self.pattern).property("root", root).block(options)
         });
         files.into_iter().chain(has_end.then_some(missing)).collect()
     }
 }
 
 /// `alias /srv/b/` of `/a/`: the root, and the prefix that paths lose.
-pub(super) fn alias(target: &str, location: &Location) -> Option<(String, Option<String>)> {
+pub(super) fn alias(target: &str, location: &LocationMatch) -> Option<(String, Option<String>)> {
     match location {
-        Location::Prefix(prefix) | Location::PrefixFirst(prefix) => {
+        LocationMatch::Prefix(prefix) | LocationMatch::PrefixFirst(prefix) => {
             let prefix = prefix.trim_end_matches('/');
             let target = target.trim_end_matches('/');
             Some((target.to_owned(), (!prefix.is_empty()).then(|| prefix.to_owned())))
         }
-        Location::Exact(path) => {
+        LocationMatch::Exact(path) => {
             let (directory, name) = target.rsplit_once('/')?;
             let (around, same) = path.rsplit_once('/')?;
             (name == same).then(|| (directory.to_owned(), (!around.is_empty()).then(|| around.to_owned())))
         }
-        Location::Expression(_) | Location::Named(_) => None,
+        LocationMatch::Expression(_) | LocationMatch::Named(_) => None,
     }
 }
 
@@ -153,7 +158,7 @@ impl Default for Tries {
 }
 
 impl Tries {
-    pub(super) fn read(directive: &Directive, notes: &mut Notes) -> Self {
+    pub(super) fn read(directive: &NginxDirective, notes: &mut Notes) -> Self {
         let Some((last, files)) = directive.arguments.split_last() else { return Self::default() };
         let has = |name: &str| files.iter().any(|file| file == name);
         if files.iter().any(|file| !matches!(file.as_str(), "$uri" | "$uri/" | "$uri.html" | "$uri/index.html")) {
@@ -190,12 +195,12 @@ impl Tries {
 
 /// Index files of directories, and listing of directories without one.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Directories<'a> {
+pub(super) struct DirectoryOptions<'a> {
     pub(super) index: Vec<&'a str>,
     is_listed: bool,
 }
 
-impl<'a> Directories<'a> {
+impl<'a> DirectoryOptions<'a> {
     /// Index files and listing of a location.
     pub(super) fn of(chain: Chain<'a>, tries: &Tries) -> Self {
         if !tries.has_directories {
@@ -212,15 +217,15 @@ impl<'a> Directories<'a> {
     }
 
     /// Options for directories, where others apply around them or none do.
-    pub(super) fn options(&self, around: Option<&Self>) -> Vec<Node> {
-        let default = Directories { index: vec!["index.html"], is_listed: false };
+    pub(super) fn options(&self, around: Option<&Self>) -> Vec<KdlNode> {
+        let default = DirectoryOptions { index: vec!["index.html"], is_listed: false };
         let around = around.unwrap_or(&default);
         let mut options = Vec::new();
         if self.index != around.index {
-            options.push(self.index.iter().fold(Node::new("index"), |node, name| node.text(name)));
+            options.push(self.index.iter().fold(KdlNode::new("index"), |node, name| node.text(name)));
         }
         if self.is_listed != around.is_listed {
-            options.push(Node::new("browse").word(if self.is_listed { "on" } else { "off" }));
+            options.push(KdlNode::new("browse").word(if self.is_listed { "on" } else { "off" }));
         }
         options
     }

@@ -1,20 +1,20 @@
 //! Upstreams: `proxy_pass`, `grpc_pass`, `fastcgi_pass`, `scgi_pass`, `uwsgi_pass`, and their options.
 
-use super::http::{Shared, body_size};
-use super::matching::Location;
+use super::http::{HttpBlock, body_size};
+use super::matching::LocationMatch;
 use super::scene::Scene;
-use super::settings::{Level, time_option};
-use super::syntax::Directive;
-use super::upstream::Scheme;
+use super::settings::{DirectiveLevel, time_option};
+use super::syntax::NginxDirective;
+use super::upstream::ProxyScheme;
 use super::values::{self, Within};
 use super::{Chain, Notes, caching, rewrite};
-use crate::import::kdl::Node;
+use crate::import::kdl::KdlNode;
 
 /// Directives that forward requests.
 const PASSES: [&str; 5] = ["proxy_pass", "grpc_pass", "fastcgi_pass", "scgi_pass", "uwsgi_pass"];
 
 /// The directive of a block that hands requests on.
-pub(super) fn pass(block: &[Directive]) -> Option<&Directive> {
+pub(super) fn pass(block: &[NginxDirective]) -> Option<&NginxDirective> {
     block.iter().find(|directive| PASSES.contains(&directive.name.as_str()))
 }
 
@@ -30,7 +30,7 @@ pub(super) fn is_foreign(name: &str) -> bool {
 /// # Errors
 ///
 /// Why there is none.
-pub(super) fn handler(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node, String> {
+pub(super) fn handler(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result<KdlNode, String> {
     let family = pass.name.trim_end_matches("_pass");
     let withheld = ["headers", "body"].into_iter().find(|part| {
         let directive = scene.chain.last(&format!("{family}_pass_request_{part}"));
@@ -46,7 +46,7 @@ pub(super) fn handler(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> 
     }
 }
 
-fn forward(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node, String> {
+fn forward(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result<KdlNode, String> {
     let Scene { location, chain, shared, .. } = scene;
     if pass.first().contains('$') {
         return Err("an upstream has a fixed address; its name is resolved again automatically".to_owned());
@@ -54,9 +54,9 @@ fn forward(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node
     let scheme = pass.first().split_once("://").map_or("http", |(scheme, _)| scheme);
     let (authority, path) = target(pass);
     let scheme = match (pass.name.as_str(), scheme) {
-        (_, "https" | "grpcs") => Scheme::Https,
-        ("grpc_pass", _) => Scheme::H2c,
-        _ => Scheme::Http,
+        (_, "https" | "grpcs") => ProxyScheme::Https,
+        ("grpc_pass", _) => ProxyScheme::H2c,
+        _ => ProxyScheme::Http,
     };
     let to = if shared.upstreams.contains(&authority) { authority } else { scheme.address(&authority) };
     let mut options = Vec::new();
@@ -64,10 +64,10 @@ fn forward(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node
     if chain.all("proxy_set_header").iter().all(|field| !field.first().eq_ignore_ascii_case("host"))
         && pass.name == "proxy_pass"
     {
-        options.push(Node::new("host").word("upstream"));
+        options.push(KdlNode::new("host").word("upstream"));
     }
     answer_options("proxy", chain, &mut options, notes);
-    let node = Node::with("forward", to);
+    let node = KdlNode::with("forward", to);
     let node = match location.pattern() {
         Some(pattern) => node.property("path", pattern),
         None => node,
@@ -76,8 +76,8 @@ fn forward(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node
 }
 
 /// Replacement of a location's prefix: none, the same, an empty one, or a prefix that a rewrite has put after it.
-fn prefix(path: &str, scene: Scene<'_>) -> Result<Option<Node>, String> {
-    let strip = |prefix: &str| Some(Node::with("strip-prefix", prefix.trim_end_matches('/')));
+fn prefix(path: &str, scene: Scene<'_>) -> Result<Option<KdlNode>, String> {
+    let strip = |prefix: &str| Some(KdlNode::with("strip-prefix", prefix.trim_end_matches('/')));
     let block = scene.chain.blocks.into_iter().rev().find(|block| pass(block).is_some()).unwrap_or_default();
     if let Some(prefix) = block.iter().find_map(|child| rewrite::stripped_prefix(child, scene.location)) {
         return Ok(strip(prefix));
@@ -92,13 +92,13 @@ fn prefix(path: &str, scene: Scene<'_>) -> Result<Option<Node>, String> {
 }
 
 /// Returns `true` if the replacement can be written after the location's prefix and the prefix stripped then.
-fn is_replaced(path: &str, location: &Location) -> bool {
-    let (Location::Prefix(prefix) | Location::PrefixFirst(prefix)) = location else { return false };
+fn is_replaced(path: &str, location: &LocationMatch) -> bool {
+    let (LocationMatch::Prefix(prefix) | LocationMatch::PrefixFirst(prefix)) = location else { return false };
     prefix != "/" && path.starts_with('/') && path.ends_with('/') == prefix.ends_with('/') && !path.contains('$')
 }
 
 /// Rewrite that puts the replacement after the prefix: `/v1/` of `proxy_pass http://b/v1/`.
-pub(super) fn replaced_prefix(pass: &Directive, scene: Scene<'_>) -> Option<Node> {
+pub(super) fn replaced_prefix(pass: &NginxDirective, scene: Scene<'_>) -> Option<KdlNode> {
     let (_, path) = target(pass);
     let prefix = scene.location.prefix()?;
     if !is_replaced(&path, scene.location) || path == prefix || path == "/" {
@@ -107,14 +107,14 @@ pub(super) fn replaced_prefix(pass: &Directive, scene: Scene<'_>) -> Option<Node
     let kept = prefix.trim_end_matches('/');
     Some(match scene.location.pattern()? {
         pattern if pattern.starts_with('~') => {
-            Node::with("rewrite", format!("{pattern}(.*)$")).text(format!("{kept}{path}{{1}}"))
+            KdlNode::with("rewrite", format!("{pattern}(.*)$")).text(format!("{kept}{path}{{1}}"))
         }
-        pattern => Node::with("rewrite", pattern).text(format!("{kept}{path}{{rest}}")),
+        pattern => KdlNode::with("rewrite", pattern).text(format!("{kept}{path}{{rest}}")),
     })
 }
 
 /// Server of a `…_pass`, and the path after it.
-fn target(pass: &Directive) -> (String, String) {
+fn target(pass: &NginxDirective) -> (String, String) {
     let rest = pass.first().split_once("://").map_or(pass.first(), |(_, rest)| rest);
     if let Some((socket, path)) = rest.strip_prefix("unix:").and_then(|rest| rest.split_once(':')) {
         return (format!("unix:{socket}"), path.to_owned());
@@ -124,7 +124,7 @@ fn target(pass: &Directive) -> (String, String) {
 }
 
 /// Times, sizes and the like that all handlers have that ask others.
-fn answer_options(family: &str, chain: Chain<'_>, options: &mut Vec<Node>, notes: &mut Notes) {
+fn answer_options(family: &str, chain: Chain<'_>, options: &mut Vec<KdlNode>, notes: &mut Notes) {
     let of = |name: &str| chain.last(&format!("{family}_{name}"));
     if let Some(directive) = of("read_timeout") {
         options.extend(time_option("first-byte-timeout", directive, notes));
@@ -132,14 +132,14 @@ fn answer_options(family: &str, chain: Chain<'_>, options: &mut Vec<Node>, notes
     }
     for (name, option) in [("request_buffering", "request-buffering"), ("buffering", "response-buffering")] {
         if let Some(directive) = of(name) {
-            options.push(Node::new(option).word(if directive.first() == "off" { "off" } else { "on" }));
+            options.push(KdlNode::new(option).word(if directive.first() == "off" { "off" } else { "on" }));
         }
     }
     if let Some(size) = of("max_temp_file_size").and_then(|directive| values::size(directive.first())) {
-        options.push(Node::with("buffer-file-bytes-max", size));
+        options.push(KdlNode::with("buffer-file-bytes-max", size));
     }
     if of("ignore_client_abort").is_some_and(|directive| directive.first() == "on") {
-        options.push(Node::new("abort-on-close").word("off"));
+        options.push(KdlNode::new("abort-on-close").word("off"));
     }
     if let Some(directive) = chain.blocks.iter().rev().find_map(|block| {
         // Directives of the site or the server are translated there.
@@ -151,33 +151,34 @@ fn answer_options(family: &str, chain: Chain<'_>, options: &mut Vec<Node>, notes
     options.extend(caching::block(family, chain, notes));
 }
 
-fn fastcgi(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node, String> {
+fn fastcgi(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result<KdlNode, String> {
     let Scene { location, chain, .. } = scene;
-    let root = chain.last("root").map(Directive::first);
+    let root = chain.last("root").map(NginxDirective::first);
     let mut options = Vec::new();
     answer_options("fastcgi", chain, &mut options, notes);
     if chain.last("fastcgi_keep_conn").is_some_and(|keep| keep.first() == "on") {
-        options.push(Node::new("keep-connections").word("on"));
+        options.push(KdlNode::new("keep-connections").word("on"));
     }
     variables("fastcgi_param", chain, &mut options, notes);
     let script = chain.all("fastcgi_param").into_iter().rfind(|directive| directive.first() == "SCRIPT_FILENAME");
-    let script = script.map(|directive| Scripts::of(directive.argument(1)));
+    let script = script.map(|directive| ScriptsLocation::of(directive.argument(1)));
     let root = match (script, root) {
-        (Some(Some(Scripts::Below(root))), _) => Some(root),
+        (Some(Some(ScriptsLocation::Below(root))), _) => Some(root),
         (Some(None), _) => return Err("`fastcgi` runs only the script that the path names".to_owned()),
-        (Some(Some(Scripts::BelowRoot)), _) if chain.place().is_some_and(|place| place.name == "alias") => {
+        (Some(Some(ScriptsLocation::BelowRoot)), _) if chain.place().is_some_and(|place| place.name == "alias") => {
             return Err("`fastcgi` finds scripts below a root, not by an `alias`".to_owned());
         }
         (_, root) => root,
     };
-    let node = Node::with("fastcgi", location.pattern().as_deref().unwrap_or("*")).text(gateway_address(pass.first()));
+    let node =
+        KdlNode::with("fastcgi", location.pattern().as_deref().unwrap_or("*")).text(gateway_address(pass.first()));
     let node = match root {
         Some(root) if root.contains('$') => return Err("`{host}` is the only variable in `root`".to_owned()),
         // Each path is a script below the root.
         Some(root) => node.property("root", root),
         // One application, whatever the path.
         None => {
-            options.push(Node::with("application", "/"));
+            options.push(KdlNode::with("application", "/"));
             node
         }
     };
@@ -186,12 +187,12 @@ fn fastcgi(pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Result<Node
 
 /// Directory of the scripts that paths name.
 #[derive(Clone, Copy)]
-enum Scripts<'a> {
+enum ScriptsLocation<'a> {
     BelowRoot,
     Below(&'a str),
 }
 
-impl<'a> Scripts<'a> {
+impl<'a> ScriptsLocation<'a> {
     /// Directory of a SCRIPT_FILENAME; `None` if the path does not name the script.
     fn of(file: &'a str) -> Option<Self> {
         if file == "$request_filename" {
@@ -206,7 +207,7 @@ impl<'a> Scripts<'a> {
     }
 }
 
-fn application(name: &str, pass: &Directive, scene: Scene<'_>, notes: &mut Notes) -> Node {
+fn application(name: &str, pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> KdlNode {
     let Scene { location, chain, shared, .. } = scene;
     let (family, name) = if name == "scgi_pass" { ("scgi", "scgi") } else { ("uwsgi", "uwsgi") };
     let mut options = Vec::new();
@@ -214,11 +215,11 @@ fn application(name: &str, pass: &Directive, scene: Scene<'_>, notes: &mut Notes
     variables(if family == "scgi" { "scgi_param" } else { "uwsgi_param" }, chain, &mut options, notes);
     let to = pass.first();
     let to = if shared.upstreams.contains(to) { to.to_owned() } else { gateway_address(to) };
-    Node::with(name, location.pattern().as_deref().unwrap_or("*")).text(to).block(options)
+    KdlNode::with(name, location.pattern().as_deref().unwrap_or("*")).text(to).block(options)
 }
 
 fn gateway_address(to: &str) -> String {
-    if to.starts_with("unix:") || !to.contains(':') { to.to_owned() } else { Scheme::Tcp.address(to) }
+    if to.starts_with("unix:") || !to.contains(':') { to.to_owned() } else { ProxyScheme::Tcp.address(to) }
 }
 
 /// Variables that scripts get by default.
@@ -252,27 +253,27 @@ const STANDARD: [&str; 27] = [
     "SERVER_SOFTWARE",
 ];
 
-fn variables(name: &str, chain: Chain<'_>, options: &mut Vec<Node>, notes: &mut Notes) {
+fn variables(name: &str, chain: Chain<'_>, options: &mut Vec<KdlNode>, notes: &mut Notes) {
     for directive in chain.all(name).iter().filter(|directive| !STANDARD.contains(&directive.first())) {
         if directive.argument(1).contains('$') {
             notes.left(directive, "the value of `variable` must be fixed");
             if directive.first().starts_with("HTTP_") {
                 // A client's value must not pass for one of nginx.
-                options.push(Node::with("variable", directive.first()).text(""));
+                options.push(KdlNode::with("variable", directive.first()).text(""));
             }
         } else {
-            options.push(Node::with("variable", directive.first()).text(directive.argument(1)));
+            options.push(KdlNode::with("variable", directive.first()).text(directive.argument(1)));
         }
     }
 }
 
 /// Header fields that change on the way to the upstream and back.
-pub(super) fn fields(chain: Chain<'_>, level: &Level, shared: &Shared, notes: &mut Notes) -> Vec<Node> {
+pub(super) fn fields(chain: Chain<'_>, level: &DirectiveLevel, shared: &HttpBlock, notes: &mut Notes) -> Vec<KdlNode> {
     let pattern = match level {
-        Level::Location { pattern, .. } => pattern.as_deref(),
-        Level::Http | Level::Server => None,
+        DirectiveLevel::Location { pattern, .. } => pattern.as_deref(),
+        DirectiveLevel::Http | DirectiveLevel::Server => None,
     };
-    let at = |name: &'static str| pattern.map_or_else(|| Node::new(name), |pattern| Node::with(name, pattern));
+    let at = |name: &'static str| pattern.map_or_else(|| KdlNode::new(name), |pattern| KdlNode::with(name, pattern));
     let mut nodes = Vec::new();
     for directive in [chain.all("proxy_set_header"), chain.all("grpc_set_header")].concat() {
         let (name, value) = (directive.first(), directive.argument(1));
@@ -306,7 +307,7 @@ fn is_forgeable(name: &str) -> bool {
 }
 
 /// Returns `true` if the upstream gets the field anyway.
-fn is_by_default(name: &str, value: &str, shared: &Shared) -> bool {
+fn is_by_default(name: &str, value: &str, shared: &HttpBlock) -> bool {
     match name.to_ascii_lowercase().as_str() {
         "host" => matches!(value, "$host" | "$http_host" | "$proxy_host" | "$host:$server_port"),
         "x-forwarded-for" => matches!(value, "$proxy_add_x_forwarded_for" | "$remote_addr"),
@@ -325,7 +326,7 @@ fn is_by_default(name: &str, value: &str, shared: &Shared) -> bool {
 }
 
 /// Returns `true` if a directive is an option of forwarding. Reports those that have no counterpart.
-pub(super) fn is_option(directive: &Directive, notes: &mut Notes) -> bool {
+pub(super) fn is_option(directive: &NginxDirective, notes: &mut Notes) -> bool {
     let name = directive.name.as_str();
     let Some((family, option)) = name.split_once('_') else { return false };
     if !matches!(family, "proxy" | "fastcgi" | "uwsgi" | "scgi" | "grpc") {

@@ -1,15 +1,20 @@
 //! Guards that cannot be translated exactly: they are translated as far as possible, and the rest is rejected.
 
-use super::condition::{self, Test};
-use super::matching::{Location, expression, without_look_around};
-use super::precedence::Found;
-use super::settings::{Level, Rules};
-use super::syntax::Directive;
+use super::condition::{self, PropertyTest};
+use super::matching::{LocationMatch, expression, without_look_around};
+use super::precedence::ServerLocation;
+use super::settings::{DirectiveLevel, ImportedRules};
+use super::syntax::NginxDirective;
 use super::{Chain, Notes, forward};
-use crate::import::kdl::Node;
+use crate::import::kdl::KdlNode;
 
 /// Translates a directive if it is a guard, and returns `true` then.
-pub(super) fn add(rules: &mut Rules, directive: &Directive, level: &Level, notes: &mut Notes) -> bool {
+pub(super) fn add(
+    rules: &mut ImportedRules,
+    directive: &NginxDirective,
+    level: &DirectiveLevel,
+    notes: &mut Notes,
+) -> bool {
     match directive.name.as_str() {
         "limit_except" => limit_except(rules, directive, level, notes),
         name if is_guard(name) => {
@@ -39,14 +44,14 @@ fn is_guard(name: &str) -> bool {
 }
 
 /// `limit_except GET { deny all; }`: all other methods are rejected, even those that some clients could use.
-fn limit_except(rules: &mut Rules, directive: &Directive, level: &Level, notes: &mut Notes) {
+fn limit_except(rules: &mut ImportedRules, directive: &NginxDirective, level: &DirectiveLevel, notes: &mut Notes) {
     let mut methods = directive.arguments.clone();
     if directive.has("GET") && !directive.has("HEAD") {
         methods.push("HEAD".to_owned());
     }
-    let test = Test::Method(format!("!{}", methods.join(" ")));
+    let test = PropertyTest::Method(format!("!{}", methods.join(" ")));
     let mut node = condition::deny(403, level.pattern(), &test);
-    let denies_all = |child: &Directive| child.name == "deny" && child.first() == "all";
+    let denies_all = |child: &NginxDirective| child.name == "deny" && child.first() == "all";
     if !directive.children().iter().all(denies_all) {
         node = node.comment(notes.refused(directive, "other methods can only be rejected for all clients"));
     }
@@ -56,25 +61,30 @@ fn limit_except(rules: &mut Rules, directive: &Directive, level: &Level, notes: 
 /// `internal`: clients cannot request these paths. nginx requests them itself: for error pages and scripts, as here,
 /// and for upstreams (`X-Accel-Redirect`), unlike here.
 pub(super) fn internal(
-    rules: &mut Rules,
-    directive: &Directive,
-    location: &Location,
-    server: &[Directive],
+    rules: &mut ImportedRules,
+    directive: &NginxDirective,
+    location: &LocationMatch,
+    server: &[NginxDirective],
     notes: &mut Notes,
 ) {
     let why = "only nginx itself may request them, for an upstream (`X-Accel-Redirect`) or a rewrite";
     if is_led_to(location, server) {
         // The internal requests are known, so nothing is missing. For clients, nothing exists here.
-        let node = Node::new("deny").word("all");
+        let node = KdlNode::new("deny").word("all");
         let node = location.pattern().iter().fold(node, |node, pattern| node.property("path", pattern));
         rules.closed.push(node.word_property("status", 404));
     } else {
-        rules.close(directive, &Level::Location { pattern: location.pattern(), is_forwarded: false }, why, notes);
+        rules.close(
+            directive,
+            &DirectiveLevel::Location { pattern: location.pattern(), is_forwarded: false },
+            why,
+            notes,
+        );
     }
 }
 
 /// Returns `true` if an error page or the last argument of `try_files` is one of a location's paths.
-fn is_led_to(location: &Location, block: &[Directive]) -> bool {
+fn is_led_to(location: &LocationMatch, block: &[NginxDirective]) -> bool {
     block.iter().any(|directive| {
         let is_leader = matches!(directive.name.as_str(), "error_page" | "try_files");
         let path = directive.arguments.last().map_or("", |path| path.split(['?', '$']).next().unwrap_or_default());
@@ -85,13 +95,13 @@ fn is_led_to(location: &Location, block: &[Directive]) -> bool {
 /// Addresses reported by proxies, if access depends on them. Here, such proxies apply to all sites, with
 /// `X-Forwarded-For`. Without them, a client of a proxy would be allowed as the proxy. Returns the rejected directive.
 pub(super) fn of_told_addresses<'a>(
-    block: &'a [Directive],
+    block: &'a [NginxDirective],
     chain: Chain<'a>,
-    rules: &mut Rules,
+    rules: &mut ImportedRules,
     notes: &mut Notes,
-) -> Option<&'a Directive> {
+) -> Option<&'a NginxDirective> {
     let of_all = chain.blocks[0];
-    let is_of_address = |directive: &Directive| match directive.name.as_str() {
+    let is_of_address = |directive: &NginxDirective| match directive.name.as_str() {
         "allow" | "deny" => directive.first() != "all",
         "set" | "if" => directive.arguments.iter().any(|word| word.contains("$remote_addr")),
         _ => false,
@@ -99,8 +109,8 @@ pub(super) fn of_told_addresses<'a>(
     if !of_all.iter().any(is_of_address) && find(block, &is_of_address).is_none() {
         return None;
     }
-    let is_told = |directive: &Directive| directive.name == "set_real_ip_from";
-    let field = chain.last("real_ip_header").map_or("X-Real-IP", Directive::first);
+    let is_told = |directive: &NginxDirective| directive.name == "set_real_ip_from";
+    let field = chain.last("real_ip_header").map_or("X-Real-IP", NginxDirective::first);
     let is_read = ["x-forwarded-for", "proxy_protocol"].iter().any(|known| known.eq_ignore_ascii_case(field));
     let (directive, why) = if let Some(directive) = find(block, &is_told) {
         let why = "`trusted-proxies` of `server` applies to all sites, and without it all requests come from the proxy's address";
@@ -109,12 +119,12 @@ pub(super) fn of_told_addresses<'a>(
         let directive = of_all.iter().find(|directive| is_told(directive) && !is_read)?;
         (directive, format!("`trusted-proxies` reads `X-Forwarded-For` or `Forwarded`, not `{field}`"))
     };
-    rules.close(directive, &Level::Server, why, notes);
+    rules.close(directive, &DirectiveLevel::Server, why, notes);
     Some(directive)
 }
 
 /// A directive of a block, or of one inside.
-fn find<'a>(block: &'a [Directive], is_meant: &dyn Fn(&Directive) -> bool) -> Option<&'a Directive> {
+fn find<'a>(block: &'a [NginxDirective], is_meant: &dyn Fn(&NginxDirective) -> bool) -> Option<&'a NginxDirective> {
     block.iter().find_map(
         |directive| {
             if is_meant(directive) { Some(directive) } else { find(directive.children(), is_meant) }
@@ -123,7 +133,13 @@ fn find<'a>(block: &'a [Directive], is_meant: &dyn Fn(&Directive) -> bool) -> Op
 }
 
 /// Location whose expression cannot be read. If it has a handler or a guard, all paths that it may match are rejected.
-pub(super) fn unreadable(directive: &Directive, why: String, around: Chain<'_>, rules: &mut Rules, notes: &mut Notes) {
+pub(super) fn unreadable(
+    directive: &NginxDirective,
+    why: String,
+    around: Chain<'_>,
+    rules: &mut ImportedRules,
+    notes: &mut Notes,
+) {
     // The location around one answers otherwise, perhaps.
     let is_inside = around.length > 2;
     if !is_inside && meaning(around.with(directive.children()), directive.children()).is_empty() {
@@ -132,11 +148,11 @@ pub(super) fn unreadable(directive: &Directive, why: String, around: Chain<'_>, 
     let ignores_case = directive.first() == "~*";
     let pattern = expression(&without_look_around(directive.argument(1)), ignores_case).ok();
     let pattern = pattern.filter(|expression| !expression.is_empty()).map(|expression| format!("~{expression}"));
-    rules.close(directive, &Level::Location { pattern, is_forwarded: false }, why, notes);
+    rules.close(directive, &DirectiveLevel::Location { pattern, is_forwarded: false }, why, notes);
 }
 
 /// Returns `true` if a block controls access, or rejects all clients.
-pub(super) fn is_guarded(block: &[Directive]) -> bool {
+pub(super) fn is_guarded(block: &[NginxDirective]) -> bool {
     block.iter().any(|child| {
         let name = child.name.as_str();
         matches!(name, "allow" | "deny" | "auth_basic" | "satisfy" | "internal" | "limit_except" | "return" | "if")
@@ -146,13 +162,13 @@ pub(super) fn is_guarded(block: &[Directive]) -> bool {
 
 /// Guards for paths with a line feed at the end. They keep these from other handlers than those of an expression for
 /// the path before it. In nginx, `$` also matches there. Guards check such paths both ways.
-pub(super) fn of_line_ends(locations: &[Found<'_>], server: &[Directive]) -> Option<Node> {
+pub(super) fn of_line_ends(locations: &[ServerLocation<'_>], server: &[NginxDirective]) -> Option<KdlNode> {
     let mut passes = Vec::new();
     collect_passes(server, &mut passes);
-    let is_answered_otherwise = |found: &Found<'_>| {
-        let Location::Expression(expression) = &found.location else { return false };
+    let is_answered_otherwise = |found: &ServerLocation<'_>| {
+        let LocationMatch::Expression(expression) = &found.location else { return false };
         let block = found.directive.children();
-        let pass = forward::pass(block).map(Directive::text);
+        let pass = forward::pass(block).map(NginxDirective::text);
         let answers = block
             .iter()
             .any(|child| matches!(child.name.as_str(), "return" | "rewrite") || forward::is_foreign(&child.name));
@@ -161,12 +177,12 @@ pub(super) fn of_line_ends(locations: &[Found<'_>], server: &[Directive]) -> Opt
             && passes.iter().any(|other| pass.as_ref() != Some(other))
     };
     let comment = "to nginx `$` fits before a line feed at the end, too";
-    let node = || Node::new("deny").word("all").property("path", r"~\n$").comment(comment);
+    let node = || KdlNode::new("deny").word("all").property("path", r"~\n$").comment(comment);
     locations.iter().any(is_answered_otherwise).then(node)
 }
 
-fn collect_passes(block: &[Directive], passes: &mut Vec<String>) {
-    passes.extend(forward::pass(block).map(Directive::text));
+fn collect_passes(block: &[NginxDirective], passes: &mut Vec<String>) {
+    passes.extend(forward::pass(block).map(NginxDirective::text));
     block.iter().for_each(|directive| collect_passes(directive.children(), passes));
 }
 
@@ -185,14 +201,18 @@ fn ends_before_line_feed(expression: &str) -> bool {
 }
 
 /// Returns `true` if two locations have the same guards and handlers.
-pub(super) fn mean_the_same(one: &Found<'_>, other: &Found<'_>, server: Chain<'_>) -> bool {
-    let meaning = |found: &Found<'_>| meaning(server.with_all(found.blocks()), found.directive.children());
+pub(super) fn mean_the_same(one: &ServerLocation<'_>, other: &ServerLocation<'_>, server: Chain<'_>) -> bool {
+    let meaning = |found: &ServerLocation<'_>| meaning(server.with_all(found.blocks()), found.directive.children());
     meaning(one) == meaning(other)
 }
 
 /// Returns `true` if files of two locations have the same guards and directory; no location means those of the server.
-pub(super) fn have_the_same_files(one: &Found<'_>, other: Option<&Found<'_>>, server: Chain<'_>) -> bool {
-    let meaning = |found: Option<&Found<'_>>| match found {
+pub(super) fn have_the_same_files(
+    one: &ServerLocation<'_>,
+    other: Option<&ServerLocation<'_>>,
+    server: Chain<'_>,
+) -> bool {
+    let meaning = |found: Option<&ServerLocation<'_>>| match found {
         Some(found) => meaning_of_files(server.with_all(found.blocks()), found.directive.children()),
         None => meaning_of_files(server, &[]),
     };
@@ -200,14 +220,14 @@ pub(super) fn have_the_same_files(one: &Found<'_>, other: Option<&Found<'_>>, se
 }
 
 /// Guards and directories of a block's files.
-pub(super) fn meaning_of_files(chain: Chain<'_>, block: &[Directive]) -> Vec<String> {
+pub(super) fn meaning_of_files(chain: Chain<'_>, block: &[NginxDirective]) -> Vec<String> {
     let is_of_directories =
         |line: &String| matches!(line.split(' ').next().unwrap_or_default(), "index" | "autoindex" | "try_files");
     meaning(chain, block).into_iter().filter(|line| !is_of_directories(line)).collect()
 }
 
 /// Guards and handlers of a block, inherited ones included.
-fn meaning(chain: Chain<'_>, block: &[Directive]) -> Vec<String> {
+fn meaning(chain: Chain<'_>, block: &[NginxDirective]) -> Vec<String> {
     let groups: [&[&str]; 7] = [
         &["allow", "deny"],
         &["auth_basic"],
@@ -218,7 +238,7 @@ fn meaning(chain: Chain<'_>, block: &[Directive]) -> Vec<String> {
         &["autoindex"],
     ];
     // Settings of the server's files apply to every path.
-    let is_own = |directive: &&Directive| {
+    let is_own = |directive: &&NginxDirective| {
         !matches!(directive.name.as_str(), "root" | "index" | "autoindex") || !chain.is_of_server(directive)
     };
     let inherited = groups.into_iter().flat_map(|names| chain.all_of(names)).filter(is_own);
@@ -228,12 +248,12 @@ fn meaning(chain: Chain<'_>, block: &[Directive]) -> Vec<String> {
             || is_guard(name)
             || forward::is_foreign(name)
     });
-    inherited.chain(own).chain(forward::pass(block)).map(Directive::text).collect()
+    inherited.chain(own).chain(forward::pass(block)).map(NginxDirective::text).collect()
 }
 
 /// Access to the paths of a location, by address and by password.
 struct Guard<'a> {
-    access: Vec<&'a Directive>,
+    access: Vec<&'a NginxDirective>,
     /// Realm and file.
     password: Option<(&'a str, &'a str)>,
     /// True if address or password is enough.
@@ -243,8 +263,8 @@ struct Guard<'a> {
 }
 
 /// A translated guard, and its paths.
-struct Said<'f, 'a> {
-    location: Option<&'f Location>,
+struct StatedGuard<'f, 'a> {
+    location: Option<&'f LocationMatch>,
     guard: Guard<'a>,
     is_for_addresses: bool,
     is_for_passwords: bool,
@@ -253,11 +273,16 @@ struct Said<'f, 'a> {
 /// Guards of all locations and of the server, in an order in which the first match counts. nginx uses those of one
 /// location only. If those of another would match too, each states everything that applies to it, even that all clients
 /// are allowed.
-pub(super) fn of_locations(all: &[Found<'_>], server: Chain<'_>, has_refusals: bool, notes: &mut Notes) -> Vec<Node> {
-    let mut said: Vec<Said<'_, '_>> = Vec::new();
-    let mut nodes: Vec<Vec<Node>> = Vec::new();
+pub(super) fn of_locations(
+    all: &[ServerLocation<'_>],
+    server: Chain<'_>,
+    has_refusals: bool,
+    notes: &mut Notes,
+) -> Vec<KdlNode> {
+    let mut said: Vec<StatedGuard<'_, '_>> = Vec::new();
+    let mut nodes: Vec<Vec<KdlNode>> = Vec::new();
     let has_front = all.iter().any(|found| found.location.is_prefix() && found.location.pattern().is_none());
-    let claims = all.iter().filter(|found| !matches!(found.location, Location::Named(_)));
+    let claims = all.iter().filter(|found| !matches!(found.location, LocationMatch::Named(_)));
     let claims =
         claims.map(|found| (Some(&found.location), server.with_all(found.blocks()), found.directive.children()));
     let of_server = (None, server, server.blocks[1]);
@@ -280,15 +305,15 @@ pub(super) fn of_locations(all: &[Found<'_>], server: Chain<'_>, has_refusals: b
             lines.push(guard.for_passwords(pattern(location, !of_passwords.is_empty())));
         }
         nodes.push(lines);
-        said.push(Said { location, guard, is_for_addresses, is_for_passwords });
+        said.push(StatedGuard { location, guard, is_for_addresses, is_for_passwords });
     }
     nodes.into_iter().rev().flatten().collect()
 }
 
 /// Returns `true` if the guard of a location differs from those of enclosing ones.
 fn is_to_say(
-    location: Option<&Location>,
-    said: &[&Said<'_, '_>],
+    location: Option<&LocationMatch>,
+    said: &[&StatedGuard<'_, '_>],
     is_open: bool,
     is_same: impl Fn(&Guard<'_>) -> bool,
 ) -> bool {
@@ -297,7 +322,7 @@ fn is_to_say(
 }
 
 /// The pattern of a location's guards. `/a/*` guards `/a`, too, which is another location's to guard if there is one.
-fn pattern(location: Option<&Location>, is_narrower: bool) -> Option<String> {
+fn pattern(location: Option<&LocationMatch>, is_narrower: bool) -> Option<String> {
     let pattern = location?.pattern()?;
     match pattern.strip_suffix('*').filter(|prefix| is_narrower && prefix.starts_with('/')) {
         Some(prefix) => Some(format!("~^{}", regex::escape(prefix))),
@@ -305,14 +330,14 @@ fn pattern(location: Option<&Location>, is_narrower: bool) -> Option<String> {
     }
 }
 
-impl<'f> Said<'f, '_> {
-    fn overlaps(&self, location: Option<&Location>) -> bool {
+impl<'f> StatedGuard<'f, '_> {
+    fn overlaps(&self, location: Option<&LocationMatch>) -> bool {
         let (Some(own), Some(other)) = (self.location, location) else { return true };
         own.overlaps(other)
     }
 
     /// Returns `true` if it applies to all paths of a location.
-    fn covers(&self, location: Option<&Location>) -> bool {
+    fn covers(&self, location: Option<&LocationMatch>) -> bool {
         match self.location.filter(|own| own.pattern().is_some()) {
             None => true,
             Some(own) => own.is_prefix() && location.is_some_and(|other| other.head().starts_with(&own.head())),
@@ -321,11 +346,11 @@ impl<'f> Said<'f, '_> {
 }
 
 impl<'a> Guard<'a> {
-    fn of(chain: Chain<'a>, block: &[Directive], has_refusals: bool, notes: &mut Notes) -> Self {
+    fn of(chain: Chain<'a>, block: &[NginxDirective], has_refusals: bool, notes: &mut Notes) -> Self {
         let mut access = chain.all_of(&["allow", "deny"]);
-        let realm = chain.last("auth_basic").map(Directive::first).filter(|realm| *realm != "off");
+        let realm = chain.last("auth_basic").map(NginxDirective::first).filter(|realm| *realm != "off");
         // Without a file, nginx requires no password.
-        let password = realm.zip(chain.last("auth_basic_user_file").map(Directive::first));
+        let password = realm.zip(chain.last("auth_basic_user_file").map(NginxDirective::first));
         let any = chain.last("satisfy").filter(|satisfy| satisfy.first() == "any");
         let any = any.filter(|_| password.is_some() && !access.is_empty());
         if let Some(any) = any.filter(|_| has_refusals) {
@@ -337,7 +362,7 @@ impl<'a> Guard<'a> {
             // Such rules reject no client.
             access.clear();
         }
-        let is_taken_away = |field: &&Directive| field.first().eq_ignore_ascii_case("authorization");
+        let is_taken_away = |field: &&NginxDirective| field.first().eq_ignore_ascii_case("authorization");
         let is_passed_on = has_pass(block) && !chain.all("proxy_set_header").iter().any(is_taken_away);
         Self { access, password, is_any: any.is_some() && !has_refusals, is_passed_on }
     }
@@ -352,30 +377,30 @@ impl<'a> Guard<'a> {
     }
 
     /// With `is_last`, no line of another location is to decide for whom none of these does.
-    fn for_addresses(&self, pattern: Option<String>, is_last: bool) -> Vec<Node> {
-        let with_path = |node: Node| match &pattern {
+    fn for_addresses(&self, pattern: Option<String>, is_last: bool) -> Vec<KdlNode> {
+        let with_path = |node: KdlNode| match &pattern {
             Some(pattern) => node.property("path", pattern),
             None => node,
         };
         let name = |name: &str| if name == "allow" { "allow" } else { "deny" };
-        let mut nodes: Vec<Node> = self
+        let mut nodes: Vec<KdlNode> = self
             .access
             .iter()
             .map(|line| {
-                let node = Node::new(name(&line.name));
+                let node = KdlNode::new(name(&line.name));
                 let client = line.first().trim_end_matches(':');
                 with_path(if client == "all" { node.word("all") } else { node.text(client) })
             })
             .collect();
         if is_last && !self.access.iter().any(|line| line.first() == "all") {
             // A client that neither rule allows, where a password is enough, needs the password.
-            nodes.push(with_path(Node::new(if self.is_any { "deny" } else { "allow" }).word("all")));
+            nodes.push(with_path(KdlNode::new(if self.is_any { "deny" } else { "allow" }).word("all")));
         }
         nodes
     }
 
-    fn for_passwords(&self, pattern: Option<String>) -> Node {
-        let node = Node::with("basic-auth", pattern.as_deref().unwrap_or("*"));
+    fn for_passwords(&self, pattern: Option<String>) -> KdlNode {
+        let node = KdlNode::with("basic-auth", pattern.as_deref().unwrap_or("*"));
         let Some((realm, file)) = self.password else { return node.word("off") };
         let node = node.text(file).property("realm", realm);
         let node = if self.is_passed_on { node.word_property("pass-credentials", "on") } else { node };
@@ -383,6 +408,6 @@ impl<'a> Guard<'a> {
     }
 }
 
-fn has_pass(block: &[Directive]) -> bool {
+fn has_pass(block: &[NginxDirective]) -> bool {
     forward::pass(block).is_some() || block.iter().any(|directive| has_pass(directive.children()))
 }

@@ -2,17 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::settings::{Level, Rules};
-use super::syntax::Directive;
-use super::upstream::{self, Scheme, set};
+use super::settings::{DirectiveLevel, ImportedRules};
+use super::syntax::NginxDirective;
+use super::upstream::{self, ProxyScheme, set};
 use super::values::{self, Within, size, time};
 use super::{Chain, Notes, forward, server};
 use crate::config::AccessLogFormat;
-use crate::import::kdl::Node;
+use crate::import::kdl::KdlNode;
 
 /// Definitions of `http` to which other blocks refer.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct HttpBlock {
     /// Formats of logs, by name.
     pub(super) log_formats: HashMap<String, String>,
     /// Rate and key of each zone of `limit_req_zone`.
@@ -26,13 +26,14 @@ pub(super) struct Shared {
 }
 
 /// Translates the whole file.
-pub(super) fn translate(directives: &[Directive], notes: &mut Notes) -> Vec<Node> {
-    let mut file = File::default();
+pub(super) fn translate(directives: &[NginxDirective], notes: &mut Notes) -> Vec<KdlNode> {
+    let mut file = ImportedFile::default();
     for directive in directives {
         file.main(directive, notes);
     }
     // A file of `sites-enabled` alone has no `http` around it.
-    let bare: Vec<Directive> = directives.iter().filter(|directive| is_of_http(&directive.name)).cloned().collect();
+    let bare: Vec<NginxDirective> =
+        directives.iter().filter(|directive| is_of_http(&directive.name)).cloned().collect();
     file.http(&bare, notes);
     file.comments.extend(notes.unwritten());
     file.into_nodes()
@@ -46,22 +47,22 @@ fn is_of_http(name: &str) -> bool {
 }
 
 #[derive(Default)]
-struct File {
-    server: Vec<Node>,
-    limits: Vec<Node>,
-    settings: Vec<Node>,
-    upstreams: Vec<Node>,
-    sites: Vec<Node>,
+struct ImportedFile {
+    server: Vec<KdlNode>,
+    limits: Vec<KdlNode>,
+    settings: Vec<KdlNode>,
+    upstreams: Vec<KdlNode>,
+    sites: Vec<KdlNode>,
     /// Comments before all nodes.
     comments: Vec<String>,
 }
 
-impl File {
-    fn into_nodes(self) -> Vec<Node> {
+impl ImportedFile {
+    fn into_nodes(self) -> Vec<KdlNode> {
         let mut nodes = Vec::new();
         for (name, options) in [("server", self.server), ("limits", self.limits)] {
             if !options.is_empty() {
-                nodes.push(Node::new(name).block(options));
+                nodes.push(KdlNode::new(name).block(options));
             }
         }
         nodes.extend(self.settings);
@@ -73,21 +74,21 @@ impl File {
         nodes
     }
 
-    fn main(&mut self, directive: &Directive, notes: &mut Notes) {
+    fn main(&mut self, directive: &NginxDirective, notes: &mut Notes) {
         match directive.name.as_str() {
             "http" => self.http(directive.children(), notes),
             "events" => directive.children().iter().for_each(|child| self.events(child, notes)),
-            "worker_processes" => set(&mut self.server, Node::new("workers").word(directive.first())),
+            "worker_processes" => set(&mut self.server, KdlNode::new("workers").word(directive.first())),
             "worker_cpu_affinity" => {
                 notes.needless(directive, "each worker has its own CPU core by default (`pin-workers`)");
             }
             "worker_shutdown_timeout" => match time(directive.first()) {
-                Some(time) => set(&mut self.server, Node::with("grace-period", time)),
+                Some(time) => set(&mut self.server, KdlNode::with("grace-period", time)),
                 None => notes.left(directive, "this is not a time"),
             },
             "error_log" => self.error_log(directive, notes),
             "user" => {
-                let node = Node::with("user", directive.first());
+                let node = KdlNode::with("user", directive.first());
                 let group = directive.arguments.get(1);
                 set(&mut self.server, group.into_iter().fold(node, |node, group| node.property("group", group)));
             }
@@ -104,7 +105,7 @@ impl File {
         }
     }
 
-    fn events(&mut self, directive: &Directive, notes: &mut Notes) {
+    fn events(&mut self, directive: &NginxDirective, notes: &mut Notes) {
         match directive.name.as_str() {
             // That is a worker's number there, and all workers' here.
             "worker_connections" => {
@@ -114,30 +115,30 @@ impl File {
         }
     }
 
-    fn error_log(&mut self, directive: &Directive, notes: &mut Notes) {
+    fn error_log(&mut self, directive: &NginxDirective, notes: &mut Notes) {
         let level = match directive.argument(1) {
             "" | "error" | "crit" | "alert" | "emerg" => "error",
             "warn" => "warn",
             "notice" | "info" => "info",
             _ => "debug",
         };
-        set(&mut self.server, Node::new("log-level").word(level));
+        set(&mut self.server, KdlNode::new("log-level").word(level));
         notes.needless(directive, "the server log goes to standard error, which the service manager stores");
     }
 
-    fn http(&mut self, block: &[Directive], notes: &mut Notes) {
+    fn http(&mut self, block: &[NginxDirective], notes: &mut Notes) {
         let shared = shared(block, notes);
         let proxies = block.iter().filter(|directive| directive.name == "set_real_ip_from");
         let proxies =
-            proxies.fold(Node::new("trusted-proxies"), |node, proxy| node.text(proxy.first().trim_end_matches(':')));
+            proxies.fold(KdlNode::new("trusted-proxies"), |node, proxy| node.text(proxy.first().trim_end_matches(':')));
         if proxies.has_values() {
             set(&mut self.server, proxies);
         }
-        let mut rules = Rules::default();
+        let mut rules = ImportedRules::default();
         for directive in block {
             let known = self.of_http(directive, notes)
                 || forward::is_option(directive, notes)
-                || rules.add(directive, &Level::Http, &shared, notes);
+                || rules.add(directive, &DirectiveLevel::Http, &shared, notes);
             if !known {
                 notes.unknown(directive);
             }
@@ -145,7 +146,7 @@ impl File {
         self.settings.extend(rules.into_nodes());
         self.comments.extend(notes.unwritten());
         for directive in block.iter().filter(|directive| directive.name == "upstream") {
-            let scheme = scheme_of(directive.first(), block).unwrap_or(Scheme::Http);
+            let scheme = scheme_of(directive.first(), block).unwrap_or(ProxyScheme::Http);
             let node = upstream::translate(directive, scheme, notes);
             self.upstreams.extend(node.map(|node| node.comment(notes.unwritten().join("\n"))));
         }
@@ -156,10 +157,10 @@ impl File {
     }
 
     /// Directives that only `http` has, or that hold for the whole server here.
-    fn of_http(&mut self, directive: &Directive, notes: &mut Notes) -> bool {
+    fn of_http(&mut self, directive: &NginxDirective, notes: &mut Notes) -> bool {
         let limits = &mut self.limits;
         let mut time_limit = |name: &'static str, text: &str| match time(text) {
-            Some(time) => set(limits, Node::with(name, time)),
+            Some(time) => set(limits, KdlNode::with(name, time)),
             None => notes.left(directive, "this is not a time"),
         };
         match directive.name.as_str() {
@@ -168,14 +169,14 @@ impl File {
             "client_body_timeout" => time_limit("body-timeout", directive.first()),
             "send_timeout" => time_limit("write-timeout", directive.first()),
             "keepalive_requests" => {
-                set(limits, Node::new("requests-per-connection-max").word(directive.first()));
+                set(limits, KdlNode::new("requests-per-connection-max").word(directive.first()));
             }
             "large_client_header_buffers" => self.head_buffers(directive, notes),
             "error_log" => self.error_log(directive, notes),
             "client_max_body_size" => set(limits, body_size(directive)),
             "server_tokens" => {
                 if directive.first() == "off" {
-                    set(&mut self.server, Node::new("server-tokens").word("off"));
+                    set(&mut self.server, KdlNode::new("server-tokens").word("off"));
                 }
             }
             "set_real_ip_from" | "real_ip_recursive" => {}
@@ -194,14 +195,14 @@ impl File {
         true
     }
 
-    fn head_buffers(&mut self, directive: &Directive, notes: &mut Notes) {
+    fn head_buffers(&mut self, directive: &NginxDirective, notes: &mut Notes) {
         let count: Option<u64> = directive.first().parse().ok();
         let bytes = values::size_bytes(directive.argument(1));
         match (count, bytes) {
             (Some(count), Some(bytes)) => {
                 let all = count.saturating_mul(bytes);
-                set(&mut self.limits, Node::with("head-bytes-max", crate::config::format_size(all)));
-                set(&mut self.limits, Node::with("target-bytes-max", crate::config::format_size(bytes)));
+                set(&mut self.limits, KdlNode::with("head-bytes-max", crate::config::format_size(all)));
+                set(&mut self.limits, KdlNode::with("target-bytes-max", crate::config::format_size(bytes)));
             }
             _ => notes.left(directive, "this is not a number and a size"),
         }
@@ -209,15 +210,15 @@ impl File {
 }
 
 /// `client_max_body_size`; 0 is no limit, which is what `auto` means where another server answers.
-pub(super) fn body_size(directive: &Directive) -> Node {
+pub(super) fn body_size(directive: &NginxDirective) -> KdlNode {
     match size(directive.first()).filter(|_| directive.first() != "0") {
-        Some(size) => Node::with("body-bytes-max", size),
-        None => Node::new("body-bytes-max").word("auto"),
+        Some(size) => KdlNode::with("body-bytes-max", size),
+        None => KdlNode::new("body-bytes-max").word("auto"),
     }
 }
 
-fn shared(block: &[Directive], notes: &mut Notes) -> Shared {
-    let mut shared = Shared::default();
+fn shared(block: &[NginxDirective], notes: &mut Notes) -> HttpBlock {
+    let mut shared = HttpBlock::default();
     for directive in block {
         match directive.name.as_str() {
             "log_format" => {
@@ -271,7 +272,7 @@ fn shared(block: &[Directive], notes: &mut Notes) -> Shared {
 }
 
 /// `api` of `zone=api:10m`.
-fn zone_name(directive: &Directive) -> Option<String> {
+fn zone_name(directive: &NginxDirective) -> Option<String> {
     Some(directive.named("zone")?.split(':').next()?.to_owned())
 }
 
@@ -281,7 +282,7 @@ fn rate(text: &str) -> Option<String> {
     matches!(unit, "s" | "m").then(|| format!("{count}/{unit}"))
 }
 
-fn limit_key(directive: &Directive, notes: &mut Notes) -> Option<String> {
+fn limit_key(directive: &NginxDirective, notes: &mut Notes) -> Option<String> {
     let key = match directive.first() {
         "$binary_remote_addr" | "$remote_addr" => "address".to_owned(),
         "$host" | "$http_host" | "$server_name" => "host".to_owned(),
@@ -298,15 +299,15 @@ fn limit_key(directive: &Directive, notes: &mut Notes) -> Option<String> {
 }
 
 /// Protocol of an upstream's servers: that of the first directive that refers to it.
-fn scheme_of(upstream: &str, directives: &[Directive]) -> Option<Scheme> {
+fn scheme_of(upstream: &str, directives: &[NginxDirective]) -> Option<ProxyScheme> {
     directives.iter().find_map(|directive| {
         let target = directive.first();
         let scheme = match directive.name.as_str() {
-            "proxy_pass" if target.starts_with("https://") => Scheme::Https,
-            "proxy_pass" => Scheme::Http,
-            "grpc_pass" if target.starts_with("grpcs://") => Scheme::Https,
-            "grpc_pass" => Scheme::H2c,
-            "fastcgi_pass" | "uwsgi_pass" | "scgi_pass" => Scheme::Tcp,
+            "proxy_pass" if target.starts_with("https://") => ProxyScheme::Https,
+            "proxy_pass" => ProxyScheme::Http,
+            "grpc_pass" if target.starts_with("grpcs://") => ProxyScheme::Https,
+            "grpc_pass" => ProxyScheme::H2c,
+            "fastcgi_pass" | "uwsgi_pass" | "scgi_pass" => ProxyScheme::Tcp,
             _ => return scheme_of(upstream, directive.children()),
         };
         let authority = target.split_once("://").map_or(target, |(_, rest)| rest);

@@ -3,16 +3,16 @@
 
 use regex::Regex;
 
-use super::matching::{Location, expression, has_branches, head, heads_meet, without_look_around};
+use super::matching::{LocationMatch, expression, has_branches, head, heads_meet, without_look_around};
 use super::precedence::chosen;
 use super::rewrite::{is_of_all, is_redirect, literal, may_apply, redirect};
 use super::scene::Scene;
-use super::settings::{Level, Rules};
-use super::syntax::Directive;
+use super::settings::{DirectiveLevel, ImportedRules};
+use super::syntax::NginxDirective;
 use super::{Chain, Notes, condition, guard};
 
 /// Returns `true` if a block sends requests elsewhere whose paths begin with `head`.
-pub(super) fn reaches(block: &[Directive], head: &str) -> bool {
+pub(super) fn reaches(block: &[NginxDirective], head: &str) -> bool {
     block.iter().any(|directive| match directive.name.as_str() {
         "return" => redirect(directive, "*").is_some(),
         "if" => reaches(directive.children(), head),
@@ -49,19 +49,19 @@ impl<'a> Path<'a> {
     }
 
     /// Returns `true` if it may belong to no location, except those that may match more of it than is known.
-    fn may_be_nobodys(self, server: &[Directive]) -> bool {
+    fn may_be_nobodys(self, server: &[NginxDirective]) -> bool {
         let (Self::Is(start) | Self::BeginsWith(start)) = self;
-        let has_all = |location: Location| match location {
-            Location::Prefix(prefix) | Location::PrefixFirst(prefix) => start.starts_with(&prefix),
-            Location::Exact(path) => matches!(self, Self::Is(_)) && path == start,
-            Location::Expression(_) | Location::Named(_) => false,
+        let has_all = |location: LocationMatch| match location {
+            LocationMatch::Prefix(prefix) | LocationMatch::PrefixFirst(prefix) => start.starts_with(&prefix),
+            LocationMatch::Exact(path) => matches!(self, Self::Is(_)) && path == start,
+            LocationMatch::Expression(_) | LocationMatch::Named(_) => false,
         };
         let locations = server.iter().filter(|directive| directive.name == "location");
-        !locations.filter_map(|directive| Location::read(directive).ok()).any(has_all)
+        !locations.filter_map(|directive| LocationMatch::read(directive).ok()).any(has_all)
     }
 
     /// The locations that may have it.
-    fn locations(self, server: &'a [Directive]) -> Vec<&'a Directive> {
+    fn locations(self, server: &'a [NginxDirective]) -> Vec<&'a NginxDirective> {
         let start = match self {
             Self::Is(path) => match chosen(server, path) {
                 Ok(found) => return found.into_iter().collect(),
@@ -71,16 +71,16 @@ impl<'a> Path<'a> {
         };
         let mut all = Vec::new();
         collect(server, &mut all);
-        let whole = |directive: &&&Directive| match Location::read(directive) {
+        let whole = |directive: &&&NginxDirective| match LocationMatch::read(directive) {
             Ok(location) if location.is_prefix() => {
                 location.prefix().filter(|prefix| start.starts_with(prefix)).map(str::len)
             }
             _ => None,
         };
         let longest = all.iter().filter_map(|directive| whole(&directive)).max();
-        all.retain(|directive| match Location::read(directive) {
-            Ok(Location::Named(_)) => false,
-            Ok(Location::Exact(path)) => path.starts_with(start),
+        all.retain(|directive| match LocationMatch::read(directive) {
+            Ok(LocationMatch::Named(_)) => false,
+            Ok(LocationMatch::Exact(path)) => path.starts_with(start),
             Ok(location) => {
                 heads_meet(&location.head(), start) && whole(&directive).is_none_or(|length| Some(length) == longest)
             }
@@ -90,7 +90,7 @@ impl<'a> Path<'a> {
     }
 }
 
-fn collect<'a>(block: &'a [Directive], all: &mut Vec<&'a Directive>) {
+fn collect<'a>(block: &'a [NginxDirective], all: &mut Vec<&'a NginxDirective>) {
     for directive in block.iter().filter(|directive| directive.name == "location") {
         all.push(directive);
         collect(directive.children(), all);
@@ -99,7 +99,11 @@ fn collect<'a>(block: &'a [Directive], all: &mut Vec<&'a Directive>) {
 
 /// Reason why a rewrite cannot be translated, if there is one: here, rewrites apply once, and to any location that has
 /// the path then. `block` is the block of the location or server that contains it.
-pub(super) fn leads_on(directive: &Directive, block: &[Directive], server: &[Directive]) -> Option<&'static str> {
+pub(super) fn leads_on(
+    directive: &NginxDirective,
+    block: &[NginxDirective],
+    server: &[NginxDirective],
+) -> Option<&'static str> {
     if is_redirect(directive) {
         return None;
     }
@@ -109,7 +113,7 @@ pub(super) fn leads_on(directive: &Directive, block: &[Directive], server: &[Dir
     if directive.argument(2) == "break" && !is_of_server {
         // The path stays in its location. This makes no difference if another location has the same files.
         let own = meaning(server, &|location| std::ptr::eq(location.children(), block));
-        let is_same = |location: &&Directive| meaning(server, &|other| std::ptr::eq(other, *location)) == own;
+        let is_same = |location: &&NginxDirective| meaning(server, &|other| std::ptr::eq(other, *location)) == own;
         let is_nobodys_same = || meaning(server, &|_| false) == own;
         let is_same_for_all = locations.iter().all(is_same) && (!path.may_be_nobodys(server) || is_nobodys_same());
         return (!is_same_for_all).then_some("its paths stay this location's, whosever they would be");
@@ -123,10 +127,10 @@ pub(super) fn leads_on(directive: &Directive, block: &[Directive], server: &[Dir
 /// Rejects the directories of a location from whose paths a rewrite removes the prefix, if the location of the rest
 /// differs. nginx looks there for the index.
 pub(super) fn refuse_stripped_index(
-    directive: &Directive,
+    directive: &NginxDirective,
     prefix: &str,
     scene: Scene<'_>,
-    rules: &mut Rules,
+    rules: &mut ImportedRules,
     notes: &mut Notes,
 ) {
     if leads_on(directive, scene.block(), scene.server).is_some() {
@@ -137,7 +141,7 @@ pub(super) fn refuse_stripped_index(
 }
 
 /// Guards and directories of a location, whatever rewrites it has.
-fn meaning(server: &[Directive], is_meant: &dyn Fn(&Directive) -> bool) -> Vec<String> {
+fn meaning(server: &[NginxDirective], is_meant: &dyn Fn(&NginxDirective) -> bool) -> Vec<String> {
     let mut blocks = Vec::new();
     find(server, is_meant, &mut blocks);
     let chain = Chain::new(&[]).with(server).with_all(blocks.iter().copied());
@@ -146,7 +150,11 @@ fn meaning(server: &[Directive], is_meant: &dyn Fn(&Directive) -> bool) -> Vec<S
 }
 
 /// Finds a location within a block, with the blocks around it.
-fn find<'a>(within: &'a [Directive], is_meant: &dyn Fn(&Directive) -> bool, blocks: &mut Vec<&'a [Directive]>) -> bool {
+fn find<'a>(
+    within: &'a [NginxDirective],
+    is_meant: &dyn Fn(&NginxDirective) -> bool,
+    blocks: &mut Vec<&'a [NginxDirective]>,
+) -> bool {
     within.iter().filter(|directive| directive.name == "location").any(|directive| {
         blocks.push(directive.children());
         let is_found = is_meant(directive) || find(directive.children(), is_meant, blocks);
@@ -161,7 +169,7 @@ fn find<'a>(within: &'a [Directive], is_meant: &dyn Fn(&Directive) -> bool, bloc
 pub(super) fn is_sent_on(path: &str, scene: Scene<'_>) -> bool {
     let path = Path::of_target(path);
     let own = scene.block();
-    let sends = |location: &&Directive| match std::ptr::eq(location.children(), own) {
+    let sends = |location: &&NginxDirective| match std::ptr::eq(location.children(), own) {
         true => sends_another_on(own, path),
         false => sends_on(location.children(), path),
     };
@@ -170,7 +178,7 @@ pub(super) fn is_sent_on(path: &str, scene: Scene<'_>) -> bool {
 
 /// Returns `true` if a block rewrites a path again to which it has led. Facts about all paths also hold for the one
 /// before.
-fn sends_another_on(block: &[Directive], path: Path<'_>) -> bool {
+fn sends_another_on(block: &[NginxDirective], path: Path<'_>) -> bool {
     block.iter().any(|directive| match directive.name.as_str() {
         "if" if condition::is_of_path(directive) => sends_on(std::slice::from_ref(directive), path),
         "if" => !condition::is_of_missing(directive) && sends_another_on(directive.children(), path),
@@ -180,7 +188,7 @@ fn sends_another_on(block: &[Directive], path: Path<'_>) -> bool {
 }
 
 /// Directive that sends index files elsewhere but not their directories. nginx does so when it has found one.
-pub(super) fn of_index(server: &[Directive]) -> Option<&Directive> {
+pub(super) fn of_index(server: &[NginxDirective]) -> Option<&NginxDirective> {
     let mut locations = Vec::new();
     collect(server, &mut locations);
     let blocks = || std::iter::once(server).chain(locations.iter().map(|location| location.children()));
@@ -188,7 +196,7 @@ pub(super) fn of_index(server: &[Directive]) -> Option<&Directive> {
     for directive in blocks().flatten().filter(|directive| directive.name == "index") {
         names.extend(directive.arguments.iter().map(|name| name.trim_start_matches('/')));
     }
-    let of_locations = locations.iter().filter_map(|location| Some(Location::read(location).ok()?.head()));
+    let of_locations = locations.iter().filter_map(|location| Some(LocationMatch::read(location).ok()?.head()));
     let heads = blocks().flatten().filter(|directive| directive.name == "rewrite").map(|rewrite| head(rewrite.first()));
     let directories = of_locations.chain(heads).flat_map(|path| {
         let directory = path.rfind('/').map(|end| path[..=end].to_owned());
@@ -196,8 +204,8 @@ pub(super) fn of_index(server: &[Directive]) -> Option<&Directive> {
     });
     let sent_on = |path: &str| {
         let location = chosen(server, path).ok().flatten();
-        let own = location.into_iter().flat_map(Directive::children);
-        let leads = |directive: &&Directive| match directive.name.as_str() {
+        let own = location.into_iter().flat_map(NginxDirective::children);
+        let leads = |directive: &&NginxDirective| match directive.name.as_str() {
             "rewrite" => !is_redirect(directive) && Path::Is(path).may_fit(directive.first()),
             // Such as those who have not signed in.
             "if" => !condition::is_of_missing(directive) && sends_on(directive.children(), Path::Is(path)),
@@ -207,12 +215,12 @@ pub(super) fn of_index(server: &[Directive]) -> Option<&Directive> {
     };
     directories.chain(["/".to_owned(), "/a/".to_owned()]).find_map(|directory| {
         let of_directory = sent_on(&directory);
-        let is_own = |lead: &&Directive| !of_directory.iter().any(|other| std::ptr::eq(*other, *lead));
+        let is_own = |lead: &&NginxDirective| !of_directory.iter().any(|other| std::ptr::eq(*other, *lead));
         names.iter().find_map(|name| sent_on(&format!("{directory}{name}")).into_iter().find(is_own))
     })
 }
 
-fn sends_on(block: &[Directive], path: Path<'_>) -> bool {
+fn sends_on(block: &[NginxDirective], path: Path<'_>) -> bool {
     block.iter().any(|directive| match directive.name.as_str() {
         "return" => redirect(directive, "*").is_some(),
         // Existing files do not match this condition.
@@ -223,7 +231,7 @@ fn sends_on(block: &[Directive], path: Path<'_>) -> bool {
 }
 
 /// The only path that a block leads to, if it does nothing else.
-pub(super) fn of_all(block: &[Directive]) -> Option<&str> {
+pub(super) fn of_all(block: &[NginxDirective]) -> Option<&str> {
     let [directive] = block else { return None };
     let is_of_all = directive.name == "rewrite" && is_of_all(directive.first());
     let path = directive.argument(1).split('?').next().filter(|path| path.starts_with('/') && !path.contains('$'));
@@ -231,7 +239,7 @@ pub(super) fn of_all(block: &[Directive]) -> Option<&str> {
 }
 
 /// A pattern of at least all paths that a rewrite is for, if these are not all.
-pub(super) fn paths(directive: &Directive, pattern: Option<&str>) -> Option<String> {
+pub(super) fn paths(directive: &NginxDirective, pattern: Option<&str>) -> Option<String> {
     let fits = directive.first();
     let fits = expression(&without_look_around(fits), false)
         .ok()
@@ -250,10 +258,10 @@ pub(super) fn paths(directive: &Directive, pattern: Option<&str>) -> Option<Stri
 
 /// Rejects the paths of a rewrite that cannot be translated, alone or in an `if`. Returns `true` if it is one.
 pub(super) fn refuse_further(
-    directive: &Directive,
+    directive: &NginxDirective,
     scene: Scene<'_>,
-    level: &Level,
-    rules: &mut Rules,
+    level: &DirectiveLevel,
+    rules: &mut ImportedRules,
     notes: &mut Notes,
 ) -> bool {
     refuse(directive, scene.block(), scene.server, level, rules, notes)
@@ -261,11 +269,11 @@ pub(super) fn refuse_further(
 
 /// Rejects such paths of one of these blocks, the server's or a location's.
 pub(super) fn refuse(
-    directive: &Directive,
-    block: &[Directive],
-    server: &[Directive],
-    level: &Level,
-    rules: &mut Rules,
+    directive: &NginxDirective,
+    block: &[NginxDirective],
+    server: &[NginxDirective],
+    level: &DirectiveLevel,
+    rules: &mut ImportedRules,
     notes: &mut Notes,
 ) -> bool {
     let rewrite = match directive.name.as_str() {

@@ -1,28 +1,28 @@
 //! `location`: handlers for a part of a site, and what holds there.
 
-use super::condition::{Test, answer_path};
-use super::files::{Behind, Directories, FilesBlock, FilesPart, Last, Tries};
-use super::matching::Location;
-use super::precedence::Found;
+use super::condition::{PropertyTest, answer_path};
+use super::files::{DirectoryOptions, FilesBlock, FilesPart, HandlerFallback, Last, Tries};
+use super::matching::LocationMatch;
+use super::precedence::ServerLocation;
 use super::rewrite::{self, redirect};
 use super::scene::Scene;
-use super::settings::{Level, Rules};
-use super::syntax::Directive;
+use super::settings::{DirectiveLevel, ImportedRules};
+use super::syntax::NginxDirective;
 use super::upstream::set;
 use super::{Chain, Notes, forward, guard, leading};
-use crate::import::kdl::Node;
+use crate::import::kdl::KdlNode;
 
 /// Reason why something has no target.
 const SENT_ON: &str = "what it leads to would be sent elsewhere once more";
 
 /// Translation of a server's locations.
 #[derive(Default)]
-pub(super) struct Parts {
-    pub(super) rules: Rules,
+pub(super) struct LocationParts {
+    pub(super) rules: ImportedRules,
     /// Handlers in the order in which they are tried.
-    handlers: Vec<Handler>,
+    handlers: Vec<PartHandler>,
     /// The handler that has what all others decline.
-    pub(super) last: Option<Node>,
+    pub(super) last: Option<KdlNode>,
     /// True if files below the site's own root are served.
     pub(super) has_files: bool,
     /// The script that answers what is no file.
@@ -30,15 +30,15 @@ pub(super) struct Parts {
 }
 
 /// A handler of a part of a site.
-enum Handler {
-    Node(Location, Node),
+enum PartHandler {
+    Node(LocationMatch, KdlNode),
     Files(FilesPart),
     /// A handler that leaves some of its paths to those that follow, which nginx does not.
-    Scripts(Location, Node),
+    Scripts(LocationMatch, KdlNode),
 }
 
-impl Handler {
-    fn location(&self) -> &Location {
+impl PartHandler {
+    fn location(&self) -> &LocationMatch {
         match self {
             Self::Node(location, _) | Self::Scripts(location, _) => location,
             Self::Files(part) => &part.location,
@@ -46,13 +46,13 @@ impl Handler {
     }
 }
 
-impl Parts {
+impl LocationParts {
     /// Translates the block of a location.
-    pub(super) fn add(&mut self, scene: Scene<'_>, block: &[Directive], notes: &mut Notes) {
+    pub(super) fn add(&mut self, scene: Scene<'_>, block: &[NginxDirective], notes: &mut Notes) {
         let Scene { location, chain, shared, .. } = scene;
         let pass = forward::pass(block);
-        let level = Level::Location { pattern: location.pattern(), is_forwarded: pass.is_some() };
-        let mut rules = Rules::default();
+        let level = DirectiveLevel::Location { pattern: location.pattern(), is_forwarded: pass.is_some() };
+        let mut rules = ImportedRules::default();
         let mut files = FilesBlock::default();
         // Paths that all clients are denied need no handler.
         let lets_in = block.iter().any(|child| child.name == "allow") || chain.last("satisfy").is_some();
@@ -76,7 +76,7 @@ impl Parts {
                 notes.unknown(child);
             }
         }
-        let is_redirect = |node: &Node| {
+        let is_redirect = |node: &KdlNode| {
             node.name() == "redirect" && location.pattern().is_some_and(|pattern| node.is_rule_of(&pattern))
         };
         let is_redirected = rules.redirects.iter().any(is_redirect);
@@ -96,7 +96,7 @@ impl Parts {
             let stripped = |child| Some((child, rewrite::stripped_prefix(child, location)?));
             if let Some((rewrite, prefix)) = block.iter().find_map(stripped) {
                 leading::refuse_stripped_index(rewrite, prefix, scene, &mut rules, notes);
-                files.options.push(Node::with("strip-prefix", prefix));
+                files.options.push(KdlNode::with("strip-prefix", prefix));
             }
             self.add_files(files, scene, notes);
         }
@@ -105,47 +105,48 @@ impl Parts {
     }
 
     /// Keeps away what wider locations say of redirects and of `Cache-Control`: nginx takes what one location says.
-    fn keep_apart(&self, scene: Scene<'_>, block: &[Directive], rules: &mut Rules) {
+    fn keep_apart(&self, scene: Scene<'_>, block: &[NginxDirective], rules: &mut ImportedRules) {
         let Some(pattern) = scene.location.pattern() else { return };
         let mut wider = scene.wider.iter().filter(|other| other.location.overlaps(scene.location));
         let is_redirected = block.iter().any(|child| redirect(child, "*").is_some())
             || rules.redirects.iter().any(|node| node.is_rule_of(&pattern));
-        let is_led_away = |other: &Found<'_>| leading::reaches(other.directive.children(), &scene.location.head());
+        let is_led_away =
+            |other: &ServerLocation<'_>| leading::reaches(other.directive.children(), &scene.location.head());
         if !is_redirected && wider.clone().any(is_led_away) {
-            rules.redirects.push(Node::with("rewrite", &pattern).text("{path}"));
+            rules.redirects.push(KdlNode::with("rewrite", &pattern).text("{path}"));
         }
-        let is_kept = |other: &Found<'_>| {
+        let is_kept = |other: &ServerLocation<'_>| {
             let block = other.directive.children();
             other.location.prefix().is_some() && is_of_files(block) && says_age(block)
         };
         let said = scene.chain.blocks.iter().any(|block| says_age(block));
         if is_of_files(block) && !said && wider.any(is_kept) {
-            rules.fields.push(Node::with("cache-control", pattern).text(""));
+            rules.fields.push(KdlNode::with("cache-control", pattern).text(""));
         }
     }
 
     /// Takes all handlers. No handler gets a request between them and their files unless nginx would give it one.
-    pub(super) fn take_handlers(&mut self, root: Option<&str>, notes: &mut Notes) -> Vec<Node> {
+    pub(super) fn take_handlers(&mut self, root: Option<&str>, notes: &mut Notes) -> Vec<KdlNode> {
         let has_fallback = self.rules.files.iter().any(|option| option.name() == "fallback");
         let root = root.filter(|_| self.has_files);
         let has_last = self.last.is_some();
         let front_controller = self.front_controller.as_deref();
-        let mut groups: Vec<Vec<Node>> = Vec::new();
-        let mut behind: Vec<Location> = Vec::new();
+        let mut groups: Vec<Vec<KdlNode>> = Vec::new();
+        let mut behind: Vec<LocationMatch> = Vec::new();
         // From the last to the first, so that the next handler is known.
         for handler in std::mem::take(&mut self.handlers).into_iter().rev() {
             let location = handler.location().clone();
             let has_handler = has_last || behind.iter().any(|other| other.overlaps(&location));
             let nodes = match handler {
-                Handler::Node(_, node) => vec![node],
-                Handler::Scripts(location, node) => {
+                PartHandler::Node(_, node) => vec![node],
+                PartHandler::Scripts(location, node) => {
                     let is_taken = has_handler || has_fallback || front_controller.is_some();
                     let pattern = location.pattern().filter(|_| is_taken);
-                    let missing = pattern.map(|pattern| Node::with("respond", pattern).word(404));
+                    let missing = pattern.map(|pattern| KdlNode::with("respond", pattern).word(404));
                     [node].into_iter().chain(missing).collect()
                 }
-                Handler::Files(part) => {
-                    let behind = Behind { root, has_fallback, has_handler, front_controller };
+                PartHandler::Files(part) => {
+                    let behind = HandlerFallback { root, has_fallback, has_handler, front_controller };
                     part.into_nodes(behind, &mut self.rules.redirects, notes)
                 }
             };
@@ -160,7 +161,7 @@ impl Parts {
 
     /// Lines of an inner location go before those of outer ones if the first match counts, and after them if the last
     /// does.
-    fn take(&mut self, rules: Rules) {
+    fn take(&mut self, rules: ImportedRules) {
         self.rules.closed.extend(rules.closed);
         self.rules.fixed.extend(rules.fixed);
         self.rules.answers.extend(rules.answers);
@@ -170,26 +171,32 @@ impl Parts {
         self.rules.others.extend(rules.others);
     }
 
-    fn add_pass(&mut self, pass: &Directive, scene: Scene<'_>, notes: &mut Notes) {
+    fn add_pass(&mut self, pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) {
         let location = scene.location.clone();
         match forward::handler(pass, scene, notes) {
             Ok(node) if node.name() == "forward" && location.pattern().is_none() => self.last = Some(node),
             Ok(node) if node.name() == "fastcgi" && location.pattern().is_some() => {
-                self.handlers.push(Handler::Scripts(location, node));
+                self.handlers.push(PartHandler::Scripts(location, node));
             }
-            Ok(node) => self.handlers.push(Handler::Node(location, node)),
+            Ok(node) => self.handlers.push(PartHandler::Node(location, node)),
             Err(why) => self.refuse(pass, scene.location, why, notes),
         }
     }
 
     /// No handler answers if nginx's cannot be translated; other handlers must not get these paths.
-    fn refuse(&mut self, directive: &Directive, location: &Location, why: impl Into<String>, notes: &mut Notes) {
-        let node = Node::with("respond", location.pattern().as_deref().unwrap_or("*")).word(502);
-        self.handlers.push(Handler::Node(location.clone(), node.comment(notes.refused(directive, why))));
+    fn refuse(
+        &mut self,
+        directive: &NginxDirective,
+        location: &LocationMatch,
+        why: impl Into<String>,
+        notes: &mut Notes,
+    ) {
+        let node = KdlNode::with("respond", location.pattern().as_deref().unwrap_or("*")).word(502);
+        self.handlers.push(PartHandler::Node(location.clone(), node.comment(notes.refused(directive, why))));
     }
 
     /// Translates a directive that answers all requests: `return`, and handlers that only nginx has.
-    fn add_answer(&mut self, directive: &Directive, scene: Scene<'_>, notes: &mut Notes) -> bool {
+    fn add_answer(&mut self, directive: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> bool {
         let Scene { location, chain, .. } = scene;
         if forward::is_foreign(&directive.name) {
             self.refuse(directive, location, "there is no such handler", notes);
@@ -204,7 +211,7 @@ impl Parts {
             Some(Ok(node)) => self.rules.redirects.push(node),
             Some(Err(why)) => self.refuse(directive, location, why, notes),
             None => match respond(directive, pattern, chain) {
-                Ok(node) => self.handlers.push(Handler::Node(location.clone(), node)),
+                Ok(node) => self.handlers.push(PartHandler::Node(location.clone(), node)),
                 Err(why) => self.refuse(directive, location, why, notes),
             },
         }
@@ -215,7 +222,7 @@ impl Parts {
         let tries = files.tries.map(|tries| Tries::read(tries, notes)).unwrap_or_default();
         if tries.is_html_added {
             let pattern = html_pattern(scene.location);
-            let missing = pattern.map(|pattern| Node::with("rewrite", pattern).text("/{1}.html"));
+            let missing = pattern.map(|pattern| KdlNode::with("rewrite", pattern).text("/{1}.html"));
             self.rules.redirects.extend(missing.map(|node| node.word_property("missing", "on")));
         }
         match scene.location.pattern() {
@@ -232,7 +239,7 @@ impl Parts {
             Last::File(path) | Last::Script(path) if leading::is_sent_on(&path, scene) => {
                 self.refuse_missing(files.tries, scene.location, SENT_ON, notes);
             }
-            Last::File(path) => set(&mut self.rules.files, Node::with("fallback", path)),
+            Last::File(path) => set(&mut self.rules.files, KdlNode::with("fallback", path)),
             Last::Script(path) => self.front_controller = Some(path),
             Last::Named(name) => self.add_named(&name, files.tries, scene, notes),
         }
@@ -240,7 +247,7 @@ impl Parts {
             set(&mut self.rules.files, option);
         }
         if let Some(root) = files.root {
-            self.rules.files.insert(0, Node::with("root", root));
+            self.rules.files.insert(0, KdlNode::with("root", root));
         }
     }
 
@@ -253,7 +260,7 @@ impl Parts {
         notes: &mut Notes,
     ) {
         let FilesBlock { root, alias: own_alias, mut options, tries: directive, elsewhere: _ } = files;
-        let own = Directories::of(scene.chain, &tries);
+        let own = DirectoryOptions::of(scene.chain, &tries);
         options.extend(own.options(Some(scene.directories)));
         let alias = own_alias.or_else(|| scene.alias_around().filter(|_| root.is_none()));
         let stripped = alias.as_ref().and_then(|(_, prefix)| prefix.clone());
@@ -272,15 +279,15 @@ impl Parts {
             }
             Last::File(path) if scene.has(path) => {
                 let path = stripped.as_deref().and_then(|prefix| path.strip_prefix(prefix)).unwrap_or(path);
-                options.push(Node::with("fallback", path));
+                options.push(KdlNode::with("fallback", path));
             }
             Last::File(path) | Last::Script(path) => {
-                let rewrite = Node::with("rewrite", &pattern).text(path).word_property("missing", "on");
+                let rewrite = KdlNode::with("rewrite", &pattern).text(path).word_property("missing", "on");
                 missing = directive.cloned().zip(Some(rewrite));
             }
             Last::Named(_) => has_successor = true,
         }
-        options.extend(stripped.map(|prefix| Node::with("strip-prefix", prefix)));
+        options.extend(stripped.map(|prefix| KdlNode::with("strip-prefix", prefix)));
         if let Some(directive) = scene.with_index_of_others(&own) {
             let why = "other locations decide who gets the directory's files";
             return self.refuse(directive, scene.location, why, notes);
@@ -288,7 +295,7 @@ impl Parts {
         let is_own = own_root.is_some() || !options.is_empty() || has_successor;
         let around = scene.chain.last("root").map(|root| root.first().to_owned());
         let root = own_root.or(around).filter(|root| tries.has_files && !root.contains('$'));
-        self.handlers.push(Handler::Files(FilesPart {
+        self.handlers.push(PartHandler::Files(FilesPart {
             location: scene.location.clone(),
             pattern,
             root,
@@ -306,15 +313,15 @@ impl Parts {
     }
 
     /// The handler of a location with a name, in the place of another.
-    fn add_named(&mut self, name: &str, tries: Option<&Directive>, scene: Scene<'_>, notes: &mut Notes) {
-        let Some(Found { directive, .. }) = scene.named(name) else { return };
+    fn add_named(&mut self, name: &str, tries: Option<&NginxDirective>, scene: Scene<'_>, notes: &mut Notes) {
+        let Some(ServerLocation { directive, .. }) = scene.named(name) else { return };
         let block = directive.children();
         let inside = Scene { chain: scene.chain.with(block), ..scene };
         let is_guarded = guard::is_guarded(block);
         match forward::pass(block).filter(|_| !is_guarded) {
             Some(pass) => {
                 self.add_pass(pass, inside, notes);
-                let level = Level::Location { pattern: scene.location.pattern(), is_forwarded: true };
+                let level = DirectiveLevel::Location { pattern: scene.location.pattern(), is_forwarded: true };
                 let fields = forward::fields(inside.chain, &level, scene.shared, notes);
                 self.rules.fields.splice(0..0, fields);
             }
@@ -330,16 +337,23 @@ impl Parts {
     }
 
     /// Missing files are rejected, and no other handler gets them.
-    fn refuse_missing(&mut self, tries: Option<&Directive>, location: &Location, why: &'static str, notes: &mut Notes) {
+    fn refuse_missing(
+        &mut self,
+        tries: Option<&NginxDirective>,
+        location: &LocationMatch,
+        why: &'static str,
+        notes: &mut Notes,
+    ) {
         let Some(directive) = tries else { return };
         let comment = notes.refused(directive, why);
         match location.pattern() {
             Some(pattern) => {
-                let node = Node::with("respond", pattern).word(404).comment(comment);
-                self.handlers.push(Handler::Node(location.clone(), node));
+                let node = KdlNode::with("respond", pattern).word(404).comment(comment);
+                self.handlers.push(PartHandler::Node(location.clone(), node));
             }
             None => {
-                let rewrite = Test::Missing.on(Node::with("rewrite", "*").text(answer_path(404))).comment(comment);
+                let rewrite =
+                    PropertyTest::Missing.on(KdlNode::with("rewrite", "*").text(answer_path(404))).comment(comment);
                 self.rules.answer_elsewhere(404, vec![rewrite]);
             }
         }
@@ -347,24 +361,24 @@ impl Parts {
 }
 
 /// The paths of a location that may lack `.html`, as an expression whose group is the path; `None` if that cannot be written.
-fn html_pattern(location: &Location) -> Option<String> {
+fn html_pattern(location: &LocationMatch) -> Option<String> {
     match location {
-        Location::Prefix(prefix) | Location::PrefixFirst(prefix) => {
+        LocationMatch::Prefix(prefix) | LocationMatch::PrefixFirst(prefix) => {
             Some(format!("~^/({}.*[^/])$", regex::escape(prefix.strip_prefix('/')?)))
         }
-        Location::Exact(path) => Some(format!("~^/({})$", regex::escape(path.strip_prefix('/')?))),
-        Location::Expression(_) | Location::Named(_) => None,
+        LocationMatch::Exact(path) => Some(format!("~^/({})$", regex::escape(path.strip_prefix('/')?))),
+        LocationMatch::Expression(_) | LocationMatch::Named(_) => None,
     }
 }
 
 /// Response that is only a status.
-fn answer(status: u16) -> Node {
-    Node::with("respond", answer_path(status)).word(status)
+fn answer(status: u16) -> KdlNode {
+    KdlNode::with("respond", answer_path(status)).word(status)
 }
 
 /// Returns `true` if a block answers with files.
-fn is_of_files(block: &[Directive]) -> bool {
-    let answers = |child: &Directive| {
+fn is_of_files(block: &[NginxDirective]) -> bool {
+    let answers = |child: &NginxDirective| {
         matches!(child.name.as_str(), "return" | "internal")
             || forward::is_foreign(&child.name)
             || (child.name == "deny" && child.first() == "all")
@@ -373,7 +387,7 @@ fn is_of_files(block: &[Directive]) -> bool {
 }
 
 /// Returns `true` if a block sets the freshness of its files.
-fn says_age(block: &[Directive]) -> bool {
+fn says_age(block: &[NginxDirective]) -> bool {
     block.iter().any(|directive| match directive.name.as_str() {
         "expires" => directive.first() != "off",
         "add_header" => directive.first().eq_ignore_ascii_case("cache-control"),
@@ -382,19 +396,19 @@ fn says_age(block: &[Directive]) -> bool {
 }
 
 /// `return 200 "text"`.
-pub(super) fn respond(directive: &Directive, pattern: &str, chain: Chain<'_>) -> Result<Node, String> {
+pub(super) fn respond(directive: &NginxDirective, pattern: &str, chain: Chain<'_>) -> Result<KdlNode, String> {
     let status: u16 = directive.first().parse().map_err(|_| "this is no status".to_owned())?;
     if status == 444 {
         return Err("a request always gets a response".to_owned());
     }
-    let node = Node::with("respond", pattern).word(status);
+    let node = KdlNode::with("respond", pattern).word(status);
     match directive.argument(1) {
         "" => Ok(node),
         text if text.contains('$') => Err("the text of `respond` must be fixed".to_owned()),
         text => {
             let extension = pattern.rsplit_once('.').map_or("", |(_, extension)| extension);
             let by_name = mime_guess::from_ext(extension).first_raw().filter(|_| !pattern.starts_with('~'));
-            let content_type = by_name.or(chain.last("default_type").map(Directive::first));
+            let content_type = by_name.or(chain.last("default_type").map(NginxDirective::first));
             let node = node.text(text);
             Ok(match content_type {
                 None | Some("text/plain") => node,
@@ -405,7 +419,7 @@ pub(super) fn respond(directive: &Directive, pattern: &str, chain: Chain<'_>) ->
 }
 
 /// Directives that the handler of a location looks at itself.
-fn is_of_handler(directive: &Directive) -> bool {
+fn is_of_handler(directive: &NginxDirective) -> bool {
     match directive.name.as_str() {
         "location" | "client_max_body_size" => true,
         // Splits a path into script and rest.

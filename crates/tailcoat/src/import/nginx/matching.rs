@@ -2,11 +2,11 @@
 
 use regex::Regex;
 
-use super::syntax::Directive;
+use super::syntax::NginxDirective;
 
 /// Paths of a `location`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Location {
+pub(super) enum LocationMatch {
     /// `location = /path`
     Exact(String),
     /// `location ^~ /path`: goes before expressions.
@@ -19,13 +19,13 @@ pub(super) enum Location {
     Named(String),
 }
 
-impl Location {
+impl LocationMatch {
     /// Reads a `location`.
     ///
     /// # Errors
     ///
     /// Why its expression can't be one of ours.
-    pub(super) fn read(directive: &Directive) -> Result<Self, String> {
+    pub(super) fn read(directive: &NginxDirective) -> Result<Self, String> {
         let second = directive.argument(1).to_owned();
         Ok(match directive.first() {
             "=" => Self::Exact(second),
@@ -223,7 +223,7 @@ mod tests {
         let check = |text: &str, expect: Result<Option<&str>, &str>| {
             let directives =
                 crate::import::nginx::syntax::parse(Path::new("n"), &format!("location {text} {{}}")).unwrap();
-            match (Location::read(&directives[0]).map(|location| location.pattern()), expect) {
+            match (LocationMatch::read(&directives[0]).map(|location| location.pattern()), expect) {
                 (Ok(pattern), Ok(expect)) => assert_eq!(pattern.as_deref(), expect, "{text}"),
                 (Err(message), Err(expect)) => assert!(message.contains(expect), "{text}: {message}"),
                 (found, expect) => panic!("{text}: {found:?}, expected {expect:?}"),

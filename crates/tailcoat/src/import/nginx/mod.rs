@@ -30,16 +30,16 @@ mod values;
 
 use std::path::Path;
 
-use self::syntax::Directive;
-use super::kdl::Node;
-use super::{ImportError, Outcome, Remark};
+use self::syntax::NginxDirective;
+use super::kdl::KdlNode;
+use super::{ImportError, ImportOutcome, Remark};
 
 /// Nodes of the translation of an nginx configuration with its included files, and remarks.
-pub(super) fn translate(path: &Path) -> Result<(Vec<Node>, Vec<Remark>), ImportError> {
+pub(super) fn translate(path: &Path) -> Result<(Vec<KdlNode>, Vec<Remark>), ImportError> {
     Ok(translate_directives(&syntax::read(path)?))
 }
 
-fn translate_directives(directives: &[Directive]) -> (Vec<Node>, Vec<Remark>) {
+fn translate_directives(directives: &[NginxDirective]) -> (Vec<KdlNode>, Vec<Remark>) {
     let mut notes = Notes::default();
     let nodes = http::translate(directives, &mut notes);
     (nodes, notes.sorted(directives))
@@ -54,26 +54,26 @@ struct Notes {
 }
 
 impl Notes {
-    fn left(&mut self, directive: &Directive, why: impl Into<String>) {
-        self.push(directive, Outcome::Left(why.into()));
+    fn left(&mut self, directive: &NginxDirective, why: impl Into<String>) {
+        self.push(directive, ImportOutcome::Left(why.into()));
     }
 
-    fn needless(&mut self, directive: &Directive, why: &'static str) {
-        self.push(directive, Outcome::Needless(why));
+    fn needless(&mut self, directive: &NginxDirective, why: &'static str) {
+        self.push(directive, ImportOutcome::Needless(why));
     }
 
     /// Notes a directive whose paths are rejected instead. Returns the comment for that place.
-    fn refused(&mut self, directive: &Directive, why: impl Into<String>) -> String {
-        self.push(directive, Outcome::Refused(why.into())).to_string()
+    fn refused(&mut self, directive: &NginxDirective, why: impl Into<String>) -> String {
+        self.push(directive, ImportOutcome::Refused(why.into())).to_string()
     }
 
     /// A directive that nothing here knows of.
-    fn unknown(&mut self, directive: &Directive) {
+    fn unknown(&mut self, directive: &NginxDirective) {
         let why = if directive.name == "include" { "there is no such file" } else { "there is no counterpart" };
         self.left(directive, why);
     }
 
-    fn push(&mut self, directive: &Directive, outcome: Outcome) -> Remark {
+    fn push(&mut self, directive: &NginxDirective, outcome: ImportOutcome) -> Remark {
         let remark = Remark { place: directive.place.clone(), directive: directive.line(), outcome };
         // An inherited directive occurs once in each place that inherits it.
         if !self.remarks.contains(&remark) {
@@ -85,14 +85,14 @@ impl Notes {
     /// Remarks since the last call, a line each: a comment for the place of the translation.
     fn unwritten(&mut self) -> Vec<String> {
         let new = &self.remarks[self.written..];
-        let left = new.iter().filter(|remark| matches!(remark.outcome, Outcome::Left(_)));
+        let left = new.iter().filter(|remark| matches!(remark.outcome, ImportOutcome::Left(_)));
         let lines = left.map(ToString::to_string).collect();
         self.written = self.remarks.len();
         lines
     }
 
     /// In the order in which directives stand, file by file.
-    fn sorted(mut self, directives: &[Directive]) -> Vec<Remark> {
+    fn sorted(mut self, directives: &[NginxDirective]) -> Vec<Remark> {
         let mut files = Vec::new();
         collect_files(directives, &mut files);
         let position = |remark: &Remark| files.iter().position(|file| *file == &*remark.place.file);
@@ -101,7 +101,7 @@ impl Notes {
     }
 }
 
-fn collect_files<'a>(directives: &'a [Directive], files: &mut Vec<&'a Path>) {
+fn collect_files<'a>(directives: &'a [NginxDirective], files: &mut Vec<&'a Path>) {
     for directive in directives {
         if !files.contains(&&*directive.place.file) {
             files.push(&directive.place.file);
@@ -113,20 +113,20 @@ fn collect_files<'a>(directives: &'a [Directive], files: &mut Vec<&'a Path>) {
 /// The blocks that a directive may be inherited from, the widest first: `http`, `server`, and locations in locations.
 #[derive(Clone, Copy)]
 struct Chain<'a> {
-    blocks: [&'a [Directive]; 2 + precedence::DEPTH_MAX + 2],
+    blocks: [&'a [NginxDirective]; 2 + precedence::DEPTH_MAX + 2],
     /// Number of blocks. Some are empty.
     length: usize,
 }
 
 impl<'a> Chain<'a> {
-    fn new(http: &'a [Directive]) -> Self {
-        let mut blocks: [&[Directive]; _] = [&[]; 2 + precedence::DEPTH_MAX + 2];
+    fn new(http: &'a [NginxDirective]) -> Self {
+        let mut blocks: [&[NginxDirective]; _] = [&[]; 2 + precedence::DEPTH_MAX + 2];
         blocks[0] = http;
         Self { blocks, length: 1 }
     }
 
     /// With a block inside those that there are.
-    fn with(mut self, block: &'a [Directive]) -> Self {
+    fn with(mut self, block: &'a [NginxDirective]) -> Self {
         // Local invariant: locations are not nested more deeply, and one with a name is as deep as the one that names it.
         if let Some(free) = self.blocks.get_mut(self.length) {
             *free = block;
@@ -136,39 +136,39 @@ impl<'a> Chain<'a> {
     }
 
     /// With blocks inside blocks.
-    fn with_all(self, blocks: impl Iterator<Item = &'a [Directive]>) -> Self {
+    fn with_all(self, blocks: impl Iterator<Item = &'a [NginxDirective]>) -> Self {
         blocks.fold(self, Self::with)
     }
 
     /// Returns `true` if a directive is in the server's block or in that of all servers.
-    fn is_of_server(&self, directive: &Directive) -> bool {
+    fn is_of_server(&self, directive: &NginxDirective) -> bool {
         self.blocks[..2].iter().any(|block| block.iter().any(|other| std::ptr::eq(other, directive)))
     }
 
     /// The directive that says where files are.
-    fn place(&self) -> Option<&'a Directive> {
+    fn place(&self) -> Option<&'a NginxDirective> {
         self.last_of(&["root", "alias"])
     }
 
     /// The directives of this name that hold: those of the innermost block that has any.
-    fn all(&self, name: &str) -> Vec<&'a Directive> {
+    fn all(&self, name: &str) -> Vec<&'a NginxDirective> {
         self.all_of(&[name])
     }
 
     /// Directives of several names, which are inherited together.
-    fn all_of(&self, names: &[&str]) -> Vec<&'a Directive> {
-        let of = |block: &&'a [Directive]| -> Vec<&'a Directive> {
+    fn all_of(&self, names: &[&str]) -> Vec<&'a NginxDirective> {
+        let of = |block: &&'a [NginxDirective]| -> Vec<&'a NginxDirective> {
             block.iter().filter(|directive| names.contains(&directive.name.as_str())).collect()
         };
         self.blocks.iter().rev().map(of).find(|found| !found.is_empty()).unwrap_or_default()
     }
 
     /// The directive that applies, of those that may stand once.
-    fn last(&self, name: &str) -> Option<&'a Directive> {
+    fn last(&self, name: &str) -> Option<&'a NginxDirective> {
         self.last_of(&[name])
     }
 
-    fn last_of(&self, names: &[&str]) -> Option<&'a Directive> {
+    fn last_of(&self, names: &[&str]) -> Option<&'a NginxDirective> {
         self.all_of(names).last().copied()
     }
 }

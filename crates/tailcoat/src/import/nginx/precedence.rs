@@ -8,54 +8,54 @@ use std::cmp::Reverse;
 
 use regex::Regex;
 
-use super::matching::{Location, expression};
-use super::syntax::Directive;
+use super::matching::{LocationMatch, expression};
+use super::syntax::NginxDirective;
 
 /// Maximum nesting of locations; real configurations have less.
 pub(super) const DEPTH_MAX: usize = 8;
 
 /// A location of a server.
-pub(super) struct Found<'a> {
-    pub(super) location: Location,
-    pub(super) directive: &'a Directive,
+pub(super) struct ServerLocation<'a> {
+    pub(super) location: LocationMatch,
+    pub(super) directive: &'a NginxDirective,
     /// The locations around it, the outermost first.
-    pub(super) around: Vec<&'a Directive>,
+    pub(super) around: Vec<&'a NginxDirective>,
 }
 
 /// Paths of two locations that the order gives to another one than nginx does.
 #[derive(Clone, Copy)]
 pub(super) struct Conflict<'f, 'a> {
-    pub(super) prefix: &'f Found<'a>,
-    pub(super) expression: &'f Found<'a>,
+    pub(super) prefix: &'f ServerLocation<'a>,
+    pub(super) expression: &'f ServerLocation<'a>,
 }
 
 /// Locations of a server, nested ones included, in the order of nginx's choice. Locations that nginx never chooses are
 /// left out. `refuse` gets those that cannot be read.
 pub(super) fn of_server<'a>(
-    server: &'a [Directive],
-    refuse: &mut impl FnMut(&'a Directive, &[&'a Directive], String),
-) -> Vec<Found<'a>> {
+    server: &'a [NginxDirective],
+    refuse: &mut impl FnMut(&'a NginxDirective, &[&'a NginxDirective], String),
+) -> Vec<ServerLocation<'a>> {
     let mut all = Vec::new();
     collect(server, &[], None, &mut all, refuse);
-    all.retain(|found: &Found<'a>| found.location.is_expression() || found.is_chosen(server));
-    let shields: Vec<String> = all.iter().filter(|found| found.is_shielded()).map(Found::text).collect();
+    all.retain(|found: &ServerLocation<'a>| found.location.is_expression() || found.is_chosen(server));
+    let shields: Vec<String> = all.iter().filter(|found| found.is_shielded()).map(ServerLocation::text).collect();
     all.sort_by_key(|found| found.order(&shields));
     all
 }
 
 fn collect<'a>(
-    block: &'a [Directive],
-    around: &[&'a Directive],
+    block: &'a [NginxDirective],
+    around: &[&'a NginxDirective],
     prefix: Option<&str>,
-    all: &mut Vec<Found<'a>>,
-    refuse: &mut impl FnMut(&'a Directive, &[&'a Directive], String),
+    all: &mut Vec<ServerLocation<'a>>,
+    refuse: &mut impl FnMut(&'a NginxDirective, &[&'a NginxDirective], String),
 ) {
     for directive in block.iter().filter(|directive| directive.name == "location") {
         if around.len() == DEPTH_MAX {
             refuse(directive, around, "blocks are nested too deeply".to_owned());
             continue;
         }
-        let location = Location::read(directive).and_then(|location| location.within(prefix));
+        let location = LocationMatch::read(directive).and_then(|location| location.within(prefix));
         let inside = [around, &[directive]].concat();
         match location {
             Ok(location) => {
@@ -64,7 +64,7 @@ fn collect<'a>(
                     continue;
                 }
                 collect(directive.children(), &inside, location.prefix().or(prefix), all, refuse);
-                all.push(Found { location, directive, around: around.to_vec() });
+                all.push(ServerLocation { location, directive, around: around.to_vec() });
             }
             Err(why) => refuse(directive, around, why),
         }
@@ -72,7 +72,7 @@ fn collect<'a>(
 }
 
 /// Pairs of a prefix and an expression whose common paths go to the wrong one of the two.
-pub(super) fn conflicts<'f, 'a>(all: &'f [Found<'a>]) -> Vec<Conflict<'f, 'a>> {
+pub(super) fn conflicts<'f, 'a>(all: &'f [ServerLocation<'a>]) -> Vec<Conflict<'f, 'a>> {
     let mut conflicts = Vec::new();
     for (index, prefix) in all.iter().enumerate().filter(|(_, found)| found.location.is_prefix()) {
         for (other, expression) in all.iter().enumerate().filter(|(_, found)| found.location.is_expression()) {
@@ -87,7 +87,7 @@ pub(super) fn conflicts<'f, 'a>(all: &'f [Found<'a>]) -> Vec<Conflict<'f, 'a>> {
 }
 
 /// Location that nginx chooses for a path; `Err` if that is unknown.
-pub(super) fn chosen<'a>(block: &'a [Directive], path: &str) -> Result<Option<&'a Directive>, ()> {
+pub(super) fn chosen<'a>(block: &'a [NginxDirective], path: &str) -> Result<Option<&'a NginxDirective>, ()> {
     let locations = || block.iter().filter(|directive| directive.name == "location");
     let found = longest(locations(), path);
     let mut inner = None;
@@ -112,14 +112,14 @@ pub(super) fn chosen<'a>(block: &'a [Directive], path: &str) -> Result<Option<&'
 }
 
 /// The location of a block that is the path, or the longest front of it.
-fn longest<'a>(locations: impl Iterator<Item = &'a Directive>, path: &str) -> Option<&'a Directive> {
-    let fits = |directive: &&Directive| match directive.first() {
+fn longest<'a>(locations: impl Iterator<Item = &'a NginxDirective>, path: &str) -> Option<&'a NginxDirective> {
+    let fits = |directive: &&NginxDirective| match directive.first() {
         "=" => directive.argument(1) == path,
         "~" | "~*" => false,
         "^~" => path.starts_with(directive.argument(1)),
         prefix => !prefix.starts_with('@') && path.starts_with(prefix),
     };
-    let length = |directive: &&Directive| match directive.first() {
+    let length = |directive: &&NginxDirective| match directive.first() {
         "=" => (true, 0),
         "^~" => (false, directive.argument(1).len()),
         prefix => (false, prefix.len()),
@@ -127,10 +127,10 @@ fn longest<'a>(locations: impl Iterator<Item = &'a Directive>, path: &str) -> Op
     locations.filter(fits).max_by_key(length)
 }
 
-impl<'a> Found<'a> {
+impl<'a> ServerLocation<'a> {
     /// The blocks around it, and its own, the outermost first.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = &'a [Directive]> {
-        self.around.iter().copied().chain([self.directive]).map(Directive::children)
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &'a [NginxDirective]> {
+        self.around.iter().copied().chain([self.directive]).map(NginxDirective::children)
     }
 
     fn text(&self) -> String {
@@ -138,7 +138,7 @@ impl<'a> Found<'a> {
     }
 
     /// Returns `true` if nginx ever chooses it, for paths that no expression matches.
-    fn is_chosen(&self, server: &[Directive]) -> bool {
+    fn is_chosen(&self, server: &[NginxDirective]) -> bool {
         let Some(prefix) = self.location.prefix() else { return true };
         let mut path = prefix.to_owned();
         if self.location.is_prefix() {
@@ -165,21 +165,21 @@ impl<'a> Found<'a> {
     fn order(&self, shields: &[String]) -> (u8, Reverse<usize>) {
         let length = Reverse(self.text().len());
         match &self.location {
-            Location::Exact(_) => (0, Reverse(0)),
-            Location::Expression(_) if self.around.is_empty() => (3, Reverse(0)),
-            Location::Expression(_) => (1, Reverse(self.around.len())),
+            LocationMatch::Exact(_) => (0, Reverse(0)),
+            LocationMatch::Expression(_) if self.around.is_empty() => (3, Reverse(0)),
+            LocationMatch::Expression(_) => (1, Reverse(self.around.len())),
             // A longer prefix is found before the shield.
-            Location::Prefix(prefix) | Location::PrefixFirst(prefix) => {
+            LocationMatch::Prefix(prefix) | LocationMatch::PrefixFirst(prefix) => {
                 let is_shielded = shields.iter().any(|shield| prefix.starts_with(shield));
                 (if is_shielded { 2 } else { 4 }, length)
             }
-            Location::Named(_) => (5, Reverse(0)),
+            LocationMatch::Named(_) => (5, Reverse(0)),
         }
     }
 
     /// Returns `true` if nginx checks an expression for paths of this prefix.
     fn is_searched_for(&self, expression: &Self) -> bool {
-        let own: Vec<&Directive> = self.around.iter().copied().chain([self.directive]).collect();
+        let own: Vec<&NginxDirective> = self.around.iter().copied().chain([self.directive]).collect();
         let depth = expression.around.len();
         let is_around = expression.around.iter().zip(&own).all(|(one, other)| std::ptr::eq(*one, *other));
         is_around && depth <= own.len() && own.get(depth).is_none_or(|beside| beside.first() != "^~")
@@ -210,7 +210,7 @@ mod tests {
     fn locations_are_chosen_as_by_nginx() {
         let directives = syntax::parse(Path::new("n"), SERVER).unwrap();
         let check = |path: &str, expect: &str| {
-            let found = chosen(&directives, path).unwrap().map(Directive::line);
+            let found = chosen(&directives, path).unwrap().map(NginxDirective::line);
             assert_eq!(found.as_deref(), Some(format!("location {expect}").as_str()), "{path}");
         };
         check("/y", "/");

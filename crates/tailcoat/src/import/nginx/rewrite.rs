@@ -2,11 +2,11 @@
 
 use regex::Regex;
 
-use super::condition::Test;
-use super::matching::{Location, expression, has_branches, head, heads_meet};
-use super::syntax::Directive;
+use super::condition::PropertyTest;
+use super::matching::{LocationMatch, expression, has_branches, head, heads_meet};
+use super::syntax::NginxDirective;
 use super::values::{self, push_query};
-use crate::import::kdl::Node;
+use crate::import::kdl::KdlNode;
 
 /// Expressions that match all paths and capture the whole path, and those that capture the part after the slash.
 const WHOLE: [&str; 5] = ["(.*)", "^(.*)", "^(.*)$", "(.*)$", "^(.+)$"];
@@ -24,10 +24,10 @@ pub(super) fn is_of_all(fits: &str) -> bool {
 ///
 /// The reason why it cannot be translated.
 pub(super) fn rewrite(
-    directive: &Directive,
+    directive: &NginxDirective,
     pattern: Option<&str>,
-    test: Option<&Test>,
-) -> Result<Option<Node>, String> {
+    test: Option<&PropertyTest>,
+) -> Result<Option<KdlNode>, String> {
     let Some((pattern, source)) = confined(directive.first(), directive.argument(1), pattern)? else { return Ok(None) };
     let mut target = values::target(&source, &pattern)?;
     if target.starts_with('{') && !target.starts_with("{path}") && !target.starts_with("{scheme}") {
@@ -47,8 +47,8 @@ pub(super) fn rewrite(
         push_query(&mut target);
     }
     let node = match status {
-        Some(status) => Node::with("redirect", pattern).text(target).word_property("status", status),
-        None => Node::with("rewrite", pattern).text(target),
+        Some(status) => KdlNode::with("redirect", pattern).text(target).word_property("status", status),
+        None => KdlNode::with("rewrite", pattern).text(target),
     };
     Ok(Some(test.into_iter().fold(node, |node, test| test.on(node))))
 }
@@ -111,17 +111,17 @@ fn of_path(fits: &str, target: &str, path: &str) -> Option<(String, String)> {
 }
 
 /// Returns `true` if clients see the rewrite.
-pub(super) fn is_redirect(directive: &Directive) -> bool {
+pub(super) fn is_redirect(directive: &NginxDirective) -> bool {
     let target = directive.argument(1);
     matches!(directive.argument(2), "permanent" | "redirect") || target.contains("://") || target.starts_with("$scheme")
 }
 
 /// The front that a `rewrite … break` takes from the paths of a location before its handler has them.
-pub(super) fn stripped_prefix<'a>(directive: &Directive, location: &'a Location) -> Option<&'a str> {
+pub(super) fn stripped_prefix<'a>(directive: &NginxDirective, location: &'a LocationMatch) -> Option<&'a str> {
     if directive.name != "rewrite" || directive.argument(2) != "break" {
         return None;
     }
-    let (Location::Prefix(prefix) | Location::PrefixFirst(prefix)) = location else { return None };
+    let (LocationMatch::Prefix(prefix) | LocationMatch::PrefixFirst(prefix)) = location else { return None };
     let prefix = prefix.trim_end_matches('/');
     let rest = directive.first().trim_start_matches('^').strip_prefix(prefix)?.trim_end_matches('$');
     let is_front = matches!(
@@ -132,7 +132,7 @@ pub(super) fn stripped_prefix<'a>(directive: &Directive, location: &'a Location)
 }
 
 /// `return 301 URL`; `None` if it is no redirect.
-pub(super) fn redirect(directive: &Directive, pattern: &str) -> Option<Result<Node, String>> {
+pub(super) fn redirect(directive: &NginxDirective, pattern: &str) -> Option<Result<KdlNode, String>> {
     let (status, target) = match (directive.first(), directive.argument(1)) {
         (url, "") if url.contains("://") => ("302", url),
         (status @ ("301" | "302" | "303" | "307" | "308"), target) => (status, target),
@@ -140,7 +140,7 @@ pub(super) fn redirect(directive: &Directive, pattern: &str) -> Option<Result<No
     };
     Some(
         values::target(target, pattern)
-            .map(|target| Node::with("redirect", pattern).text(target).word_property("status", status)),
+            .map(|target| KdlNode::with("redirect", pattern).text(target).word_property("status", status)),
     )
 }
 

@@ -1,48 +1,48 @@
 //! Surroundings of a location, to which it may refer.
 
-use super::files::{Directories, alias};
-use super::http::Shared;
-use super::matching::{Location, heads_meet};
-use super::precedence::{Found, chosen};
-use super::syntax::Directive;
+use super::files::{DirectoryOptions, alias};
+use super::http::HttpBlock;
+use super::matching::{LocationMatch, heads_meet};
+use super::precedence::{ServerLocation, chosen};
+use super::syntax::NginxDirective;
 use super::{Chain, guard, leading};
 
 /// A location as what is made of it depends on: where it stands, and what it may refer to.
 #[derive(Clone, Copy)]
 pub(super) struct Scene<'a> {
-    pub(super) location: &'a Location,
+    pub(super) location: &'a LocationMatch,
     /// The blocks that hold there; its own is the last.
     pub(super) chain: Chain<'a>,
     /// All locations of the server: some are referred to by `@name`.
-    pub(super) locations: &'a [Found<'a>],
+    pub(super) locations: &'a [ServerLocation<'a>],
     /// Locations that have paths of this one which it lacks.
-    pub(super) wider: &'a [Found<'a>],
+    pub(super) wider: &'a [ServerLocation<'a>],
     /// Block of the server.
-    pub(super) server: &'a [Directive],
+    pub(super) server: &'a [NginxDirective],
     /// Directives around all locations.
     pub(super) around: Chain<'a>,
     /// The site's own files' directories.
-    pub(super) directories: &'a Directories<'a>,
-    pub(super) shared: &'a Shared,
+    pub(super) directories: &'a DirectoryOptions<'a>,
+    pub(super) shared: &'a HttpBlock,
 }
 
 impl<'a> Scene<'a> {
     /// The innermost block that says anything.
-    pub(super) fn block(&self) -> &'a [Directive] {
+    pub(super) fn block(&self) -> &'a [NginxDirective] {
         self.chain.blocks.iter().rev().find(|block| !block.is_empty()).copied().unwrap_or_default()
     }
 
     /// The location as the server has it.
-    fn found(&self) -> Option<&'a Found<'a>> {
+    fn found(&self) -> Option<&'a ServerLocation<'a>> {
         self.locations.iter().find(|found| std::ptr::eq(&found.location, self.location))
     }
 
     /// The directive of a location that is of directories only, if others are to say who gets their index.
-    pub(super) fn with_index_of_others(&self, directories: &Directories<'_>) -> Option<&'a Directive> {
+    pub(super) fn with_index_of_others(&self, directories: &DirectoryOptions<'_>) -> Option<&'a NginxDirective> {
         let own = self.found()?;
         let is_alike = |other| guard::have_the_same_files(own, other, self.around);
         let is_of_all = match self.location {
-            Location::Exact(path) if path.ends_with('/') => directories.index.iter().all(|name| {
+            LocationMatch::Exact(path) if path.ends_with('/') => directories.index.iter().all(|name| {
                 chosen(self.server, &format!("{path}{name}")).is_ok_and(|other| {
                     is_alike(
                         other
@@ -51,10 +51,10 @@ impl<'a> Scene<'a> {
                 })
             }),
             // Which directories these are is not known.
-            Location::Expression(expression) if expression.ends_with("/$") && !directories.index.is_empty() => {
-                let may_have = |found: &&Found<'_>| match &found.location {
-                    Location::Named(_) => false,
-                    Location::Exact(path) => directories.index.iter().any(|name| path.ends_with(name)),
+            LocationMatch::Expression(expression) if expression.ends_with("/$") && !directories.index.is_empty() => {
+                let may_have = |found: &&ServerLocation<'_>| match &found.location {
+                    LocationMatch::Named(_) => false,
+                    LocationMatch::Exact(path) => directories.index.iter().any(|name| path.ends_with(name)),
                     other => heads_meet(&other.head(), &own.location.head()),
                 };
                 is_alike(None) && self.locations.iter().filter(may_have).all(|found| is_alike(Some(found)))
@@ -66,19 +66,19 @@ impl<'a> Scene<'a> {
 
     /// Alias of an enclosing location: the root, and the prefix that paths lose.
     pub(super) fn alias_around(&self) -> Option<(String, Option<String>)> {
-        let is_place = |child: &&Directive| matches!(child.name.as_str(), "root" | "alias");
+        let is_place = |child: &&NginxDirective| matches!(child.name.as_str(), "root" | "alias");
         let around = &self.found()?.around;
         let (place, directive) = around
             .iter()
             .rev()
             .find_map(|directive| Some((directive.children().iter().rfind(is_place)?, directive)))?;
-        let location = Location::read(directive).ok()?;
+        let location = LocationMatch::read(directive).ok()?;
         alias(place.first(), &location).filter(|_| place.name == "alias" && !place.first().contains('$'))
     }
 
     /// A location with a name.
-    pub(super) fn named(&self, name: &str) -> Option<&'a Found<'a>> {
-        self.locations.iter().find(|found| matches!(&found.location, Location::Named(other) if other == name))
+    pub(super) fn named(&self, name: &str) -> Option<&'a ServerLocation<'a>> {
+        self.locations.iter().find(|found| matches!(&found.location, LocationMatch::Named(other) if other == name))
     }
 
     /// The only path that a location with a name leads to, if it does nothing else.

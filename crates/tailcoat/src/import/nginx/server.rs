@@ -2,34 +2,34 @@
 
 use std::collections::BTreeSet;
 
-use super::error_page::ErrorPages;
-use super::files::{Directories, Tries};
+use super::error_page::NginxErrorPages;
+use super::files::{DirectoryOptions, Tries};
 use super::forward;
-use super::http::{Shared, body_size};
-use super::location::{self, Parts};
-use super::matching::Location;
-use super::precedence::{self, Conflict, Found};
+use super::http::{HttpBlock, body_size};
+use super::location::{self, LocationParts};
+use super::matching::LocationMatch;
+use super::precedence::{self, Conflict, ServerLocation};
 use super::rewrite::redirect;
 use super::scene::Scene;
-use super::settings::{Level, Rules};
-use super::syntax::Directive;
+use super::settings::{DirectiveLevel, ImportedRules};
+use super::syntax::NginxDirective;
 use super::upstream::set;
 use super::{Chain, Notes, guard, leading};
-use crate::import::kdl::Node;
+use crate::import::kdl::KdlNode;
 
 /// The site of a server.
-pub(super) fn translate(directive: &Directive, http: Chain<'_>, shared: &Shared, notes: &mut Notes) -> Node {
+pub(super) fn translate(directive: &NginxDirective, http: Chain<'_>, shared: &HttpBlock, notes: &mut Notes) -> KdlNode {
     let block = directive.children();
     let chain = http.with(block);
-    let mut site = Site::default();
-    let mut rules = Rules::default();
+    let mut site = ImportedSite::default();
+    let mut rules = ImportedRules::default();
     let refused = guard::of_told_addresses(block, chain, &mut rules, notes);
     for child in block {
         let known = refused.is_some_and(|refused| std::ptr::eq(refused, child))
             || site.add(child, chain, notes)
             || forward::is_option(child, notes)
-            || leading::refuse(child, block, block, &Level::Server, &mut rules, notes)
-            || rules.add(child, &Level::Server, shared, notes);
+            || leading::refuse(child, block, block, &DirectiveLevel::Server, &mut rules, notes)
+            || rules.add(child, &DirectiveLevel::Server, shared, notes);
         if !known {
             notes.unknown(child);
         }
@@ -37,7 +37,7 @@ pub(super) fn translate(directive: &Directive, http: Chain<'_>, shared: &Shared,
     site.add_tls(chain, &mut rules, notes);
     // A handler for all requests also has those of locations.
     let parts = match site.answer {
-        Some(_) => Parts::default(),
+        Some(_) => LocationParts::default(),
         None => site.add_locations(block, chain, shared, &mut rules, notes),
     };
     let node = site.into_node(chain, rules, parts, notes);
@@ -46,20 +46,20 @@ pub(super) fn translate(directive: &Directive, http: Chain<'_>, shared: &Shared,
 }
 
 #[derive(Default)]
-struct Site {
+struct ImportedSite {
     names: Vec<String>,
-    options: Vec<Node>,
-    tls: Vec<Node>,
+    options: Vec<KdlNode>,
+    tls: Vec<KdlNode>,
     has_tls_listener: bool,
     is_default: bool,
-    redirects: Vec<Node>,
+    redirects: Vec<KdlNode>,
     /// Fixed response of a server that has nothing else.
-    answer: Option<Node>,
+    answer: Option<KdlNode>,
     root: Option<String>,
 }
 
-impl Site {
-    fn add(&mut self, directive: &Directive, chain: Chain<'_>, notes: &mut Notes) -> bool {
+impl ImportedSite {
+    fn add(&mut self, directive: &NginxDirective, chain: Chain<'_>, notes: &mut Notes) -> bool {
         match directive.name.as_str() {
             "server_name" => self.add_names(directive, notes),
             "listen" => {
@@ -97,7 +97,7 @@ impl Site {
         true
     }
 
-    fn add_names(&mut self, directive: &Directive, notes: &mut Notes) {
+    fn add_names(&mut self, directive: &NginxDirective, notes: &mut Notes) {
         for name in &directive.arguments {
             match name.as_str() {
                 "_" | "" => {}
@@ -113,7 +113,7 @@ impl Site {
         }
     }
 
-    fn add_listeners(&mut self, listeners: &[&Directive], notes: &mut Notes) {
+    fn add_listeners(&mut self, listeners: &[&NginxDirective], notes: &mut Notes) {
         let mut seen = BTreeSet::new();
         for directive in listeners {
             self.is_default |= directive.has("default_server") || directive.has("default");
@@ -128,7 +128,7 @@ impl Site {
             if !seen.insert((address.clone(), has_tls)) {
                 continue;
             }
-            let node = Node::new("listen");
+            let node = KdlNode::new("listen");
             let node = if address.parse::<u16>().is_ok() { node.word(&address) } else { node.text(&address) };
             let node = if has_tls { node.word_property("tls", "on") } else { node };
             let node = if directive.has("proxy_protocol") { node.word_property("proxy-protocol", "on") } else { node };
@@ -137,7 +137,7 @@ impl Site {
     }
 
     /// The first one counts; nothing after it applies.
-    fn add_return(&mut self, directive: &Directive, chain: Chain<'_>, notes: &mut Notes) {
+    fn add_return(&mut self, directive: &NginxDirective, chain: Chain<'_>, notes: &mut Notes) {
         if self.answer.is_some() {
             return;
         }
@@ -146,18 +146,18 @@ impl Site {
             Some(Err(why)) => Err(why),
             None if directive.first() == "444" => {
                 notes.left(directive, "translated as 421, because a request always gets a response");
-                Ok(Node::with("respond", "*").word(421))
+                Ok(KdlNode::with("respond", "*").word(421))
             }
             None => location::respond(directive, "*", chain),
         };
         self.answer = Some(
-            answer.unwrap_or_else(|why| Node::with("respond", "*").word(502).comment(notes.refused(directive, why))),
+            answer.unwrap_or_else(|why| KdlNode::with("respond", "*").word(502).comment(notes.refused(directive, why))),
         );
     }
 
-    fn add_tls(&mut self, chain: Chain<'_>, rules: &mut Rules, notes: &mut Notes) {
+    fn add_tls(&mut self, chain: Chain<'_>, rules: &mut ImportedRules, notes: &mut Notes) {
         let is_tls = self.has_tls_listener || chain.last("ssl").is_some_and(|ssl| ssl.first() == "on");
-        let all: Vec<&Directive> = chain.blocks.iter().flat_map(|block| block.iter()).collect();
+        let all: Vec<&NginxDirective> = chain.blocks.iter().flat_map(|block| block.iter()).collect();
         for directive in all.iter().filter(|directive| directive.name.starts_with("ssl")) {
             tls_remark(directive, notes);
         }
@@ -166,7 +166,7 @@ impl Site {
         }
         let keys = chain.all("ssl_certificate_key");
         for (index, certificate) in chain.all("ssl_certificate").iter().enumerate() {
-            let node = Node::with("certificate", certificate.first());
+            let node = KdlNode::with("certificate", certificate.first());
             self.tls.push(match keys.get(index) {
                 Some(key) => node.property("key", key.first()),
                 None => node,
@@ -176,15 +176,15 @@ impl Site {
             && !versions.has("TLSv1.2")
             && versions.has("TLSv1.3")
         {
-            self.tls.push(Node::with("tls-version-min", "1.3"));
+            self.tls.push(KdlNode::with("tls-version-min", "1.3"));
         }
         if chain.last("ssl_session_tickets").is_some_and(|tickets| tickets.first() == "off") {
-            self.tls.push(Node::new("tls-tickets").word("off"));
+            self.tls.push(KdlNode::new("tls-tickets").word("off"));
         }
         self.add_client_certificate(chain, rules, notes);
     }
 
-    fn add_client_certificate(&mut self, chain: Chain<'_>, rules: &mut Rules, notes: &mut Notes) {
+    fn add_client_certificate(&mut self, chain: Chain<'_>, rules: &mut ImportedRules, notes: &mut Notes) {
         let Some(verify) = chain.last("ssl_verify_client").filter(|verify| verify.first() != "off") else { return };
         let mode = match verify.first() {
             "on" => "required",
@@ -194,24 +194,24 @@ impl Site {
         };
         match chain.last("ssl_client_certificate").or(chain.last("ssl_trusted_certificate")) {
             Some(authorities) => {
-                let node = Node::with("client-certificate", mode).property("authorities", authorities.first());
+                let node = KdlNode::with("client-certificate", mode).property("authorities", authorities.first());
                 self.tls.push(node);
             }
-            None => rules.close(verify, &Level::Server, "there is no `ssl_client_certificate`", notes),
+            None => rules.close(verify, &DirectiveLevel::Server, "there is no `ssl_client_certificate`", notes),
         }
         if let Some(revoked) = chain.last("ssl_crl") {
-            rules.close(revoked, &Level::Server, "lists of revoked certificates are not read", notes);
+            rules.close(revoked, &DirectiveLevel::Server, "lists of revoked certificates are not read", notes);
         }
     }
 
     fn add_locations(
         &mut self,
-        block: &[Directive],
+        block: &[NginxDirective],
         server: Chain<'_>,
-        shared: &Shared,
-        rules: &mut Rules,
+        shared: &HttpBlock,
+        rules: &mut ImportedRules,
         notes: &mut Notes,
-    ) -> Parts {
+    ) -> LocationParts {
         let locations = precedence::of_server(block, &mut |directive, around, why| {
             let around = server.with_all(around.iter().map(|location| location.children()));
             guard::unreadable(directive, why, around, rules, notes);
@@ -224,18 +224,18 @@ impl Site {
             rules.close_paths(rewrite, Some("~/$".to_owned()), why, notes);
         }
         rules.closed.extend(guard::of_line_ends(&locations, block));
-        let front = Location::Prefix("/".to_owned());
+        let front = LocationMatch::Prefix("/".to_owned());
         let own_front = locations.iter().find(|found| found.location.is_prefix() && found.location.pattern().is_none());
         // Paths without a location are served from the root, by the server's own directives.
-        let tries: Vec<Directive> = block.iter().filter(|child| child.name == "try_files").cloned().collect();
+        let tries: Vec<NginxDirective> = block.iter().filter(|child| child.name == "try_files").cloned().collect();
         let (front_block, front_chain) = match own_front {
             Some(found) => (found.directive.children(), server.with_all(found.blocks())),
             None => (tries.as_slice(), server),
         };
         let tried = front_block.iter().find(|child| child.name == "try_files");
         let tried = tried.map(|tries| Tries::read(tries, &mut Notes::default())).unwrap_or_default();
-        let directories = &Directories::of(front_chain, &tried);
-        let mut parts = Parts::default();
+        let directories = &DirectoryOptions::of(front_chain, &tried);
+        let mut parts = LocationParts::default();
         let scene = Scene {
             location: &front,
             chain: server,
@@ -246,8 +246,8 @@ impl Site {
             directories,
             shared,
         };
-        for (index, Found { location, directive, .. }) in locations.iter().enumerate() {
-            if matches!(location, Location::Named(_)) {
+        for (index, ServerLocation { location, directive, .. }) in locations.iter().enumerate() {
+            if matches!(location, LocationMatch::Named(_)) {
                 continue;
             }
             let chain = server.with_all(locations[index].blocks());
@@ -263,24 +263,24 @@ impl Site {
         }
         let has_refusals = !(rules.closed.is_empty() && parts.rules.closed.is_empty());
         parts.rules.guards.splice(0..0, guard::of_locations(&locations, server, has_refusals, notes));
-        let own_root = parts.rules.files.iter().find(|node| node.name() == "root").map(Node::last_value);
-        let own_root = own_root.or(server.last("root").map(Directive::first)).filter(|_| parts.has_files);
+        let own_root = parts.rules.files.iter().find(|node| node.name() == "root").map(KdlNode::last_value);
+        let own_root = own_root.or(server.last("root").map(NginxDirective::first)).filter(|_| parts.has_files);
         let own_root = own_root.map(str::to_owned);
-        let pages = ErrorPages { block, locations: &locations, server, own_root: own_root.as_deref() };
+        let pages = NginxErrorPages { block, locations: &locations, server, own_root: own_root.as_deref() };
         for lines in [&mut rules.others, &mut parts.rules.others] {
             lines.retain_mut(|node| node.name() != "error-page" || pages.take(node, notes));
         }
         parts
     }
 
-    fn into_node(self, chain: Chain<'_>, rules: Rules, mut parts: Parts, notes: &mut Notes) -> Node {
-        let mut node = Node::new("site");
+    fn into_node(self, chain: Chain<'_>, rules: ImportedRules, mut parts: LocationParts, notes: &mut Notes) -> KdlNode {
+        let mut node = KdlNode::new("site");
         for name in &self.names {
             node = node.text(name);
         }
         let mut lines = self.options;
         if self.is_default && !self.names.is_empty() {
-            lines.push(Node::new("default"));
+            lines.push(KdlNode::new("default"));
         }
         lines.extend(self.tls);
         let root = chain.last("root").map(|root| root.first().to_owned());
@@ -290,7 +290,7 @@ impl Site {
             && !has_own_root
             && let Some(root) = &root
         {
-            lines.push(Node::with("root", root));
+            lines.push(KdlNode::with("root", root));
         }
         let own_root = parts.rules.files.iter().find(|node| node.name() == "root");
         let own_root = own_root.map(|node| node.last_value().to_owned()).or(root);
@@ -319,7 +319,7 @@ impl Site {
         lines.extend(with_front_controller(handlers, parts.front_controller));
         if has_nothing && !parts.has_files && !is_redirected {
             // All clients are denied, or nothing exists.
-            lines.push(Node::with("respond", "*").word(404));
+            lines.push(KdlNode::with("respond", "*").word(404));
         }
         lines.extend(self.answer);
         lines.extend(parts.last);
@@ -337,7 +337,7 @@ impl Site {
 }
 
 /// Paths that would go to the wrong one of two locations are nobody's, unless both say the same.
-fn refuse_conflict(conflict: Conflict<'_, '_>, server: Chain<'_>, rules: &mut Rules, notes: &mut Notes) {
+fn refuse_conflict(conflict: Conflict<'_, '_>, server: Chain<'_>, rules: &mut ImportedRules, notes: &mut Notes) {
     let Conflict { prefix, expression } = conflict;
     if guard::mean_the_same(prefix, expression, server) {
         return;
@@ -345,17 +345,17 @@ fn refuse_conflict(conflict: Conflict<'_, '_>, server: Chain<'_>, rules: &mut Ru
     let is_within = prefix.location.pattern().is_none()
         || prefix.location.prefix().is_some_and(|prefix| expression.location.head().starts_with(prefix));
     let smaller = if is_within { expression } else { prefix };
-    let level = Level::Location { pattern: smaller.location.pattern(), is_forwarded: false };
+    let level = DirectiveLevel::Location { pattern: smaller.location.pattern(), is_forwarded: false };
     let why = format!("it is unclear if they belong to this location or to `{}`", prefix.directive.line());
     rules.close(expression.directive, &level, why, notes);
 }
 
 /// Scripts answer for what is no file: by themselves, or by a rewrite to the one who does.
-fn with_front_controller(mut handlers: Vec<Node>, script: Option<String>) -> Vec<Node> {
+fn with_front_controller(mut handlers: Vec<KdlNode>, script: Option<String>) -> Vec<KdlNode> {
     let Some(script) = script else { return handlers };
     match handlers.iter_mut().rfind(|node| node.name() == "fastcgi") {
-        Some(node) => node.children.push(Node::with("fallback", script)),
-        None => handlers.insert(0, Node::with("rewrite", "*").text(script).word_property("missing", "on")),
+        Some(node) => node.children.push(KdlNode::with("fallback", script)),
+        None => handlers.insert(0, KdlNode::with("rewrite", "*").text(script).word_property("missing", "on")),
     }
     handlers
 }
@@ -375,7 +375,7 @@ fn listen_address(text: &str) -> String {
 }
 
 /// Reports a TLS directive that has no counterpart.
-fn tls_remark(directive: &Directive, notes: &mut Notes) {
+fn tls_remark(directive: &NginxDirective, notes: &mut Notes) {
     match directive.name.as_str() {
         "ssl"
         | "ssl_certificate"

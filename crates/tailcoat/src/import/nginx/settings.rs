@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 
 use super::Notes;
-use super::condition::Action;
-use super::http::Shared;
-use super::syntax::Directive;
+use super::condition::ConditionalAction;
+use super::http::HttpBlock;
+use super::syntax::NginxDirective;
 use super::upstream::set;
 use super::values::{self, Within, duration, size, time};
 use super::{condition, guard, leading, needless, rewrite};
-use crate::import::kdl::Node;
+use crate::import::kdl::KdlNode;
 
 /// Block of a directive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Level {
+pub(super) enum DirectiveLevel {
     Http,
     Server,
     Location {
@@ -24,7 +24,7 @@ pub(super) enum Level {
     },
 }
 
-impl Level {
+impl DirectiveLevel {
     pub(super) fn pattern(&self) -> Option<&str> {
         match self {
             Self::Location { pattern, .. } => pattern.as_deref(),
@@ -39,45 +39,51 @@ impl Level {
 
 /// Rules for a path, in lists that differ in which of several lines counts.
 #[derive(Default)]
-pub(super) struct Rules {
+pub(super) struct ImportedRules {
     /// Rejections in place of guards that cannot be translated. They go before all other guards.
-    pub(super) closed: Vec<Node>,
+    pub(super) closed: Vec<KdlNode>,
     /// Rewrites to fixed responses. They go before all others.
-    pub(super) fixed: Vec<Node>,
+    pub(super) fixed: Vec<KdlNode>,
     /// The statuses of these answers.
     pub(super) answers: BTreeSet<u16>,
     /// The first that fits decides: addresses, passwords, limits.
-    pub(super) guards: Vec<Node>,
+    pub(super) guards: Vec<KdlNode>,
     /// The first that fits is applied: redirects and rewrites.
-    pub(super) redirects: Vec<Node>,
+    pub(super) redirects: Vec<KdlNode>,
     /// A later one goes before an earlier one: fields.
-    pub(super) fields: Vec<Node>,
+    pub(super) fields: Vec<KdlNode>,
     /// Options of files. For a path, they go into a block `files`.
-    pub(super) files: Vec<Node>,
+    pub(super) files: Vec<KdlNode>,
     /// Error pages and logs, which only a site has.
-    pub(super) others: Vec<Node>,
+    pub(super) others: Vec<KdlNode>,
 }
 
-impl Rules {
+impl ImportedRules {
     /// All lines.
-    pub(super) fn into_nodes(self) -> Vec<Node> {
+    pub(super) fn into_nodes(self) -> Vec<KdlNode> {
         [self.files, self.closed, self.guards, self.redirects, self.fields, self.others].concat()
     }
 
     /// Rejects the paths of a guard that cannot be translated.
-    pub(super) fn close(&mut self, directive: &Directive, level: &Level, why: impl Into<String>, notes: &mut Notes) {
+    pub(super) fn close(
+        &mut self,
+        directive: &NginxDirective,
+        level: &DirectiveLevel,
+        why: impl Into<String>,
+        notes: &mut Notes,
+    ) {
         self.close_paths(directive, level.pattern().map(str::to_owned), why, notes);
     }
 
     /// Rejects the paths of a pattern, likewise.
     pub(super) fn close_paths(
         &mut self,
-        directive: &Directive,
+        directive: &NginxDirective,
         pattern: Option<String>,
         why: impl Into<String>,
         notes: &mut Notes,
     ) {
-        let node = Node::new("deny").word("all").comment(notes.refused(directive, why));
+        let node = KdlNode::new("deny").word("all").comment(notes.refused(directive, why));
         self.closed.push(match pattern {
             Some(pattern) => node.property("path", pattern),
             None => node,
@@ -85,13 +91,19 @@ impl Rules {
     }
 
     /// Gives requests of rewrites a response that is only a status.
-    pub(super) fn answer_elsewhere(&mut self, status: u16, rewrites: Vec<Node>) {
+    pub(super) fn answer_elsewhere(&mut self, status: u16, rewrites: Vec<KdlNode>) {
         self.answers.insert(status);
         self.fixed.extend(rewrites);
     }
 
     /// Takes a directive up, and says whether it is one of these.
-    pub(super) fn add(&mut self, directive: &Directive, level: &Level, shared: &Shared, notes: &mut Notes) -> bool {
+    pub(super) fn add(
+        &mut self,
+        directive: &NginxDirective,
+        level: &DirectiveLevel,
+        shared: &HttpBlock,
+        notes: &mut Notes,
+    ) -> bool {
         self.add_file_option(directive, level, notes)
             || guard::add(self, directive, level, notes)
             || self.add_guard(directive, level, shared, notes)
@@ -101,29 +113,29 @@ impl Rules {
             || needless::add(directive, notes)
     }
 
-    fn add_file_option(&mut self, directive: &Directive, level: &Level, notes: &mut Notes) -> bool {
-        let all = |name| directive.arguments.iter().fold(Node::new(name), |node, argument| node.text(argument));
+    fn add_file_option(&mut self, directive: &NginxDirective, level: &DirectiveLevel, notes: &mut Notes) -> bool {
+        let all = |name| directive.arguments.iter().fold(KdlNode::new(name), |node, argument| node.text(argument));
         let files = &mut self.files;
         match directive.name.as_str() {
             // The index of a location's files depends on its `try_files`.
             "index" | "autoindex" => {}
-            "charset" if directive.first() == "off" => set(files, Node::with("charset", "")),
+            "charset" if directive.first() == "off" => set(files, KdlNode::with("charset", "")),
             "charset" => set(files, all("charset")),
             "default_type" => set(files, all("default-type")),
             "types" => types(directive, files),
             // Compression is on by default here, and off in nginx: only a difference is written.
             "gzip" | "brotli" | "zstd" => {
                 if directive.name == "gzip" && directive.first() == "off" {
-                    set(files, Node::new("compress").word("off"));
+                    set(files, KdlNode::new("compress").word("off"));
                 }
             }
             "gzip_static" | "brotli_static" | "zstd_static" => {
                 if directive.name == "gzip_static" && directive.first() == "off" {
-                    set(files, Node::new("precompressed").word("off"));
+                    set(files, KdlNode::new("precompressed").word("off"));
                 }
             }
             "gzip_min_length" | "brotli_min_length" => match size(directive.first()) {
-                Some(size) => set(files, Node::with("compress-bytes-min", size)),
+                Some(size) => set(files, KdlNode::with("compress-bytes-min", size)),
                 None => notes.left(directive, "this is not a size"),
             },
             _ => return false,
@@ -135,10 +147,16 @@ impl Rules {
         true
     }
 
-    fn add_guard(&mut self, directive: &Directive, level: &Level, shared: &Shared, notes: &mut Notes) -> bool {
+    fn add_guard(
+        &mut self,
+        directive: &NginxDirective,
+        level: &DirectiveLevel,
+        shared: &HttpBlock,
+        notes: &mut Notes,
+    ) -> bool {
         let with_path = |name: &'static str| match level.pattern() {
-            Some(pattern) => Node::with(name, pattern),
-            None => Node::new(name),
+            Some(pattern) => KdlNode::with(name, pattern),
+            None => KdlNode::new(name),
         };
         match directive.name.as_str() {
             "limit_req" => match zone(directive).and_then(|zone| shared.rates.get(zone)) {
@@ -176,7 +194,7 @@ impl Rules {
         true
     }
 
-    fn add_field(&mut self, directive: &Directive, level: &Level, notes: &mut Notes) -> bool {
+    fn add_field(&mut self, directive: &NginxDirective, level: &DirectiveLevel, notes: &mut Notes) -> bool {
         match directive.name.as_str() {
             "add_header" => {
                 let value = match values::text(directive.argument(1), Within::Field) {
@@ -226,10 +244,10 @@ impl Rules {
         true
     }
 
-    fn add_cache_control(&mut self, value: &str, level: &Level) -> bool {
+    fn add_cache_control(&mut self, value: &str, level: &DirectiveLevel) -> bool {
         let line = |value: &str| match level.pattern() {
-            Some(pattern) => Node::with("cache-control", pattern).text(value),
-            None => Node::with("cache-control", value),
+            Some(pattern) => KdlNode::with("cache-control", pattern).text(value),
+            None => KdlNode::with("cache-control", value),
         };
         // Of several for the same paths the last would count; nginx sends them all.
         let before = self.fields.iter().position(|node| node.is_like(&line("")));
@@ -243,7 +261,7 @@ impl Rules {
         true
     }
 
-    fn add_redirect(&mut self, directive: &Directive, level: &Level, notes: &mut Notes) -> bool {
+    fn add_redirect(&mut self, directive: &NginxDirective, level: &DirectiveLevel, notes: &mut Notes) -> bool {
         match directive.name.as_str() {
             "rewrite" => match rewrite::rewrite(directive, level.pattern(), None) {
                 Ok(node) => self.redirects.extend(node),
@@ -254,9 +272,9 @@ impl Rules {
                 notes.needless(directive, "missing files get 404");
             }
             "if" => match condition::translate(directive, level.pattern()) {
-                Ok(Action::Redirect(nodes)) => self.redirects.extend(nodes),
-                Ok(Action::Answer(status, nodes)) => self.answer_elsewhere(status, nodes),
-                Ok(Action::Deny(nodes)) => self.closed.extend(nodes),
+                Ok(ConditionalAction::Redirect(nodes)) => self.redirects.extend(nodes),
+                Ok(ConditionalAction::Answer(status, nodes)) => self.answer_elsewhere(status, nodes),
+                Ok(ConditionalAction::Deny(nodes)) => self.closed.extend(nodes),
                 Err(why) if condition::is_guard(directive) => self.close(directive, level, why, notes),
                 Err(why) => notes.left(directive, why),
             },
@@ -267,10 +285,16 @@ impl Rules {
         true
     }
 
-    fn add_other(&mut self, directive: &Directive, level: &Level, shared: &Shared, notes: &mut Notes) -> bool {
+    fn add_other(
+        &mut self,
+        directive: &NginxDirective,
+        level: &DirectiveLevel,
+        shared: &HttpBlock,
+        notes: &mut Notes,
+    ) -> bool {
         match directive.name.as_str() {
             "access_log" => match level.pattern() {
-                Some(pattern) if directive.first() == "off" => self.others.push(Node::with("log-skip", pattern)),
+                Some(pattern) if directive.first() == "off" => self.others.push(KdlNode::with("log-skip", pattern)),
                 Some(_) => notes.left(directive, "an access log applies to all paths of a site"),
                 None => self.others.extend(access_log(directive, shared, notes)),
             },
@@ -290,7 +314,7 @@ impl Rules {
         true
     }
 
-    fn error_page(&mut self, directive: &Directive, notes: &mut Notes) {
+    fn error_page(&mut self, directive: &NginxDirective, notes: &mut Notes) {
         let Some((page, statuses)) = directive.arguments.split_last() else { return };
         if statuses.iter().any(|status| status.starts_with('=')) {
             return notes.left(directive, "the status of an error cannot change");
@@ -298,36 +322,38 @@ impl Rules {
         if !page.starts_with('/') {
             return notes.left(directive, "an error page must be a path of the site");
         }
-        let node = statuses.iter().fold(Node::new("error-page"), |node, status| node.word(status));
+        let node = statuses.iter().fold(KdlNode::new("error-page"), |node, status| node.word(status));
         self.others.push(node.text(page));
     }
 }
 
-fn types(directive: &Directive, files: &mut Vec<Node>) {
+fn types(directive: &NginxDirective, files: &mut Vec<KdlNode>) {
     // The file that comes with nginx lists the usual ones, which are built in.
     if directive.place.file.file_name().is_some_and(|name| name == "mime.types") {
         return;
     }
     for line in directive.children() {
-        files.push(line.arguments.iter().fold(Node::with("type", &line.name), |node, extension| node.text(extension)));
+        files.push(
+            line.arguments.iter().fold(KdlNode::with("type", &line.name), |node, extension| node.text(extension)),
+        );
     }
 }
 
-fn zone(directive: &Directive) -> Option<&str> {
+fn zone(directive: &NginxDirective) -> Option<&str> {
     directive.named("zone")
 }
 
-pub(super) fn response_header(level: &Level, name: &str, value: &str) -> Node {
+pub(super) fn response_header(level: &DirectiveLevel, name: &str, value: &str) -> KdlNode {
     let node = match level.pattern() {
-        Some(pattern) => Node::with("response-header", pattern),
-        None => Node::new("response-header"),
+        Some(pattern) => KdlNode::with("response-header", pattern),
+        None => KdlNode::new("response-header"),
     };
     node.text(name).text(value)
 }
 
-fn access_log(directive: &Directive, shared: &Shared, notes: &mut Notes) -> Option<Node> {
+fn access_log(directive: &NginxDirective, shared: &HttpBlock, notes: &mut Notes) -> Option<KdlNode> {
     if directive.first() == "off" {
-        return Some(Node::new("access-log").word("off"));
+        return Some(KdlNode::new("access-log").word("off"));
     }
     let target = match directive.first() {
         "/dev/stdout" => "stdout",
@@ -338,7 +364,7 @@ fn access_log(directive: &Directive, shared: &Shared, notes: &mut Notes) -> Opti
         }
         file => file,
     };
-    let node = Node::with("access-log", target);
+    let node = KdlNode::with("access-log", target);
     let format = directive.argument(1);
     // `combined` is what we take by default, and what a format of one's own mostly begins with.
     Some(match shared.log_formats.get(format) {
@@ -348,10 +374,10 @@ fn access_log(directive: &Directive, shared: &Shared, notes: &mut Notes) -> Opti
 }
 
 /// A time as the value of an option, or a remark that it is none.
-pub(super) fn time_option(name: &'static str, directive: &Directive, notes: &mut Notes) -> Option<Node> {
+pub(super) fn time_option(name: &'static str, directive: &NginxDirective, notes: &mut Notes) -> Option<KdlNode> {
     let found = time(directive.first());
     if found.is_none() {
         notes.left(directive, "this is not a time");
     }
-    found.map(|time| Node::with(name, time))
+    found.map(|time| KdlNode::with(name, time))
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::{fs, str};
 
 use crate::config;
-use crate::import::{ImportError, Place};
+use crate::import::{FileLine, ImportError};
 
 /// Files that include files that include files … to this depth; beyond it they go in a circle.
 const INCLUDE_DEPTH_MAX: usize = 16;
@@ -24,15 +24,15 @@ const NESTING_MAX: usize = 64;
 
 /// A directive with its arguments, without quotation marks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Directive {
+pub(super) struct NginxDirective {
     pub(super) name: String,
     pub(super) arguments: Vec<String>,
     /// Directives in its braces.
-    pub(super) block: Option<Vec<Directive>>,
-    pub(super) place: Place,
+    pub(super) block: Option<Vec<NginxDirective>>,
+    pub(super) place: FileLine,
 }
 
-impl Directive {
+impl NginxDirective {
     /// First argument, or an empty text.
     pub(super) fn first(&self) -> &str {
         self.argument(0)
@@ -52,7 +52,7 @@ impl Directive {
         self.arguments.iter().any(|argument| argument == word)
     }
 
-    pub(super) fn children(&self) -> &[Directive] {
+    pub(super) fn children(&self) -> &[NginxDirective] {
         self.block.as_deref().unwrap_or_default()
     }
 
@@ -69,7 +69,7 @@ impl Directive {
 }
 
 /// Reads a file and all that it includes, in its place.
-pub(super) fn read(path: &Path) -> Result<Vec<Directive>, ImportError> {
+pub(super) fn read(path: &Path) -> Result<Vec<NginxDirective>, ImportError> {
     let root = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Reader { root, files: 0, bytes: 0 }.read(path, 0)
 }
@@ -84,7 +84,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn read(&mut self, path: &Path, depth: usize) -> Result<Vec<Directive>, ImportError> {
+    fn read(&mut self, path: &Path, depth: usize) -> Result<Vec<NginxDirective>, ImportError> {
         let unreadable = |error| ImportError::Unreadable { file: path.to_owned(), error };
         let room = FILE_BYTES_MAX - self.bytes;
         let mut bytes = Vec::new();
@@ -105,7 +105,7 @@ impl Reader<'_> {
     }
 
     /// Replaces each `include` by the included directives. One without a pattern whose file is missing stays.
-    fn include(&mut self, directives: Vec<Directive>, depth: usize) -> Result<Vec<Directive>, ImportError> {
+    fn include(&mut self, directives: Vec<NginxDirective>, depth: usize) -> Result<Vec<NginxDirective>, ImportError> {
         let mut all = Vec::with_capacity(directives.len());
         for mut directive in directives {
             if let Some(block) = directive.block.take() {
@@ -150,7 +150,7 @@ fn foreign(path: &Path, text: &str) -> Option<ImportError> {
     } else {
         return None;
     };
-    let place = Place { file: path.into(), line: 1 };
+    let place = FileLine { file: path.into(), line: 1 };
     Some(ImportError::Malformed { place, message: message.to_owned() })
 }
 
@@ -166,28 +166,28 @@ fn included(pattern: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Directives of a text.
-pub(super) fn parse(file: &Path, text: &str) -> Result<Vec<Directive>, ImportError> {
-    let mut parser = Parser { file: file.into(), rest: text, line: 1 };
+pub(super) fn parse(file: &Path, text: &str) -> Result<Vec<NginxDirective>, ImportError> {
+    let mut parser = NginxParser { file: file.into(), rest: text, line: 1 };
     parser.directives(0, 1)
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Token {
+enum NginxToken {
     Word(String),
     End,
     Open,
     Close,
 }
 
-struct Parser<'a> {
+struct NginxParser<'a> {
     file: Rc<Path>,
     rest: &'a str,
     line: usize,
 }
 
-impl Parser<'_> {
+impl NginxParser<'_> {
     /// Directives up to the end of the block that was opened in this line, or of the text.
-    fn directives(&mut self, depth: usize, opened: usize) -> Result<Vec<Directive>, ImportError> {
+    fn directives(&mut self, depth: usize, opened: usize) -> Result<Vec<NginxDirective>, ImportError> {
         if depth > NESTING_MAX {
             return Err(self.wrong(self.line, "blocks are nested too deeply"));
         }
@@ -196,16 +196,16 @@ impl Parser<'_> {
         let mut line = self.line;
         loop {
             match self.token()? {
-                Some(Token::Word(word)) => {
+                Some(NginxToken::Word(word)) => {
                     if words.is_empty() {
                         line = self.line;
                     }
                     words.push(word);
                 }
-                Some(Token::End) if words.is_empty() => return Err(self.wrong(self.line, "unexpected `;`")),
-                Some(Token::End) => directives.push(self.directive(&mut words, None, line)),
-                Some(Token::Open) if words.is_empty() => return Err(self.wrong(self.line, "unexpected `{`")),
-                Some(Token::Open) => {
+                Some(NginxToken::End) if words.is_empty() => return Err(self.wrong(self.line, "unexpected `;`")),
+                Some(NginxToken::End) => directives.push(self.directive(&mut words, None, line)),
+                Some(NginxToken::Open) if words.is_empty() => return Err(self.wrong(self.line, "unexpected `{`")),
+                Some(NginxToken::Open) => {
                     // Such a block contains Lua.
                     let block = if words[0].ends_with("_by_lua_block") {
                         self.skip_foreign_block(line)?;
@@ -215,9 +215,9 @@ impl Parser<'_> {
                     };
                     directives.push(self.directive(&mut words, Some(block), line));
                 }
-                Some(Token::Close) if depth > 0 && words.is_empty() => return Ok(directives),
+                Some(NginxToken::Close) if depth > 0 && words.is_empty() => return Ok(directives),
                 None if depth == 0 && words.is_empty() => return Ok(directives),
-                Some(Token::Close) if depth == 0 => return Err(self.wrong(self.line, "unexpected `}`")),
+                Some(NginxToken::Close) if depth == 0 => return Err(self.wrong(self.line, "unexpected `}`")),
                 _ if !words.is_empty() => {
                     return Err(self.wrong(line, format!("`{}` does not end with `;` or a block", words[0])));
                 }
@@ -226,19 +226,19 @@ impl Parser<'_> {
         }
     }
 
-    fn directive(&self, words: &mut Vec<String>, block: Option<Vec<Directive>>, line: usize) -> Directive {
+    fn directive(&self, words: &mut Vec<String>, block: Option<Vec<NginxDirective>>, line: usize) -> NginxDirective {
         let mut words = std::mem::take(words).into_iter();
         let name = words.next().unwrap_or_default();
-        Directive { name, arguments: words.collect(), block, place: Place { file: self.file.clone(), line } }
+        NginxDirective { name, arguments: words.collect(), block, place: FileLine { file: self.file.clone(), line } }
     }
 
-    fn token(&mut self) -> Result<Option<Token>, ImportError> {
+    fn token(&mut self) -> Result<Option<NginxToken>, ImportError> {
         self.skip_space();
         let Some(first) = self.rest.chars().next() else { return Ok(None) };
         let token = match first {
-            ';' => Token::End,
-            '{' => Token::Open,
-            '}' => Token::Close,
+            ';' => NginxToken::End,
+            '{' => NginxToken::Open,
+            '}' => NginxToken::Close,
             '"' | '\'' => return self.quoted(first).map(Some),
             _ => return Ok(Some(self.bare())),
         };
@@ -258,7 +258,7 @@ impl Parser<'_> {
     }
 
     /// A word without quotation marks: `${name}` belongs to it, other braces don't.
-    fn bare(&mut self) -> Token {
+    fn bare(&mut self) -> NginxToken {
         let mut word = String::new();
         let mut characters = self.rest.char_indices();
         let mut end = self.rest.len();
@@ -284,17 +284,17 @@ impl Parser<'_> {
             word.push(character);
         }
         self.take(end);
-        Token::Word(word)
+        NginxToken::Word(word)
     }
 
-    fn quoted(&mut self, quote: char) -> Result<Token, ImportError> {
+    fn quoted(&mut self, quote: char) -> Result<NginxToken, ImportError> {
         let line = self.line;
         let mut word = String::new();
         let mut characters = self.rest.char_indices().skip(1);
         while let Some((index, character)) = characters.next() {
             if character == quote {
                 self.take(index + 1);
-                return Ok(Token::Word(word));
+                return Ok(NginxToken::Word(word));
             }
             if character != '\\' {
                 word.push(character);
@@ -332,7 +332,7 @@ impl Parser<'_> {
     }
 
     fn wrong(&self, line: usize, message: impl Into<String>) -> ImportError {
-        ImportError::Malformed { place: Place { file: self.file.clone(), line }, message: message.into() }
+        ImportError::Malformed { place: FileLine { file: self.file.clone(), line }, message: message.into() }
     }
 }
 

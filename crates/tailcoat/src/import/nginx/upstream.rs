@@ -1,13 +1,13 @@
 //! `upstream`: servers that may answer the same requests.
 
 use super::Notes;
-use super::syntax::Directive;
+use super::syntax::NginxDirective;
 use super::values::{duration, time};
-use crate::import::kdl::Node;
+use crate::import::kdl::KdlNode;
 
 /// Protocol of an upstream's servers. Here it is part of their addresses, in nginx of the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scheme {
+pub(super) enum ProxyScheme {
     Http,
     Https,
     /// HTTP/2 without TLS, for gRPC.
@@ -16,7 +16,7 @@ pub(super) enum Scheme {
     Tcp,
 }
 
-impl Scheme {
+impl ProxyScheme {
     fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -36,31 +36,31 @@ impl Scheme {
 }
 
 /// Block of an upstream; `None` if none of its servers can be translated.
-pub(super) fn translate(directive: &Directive, scheme: Scheme, notes: &mut Notes) -> Option<Node> {
+pub(super) fn translate(directive: &NginxDirective, scheme: ProxyScheme, notes: &mut Notes) -> Option<KdlNode> {
     let mut servers = Vec::new();
-    let mut options: Vec<Node> = Vec::new();
+    let mut options: Vec<KdlNode> = Vec::new();
     for child in directive.children() {
         match child.name.as_str() {
             "server" => servers.extend(server(child, scheme, &mut options, notes)),
             "least_conn" => {}
-            "ip_hash" => set(&mut options, Node::new("balance").word("hash").property("by", "address")),
+            "ip_hash" => set(&mut options, KdlNode::new("balance").word("hash").property("by", "address")),
             "hash" => hash(child, &mut options, notes),
             "random" => {}
-            "keepalive" => set(&mut options, Node::new("idle-max").word(child.first())),
+            "keepalive" => set(&mut options, KdlNode::new("idle-max").word(child.first())),
             "keepalive_requests" => {
-                set(&mut options, Node::new("requests-per-connection-max").word(child.first()));
+                set(&mut options, KdlNode::new("requests-per-connection-max").word(child.first()));
             }
             "keepalive_timeout" | "keepalive_time" => {
                 let name = if child.name == "keepalive_time" { "connection-age-max" } else { "idle-timeout" };
                 match time(child.first()) {
-                    Some(time) => set(&mut options, Node::with(name, time)),
+                    Some(time) => set(&mut options, KdlNode::with(name, time)),
                     None => notes.left(child, "this is not a time"),
                 }
             }
             "queue" => {
-                set(&mut options, Node::new("queue-max").word(child.first()));
+                set(&mut options, KdlNode::new("queue-max").word(child.first()));
                 if let Some(time) = child.named("timeout").and_then(time) {
-                    set(&mut options, Node::with("queue-timeout", time));
+                    set(&mut options, KdlNode::with("queue-timeout", time));
                 }
             }
             "zone" | "resolver" | "resolver_timeout" => {
@@ -74,33 +74,38 @@ pub(super) fn translate(directive: &Directive, scheme: Scheme, notes: &mut Notes
         return None;
     }
     servers.append(&mut options);
-    Some(Node::with("upstream", directive.first()).block(servers))
+    Some(KdlNode::with("upstream", directive.first()).block(servers))
 }
 
-fn server(directive: &Directive, scheme: Scheme, options: &mut Vec<Node>, notes: &mut Notes) -> Option<Node> {
+fn server(
+    directive: &NginxDirective,
+    scheme: ProxyScheme,
+    options: &mut Vec<KdlNode>,
+    notes: &mut Notes,
+) -> Option<KdlNode> {
     if directive.has("down") {
         notes.left(directive, "it is marked as down, and left out");
         return None;
     }
-    let mut node = Node::with("server", scheme.address(directive.first()));
+    let mut node = KdlNode::with("server", scheme.address(directive.first()));
     let is_always_tried = directive.named("fail_timeout").and_then(duration).is_some_and(|time| time.is_zero());
     for argument in &directive.arguments[1.min(directive.arguments.len())..] {
         match argument.split_once('=').unwrap_or((argument, "")) {
             ("weight", weight) => node = node.word_property("weight", weight),
             ("backup", _) => node = node.word_property("backup", "on"),
             // Limits apply to all servers of an upstream.
-            ("max_conns", count) => set(options, Node::new("connections-max").word(count)),
+            ("max_conns", count) => set(options, KdlNode::new("connections-max").word(count)),
             // Either says that a server is never passed over.
             ("max_fails", _) if is_always_tried => {}
-            ("fail_timeout", _) if is_always_tried => set(options, Node::new("fail-max").word(0)),
-            ("max_fails", count) => set(options, Node::new("fail-max").word(count)),
+            ("fail_timeout", _) if is_always_tried => set(options, KdlNode::new("fail-max").word(0)),
+            ("max_fails", count) => set(options, KdlNode::new("fail-max").word(count)),
             ("fail_timeout", text) if duration(text).is_some() => {
                 let time = time(text).unwrap_or_default();
-                set(options, Node::with("fail-window", &time));
-                set(options, Node::with("eject-time", time));
+                set(options, KdlNode::with("fail-window", &time));
+                set(options, KdlNode::with("eject-time", time));
             }
             ("slow_start", text) if duration(text).is_some() => {
-                set(options, Node::with("slow-start", time(text).unwrap_or_default()));
+                set(options, KdlNode::with("slow-start", time(text).unwrap_or_default()));
             }
             ("resolve", _) => {}
             _ => notes.left(directive, format!("`{argument}` has no counterpart")),
@@ -109,7 +114,7 @@ fn server(directive: &Directive, scheme: Scheme, options: &mut Vec<Node>, notes:
     Some(node)
 }
 
-fn hash(directive: &Directive, options: &mut Vec<Node>, notes: &mut Notes) {
+fn hash(directive: &NginxDirective, options: &mut Vec<KdlNode>, notes: &mut Notes) {
     let by = match directive.first().trim_start_matches('$') {
         "remote_addr" | "binary_remote_addr" => "address".to_owned(),
         name => match (name.strip_prefix("cookie_"), name.strip_prefix("http_")) {
@@ -118,11 +123,11 @@ fn hash(directive: &Directive, options: &mut Vec<Node>, notes: &mut Notes) {
             _ => return notes.left(directive, "`balance hash` uses the client's address, a header field or a cookie"),
         },
     };
-    set(options, Node::new("balance").word("hash").property("by", by));
+    set(options, KdlNode::new("balance").word("hash").property("by", by));
 }
 
 /// Puts a line in, instead of one of the same name.
-pub(super) fn set(nodes: &mut Vec<Node>, node: Node) {
+pub(super) fn set(nodes: &mut Vec<KdlNode>, node: KdlNode) {
     nodes.retain(|other| other.name() != node.name());
     nodes.push(node);
 }

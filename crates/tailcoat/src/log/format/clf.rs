@@ -1,6 +1,6 @@
 //! Common Log Format and combined, as defined by Apache httpd and written by nginx.
 
-use super::super::record::{Client, StoredRecord, Tag};
+use super::super::record::{LogClient, StoredRecord, Tag};
 use super::date::DateTexts;
 use super::escape::{push_quoted, push_word};
 use super::number::{push_address, push_decimal};
@@ -31,10 +31,10 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
 }
 
 /// Appends the client's address; `unix:` for a unix socket, as nginx has it.
-pub(super) fn push_client(out: &mut Vec<u8>, client: Client) {
+pub(super) fn push_client(out: &mut Vec<u8>, client: LogClient) {
     match client {
-        Client::Ip(address) => push_address(out, address.ip()),
-        Client::Unix => out.extend_from_slice(b"unix:"),
+        LogClient::Ip(address) => push_address(out, address.ip()),
+        LogClient::Unix => out.extend_from_slice(b"unix:"),
     }
 }
 

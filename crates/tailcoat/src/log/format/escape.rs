@@ -3,7 +3,7 @@
 //! Text formats write `"`, `\`, control bytes and bytes from 0x7f on as `\xHH`, as nginx and Apache do. A backslash is
 //! always escaped, so [`CUT_MARK`] never comes from a client.
 
-use super::super::record::Value;
+use super::super::record::RecordValue;
 
 /// Mark after a value that was cut.
 pub(super) const CUT_MARK: &[u8] = b"\\...";
@@ -48,23 +48,23 @@ impl EscapeSet {
 
 /// Appends an escaped value that stands in quotes; `-` for no value.
 #[inline]
-pub(super) fn push_quoted(out: &mut Vec<u8>, value: Value<'_>) {
+pub(super) fn push_quoted(out: &mut Vec<u8>, value: RecordValue<'_>) {
     push_value(out, value, is_plain::<b' '>, &EscapeSet::QUOTED);
 }
 
 /// Appends an escaped value that ends at a space; `-` for no value.
 #[inline]
-pub(super) fn push_word(out: &mut Vec<u8>, value: Value<'_>) {
+pub(super) fn push_word(out: &mut Vec<u8>, value: RecordValue<'_>) {
     push_value(out, value, is_plain::<b'!'>, &EscapeSet::WORD);
 }
 
 /// Appends a value and escapes the bytes of this set; `-` for no value.
-pub(super) fn push_escaped(out: &mut Vec<u8>, value: Value<'_>, set: &EscapeSet) {
+pub(super) fn push_escaped(out: &mut Vec<u8>, value: RecordValue<'_>, set: &EscapeSet) {
     push_value(out, value, |_| false, set);
 }
 
 #[inline]
-fn push_value(out: &mut Vec<u8>, value: Value<'_>, is_plain: impl Fn(&[u8]) -> bool, set: &EscapeSet) {
+fn push_value(out: &mut Vec<u8>, value: RecordValue<'_>, is_plain: impl Fn(&[u8]) -> bool, set: &EscapeSet) {
     if value.bytes.is_empty() {
         out.push(b'-');
     } else if is_plain(value.bytes) {
@@ -143,7 +143,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::{EscapeSet, Value, is_plain, push_quoted, push_word};
+    use super::{EscapeSet, RecordValue, is_plain, push_quoted, push_word};
 
     /// At every length and offset, the fast check finds exactly the bytes of the table.
     #[test]
@@ -172,7 +172,7 @@ mod tests {
             cut: bool,
         ) {
             let mark = if cut { "\\..." } else { "" };
-            let value = Value { bytes: &bytes, cut };
+            let value = RecordValue { bytes: &bytes, cut };
             let (mut quoted, mut word) = (Vec::new(), Vec::new());
             push_quoted(&mut quoted, value);
             push_word(&mut word, value);

@@ -1,6 +1,6 @@
 //! One JSON object (RFC 8259) per line, in ASCII. A key is present if its value is.
 
-use super::super::record::{Client, StoredRecord, Tag, Value};
+use super::super::record::{LogClient, RecordValue, StoredRecord, Tag};
 use super::date::DateTexts;
 use super::escape::{is_plain, push_hex};
 use super::number::{push_address, push_decimal, push_timestamp};
@@ -11,7 +11,7 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
     out.extend_from_slice(b"{\"time\":\"");
     push_timestamp(out, record.unix_us, dates);
     out.push(b'"');
-    if let Client::Ip(address) = record.client {
+    if let LogClient::Ip(address) = record.client {
         out.extend_from_slice(b",\"client\":\"");
         push_address(out, address.ip());
         out.push(b'"');
@@ -22,7 +22,7 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
     push_string(out, b",\"method\":\"", record.method());
     push_string(out, b",\"target\":\"", record.value(Tag::TARGET));
     if let Some(version) = record.version {
-        push_string(out, b",\"version\":\"", Value { bytes: version_name(version), cut: false });
+        push_string(out, b",\"version\":\"", RecordValue { bytes: version_name(version), cut: false });
     }
     push_string(out, b",\"malformed\":\"", record.value(Tag::MALFORMED));
     push_number(out, b",\"status\":", u64::from(record.status));
@@ -63,7 +63,7 @@ fn push_number(out: &mut Vec<u8>, key: &[u8], number: u64) {
 }
 
 /// Appends key and value.
-fn push_string(out: &mut Vec<u8>, key: &[u8], value: Value<'_>) {
+fn push_string(out: &mut Vec<u8>, key: &[u8], value: RecordValue<'_>) {
     if value.bytes.is_empty() {
         return;
     }
@@ -73,7 +73,7 @@ fn push_string(out: &mut Vec<u8>, key: &[u8], value: Value<'_>) {
 }
 
 /// Appends a value as part of a string; a cut value ends with an ellipsis.
-pub(super) fn push_part(out: &mut Vec<u8>, value: Value<'_>) {
+pub(super) fn push_part(out: &mut Vec<u8>, value: RecordValue<'_>) {
     if is_plain::<b' '>(value.bytes) {
         out.extend_from_slice(value.bytes);
     } else {

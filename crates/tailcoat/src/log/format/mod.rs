@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) use date::DateTexts;
 pub(crate) use number::push_address;
-pub use template::{Template, TemplateError, TemplateErrorKind};
+pub use template::{LogTemplate, TemplateError, TemplateErrorKind};
 use wire::http::Version;
 
 use super::binary::BlockWriter;
@@ -26,17 +26,17 @@ use crate::config::AccessLogFormat;
 /// Formatter of records for one log.
 #[derive(Debug)]
 pub(super) struct Formatter {
-    kind: Kind,
+    kind: FormatKind,
     dates: DateTexts,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum FormatKind {
     Common,
     Combined,
     Json,
     W3c,
-    Template(Box<Template>),
+    Template(Box<LogTemplate>),
     Binary(BlockWriter),
 }
 
@@ -45,12 +45,12 @@ impl Formatter {
     /// The template is invalid.
     pub(super) fn new(format: &AccessLogFormat) -> Result<Self, TemplateError> {
         let kind = match format {
-            AccessLogFormat::Common => Kind::Common,
-            AccessLogFormat::Combined => Kind::Combined,
-            AccessLogFormat::Json => Kind::Json,
-            AccessLogFormat::W3c => Kind::W3c,
-            AccessLogFormat::Template(text) => Kind::Template(Box::new(Template::parse(text)?)),
-            AccessLogFormat::Binary => Kind::Binary(BlockWriter::default()),
+            AccessLogFormat::Common => FormatKind::Common,
+            AccessLogFormat::Combined => FormatKind::Combined,
+            AccessLogFormat::Json => FormatKind::Json,
+            AccessLogFormat::W3c => FormatKind::W3c,
+            AccessLogFormat::Template(text) => FormatKind::Template(Box::new(LogTemplate::parse(text)?)),
+            AccessLogFormat::Binary => FormatKind::Binary(BlockWriter::default()),
         };
         Ok(Self { kind, dates: DateTexts::default() })
     }
@@ -58,11 +58,11 @@ impl Formatter {
     /// Request fields that the format needs.
     pub(super) fn capture(&self) -> Capture {
         match &self.kind {
-            Kind::Common => Capture::default(),
-            Kind::Combined => Capture { referer: true, user_agent: true, ..Capture::default() },
-            Kind::Template(template) => template.capture().clone(),
-            Kind::W3c => Capture { host: true, referer: true, user_agent: true, tls: true, ..Capture::default() },
-            Kind::Json | Kind::Binary(_) => Capture {
+            FormatKind::Common => Capture::default(),
+            FormatKind::Combined => Capture { referer: true, user_agent: true, ..Capture::default() },
+            FormatKind::Template(template) => template.capture().clone(),
+            FormatKind::W3c => Capture { host: true, referer: true, user_agent: true, tls: true, ..Capture::default() },
+            FormatKind::Json | FormatKind::Binary(_) => Capture {
                 host: true,
                 referer: true,
                 user_agent: true,
@@ -78,15 +78,15 @@ impl Formatter {
     /// Unit of the output: lines or blocks.
     pub(super) fn unit(&self) -> Unit {
         match &self.kind {
-            Kind::Common | Kind::Combined | Kind::Json | Kind::Template(_) => Unit::Line,
-            Kind::W3c => Unit::LineOrDirective,
-            Kind::Binary(_) => Unit::Block,
+            FormatKind::Common | FormatKind::Combined | FormatKind::Json | FormatKind::Template(_) => Unit::Line,
+            FormatKind::W3c => Unit::LineOrDirective,
+            FormatKind::Binary(_) => Unit::Block,
         }
     }
 
     /// Appends the start of a file.
     pub(super) fn push_start(&mut self, now: SystemTime, out: &mut Vec<u8>) {
-        if matches!(self.kind, Kind::W3c) {
+        if matches!(self.kind, FormatKind::W3c) {
             let unix_seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             w3c::push_directives(out, unix_seconds, &mut self.dates);
         }
@@ -95,26 +95,26 @@ impl Formatter {
     /// Appends a record.
     pub(super) fn append(&mut self, record: &StoredRecord<'_>, out: &mut Vec<u8>) {
         match &mut self.kind {
-            Kind::Common => clf::push_line(out, record, &mut self.dates, false),
-            Kind::Combined => clf::push_line(out, record, &mut self.dates, true),
-            Kind::Json => json::push_line(out, record, &mut self.dates),
-            Kind::W3c => w3c::push_line(out, record, &mut self.dates),
-            Kind::Template(template) => template.push_line(out, record, &mut self.dates),
-            Kind::Binary(block) => block.append(record, out),
+            FormatKind::Common => clf::push_line(out, record, &mut self.dates, false),
+            FormatKind::Combined => clf::push_line(out, record, &mut self.dates, true),
+            FormatKind::Json => json::push_line(out, record, &mut self.dates),
+            FormatKind::W3c => w3c::push_line(out, record, &mut self.dates),
+            FormatKind::Template(template) => template.push_line(out, record, &mut self.dates),
+            FormatKind::Binary(block) => block.append(record, out),
         }
     }
 
     /// Appends a remark on dropped records. Only W3C has a syntax for remarks; other text formats would show it as a
     /// record.
     pub(super) fn push_remark(&mut self, dropped: u64, out: &mut Vec<u8>) {
-        if matches!(self.kind, Kind::W3c) {
+        if matches!(self.kind, FormatKind::W3c) {
             w3c::push_remark(out, dropped);
         }
     }
 
     /// Completes the unit that must be whole before it is written.
     pub(super) fn seal(&mut self, out: &mut [u8]) {
-        if let Kind::Binary(block) = &mut self.kind {
+        if let FormatKind::Binary(block) = &mut self.kind {
             block.seal(out);
         }
     }

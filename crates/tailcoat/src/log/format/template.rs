@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::super::record::{CAPTURED_FIELDS_MAX, Capture, CapturedField, Client, StoredRecord, Tag, Value};
+use super::super::record::{CAPTURED_FIELDS_MAX, Capture, CapturedField, LogClient, RecordValue, StoredRecord, Tag};
 use super::date::DateTexts;
 use super::escape::{EscapeSet, push_escaped, push_quoted};
 use super::number::{push_decimal, push_digits, push_timestamp};
@@ -12,28 +12,28 @@ use crate::config::AccessLogFormat;
 /// Text with fields in braces, one line per record: `{client} "{method} {target}" {status}`. `{{` and `}}` are literal
 /// braces.
 ///
-/// [`Template::FIELDS`] lists the fields; `request.header.NAME` is a field of the request. Values from clients are
+/// [`LogTemplate::FIELDS`] lists the fields; `request.header.NAME` is a field of the request. Values from clients are
 /// escaped so that a parser can split the line: in a value between `"`, as in the combined format; in other values also
 /// the space and the punctuation that the text has outside quotes.
 ///
 /// A text that is a JSON object, `{{"path": "{path}", "status": {status}, "user": {user}}}`, writes such objects:
 /// values between quotes are escaped as in JSON, others are written as numbers, strings or `null`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
-    pieces: Vec<Piece>,
+pub struct LogTemplate {
+    pieces: Vec<LogTemplatePiece>,
     capture: Capture,
-    kind: Kind,
+    kind: TemplateKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum LogTemplatePiece {
     Literal(Box<[u8]>),
     Field { field: Field, in_quotes: bool },
 }
 
 /// Syntax of a template's lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
+enum TemplateKind {
     /// Text; these bytes are escaped outside quotes.
     Text { separators: Box<EscapeSet> },
     /// JSON objects.
@@ -42,7 +42,7 @@ enum Kind {
 
 /// Style of a value.
 #[derive(Clone, Copy)]
-enum Style<'a> {
+enum ValueStyle<'a> {
     /// In quotes.
     Quoted,
     /// Outside quotes, with these bytes escaped.
@@ -53,9 +53,9 @@ enum Style<'a> {
     Json,
 }
 
-impl Style<'_> {
+impl ValueStyle<'_> {
     /// Appends a value that may come from a client.
-    fn push_value(self, out: &mut Vec<u8>, value: Value<'_>) {
+    fn push_value(self, out: &mut Vec<u8>, value: RecordValue<'_>) {
         match self {
             Self::Quoted => push_quoted(out, value),
             Self::Bare(separators) => push_escaped(out, value, separators),
@@ -97,7 +97,7 @@ macro_rules! fields {
             Request(u8),
         }
 
-        impl Template {
+        impl LogTemplate {
             /// Names of the fields. The configuration knows their meanings (`LOG_FIELDS`).
             pub const FIELDS: &[&str] = &[$($name,)*];
         }
@@ -194,7 +194,7 @@ impl fmt::Display for TemplateError {
             }
             TemplateErrorKind::UnknownField { name, nearest: None } => {
                 write!(f, "unknown log field `{name}`; use ")?;
-                Template::FIELDS.iter().try_for_each(|name| write!(f, "{name}, "))?;
+                LogTemplate::FIELDS.iter().try_for_each(|name| write!(f, "{name}, "))?;
                 f.write_str("or request.header.NAME")
             }
             TemplateErrorKind::Unclosed => f.write_str("`{` is not closed; write `{{` for a brace"),
@@ -211,17 +211,22 @@ impl fmt::Display for TemplateError {
 
 impl std::error::Error for TemplateError {}
 
-impl Template {
+impl LogTemplate {
     /// Parses a template.
     ///
     /// # Errors
     /// The error and its position.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let (at, pieces, literal, capture) = Default::default();
-        let mut parser = Parser { text, is_object: AccessLogFormat::is_object(text), at, pieces, literal, capture };
+        let mut parser =
+            TemplateParser { text, is_object: AccessLogFormat::is_object(text), at, pieces, literal, capture };
         parser.parse()?;
-        let Parser { pieces, capture, is_object, .. } = parser;
-        let kind = if is_object { Kind::Json } else { Kind::Text { separators: separators_of(&pieces).into() } };
+        let TemplateParser { pieces, capture, is_object, .. } = parser;
+        let kind = if is_object {
+            TemplateKind::Json
+        } else {
+            TemplateKind::Text { separators: separators_of(&pieces).into() }
+        };
         Ok(Self { pieces, capture, kind })
     }
 
@@ -233,13 +238,13 @@ impl Template {
     pub(super) fn push_line(&self, out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mut DateTexts) {
         for piece in &self.pieces {
             match piece {
-                Piece::Literal(literal) => out.extend_from_slice(literal),
-                Piece::Field { field, in_quotes } => {
+                LogTemplatePiece::Literal(literal) => out.extend_from_slice(literal),
+                LogTemplatePiece::Field { field, in_quotes } => {
                     let style = match (&self.kind, in_quotes) {
-                        (Kind::Text { .. }, true) => Style::Quoted,
-                        (Kind::Text { separators }, false) => Style::Bare(separators),
-                        (Kind::Json, true) => Style::JsonPart,
-                        (Kind::Json, false) => Style::Json,
+                        (TemplateKind::Text { .. }, true) => ValueStyle::Quoted,
+                        (TemplateKind::Text { separators }, false) => ValueStyle::Bare(separators),
+                        (TemplateKind::Json, true) => ValueStyle::JsonPart,
+                        (TemplateKind::Json, false) => ValueStyle::Json,
                     };
                     field.push(out, record, dates, style);
                 }
@@ -251,14 +256,14 @@ impl Template {
 
 impl Field {
     /// Appends the value of this field.
-    fn push(self, out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mut DateTexts, style: Style<'_>) {
+    fn push(self, out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mut DateTexts, style: ValueStyle<'_>) {
         let numbers = || record.upstream_numbers();
         match self {
             Self::Client => style.push_text(out, |out| clf::push_client(out, record.client)),
             Self::ClientPort => {
                 let port = match record.client {
-                    Client::Ip(address) => Some(u64::from(address.port())),
-                    Client::Unix => None,
+                    LogClient::Ip(address) => Some(u64::from(address.port())),
+                    LogClient::Unix => None,
                 };
                 style.push_known(out, port, push_decimal);
             }
@@ -277,7 +282,7 @@ impl Field {
             Self::Query => style.push_value(out, record.path_and_query().1),
             Self::Version => {
                 let bytes = record.version.map_or(&b""[..], |version| version_name(version));
-                style.push_value(out, Value { bytes, cut: false });
+                style.push_value(out, RecordValue { bytes, cut: false });
             }
             Self::Host => style.push_value(out, record.value(Tag::HOST)),
             Self::Status => push_decimal(out, u64::from(record.status)),
@@ -325,11 +330,11 @@ fn push_seconds(out: &mut Vec<u8>, us: u64) {
 }
 
 /// Bytes that a value outside quotes must not contain: those of the template's own text, except letters and digits.
-fn separators_of(pieces: &[Piece]) -> EscapeSet {
+fn separators_of(pieces: &[LogTemplatePiece]) -> EscapeSet {
     let mut separators = EscapeSet::WORD;
     let mut in_quotes = false;
     for piece in pieces {
-        let Piece::Literal(literal) = piece else { continue };
+        let LogTemplatePiece::Literal(literal) = piece else { continue };
         for byte in literal {
             in_quotes ^= *byte == b'"';
             if !in_quotes && byte.is_ascii_punctuation() {
@@ -340,16 +345,16 @@ fn separators_of(pieces: &[Piece]) -> EscapeSet {
     separators
 }
 
-struct Parser<'a> {
+struct TemplateParser<'a> {
     text: &'a str,
     is_object: bool,
     at: usize,
-    pieces: Vec<Piece>,
+    pieces: Vec<LogTemplatePiece>,
     literal: Vec<u8>,
     capture: Capture,
 }
 
-impl Parser<'_> {
+impl TemplateParser<'_> {
     fn parse(&mut self) -> Result<(), TemplateError> {
         let mut in_quotes = false;
         while let Some(byte) = self.text.as_bytes().get(self.at).copied() {
@@ -362,7 +367,7 @@ impl Parser<'_> {
                 b'{' => {
                     let field = self.parse_field()?;
                     self.end_literal();
-                    self.pieces.push(Piece::Field { field, in_quotes });
+                    self.pieces.push(LogTemplatePiece::Field { field, in_quotes });
                 }
                 b'}' => return Err(self.error(1, TemplateErrorKind::Unopened)),
                 0..=8 | 10..=31 | 127 => return Err(self.error(1, TemplateErrorKind::ControlCharacter)),
@@ -427,7 +432,7 @@ impl Parser<'_> {
 
     fn end_literal(&mut self) {
         if !self.literal.is_empty() {
-            self.pieces.push(Piece::Literal(std::mem::take(&mut self.literal).into_boxed_slice()));
+            self.pieces.push(LogTemplatePiece::Literal(std::mem::take(&mut self.literal).into_boxed_slice()));
         }
     }
 
@@ -445,6 +450,6 @@ fn is_token(text: &str) -> bool {
 /// Most similar field name, if one is similar enough.
 fn nearest_field(name: &str) -> Option<&'static str> {
     let distance_max = name.len() / 3 + 1;
-    let distances = Template::FIELDS.iter().map(|known| (strsim::osa_distance(name, known), *known));
+    let distances = LogTemplate::FIELDS.iter().map(|known| (strsim::osa_distance(name, known), *known));
     distances.filter(|(distance, _)| *distance <= distance_max).min().map(|(_, known)| known)
 }

@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use wire::http::Status;
 use wire::http::trace_context::{SpanId, TraceId};
 
-use super::super::record::{self, Client, LogId, Record, StoredRecord, Subject};
-use super::super::tests::{TestRequest, record_of};
-use super::{Formatter, Template, TemplateErrorKind};
+use super::super::record::{self, LogClient, LogId, LogRecord, StoredRecord, Subject};
+use super::super::tests::{LogTestRequest, record_of};
+use super::{Formatter, LogTemplate, TemplateErrorKind};
 use crate::config::AccessLogFormat;
 
 const VALUE_BYTES_MAX: usize = 40;
 
-fn line(format: &AccessLogFormat, record: &Record<'_>) -> String {
+fn line(format: &AccessLogFormat, record: &LogRecord<'_>) -> String {
     let mut formatter = Formatter::new(format).unwrap();
     let mut bytes = Vec::new();
     record::encode(record, &formatter.capture(), VALUE_BYTES_MAX, &mut bytes);
@@ -25,13 +25,13 @@ fn template(text: &str) -> AccessLogFormat {
     AccessLogFormat::Template(text.into())
 }
 
-fn plain_request() -> TestRequest {
-    TestRequest::new(b"/a?b=c", &[("Referer", b"http://example.org/"), ("User-Agent", b"curl/8.5.0 (x; y)")])
+fn plain_request() -> LogTestRequest {
+    LogTestRequest::new(b"/a?b=c", &[("Referer", b"http://example.org/"), ("User-Agent", b"curl/8.5.0 (x; y)")])
 }
 
 /// Request that tries to end quotes and lines, clear the screen, reverse the text, and hide.
-fn hostile_request() -> TestRequest {
-    TestRequest::new(
+fn hostile_request() -> LogTestRequest {
+    LogTestRequest::new(
         b"/\" 200 1\n6.6.6.6 - -",
         &[
             ("Referer", b"\" \"forged\"\r\nline\\"),
@@ -78,7 +78,7 @@ fn plain_lines() {
 fn outcomes() {
     let request = hostile_request();
     let check = |format: AccessLogFormat, is_complete: bool, expect: &str| {
-        let record = Record { request_id: "a1b2", is_complete, ..record_of(LogId(0), request.subject()) };
+        let record = LogRecord { request_id: "a1b2", is_complete, ..record_of(LogId(0), request.subject()) };
         let line = line(&format, &record);
         assert!(line.contains(expect), "{line}");
     };
@@ -94,7 +94,7 @@ fn traces() {
     let request = hostile_request();
     let trace = Some((TraceId::new(0xabc), SpanId::new(0x12)));
     let check = |format: AccessLogFormat, trace, expect: &str| {
-        let record = Record { trace, ..record_of(LogId(0), request.subject()) };
+        let record = LogRecord { trace, ..record_of(LogId(0), request.subject()) };
         let line = line(&format, &record);
         assert!(line.contains(expect), "{line}");
     };
@@ -110,7 +110,7 @@ fn hostile_bytes_forge_nothing() {
     let request = hostile_request();
     let check = |format: AccessLogFormat, expect: &str| {
         let record =
-            Record { host: b"a b\"\n", user: b"me] \"x\nsecond line", ..record_of(LogId(0), request.subject()) };
+            LogRecord { host: b"a b\"\n", user: b"me] \"x\nsecond line", ..record_of(LogId(0), request.subject()) };
         assert_eq!(line(&format, &record), format!("{expect}\n"));
     };
     check(
@@ -158,7 +158,7 @@ const OBJECT: &str = r#"{{"target": {target}, "as": "<{user}> {request}", "of": 
 
 #[test]
 fn objects_are_objects() {
-    let request = TestRequest::new(b"/a\"b\\", &[]);
+    let request = LogTestRequest::new(b"/a\"b\\", &[]);
     let record = record_of(LogId(0), request.subject());
     assert_eq!(
         line(&template(OBJECT), &record),
@@ -173,14 +173,15 @@ fn objects_are_objects() {
         concat!(r#"{"a\"\\": "\"\"/a\"b\\"}"#, "\n")
     );
     let every: Vec<String> =
-        Template::FIELDS.iter().map(|name| format!(r#""{name}": {{{name}}}, "{name} ": "{{{name}}}""#)).collect();
+        LogTemplate::FIELDS.iter().map(|name| format!(r#""{name}": {{{name}}}, "{name} ": "{{{name}}}""#)).collect();
     let every = template(&format!("{{{{{}}}}}", every.join(", ")));
-    for client in [record.client, Client::Unix] {
-        for record in [Record { client, ..record }, Record { client, ..record_of(LogId(0), Subject::Malformed(b"\"")) }]
+    for client in [record.client, LogClient::Unix] {
+        for record in
+            [LogRecord { client, ..record }, LogRecord { client, ..record_of(LogId(0), Subject::Malformed(b"\"")) }]
         {
             let line = line(&every, &record);
             let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&line).expect(&line);
-            assert_eq!(object.len(), 2 * Template::FIELDS.len());
+            assert_eq!(object.len(), 2 * LogTemplate::FIELDS.len());
         }
     }
 }
@@ -190,8 +191,8 @@ fn objects_are_objects() {
 fn any_byte_stays_in_its_line() {
     let all: Vec<u8> = (0..=255).collect();
     for chunk in all.chunks(VALUE_BYTES_MAX) {
-        let request = TestRequest::new(chunk, &[("Referer", chunk), ("User-Agent", chunk), ("X", chunk)]);
-        let record = Record { host: chunk, user: chunk, ..record_of(LogId(0), request.subject()) };
+        let request = LogTestRequest::new(chunk, &[("Referer", chunk), ("User-Agent", chunk), ("X", chunk)]);
+        let record = LogRecord { host: chunk, user: chunk, ..record_of(LogId(0), request.subject()) };
         for format in [
             AccessLogFormat::Common,
             AccessLogFormat::Combined,
@@ -216,7 +217,7 @@ fn any_byte_stays_in_its_line() {
 #[test]
 fn what_is_not_a_request() {
     let check = |format: AccessLogFormat, bytes: &[u8], expect: &str| {
-        let record = Record { status: Status::BAD_REQUEST, ..record_of(LogId(0), Subject::Malformed(bytes)) };
+        let record = LogRecord { status: Status::BAD_REQUEST, ..record_of(LogId(0), Subject::Malformed(bytes)) };
         assert_eq!(line(&format, &record), format!("{expect}\n"));
     };
     check(
@@ -242,7 +243,7 @@ fn what_is_not_a_request() {
 fn long_values_are_cut_and_marked() {
     let target = [b'/'; VALUE_BYTES_MAX + 1];
     let agent = [b'a'; VALUE_BYTES_MAX];
-    let request = TestRequest::new(&target, &[("User-Agent", &agent)]);
+    let request = LogTestRequest::new(&target, &[("User-Agent", &agent)]);
     let record = record_of(LogId(0), request.subject());
     let (slashes, agent) = ("/".repeat(VALUE_BYTES_MAX), "a".repeat(VALUE_BYTES_MAX));
     assert!(line(&AccessLogFormat::Combined, &record).contains(&format!(r#""GET {slashes}\... HTTP/1.1" "#)));
@@ -257,12 +258,12 @@ fn long_values_are_cut_and_marked() {
 fn clients_and_methods() {
     let request = plain_request().with_method("PROPFIND");
     let check = |client, expect: &str| {
-        let record = Record { client, ..record_of(LogId(0), request.subject()) };
+        let record = LogRecord { client, ..record_of(LogId(0), request.subject()) };
         assert_eq!(line(&template("{client} {client_port} {method}"), &record), format!("{expect} PROPFIND\n"));
     };
-    check(Client::Unix, "unix: -");
-    check(Client::Ip("[2001:db8::7]:443".parse::<SocketAddr>().unwrap()), "2001:db8::7 443");
-    check(Client::Ip("[::ffff:192.0.2.1]:80".parse::<SocketAddr>().unwrap()), "192.0.2.1 80");
+    check(LogClient::Unix, "unix: -");
+    check(LogClient::Ip("[2001:db8::7]:443".parse::<SocketAddr>().unwrap()), "2001:db8::7 443");
+    check(LogClient::Ip("[::ffff:192.0.2.1]:80".parse::<SocketAddr>().unwrap()), "192.0.2.1 80");
 }
 
 #[test]
@@ -278,7 +279,7 @@ fn w3c_directives() {
     assert_eq!(lines[2], "#Date: 1994-11-06 08:49:37");
     assert_eq!(lines[4], "#Remark: 7 records were dropped before this line");
     // As many fields as a record can hold.
-    let request = TestRequest::new(b"/", &[]);
+    let request = LogTestRequest::new(b"/", &[]);
     let entry = line(&AccessLogFormat::W3c, &record_of(LogId(0), request.subject()));
     assert_eq!(lines[3].strip_prefix("#Fields: ").unwrap().split(' ').count(), entry.split(' ').count());
 }
@@ -286,7 +287,7 @@ fn w3c_directives() {
 #[test]
 fn templates_with_faults() {
     let check = |text: &str, offset: usize, length: usize, message: &str| {
-        let error = Template::parse(text).unwrap_err();
+        let error = LogTemplate::parse(text).unwrap_err();
         assert_eq!((error.offset, error.length), (offset, length), "{text}");
         assert_eq!(error.to_string(), message, "{text}");
     };
@@ -308,13 +309,13 @@ fn templates_with_faults() {
     check("a} b", 1, 1, "`}` closes nothing; write `}}` for a brace");
     check("a\nb", 1, 1, "control characters other than tabs are not allowed in a log line");
     let many: String = (0..200).map(|number| format!("{{request.header.x-{number}}}")).collect();
-    assert_eq!(Template::parse(&many).unwrap_err().kind, TemplateErrorKind::TooManyRequestFields);
+    assert_eq!(LogTemplate::parse(&many).unwrap_err().kind, TemplateErrorKind::TooManyRequestFields);
 }
 
 #[test]
 fn every_field_has_a_meaning() {
     for (name, meaning) in crate::config::LOG_FIELDS {
-        assert!(Template::parse(&format!("{{{name}}}")).is_ok(), "{name}");
+        assert!(LogTemplate::parse(&format!("{{{name}}}")).is_ok(), "{name}");
         assert!(!meaning.is_empty() && meaning.trim() == *meaning, "{name}");
     }
 }
@@ -322,7 +323,7 @@ fn every_field_has_a_meaning() {
 /// The configuration checks formats without knowing the log; both must agree.
 #[test]
 fn the_configuration_takes_what_the_log_takes() {
-    assert!(Template::FIELDS.iter().eq(crate::config::LOG_FIELDS.iter().map(|(name, _)| name)));
+    assert!(LogTemplate::FIELDS.iter().eq(crate::config::LOG_FIELDS.iter().map(|(name, _)| name)));
     assert_eq!(crate::log::FACILITIES, crate::config::SYSLOG_FACILITIES);
     let many = |count: usize| (0..count).map(|index| format!("{{request.header.X-{index}}}")).collect::<String>();
     let texts = [
@@ -344,7 +345,7 @@ fn the_configuration_takes_what_the_log_takes() {
         &format!("{}{}", many(127), "{request.header.x-1}"),
     ];
     for text in texts {
-        let (config, log) = (crate::config::log_format_from_text(text), Template::parse(text));
+        let (config, log) = (crate::config::log_format_from_text(text), LogTemplate::parse(text));
         assert_eq!(config.is_ok(), log.is_ok(), "{text}: {config:?}, {log:?}");
     }
 }

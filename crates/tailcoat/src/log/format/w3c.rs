@@ -3,7 +3,7 @@
 //! Strings stand in quotes, with quotes doubled. The draft does not cover other bytes, so backslash, control bytes and
 //! bytes from 0x7f on become `\xHH` in strings. In addresses and names, which end at a space, they become `%HH`.
 
-use super::super::record::{Client, StoredRecord, Tag, Value};
+use super::super::record::{LogClient, RecordValue, StoredRecord, Tag};
 use super::date::DateTexts;
 use super::escape::{CUT_MARK, EscapeSet, is_plain, push_hex, push_percent, push_runs};
 use super::number::{push_address, push_decimal, push_digits};
@@ -35,8 +35,8 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
     push_date_and_time(out, record.unix_us / 1_000_000, dates);
     out.push(b' ');
     match record.client {
-        Client::Ip(address) => push_address(out, address.ip()),
-        Client::Unix => out.push(b'-'),
+        LogClient::Ip(address) => push_address(out, address.ip()),
+        LogClient::Unix => out.push(b'-'),
     }
     push_name(out, record.value(Tag::USER));
     push_name(out, record.method());
@@ -44,7 +44,7 @@ pub(super) fn push_line(out: &mut Vec<u8>, record: &StoredRecord<'_>, dates: &mu
     let (stem, query) = record.path_and_query();
     push_name(out, if record.version.is_some() { stem } else { record.value(Tag::MALFORMED) });
     push_name(out, query);
-    push_name(out, Value { bytes: record.version.map_or(&b""[..], |version| version_name(version)), cut: false });
+    push_name(out, RecordValue { bytes: record.version.map_or(&b""[..], |version| version_name(version)), cut: false });
     push_name(out, record.value(Tag::HOST));
     out.push(b' ');
     push_decimal(out, u64::from(record.status));
@@ -71,7 +71,7 @@ fn push_date_and_time(out: &mut Vec<u8>, unix_seconds: u64, dates: &mut DateText
 }
 
 /// Appends a space and a value that ends at a space.
-fn push_name(out: &mut Vec<u8>, value: Value<'_>) {
+fn push_name(out: &mut Vec<u8>, value: RecordValue<'_>) {
     out.push(b' ');
     if value.bytes.is_empty() {
         out.push(b'-');
@@ -84,7 +84,7 @@ fn push_name(out: &mut Vec<u8>, value: Value<'_>) {
 }
 
 /// Appends a space and a value in quotes.
-fn push_string(out: &mut Vec<u8>, value: Value<'_>) {
+fn push_string(out: &mut Vec<u8>, value: RecordValue<'_>) {
     if value.bytes.is_empty() {
         out.extend_from_slice(b" -");
         return;
@@ -107,7 +107,7 @@ fn push_string(out: &mut Vec<u8>, value: Value<'_>) {
     out.push(b'"');
 }
 
-fn push_cut_mark(out: &mut Vec<u8>, value: Value<'_>) {
+fn push_cut_mark(out: &mut Vec<u8>, value: RecordValue<'_>) {
     if value.cut {
         out.extend_from_slice(CUT_MARK);
     }

@@ -5,8 +5,8 @@ use std::task::{Context as Task, Poll};
 
 use wasmtime::{Caller, Engine, Linker, Memory, Result, bail, format_err};
 
-use super::exchange::{BUFFER_REQUEST, BUFFER_RESPONSE, Exchange, FieldsKind, Stage, TRAILERS};
-use super::guest::Guest;
+use super::exchange::{BUFFER_REQUEST, BUFFER_RESPONSE, FieldsKind, HttpWasmExchange, HttpWasmStage, TRAILERS};
+use super::guest::HttpWasmGuest;
 use super::wasi;
 
 /// The name by which guests import the functions.
@@ -24,7 +24,7 @@ type CountAndLength = u64;
 type EndAndLength = u64;
 
 /// All that guests may import: these functions, and those of WASI that do something.
-pub(in crate::modules) fn linker(engine: &Engine) -> Result<Linker<Guest>> {
+pub(in crate::modules) fn linker(engine: &Engine) -> Result<Linker<HttpWasmGuest>> {
     let mut linker = Linker::new(engine);
     wasi::add(&mut linker)?;
     add_environment(&mut linker)?;
@@ -34,66 +34,74 @@ pub(in crate::modules) fn linker(engine: &Engine) -> Result<Linker<Guest>> {
     Ok(linker)
 }
 
-fn add_environment(linker: &mut Linker<Guest>) -> Result<()> {
-    linker.func_wrap(MODULE, "enable_features", |mut caller: Caller<'_, Guest>, features: u32| -> u32 {
+fn add_environment(linker: &mut Linker<HttpWasmGuest>) -> Result<()> {
+    linker.func_wrap(MODULE, "enable_features", |mut caller: Caller<'_, HttpWasmGuest>, features: u32| -> u32 {
         let exchange = caller.data_mut().exchange_mut();
         exchange.features |= features & (BUFFER_REQUEST | BUFFER_RESPONSE | TRAILERS);
         exchange.features
     })?;
-    linker.func_wrap(MODULE, "get_config", |mut caller: Caller<'_, Guest>, buffer: u32, limit: u32| {
+    linker.func_wrap(MODULE, "get_config", |mut caller: Caller<'_, HttpWasmGuest>, buffer: u32, limit: u32| {
         let (memory, guest) = parts(&mut caller)?;
         write_value(memory, buffer, limit, guest.settings())
     })?;
     linker.func_wrap(MODULE, "log_enabled", |level: i32| -> u32 { u32::from(is_logged(level)) })?;
-    linker.func_wrap(MODULE, "log", |mut caller: Caller<'_, Guest>, level: i32, message: u32, length: u32| {
-        let (memory, guest) = parts(&mut caller)?;
-        let message = slice(memory, message, length)?;
-        if is_logged(level) {
-            let level: &[u8] = match level {
-                LEVEL_WARN => b"warning: ",
-                LEVEL_ERROR => b"error: ",
-                _ => b"",
-            };
-            guest.write_log(&[level, message, b"\n"].concat());
-        }
-        Ok(())
-    })?;
+    linker.func_wrap(
+        MODULE,
+        "log",
+        |mut caller: Caller<'_, HttpWasmGuest>, level: i32, message: u32, length: u32| {
+            let (memory, guest) = parts(&mut caller)?;
+            let message = slice(memory, message, length)?;
+            if is_logged(level) {
+                let level: &[u8] = match level {
+                    LEVEL_WARN => b"warning: ",
+                    LEVEL_ERROR => b"error: ",
+                    _ => b"",
+                };
+                guest.write_log(&[level, message, b"\n"].concat());
+            }
+            Ok(())
+        },
+    )?;
     Ok(())
 }
 
-fn add_requests(linker: &mut Linker<Guest>) -> Result<()> {
-    linker.func_wrap(MODULE, "get_method", |mut caller: Caller<'_, Guest>, buffer: u32, limit: u32| {
+fn add_requests(linker: &mut Linker<HttpWasmGuest>) -> Result<()> {
+    linker.func_wrap(MODULE, "get_method", |mut caller: Caller<'_, HttpWasmGuest>, buffer: u32, limit: u32| {
         let (memory, guest) = parts(&mut caller)?;
         write_value(memory, buffer, limit, guest.exchange().method()?)
     })?;
-    linker.func_wrap(MODULE, "set_method", |mut caller: Caller<'_, Guest>, method: u32, length: u32| {
+    linker.func_wrap(MODULE, "set_method", |mut caller: Caller<'_, HttpWasmGuest>, method: u32, length: u32| {
         let (memory, guest) = parts(&mut caller)?;
         guest.exchange_mut().set_method(slice(memory, method, length)?)
     })?;
-    linker.func_wrap(MODULE, "get_uri", |mut caller: Caller<'_, Guest>, buffer: u32, limit: u32| {
+    linker.func_wrap(MODULE, "get_uri", |mut caller: Caller<'_, HttpWasmGuest>, buffer: u32, limit: u32| {
         let (memory, guest) = parts(&mut caller)?;
         write_value(memory, buffer, limit, guest.exchange().uri()?)
     })?;
-    linker.func_wrap(MODULE, "set_uri", |mut caller: Caller<'_, Guest>, uri: u32, length: u32| {
+    linker.func_wrap(MODULE, "set_uri", |mut caller: Caller<'_, HttpWasmGuest>, uri: u32, length: u32| {
         let (memory, guest) = parts(&mut caller)?;
         guest.exchange_mut().set_uri(slice(memory, uri, length)?)
     })?;
-    linker.func_wrap(MODULE, "get_protocol_version", |mut caller: Caller<'_, Guest>, buffer: u32, limit: u32| {
-        let (memory, guest) = parts(&mut caller)?;
-        write_value(memory, buffer, limit, guest.exchange().protocol_version()?.as_bytes())
-    })?;
-    linker.func_wrap(MODULE, "get_source_addr", |mut caller: Caller<'_, Guest>, buffer: u32, limit: u32| {
+    linker.func_wrap(
+        MODULE,
+        "get_protocol_version",
+        |mut caller: Caller<'_, HttpWasmGuest>, buffer: u32, limit: u32| {
+            let (memory, guest) = parts(&mut caller)?;
+            write_value(memory, buffer, limit, guest.exchange().protocol_version()?.as_bytes())
+        },
+    )?;
+    linker.func_wrap(MODULE, "get_source_addr", |mut caller: Caller<'_, HttpWasmGuest>, buffer: u32, limit: u32| {
         let (memory, guest) = parts(&mut caller)?;
         write_value(memory, buffer, limit, guest.exchange().source()?.as_bytes())
     })?;
     Ok(())
 }
 
-fn add_fields(linker: &mut Linker<Guest>) -> Result<()> {
+fn add_fields(linker: &mut Linker<HttpWasmGuest>) -> Result<()> {
     linker.func_wrap(
         MODULE,
         "get_header_names",
-        |mut caller: Caller<'_, Guest>, kind: u32, buffer: u32, limit: u32| {
+        |mut caller: Caller<'_, HttpWasmGuest>, kind: u32, buffer: u32, limit: u32| {
             let (memory, guest) = parts(&mut caller)?;
             let exchange = guest.exchange();
             exchange.expect_request()?;
@@ -110,7 +118,7 @@ fn add_fields(linker: &mut Linker<Guest>) -> Result<()> {
     linker.func_wrap(
         MODULE,
         "get_header_values",
-        |mut caller: Caller<'_, Guest>, kind: u32, name: u32, name_length: u32, buffer: u32, limit: u32| {
+        |mut caller: Caller<'_, HttpWasmGuest>, kind: u32, name: u32, name_length: u32, buffer: u32, limit: u32| {
             let (memory, guest) = parts(&mut caller)?;
             let kind = fields_kind(kind)?;
             // It has to be copied, for the values may be written where it is.
@@ -126,7 +134,12 @@ fn add_fields(linker: &mut Linker<Guest>) -> Result<()> {
         linker.func_wrap(
             MODULE,
             function,
-            move |mut caller: Caller<'_, Guest>, kind: u32, name: u32, name_length: u32, value: u32, length: u32| {
+            move |mut caller: Caller<'_, HttpWasmGuest>,
+                  kind: u32,
+                  name: u32,
+                  name_length: u32,
+                  value: u32,
+                  length: u32| {
                 let (memory, guest) = parts(&mut caller)?;
                 let (name, value) = (slice(memory, name, name_length)?, slice(memory, value, length)?);
                 guest.exchange_mut().edit_field(fields_kind(kind)?, replaces, name, Some(value))
@@ -136,7 +149,7 @@ fn add_fields(linker: &mut Linker<Guest>) -> Result<()> {
     linker.func_wrap(
         MODULE,
         "remove_header",
-        |mut caller: Caller<'_, Guest>, kind: u32, name: u32, name_length: u32| {
+        |mut caller: Caller<'_, HttpWasmGuest>, kind: u32, name: u32, name_length: u32| {
             let (memory, guest) = parts(&mut caller)?;
             guest.exchange_mut().edit_field(fields_kind(kind)?, true, slice(memory, name, name_length)?, None)
         },
@@ -144,30 +157,34 @@ fn add_fields(linker: &mut Linker<Guest>) -> Result<()> {
     Ok(())
 }
 
-fn add_responses(linker: &mut Linker<Guest>) -> Result<()> {
-    linker.func_wrap(MODULE, "get_status_code", |mut caller: Caller<'_, Guest>| -> Result<u32> {
+fn add_responses(linker: &mut Linker<HttpWasmGuest>) -> Result<()> {
+    linker.func_wrap(MODULE, "get_status_code", |mut caller: Caller<'_, HttpWasmGuest>| -> Result<u32> {
         Ok(u32::from(caller.data_mut().exchange().status()?.code()))
     })?;
-    linker.func_wrap(MODULE, "set_status_code", |mut caller: Caller<'_, Guest>, status: u32| {
+    linker.func_wrap(MODULE, "set_status_code", |mut caller: Caller<'_, HttpWasmGuest>, status: u32| {
         caller.data_mut().exchange_mut().set_status(status)
     })?;
-    linker.func_wrap(MODULE, "write_body", |mut caller: Caller<'_, Guest>, kind: u32, body: u32, length: u32| {
-        let (memory, guest) = parts(&mut caller)?;
-        let (bytes, bytes_max) = (slice(memory, body, length)?, guest.buffered_bytes_max);
-        let exchange = guest.exchange_mut();
-        exchange.expect_request()?;
-        match body_kind(kind)? {
-            Body::Request if exchange.stage == Stage::Response => {
-                bail!("the request has gone on to the next handler")
+    linker.func_wrap(
+        MODULE,
+        "write_body",
+        |mut caller: Caller<'_, HttpWasmGuest>, kind: u32, body: u32, length: u32| {
+            let (memory, guest) = parts(&mut caller)?;
+            let (bytes, bytes_max) = (slice(memory, body, length)?, guest.buffered_bytes_max);
+            let exchange = guest.exchange_mut();
+            exchange.expect_request()?;
+            match body_kind(kind)? {
+                BodyKind::Request if exchange.stage == HttpWasmStage::Response => {
+                    bail!("the request has gone on to the next handler")
+                }
+                BodyKind::Request => exchange.request_body.write(bytes, bytes_max),
+                BodyKind::Response => exchange.response.content.write(bytes, bytes_max),
             }
-            Body::Request => exchange.request_body.write(bytes, bytes_max),
-            Body::Response => exchange.response.content.write(bytes, bytes_max),
-        }
-    })?;
+        },
+    )?;
     linker.func_wrap_async(
         MODULE,
         "read_body",
-        |mut caller: Caller<'_, Guest>, (kind, buffer, limit): (u32, u32, u32)| {
+        |mut caller: Caller<'_, HttpWasmGuest>, (kind, buffer, limit): (u32, u32, u32)| {
             Box::new(async move {
                 let kind = body_kind(kind)?;
                 let mut filled = 0;
@@ -179,38 +196,38 @@ fn add_responses(linker: &mut Linker<Guest>) -> Result<()> {
 }
 
 #[derive(Clone, Copy)]
-enum Body {
+enum BodyKind {
     Request,
     Response,
 }
 
 fn poll_read(
-    caller: &mut Caller<'_, Guest>,
-    kind: Body,
+    caller: &mut Caller<'_, HttpWasmGuest>,
+    kind: BodyKind,
     (buffer, limit): (u32, u32),
     filled: &mut usize,
     task: &mut Task<'_>,
 ) -> Poll<Result<EndAndLength>> {
     let (memory, guest) = parts(caller)?;
     let kept_max = guest.buffered_bytes_max;
-    let exchange: &mut Exchange = guest.exchange_mut();
+    let exchange: &mut HttpWasmExchange = guest.exchange_mut();
     exchange.expect_request()?;
     let buffer = slice_mut(memory, buffer, limit)?;
     if buffer.is_empty() {
         return Poll::Ready(Err(format_err!("read_body with an empty buffer")));
     }
     let (count, is_end) = match kind {
-        Body::Request => {
+        BodyKind::Request => {
             let kept_max = exchange.buffers_request().then_some(kept_max);
             std::task::ready!(exchange.request_body.poll_read(task, buffer, filled, kept_max))?
         }
-        Body::Response => exchange.response.content.read(buffer)?,
+        BodyKind::Response => exchange.response.content.read(buffer)?,
     };
     Poll::Ready(Ok((u64::from(is_end) << 32) | count as u64))
 }
 
 /// The guest's memory, and what the host keeps for it.
-pub(super) fn parts<'a>(caller: &'a mut Caller<'_, Guest>) -> Result<(&'a mut [u8], &'a mut Guest)> {
+pub(super) fn parts<'a>(caller: &'a mut Caller<'_, HttpWasmGuest>) -> Result<(&'a mut [u8], &'a mut HttpWasmGuest)> {
     let memory: Memory = match caller.data().memory {
         Some(memory) => memory,
         // While it is instantiated.
@@ -276,10 +293,10 @@ fn fields_kind(kind: u32) -> Result<FieldsKind> {
     })
 }
 
-fn body_kind(kind: u32) -> Result<Body> {
+fn body_kind(kind: u32) -> Result<BodyKind> {
     Ok(match kind {
-        0 => Body::Request,
-        1 => Body::Response,
+        0 => BodyKind::Request,
+        1 => BodyKind::Response,
         _ => bail!("unknown body kind {kind}"),
     })
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use wasmtime::{Result, bail};
-use wire::http::{Fields, Method, RequestHead, Status, Target, Version};
+use wire::http::{Fields, Method, RequestHead, RequestTarget, Status, Version};
 
 use super::content::{RequestBody, ResponseContent};
 
@@ -21,8 +21,8 @@ const FIELDS_BYTES_MAX: usize = 64 << 10;
 
 /// A request, and the response to it.
 #[derive(Debug, Default)]
-pub struct Exchange {
-    pub(super) stage: Stage,
+pub struct HttpWasmExchange {
+    pub(super) stage: HttpWasmStage,
     pub(super) features: u32,
     head: RequestHead,
     bytes: Vec<u8>,
@@ -36,7 +36,7 @@ pub struct Exchange {
 
 /// How far a request has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum HttpWasmStage {
     /// There is none yet.
     #[default]
     None,
@@ -65,7 +65,7 @@ pub struct GuestResponse {
     /// Its fields.
     pub fields: Fields,
     /// What was changed of fields that were there.
-    pub edits: Vec<FieldEdit>,
+    pub edits: Vec<ResponseFieldEdit>,
     /// Its content.
     pub content: ResponseContent,
     /// Its trailer fields.
@@ -74,7 +74,7 @@ pub struct GuestResponse {
 
 /// A change of a response's fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldEdit {
+pub struct ResponseFieldEdit {
     /// The line takes the place of all others of this name; an empty value is none.
     pub replaces: bool,
     /// Name of the field.
@@ -105,7 +105,7 @@ impl Default for GuestResponse {
 }
 
 /// The server's side.
-impl Exchange {
+impl HttpWasmExchange {
     /// Begins with a request: its head, the bytes that this points into, and who sent it.
     pub fn begin(&mut self, head: &RequestHead, bytes: &[u8], source: Option<SocketAddr>) {
         self.head.clone_from(head);
@@ -119,7 +119,7 @@ impl Exchange {
         self.response.edits.clear();
         self.response.trailers.clear();
         self.response.content = ResponseContent::default();
-        (self.stage, self.field_bytes_left) = (Stage::Request, FIELDS_BYTES_MAX);
+        (self.stage, self.field_bytes_left) = (HttpWasmStage::Request, FIELDS_BYTES_MAX);
     }
 
     /// The content of the request, which comes when it is wanted.
@@ -156,15 +156,15 @@ impl Exchange {
     /// Goes on with the next handler's response. Of its content the guest sees what it has asked for. Fields that it has
     /// written before are added to it, unless the next handler has some of their names.
     pub fn on_response(&mut self, status: Status, fields: Fields, content: Option<Bytes>, trailers: Fields) {
-        self.stage = Stage::Response;
+        self.stage = HttpWasmStage::Response;
         let earlier = std::mem::replace(&mut self.response.fields, fields);
         let is_added = |(name, _): &(&[u8], &[u8])| !self.response.fields.has(name);
         let edits = earlier.iter().filter(is_added).map(|(name, value)| {
             let name = String::from_utf8_lossy(name).into_owned();
-            FieldEdit { replaces: false, name, value: value.to_vec() }
+            ResponseFieldEdit { replaces: false, name, value: value.to_vec() }
         });
         self.response.edits = edits.collect();
-        for FieldEdit { name, value, .. } in &self.response.edits {
+        for ResponseFieldEdit { name, value, .. } in &self.response.edits {
             self.response.fields.push(name, value);
         }
         self.response.content.continue_with(content);
@@ -179,14 +179,14 @@ impl Exchange {
 
     /// The request has gone: nothing of it is kept.
     pub(super) fn end(&mut self) {
-        self.stage = Stage::None;
+        self.stage = HttpWasmStage::None;
         self.request_body = RequestBody::default();
         self.response.content = ResponseContent::default();
     }
 }
 
 /// The guest's side.
-impl Exchange {
+impl HttpWasmExchange {
     pub(super) fn method(&self) -> Result<&[u8]> {
         self.expect_request()?;
         Ok(match &self.changed {
@@ -213,7 +213,7 @@ impl Exchange {
 
     pub(super) fn set_uri(&mut self, uri: &[u8]) -> Result<()> {
         let uri = if uri.is_empty() { b"/" } else { uri };
-        if uri.len() > FIELDS_BYTES_MAX || !uri.starts_with(b"/") || Target::parse(uri, Method::Get).is_err() {
+        if uri.len() > FIELDS_BYTES_MAX || !uri.starts_with(b"/") || RequestTarget::parse(uri, Method::Get).is_err() {
             bail!("invalid path and query");
         }
         self.change()?.uri = uri.to_vec();
@@ -284,9 +284,9 @@ impl Exchange {
         let fields = match kind {
             FieldsKind::Request => &mut self.change()?.fields,
             FieldsKind::Response => {
-                if self.stage == Stage::Response {
+                if self.stage == HttpWasmStage::Response {
                     let name = String::from_utf8_lossy(name).into_owned();
-                    self.response.edits.push(FieldEdit { replaces, name, value: value.to_vec() });
+                    self.response.edits.push(ResponseFieldEdit { replaces, name, value: value.to_vec() });
                 }
                 &mut self.response.fields
             }
@@ -302,7 +302,7 @@ impl Exchange {
     }
 
     pub(super) fn expect_request(&self) -> Result<()> {
-        if self.stage == Stage::None {
+        if self.stage == HttpWasmStage::None {
             bail!("there is no request yet");
         }
         Ok(())
@@ -322,7 +322,7 @@ impl Exchange {
 
     /// The request, to be changed.
     fn change(&mut self) -> Result<&mut ChangedRequest> {
-        if self.stage != Stage::Request {
+        if self.stage != HttpWasmStage::Request {
             bail!("the request has gone on to the next handler");
         }
         if self.changed.is_none() {
@@ -350,7 +350,7 @@ mod tests {
 
     use super::*;
 
-    fn exchange(target: &str) -> Exchange {
+    fn exchange(target: &str) -> HttpWasmExchange {
         let mut bytes = Vec::new();
         let mut append = |text: &str| {
             bytes.extend_from_slice(text.as_bytes());
@@ -360,7 +360,7 @@ mod tests {
         head.method = Method::Get;
         (head.method_name, head.target) = (append("GET"), append(target));
         head.push_field(append("Accept"), append("*/*"), KnownField::from_name(b"accept"));
-        let mut exchange = Exchange::default();
+        let mut exchange = HttpWasmExchange::default();
         exchange.begin(&head, &bytes, None);
         exchange
     }
@@ -377,7 +377,7 @@ mod tests {
             assert_eq!(exchange(target).uri().unwrap(), expect.as_bytes(), "{target}");
         }
         assert_eq!(exchange("/").source().unwrap(), "unix");
-        assert!(Exchange::default().method().is_err(), "there is no request");
+        assert!(HttpWasmExchange::default().method().is_err(), "there is no request");
     }
 
     #[test]
@@ -397,7 +397,8 @@ mod tests {
 
     #[test]
     fn what_no_message_could_have() {
-        let check = |change: &dyn Fn(&mut Exchange) -> Result<()>| assert!(change(&mut exchange("/a")).is_err());
+        let check =
+            |change: &dyn Fn(&mut HttpWasmExchange) -> Result<()>| assert!(change(&mut exchange("/a")).is_err());
         check(&|exchange| exchange.set_method(b"A B"));
         check(&|exchange| exchange.set_method(b"CONNECT"));
         check(&|exchange| exchange.set_method(b""));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use wasmtime::Memory;
 
-use super::exchange::Exchange;
+use super::exchange::HttpWasmExchange;
 use crate::modules::Module;
 use crate::modules::guest::line_log;
 use crate::modules::limiter::Limiter;
@@ -13,7 +13,7 @@ use crate::modules::log::LineLog;
 use crate::modules::meter::Meter;
 
 /// The data of an instance on the host's side.
-pub(in crate::modules) struct Guest {
+pub(in crate::modules) struct HttpWasmGuest {
     log: LineLog,
     settings: Arc<[u8]>,
     /// `NAME=value`.
@@ -24,12 +24,12 @@ pub(in crate::modules) struct Guest {
     /// Known once it has been instantiated.
     pub(super) memory: Option<Memory>,
     pub(super) buffered_bytes_max: usize,
-    exchange: Box<Exchange>,
+    exchange: Box<HttpWasmExchange>,
     /// What it asked for before there was a request.
     features: u32,
 }
 
-impl Guest {
+impl HttpWasmGuest {
     /// What an instance of this module has.
     pub(super) fn new(module: &Module, meter: Arc<Meter>) -> Self {
         let config = &module.config;
@@ -48,11 +48,11 @@ impl Guest {
         }
     }
 
-    pub(super) fn exchange(&self) -> &Exchange {
+    pub(super) fn exchange(&self) -> &HttpWasmExchange {
         &self.exchange
     }
 
-    pub(super) fn exchange_mut(&mut self) -> &mut Exchange {
+    pub(super) fn exchange_mut(&mut self) -> &mut HttpWasmExchange {
         &mut self.exchange
     }
 
@@ -62,7 +62,7 @@ impl Guest {
     }
 
     /// Begins with a request: that of its exchange, or of this one.
-    pub(super) fn begin(&mut self, exchange: Option<Box<Exchange>>) {
+    pub(super) fn begin(&mut self, exchange: Option<Box<HttpWasmExchange>>) {
         if let Some(exchange) = exchange {
             self.exchange = exchange;
         }

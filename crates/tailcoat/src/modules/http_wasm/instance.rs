@@ -5,8 +5,8 @@ use std::sync::Arc;
 use wasmtime::{InstancePre, Linker, Memory, Module as CoreModule, Result, Store, TypedFunc};
 use wasmtime_wasi::I32Exit;
 
-use super::exchange::Exchange;
-use super::guest::Guest;
+use super::exchange::HttpWasmExchange;
+use super::guest::HttpWasmGuest;
 use super::wasi;
 use crate::config::Reset;
 use crate::modules::Module;
@@ -17,11 +17,11 @@ use crate::modules::meter::Meter;
 const PAGE_BYTES: usize = 4096;
 
 /// A compiled core module.
-pub struct Code(InstancePre<Guest>);
+pub struct HttpWasmCode(InstancePre<HttpWasmGuest>);
 
 /// An instance, with the request that it has.
 pub struct Instance {
-    pub(super) store: Store<Guest>,
+    pub(super) store: Store<HttpWasmGuest>,
     pub(super) handle_request: TypedFunc<(), u64>,
     pub(super) handle_response: TypedFunc<(u32, u32), ()>,
     memory: Memory,
@@ -29,12 +29,15 @@ pub struct Instance {
     initial: Option<Box<[u8]>>,
 }
 
-impl Code {
+impl HttpWasmCode {
     /// Finds what a module imports.
     ///
     /// # Errors
     /// It is none of this ABI; the message is for a person.
-    pub(in crate::modules) fn new(module: &CoreModule, linker: &Linker<Guest>) -> std::result::Result<Self, String> {
+    pub(in crate::modules) fn new(
+        module: &CoreModule,
+        linker: &Linker<HttpWasmGuest>,
+    ) -> std::result::Result<Self, String> {
         for function in ["handle_request", "handle_response"] {
             if module.get_export(function).is_none() {
                 return Err(format!(
@@ -57,8 +60,12 @@ impl Instance {
     ///
     /// # Errors
     /// It failed, or there is no room for it.
-    pub(super) async fn new(code: &Code, module: &Module, meter: Arc<Meter>) -> std::result::Result<Self, Failed> {
-        let mut store = Store::new(module.runtime.engine(), Guest::new(module, meter));
+    pub(super) async fn new(
+        code: &HttpWasmCode,
+        module: &Module,
+        meter: Arc<Meter>,
+    ) -> std::result::Result<Self, Failed> {
+        let mut store = Store::new(module.runtime.engine(), HttpWasmGuest::new(module, meter));
         store.limiter(|guest| &mut guest.limiter);
         store.epoch_deadline_callback(|store| store.data().meter.on_interrupt());
         store.set_epoch_deadline(1);
@@ -74,7 +81,7 @@ impl Instance {
     }
 
     /// The request that it has, and the response.
-    pub fn exchange(&mut self) -> &mut Exchange {
+    pub fn exchange(&mut self) -> &mut HttpWasmExchange {
         self.store.data_mut().exchange_mut()
     }
 
@@ -109,12 +116,12 @@ impl Instance {
 /// Why there is no instance, and what was there of it.
 pub(super) struct Failed {
     pub(super) error: wasmtime::Error,
-    pub(super) store: Box<Store<Guest>>,
+    pub(super) store: Box<Store<HttpWasmGuest>>,
 }
 
 type Exports = (TypedFunc<(), u64>, TypedFunc<(u32, u32), ()>, Memory);
 
-async fn start(code: &Code, store: &mut Store<Guest>) -> Result<Exports> {
+async fn start(code: &HttpWasmCode, store: &mut Store<HttpWasmGuest>) -> Result<Exports> {
     let instance = code.0.instantiate_async(&mut *store).await?;
     let memory = instance.get_memory(&mut *store, "memory");
     let memory = memory.ok_or_else(|| wasmtime::format_err!("the guest's memory is not a memory"))?;

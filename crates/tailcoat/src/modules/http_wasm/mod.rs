@@ -14,31 +14,31 @@ use std::task::{Context as Task, Poll};
 
 pub(super) use self::abi::linker;
 pub use self::content::PassedContent;
-pub use self::exchange::{ChangedRequest, Exchange, FieldEdit, GuestResponse};
-pub(super) use self::guest::Guest;
-pub use self::instance::{Code, Instance};
+pub use self::exchange::{ChangedRequest, GuestResponse, HttpWasmExchange, ResponseFieldEdit};
+pub(super) use self::guest::HttpWasmGuest;
+pub use self::instance::{HttpWasmCode, Instance};
 use super::meter::Meter;
-use super::run::Run;
-use super::{Failure, Module};
+use super::run::InstanceRun;
+use super::{CallFailure, Module};
 use crate::metrics::ModuleFailure;
 
 /// What an instance does with a request. Dropping it ends the instance.
 pub struct HandlerCall {
     module: Arc<Module>,
-    run: Run<Result<(Box<Instance>, Next), Failure>>,
+    run: InstanceRun<Result<(Box<Instance>, HttpWasmNext), CallFailure>>,
 }
 
 /// A request that an instance is to handle.
-pub enum Begun {
+pub enum HttpWasmStart {
     /// This instance, whose exchange has it.
     Used(Box<Instance>),
     /// A fresh one.
-    Fresh(Box<Exchange>),
+    Fresh(Box<HttpWasmExchange>),
 }
 
 /// What is to become of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum HttpWasmNext {
     /// The guest has answered it.
     Answered,
     /// The next handler has it, and then the guest once more, with this number.
@@ -47,17 +47,17 @@ pub enum Next {
 
 impl Module {
     /// Has an instance handle a request. Nothing happens before the call is polled.
-    pub fn handle_request(self: &Arc<Self>, code: Arc<super::Code>, begun: Begun) -> HandlerCall {
+    pub fn handle_request(self: &Arc<Self>, code: Arc<super::ModuleCode>, begun: HttpWasmStart) -> HandlerCall {
         let meter = match &begun {
-            Begun::Used(instance) => Arc::clone(&instance.store.data().meter),
-            Begun::Fresh(_) => Arc::new(Meter::new(self.config.limits.processor_time_max)),
+            HttpWasmStart::Used(instance) => Arc::clone(&instance.store.data().meter),
+            HttpWasmStart::Fresh(_) => Arc::new(Meter::new(self.config.limits.processor_time_max)),
         };
         let (module, of_instance) = (Arc::clone(self), Arc::clone(&meter));
         self.metrics.requests.add(1);
         let run = async move {
             let (mut instance, exchange) = match begun {
-                Begun::Used(instance) => (instance, None),
-                Begun::Fresh(exchange) => (module.new_instance(&code, of_instance).await?, Some(exchange)),
+                HttpWasmStart::Used(instance) => (instance, None),
+                HttpWasmStart::Fresh(exchange) => (module.new_instance(&code, of_instance).await?, Some(exchange)),
             };
             let guest = instance.store.data_mut();
             guest.meter.restart();
@@ -67,15 +67,15 @@ impl Module {
             let handled = instance.handle_request.call_async(&mut instance.store, ()).await;
             match handled {
                 // The lower half is whether to go on, the upper one a number for later.
-                Ok(next) if next & 0xffff_ffff == 0 => Ok((instance, Next::Answered)),
+                Ok(next) if next & 0xffff_ffff == 0 => Ok((instance, HttpWasmNext::Answered)),
                 Ok(next) => match instance.read_rest().await {
-                    Ok(()) => Ok((instance, Next::Handler((next >> 32) as u32))),
+                    Ok(()) => Ok((instance, HttpWasmNext::Handler((next >> 32) as u32))),
                     Err(error) => Err(module.failed(&error, &mut instance)),
                 },
                 Err(error) => Err(module.failed(&error, &mut instance)),
             }
         };
-        HandlerCall { module: Arc::clone(self), run: Run::new(run, meter, Arc::clone(&self.runtime)) }
+        HandlerCall { module: Arc::clone(self), run: InstanceRun::new(run, meter, Arc::clone(&self.runtime)) }
     }
 
     /// Has an instance handle the next handler's response, which its exchange has.
@@ -85,30 +85,30 @@ impl Module {
             instance.store.set_epoch_deadline(1);
             let parameters = (context, u32::from(is_error));
             match instance.handle_response.call_async(&mut instance.store, parameters).await {
-                Ok(()) => Ok((instance, Next::Answered)),
+                Ok(()) => Ok((instance, HttpWasmNext::Answered)),
                 Err(error) => Err(module.failed(&error, &mut instance)),
             }
         };
-        HandlerCall { module: Arc::clone(self), run: Run::new(run, meter, Arc::clone(&self.runtime)) }
+        HandlerCall { module: Arc::clone(self), run: InstanceRun::new(run, meter, Arc::clone(&self.runtime)) }
     }
 
-    async fn new_instance(&self, code: &super::Code, meter: Arc<Meter>) -> Result<Box<Instance>, Failure> {
-        let super::Code::HttpWasm(code) = code else {
-            return Err(Failure::failed("its code is of another kind"));
+    async fn new_instance(&self, code: &super::ModuleCode, meter: Arc<Meter>) -> Result<Box<Instance>, CallFailure> {
+        let super::ModuleCode::HttpWasm(code) = code else {
+            return Err(CallFailure::failed("its code is of another kind"));
         };
         match Instance::new(code, self, Arc::clone(&meter)).await {
             Ok(instance) => Ok(Box::new(instance)),
-            Err(failed) => Err(Failure::of(&failed.error, &meter, &failed.store.data().limiter)),
+            Err(failed) => Err(CallFailure::of(&failed.error, &meter, &failed.store.data().limiter)),
         }
     }
 
     /// Why an instance is of no more use.
-    fn failed(&self, error: &wasmtime::Error, instance: &mut Instance) -> Failure {
+    fn failed(&self, error: &wasmtime::Error, instance: &mut Instance) -> CallFailure {
         if instance.exchange().request_body().is_too_large() {
-            return Failure::new(ModuleFailure::BufferedBytesMax, "received more content than buffered-bytes-max");
+            return CallFailure::new(ModuleFailure::BufferedBytesMax, "received more content than buffered-bytes-max");
         }
         let guest = instance.store.data();
-        Failure::of(error, &guest.meter, &guest.limiter)
+        CallFailure::of(error, &guest.meter, &guest.limiter)
     }
 }
 
@@ -126,9 +126,10 @@ impl Instance {
 
 impl HandlerCall {
     /// Runs the instance; ready with it when it has done its part, or with what went wrong.
-    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<Result<(Box<Instance>, Next), Failure>> {
+    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<Result<(Box<Instance>, HttpWasmNext), CallFailure>> {
         self.run.poll(task).map(|done| {
-            let done = done.unwrap_or_else(|| Err(Failure::failed("the server failed while it handled the module")));
+            let done =
+                done.unwrap_or_else(|| Err(CallFailure::failed("the server failed while it handled the module")));
             done.inspect_err(|failure| self.module.note(failure, None))
         })
     }

@@ -10,7 +10,7 @@ use wasmtime::{Caller, ExternType, Linker, Module, Result, Val, ValType};
 use wasmtime_wasi::I32Exit;
 
 use super::abi::{parts, slice, slice_mut};
-use super::guest::Guest;
+use super::guest::HttpWasmGuest;
 use crate::modules::guest::{CLOCK_STEP, coarse};
 
 /// The name by which guests import the functions.
@@ -34,11 +34,11 @@ const LIST_MAX: u32 = 1024;
 const RANDOM_BYTES_MAX: u32 = 1 << 20;
 
 /// The functions that do something.
-pub(super) fn add(linker: &mut Linker<Guest>) -> Result<()> {
+pub(super) fn add(linker: &mut Linker<HttpWasmGuest>) -> Result<()> {
     add_output(linker)?;
     add_environment(linker)?;
     add_clocks(linker)?;
-    linker.func_wrap(MODULE, "random_get", |mut caller: Caller<'_, Guest>, buffer: u32, length: u32| {
+    linker.func_wrap(MODULE, "random_get", |mut caller: Caller<'_, HttpWasmGuest>, buffer: u32, length: u32| {
         let (memory, _) = parts(&mut caller)?;
         let mut rest = slice_mut(memory, buffer, length.min(RANDOM_BYTES_MAX))?;
         while !rest.is_empty() {
@@ -53,7 +53,7 @@ pub(super) fn add(linker: &mut Linker<Guest>) -> Result<()> {
 }
 
 /// Functions of WASI that a module imports, and that are none of those.
-pub(super) fn add_missing(linker: &mut Linker<Guest>, module: &Module) {
+pub(super) fn add_missing(linker: &mut Linker<HttpWasmGuest>, module: &Module) {
     for import in module.imports().filter(|import| import.module() == MODULE) {
         let ExternType::Func(function) = import.ty() else { continue };
         if function.results().len() == 1 && function.results().all(|result| matches!(result, ValType::I32)) {
@@ -66,11 +66,11 @@ pub(super) fn add_missing(linker: &mut Linker<Guest>, module: &Module) {
     }
 }
 
-fn add_output(linker: &mut Linker<Guest>) -> Result<()> {
+fn add_output(linker: &mut Linker<HttpWasmGuest>) -> Result<()> {
     linker.func_wrap(
         MODULE,
         "fd_write",
-        |mut caller: Caller<'_, Guest>, descriptor: i32, vectors: u32, count: u32, written: u32| {
+        |mut caller: Caller<'_, HttpWasmGuest>, descriptor: i32, vectors: u32, count: u32, written: u32| {
             let (memory, guest) = parts(&mut caller)?;
             if !(1..=2).contains(&descriptor) {
                 return Ok(EBADF);
@@ -96,28 +96,36 @@ fn add_output(linker: &mut Linker<Guest>) -> Result<()> {
     Ok(())
 }
 
-fn add_environment(linker: &mut Linker<Guest>) -> Result<()> {
-    linker.func_wrap(MODULE, "environ_sizes_get", |mut caller: Caller<'_, Guest>, count: u32, length: u32| {
-        let (memory, guest) = parts(&mut caller)?;
-        let bytes: usize = guest.environment().iter().map(|variable| variable.len() + 1).sum();
-        let sizes = (guest.environment().len() as u32, u32::try_from(bytes)?);
-        slice_mut(memory, count, 4)?.copy_from_slice(&sizes.0.to_le_bytes());
-        slice_mut(memory, length, 4)?.copy_from_slice(&sizes.1.to_le_bytes());
-        Ok(SUCCESS)
-    })?;
-    linker.func_wrap(MODULE, "environ_get", |mut caller: Caller<'_, Guest>, mut pointers: u32, mut text: u32| {
-        let (memory, guest) = parts(&mut caller)?;
-        for variable in guest.environment() {
-            slice_mut(memory, pointers, 4)?.copy_from_slice(&text.to_le_bytes());
-            let place = slice_mut(memory, text, variable.len() as u32 + 1)?;
-            place[..variable.len()].copy_from_slice(variable.as_bytes());
-            place[variable.len()] = 0;
-            pointers += 4;
-            text += variable.len() as u32 + 1;
-        }
-        Ok(SUCCESS)
-    })?;
-    linker.func_wrap(MODULE, "args_sizes_get", |mut caller: Caller<'_, Guest>, count: u32, length: u32| {
+fn add_environment(linker: &mut Linker<HttpWasmGuest>) -> Result<()> {
+    linker.func_wrap(
+        MODULE,
+        "environ_sizes_get",
+        |mut caller: Caller<'_, HttpWasmGuest>, count: u32, length: u32| {
+            let (memory, guest) = parts(&mut caller)?;
+            let bytes: usize = guest.environment().iter().map(|variable| variable.len() + 1).sum();
+            let sizes = (guest.environment().len() as u32, u32::try_from(bytes)?);
+            slice_mut(memory, count, 4)?.copy_from_slice(&sizes.0.to_le_bytes());
+            slice_mut(memory, length, 4)?.copy_from_slice(&sizes.1.to_le_bytes());
+            Ok(SUCCESS)
+        },
+    )?;
+    linker.func_wrap(
+        MODULE,
+        "environ_get",
+        |mut caller: Caller<'_, HttpWasmGuest>, mut pointers: u32, mut text: u32| {
+            let (memory, guest) = parts(&mut caller)?;
+            for variable in guest.environment() {
+                slice_mut(memory, pointers, 4)?.copy_from_slice(&text.to_le_bytes());
+                let place = slice_mut(memory, text, variable.len() as u32 + 1)?;
+                place[..variable.len()].copy_from_slice(variable.as_bytes());
+                place[variable.len()] = 0;
+                pointers += 4;
+                text += variable.len() as u32 + 1;
+            }
+            Ok(SUCCESS)
+        },
+    )?;
+    linker.func_wrap(MODULE, "args_sizes_get", |mut caller: Caller<'_, HttpWasmGuest>, count: u32, length: u32| {
         let (memory, _) = parts(&mut caller)?;
         slice_mut(memory, count, 4)?.fill(0);
         slice_mut(memory, length, 4)?.fill(0);
@@ -127,22 +135,26 @@ fn add_environment(linker: &mut Linker<Guest>) -> Result<()> {
     Ok(())
 }
 
-fn add_clocks(linker: &mut Linker<Guest>) -> Result<()> {
-    linker.func_wrap(MODULE, "clock_res_get", |mut caller: Caller<'_, Guest>, _: i32, resolution: u32| {
+fn add_clocks(linker: &mut Linker<HttpWasmGuest>) -> Result<()> {
+    linker.func_wrap(MODULE, "clock_res_get", |mut caller: Caller<'_, HttpWasmGuest>, _: i32, resolution: u32| {
         let (memory, _) = parts(&mut caller)?;
         slice_mut(memory, resolution, 8)?.copy_from_slice(&(CLOCK_STEP.as_nanos() as u64).to_le_bytes());
         Ok(SUCCESS)
     })?;
-    linker.func_wrap(MODULE, "clock_time_get", |mut caller: Caller<'_, Guest>, clock: i32, _: u64, time: u32| {
-        let (memory, guest) = parts(&mut caller)?;
-        let Some(now) = now(clock, guest) else { return Ok(EINVAL) };
-        slice_mut(memory, time, 8)?.copy_from_slice(&(now.as_nanos() as u64).to_le_bytes());
-        Ok(SUCCESS)
-    })?;
+    linker.func_wrap(
+        MODULE,
+        "clock_time_get",
+        |mut caller: Caller<'_, HttpWasmGuest>, clock: i32, _: u64, time: u32| {
+            let (memory, guest) = parts(&mut caller)?;
+            let Some(now) = now(clock, guest) else { return Ok(EINVAL) };
+            slice_mut(memory, time, 8)?.copy_from_slice(&(now.as_nanos() as u64).to_le_bytes());
+            Ok(SUCCESS)
+        },
+    )?;
     linker.func_wrap_async(
         MODULE,
         "poll_oneoff",
-        |mut caller: Caller<'_, Guest>, (subscriptions, events, count, written): (u32, u32, u32, u32)| {
+        |mut caller: Caller<'_, HttpWasmGuest>, (subscriptions, events, count, written): (u32, u32, u32, u32)| {
             Box::new(async move {
                 let (memory, guest) = parts(&mut caller)?;
                 if count == 0 || count > LIST_MAX {
@@ -161,7 +173,7 @@ fn add_clocks(linker: &mut Linker<Guest>) -> Result<()> {
 }
 
 /// The first of these subscriptions that comes due, and after what time, if one is to a clock.
-fn first_event(subscriptions: &[u8], guest: &Guest) -> Option<(Duration, [u8; EVENT_BYTES as usize])> {
+fn first_event(subscriptions: &[u8], guest: &HttpWasmGuest) -> Option<(Duration, [u8; EVENT_BYTES as usize])> {
     let due = subscriptions.chunks_exact(SUBSCRIPTION_BYTES as usize).filter_map(|subscription| {
         // Tag 0 is a clock: its number, a time, a precision, and whether the time is one of that clock.
         let (userdata, clock) = (&subscription[..8], &subscription[16..]);
@@ -178,7 +190,7 @@ fn first_event(subscriptions: &[u8], guest: &Guest) -> Option<(Duration, [u8; EV
 }
 
 /// The time on a clock: 0 is the world's, 1 one that only goes forward.
-fn now(clock: i32, guest: &Guest) -> Option<Duration> {
+fn now(clock: i32, guest: &HttpWasmGuest) -> Option<Duration> {
     match clock {
         // A clock before 1970 is one that was never set.
         0 => Some(coarse(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())),

@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use crate::config::{ClientPattern, number_of};
-use crate::log::Client;
+use crate::log::LogClient;
 
 /// Set of client addresses; a lookup takes logarithmic time.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -42,10 +42,10 @@ impl AddressSet {
     }
 
     /// Returns true if the set contains a client.
-    pub fn has(&self, client: Client) -> bool {
+    pub fn has(&self, client: LogClient) -> bool {
         match client {
-            Client::Ip(address) => self.has_address(address.ip()),
-            Client::Unix => self.has_unix,
+            LogClient::Ip(address) => self.has_address(address.ip()),
+            LogClient::Unix => self.has_unix,
         }
     }
 
@@ -94,10 +94,10 @@ mod tests {
         ] {
             assert_eq!(set.has_address(address.parse().unwrap()), expect, "{address}");
         }
-        assert!(!set.has(Client::Unix));
-        assert!(AddressSet::new(&[ClientPattern::Unix]).has(Client::Unix));
+        assert!(!set.has(LogClient::Unix));
+        assert!(AddressSet::new(&[ClientPattern::Unix]).has(LogClient::Unix));
         let all = AddressSet::new(&[ClientPattern::All, network("10.0.0.0/8")]);
-        assert!(all.has(Client::Unix) && all.has_address("::1".parse().unwrap()));
+        assert!(all.has(LogClient::Unix) && all.has_address("::1".parse().unwrap()));
         assert!(AddressSet::new(&[]).is_empty());
     }
 
@@ -123,7 +123,7 @@ mod tests {
                     let (first, last) = network.range();
                     (first..=last).contains(&number)
                 });
-                prop_assert_eq!(set.has(Client::Ip(SocketAddr::new(address, 1))), expect);
+                prop_assert_eq!(set.has(LogClient::Ip(SocketAddr::new(address, 1))), expect);
             }
         }
     }

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use wire::http::forwarding::{is_named_by_connection, is_same_field};
 use wire::http::{FieldSpan, Fields, KnownField, Method, Request, RequestHead, Span, path};
 
-use super::{Target, Visit};
+use super::{RewrittenTarget, Visit};
 use crate::config::{FieldAction, FieldEdit, Template, TemplatePiece, TlsPiece};
 use crate::handler::{FieldChange, Routed};
-use crate::log::Client;
+use crate::log::LogClient;
 
 /// Error: the value of a field would end its line.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ fn write_value(template: &Template, routed: &Routed<'_>, visit: &Visit, out: &mu
                 }
             }
             TemplatePiece::Client => {
-                if let Client::Ip(address) = visit.client() {
+                if let LogClient::Ip(address) = visit.client() {
                     out.extend_from_slice(address.ip().to_string().as_bytes());
                 }
             }
@@ -121,7 +121,7 @@ pub fn change(fields: &mut Fields, changes: &[FieldChange]) {
 /// refers to.
 pub fn change_request(
     request: &Request<'_>,
-    target: Option<&Target>,
+    target: Option<&RewrittenTarget>,
     changes: &[FieldChange],
 ) -> (RequestHead, Vec<u8>) {
     change_request_to(request, (request.method(), request.method_name()), target, changes)
@@ -131,7 +131,7 @@ pub fn change_request(
 pub fn change_request_to(
     request: &Request<'_>,
     (method, method_name): (Method, &[u8]),
-    target: Option<&Target>,
+    target: Option<&RewrittenTarget>,
     changes: &[FieldChange],
 ) -> (RequestHead, Vec<u8>) {
     let lines = changed_lines(request, changes);
@@ -152,7 +152,7 @@ pub fn change_request_to(
     head.target_asked = target.map(|_| append(request.target_asked()));
     head.version = request.head.version;
     head.had_credentials = request.head.has_credentials();
-    for Line { name, value, is_set_here } in lines {
+    for EditedLine { name, value, is_set_here } in lines {
         let known = KnownField::from_name(name);
         head.push(FieldSpan { name: append(name), value: append(&value), known, is_set_here });
     }
@@ -162,14 +162,14 @@ pub fn change_request_to(
 }
 
 /// Field line; `is_set_here` is true if a rule of this server set it.
-struct Line<'a> {
+struct EditedLine<'a> {
     name: &'a [u8],
     value: Cow<'a, [u8]>,
     is_set_here: bool,
 }
 
 /// Returns the field lines of a request after these changes.
-fn changed_lines<'a>(request: &Request<'a>, changes: &'a [FieldChange]) -> Vec<Line<'a>> {
+fn changed_lines<'a>(request: &Request<'a>, changes: &'a [FieldChange]) -> Vec<EditedLine<'a>> {
     let connection = connection_without(request, changes);
     let mut lines = Vec::with_capacity(request.head.fields.len() + changes.len());
     for field in &request.head.fields {
@@ -177,21 +177,21 @@ fn changed_lines<'a>(request: &Request<'a>, changes: &'a [FieldChange]) -> Vec<L
         match &connection {
             Some(_) if field.known == KnownField::Connection => {}
             Some(_) if is_nominated(request, name) && changes.iter().any(|change| is_same(name, &change.name)) => {}
-            _ => lines.push(Line { name, value: value.into(), is_set_here: field.is_set_here }),
+            _ => lines.push(EditedLine { name, value: value.into(), is_set_here: field.is_set_here }),
         }
     }
     if let Some(connection) = connection.filter(|options| !options.is_empty()) {
-        lines.push(Line { name: b"Connection", value: connection.into(), is_set_here: false });
+        lines.push(EditedLine { name: b"Connection", value: connection.into(), is_set_here: false });
     }
     for FieldChange { action, name, value } in changes {
-        let is_there = |line: &Line<'_>| is_same(line.name, name);
+        let is_there = |line: &EditedLine<'_>| is_same(line.name, name);
         match action {
             FieldAction::Set => lines.retain(|line| !is_there(line)),
             FieldAction::Default if lines.iter().any(is_there) => continue,
             FieldAction::Add | FieldAction::Default => {}
         }
         if !value.is_empty() {
-            lines.push(Line { name: name.as_bytes(), value: value.into(), is_set_here: true });
+            lines.push(EditedLine { name: name.as_bytes(), value: value.into(), is_set_here: true });
         }
     }
     lines
@@ -222,16 +222,16 @@ fn connection_without(request: &Request<'_>, changes: &[FieldChange]) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routing::rules::tests::{TestRequest, rules};
+    use crate::routing::rules::tests::{RuleTestRequest, rules};
 
     const HEAD: &str = "GET /a%20b?c HTTP/1.1\r\nHost: H\r\nX-A: 1\r\nx-a: 2\r\nAuthorization: Basic x\r\n\r\n";
 
     /// Returns the fields that handlers see after these edits.
     fn request_fields(text: &str) -> String {
         let rules = rules(text);
-        let request = TestRequest::new(HEAD);
+        let request = RuleTestRequest::new(HEAD);
         let routed = request.routed();
-        let visit = Visit::for_tests(Client::Ip("192.0.2.1:1".parse().unwrap()), "anna");
+        let visit = Visit::for_tests(LogClient::Ip("192.0.2.1:1".parse().unwrap()), "anna");
         let changes = request_changes(&rules.request_fields, &[routed.path], &routed, &visit).unwrap();
         let (head, bytes) = change_request(&routed.request, None, &changes);
         let edited = Request { head: &head, bytes: &bytes };
@@ -267,10 +267,10 @@ mod tests {
     #[test]
     fn an_unsafe_value_rejects_the_request() {
         let text = "request-header \"X-User\" \"{user}\"\nresponse-header \"X-User\" \"{user}\"";
-        let (rules, request) = (rules(text), TestRequest::new(HEAD));
+        let (rules, request) = (rules(text), RuleTestRequest::new(HEAD));
         let routed = request.routed();
         for (user, expect) in [("an\r\nna", "an  na"), ("a\0", "a "), ("\n", " ")] {
-            let visit = Visit::for_tests(Client::Unix, user);
+            let visit = Visit::for_tests(LogClient::Unix, user);
             assert_eq!(
                 request_changes(&rules.request_fields, &[routed.path], &routed, &visit),
                 Err(UnsafeValue),
@@ -279,23 +279,23 @@ mod tests {
             let changes = response_changes(&rules.response_fields, &[routed.path], &routed, &visit);
             assert_eq!(changes[0].value, expect.as_bytes(), "{user:?}");
         }
-        let visit = Visit::for_tests(Client::Unix, "anna\t\x7f");
+        let visit = Visit::for_tests(LogClient::Unix, "anna\t\x7f");
         assert!(request_changes(&rules.request_fields, &[routed.path], &routed, &visit).is_ok());
     }
 
     #[test]
     fn a_rewritten_target_is_one_that_parses_to_itself() {
-        let request = TestRequest::new(HEAD);
+        let request = RuleTestRequest::new(HEAD);
         for (path, query, expect) in [
             (&b"/"[..], None, &b"/"[..]),
             (b"/a b/\xff?#%", None, b"/a%20b/%FF%3F%23%25"),
             (b"/a", Some(&b"b=c%20d&e"[..]), b"/a?b=c%20d&e"),
             (b"/a", Some(b""), b"/a?"),
         ] {
-            let target = Target { path: path.to_vec(), query: query.map(<[u8]>::to_vec) };
+            let target = RewrittenTarget { path: path.to_vec(), query: query.map(<[u8]>::to_vec) };
             let (head, bytes) = change_request(&request.routed().request, Some(&target), &[]);
             assert_eq!(head.target.of(&bytes), expect);
-            let parsed = wire::http::Target::parse(expect, head.method).unwrap();
+            let parsed = wire::http::RequestTarget::parse(expect, head.method).unwrap();
             assert_eq!(path::normalise(parsed.path, &mut Vec::new()), Ok(path));
             assert_eq!(parsed.query, query);
         }
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn hidden_credentials_are_not_forgotten() {
-        let request = TestRequest::new(HEAD);
+        let request = RuleTestRequest::new(HEAD);
         let hide = FieldChange { action: FieldAction::Set, name: "Authorization".into(), value: Vec::new() };
         let (head, _) = change_request(&request.routed().request, None, &[hide]);
         assert!(!head.has(KnownField::Authorization) && head.has_credentials());
@@ -313,9 +313,9 @@ mod tests {
     fn of_responses() {
         let check = |text: &str, expect: &[(&str, &str)]| {
             let rules = rules(text);
-            let request = TestRequest::new(HEAD);
+            let request = RuleTestRequest::new(HEAD);
             let routed = request.routed();
-            let visit = Visit::for_tests(Client::Unix, "");
+            let visit = Visit::for_tests(LogClient::Unix, "");
             let mut fields = Fields::new();
             fields.push("A", "1");
             fields.push("a", "2");
@@ -336,13 +336,13 @@ mod tests {
     #[test]
     fn a_request_has_one_id() {
         let rules = rules("request-header \"A\" \"{request_id}\"\nresponse-header \"A\" \"{request_id}\"");
-        let request = TestRequest::new(HEAD);
+        let request = RuleTestRequest::new(HEAD);
         let routed = request.routed();
-        let visit = Visit::for_tests(Client::Unix, "");
+        let visit = Visit::for_tests(LogClient::Unix, "");
         let id = |edits: &[FieldEdit], visit: &Visit| changes(edits, &[routed.path], &routed, visit)[0].value.clone();
         let first = id(&rules.request_fields, &visit);
         assert_eq!(first, id(&rules.response_fields, &visit));
         assert!(first.len() == 32 && first.iter().all(u8::is_ascii_hexdigit));
-        assert_ne!(first, id(&rules.request_fields, &Visit::for_tests(Client::Unix, "")));
+        assert_ne!(first, id(&rules.request_fields, &Visit::for_tests(LogClient::Unix, "")));
     }
 }

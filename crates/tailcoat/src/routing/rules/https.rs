@@ -2,7 +2,7 @@
 
 use wire::http::{Status, path};
 
-use crate::config::{FieldAction, Listen, Rules, Site};
+use crate::config::{FieldAction, Listen, RulesConfig, SiteConfig};
 use crate::handler::{BuiltResponse, FieldChange, Routed};
 
 /// Rules of a site about TLS.
@@ -19,7 +19,7 @@ const DEFAULT_PORT: u16 = 443;
 
 impl Https {
     /// Takes the rules about TLS of a site, whose rules are merged with those of all sites.
-    pub fn new(rules: &Rules, site: &Site) -> Self {
+    pub fn new(rules: &RulesConfig, site: &SiteConfig) -> Self {
         let port = site.tls_listen.iter().find_map(|listen| match listen {
             Listen::Tcp(address) => Some(address.port()),
             Listen::Unix(..) | Listen::Inherited(_) => None,

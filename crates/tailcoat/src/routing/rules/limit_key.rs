@@ -8,7 +8,7 @@ use wire::http::{Request, cookies};
 
 use crate::config::{LimitKey, unmapped};
 use crate::handler::Routed;
-use crate::log::Client;
+use crate::log::LogClient;
 
 /// Hashes keys of limits with a random key, so that no client can construct a collision.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +16,7 @@ pub struct KeyHasher(RandomState);
 
 impl KeyHasher {
     /// Hash of a request's key.
-    pub fn of_request(&self, key: &LimitKey, routed: &Routed<'_>, client: Client) -> u64 {
+    pub fn of_request(&self, key: &LimitKey, routed: &Routed<'_>, client: LogClient) -> u64 {
         let (kind, value) = match key {
             LimitKey::Client => return self.of_client(client),
             LimitKey::Network => return self.of_network(client),
@@ -32,10 +32,10 @@ impl KeyHasher {
 
     /// Hash of a client. For an IPv6 address, only the first 64 bits count. A customer gets at least a network of that
     /// size (RFC 6177) and may use any address in it.
-    pub fn of_client(&self, client: Client) -> u64 {
+    pub fn of_client(&self, client: LogClient) -> u64 {
         match client {
-            Client::Unix => self.0.hash_one(0_u8),
-            Client::Ip(address) => match unmapped(address.ip()) {
+            LogClient::Unix => self.0.hash_one(0_u8),
+            LogClient::Ip(address) => match unmapped(address.ip()) {
                 IpAddr::V4(v4) => self.0.hash_one((4_u8, v4.octets())),
                 IpAddr::V6(v6) => self.0.hash_one((6_u8, &v6.octets()[..8])),
             },
@@ -44,10 +44,10 @@ impl KeyHasher {
 
     /// Hash of a client's network. For an IPv4 address, this is the first 24 bits, the longest prefix that is routed
     /// separately. For an IPv6 address, this is the first 48 bits, the size of a site (RFC 6177).
-    pub fn of_network(&self, client: Client) -> u64 {
+    pub fn of_network(&self, client: LogClient) -> u64 {
         match client {
-            Client::Unix => self.of_client(client),
-            Client::Ip(address) => match unmapped(address.ip()) {
+            LogClient::Unix => self.of_client(client),
+            LogClient::Ip(address) => match unmapped(address.ip()) {
                 IpAddr::V4(v4) => self.0.hash_one((24_u8, &v4.octets()[..3])),
                 IpAddr::V6(v6) => self.0.hash_one((48_u8, &v6.octets()[..6])),
             },
@@ -63,28 +63,28 @@ fn cookie<'a>(request: &Request<'a>, name: &[u8]) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routing::rules::tests::TestRequest;
+    use crate::routing::rules::tests::RuleTestRequest;
 
     #[test]
     fn what_counts_as_one() {
         let hasher = KeyHasher::default();
-        let of = |address: &str| hasher.of_client(Client::Ip(address.parse().unwrap()));
+        let of = |address: &str| hasher.of_client(LogClient::Ip(address.parse().unwrap()));
         assert_eq!(of("192.0.2.1:1"), of("192.0.2.1:2"));
         assert_eq!(of("192.0.2.1:1"), of("[::ffff:192.0.2.1]:1"));
         assert_ne!(of("192.0.2.1:1"), of("192.0.2.2:1"));
         assert_eq!(of("[2001:db8::1]:1"), of("[2001:db8::ffff:ffff:ffff:ffff]:1"));
         assert_ne!(of("[2001:db8::1]:1"), of("[2001:db8:0:1::1]:1"));
         let key = |key: &LimitKey, fields: &str| {
-            let request = TestRequest::new(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
-            hasher.of_request(key, &request.routed(), Client::Unix)
+            let request = RuleTestRequest::new(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
+            hasher.of_request(key, &request.routed(), LogClient::Unix)
         };
         let (field, cookie) = (LimitKey::Field("x-key".into()), LimitKey::Cookie("id".into()));
         assert_eq!(key(&field, "X-Key: a\r\n"), key(&field, "x-key: a\r\nOther: b\r\n"));
         assert_ne!(key(&field, "X-Key: a\r\n"), key(&field, "X-Key: b\r\n"));
-        assert_eq!(key(&field, ""), hasher.of_client(Client::Unix), "without it, the client counts");
+        assert_eq!(key(&field, ""), hasher.of_client(LogClient::Unix), "without it, the client counts");
         assert_eq!(key(&cookie, "Cookie: id=a\r\n"), key(&cookie, "Cookie: xid=c; id=a;b=d\r\n"));
         assert_ne!(key(&cookie, "Cookie: id=a\r\n"), key(&cookie, "Cookie: id=b\r\n"));
-        assert_eq!(key(&cookie, "Cookie: xid=a\r\n"), hasher.of_client(Client::Unix));
+        assert_eq!(key(&cookie, "Cookie: xid=a\r\n"), hasher.of_client(LogClient::Unix));
         assert_eq!(key(&LimitKey::Host, ""), key(&LimitKey::Host, "X-Key: a\r\n"));
     }
 }

@@ -41,8 +41,8 @@ use self::field_edits::{UnsafeValue, change, change_request, change_request_to, 
 use self::guarded_paths::{GuardPattern, GuardedPath, OtherPath, Readings};
 pub use self::limit_key::KeyHasher;
 pub use self::passwords::PasswordChecks;
-use self::passwords::{Credentials, PasswordStore, Verdict, challenge, credentials};
-pub use self::rewrites::Target;
+use self::passwords::{CredentialVerdict, Credentials, PasswordStore, challenge, credentials};
+pub use self::rewrites::RewrittenTarget;
 use self::rewrites::{Rewrites, Rewritten, apply};
 pub use self::shared::{AllRules, SharedRules};
 pub use self::trusted_proxies::TrustedProxies;
@@ -75,7 +75,7 @@ pub struct Passage {
     /// True if handlers have passed the request on and wait for the response.
     pub has_filters: bool,
     /// Targets that the request was rewritten to. Handlers are asked for the last.
-    targets: Vec<Target>,
+    targets: Vec<RewrittenTarget>,
     /// Number of times that a handler sent the request to another path; never reset.
     sent_elsewhere: usize,
     /// Other readings of the request's paths and targets that guards were evaluated for.
@@ -93,7 +93,7 @@ pub struct Passage {
 }
 
 /// Decision of the rules on a request.
-pub enum Entry {
+pub enum RuleDecision {
     /// Handlers may process the request.
     Pass,
     /// Rules answer the request.
@@ -136,7 +136,7 @@ impl Rules {
     }
 
     /// Starts the passage of a request: steps 1 to 4, until a password must be verified.
-    pub fn enter(&self, routed: &Routed<'_>) -> (Passage, Entry) {
+    pub fn enter(&self, routed: &Routed<'_>) -> (Passage, RuleDecision) {
         let mut passage = Passage {
             visit: Rc::new(Visit::new(routed.client, &self.ids)),
             next_route: 0,
@@ -154,20 +154,20 @@ impl Rules {
         (passage, entry)
     }
 
-    fn enter_rewritten(&self, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
+    fn enter_rewritten(&self, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
         let redirected = self.shared.https().redirect(routed).map(Rewritten::Answer);
         let rewritten = redirected.or_else(|| self.rewrites.find(routed).map(|rule| apply(rule, routed)));
         match self.guard(routed, routed.path, &[], &passage.visit) {
             Ok(others) => passage.other_paths.extend(others),
-            Err(refusal) => return Entry::Answer(refusal),
+            Err(refusal) => return RuleDecision::Answer(refusal),
         }
         match rewritten {
             None => {}
-            Some(Rewritten::Answer(response)) => return Entry::Answer(response),
+            Some(Rewritten::Answer(response)) => return RuleDecision::Answer(response),
             Some(Rewritten::Target(target)) => {
                 match self.guard(routed, &target.path, &passage.guarded(routed), &passage.visit) {
                     Ok(others) => passage.other_paths.extend(others),
-                    Err(refusal) => return Entry::Answer(refusal),
+                    Err(refusal) => return RuleDecision::Answer(refusal),
                 }
                 passage.targets.push(target);
             }
@@ -176,18 +176,18 @@ impl Rules {
     }
 
     /// Continues with a request whose password was right or that was rewritten: steps 4 and 5.
-    pub fn go_on(&self, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
+    pub fn go_on(&self, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
         while let Some(rule) = self.next_password(passage, routed) {
             match self.ask_password(rule, passage, routed) {
-                Entry::Pass => {}
+                RuleDecision::Pass => {}
                 entry => return entry,
             }
         }
         match self.admit(passage, routed) {
-            Ok(()) => Entry::Pass,
+            Ok(()) => RuleDecision::Pass,
             Err(UnsafeValue) => {
                 let reason = "a `request-header` value has a line break";
-                Entry::Answer(BuiltResponse::refusal(Status::BAD_REQUEST, reason))
+                RuleDecision::Answer(BuiltResponse::refusal(Status::BAD_REQUEST, reason))
             }
         }
     }
@@ -199,11 +199,11 @@ impl Rules {
 
     /// Continues with a request that all handlers declined: step 7, and steps 1 to 5 for the new target. Returns `None`
     /// if no rule applies. Happens at most once for a request.
-    pub fn enter_again(&self, passage: &mut Passage, routed: &Routed<'_>) -> Option<Entry> {
+    pub fn enter_again(&self, passage: &mut Passage, routed: &Routed<'_>) -> Option<RuleDecision> {
         let target = {
             let seen = passage.seen(routed);
             match apply(self.missing.find(&seen)?, &seen) {
-                Rewritten::Answer(response) => return Some(Entry::Answer(response)),
+                Rewritten::Answer(response) => return Some(RuleDecision::Answer(response)),
                 Rewritten::Target(target) => target,
             }
         };
@@ -213,19 +213,19 @@ impl Rules {
 
     /// Continues with a request that is served by another path, with the same query: steps 1 to 5. Returns `None` if
     /// `ELSEWHERE_MAX` is reached.
-    pub fn enter_elsewhere(&self, path: Vec<u8>, passage: &mut Passage, routed: &Routed<'_>) -> Option<Entry> {
+    pub fn enter_elsewhere(&self, path: Vec<u8>, passage: &mut Passage, routed: &Routed<'_>) -> Option<RuleDecision> {
         if passage.sent_elsewhere >= ELSEWHERE_MAX {
             return None;
         }
         passage.sent_elsewhere += 1;
         let query = passage.seen(routed).query.map(<[u8]>::to_vec);
-        Some(self.enter_target(Target { path, query }, passage, routed))
+        Some(self.enter_target(RewrittenTarget { path, query }, passage, routed))
     }
 
-    fn enter_target(&self, target: Target, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
+    fn enter_target(&self, target: RewrittenTarget, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
         match self.guard(routed, &target.path, &passage.guarded(routed), &passage.visit) {
             Ok(others) => passage.other_paths.extend(others),
-            Err(refusal) => return Entry::Answer(refusal),
+            Err(refusal) => return RuleDecision::Answer(refusal),
         }
         passage.targets.push(target);
         passage.next_route = 0;
@@ -240,7 +240,7 @@ impl Rules {
         passage: &mut Passage,
         before: &Routed<'_>,
         routed: &Routed<'_>,
-    ) -> Entry {
+    ) -> RuleDecision {
         let asked: Vec<_> = passage.asked_paths(before).map(OtherPath::spelling).collect();
         let is_known = asked.iter().any(|known| known.path() == routed.path);
         passage.other_paths.extend(asked);
@@ -250,14 +250,19 @@ impl Rules {
             let known: Vec<_> = passage.other_paths.iter().map(OtherPath::guarded).collect();
             match self.guard(routed, routed.path, &known, &passage.visit) {
                 Ok(others) => passage.other_paths.extend(others),
-                Err(refusal) => return Entry::Answer(refusal),
+                Err(refusal) => return RuleDecision::Answer(refusal),
             }
         }
         self.go_on(passage, routed)
     }
 
     /// Continues with a request that a script redirects to another path: steps 1, 2, 4 and 5 for that path.
-    pub fn enter_redirected(&self, passage: &mut Passage, routed: &Routed<'_>, target: Target) -> Entry {
+    pub fn enter_redirected(
+        &self,
+        passage: &mut Passage,
+        routed: &Routed<'_>,
+        target: RewrittenTarget,
+    ) -> RuleDecision {
         passage.is_redirected = true;
         self.enter_target(target, passage, routed)
     }
@@ -334,16 +339,16 @@ impl Rules {
         needed.find(|rule| !passage.asked.contains(rule))
     }
 
-    fn ask_password(&self, rule: usize, passage: &mut Passage, routed: &Routed<'_>) -> Entry {
+    fn ask_password(&self, rule: usize, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
         let realm = &self.passwords[rule].realm;
-        let Some(credentials) = credentials(&routed.request) else { return Entry::Answer(challenge(realm)) };
+        let Some(credentials) = credentials(&routed.request) else { return RuleDecision::Answer(challenge(realm)) };
         passage.visit.name_user(&credentials.user);
         // Local invariant: each rule with a file has a store.
-        let Some(store) = self.shared.password_store(rule) else { return Entry::Answer(challenge(realm)) };
+        let Some(store) = self.shared.password_store(rule) else { return RuleDecision::Answer(challenge(realm)) };
         let now_ms = routed.now.monotonic_ms;
         match store.recall(&credentials, now_ms) {
             Some(verdict) => self.on_verdict(verdict, rule, passage),
-            None => Entry::Ask(Question {
+            None => RuleDecision::Ask(Question {
                 store: Arc::clone(store),
                 checks: Arc::clone(self.shared.password_checks()),
                 credentials,
@@ -354,28 +359,33 @@ impl Rules {
     }
 
     /// Continues with a request after its password was verified.
-    pub fn on_answer(&self, (verdict, rule): (Verdict, usize), passage: &mut Passage, routed: &Routed<'_>) -> Entry {
+    pub fn on_answer(
+        &self,
+        (verdict, rule): (CredentialVerdict, usize),
+        passage: &mut Passage,
+        routed: &Routed<'_>,
+    ) -> RuleDecision {
         match self.on_verdict(verdict, rule, passage) {
-            Entry::Pass => self.go_on(passage, routed),
+            RuleDecision::Pass => self.go_on(passage, routed),
             entry => entry,
         }
     }
 
-    fn on_verdict(&self, verdict: Verdict, rule: usize, passage: &mut Passage) -> Entry {
-        Entry::Answer(match verdict {
-            Verdict::Right => {
+    fn on_verdict(&self, verdict: CredentialVerdict, rule: usize, passage: &mut Passage) -> RuleDecision {
+        RuleDecision::Answer(match verdict {
+            CredentialVerdict::Right => {
                 passage.visit.sign_in();
                 passage.asked.push(rule);
-                return Entry::Pass;
+                return RuleDecision::Pass;
             }
-            Verdict::Wrong => challenge(&self.passwords[rule].realm),
-            Verdict::Busy => {
+            CredentialVerdict::Wrong => challenge(&self.passwords[rule].realm),
+            CredentialVerdict::Busy => {
                 passage.visit.note_limit(Limit::PasswordChecksWaitingMax);
                 let mut response = BuiltResponse::new(Status::TOO_MANY_REQUESTS);
                 response.fields.push("Retry-After", RETRY_PASSWORD_AFTER_SECONDS);
                 response
             }
-            Verdict::Failed => BuiltResponse::new(Status::INTERNAL_SERVER_ERROR),
+            CredentialVerdict::Failed => BuiltResponse::new(Status::INTERNAL_SERVER_ERROR),
         })
     }
 
@@ -410,7 +420,7 @@ impl Rules {
 /// requested it (RFC 3875, section 6.2.2).
 pub fn redirected_head(
     request: &Request<'_>,
-    target: &Target,
+    target: &RewrittenTarget,
     mut changes: Vec<FieldChange>,
 ) -> (RequestHead, Vec<u8>) {
     for name in ["Content-Length", "Content-Type", "Content-Encoding", "Transfer-Encoding", "Expect", "Trailer"] {
@@ -478,7 +488,7 @@ impl Passage {
 
 impl Question {
     /// Waits for the verdict; returns it with the index of the rule.
-    pub async fn verify(self, visit: &Visit) -> (Verdict, usize) {
+    pub async fn verify(self, visit: &Visit) -> (CredentialVerdict, usize) {
         let Self { store, checks, credentials, rule, now_ms } = self;
         (store.verify(checks, credentials, visit, now_ms).await, rule)
     }

@@ -44,14 +44,14 @@ pub struct PasswordStore {
     path: PathBuf,
     /// Key of the digests of remembered passwords. Without it, leaked memory or timing does not reveal a password.
     key: [u8; 32],
-    state: Mutex<State>,
+    state: Mutex<PasswordState>,
     /// Lock held while the file is checked for changes.
     recheck: Arc<tokio::sync::Mutex<()>>,
     server_log: ServerLog,
 }
 
 #[derive(Default)]
-struct State {
+struct PasswordState {
     /// `None` if the file could not be read; then no user is admitted.
     file: Option<Arc<PasswordFile>>,
     identity: Option<Identity>,
@@ -89,7 +89,7 @@ pub struct Credentials {
 
 /// Result of checking credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CredentialVerdict {
     /// The password is right.
     Right,
     /// The user does not exist, or the password is wrong.
@@ -110,16 +110,16 @@ impl PasswordStore {
     }
 
     /// Returns the verdict if it is known without waiting.
-    pub fn recall(&self, credentials: &Credentials, now_ms: u64) -> Option<Verdict> {
+    pub fn recall(&self, credentials: &Credentials, now_ms: u64) -> Option<CredentialVerdict> {
         let state = self.state();
         if state.is_due(now_ms) {
             return None;
         }
         if state.file.is_none() {
-            return Some(Verdict::Failed);
+            return Some(CredentialVerdict::Failed);
         }
         let until_ms = state.remembered.get(&self.digest(credentials))?;
-        (now_ms < *until_ms).then_some(Verdict::Right)
+        (now_ms < *until_ms).then_some(CredentialVerdict::Right)
     }
 
     /// Verifies credentials.
@@ -129,14 +129,14 @@ impl PasswordStore {
         credentials: Credentials,
         visit: &Visit,
         now_ms: u64,
-    ) -> Verdict {
+    ) -> CredentialVerdict {
         self.recheck(now_ms).await;
         if let Some(verdict) = self.recall(&credentials, now_ms) {
             return verdict;
         }
-        let Some(place) = checks.wait_place(visit) else { return Verdict::Busy };
+        let Some(place) = checks.wait_place(visit) else { return CredentialVerdict::Busy };
         // Local invariant: the semaphore is never closed.
-        let Ok(running) = Arc::clone(&checks.running).acquire_owned().await else { return Verdict::Busy };
+        let Ok(running) = Arc::clone(&checks.running).acquire_owned().await else { return CredentialVerdict::Busy };
         let verified = tokio::task::spawn_blocking(move || {
             // Both are held until the work ends, even if the client disconnects. Otherwise a client could disconnect to
             // make room for its next request.
@@ -145,7 +145,7 @@ impl PasswordStore {
         });
         let verified = verified.await;
         // Only a library can panic here, on hashes that were parsed before.
-        verified.unwrap_or(Verdict::Failed)
+        verified.unwrap_or(CredentialVerdict::Failed)
     }
 
     /// Reads the file again if it has changed. One task checks at a time; a remembered password then needs no further
@@ -164,20 +164,20 @@ impl PasswordStore {
     }
 
     /// Verifies a user's password. Slow, so it must run on the blocking pool.
-    fn verify_now(&self, credentials: &Credentials, now_ms: u64) -> Verdict {
+    fn verify_now(&self, credentials: &Credentials, now_ms: u64) -> CredentialVerdict {
         // Another task may have verified the same credentials meanwhile.
         if let Some(verdict) = self.recall(credentials, now_ms) {
             return verdict;
         }
-        let Some(file) = self.state().file.clone() else { return Verdict::Failed };
+        let Some(file) = self.state().file.clone() else { return CredentialVerdict::Failed };
         let (hash, is_known) = hash_of(&file, &credentials.user);
         // A password is verified for unknown users, too, so that the time does not reveal which users exist.
         let is_right = hash.is_some_and(|hash| is_password(&credentials.password, hash));
         if !is_right || !is_known {
-            return Verdict::Wrong;
+            return CredentialVerdict::Wrong;
         }
         self.remember(&file, credentials, now_ms);
-        Verdict::Right
+        CredentialVerdict::Right
     }
 
     fn remember(&self, file: &Arc<PasswordFile>, credentials: &Credentials, now_ms: u64) {
@@ -242,13 +242,13 @@ impl PasswordStore {
         hash.finalize().into()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PasswordState> {
         // A panic while the lock is held leaves no half-made change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PasswordState {
     /// Returns true if the file must be checked for changes.
     fn is_due(&self, now_ms: u64) -> bool {
         self.checked_ms.is_none_or(|checked_ms| now_ms.saturating_sub(checked_ms) >= RECHECK_AFTER_MS)
@@ -363,8 +363,8 @@ mod tests {
 
     use super::*;
     use crate::config::LogLevel;
-    use crate::log::Client;
-    use crate::routing::rules::tests::TestRequest;
+    use crate::log::LogClient;
+    use crate::routing::rules::tests::RuleTestRequest;
 
     /// Hashes of `secret`, each with the lowest cost of its kind.
     const HASHES: [(&str, &str); 5] = [
@@ -379,7 +379,7 @@ mod tests {
     ];
 
     fn given(value: &str) -> Option<(String, String)> {
-        let request = TestRequest::new(&format!("GET / HTTP/1.1\r\nHost: h\r\n{value}\r\n\r\n"));
+        let request = RuleTestRequest::new(&format!("GET / HTTP/1.1\r\nHost: h\r\n{value}\r\n\r\n"));
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         credentials(&request.routed().request).map(|found| (text(found.user), text(found.password)))
     }
@@ -457,7 +457,7 @@ mod tests {
         let store = PasswordStore::new(&path, &ServerLog::stderr(LogLevel::Error)).unwrap();
         store.recheck_now(1_000);
         let unknown = Credentials { user: b"unknown1".to_vec(), password: b"secret".to_vec() };
-        assert_eq!(store.verify_now(&unknown, 1_000), Verdict::Wrong);
+        assert_eq!(store.verify_now(&unknown, 1_000), CredentialVerdict::Wrong);
     }
 
     #[test]
@@ -466,21 +466,21 @@ mod tests {
         let path = directory.path().join("passwords");
         let store = PasswordStore::new(&path, &ServerLog::stderr(LogLevel::Error)).unwrap();
         let credentials = Credentials { user: b"anna".to_vec(), password: b"secret".to_vec() };
-        let check = |now_ms: u64, recalled: Option<Verdict>, verified: Verdict| {
+        let check = |now_ms: u64, recalled: Option<CredentialVerdict>, verified: CredentialVerdict| {
             assert_eq!(store.recall(&credentials, now_ms), recalled, "{now_ms}");
             store.recheck_now(now_ms);
             assert_eq!(store.verify_now(&credentials, now_ms), verified, "{now_ms}");
         };
-        check(10_000, None, Verdict::Failed);
-        check(10_500, Some(Verdict::Failed), Verdict::Failed);
+        check(10_000, None, CredentialVerdict::Failed);
+        check(10_500, Some(CredentialVerdict::Failed), CredentialVerdict::Failed);
         std::fs::write(&path, format!("anna:{}\n", HASHES[0].1)).unwrap();
-        check(12_000, None, Verdict::Right);
-        check(12_500, Some(Verdict::Right), Verdict::Right);
-        check(14_000, None, Verdict::Right);
+        check(12_000, None, CredentialVerdict::Right);
+        check(12_500, Some(CredentialVerdict::Right), CredentialVerdict::Right);
+        check(14_000, None, CredentialVerdict::Right);
         std::fs::write(&path, format!("bert:{}\n", HASHES[0].1)).unwrap();
-        check(16_000, None, Verdict::Wrong);
+        check(16_000, None, CredentialVerdict::Wrong);
         std::fs::write(&path, format!("anna:{}\n# longer\n", HASHES[0].1)).unwrap();
-        check(18_000, None, Verdict::Right);
+        check(18_000, None, CredentialVerdict::Right);
         // A password is remembered for a limited time, even if the file was just checked.
         store.state().checked_ms = Some(18_000 + REMEMBERED_MS);
         assert_eq!(store.recall(&credentials, 18_000 + REMEMBERED_MS), None);
@@ -490,7 +490,7 @@ mod tests {
     fn few_may_wait() {
         let limits = Limits { password_checks_waiting_max: 16, ..Limits::default() };
         let checks = PasswordChecks::new(&limits, &KeyHasher::default());
-        let visit = |number: u8| Visit::new(Client::Ip(([192, 0, 2, number], 1).into()), &Rc::default());
+        let visit = |number: u8| Visit::new(LogClient::Ip(([192, 0, 2, number], 1).into()), &Rc::default());
         let mut places: Vec<_> = (0..2).map(|_| checks.wait_place(&visit(1)).unwrap()).collect();
         assert!(checks.wait_place(&visit(1)).is_none(), "one client has its part");
         places.extend((2..16).map(|number| checks.wait_place(&visit(number)).unwrap()));
@@ -511,7 +511,7 @@ mod tests {
         let store = PasswordStore::new(&path, &ServerLog::stderr(LogLevel::Error)).unwrap();
         let limits = Limits { password_checks_max: 1, ..Limits::default() };
         let checks = PasswordChecks::new(&limits, &KeyHasher::default());
-        let visit = Visit::new(Client::Unix, &Rc::default());
+        let visit = Visit::new(LogClient::Unix, &Rc::default());
         let credentials = Credentials { user: b"anna".to_vec(), password: b"wrong".to_vec() };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {

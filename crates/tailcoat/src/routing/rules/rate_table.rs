@@ -24,10 +24,10 @@ pub struct RateTable {
 }
 
 /// Places protected by one lock, as sets; a key belongs to one set.
-type Shard = Box<[[Place; WAYS]]>;
+type Shard = Box<[[RateEntry; WAYS]]>;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct RateEntry {
     key: u64,
     /// Time at which the bucket is full again. If that time is past, the place is free.
     whole_at_ns: u64,
@@ -38,7 +38,7 @@ impl RateTable {
     pub fn new(rate: Rate, burst: u32, keys_max: usize) -> Self {
         let interval_ns = (rate.period.as_nanos() as u64 / u64::from(rate.count)).max(1);
         let sets = keys_max.div_ceil(SHARDS * WAYS).max(1);
-        let shard = || Mutex::new(vec![[Place::default(); WAYS]; sets].into_boxed_slice());
+        let shard = || Mutex::new(vec![[RateEntry::default(); WAYS]; sets].into_boxed_slice());
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             interval_ns,
@@ -61,7 +61,7 @@ impl RateTable {
             Some(known) => &mut set[known],
             None => {
                 let first = (0..WAYS).min_by_key(|&index| set[index].whole_at_ns).unwrap_or(0);
-                set[first] = Place { key, whole_at_ns: 0 };
+                set[first] = RateEntry { key, whole_at_ns: 0 };
                 &mut set[first]
             }
         };

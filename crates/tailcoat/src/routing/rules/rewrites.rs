@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use wire::http::{Request, Status, path};
 
 use super::target::{Match, arguments, write_target};
-use crate::config::{Conditions, FieldTest, PathPattern, QueryTest, Rewrite, Template, TemplatePiece, Test, TextTest};
+use crate::config::{
+    FieldTest, PathPattern, QueryTest, Rewrite, RuleConditions, RuleTest, Template, TemplatePiece, TextTest,
+};
 use crate::handler::{BuiltResponse, Routed};
 
 /// Redirects and rewrites, in order.
@@ -22,21 +24,21 @@ pub struct Rewrites {
 #[derive(Debug)]
 pub enum Rewritten {
     /// New path and query.
-    Target(Target),
+    Target(RewrittenTarget),
     /// Redirect or error response.
     Answer(Box<BuiltResponse>),
 }
 
 /// Target that a request is served as.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct RewrittenTarget {
     /// Path in the form of [`Routed::path`].
     pub path: Vec<u8>,
     /// Query in the form of [`Routed::query`].
     pub query: Option<Vec<u8>>,
 }
 
-impl Target {
+impl RewrittenTarget {
     /// Encodes the target as in a request line.
     pub fn encoded(&self) -> Vec<u8> {
         let mut encoded = Vec::with_capacity(self.path.len() + 32);
@@ -99,7 +101,7 @@ pub fn apply(rule: &Rewrite, routed: &Routed<'_>) -> Rewritten {
 }
 
 /// Splits a target into path and query; `None` if the path leads above the root or has invalid percent-encoding.
-fn parse_target(url: &[u8], template: &Template, routed: &Routed<'_>) -> Option<Target> {
+fn parse_target(url: &[u8], template: &Template, routed: &Routed<'_>) -> Option<RewrittenTarget> {
     let (raw, query) = match memchr::memchr(b'?', url) {
         Some(at) => (&url[..at], Some(url[at + 1..].to_vec())),
         None if has_query(template) => (url, None),
@@ -107,7 +109,7 @@ fn parse_target(url: &[u8], template: &Template, routed: &Routed<'_>) -> Option<
     };
     let mut buffer = Vec::new();
     let path = path::normalise(raw, &mut buffer).ok()?.to_vec();
-    Some(Target { path, query })
+    Some(RewrittenTarget { path, query })
 }
 
 /// Returns true if a template sets the query, even to an empty one.
@@ -120,15 +122,15 @@ fn has_query(template: &Template) -> bool {
 }
 
 /// Returns true if all conditions other than the path hold.
-pub fn fits(conditions: &Conditions, routed: &Routed<'_>) -> bool {
-    let Conditions { methods, query, field, is_missing: _ } = conditions;
+pub fn fits(conditions: &RuleConditions, routed: &Routed<'_>) -> bool {
+    let RuleConditions { methods, query, field, is_missing: _ } = conditions;
     let method = routed.request.method_name();
     holds(methods, |methods| methods.iter().any(|name| name.as_bytes() == method))
         && holds(query, |test| query_fits(test, routed.query))
         && holds(field, |test| field_fits(test, &routed.request))
 }
 
-fn holds<T>(test: &Option<Test<T>>, fits: impl FnOnce(&T) -> bool) -> bool {
+fn holds<T>(test: &Option<RuleTest<T>>, fits: impl FnOnce(&T) -> bool) -> bool {
     test.as_ref().is_none_or(|test| fits(&test.of) != test.is_negated)
 }
 
@@ -157,12 +159,12 @@ fn field_fits(test: &FieldTest, request: &Request<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routing::rules::tests::{TestRequest, rules};
+    use crate::routing::rules::tests::{RuleTestRequest, rules};
 
     /// Applies the rules of a site to a request; returns `PATH?QUERY`, or status and location.
     fn rewritten(text: &str, head: &str) -> String {
         let rewrites = Rewrites::new(rules(text).rewrites);
-        let request = TestRequest::new(&format!("{head}\r\n\r\n"));
+        let request = RuleTestRequest::new(&format!("{head}\r\n\r\n"));
         let routed = request.routed();
         match rewrites.find(&routed).map(|rule| apply(rule, &routed)) {
             None => "-".into(),

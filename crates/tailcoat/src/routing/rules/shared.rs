@@ -16,15 +16,17 @@ use super::{
     AddressSet, CountTable, GuardPattern, GuardedPath, KeyHasher, OtherPath, PasswordChecks, Readings, TrustedProxies,
     Visit,
 };
-use crate::config::{ClientRule, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit, RequestLimit, Rules};
+use crate::config::{
+    ClientRule, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit, RequestLimit, RulesConfig,
+};
 use crate::handler::gateway::script_paths;
 use crate::handler::{BuiltResponse, Routed};
-use crate::log::{Client, ServerLog, event};
+use crate::log::{LogClient, ServerLog, event};
 use crate::metrics::Limit;
 
 /// Rules of a site, merged with the rules of all sites.
 pub struct SharedRules {
-    rules: Rules,
+    rules: RulesConfig,
     https: Https,
     clients: Vec<(ClientRule, GuardPattern, AddressSet)>,
     rate_limits: Vec<(RateLimit, GuardPattern, Arc<RateTable>)>,
@@ -50,17 +52,17 @@ pub struct AllRules {
     /// Trusted proxies; `None` if there are none.
     pub trusted_proxies: Option<TrustedProxies>,
     /// State that the next configuration reuses.
-    kept: Kept,
+    kept: ReusedLimits,
 }
 
 /// Limits with the tables that count them.
-type Tables<L, T> = Vec<(L, Arc<T>)>;
+type LimitTables<L, T> = Vec<(L, Arc<T>)>;
 
 /// Counts and caches that survive a reload, whatever else changes in the rules.
-struct Kept {
-    all: Limits,
+struct ReusedLimits {
+    all: RuleLimits,
     /// Limits of each site, by its names and addresses.
-    sites: HashMap<SiteKey, Limits>,
+    sites: HashMap<SiteKey, RuleLimits>,
     stores: HashMap<PathBuf, Arc<PasswordStore>>,
     checks: Arc<PasswordChecks>,
     /// Maximum numbers of passwords that are verified, and that wait, at a time.
@@ -72,9 +74,9 @@ type SiteKey = (Vec<HostPattern>, Vec<Listen>);
 
 /// Limits of one site, or of all sites together.
 #[derive(Clone, Default)]
-struct Limits {
-    rate: Tables<RateLimit, RateTable>,
-    request: Tables<RequestLimit, CountTable>,
+struct RuleLimits {
+    rate: LimitTables<RateLimit, RateTable>,
+    request: LimitTables<RequestLimit, CountTable>,
 }
 
 impl AllRules {
@@ -95,17 +97,17 @@ impl AllRules {
 /// Builder of the parts that sites share. Limits for all sites count all sites together, and each file is read once.
 struct Common<'c> {
     config: &'c Config,
-    kept: Kept,
+    kept: ReusedLimits,
     server_log: ServerLog,
 }
 
 impl<'c> Common<'c> {
-    fn new(config: &'c Config, server_log: &ServerLog, before: Option<&Kept>) -> Self {
+    fn new(config: &'c Config, server_log: &ServerLog, before: Option<&ReusedLimits>) -> Self {
         let hasher = before.map(|before| before.hasher.clone()).unwrap_or_default();
         let checks_max = (config.limits.password_checks_max, config.limits.password_checks_waiting_max);
         let known = before.filter(|before| before.checks_max == checks_max);
-        let kept = Kept {
-            all: Limits::new(&config.rules, before.map(|before| &before.all)),
+        let kept = ReusedLimits {
+            all: RuleLimits::new(&config.rules, before.map(|before| &before.all)),
             sites: HashMap::new(),
             stores: HashMap::new(),
             checks: known
@@ -118,8 +120,8 @@ impl<'c> Common<'c> {
 
     fn rules_of_site(
         &mut self,
-        site: &crate::config::Site,
-        before: Option<&Kept>,
+        site: &crate::config::SiteConfig,
+        before: Option<&ReusedLimits>,
     ) -> io::Result<Option<Arc<SharedRules>>> {
         if site.rules.is_empty() && self.config.rules.is_empty() && !site.asks_elsewhere() {
             return Ok(None);
@@ -132,7 +134,7 @@ impl<'c> Common<'c> {
         let clients: Vec<_> =
             rules.clients.iter().map(|rule| guarded(rule, &rule.path, AddressSet::new(&rule.clients))).collect();
         let key = (site.names.clone(), site.listen.clone());
-        let own = Limits::new(&site.rules, before.and_then(|before| before.sites.get(&key)));
+        let own = RuleLimits::new(&site.rules, before.and_then(|before| before.sites.get(&key)));
         let rate_limits = chained(&own.rate, &self.kept.all.rate);
         let rate_limits: Vec<_> =
             rate_limits.into_iter().map(|(limit, table)| guarded(&limit, &limit.path, table)).collect();
@@ -162,7 +164,7 @@ impl<'c> Common<'c> {
         Ok(Some(Arc::new(shared)))
     }
 
-    fn store(&mut self, file: &PathBuf, before: Option<&Kept>) -> io::Result<Arc<PasswordStore>> {
+    fn store(&mut self, file: &PathBuf, before: Option<&ReusedLimits>) -> io::Result<Arc<PasswordStore>> {
         let known = self.kept.stores.get(file).or_else(|| before.and_then(|before| before.stores.get(file)));
         let store = known.map_or_else(|| PasswordStore::new(file, &self.server_log), |known| Ok(Arc::clone(known)))?;
         self.kept.stores.insert(file.clone(), Arc::clone(&store));
@@ -170,8 +172,8 @@ impl<'c> Common<'c> {
     }
 }
 
-impl Limits {
-    fn new(rules: &Rules, before: Option<&Self>) -> Self {
+impl RuleLimits {
+    fn new(rules: &RulesConfig, before: Option<&Self>) -> Self {
         let before = before.cloned().unwrap_or_default();
         Self {
             rate: with_tables(&rules.rate_limits, before.rate, rate_table),
@@ -187,9 +189,9 @@ fn rate_table(limit: &RateLimit) -> Arc<RateTable> {
 /// Pairs each limit with its previous table, or with a new one. Equal limits get separate tables.
 fn with_tables<L: Clone + PartialEq, T>(
     limits: &[L],
-    mut known: Tables<L, T>,
+    mut known: LimitTables<L, T>,
     table: impl Fn(&L) -> Arc<T>,
-) -> Tables<L, T> {
+) -> LimitTables<L, T> {
     let with_table = |limit: &L| match known.iter().position(|(other, _)| other == limit) {
         Some(index) => known.swap_remove(index),
         None => (limit.clone(), table(limit)),
@@ -199,8 +201,8 @@ fn with_tables<L: Clone + PartialEq, T>(
 
 /// Merges the rules of a site with those of all sites. The site's own rules come first where the first match counts.
 /// Its field edits come last.
-fn joined(site: &Rules, all: &Rules) -> Rules {
-    Rules {
+fn joined(site: &RulesConfig, all: &RulesConfig) -> RulesConfig {
+    RulesConfig {
         clients: chained(&site.clients, &all.clients),
         rate_limits: chained(&site.rate_limits, &all.rate_limits),
         request_limits: chained(&site.request_limits, &all.request_limits),
@@ -224,7 +226,7 @@ fn chained<T: Clone>(first: &[T], then: &[T]) -> Vec<T> {
 
 impl SharedRules {
     /// Configuration of the rules.
-    pub(super) fn rules(&self) -> &Rules {
+    pub(super) fn rules(&self) -> &RulesConfig {
         &self.rules
     }
 
@@ -252,7 +254,7 @@ impl SharedRules {
     pub(super) fn rule_for_client(
         &self,
         routed: &Routed<'_>,
-        client: Client,
+        client: LogClient,
         path: GuardedPath<'_>,
     ) -> Option<&ClientRule> {
         let fitting = |(rule, pattern, set): &&(ClientRule, GuardPattern, AddressSet)| {
@@ -304,8 +306,8 @@ impl SharedRules {
     ) -> Result<(), Box<BuiltResponse>> {
         if is_dry_run {
             let client = match visit.client() {
-                Client::Ip(address) => address.ip().to_string(),
-                Client::Unix => "unix".into(),
+                LogClient::Ip(address) => address.ip().to_string(),
+                LogClient::Unix => "unix".into(),
             };
             self.server_log.warn(
                 event(

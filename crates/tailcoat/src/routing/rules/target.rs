@@ -125,14 +125,14 @@ mod tests {
 
     use super::*;
     use crate::config::Regex;
-    use crate::routing::rules::tests::TestRequest;
+    use crate::routing::rules::tests::RuleTestRequest;
 
     fn literal(text: &str) -> TemplatePiece {
         TemplatePiece::Literal(text.into())
     }
 
     fn target(pattern: &PathPattern, pieces: &[TemplatePiece], url: &str) -> Option<String> {
-        let request = TestRequest::new(&format!("GET {url} HTTP/1.1\r\nHost: h.example\r\n\r\n"));
+        let request = RuleTestRequest::new(&format!("GET {url} HTTP/1.1\r\nHost: h.example\r\n\r\n"));
         let routed = request.routed();
         let matched = Match::new(pattern, routed.path)?;
         let mut out = Vec::new();

@@ -3,17 +3,17 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use wire::h1::{Event, InputLimits, ServerConnection};
+use wire::h1::{H1Event, H1ServerConnection, InputLimits};
 use wire::http::{Request, RequestHead, path};
 
 use crate::config;
 use crate::handler::{ClientLinkCell, Now, Routed};
-use crate::log::{Client, ServerLog};
+use crate::log::{LogClient, ServerLog};
 
-use super::{AllRules, Entry, Rules};
+use super::{AllRules, RuleDecision, Rules};
 
 /// Request, parsed as a connection parses it.
-pub(super) struct TestRequest {
+pub(super) struct RuleTestRequest {
     bytes: Vec<u8>,
     head: RequestHead,
     path: Vec<u8>,
@@ -22,7 +22,7 @@ pub(super) struct TestRequest {
     link: ClientLinkCell,
 }
 
-impl TestRequest {
+impl RuleTestRequest {
     /// Parses a request with this head.
     pub(super) fn new(head: &str) -> Self {
         let bytes = head.as_bytes().to_vec();
@@ -31,9 +31,9 @@ impl TestRequest {
         limits.head.head_bytes_max = 16 << 10;
         limits.head.fields_max = 100;
         limits.head.target_bytes_max = 8 << 10;
-        let mut connection = ServerConnection::default();
+        let mut connection = H1ServerConnection::default();
         let event = connection.handle_input(&bytes, &mut head, &limits);
-        let Ok(Event::Request(incoming)) = event else { panic!("{event:?}: {:?}", String::from_utf8_lossy(&bytes)) };
+        let Ok(H1Event::Request(incoming)) = event else { panic!("{event:?}: {:?}", String::from_utf8_lossy(&bytes)) };
         let mut buffer = Vec::new();
         let path = match incoming.target.path {
             b"*" => b"*".to_vec(),
@@ -51,7 +51,7 @@ impl TestRequest {
             path: &self.path,
             query: self.query.as_deref(),
             host: &self.host,
-            client: Client::Unix,
+            client: LogClient::Unix,
             tls: None,
             proxied: None,
             trace: None,
@@ -63,7 +63,7 @@ impl TestRequest {
 }
 
 /// Parses rules of a site.
-pub(super) fn rules(text: &str) -> config::Rules {
+pub(super) fn rules(text: &str) -> config::RulesConfig {
     site(text).sites[0].rules.clone()
 }
 
@@ -72,12 +72,12 @@ pub(super) fn rules(text: &str) -> config::Rules {
 pub(super) fn refused(text: &str, path: &str, client: &str) -> Option<u16> {
     let all = AllRules::new(&site(text), &ServerLog::stderr(config::LogLevel::Error), None).unwrap();
     let rules = Rules::new(all.sites[0].as_ref().unwrap(), &Rc::default());
-    let request = TestRequest::new("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
-    let client = Client::Ip((client.parse::<std::net::IpAddr>().unwrap(), 1).into());
+    let request = RuleTestRequest::new("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    let client = LogClient::Ip((client.parse::<std::net::IpAddr>().unwrap(), 1).into());
     match rules.enter(&Routed { path: path.as_bytes(), client, ..request.routed() }).1 {
-        Entry::Pass => None,
-        Entry::Answer(response) => Some(response.status.code()),
-        Entry::Ask(_) => Some(401),
+        RuleDecision::Pass => None,
+        RuleDecision::Answer(response) => Some(response.status.code()),
+        RuleDecision::Ask(_) => Some(401),
     }
 }
 

@@ -6,7 +6,7 @@ use wire::http::forwarding::{forwarded_elements, forwarded_parameter, parse_node
 use super::AddressSet;
 use crate::config::{ClientPattern, ForwardedField};
 use crate::handler::Proxied;
-use crate::log::Client;
+use crate::log::LogClient;
 
 /// Trusted proxies, and the field in which they name the client.
 #[derive(Debug)]
@@ -23,14 +23,14 @@ impl TrustedProxies {
     }
 
     /// Returns true if this peer is a trusted proxy.
-    pub fn has(&self, peer: Client) -> bool {
+    pub fn has(&self, peer: LogClient) -> bool {
         self.proxies.has(peer)
     }
 
     /// Returns the client of a request from `peer`, and the trusted part of the field. Each proxy appends the address
     /// that it got the request from. The list is therefore read backwards, as long as the writer of an entry is
     /// trusted.
-    pub fn client(&self, peer: Client, request: &Request<'_>) -> (Client, Proxied) {
+    pub fn client(&self, peer: LogClient, request: &Request<'_>) -> (LogClient, Proxied) {
         let mut client = peer;
         let mut proxied = Proxied { peer, field: self.field, entries: 0 };
         for entry in self.entries(request).into_iter().rev() {
@@ -39,7 +39,7 @@ impl TrustedProxies {
             }
             // An entry without an address names no client, so its writer counts as the client.
             let Some(address) = parse_node(entry) else { break };
-            client = Client::Ip(address);
+            client = LogClient::Ip(address);
             proxied.entries += 1;
         }
         (client, proxied)
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
     use crate::config::Network;
-    use crate::routing::rules::tests::TestRequest;
+    use crate::routing::rules::tests::RuleTestRequest;
 
     fn trusted(field: ForwardedField) -> TrustedProxies {
         let network = |text: &str, bits| ClientPattern::Network(Network::new(text.parse().unwrap(), bits).unwrap());
@@ -72,11 +72,11 @@ mod tests {
     }
 
     fn client(field: ForwardedField, peer: &str, fields: &str) -> String {
-        let request = TestRequest::new(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
-        let peer = Client::Ip(SocketAddr::new(peer.parse().unwrap(), 1));
+        let request = RuleTestRequest::new(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
+        let peer = LogClient::Ip(SocketAddr::new(peer.parse().unwrap(), 1));
         match trusted(field).client(peer, &request.routed().request).0 {
-            Client::Ip(address) => address.ip().to_string(),
-            Client::Unix => "unix".into(),
+            LogClient::Ip(address) => address.ip().to_string(),
+            LogClient::Unix => "unix".into(),
         }
     }
 

@@ -4,13 +4,13 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 
 use super::Permit;
-use crate::log::Client;
+use crate::log::LogClient;
 use crate::metrics::Limit;
 
 /// Data that rules have found about a request, and the permits that it holds while it is in progress.
 #[derive(Debug)]
 pub struct Visit {
-    client: Client,
+    client: LogClient,
     ids: Rc<RequestIds>,
     request_id: OnceCell<String>,
     /// User name that the client sent; not verified.
@@ -31,7 +31,7 @@ pub struct RequestIds {
 
 impl Visit {
     /// Makes the visit of a client.
-    pub fn new(client: Client, ids: &Rc<RequestIds>) -> Self {
+    pub fn new(client: LogClient, ids: &Rc<RequestIds>) -> Self {
         Self {
             client,
             ids: Rc::clone(ids),
@@ -44,7 +44,7 @@ impl Visit {
     }
 
     #[cfg(test)]
-    pub(super) fn for_tests(client: Client, user: &str) -> Self {
+    pub(super) fn for_tests(client: LogClient, user: &str) -> Self {
         let visit = Self::new(client, &Rc::default());
         visit.name_user(user.as_bytes());
         visit.sign_in();
@@ -52,7 +52,7 @@ impl Visit {
     }
 
     /// Address of the client; with trusted proxies, the address that they name.
-    pub fn client(&self) -> Client {
+    pub fn client(&self) -> LogClient {
         self.client
     }
 

@@ -58,7 +58,7 @@ impl fmt::Display for StreamFailure {
 
 /// A session's state of one exchange: response data not read yet, and request content not sent yet.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct UpstreamExchange {
     heads: VecDeque<ResponsePiece>,
     /// Bytes of the fields in `heads`.
     head_bytes: usize,
@@ -75,7 +75,7 @@ pub(super) struct Exchange {
     awaits_room: bool,
 }
 
-impl Exchange {
+impl UpstreamExchange {
     /// Creates the state of an exchange and charges its client for the memory kept.
     pub(super) fn new(charge: Charge) -> Self {
         Self {

@@ -1,6 +1,6 @@
 //! HTTP/2 connections to servers: one carries many exchanges.
 //!
-//! A [`Session`] is a connection without its socket; its own task owns the socket ([`drive`]) and alone reads and
+//! A [`UpstreamSession`] is a connection without its socket; its own task owns the socket ([`drive`]) and alone reads and
 //! writes. So the output of several exchanges goes out together, and GOAWAY, PING and window updates are handled at
 //! any time. The task stores what it reads with the exchange it belongs to, and wakes that. A [`StreamLease`] is an
 //! exchange's part of a session.
@@ -16,13 +16,13 @@ mod stream_lease;
 
 use std::time::Duration;
 
-use exchange::Exchange;
+use exchange::UpstreamExchange;
 pub use exchange::{ResponsePiece, StreamFailure};
-pub(super) use session::{Session, SessionLimits, drive};
+pub(super) use session::{SessionLimits, UpstreamSession, drive};
 pub(super) use sessions::Sessions;
 pub use stream_lease::{StreamLease, StreamTunnel};
 use wire::h1::{BodyLimits, HeadLimits};
-use wire::h2::Limits;
+use wire::h2::H2Limits;
 
 use crate::config;
 
@@ -44,11 +44,11 @@ const NEVER: Duration = Duration::from_secs(86_400 * 365);
 
 /// Limits of connections to the servers of an upstream. The budgets that protect workers from busy clients apply to
 /// servers, too.
-pub(super) fn limits(upstream: &config::Upstream) -> Limits {
+pub(super) fn limits(upstream: &config::UpstreamConfig) -> H2Limits {
     let streams_max = u32::try_from(upstream.streams_per_connection_max).unwrap_or(u32::MAX);
     // A window update is sent at half the window: the other half remains for exchanges whose clients read nothing.
     let connection_window_bytes = streams_max.saturating_mul(2 * WINDOW_BYTES_MAX).min(i32::MAX as u32);
-    Limits {
+    H2Limits {
         head: HeadLimits { head_bytes_max: HEAD_BYTES_MAX, fields_max: FIELDS_MAX, target_bytes_max: 0 },
         body: BodyLimits {
             body_bytes_max: u64::MAX,
@@ -62,6 +62,6 @@ pub(super) fn limits(upstream: &config::Upstream) -> Limits {
         settings_timeout: SETTINGS_TIMEOUT,
         stalled_timeout: NEVER,
         linger_timeout: NEVER,
-        ..Limits::default()
+        ..H2Limits::default()
     }
 }

@@ -6,13 +6,15 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use wire::h2::{ClientConnection, ClientEvent, ErrorCode, Limits, OutgoingRequest, Output, Placement, StreamId, Turn};
+use wire::h2::{
+    ClientEvent, EngineTurn, ErrorCode, H2ClientConnection, H2Limits, H2Output, OutgoingRequest, Placement, StreamId,
+};
 use wire::http::Fields;
 
-use super::{Exchange, ResponsePiece, StreamFailure};
+use super::{ResponsePiece, StreamFailure, UpstreamExchange};
 use crate::memory_budget::Charge;
 use crate::upstream::monotonic_ms;
-use crate::upstream::stream::Stream;
+use crate::upstream::stream::UpstreamStream;
 
 /// Size of one read. It must hold the start of an incomplete frame and the bytes after it.
 const READ_BYTES: usize = 64 << 10;
@@ -36,17 +38,17 @@ pub(in crate::upstream) struct SessionLimits {
 }
 
 /// An HTTP/2 connection and the exchanges on it.
-pub(in crate::upstream) struct Session(RefCell<State>);
+pub(in crate::upstream) struct UpstreamSession(RefCell<UpstreamSessionState>);
 
-struct State {
-    engine: ClientConnection,
-    limits: Rc<Limits>,
-    output: Output,
+struct UpstreamSessionState {
+    engine: H2ClientConnection,
+    limits: Rc<H2Limits>,
+    output: H2Output,
     /// Received bytes that were not parsed yet.
     input: Vec<u8>,
     /// True if output must be sent before the engine continues with `input`.
     awaits_output: bool,
-    exchanges: HashMap<StreamId, Exchange>,
+    exchanges: HashMap<StreamId, UpstreamExchange>,
     /// Wakes the task that reads and writes.
     driver: Waker,
     /// Tasks that wait for the server's SETTINGS.
@@ -64,7 +66,11 @@ struct State {
 }
 
 /// Reads and writes on the socket of a session until it ends.
-pub(in crate::upstream) async fn drive(session: Rc<Session>, mut socket: Stream, scratch: Rc<RefCell<Vec<u8>>>) {
+pub(in crate::upstream) async fn drive(
+    session: Rc<UpstreamSession>,
+    mut socket: UpstreamStream,
+    scratch: Rc<RefCell<Vec<u8>>>,
+) {
     let ended = std::future::poll_fn(|task| session.poll_drive(&mut socket, &scratch, task)).await;
     session.0.borrow_mut().on_ended(match ended {
         Ok(()) => None,
@@ -72,13 +78,13 @@ pub(in crate::upstream) async fn drive(session: Rc<Session>, mut socket: Stream,
     });
 }
 
-impl Session {
+impl UpstreamSession {
     /// Creates a session on a connection on which nothing was sent.
-    pub(in crate::upstream) fn new(limits: Rc<Limits>, now_ms: u64) -> Rc<Self> {
-        let mut state = State {
-            engine: ClientConnection::new(Duration::from_millis(now_ms), &limits),
+    pub(in crate::upstream) fn new(limits: Rc<H2Limits>, now_ms: u64) -> Rc<Self> {
+        let mut state = UpstreamSessionState {
+            engine: H2ClientConnection::new(Duration::from_millis(now_ms), &limits),
             limits,
-            output: Output::default(),
+            output: H2Output::default(),
             input: Vec::new(),
             awaits_output: false,
             exchanges: HashMap::new(),
@@ -176,7 +182,7 @@ impl Session {
         let mut state = self.0.borrow_mut();
         let begun = state.turn(|engine, turn| engine.send_request(request, fields, is_last, turn));
         let stream = begun.ok_or(StreamFailure::Refused)?;
-        state.exchanges.insert(stream, Exchange::new(charge));
+        state.exchanges.insert(stream, UpstreamExchange::new(charge));
         state.driver.wake_by_ref();
         Ok(stream)
     }
@@ -239,7 +245,7 @@ impl Session {
 
     /// Content bytes of a request that were offered and not framed yet.
     pub(super) fn unsent_bytes(&self, stream: StreamId) -> usize {
-        self.0.borrow().exchanges.get(&stream).map_or(0, Exchange::unsent_bytes)
+        self.0.borrow().exchanges.get(&stream).map_or(0, UpstreamExchange::unsent_bytes)
     }
 
     /// Forgets an exchange, and resets its stream if it is not complete.
@@ -258,7 +264,7 @@ impl Session {
 
     fn poll_drive(
         &self,
-        socket: &mut Stream,
+        socket: &mut UpstreamStream,
         scratch: &RefCell<Vec<u8>>,
         task: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
@@ -293,21 +299,21 @@ impl Session {
     }
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for UpstreamSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.0.borrow();
         f.debug_struct("Session").field("leases", &state.leases).field("end", &state.end).finish_non_exhaustive()
     }
 }
 
-impl State {
-    fn turn<R>(&mut self, act: impl FnOnce(&mut ClientConnection, &mut Turn<'_>) -> R) -> R {
+impl UpstreamSessionState {
+    fn turn<R>(&mut self, act: impl FnOnce(&mut H2ClientConnection, &mut EngineTurn<'_>) -> R) -> R {
         let now = Duration::from_millis(monotonic_ms());
-        act(&mut self.engine, &mut Turn { now, limits: &self.limits, output: &mut self.output })
+        act(&mut self.engine, &mut EngineTurn { now, limits: &self.limits, output: &mut self.output })
     }
 
     /// Calls [`Self::turn`], and wakes the driver if that made output.
-    fn act<R>(&mut self, act: impl FnOnce(&mut ClientConnection, &mut Turn<'_>) -> R) -> R {
+    fn act<R>(&mut self, act: impl FnOnce(&mut H2ClientConnection, &mut EngineTurn<'_>) -> R) -> R {
         let had_output = !self.output.is_empty();
         let result = self.turn(act);
         if !had_output && !self.output.is_empty() || self.is_retired {
@@ -324,7 +330,7 @@ impl State {
     }
 
     /// Writes all output to the socket.
-    fn poll_flush(&mut self, socket: &mut Stream, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(&mut self, socket: &mut UpstreamStream, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.output.is_empty() {
                 self.frame_content();
@@ -347,7 +353,7 @@ impl State {
         }
         let now = Duration::from_millis(monotonic_ms());
         let Self { engine, limits, output, exchanges, .. } = self;
-        let mut turn = Turn { now, limits, output };
+        let mut turn = EngineTurn { now, limits, output };
         // The engine would reset a stream whose content was lost; no content is ever lost here.
         let _ = engine.poll_output(WRITE_BYTES, &mut turn, |stream, range, out| match exchanges.get_mut(&stream) {
             Some(exchange) => exchange.place((range.end - range.start) as usize, out),
@@ -440,7 +446,7 @@ impl State {
         }
     }
 
-    fn with(&mut self, stream: StreamId, what: impl FnOnce(&mut Exchange)) {
+    fn with(&mut self, stream: StreamId, what: impl FnOnce(&mut UpstreamExchange)) {
         if let Some(exchange) = self.exchanges.get_mut(&stream) {
             what(exchange);
         }

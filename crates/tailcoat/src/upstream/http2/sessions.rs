@@ -2,13 +2,13 @@ use std::rc::Rc;
 
 use tokio::sync::watch;
 
-use super::{Session, SessionLimits};
+use super::{SessionLimits, UpstreamSession};
 use crate::upstream::AcquireError;
 
 /// A worker's HTTP/2 connections to one server.
 #[derive(Default)]
 pub(in crate::upstream) struct Sessions {
-    list: Vec<Rc<Session>>,
+    list: Vec<Rc<UpstreamSession>>,
     /// Result of a session being opened, if there is one.
     opening: Option<watch::Receiver<Option<AcquireError>>>,
     /// True if the server chose HTTP/2 in the last handshake; `None` before the first.
@@ -23,12 +23,12 @@ impl Sessions {
         limits: &SessionLimits,
         is_upgrade: bool,
         now_ms: u64,
-    ) -> Option<(Rc<Session>, bool)> {
+    ) -> Option<(Rc<UpstreamSession>, bool)> {
         let mut fit = self.list.iter().filter(|session| !is_upgrade || session.enables_connect());
         fit.find_map(|session| Some((Rc::clone(session), session.join(limits, now_ms)?)))
     }
 
-    pub(in crate::upstream) fn add(&mut self, session: Rc<Session>) {
+    pub(in crate::upstream) fn add(&mut self, session: Rc<UpstreamSession>) {
         self.list.push(session);
     }
 
@@ -38,10 +38,10 @@ impl Sessions {
     }
 
     /// Marks a session as being opened, until [`Self::opened`] is called.
-    pub(in crate::upstream) fn open(&mut self) -> Opening {
+    pub(in crate::upstream) fn open(&mut self) -> OpeningSession {
         let (sender, receiver) = watch::channel(None);
         self.opening = Some(receiver);
-        Opening(sender)
+        OpeningSession(sender)
     }
 
     /// Clears the mark of [`Self::open`].
@@ -64,9 +64,9 @@ impl Drop for Sessions {
 }
 
 /// Sender that reports a failed opening to the requests that wait for it.
-pub(in crate::upstream) struct Opening(watch::Sender<Option<AcquireError>>);
+pub(in crate::upstream) struct OpeningSession(watch::Sender<Option<AcquireError>>);
 
-impl Opening {
+impl OpeningSession {
     /// Reports that opening failed, to all requests that have waited.
     pub(in crate::upstream) fn fail(&self, error: AcquireError) {
         // An error means that no request waits.

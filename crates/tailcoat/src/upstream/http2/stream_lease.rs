@@ -5,9 +5,9 @@ use std::task::{Context, Poll, ready};
 use wire::h2::{OutgoingRequest, StreamId};
 use wire::http::Fields;
 
-use super::{ResponsePiece, Session, StreamFailure};
+use super::{ResponsePiece, StreamFailure, UpstreamSession};
 use crate::memory_budget::Charge;
-use crate::upstream::lease::{Failure, Slot};
+use crate::upstream::lease::{ServerSlot, UpstreamFailure};
 use crate::upstream::tried::Tried;
 
 /// A stream on an HTTP/2 connection, for one exchange. Dropping it before the exchange is complete resets the stream,
@@ -15,21 +15,21 @@ use crate::upstream::tried::Tried;
 #[derive(Debug)]
 pub struct StreamLease {
     stream: OwnStream,
-    slot: Slot,
+    slot: ServerSlot,
     is_reused: bool,
-    /// Number of [`Session::events`] when the lease was given.
+    /// Number of [`UpstreamSession::events`] when the lease was given.
     events_before: u64,
 }
 
 /// Room on a connection, and the stream once the exchange has begun.
 #[derive(Debug)]
 struct OwnStream {
-    session: Rc<Session>,
+    session: Rc<UpstreamSession>,
     stream: Option<StreamId>,
 }
 
 impl StreamLease {
-    pub(in crate::upstream) fn new(session: Rc<Session>, slot: Slot, is_reused: bool) -> Self {
+    pub(in crate::upstream) fn new(session: Rc<UpstreamSession>, slot: ServerSlot, is_reused: bool) -> Self {
         let events_before = session.events();
         Self { stream: OwnStream { session, stream: None }, slot, is_reused, events_before }
     }
@@ -125,18 +125,18 @@ impl StreamLease {
     }
 
     /// Ends the exchange as a failure. Adds to `tried` what a retry must avoid.
-    pub fn fail(mut self, failure: Failure, tried: &mut Tried, now_ms: u64) {
+    pub fn fail(mut self, failure: UpstreamFailure, tried: &mut Tried, now_ms: u64) {
         let is_unheard = self.stream.session.events() == self.events_before;
-        let is_stale = failure == Failure::Closed && self.is_reused && is_unheard;
-        if (is_stale || failure == Failure::Refused) && !tried.wants_new() {
+        let is_stale = failure == UpstreamFailure::Closed && self.is_reused && is_unheard;
+        if (is_stale || failure == UpstreamFailure::Refused) && !tried.wants_new() {
             return tried.add_stale();
         }
-        if failure == Failure::TimedOut && is_unheard {
+        if failure == UpstreamFailure::TimedOut && is_unheard {
             // The connection may be dead without notice; retire it.
             self.stream.session.retire();
         }
         tried.add(self.slot.server);
-        if !matches!(failure, Failure::Faulty | Failure::Refused) {
+        if !matches!(failure, UpstreamFailure::Faulty | UpstreamFailure::Refused) {
             self.slot.report_failure(now_ms);
         }
     }
@@ -152,7 +152,7 @@ impl StreamLease {
 #[derive(Debug)]
 pub struct StreamTunnel {
     stream: OwnStream,
-    _slot: Slot,
+    _slot: ServerSlot,
 }
 
 impl StreamTunnel {

@@ -3,7 +3,7 @@ use std::os::unix::net::UnixListener;
 use super::*;
 
 /// Error of an upstream with these servers.
-fn error_of(addresses: &[ServerAddress], change: impl FnOnce(&mut config::Upstream)) -> AcquireError {
+fn error_of(addresses: &[UpstreamServerAddress], change: impl FnOnce(&mut config::UpstreamConfig)) -> AcquireError {
     on_worker(true, async {
         let upstream = upstream(addresses, change);
         acquire(&upstream, Tried::default(), 0).await.unwrap_err()
@@ -13,14 +13,14 @@ fn error_of(addresses: &[ServerAddress], change: impl FnOnce(&mut config::Upstre
 #[test]
 fn errors_tell_the_cause() {
     let (_socket, refusing) = refusing();
-    let missing = ServerAddress::Unix("/nowhere/at/all.sock".into());
+    let missing = UpstreamServerAddress::Unix("/nowhere/at/all.sock".into());
     let refused = AcquireError::Unreachable(io::ErrorKind::ConnectionRefused);
     assert_eq!(error_of(std::slice::from_ref(&refusing), |_| {}), refused);
     assert_eq!(error_of(&[refusing.clone(), refusing], |_| {}), refused);
     assert_eq!(error_of(&[missing], |_| {}), AcquireError::Unreachable(io::ErrorKind::NotFound));
     assert_eq!(error_of(&[], |_| {}), AcquireError::NoServer);
     // No task looks it up.
-    let named = ServerAddress::Tcp("name.invalid".into(), 80);
+    let named = UpstreamServerAddress::Tcp("name.invalid".into(), 80);
     assert_eq!(error_of(&[named], |_| {}), AcquireError::ConnectTimeout);
     for (error, status) in [
         (AcquireError::NoServer, 503),
@@ -91,7 +91,7 @@ fn a_unix_socket() {
     let path = directory.path().join("s");
     let listener = UnixListener::bind(&path).unwrap();
     on_worker(false, async {
-        let upstream = upstream(&[ServerAddress::Unix(path.clone())], |_| {});
+        let upstream = upstream(&[UpstreamServerAddress::Unix(path.clone())], |_| {});
         let mut lease = lease(&upstream, 0).await;
         let (mut server, _) = listener.accept().unwrap();
         std::future::poll_fn(|task| lease.poll_write(task, b"ask")).await.unwrap();
@@ -117,7 +117,7 @@ fn a_full_unix_socket_is_waited_for() {
     let listener = UnixListener::bind(&path).unwrap();
     socket2::SockRef::from(&listener).listen(0).unwrap();
     on_worker(false, async {
-        let upstream = upstream(&[ServerAddress::Unix(path)], |_| {});
+        let upstream = upstream(&[UpstreamServerAddress::Unix(path)], |_| {});
         let _first = lease(&upstream, 0).await;
         let mut second = std::pin::pin!(acquire(&upstream, Tried::default(), 0));
         let early = tokio::time::timeout(Duration::from_millis(20), &mut second).await;
@@ -137,7 +137,9 @@ fn a_connection_begins_with_the_clients_address() {
                 source: source.parse().unwrap(),
                 destination: destination.parse().unwrap(),
             });
-            let lease = connection(upstream.acquire(Wanted { endpoints, ..Wanted::default() }, 0).await.unwrap());
+            let lease = connection(
+                upstream.acquire(AcquireOptions { endpoints, ..AcquireOptions::default() }, 0).await.unwrap(),
+            );
             assert!(!lease.may_be_kept());
             let (mut server, _) = listener.accept().unwrap();
             lease.finish(Ending::Reusable, 0);

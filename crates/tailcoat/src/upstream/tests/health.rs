@@ -1,5 +1,5 @@
 use super::*;
-use crate::upstream::health::Standing;
+use crate::upstream::health::ServerFitness;
 
 const SECOND_MS: u64 = 1_000;
 
@@ -14,7 +14,7 @@ async fn who_answers(upstream: &Rc<Upstream>, now_ms: u64) -> std::collections::
     names
 }
 
-fn names(addresses: &[&ServerAddress]) -> std::collections::BTreeSet<String> {
+fn names(addresses: &[&UpstreamServerAddress]) -> std::collections::BTreeSet<String> {
     addresses.iter().map(|address| address.to_string()).collect()
 }
 
@@ -35,14 +35,14 @@ fn a_server_that_failed_is_tried_out_before_it_is_back() {
         let mut trial = lease(&upstream, 5 * SECOND_MS).await;
         assert_eq!(trial.server_name(), bad.to_string());
         trial.answered(6 * SECOND_MS);
-        assert_eq!(upstream.shared.server(1).standing(6 * SECOND_MS), Standing::Fit(1_000));
+        assert_eq!(upstream.shared.server(1).standing(6 * SECOND_MS), ServerFitness::Fit(1_000));
         trial.finish(Ending::Close, 7 * SECOND_MS);
         assert_eq!(who_answers(&upstream, 7 * SECOND_MS).await, names(&[&good, &bad]));
         // The next trial fails: the server is passed over for twice as long.
         fail(10 * SECOND_MS);
         let trial = lease(&upstream, 20 * SECOND_MS).await;
         assert_eq!(trial.server_name(), bad.to_string());
-        trial.fail(Failure::TimedOut, &mut Tried::default(), 20 * SECOND_MS);
+        trial.fail(UpstreamFailure::TimedOut, &mut Tried::default(), 20 * SECOND_MS);
         assert_eq!(who_answers(&upstream, 39 * SECOND_MS).await, names(&[&good]));
         assert_eq!(who_answers(&upstream, 40 * SECOND_MS).await, names(&[&good, &bad]));
     });
@@ -64,7 +64,7 @@ fn backups_are_for_when_all_others_are_down() {
         let mut waiting = std::pin::pin!(acquire(&upstream, Tried::default(), 0));
         assert!(tokio::time::timeout(Duration::from_millis(5), &mut waiting).await.is_err());
         let mut tried = Tried::default();
-        busy.fail(Failure::Malformed, &mut tried, 0);
+        busy.fail(UpstreamFailure::Malformed, &mut tried, 0);
         // The waiting request comes first; the request that failed goes to the backup.
         drop(waiting.await);
         assert_eq!(acquire(&upstream, tried, 0).await.unwrap().server_name(), addresses[1].to_string());
@@ -146,7 +146,7 @@ fn answer_checks(listener: TcpListener, answers: &'static [&'static str]) {
 
 #[test]
 fn checks_find_out_who_is_down() {
-    let check = |answers: &'static [&'static str], expect: Standing| {
+    let check = |answers: &'static [&'static str], expect: ServerFitness| {
         on_worker(false, async {
             let (listener, address) = listen();
             answer_checks(listener, answers);
@@ -172,14 +172,14 @@ fn checks_find_out_who_is_down() {
             }
         });
     };
-    let fit = Standing::Fit(1_000);
+    let fit = ServerFitness::Fit(1_000);
     check(&["HTTP/1.1 200 OK\r\n\r\n"], fit);
     check(&["HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"], fit);
-    check(&["HTTP/1.1 500 Internal Server Error\r\n\r\n"], Standing::Out);
-    check(&["HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 404 Not Found\r\n\r\n"], Standing::Out);
-    check(&["no HTTP\r\n\r\n"], Standing::Out);
-    check(&["HTTP/1.1 200 OK\r\n"], Standing::Out);
-    check(&[""], Standing::Out);
+    check(&["HTTP/1.1 500 Internal Server Error\r\n\r\n"], ServerFitness::Out);
+    check(&["HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 404 Not Found\r\n\r\n"], ServerFitness::Out);
+    check(&["no HTTP\r\n\r\n"], ServerFitness::Out);
+    check(&["HTTP/1.1 200 OK\r\n"], ServerFitness::Out);
+    check(&[""], ServerFitness::Out);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_server_that_does_not_answer_checks_is_down() {
         let mut seen_out = None;
         for second in 0..60 {
             let _ = tokio::time::timeout(Duration::from_secs(1), &mut keeping).await;
-            if seen_out.is_none() && shared.server(0).standing(0) == Standing::Out {
+            if seen_out.is_none() && shared.server(0).standing(0) == ServerFitness::Out {
                 seen_out = Some(second);
             }
         }

@@ -13,7 +13,8 @@ fn a_connection_is_used_again() {
         receive(&mut first, &mut server, b"answer").await;
         first.finish(Ending::Reusable, 10);
         // The connection is available at once, without a wait.
-        let Acquire::Ready(Some(Leased::Connection(mut second))) = upstream.acquire(Wanted::default(), 20) else {
+        let Acquire::Ready(Some(Leased::Connection(mut second))) = upstream.acquire(AcquireOptions::default(), 20)
+        else {
             panic!("not kept")
         };
         assert!(second.is_reused());
@@ -28,7 +29,7 @@ fn a_connection_is_used_again() {
 /// Two connections are kept, from times 0 and 1,000; how many does a request at this time find?
 #[test]
 fn connections_are_kept_within_limits() {
-    let check = |change: fn(&mut config::Upstream), now_ms: u64, expect: usize| {
+    let check = |change: fn(&mut config::UpstreamConfig), now_ms: u64, expect: usize| {
         on_worker(false, async {
             let (listener, address) = listen();
             let upstream = upstream(&[address], change);
@@ -37,7 +38,7 @@ fn connections_are_kept_within_limits() {
             for (lease, end_ms) in leases.into_iter().zip([0, 1_000]) {
                 lease.finish(Ending::Reusable, end_ms);
             }
-            let found = |_: &usize| matches!(upstream.acquire(Wanted::default(), now_ms), Acquire::Ready(_));
+            let found = |_: &usize| matches!(upstream.acquire(AcquireOptions::default(), now_ms), Acquire::Ready(_));
             assert_eq!((0..2).filter(found).count(), expect, "at {now_ms}");
         });
     };
@@ -58,9 +59,12 @@ fn connections_are_kept_within_limits() {
 /// End of one client's exchange, and whether another client's request then finds the connection; by policy.
 #[test]
 fn the_policy_says_whose_requests_a_kept_connection_carries() {
+    use ConnectionReuse::{Always, Never, Safe};
     use Ending::{Close, Reusable, ReusableBySameClient};
-    use Reuse::{Always, Never, Safe};
-    let client = |number: u64| Wanted { client_connection: ClientConnection::new(number), ..Wanted::default() };
+    let client = |number: u64| AcquireOptions {
+        client_connection: ClientConnectionId::new(number),
+        ..AcquireOptions::default()
+    };
     // A client with the number 0 speaks for many.
     for (reuse, ending, first, second, expect) in [
         (Safe, Reusable, 1, 2, true),
@@ -94,7 +98,10 @@ fn a_reserved_connection_stays_so_and_leaves_before_the_others() {
     on_worker(false, async {
         let (listener, address) = listen();
         let upstream = upstream(&[address], |upstream| upstream.idle_max = 2);
-        let client = |number: u64| Wanted { client_connection: ClientConnection::new(number), ..Wanted::default() };
+        let client = |number: u64| AcquireOptions {
+            client_connection: ClientConnectionId::new(number),
+            ..AcquireOptions::default()
+        };
         let take = async |number| connection(upstream.acquire(client(number), 0).await.unwrap());
         let mut servers = Vec::new();
         let mut leases = Vec::new();
@@ -123,13 +130,13 @@ fn a_reserved_connection_that_was_closed_says_nothing_of_others() {
     on_worker(false, async {
         let (listener, address) = listen();
         let upstream = upstream(&[address], |_| {});
-        let client = Wanted { client_connection: ClientConnection::new(1), ..Wanted::default() };
+        let client = AcquireOptions { client_connection: ClientConnectionId::new(1), ..AcquireOptions::default() };
         let (first, second) = (connection(upstream.acquire(client, 0).await.unwrap()), lease(&upstream, 0).await);
         let _servers = [listener.accept().unwrap(), listener.accept().unwrap()];
         first.finish(Ending::ReusableBySameClient, 0);
         second.finish(Ending::Reusable, 0);
         let stale = connection(upstream.acquire(client, 0).await.unwrap());
-        stale.fail(Failure::Closed, &mut Tried::default(), 0);
+        stale.fail(UpstreamFailure::Closed, &mut Tried::default(), 0);
         assert_eq!(upstream.idle(), 1);
     });
 }
@@ -202,7 +209,7 @@ fn a_stale_connection_is_no_fault_of_the_servers() {
         assert!(stale.is_reused());
         drop(servers);
         let mut tried = Tried::default();
-        stale.fail(Failure::Closed, &mut tried, 0);
+        stale.fail(UpstreamFailure::Closed, &mut tried, 0);
         assert_eq!((tried.wants_new(), tried.count()), (true, 0));
         assert!(!upstream.shared.server(0).is_unsettled());
         assert!(!upstream.sweep(0), "all kept connections are gone, for the server was started again");
@@ -214,7 +221,7 @@ fn a_stale_connection_is_no_fault_of_the_servers() {
 #[test]
 fn a_failure_on_a_kept_connection_counts_once_an_answer_has_begun() {
     on_worker(false, async {
-        let check = async |answers: bool, failure: Failure, expect: usize| {
+        let check = async |answers: bool, failure: UpstreamFailure, expect: usize| {
             let (listener, address) = listen();
             let upstream = upstream(&[address], |_| {});
             let first = lease(&upstream, 0).await;
@@ -229,10 +236,10 @@ fn a_failure_on_a_kept_connection_counts_once_an_answer_has_begun() {
             second.fail(failure, &mut tried, 0);
             assert_eq!(tried.count(), expect, "{answers} {failure:?}");
         };
-        check(false, Failure::Closed, 0).await;
-        check(true, Failure::Closed, 1).await;
-        check(false, Failure::TimedOut, 1).await;
-        check(true, Failure::Malformed, 1).await;
+        check(false, UpstreamFailure::Closed, 0).await;
+        check(true, UpstreamFailure::Closed, 1).await;
+        check(false, UpstreamFailure::TimedOut, 1).await;
+        check(true, UpstreamFailure::Malformed, 1).await;
     });
 }
 
@@ -272,7 +279,9 @@ fn acquiring_a_kept_connection_allocates_nothing() {
         leases.drain(..).for_each(|lease| lease.finish(Ending::Reusable, 0));
         let allocated = allocation_counter::measure(|| {
             for _ in 0..100 {
-                let Acquire::Ready(Some(lease)) = upstream.acquire(Wanted::default(), 1) else { panic!("not kept") };
+                let Acquire::Ready(Some(lease)) = upstream.acquire(AcquireOptions::default(), 1) else {
+                    panic!("not kept")
+                };
                 connection(lease).finish(Ending::Reusable, 1);
             }
         });

@@ -17,8 +17,8 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions};
 
 use super::*;
-use crate::config::{self, LogLevel, Reuse, ServerAddress, UpstreamServer};
-use crate::log::{ServerLog, Style};
+use crate::config::{self, ConnectionReuse, LogLevel, UpstreamServer, UpstreamServerAddress};
+use crate::log::{LineStyle, ServerLog};
 
 /// Real time after which a test counts as failed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -34,12 +34,15 @@ fn on_worker<T>(is_paused: bool, test: impl Future<Output = T>) -> T {
 }
 
 fn quiet_log() -> ServerLog {
-    ServerLog::new(LogLevel::Error, Style::Plain, Box::new(std::io::sink()))
+    ServerLog::new(LogLevel::Error, LineStyle::Plain, Box::new(std::io::sink()))
 }
 
 /// An upstream of servers at these addresses, configured further by `change`.
-fn shared(addresses: &[ServerAddress], change: impl FnOnce(&mut config::Upstream)) -> Arc<SharedUpstream> {
-    let mut config = config::Upstream::named("test");
+fn shared(
+    addresses: &[UpstreamServerAddress],
+    change: impl FnOnce(&mut config::UpstreamConfig),
+) -> Arc<SharedUpstream> {
+    let mut config = config::UpstreamConfig::named("test");
     config.servers.extend(addresses.iter().map(|address| UpstreamServer {
         address: address.clone(),
         weight: 1,
@@ -49,33 +52,33 @@ fn shared(addresses: &[ServerAddress], change: impl FnOnce(&mut config::Upstream
     SharedUpstream::new(&config, quiet_log()).unwrap()
 }
 
-fn upstream(addresses: &[ServerAddress], change: impl FnOnce(&mut config::Upstream)) -> Rc<Upstream> {
+fn upstream(addresses: &[UpstreamServerAddress], change: impl FnOnce(&mut config::UpstreamConfig)) -> Rc<Upstream> {
     Upstream::new(shared(addresses, change), 1)
 }
 
 /// A new listener, and its address as a server's.
-fn listen() -> (TcpListener, ServerAddress) {
+fn listen() -> (TcpListener, UpstreamServerAddress) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = address_of(&listener);
     (listener, address)
 }
 
-fn address_of(listener: &TcpListener) -> ServerAddress {
-    ServerAddress::Tcp("127.0.0.1".into(), listener.local_addr().unwrap().port())
+fn address_of(listener: &TcpListener) -> UpstreamServerAddress {
+    UpstreamServerAddress::Tcp("127.0.0.1".into(), listener.local_addr().unwrap().port())
 }
 
 /// Address of a server that rejects connections. The port is bound, so that no other process gets it, but does not
 /// listen.
-fn refusing() -> (socket2::Socket, ServerAddress) {
+fn refusing() -> (socket2::Socket, UpstreamServerAddress) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let any: std::net::SocketAddr = ([127, 0, 0, 1], 0).into();
     socket.bind(&any.into()).unwrap();
     let port = socket.local_addr().unwrap().as_socket().unwrap().port();
-    (socket, ServerAddress::Tcp("127.0.0.1".into(), port))
+    (socket, UpstreamServerAddress::Tcp("127.0.0.1".into(), port))
 }
 
 async fn acquire(upstream: &Rc<Upstream>, tried: Tried, now_ms: u64) -> Result<Lease, AcquireError> {
-    let acquire = upstream.acquire(Wanted { tried, ..Wanted::default() }, now_ms);
+    let acquire = upstream.acquire(AcquireOptions { tried, ..AcquireOptions::default() }, now_ms);
     match tokio::time::timeout(PATIENCE * 1_000, acquire).await {
         Ok(result) => result.map(connection),
         Err(_) => panic!("neither a connection nor an error"),

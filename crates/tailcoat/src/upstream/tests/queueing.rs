@@ -1,6 +1,6 @@
 use super::*;
 
-fn one_connection(upstream: &mut config::Upstream) {
+fn one_connection(upstream: &mut config::UpstreamConfig) {
     upstream.connections_max = 1;
 }
 
@@ -51,7 +51,7 @@ fn one_client_does_not_hold_up_others() {
             .map(|client| {
                 let (upstream, order) = (Rc::clone(&upstream), Rc::clone(&order));
                 tokio::task::spawn_local(async move {
-                    let wanted = Wanted { client: Some(client), ..Wanted::default() };
+                    let wanted = AcquireOptions { client: Some(client), ..AcquireOptions::default() };
                     let lease = connection(upstream.acquire(wanted, 0).await.unwrap());
                     order.borrow_mut().push(client);
                     lease.finish(Ending::Reusable, 0);
@@ -95,7 +95,7 @@ fn the_queue_has_limits() {
             upstream.queue_max = 1;
         });
         let first = lease(&upstream, 0).await;
-        let waiting = upstream.acquire(Wanted::default(), 0);
+        let waiting = upstream.acquire(AcquireOptions::default(), 0);
         let waiting = tokio::task::spawn_local(waiting);
         turn().await;
         assert_eq!(acquire(&upstream, Tried::default(), 0).await.unwrap_err(), AcquireError::QueueFull);
@@ -112,7 +112,7 @@ fn a_waiting_request_that_goes_away_takes_nothing_with_it() {
     on_worker(true, async {
         let (_listener, address) = listen();
         let upstream = upstream(&[address], one_connection);
-        let spawn = || tokio::task::spawn_local(upstream.acquire(Wanted::default(), 0));
+        let spawn = || tokio::task::spawn_local(upstream.acquire(AcquireOptions::default(), 0));
         let (first, waiting, next) = (lease(&upstream, 0).await, spawn(), spawn());
         turn().await;
         // One left before its turn, one just after it was granted the slot.
@@ -167,7 +167,8 @@ fn a_request_waits_only_for_servers_that_have_not_failed_it() {
         let wanted = second.server_name().to_owned();
         let mut tried = Tried::default();
         tried.add(upstream.shared.servers.iter().position(|server| server.name == first.server_name()).unwrap() as u16);
-        let waiting = tokio::task::spawn_local(upstream.acquire(Wanted { tried, ..Wanted::default() }, 0));
+        let waiting =
+            tokio::task::spawn_local(upstream.acquire(AcquireOptions { tried, ..AcquireOptions::default() }, 0));
         turn().await;
         first.finish(Ending::Reusable, 0);
         turn().await;
@@ -195,7 +196,7 @@ fn an_overloaded_queue_serves_the_newest_and_recovers() {
         let mut client = 0;
         while came_ms < END_MS {
             let (upstream, results) = (Rc::clone(&upstream), Rc::clone(&results));
-            let wanted = Wanted { client: Some(client % 200), ..Wanted::default() };
+            let wanted = AcquireOptions { client: Some(client % 200), ..AcquireOptions::default() };
             client += 1;
             tokio::task::spawn_local(async move {
                 let came_ms = now_ms();
@@ -249,7 +250,7 @@ fn one_client_does_not_have_an_overloaded_queue_for_itself() {
         let spawn = |client: u64, now_ms: u64| {
             let (upstream, order) = (Rc::clone(&upstream), Rc::clone(&order));
             tokio::task::spawn_local(async move {
-                let wanted = Wanted { client: Some(client), ..Wanted::default() };
+                let wanted = AcquireOptions { client: Some(client), ..AcquireOptions::default() };
                 match upstream.acquire(wanted, now_ms).await {
                     Ok(leased) => {
                         order.borrow_mut().push(client);

@@ -1,33 +1,33 @@
 //! HTTP/1 connections: responses arrive one after the other, in the order of the requests.
 
-use super::{Connection, Phase};
+use super::{LoadConnection, LoadPhase};
 use crate::engine::clock::Nanos;
 use crate::engine::failure::FailureClass;
-use crate::engine::protocol::Protocol;
-use crate::engine::response::Step;
-use crate::engine::shared::Shared;
+use crate::engine::protocol::ClientProtocol;
+use crate::engine::response::ReadProgress;
+use crate::engine::shared::ThreadShared;
 
-impl Connection {
+impl LoadConnection {
     /// Handles bytes of responses.
-    pub(super) fn feed_http1(&mut self, bytes: &[u8], shared: &mut Shared, now: Nanos) {
+    pub(super) fn feed_http1(&mut self, bytes: &[u8], shared: &mut ThreadShared, now: Nanos) {
         let mut rest = bytes;
-        while !rest.is_empty() && self.phase == Phase::Open {
+        while !rest.is_empty() && self.phase == LoadPhase::Open {
             let Some(exchange) = self.in_flight.front().copied() else {
                 // Surplus bytes: the response before them was already counted, so this is an error of the connection.
                 return self.close_and_go_on(shared, now);
             };
-            let Protocol::Http1(reader) = &mut self.protocol else { return };
+            let ClientProtocol::Http1(reader) = &mut self.protocol else { return };
             let index = exchange.request as usize;
             let (known, scratch) = (&mut shared.known_heads[index], &mut shared.scratch_head);
             match reader.feed(rest, &shared.requests[index], known, scratch) {
-                Ok(Step::Incomplete) => {
+                Ok(ReadProgress::Incomplete) => {
                     self.response_bytes += rest.len() as u64;
                     if self.response_bytes >= exchange.abort_after_bytes {
                         return self.abort(shared, now);
                     }
                     return;
                 }
-                Ok(Step::Complete { consumed_bytes }) => {
+                Ok(ReadProgress::Complete { consumed_bytes }) => {
                     self.response_bytes += consumed_bytes as u64;
                     rest = &rest[consumed_bytes..];
                     let is_too_long = !rest.is_empty() && self.in_flight.len() == 1;
@@ -39,8 +39,8 @@ impl Connection {
     }
 
     /// Handles the end of the oldest response.
-    pub(super) fn complete_http1(&mut self, is_too_long: bool, shared: &mut Shared, now: Nanos) {
-        let Protocol::Http1(reader) = &mut self.protocol else { return };
+    pub(super) fn complete_http1(&mut self, is_too_long: bool, shared: &mut ThreadShared, now: Nanos) {
+        let ClientProtocol::Http1(reader) = &mut self.protocol else { return };
         let Some(exchange) = self.in_flight.pop_front() else { return };
         let finished = reader.finish(&shared.requests[exchange.request as usize]);
         let response_bytes = std::mem::take(&mut self.response_bytes);
@@ -54,13 +54,13 @@ impl Connection {
             if is_too_long || self.is_peer_closed {
                 return self.close_and_go_on(shared, now);
             }
-            self.phase = Phase::Closing;
+            self.phase = LoadPhase::Closing;
             self.since = now;
         }
     }
 
     /// Aborts a request on purpose; retries the requests pipelined after it.
-    fn abort(&mut self, shared: &mut Shared, now: Nanos) {
+    fn abort(&mut self, shared: &mut ThreadShared, now: Nanos) {
         if self.in_flight.pop_front().is_some() {
             shared.active -= 1;
             shared.record.aborted += 1;

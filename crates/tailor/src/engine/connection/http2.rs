@@ -1,42 +1,42 @@
 //! HTTP/2 connections: many requests in flight, each with its own result.
 
-use super::{Connection, Phase};
+use super::{LoadConnection, LoadPhase};
 use crate::engine::clock::Nanos;
 use crate::engine::failure::FailureClass;
-use crate::engine::http2::{Event, Http2};
-use crate::engine::protocol::Protocol;
-use crate::engine::shared::Shared;
+use crate::engine::http2::{H2ClientEvent, Http2};
+use crate::engine::protocol::ClientProtocol;
+use crate::engine::shared::ThreadShared;
 
-impl Connection {
+impl LoadConnection {
     /// Begins HTTP/2 on an open connection. Returns whether the server agrees to it; without TLS only its reply shows
     /// that.
-    pub(super) fn begin_http2(&mut self, shared: &Shared, now: Nanos) -> bool {
+    pub(super) fn begin_http2(&mut self, shared: &ThreadShared, now: Nanos) -> bool {
         if self.tls.as_ref().is_some_and(|tls| tls.alpn_protocol() != Some(b"h2")) {
             return false;
         }
-        self.protocol = Protocol::Http2(Box::new(Http2::new(&shared.http2_limits, now)));
+        self.protocol = ClientProtocol::Http2(Box::new(Http2::new(&shared.http2_limits, now)));
         true
     }
 
     /// Appends HTTP/2 output to the unsent bytes.
-    pub(super) fn take_http2_output(&mut self, shared: &mut Shared, now: Nanos) {
-        let Protocol::Http2(http2) = &mut self.protocol else { return };
+    pub(super) fn take_http2_output(&mut self, shared: &mut ThreadShared, now: Nanos) {
+        let ClientProtocol::Http2(http2) = &mut self.protocol else { return };
         let mut output = std::mem::take(&mut shared.output);
         http2.take_output(self.unsent.is_empty(), shared, now, &mut output);
         shared.output = output;
     }
 
     /// Handles bytes of responses.
-    pub(super) fn feed_http2(&mut self, bytes: &[u8], shared: &mut Shared, now: Nanos) {
+    pub(super) fn feed_http2(&mut self, bytes: &[u8], shared: &mut ThreadShared, now: Nanos) {
         let generation = self.generation;
-        let Protocol::Http2(mut http2) = std::mem::take(&mut self.protocol) else { return };
+        let ClientProtocol::Http2(mut http2) = std::mem::take(&mut self.protocol) else { return };
         let joined = http2.join(bytes);
         let input = joined.as_deref().unwrap_or(bytes);
         let mut at = 0;
-        while self.generation == generation && self.phase == Phase::Open {
+        while self.generation == generation && self.phase == LoadPhase::Open {
             let (consumed_bytes, event) = http2.handle_input(&input[at..], shared, now);
             at += consumed_bytes;
-            if matches!(event, Event::NeedInput) {
+            if matches!(event, H2ClientEvent::NeedInput) {
                 break;
             }
             self.on_http2_event(&mut http2, event, shared, now);
@@ -46,13 +46,13 @@ impl Connection {
         }
         http2.keep(joined, bytes, at);
         self.response_bytes = if http2.is_within_response() { 1 } else { 0 };
-        self.protocol = Protocol::Http2(http2);
+        self.protocol = ClientProtocol::Http2(http2);
     }
 
-    fn on_http2_event(&mut self, http2: &mut Http2, event: Event, shared: &mut Shared, now: Nanos) {
+    fn on_http2_event(&mut self, http2: &mut Http2, event: H2ClientEvent, shared: &mut ThreadShared, now: Nanos) {
         match event {
-            Event::NeedInput | Event::Other => {}
-            Event::Piece { place, received_bytes } => {
+            H2ClientEvent::NeedInput | H2ClientEvent::Other => {}
+            H2ClientEvent::Piece { place, received_bytes } => {
                 if self.in_flight.get(place).is_some_and(|exchange| received_bytes >= exchange.abort_after_bytes) {
                     http2.cancel(place, shared, now);
                     self.in_flight.remove(place);
@@ -60,17 +60,17 @@ impl Connection {
                     shared.record.aborted += 1;
                 }
             }
-            Event::Complete { place, status, verdict, received_bytes } => {
+            H2ClientEvent::Complete { place, status, verdict, received_bytes } => {
                 if let Some(exchange) = self.in_flight.remove(place) {
                     self.count(&exchange, status, verdict, received_bytes, shared, now);
                 }
             }
-            Event::Failed { place, class } => {
+            H2ClientEvent::Failed { place, class } => {
                 if self.in_flight.remove(place).is_some() {
                     shared.fail(class);
                 }
             }
-            Event::GoAway { from_place, is_orderly } => {
+            H2ClientEvent::GoAway { from_place, is_orderly } => {
                 self.requests_left = 0;
                 for exchange in self.in_flight.drain(from_place..) {
                     // The server announced that it has not handled the request. It is retried on another connection.
@@ -81,14 +81,14 @@ impl Connection {
                     }
                 }
             }
-            Event::Malformed => self.fail(FailureClass::Malformed, shared, now),
+            H2ClientEvent::Malformed => self.fail(FailureClass::Malformed, shared, now),
         }
     }
 
     /// Cancels each request that exceeds its time limit.
-    pub(super) fn check_streams(&mut self, time_out: Nanos, shared: &mut Shared, now: Nanos) {
-        let Protocol::Http2(http2) = &mut self.protocol else { return };
-        let is_over = matches!(http2.handle_timeout(shared, now), Event::Malformed);
+    pub(super) fn check_streams(&mut self, time_out: Nanos, shared: &mut ThreadShared, now: Nanos) {
+        let ClientProtocol::Http2(http2) = &mut self.protocol else { return };
+        let is_over = matches!(http2.handle_timeout(shared, now), H2ClientEvent::Malformed);
         while self.in_flight.front().is_some_and(|exchange| exchange.sent + time_out <= now) {
             http2.cancel(0, shared, now);
             self.in_flight.pop_front();
@@ -102,12 +102,12 @@ impl Connection {
 
     /// Returns whether all requests are finished and the connection sends no more.
     pub(super) fn is_http2_over(&self) -> bool {
-        matches!(self.protocol, Protocol::Http2(_)) && self.requests_left == 0 && self.in_flight.is_empty()
+        matches!(self.protocol, ClientProtocol::Http2(_)) && self.requests_left == 0 && self.in_flight.is_empty()
     }
 
     /// Closes the connection immediately, because HTTP/2 has no need to wait for the server.
-    pub(super) fn end_http2(&mut self, shared: &mut Shared, now: Nanos) {
-        let Protocol::Http2(http2) = &mut self.protocol else { return };
+    pub(super) fn end_http2(&mut self, shared: &mut ThreadShared, now: Nanos) {
+        let ClientProtocol::Http2(http2) = &mut self.protocol else { return };
         http2.shut_down(shared, now);
         let generation = self.generation;
         shared.output.clear();

@@ -15,9 +15,9 @@ use wire::http::Version;
 use super::clock::{MILLISECOND, Nanos, SECOND};
 use super::failure::FailureClass;
 use super::line::{Credit, LINE_SLACK, LINE_TICK};
-use super::protocol::Protocol;
-use super::shared::Shared;
-use super::workload::Form;
+use super::protocol::ClientProtocol;
+use super::shared::ThreadShared;
+use super::workload::RequestForm;
 
 /// Maximum number of reads from a connection in one turn.
 const READS_MAX: usize = 16;
@@ -32,11 +32,11 @@ const UNLIMITED_BITS_PER_SECOND: u64 = 100_000_000_000;
 
 /// A slot: one simulated client.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct LoadConnection {
     slot: u32,
     /// Incremented for each connection, to recognize events of earlier ones.
     generation: u32,
-    phase: Phase,
+    phase: LoadPhase,
     socket: Option<OwnedFd>,
     tls: Option<Box<ClientConnection>>,
     is_readable: bool,
@@ -48,10 +48,10 @@ pub(crate) struct Connection {
     /// Due time of a request that waits for the connection.
     claimed: Option<Nanos>,
     /// Requests in flight, in the order they were sent.
-    in_flight: VecDeque<Exchange>,
+    in_flight: VecDeque<SentRequest>,
     /// Time up to which requests in flight are included in the usage.
     used_until: Nanos,
-    protocol: Protocol,
+    protocol: ClientProtocol,
     /// Received bytes of incomplete responses.
     response_bytes: u64,
     unsent: Vec<u8>,
@@ -81,7 +81,7 @@ pub struct LineUsage {
 
 /// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum LoadPhase {
     Closed,
     Connecting,
     Handshaking,
@@ -92,7 +92,7 @@ enum Phase {
 
 /// A request that was sent.
 #[derive(Clone, Copy, Debug)]
-struct Exchange {
+struct SentRequest {
     request: u32,
     due: Nanos,
     sent: Nanos,
@@ -100,15 +100,15 @@ struct Exchange {
     abort_after_bytes: u64,
 }
 
-impl Connection {
-    pub(crate) fn new(slot: u32, shared: &Shared) -> Self {
+impl LoadConnection {
+    pub(crate) fn new(slot: u32, shared: &ThreadShared) -> Self {
         let line = shared.plan.line;
         // A line that only has latency is very fast.
         let rate_min = line.filter(|line| line.latency > 0).map(|_| UNLIMITED_BITS_PER_SECOND);
         Self {
             slot,
             generation: 0,
-            phase: Phase::Closed,
+            phase: LoadPhase::Closed,
             socket: None,
             tls: None,
             is_readable: false,
@@ -119,7 +119,7 @@ impl Connection {
             claimed: None,
             in_flight: VecDeque::with_capacity(shared.plan.pipeline),
             used_until: 0,
-            protocol: Protocol::default(),
+            protocol: ClientProtocol::default(),
             response_bytes: 0,
             unsent: Vec::new(),
             unsent_at: 0,
@@ -140,7 +140,7 @@ impl Connection {
     }
 
     /// Starts the slot: sends the first request (closed loop) or connects in advance (open loop).
-    pub(crate) fn start(&mut self, shared: &mut Shared, now: Nanos) {
+    pub(crate) fn start(&mut self, shared: &mut ThreadShared, now: Nanos) {
         if shared.arrivals.is_open() {
             self.connect(shared, now);
         } else {
@@ -149,7 +149,7 @@ impl Connection {
     }
 
     /// Passes on a due request from the dispatcher of the open loop.
-    pub(crate) fn wake(&mut self, shared: &mut Shared, now: Nanos) {
+    pub(crate) fn wake(&mut self, shared: &mut ThreadShared, now: Nanos) {
         self.is_idle = false;
         self.fill(shared, now);
     }
@@ -160,7 +160,7 @@ impl Connection {
     }
 
     /// Handles an event of the socket.
-    pub(crate) fn on_event(&mut self, flags: epoll::EventFlags, shared: &mut Shared, now: Nanos) {
+    pub(crate) fn on_event(&mut self, flags: epoll::EventFlags, shared: &mut ThreadShared, now: Nanos) {
         use epoll::EventFlags as Flags;
         self.is_writable |= flags.intersects(Flags::OUT | Flags::ERR | Flags::HUP);
         self.is_readable |= flags.intersects(Flags::IN | Flags::RDHUP | Flags::ERR | Flags::HUP);
@@ -169,35 +169,37 @@ impl Connection {
     }
 
     /// Handles an expired timer of this slot.
-    pub(crate) fn on_timer(&mut self, shared: &mut Shared, now: Nanos) {
+    pub(crate) fn on_timer(&mut self, shared: &mut ThreadShared, now: Nanos) {
         self.timer_at = Nanos::MAX;
         self.drive(shared, now);
     }
 
     /// Checks the time limit of the current phase.
-    pub(crate) fn check_time(&mut self, shared: &mut Shared, now: Nanos) {
+    pub(crate) fn check_time(&mut self, shared: &mut ThreadShared, now: Nanos) {
         let time_out = super::clock::nanos(shared.plan.time_out);
         match self.phase {
-            Phase::Connecting | Phase::Handshaking if self.since + time_out <= now => {
+            LoadPhase::Connecting | LoadPhase::Handshaking if self.since + time_out <= now => {
                 self.fail(FailureClass::TimeOut, shared, now);
             }
-            Phase::Open if matches!(self.protocol, Protocol::Http2(_)) => self.check_streams(time_out, shared, now),
-            Phase::Open if self.in_flight.front().is_some_and(|exchange| exchange.sent + time_out <= now) => {
+            LoadPhase::Open if matches!(self.protocol, ClientProtocol::Http2(_)) => {
+                self.check_streams(time_out, shared, now)
+            }
+            LoadPhase::Open if self.in_flight.front().is_some_and(|exchange| exchange.sent + time_out <= now) => {
                 self.fail(FailureClass::TimeOut, shared, now);
             }
-            Phase::Closing if self.since + CLOSING_MAX <= now => self.close_and_go_on(shared, now),
+            LoadPhase::Closing if self.since + CLOSING_MAX <= now => self.close_and_go_on(shared, now),
             _ => {}
         }
     }
 
     /// Advances the connection as far as possible.
-    fn drive(&mut self, shared: &mut Shared, now: Nanos) {
-        if self.phase == Phase::Connecting && (self.is_writable || self.is_peer_closed) {
+    fn drive(&mut self, shared: &mut ThreadShared, now: Nanos) {
+        if self.phase == LoadPhase::Connecting && (self.is_writable || self.is_peer_closed) {
             self.on_connected(shared, now);
         }
         match self.phase {
-            Phase::Closed if !self.is_idle && now >= self.rests_until => self.fill(shared, now),
-            Phase::Handshaking | Phase::Open | Phase::Closing => {
+            LoadPhase::Closed if !self.is_idle && now >= self.rests_until => self.fill(shared, now),
+            LoadPhase::Handshaking | LoadPhase::Open | LoadPhase::Closing => {
                 self.flush(shared, now);
                 self.read(shared, now);
                 if self.unsent.is_empty() && self.protocol.has_content_to_send() {
@@ -208,7 +210,7 @@ impl Connection {
         }
     }
 
-    fn connect(&mut self, shared: &mut Shared, now: Nanos) {
+    fn connect(&mut self, shared: &mut ThreadShared, now: Nanos) {
         let socket = match shared.connector.open() {
             Ok(socket) => socket,
             Err(errno) => return self.fail_to_connect(errno, shared, now),
@@ -222,13 +224,13 @@ impl Connection {
             return self.fail_to_connect(errno, shared, now);
         }
         self.socket = Some(socket);
-        self.phase = Phase::Connecting;
+        self.phase = LoadPhase::Connecting;
         self.since = now;
         self.draw_persistence(shared);
     }
 
     /// Draws the persistence of this connection.
-    fn draw_persistence(&mut self, shared: &mut Shared) {
+    fn draw_persistence(&mut self, shared: &mut ThreadShared) {
         let persistence = &shared.plan.persistence;
         let is_kept_alive = persistence.keep_alive_share >= 1.0 || shared.rng.f64() < persistence.keep_alive_share;
         self.requests_left = if is_kept_alive { shared.rng.u32(persistence.requests.clone()) } else { 1 };
@@ -237,7 +239,7 @@ impl Connection {
         self.version = if is_http10 { Version::Http10 } else { Version::Http11 };
     }
 
-    fn on_connected(&mut self, shared: &mut Shared, now: Nanos) {
+    fn on_connected(&mut self, shared: &mut ThreadShared, now: Nanos) {
         let Some(socket) = &self.socket else { return };
         if let Ok(Err(errno)) | Err(errno) = sockopt::socket_error(socket) {
             return self.fail_to_connect(errno, shared, now);
@@ -254,7 +256,7 @@ impl Connection {
                     // The request limits the unsent bytes; a limit here would reject long requests.
                     tls.set_buffer_limit(None);
                     self.tls = Some(Box::new(tls));
-                    self.phase = Phase::Handshaking;
+                    self.phase = LoadPhase::Handshaking;
                     self.encrypt();
                 }
                 Err(error) => self.fail_by_tls(&error, shared, now),
@@ -262,7 +264,7 @@ impl Connection {
         }
     }
 
-    fn on_open(&mut self, shared: &mut Shared, now: Nanos) {
+    fn on_open(&mut self, shared: &mut ThreadShared, now: Nanos) {
         shared.record.connections += 1;
         shared.record.connect.saturating_record(now.saturating_sub(self.since));
         if let Some(tls) = &self.tls {
@@ -272,7 +274,7 @@ impl Connection {
                 _ => shared.record.handshakes.full += 1,
             }
         }
-        self.phase = Phase::Open;
+        self.phase = LoadPhase::Open;
         if shared.plan.is_http2 && !self.begin_http2(shared, now) {
             shared.record.explain(FailureClass::Tls, || "the server does not offer HTTP/2 (ALPN)".to_owned());
             return self.fail(FailureClass::Tls, shared, now);
@@ -281,16 +283,16 @@ impl Connection {
     }
 
     /// Sends as many requests as are due and permitted. One write sends all of them.
-    fn fill(&mut self, shared: &mut Shared, now: Nanos) {
-        if self.phase == Phase::Closed {
+    fn fill(&mut self, shared: &mut ThreadShared, now: Nanos) {
+        if self.phase == LoadPhase::Closed {
             self.claimed = self.claimed.or_else(|| shared.claim(now));
             return if self.claimed.is_some() { self.connect(shared, now) } else { self.idle(shared) };
         }
-        if self.phase == Phase::Open && self.is_http2_over() {
+        if self.phase == LoadPhase::Open && self.is_http2_over() {
             return self.end_http2(shared, now);
         }
         // The server has closed the connection. It is not used again; the next read finds its end.
-        if self.phase != Phase::Open || (self.is_peer_closed && self.in_flight.is_empty()) {
+        if self.phase != LoadPhase::Open || (self.is_peer_closed && self.in_flight.is_empty()) {
             return;
         }
         shared.output.clear();
@@ -302,38 +304,38 @@ impl Connection {
         if !shared.output.is_empty() {
             self.transmit(shared, now);
         }
-        if self.phase == Phase::Open && self.takes_more(shared) {
+        if self.phase == LoadPhase::Open && self.takes_more(shared) {
             self.idle(shared);
         }
     }
 
     /// Returns whether another request may be sent now.
-    fn has_room(&self, shared: &Shared) -> bool {
+    fn has_room(&self, shared: &ThreadShared) -> bool {
         self.in_flight.len() < shared.plan.pipeline && self.requests_left > 0 && self.protocol.takes_requests()
     }
 
     /// Returns whether the connection accepts a due request. An HTTP/1 connection must have no response in flight,
     /// because the request would wait for it.
-    fn takes_more(&self, shared: &Shared) -> bool {
+    fn takes_more(&self, shared: &ThreadShared) -> bool {
         match self.protocol {
-            Protocol::Http1(_) => self.in_flight.is_empty(),
-            Protocol::Http2(_) => self.has_room(shared),
+            ClientProtocol::Http1(_) => self.in_flight.is_empty(),
+            ClientProtocol::Http2(_) => self.has_room(shared),
         }
     }
 
     /// Appends the next request to the unsent bytes.
-    fn send_request(&mut self, due: Nanos, shared: &mut Shared, now: Nanos) {
+    fn send_request(&mut self, due: Nanos, shared: &mut ThreadShared, now: Nanos) {
         let request = shared.workload.next(&mut shared.rng);
         if let Some(tally) = shared.tallies.get_mut(request as usize) {
             tally.sent += 1;
         }
         self.requests_left -= 1;
         match &mut self.protocol {
-            Protocol::Http1(_) => {
-                let form = Form { version: self.version, is_last: self.requests_left == 0 };
+            ClientProtocol::Http1(_) => {
+                let form = RequestForm { version: self.version, is_last: self.requests_left == 0 };
                 shared.output.extend_from_slice(shared.requests[request as usize].encoded(form));
             }
-            Protocol::Http2(http2) => http2.request(request, shared, now),
+            ClientProtocol::Http2(http2) => http2.request(request, shared, now),
         }
         let abort_after_bytes = match shared.plan.abort {
             Some(abort) if shared.rng.f64() < abort.share => abort.after_bytes,
@@ -342,11 +344,11 @@ impl Connection {
         if self.in_flight.is_empty() {
             self.used_until = now;
         }
-        self.in_flight.push_back(Exchange { request, due, sent: now, abort_after_bytes });
+        self.in_flight.push_back(SentRequest { request, due, sent: now, abort_after_bytes });
     }
 
     /// Waits for a due request.
-    fn idle(&mut self, shared: &mut Shared) {
+    fn idle(&mut self, shared: &mut ThreadShared) {
         if shared.arrivals.is_open() && !self.is_idle {
             self.is_idle = true;
             shared.idle_slots.push_back(self.slot);
@@ -354,7 +356,7 @@ impl Connection {
     }
 
     /// Sends the thread's output buffer.
-    fn transmit(&mut self, shared: &mut Shared, now: Nanos) {
+    fn transmit(&mut self, shared: &mut ThreadShared, now: Nanos) {
         if let Some(tls) = &mut self.tls {
             if std::io::Write::write_all(&mut tls.writer(), &shared.output).is_err() {
                 return self.fail(FailureClass::Tls, shared, now);
@@ -399,7 +401,7 @@ impl Connection {
     }
 
     /// Sends unsent bytes, as far as socket and line accept them.
-    fn flush(&mut self, shared: &mut Shared, now: Nanos) {
+    fn flush(&mut self, shared: &mut ThreadShared, now: Nanos) {
         while self.unsent_at < self.unsent.len() && self.is_writable {
             let Some(socket) = &self.socket else { return };
             let mut length = self.unsent.len() - self.unsent_at;
@@ -434,7 +436,7 @@ impl Connection {
     }
 
     /// Reads from the socket as far as the line permits.
-    fn read(&mut self, shared: &mut Shared, mut now: Nanos) {
+    fn read(&mut self, shared: &mut ThreadShared, mut now: Nanos) {
         let mut input = std::mem::take(&mut shared.input);
         let generation = self.generation;
         let mut reads = 0;
@@ -490,7 +492,7 @@ impl Connection {
     }
 
     /// Returns how many bytes the line permits now. Sets a timer and returns `None` if it permits none.
-    fn receivable_bytes(&mut self, length_max: usize, shared: &mut Shared, now: Nanos) -> Option<usize> {
+    fn receivable_bytes(&mut self, length_max: usize, shared: &mut ThreadShared, now: Nanos) -> Option<usize> {
         let Some(credit) = &mut self.receive_credit else { return Some(length_max) };
         credit.begin(match self.response_bytes {
             0 => now + shared.plan.line.map_or(0, |line| line.latency / 2),
@@ -512,7 +514,7 @@ impl Connection {
         Some(usize::try_from(credit.allowed_bytes(now)).unwrap_or(usize::MAX).clamp(1, length_max))
     }
 
-    fn set_timer(&mut self, at: Nanos, shared: &mut Shared) {
+    fn set_timer(&mut self, at: Nanos, shared: &mut ThreadShared) {
         let at = if shared.plan.line.is_some() { at.next_multiple_of(LINE_TICK) } else { at };
         if at < self.timer_at {
             self.timer_at = at;
@@ -521,7 +523,7 @@ impl Connection {
     }
 
     /// Handles bytes from the socket; decrypts them if necessary.
-    fn feed(&mut self, bytes: &[u8], shared: &mut Shared, now: Nanos) {
+    fn feed(&mut self, bytes: &[u8], shared: &mut ThreadShared, now: Nanos) {
         let Some(mut tls) = self.tls.take() else { return self.feed_plain(bytes, shared, now) };
         let generation = self.generation;
         let mut plaintext = std::mem::take(&mut shared.plaintext);
@@ -539,7 +541,7 @@ impl Connection {
             return self.on_peer_closed(shared, now);
         }
         self.encrypt();
-        if self.phase == Phase::Handshaking && self.tls.as_ref().is_some_and(|tls| !tls.is_handshaking()) {
+        if self.phase == LoadPhase::Handshaking && self.tls.as_ref().is_some_and(|tls| !tls.is_handshaking()) {
             self.on_open(shared, now);
         } else {
             self.fill(shared, now);
@@ -553,7 +555,7 @@ impl Connection {
         tls: &mut ClientConnection,
         mut bytes: &[u8],
         plaintext: &mut [u8],
-        shared: &mut Shared,
+        shared: &mut ThreadShared,
         now: Nanos,
     ) -> Result<bool, rustls::Error> {
         let generation = self.generation;
@@ -575,11 +577,11 @@ impl Connection {
     }
 
     /// Handles bytes of responses.
-    fn feed_plain(&mut self, bytes: &[u8], shared: &mut Shared, now: Nanos) {
+    fn feed_plain(&mut self, bytes: &[u8], shared: &mut ThreadShared, now: Nanos) {
         let generation = self.generation;
         match self.protocol {
-            Protocol::Http1(_) => self.feed_http1(bytes, shared, now),
-            Protocol::Http2(_) => self.feed_http2(bytes, shared, now),
+            ClientProtocol::Http1(_) => self.feed_http1(bytes, shared, now),
+            ClientProtocol::Http2(_) => self.feed_http2(bytes, shared, now),
         }
         // With TLS the caller sends requests after it has restored the TLS state.
         if shared.plan.tls.is_none() && self.generation == generation {
@@ -590,11 +592,11 @@ impl Connection {
     /// Counts a request whose response is complete.
     fn count(
         &mut self,
-        exchange: &Exchange,
+        exchange: &SentRequest,
         status: u16,
         verdict: Option<FailureClass>,
         response_bytes: u64,
-        shared: &mut Shared,
+        shared: &mut ThreadShared,
         now: Nanos,
     ) {
         shared.active -= 1;
@@ -624,30 +626,30 @@ impl Connection {
     }
 
     /// Handles an orderly close by the server, which ends a response without other framing.
-    fn on_peer_closed(&mut self, shared: &mut Shared, now: Nanos) {
-        if self.phase == Phase::Open && !self.in_flight.is_empty() && self.protocol.on_close() {
+    fn on_peer_closed(&mut self, shared: &mut ThreadShared, now: Nanos) {
+        if self.phase == LoadPhase::Open && !self.in_flight.is_empty() && self.protocol.on_close() {
             self.is_peer_closed = true;
             return self.complete_http1(false, shared, now);
         }
         self.on_peer_reset(shared, now);
     }
 
-    fn on_peer_reset(&mut self, shared: &mut Shared, now: Nanos) {
+    fn on_peer_reset(&mut self, shared: &mut ThreadShared, now: Nanos) {
         match self.phase {
-            Phase::Open if !self.in_flight.is_empty() || self.claimed.is_some() => {
+            LoadPhase::Open if !self.in_flight.is_empty() || self.claimed.is_some() => {
                 // Sending or receiving may notice the end first, by chance. The class depends on how much of the
                 // request was sent.
                 let is_written = self.unsent_at == self.unsent.len();
                 let class = if is_written { FailureClass::EarlyClose } else { FailureClass::Write };
                 self.fail(class, shared, now);
             }
-            Phase::Handshaking => {
+            LoadPhase::Handshaking => {
                 shared
                     .record
                     .explain(FailureClass::Tls, || "the server closed the connection during the handshake".to_owned());
                 self.fail(FailureClass::Tls, shared, now);
             }
-            Phase::Connecting => match self.socket.as_ref().map(sockopt::socket_error) {
+            LoadPhase::Connecting => match self.socket.as_ref().map(sockopt::socket_error) {
                 Some(Ok(Err(errno)) | Err(errno)) => self.fail_to_connect(errno, shared, now),
                 _ => self.fail(FailureClass::Connect, shared, now),
             },
@@ -655,12 +657,12 @@ impl Connection {
         }
     }
 
-    fn fail_to_connect(&mut self, errno: Errno, shared: &mut Shared, now: Nanos) {
+    fn fail_to_connect(&mut self, errno: Errno, shared: &mut ThreadShared, now: Nanos) {
         shared.record.explain(FailureClass::Connect, || std::io::Error::from(errno).to_string());
         self.fail(FailureClass::Connect, shared, now);
     }
 
-    fn fail_by_tls(&mut self, error: &rustls::Error, shared: &mut Shared, now: Nanos) {
+    fn fail_by_tls(&mut self, error: &rustls::Error, shared: &mut ThreadShared, now: Nanos) {
         shared.record.explain(FailureClass::Tls, || match error {
             rustls::Error::InvalidCertificate(_) => {
                 format!("{error}; --cacert FILE trusts this CA, -k skips verification")
@@ -671,7 +673,7 @@ impl Connection {
     }
 
     /// Counts all requests in flight as failed and reconnects.
-    fn fail(&mut self, class: FailureClass, shared: &mut Shared, now: Nanos) {
+    fn fail(&mut self, class: FailureClass, shared: &mut ThreadShared, now: Nanos) {
         let failed = self.in_flight.len() + usize::from(self.claimed.take().is_some());
         self.in_flight.clear();
         (0..failed).for_each(|_| shared.fail(class));
@@ -684,12 +686,12 @@ impl Connection {
         }
     }
 
-    fn close_and_go_on(&mut self, shared: &mut Shared, now: Nanos) {
+    fn close_and_go_on(&mut self, shared: &mut ThreadShared, now: Nanos) {
         self.close();
         self.go_on(shared, now);
     }
 
-    fn go_on(&mut self, shared: &mut Shared, now: Nanos) {
+    fn go_on(&mut self, shared: &mut ThreadShared, now: Nanos) {
         if !self.is_idle {
             self.fill(shared, now);
         }
@@ -699,12 +701,12 @@ impl Connection {
         self.socket = None;
         self.tls = None;
         self.generation = self.generation.wrapping_add(1);
-        self.phase = Phase::Closed;
+        self.phase = LoadPhase::Closed;
         (self.is_readable, self.is_writable, self.is_peer_closed) = (false, false, false);
         self.unsent.clear();
         self.unsent_at = 0;
         self.response_bytes = 0;
-        self.protocol = Protocol::default();
+        self.protocol = ClientProtocol::default();
         for credit in [&mut self.receive_credit, &mut self.send_credit].into_iter().flatten() {
             credit.end();
         }

@@ -5,10 +5,10 @@ use std::ops::Range;
 use super::super::frame::{FrameHeader, flag};
 use super::super::frame_write::write_reset;
 use super::super::hpack::InvalidBlock;
-use super::super::streams::{Past, Stream};
+use super::super::streams::{H2Stream, Past};
 use super::super::window::{ReceiveWindow, SendWindow};
-use super::super::{ConnectionError, ErrorCode, Priority, StreamId, Turn};
-use super::{Engine, Role, Step};
+use super::super::{ConnectionError, EngineTurn, ErrorCode, Priority, StreamId};
+use super::{Engine, EngineStep, Role};
 
 /// Header block, complete or not.
 #[derive(Debug)]
@@ -56,8 +56,8 @@ impl Engine {
         range: Range<usize>,
         is_own_dependency: bool,
         input: &[u8],
-        turn: &mut Turn<'_>,
-    ) -> Result<Option<Step>, ConnectionError> {
+        turn: &mut EngineTurn<'_>,
+    ) -> Result<Option<EngineStep>, ConnectionError> {
         let is_last = header.has(flag::END_STREAM);
         let mut purpose = self.purpose(header.stream, is_last, turn)?;
         // RFC 7540, section 5.3.1. Priorities are ignored, but only attackers and tests send this.
@@ -81,8 +81,8 @@ impl Engine {
         header: &FrameHeader,
         fragment: &[u8],
         input: &[u8],
-        turn: &mut Turn<'_>,
-    ) -> Result<Option<Step>, ConnectionError> {
+        turn: &mut EngineTurn<'_>,
+    ) -> Result<Option<EngineStep>, ConnectionError> {
         let Some(mut block) = self.block.take() else {
             return Err(ConnectionError::protocol("CONTINUATION without HEADERS"));
         };
@@ -108,7 +108,7 @@ impl Engine {
         &mut self,
         fragment_bytes: usize,
         block_bytes: usize,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
     ) -> Result<(), ConnectionError> {
         if block_bytes > turn.limits.header_block_bytes_max {
             return Err(ConnectionError::too_much("header block too large"));
@@ -117,7 +117,12 @@ impl Engine {
     }
 
     /// Determines the purpose of HEADERS on this stream (section 5.1).
-    fn purpose(&mut self, stream: u32, is_last: bool, turn: &mut Turn<'_>) -> Result<BlockPurpose, ConnectionError> {
+    fn purpose(
+        &mut self,
+        stream: u32,
+        is_last: bool,
+        turn: &mut EngineTurn<'_>,
+    ) -> Result<BlockPurpose, ConnectionError> {
         if let Some(slot) = self.streams.find(stream) {
             let known = self.streams.at(slot);
             return Ok(if known.is_received {
@@ -143,7 +148,7 @@ impl Engine {
         }
     }
 
-    fn purpose_of_new(&mut self, stream: u32, turn: &mut Turn<'_>) -> BlockPurpose {
+    fn purpose_of_new(&mut self, stream: u32, turn: &mut EngineTurn<'_>) -> BlockPurpose {
         if self.shutdown.is_final() {
             // Section 6.8: GOAWAY tells the client to retry on another connection.
             self.streams.remember(stream, true);
@@ -161,8 +166,13 @@ impl Engine {
         BlockPurpose::Head
     }
 
-    fn on_block(&mut self, block: Block, input: &[u8], turn: &mut Turn<'_>) -> Result<Option<Step>, ConnectionError> {
-        let BlockPurpose::Discard(code) = block.purpose else { return Ok(Some(Step::Block(block))) };
+    fn on_block(
+        &mut self,
+        block: Block,
+        input: &[u8],
+        turn: &mut EngineTurn<'_>,
+    ) -> Result<Option<EngineStep>, ConnectionError> {
+        let BlockPurpose::Discard(code) = block.purpose else { return Ok(Some(EngineStep::Block(block))) };
         let mut text = Vec::new();
         self.decoder.decode(block.fragment.bytes(input), 0, &mut text, |_, _| {}).map_err(compression_error)?;
         match code {
@@ -172,9 +182,9 @@ impl Engine {
     }
 
     /// Opens a stream for a head from the peer.
-    pub fn open(&mut self, stream: u32, turn: &Turn<'_>) -> &mut Stream {
+    pub fn open(&mut self, stream: u32, turn: &EngineTurn<'_>) -> &mut H2Stream {
         let receive = ReceiveWindow::new(self.stream_window_bytes, turn.now);
-        let mut new = Stream::new(stream, receive, SendWindow::new(self.peer.initial_window_bytes));
+        let mut new = H2Stream::new(stream, receive, SendWindow::new(self.peer.initial_window_bytes));
         new.has_head = true;
         new.body_bytes_max = turn.limits.body.body_bytes_max;
         if let Some(priority) = self.take_early_priority(stream) {
@@ -195,7 +205,7 @@ impl Engine {
     }
 
     /// Returns an open stream.
-    pub fn stream(&mut self, stream: u32) -> Option<&mut Stream> {
+    pub fn stream(&mut self, stream: u32) -> Option<&mut H2Stream> {
         let slot = self.streams.find(stream)?;
         Some(self.streams.at(slot))
     }
@@ -206,8 +216,8 @@ impl Engine {
         &mut self,
         stream: u32,
         code: ErrorCode,
-        turn: &mut Turn<'_>,
-    ) -> Result<Option<Step>, ConnectionError> {
+        turn: &mut EngineTurn<'_>,
+    ) -> Result<Option<EngineStep>, ConnectionError> {
         if !self.spent.stream_faults.spend(turn.now, turn.limits.stream_faults) {
             return Err(ConnectionError::too_much("too many faults on streams"));
         }
@@ -216,7 +226,7 @@ impl Engine {
             write_reset(&mut turn.output.bytes, stream, code);
             self.streams.remember(stream, true);
         }
-        Ok(was_open.then_some(Step::Reset { stream: StreamId(stream), code, is_by_peer: false }))
+        Ok(was_open.then_some(EngineStep::Reset { stream: StreamId(stream), code, is_by_peer: false }))
     }
 }
 

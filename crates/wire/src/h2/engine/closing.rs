@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::super::frame_write::{write_go_away, write_ping, write_reset};
 use super::super::ready::ReadyStreams;
-use super::super::{ConnectionError, ErrorCode, Limits, Output, StreamId, Turn};
-use super::{Engine, Role, State, Step};
+use super::super::{ConnectionError, EngineTurn, ErrorCode, H2Limits, H2Output, StreamId};
+use super::{Engine, EngineStep, H2EngineState, Role};
 
 /// Time limit for the reply to the first GOAWAY.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ const LATE_FRAMING: u64 = 2;
 
 impl Engine {
     /// Resets a stream. Returns whether it was open.
-    pub fn reset(&mut self, stream: StreamId, code: ErrorCode, turn: &mut Turn<'_>) -> bool {
+    pub fn reset(&mut self, stream: StreamId, code: ErrorCode, turn: &mut EngineTurn<'_>) -> bool {
         let Some(slot) = self.streams.find(stream.0) else { return false };
         write_reset(&mut turn.output.bytes, stream.0, code);
         self.close(slot, true, turn);
@@ -45,7 +45,7 @@ impl Engine {
     }
 
     /// Removes a stream and returns its share of the connection's window.
-    pub(super) fn close(&mut self, slot: u32, is_reset_by_us: bool, turn: &mut Turn<'_>) {
+    pub(super) fn close(&mut self, slot: u32, is_reset_by_us: bool, turn: &mut EngineTurn<'_>) {
         self.ready.remove(&mut self.streams, slot);
         let stream = self.streams.remove(slot, is_reset_by_us);
         if is_reset_by_us && !stream.is_received {
@@ -59,14 +59,14 @@ impl Engine {
     }
 
     /// Ends the connection because of an error of the peer.
-    pub fn fail(&mut self, error: ConnectionError, output: &mut Output) {
+    pub fn fail(&mut self, error: ConnectionError, output: &mut H2Output) {
         // An earlier GOAWAY cannot be revoked (RFC 9113, section 6.8).
         let last_stream = match self.shutdown {
             Shutdown::Final(last_stream) => last_stream,
             _ => self.last_peer_stream,
         };
         write_go_away(&mut output.bytes, last_stream, error);
-        self.state = State::Closed(error);
+        self.state = H2EngineState::Closed(error);
         self.streams.clear();
         self.ready = ReadyStreams::default();
         self.data = None;
@@ -74,8 +74,8 @@ impl Engine {
     }
 
     /// Begins a graceful shutdown.
-    pub fn shut_down(&mut self, turn: &mut Turn<'_>) {
-        if !matches!(self.shutdown, Shutdown::None) || matches!(self.state, State::Closed(_)) {
+    pub fn shut_down(&mut self, turn: &mut EngineTurn<'_>) {
+        if !matches!(self.shutdown, Shutdown::None) || matches!(self.state, H2EngineState::Closed(_)) {
             return;
         }
         if self.role == Role::Client {
@@ -86,18 +86,18 @@ impl Engine {
         self.shutdown = Shutdown::Announced(turn.now);
     }
 
-    fn shut_down_finally(&mut self, output: &mut Output) {
+    fn shut_down_finally(&mut self, output: &mut H2Output) {
         write_go_away(&mut output.bytes, self.last_peer_stream, GRACEFUL);
         self.shutdown = Shutdown::Final(self.last_peer_stream);
     }
 
     /// Returns whether nothing remains to do: no new streams are accepted, and none is open.
     pub fn is_drained(&self) -> bool {
-        matches!(self.state, State::Closed(_))
+        matches!(self.state, H2EngineState::Closed(_))
             || self.streams.len() == 0 && (self.shutdown.is_final() || self.peer_last_stream.is_some())
     }
 
-    pub(super) fn on_ping_ack(&mut self, opaque: [u8; 8], turn: &mut Turn<'_>) {
+    pub(super) fn on_ping_ack(&mut self, opaque: [u8; 8], turn: &mut EngineTurn<'_>) {
         // After one round trip all streams that were in flight have arrived.
         if matches!(self.shutdown, Shutdown::Announced(_)) && opaque == SHUTDOWN_PING {
             self.shut_down_finally(turn.output);
@@ -108,19 +108,19 @@ impl Engine {
         &mut self,
         last_stream: u32,
         code: ErrorCode,
-        turn: &mut Turn<'_>,
-    ) -> Result<Option<Step>, ConnectionError> {
+        turn: &mut EngineTurn<'_>,
+    ) -> Result<Option<EngineStep>, ConnectionError> {
         self.spend_idle_frame(turn)?;
         // Section 6.8: the id must not increase.
         if self.peer_last_stream.is_some_and(|before| last_stream > before) {
             return Err(ConnectionError::protocol("GOAWAY that takes back another"));
         }
         self.peer_last_stream = Some(last_stream);
-        Ok(Some(Step::GoAway { last_stream: StreamId(last_stream), code }))
+        Ok(Some(EngineStep::GoAway { last_stream: StreamId(last_stream), code }))
     }
 
     /// Removes own streams that the peer will not answer (section 6.8).
-    pub fn forget_behind(&mut self, last_stream: StreamId, turn: &mut Turn<'_>) {
+    pub fn forget_behind(&mut self, last_stream: StreamId, turn: &mut EngineTurn<'_>) {
         while let Some((id, slot)) = self.streams.last()
             && id > last_stream.0
         {
@@ -129,7 +129,7 @@ impl Engine {
     }
 
     /// Returns the latest time for [`Engine::handle_timeout`].
-    pub fn next_timeout(&self, limits: &Limits) -> Option<Duration> {
+    pub fn next_timeout(&self, limits: &H2Limits) -> Option<Duration> {
         let settings = self.settings_sent_at.map(|at| at + limits.settings_timeout);
         let shutdown = match self.shutdown {
             Shutdown::Announced(at) => Some(at + SHUTDOWN_TIMEOUT),
@@ -141,14 +141,14 @@ impl Engine {
     }
 
     /// Handles expired timers. Call it until it returns `None`.
-    pub fn handle_timeout(&mut self, turn: &mut Turn<'_>) -> Option<Step> {
-        if matches!(self.state, State::Closed(_)) {
+    pub fn handle_timeout(&mut self, turn: &mut EngineTurn<'_>) -> Option<EngineStep> {
+        if matches!(self.state, H2EngineState::Closed(_)) {
             return None;
         }
         if self.settings_sent_at.is_some_and(|at| turn.now >= at + turn.limits.settings_timeout) {
             let error = ConnectionError::new(ErrorCode::SETTINGS_TIMEOUT, "SETTINGS not acknowledged");
             self.fail(error, turn.output);
-            return Some(Step::Closed(error));
+            return Some(EngineStep::Closed(error));
         }
         if let Shutdown::Announced(at) = self.shutdown
             && turn.now >= at + SHUTDOWN_TIMEOUT
@@ -166,7 +166,7 @@ impl Engine {
         }
         let code = ErrorCode::ENHANCE_YOUR_CALM;
         self.reset(stream, code, turn);
-        Some(Step::Reset { stream, code, is_by_peer: false })
+        Some(EngineStep::Reset { stream, code, is_by_peer: false })
     }
 }
 

@@ -14,9 +14,9 @@ use super::frame_write::{write_settings, write_window_update};
 use super::hpack::{DEFAULT_TABLE_BYTES, Decoder, Encoder};
 use super::ready::ReadyStreams;
 use super::settings::identifier;
-use super::streams::Streams;
-use super::window::{INITIAL_WINDOW_BYTES, Pace, ReceiveWindow, SendWindow};
-use super::{ConnectionError, ErrorCode, Limits, PeerSettings, Priority, StreamId, Turn};
+use super::streams::StreamTable;
+use super::window::{INITIAL_WINDOW_BYTES, ReceiveWindow, SendWindow, WindowGrowth};
+use super::{ConnectionError, EngineTurn, ErrorCode, H2Limits, PeerSettings, Priority, StreamId};
 pub(super) use blocks::{Block, BlockPurpose, compression_error};
 pub use send::StreamGone;
 pub(super) use send::write_fields;
@@ -31,7 +31,7 @@ pub(super) enum Role {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum H2EngineState {
     /// Expects the client's preface of 24 bytes.
     AwaitPreface,
     /// Expects the peer's first frame, which must be SETTINGS (RFC 9113, section 3.4).
@@ -44,11 +44,11 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Engine {
     role: Role,
-    state: State,
+    state: H2EngineState,
     pub decoder: Decoder,
     encoder: Encoder,
     pub peer: PeerSettings,
-    streams: Streams,
+    streams: StreamTable,
     ready: ReadyStreams,
     receive: ReceiveWindow,
     send: SendWindow,
@@ -100,7 +100,7 @@ struct IncomingData {
 
 /// Meaning of the input.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum EngineStep {
     NeedInput,
     AwaitOutput,
     /// A complete header block, of a stream that is open or will be.
@@ -128,15 +128,15 @@ pub(super) enum Step {
 }
 
 impl Engine {
-    pub fn new(role: Role, now: Duration, limits: &Limits) -> Self {
+    pub fn new(role: Role, now: Duration, limits: &H2Limits) -> Self {
         let stream_window_bytes = limits.stream_window_bytes.max(INITIAL_WINDOW_BYTES);
         Self {
             role,
-            state: if role == Role::Server { State::AwaitPreface } else { State::AwaitSettings },
+            state: if role == Role::Server { H2EngineState::AwaitPreface } else { H2EngineState::AwaitSettings },
             decoder: Decoder::default(),
             encoder: Encoder::new(limits.encoder_table_bytes_max as usize),
             peer: PeerSettings::default(),
-            streams: Streams::default(),
+            streams: StreamTable::default(),
             ready: ReadyStreams::default(),
             receive: ReceiveWindow::new(INITIAL_WINDOW_BYTES, now),
             send: SendWindow::new(INITIAL_WINDOW_BYTES),
@@ -158,7 +158,7 @@ impl Engine {
     }
 
     /// Writes the preface (RFC 9113, section 3.4).
-    pub fn start(&mut self, turn: &mut Turn<'_>) {
+    pub fn start(&mut self, turn: &mut EngineTurn<'_>) {
         let (is_server, limits) = (self.role == Role::Server, turn.limits);
         if !is_server {
             turn.output.bytes.extend_from_slice(PREFACE);
@@ -183,14 +183,14 @@ impl Engine {
     }
 
     /// Handles input. Call it with the rest until it needs more. Ranges count from the first byte of `input`.
-    pub fn handle_input(&mut self, input: &[u8], turn: &mut Turn<'_>) -> (usize, Step) {
+    pub fn handle_input(&mut self, input: &[u8], turn: &mut EngineTurn<'_>) -> (usize, EngineStep) {
         let mut at = 0;
         loop {
-            if let State::Closed(error) = self.state {
-                return (input.len(), Step::Closed(error));
+            if let H2EngineState::Closed(error) = self.state {
+                return (input.len(), EngineStep::Closed(error));
             }
             if turn.output.bytes.len() >= turn.limits.output_bytes_max {
-                return (at, Step::AwaitOutput);
+                return (at, EngineStep::AwaitOutput);
             }
             match self.on_input(input, &mut at, turn) {
                 Ok(Some(step)) => return (at, step),
@@ -201,32 +201,37 @@ impl Engine {
     }
 
     /// Handles one piece of input, which begins at `at`. Returns `None` to continue.
-    fn on_input(&mut self, input: &[u8], at: &mut usize, turn: &mut Turn<'_>) -> Result<Option<Step>, ConnectionError> {
+    fn on_input(
+        &mut self,
+        input: &[u8],
+        at: &mut usize,
+        turn: &mut EngineTurn<'_>,
+    ) -> Result<Option<EngineStep>, ConnectionError> {
         let rest = &input[*at..];
         if self.data.is_some() {
             return Ok(self.on_data_payload(rest.len(), at, turn));
         }
-        if self.state == State::AwaitPreface {
+        if self.state == H2EngineState::AwaitPreface {
             return on_preface(rest).map(|is_complete| {
                 if !is_complete {
-                    return Some(Step::NeedInput);
+                    return Some(EngineStep::NeedInput);
                 }
                 *at += PREFACE.len();
-                self.state = State::AwaitSettings;
+                self.state = H2EngineState::AwaitSettings;
                 None
             });
         }
-        let Some(header) = FrameHeader::parse(rest) else { return Ok(Some(Step::NeedInput)) };
+        let Some(header) = FrameHeader::parse(rest) else { return Ok(Some(EngineStep::NeedInput)) };
         header.check()?;
         self.check_sequence(&header)?;
         if header.kind == kind::DATA {
             return self.on_data(header, rest, at, turn);
         }
         let end = FRAME_HEADER_BYTES + header.payload_bytes;
-        let Some(payload) = rest.get(FRAME_HEADER_BYTES..end) else { return Ok(Some(Step::NeedInput)) };
+        let Some(payload) = rest.get(FRAME_HEADER_BYTES..end) else { return Ok(Some(EngineStep::NeedInput)) };
         let frame = header.read(payload)?;
         *at += end;
-        self.state = State::AwaitFrame;
+        self.state = H2EngineState::AwaitFrame;
         // A fragment is the end of the payload, except for padding.
         self.on_frame(&header, frame, *at, input, turn)
     }
@@ -234,7 +239,7 @@ impl Engine {
     /// Checks the order of frames: SETTINGS come first, and no other frame interrupts a header block (RFC 9113,
     /// sections 3.4 and 4.3).
     fn check_sequence(&self, header: &FrameHeader) -> Result<(), ConnectionError> {
-        if self.state == State::AwaitSettings && (header.kind != kind::SETTINGS || header.flags & 1 != 0) {
+        if self.state == H2EngineState::AwaitSettings && (header.kind != kind::SETTINGS || header.flags & 1 != 0) {
             return Err(ConnectionError::protocol("the first frame is not SETTINGS"));
         }
         let awaits_continuation = self.block.as_ref().map(|block| block.stream);
@@ -246,13 +251,13 @@ impl Engine {
     }
 
     /// Returns the parameters for the growth of windows.
-    fn pace(&self, limits: &Limits) -> Pace {
-        Pace { round_trip: self.round_trip, window_bytes_max: limits.window_bytes_max }
+    fn pace(&self, limits: &H2Limits) -> WindowGrowth {
+        WindowGrowth { round_trip: self.round_trip, window_bytes_max: limits.window_bytes_max }
     }
 
     /// Returns whether the peer's first SETTINGS have arrived.
     pub fn has_peer_settings(&self) -> bool {
-        !matches!(self.state, State::AwaitPreface | State::AwaitSettings)
+        !matches!(self.state, H2EngineState::AwaitPreface | H2EngineState::AwaitSettings)
     }
 
     /// Returns the number of open streams.

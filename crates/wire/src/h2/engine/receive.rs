@@ -1,57 +1,63 @@
 //! Handlers for incoming frames, except header blocks.
 
-use super::super::frame::{FRAME_HEADER_BYTES, Frame, FrameHeader, TOO_MUCH_PADDING, flag};
+use super::super::frame::{FRAME_HEADER_BYTES, FrameHeader, H2Frame, TOO_MUCH_PADDING, flag};
 use super::super::frame_write::{write_ping, write_settings_ack, write_window_update};
 use super::super::streams::Past;
-use super::super::{ConnectionError, ErrorCode, Priority, StreamId, Turn};
-use super::{Engine, IncomingData, Role, Step};
+use super::super::{ConnectionError, EngineTurn, ErrorCode, Priority, StreamId};
+use super::{Engine, EngineStep, IncomingData, Role};
 
-type Outcome = Result<Option<Step>, ConnectionError>;
+type StepResult = Result<Option<EngineStep>, ConnectionError>;
 
 impl Engine {
     /// Handles a complete frame; `end` is its end in the input.
     pub(super) fn on_frame(
         &mut self,
         header: &FrameHeader,
-        frame: Frame<'_>,
+        frame: H2Frame<'_>,
         end: usize,
         input: &[u8],
-        turn: &mut Turn<'_>,
-    ) -> Outcome {
+        turn: &mut EngineTurn<'_>,
+    ) -> StepResult {
         match frame {
-            Frame::Headers { fragment, is_own_dependency } => {
+            H2Frame::Headers { fragment, is_own_dependency } => {
                 let padding_bytes =
                     if header.has(flag::PADDED) { usize::from(input[end - header.payload_bytes]) } else { 0 };
                 let fragment_end = end - padding_bytes;
                 let range = fragment_end - fragment.len()..fragment_end;
                 self.on_headers(header, range, is_own_dependency, input, turn)
             }
-            Frame::Continuation { fragment } => self.on_continuation(header, fragment, input, turn),
-            Frame::Priority => self.on_priority(turn),
-            Frame::ResetStream(code) => self.on_reset(header.stream, code, turn),
-            Frame::Settings(payload) => self.on_settings(payload, turn),
-            Frame::SettingsAck => self.on_settings_ack(turn),
-            Frame::Ping(opaque) => self.on_ping(opaque, turn),
-            Frame::PingAck(opaque) => {
+            H2Frame::Continuation { fragment } => self.on_continuation(header, fragment, input, turn),
+            H2Frame::Priority => self.on_priority(turn),
+            H2Frame::ResetStream(code) => self.on_reset(header.stream, code, turn),
+            H2Frame::Settings(payload) => self.on_settings(payload, turn),
+            H2Frame::SettingsAck => self.on_settings_ack(turn),
+            H2Frame::Ping(opaque) => self.on_ping(opaque, turn),
+            H2Frame::PingAck(opaque) => {
                 self.on_ping_ack(opaque, turn);
                 self.spend_idle_frame(turn).map(|()| None)
             }
-            Frame::GoAway { last_stream, code } => self.on_go_away(last_stream, code, turn),
-            Frame::WindowUpdate(increment) => self.on_window_update(header.stream, increment, turn),
-            Frame::PriorityUpdate { stream, value } => self.on_priority_update(stream, value, turn),
+            H2Frame::GoAway { last_stream, code } => self.on_go_away(last_stream, code, turn),
+            H2Frame::WindowUpdate(increment) => self.on_window_update(header.stream, increment, turn),
+            H2Frame::PriorityUpdate { stream, value } => self.on_priority_update(stream, value, turn),
             // RFC 9113, section 5.5: ignored. Some clients send one or two on purpose (GREASE).
-            Frame::Unknown => self.spend_idle_frame(turn).map(|()| None),
+            H2Frame::Unknown => self.spend_idle_frame(turn).map(|()| None),
         }
     }
 
     /// Handles the beginning of a DATA frame (section 6.1). Its payload is passed on as it arrives.
-    pub(super) fn on_data(&mut self, header: FrameHeader, rest: &[u8], at: &mut usize, turn: &mut Turn<'_>) -> Outcome {
+    pub(super) fn on_data(
+        &mut self,
+        header: FrameHeader,
+        rest: &[u8],
+        at: &mut usize,
+        turn: &mut EngineTurn<'_>,
+    ) -> StepResult {
         let (mut overhead_bytes, mut padding_bytes) = (FRAME_HEADER_BYTES, 0);
         if header.has(flag::PADDED) {
             if header.payload_bytes == 0 {
                 return Err(ConnectionError::frame_size("payload too short"));
             }
-            let Some(length) = rest.get(FRAME_HEADER_BYTES) else { return Ok(Some(Step::NeedInput)) };
+            let Some(length) = rest.get(FRAME_HEADER_BYTES) else { return Ok(Some(EngineStep::NeedInput)) };
             (overhead_bytes, padding_bytes) = (FRAME_HEADER_BYTES + 1, usize::from(*length));
         }
         let behind_bytes = header.payload_bytes + FRAME_HEADER_BYTES - overhead_bytes;
@@ -96,7 +102,7 @@ impl Engine {
     }
 
     /// Returns whether the stream accepts DATA. The engine drops content that it does not accept.
-    fn check_data(&mut self, header: &FrameHeader, content_bytes: usize, turn: &mut Turn<'_>) -> Outcome {
+    fn check_data(&mut self, header: &FrameHeader, content_bytes: usize, turn: &mut EngineTurn<'_>) -> StepResult {
         let Some(stream) = self.stream(header.stream) else {
             return self.check_data_of_closed(header, turn).map(|()| None);
         };
@@ -121,12 +127,12 @@ impl Engine {
             // The caller will not take content that arrived earlier.
             let waiting_bytes = stream.receive.waiting_bytes() - header.payload_bytes as u32;
             self.take(Some(header.stream), waiting_bytes, turn);
-            return Ok(Some(Step::ContentTooLarge(StreamId(header.stream))));
+            return Ok(Some(EngineStep::ContentTooLarge(StreamId(header.stream))));
         }
         Ok(None)
     }
 
-    fn check_data_of_closed(&mut self, header: &FrameHeader, turn: &mut Turn<'_>) -> Result<(), ConnectionError> {
+    fn check_data_of_closed(&mut self, header: &FrameHeader, turn: &mut EngineTurn<'_>) -> Result<(), ConnectionError> {
         let stream = header.stream;
         if self.is_idle(stream) {
             return Err(ConnectionError::protocol("DATA on an idle stream"));
@@ -149,7 +155,12 @@ impl Engine {
     }
 
     /// Passes on the available part of a DATA frame's payload.
-    pub(super) fn on_data_payload(&mut self, rest_bytes: usize, at: &mut usize, turn: &mut Turn<'_>) -> Option<Step> {
+    pub(super) fn on_data_payload(
+        &mut self,
+        rest_bytes: usize,
+        at: &mut usize,
+        turn: &mut EngineTurn<'_>,
+    ) -> Option<EngineStep> {
         let data = self.data.as_mut()?;
         let content_bytes = data.content_bytes.min(rest_bytes);
         let content = *at..*at + content_bytes;
@@ -171,16 +182,16 @@ impl Engine {
                 self.end_receiving(stream, turn);
             }
             // After a complete frame the next one follows.
-            return (!is_complete).then_some(Step::NeedInput);
+            return (!is_complete).then_some(EngineStep::NeedInput);
         }
         if is_last {
             self.end_receiving(stream, turn);
         }
-        Some(Step::Content { stream: StreamId(stream), content, is_last })
+        Some(EngineStep::Content { stream: StreamId(stream), content, is_last })
     }
 
     /// Ends the peer's message.
-    pub fn end_receiving(&mut self, stream: u32, turn: &mut Turn<'_>) {
+    pub fn end_receiving(&mut self, stream: u32, turn: &mut EngineTurn<'_>) {
         let Some(slot) = self.streams.find(stream) else { return };
         let known = self.streams.at(slot);
         known.is_received = true;
@@ -191,7 +202,7 @@ impl Engine {
     }
 
     /// Returns `bytes` to the windows, because the caller has read them or will never get them (`None`).
-    pub fn take(&mut self, stream: Option<u32>, bytes: u32, turn: &mut Turn<'_>) {
+    pub fn take(&mut self, stream: Option<u32>, bytes: u32, turn: &mut EngineTurn<'_>) {
         if bytes == 0 {
             return;
         }
@@ -213,14 +224,14 @@ impl Engine {
         }
     }
 
-    fn on_priority(&mut self, turn: &mut Turn<'_>) -> Outcome {
+    fn on_priority(&mut self, turn: &mut EngineTurn<'_>) -> StepResult {
         if !self.spent.priorities.spend(turn.now, turn.limits.priorities) {
             return Err(ConnectionError::too_much("too many PRIORITY frames"));
         }
         Ok(None)
     }
 
-    fn on_priority_update(&mut self, stream: u32, value: &[u8], turn: &mut Turn<'_>) -> Outcome {
+    fn on_priority_update(&mut self, stream: u32, value: &[u8], turn: &mut EngineTurn<'_>) -> StepResult {
         // RFC 9218, section 7.1: only clients send it, and only for requests.
         if self.role == Role::Client || stream.is_multiple_of(2) {
             return Err(ConnectionError::protocol("PRIORITY_UPDATE of what has no priority"));
@@ -239,7 +250,7 @@ impl Engine {
         Ok(None)
     }
 
-    fn on_reset(&mut self, stream: u32, code: ErrorCode, turn: &mut Turn<'_>) -> Outcome {
+    fn on_reset(&mut self, stream: u32, code: ErrorCode, turn: &mut EngineTurn<'_>) -> StepResult {
         let Some(slot) = self.streams.find(stream) else {
             if self.is_idle(stream) {
                 return Err(ConnectionError::protocol("RST_STREAM on an idle stream"));
@@ -251,10 +262,10 @@ impl Engine {
             return Err(ConnectionError::too_much("too many streams reset"));
         }
         self.close(slot, false, turn);
-        Ok(Some(Step::Reset { stream: StreamId(stream), code, is_by_peer: true }))
+        Ok(Some(EngineStep::Reset { stream: StreamId(stream), code, is_by_peer: true }))
     }
 
-    fn on_settings(&mut self, payload: &[u8], turn: &mut Turn<'_>) -> Outcome {
+    fn on_settings(&mut self, payload: &[u8], turn: &mut EngineTurn<'_>) -> StepResult {
         if !self.spent.settings.spend(turn.now, turn.limits.settings) {
             return Err(ConnectionError::too_much("too many SETTINGS frames"));
         }
@@ -285,7 +296,7 @@ impl Engine {
         Ok(())
     }
 
-    fn on_settings_ack(&mut self, turn: &mut Turn<'_>) -> Outcome {
+    fn on_settings_ack(&mut self, turn: &mut EngineTurn<'_>) -> StepResult {
         let Some(sent_at) = self.settings_sent_at.take() else {
             return Err(ConnectionError::protocol("acknowledgement of no SETTINGS"));
         };
@@ -294,7 +305,7 @@ impl Engine {
         Ok(None)
     }
 
-    fn on_ping(&mut self, opaque: [u8; 8], turn: &mut Turn<'_>) -> Outcome {
+    fn on_ping(&mut self, opaque: [u8; 8], turn: &mut EngineTurn<'_>) -> StepResult {
         if !self.spent.pings.spend(turn.now, turn.limits.pings) {
             return Err(ConnectionError::too_much("too many PING frames"));
         }
@@ -302,7 +313,7 @@ impl Engine {
         Ok(None)
     }
 
-    fn on_window_update(&mut self, stream: u32, increment: u32, turn: &mut Turn<'_>) -> Outcome {
+    fn on_window_update(&mut self, stream: u32, increment: u32, turn: &mut EngineTurn<'_>) -> StepResult {
         if !self.spent.window_updates.spend(turn.now, turn.limits.window_updates) {
             return Err(ConnectionError::too_much("too many WINDOW_UPDATE frames"));
         }
@@ -337,7 +348,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn spend_idle_frame(&mut self, turn: &mut Turn<'_>) -> Result<(), ConnectionError> {
+    pub(super) fn spend_idle_frame(&mut self, turn: &mut EngineTurn<'_>) -> Result<(), ConnectionError> {
         if self.spent.idle_frames.spend(turn.now, turn.limits.idle_frames) {
             return Ok(());
         }

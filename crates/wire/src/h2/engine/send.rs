@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::super::frame::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES};
 use super::super::frame_write::{write_data_header, write_headers};
 use super::super::hpack::{Encoder, is_connection_specific};
-use super::super::streams::Stream;
+use super::super::streams::H2Stream;
 use super::super::window::{ReceiveWindow, SendWindow};
-use super::super::{ErrorCode, Output, Placement, Priority, StreamId, Turn};
+use super::super::{EngineTurn, ErrorCode, H2Output, Placement, Priority, StreamId};
 use super::{Engine, Role};
 use crate::http::Fields;
 
@@ -30,7 +30,7 @@ impl Engine {
         stream: StreamId,
         is_final: bool,
         is_last: bool,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
         write: impl FnOnce(&mut Encoder, &mut Vec<u8>),
     ) -> Result<(), StreamGone> {
         let slot = self.streams.find(stream.0).ok_or(StreamGone)?;
@@ -46,7 +46,7 @@ impl Engine {
         &mut self,
         stream: u32,
         is_last: bool,
-        output: &mut Output,
+        output: &mut H2Output,
         write: impl FnOnce(&mut Encoder, &mut Vec<u8>),
     ) {
         // Frames larger than the default maximum would delay other streams.
@@ -62,7 +62,7 @@ impl Engine {
         stream: StreamId,
         bytes: u64,
         is_last: bool,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
     ) -> Result<(), StreamGone> {
         let slot = self.streams.find(stream.0).ok_or(StreamGone)?;
         let known = self.streams.at(slot);
@@ -86,7 +86,12 @@ impl Engine {
     }
 
     /// Ends a message with trailers, after all content that was offered.
-    pub fn send_trailers(&mut self, stream: StreamId, fields: Fields, turn: &mut Turn<'_>) -> Result<(), StreamGone> {
+    pub fn send_trailers(
+        &mut self,
+        stream: StreamId,
+        fields: Fields,
+        turn: &mut EngineTurn<'_>,
+    ) -> Result<(), StreamGone> {
         let slot = self.streams.find(stream.0).ok_or(StreamGone)?;
         let known = self.streams.at(slot);
         if known.is_end_offered {
@@ -101,14 +106,14 @@ impl Engine {
         Ok(())
     }
 
-    fn write_trailers(&mut self, slot: u32, fields: &Fields, turn: &mut Turn<'_>) {
+    fn write_trailers(&mut self, slot: u32, fields: &Fields, turn: &mut EngineTurn<'_>) {
         let stream = self.streams.at(slot).id;
         self.write_block(stream, true, turn.output, |encoder, out| write_fields(encoder, fields, out));
         self.end_sending(slot, turn);
     }
 
     /// Ends this side's message.
-    fn end_sending(&mut self, slot: u32, turn: &mut Turn<'_>) {
+    fn end_sending(&mut self, slot: u32, turn: &mut EngineTurn<'_>) {
         self.ready.remove(&mut self.streams, slot);
         let stream = self.streams.at(slot);
         stream.is_end_offered = true;
@@ -126,7 +131,7 @@ impl Engine {
 
     /// Returns whether the peer accepts another stream (RFC 9113, section 5.1.2).
     pub fn can_open(&self) -> bool {
-        let is_open = !matches!(self.state, super::State::Closed(_))
+        let is_open = !matches!(self.state, super::H2EngineState::Closed(_))
             && self.peer_last_stream.is_none()
             && !self.shutdown.is_final()
             && self.next_own_stream < 1 << 31;
@@ -134,14 +139,14 @@ impl Engine {
     }
 
     /// Opens a stream for a request with this method.
-    pub fn open_own(&mut self, method: &[u8], turn: &Turn<'_>) -> Option<StreamId> {
+    pub fn open_own(&mut self, method: &[u8], turn: &EngineTurn<'_>) -> Option<StreamId> {
         if !self.can_open() {
             return None;
         }
         let id = self.next_own_stream;
         self.next_own_stream += 2;
         let receive = ReceiveWindow::new(self.stream_window_bytes, turn.now);
-        let mut stream = Stream::new(id, receive, SendWindow::new(self.peer.initial_window_bytes));
+        let mut stream = H2Stream::new(id, receive, SendWindow::new(self.peer.initial_window_bytes));
         stream.body_bytes_max = turn.limits.body.body_bytes_max;
         stream.has_no_content = method == b"HEAD";
         stream.is_tunnel = method == b"CONNECT";
@@ -172,7 +177,7 @@ impl Engine {
     pub fn poll_output(
         &mut self,
         room_bytes: usize,
-        turn: &mut Turn<'_>,
+        turn: &mut EngineTurn<'_>,
         mut place: impl FnMut(StreamId, Range<u64>, &mut Vec<u8>) -> Placement,
     ) -> Option<StreamId> {
         let mut room_bytes = room_bytes;
@@ -204,7 +209,7 @@ impl Engine {
     }
 
     /// Updates a stream after content of it was written.
-    fn on_sent(&mut self, slot: u32, length: usize, is_last: bool, turn: &mut Turn<'_>) {
+    fn on_sent(&mut self, slot: u32, length: usize, is_last: bool, turn: &mut EngineTurn<'_>) {
         let stream = self.streams.at(slot);
         let is_dribble = length < EARNING_BYTES_MIN && (length as u64) < stream.offered_bytes;
         stream.send.on_sent(length);

@@ -9,7 +9,7 @@ use super::FIELD_OVERHEAD_BYTES;
 #[derive(Debug, Default)]
 pub(super) struct DynamicTable {
     /// Entries from the oldest to the newest.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<DynamicEntry>,
     /// Names and values of all entries, after those of evicted ones.
     bytes: Vec<u8>,
     /// Part of `bytes` that belongs to evicted entries.
@@ -20,7 +20,7 @@ pub(super) struct DynamicTable {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct DynamicEntry {
     name_bytes: u32,
     value_bytes: u32,
     /// Offset in `bytes`.
@@ -31,7 +31,7 @@ struct Entry {
     name_index: u8,
 }
 
-impl Entry {
+impl DynamicEntry {
     fn size_bytes(&self) -> usize {
         self.name_bytes as usize + self.value_bytes as usize + FIELD_OVERHEAD_BYTES
     }
@@ -39,7 +39,7 @@ impl Entry {
 
 /// Entry of the table, as returned by lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found<'a> {
+pub(super) struct DynamicField<'a> {
     pub name: &'a [u8],
     pub value: &'a [u8],
     pub name_index: u8,
@@ -61,7 +61,7 @@ impl DynamicTable {
     }
 
     /// Returns the entry with this index; 0 is the newest.
-    pub fn get(&self, index: usize) -> Option<Found<'_>> {
+    pub fn get(&self, index: usize) -> Option<DynamicField<'_>> {
         let entry = self.entries.get(self.entries.len().checked_sub(1 + index)?)?;
         Some(self.found(entry))
     }
@@ -83,7 +83,7 @@ impl DynamicTable {
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
         let (name_bytes, value_bytes) = (name.len() as u32, value.len() as u32);
-        self.entries.push_back(Entry { name_bytes, value_bytes, position, hash, name_index });
+        self.entries.push_back(DynamicEntry { name_bytes, value_bytes, position, hash, name_index });
         self.size_bytes += size_bytes;
     }
 
@@ -103,11 +103,15 @@ impl DynamicTable {
         self.entries.iter().rev().position(|entry| self.found(entry).name == name)
     }
 
-    fn found(&self, entry: &Entry) -> Found<'_> {
+    fn found(&self, entry: &DynamicEntry) -> DynamicField<'_> {
         let start = entry.position as usize;
         let name_end = start + entry.name_bytes as usize;
         let end = name_end + entry.value_bytes as usize;
-        Found { name: &self.bytes[start..name_end], value: &self.bytes[name_end..end], name_index: entry.name_index }
+        DynamicField {
+            name: &self.bytes[start..name_end],
+            value: &self.bytes[name_end..end],
+            name_index: entry.name_index,
+        }
     }
 
     fn evict_to(&mut self, size_bytes: usize) {

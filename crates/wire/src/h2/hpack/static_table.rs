@@ -123,9 +123,9 @@ const fn known_field_of(index: usize) -> KnownField {
     }
 }
 
-type Entry = (&'static [u8], &'static [u8]);
+type StaticEntry = (&'static [u8], &'static [u8]);
 
-static TABLE: [Entry; 61] = [
+static TABLE: [StaticEntry; 61] = [
     (b":authority", b""),
     (b":method", b"GET"),
     (b":method", b"POST"),

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::peer::*;
 use crate::h2::frame::kind;
-use crate::h2::{BudgetLimit, Limits, StreamId};
+use crate::h2::{BudgetLimit, H2Limits, StreamId};
 
 /// Sends `attack(0)`, `attack(1)`, … until the connection closes. Returns the number of calls, and the last frame sent.
-fn flood(peer: &mut Peer, mut attack: impl FnMut(u32) -> Vec<u8>) -> (u32, String) {
+fn flood(peer: &mut TestPeer, mut attack: impl FnMut(u32) -> Vec<u8>) -> (u32, String) {
     for count in 0..100_000 {
         let events = peer.send(&attack(count));
         let frames = peer.frames();
@@ -20,17 +20,17 @@ fn flood(peer: &mut Peer, mut attack: impl FnMut(u32) -> Vec<u8>) -> (u32, Strin
 }
 
 /// Checks that the attack ends exactly when its budget is used up.
-fn check(name: &str, budget: impl Fn(&mut Limits) -> &mut BudgetLimit, attack: impl Fn(u32) -> Vec<u8>) {
-    let mut limits = Limits::default();
+fn check(name: &str, budget: impl Fn(&mut H2Limits) -> &mut BudgetLimit, attack: impl Fn(u32) -> Vec<u8>) {
+    let mut limits = H2Limits::default();
     *budget(&mut limits) = BudgetLimit { burst: 10, per_second: 5 };
-    let mut peer = Peer::with(limits, &[]);
+    let mut peer = TestPeer::with(limits, &[]);
     peer.send(&headers(1, END, GET));
     let spent_before = u32::from(name.contains("SETTINGS"));
     let (count, last) = flood(&mut peer, &attack);
     assert_eq!(count, 10 - spent_before, "{name}");
     assert!(last.starts_with("GOAWAY ") && last.ends_with(" ENHANCE_YOUR_CALM"), "{name}: {last}");
     // Within the budget it may continue indefinitely.
-    let mut peer = Peer::with(limits, &[]);
+    let mut peer = TestPeer::with(limits, &[]);
     peer.send(&headers(1, END, GET));
     for count in 0..500 {
         peer.now += Duration::from_millis(250);
@@ -68,13 +68,13 @@ fn made_you_reset_cve_2025_8671() {
 
 #[test]
 fn continuation_flood_cve_2024_27316() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     let (count, last) = flood(&mut peer, |count| match count {
         0 => frame(kind::HEADERS, 1, 1, &block(GET)),
         _ => frame(kind::CONTINUATION, 0, 1, &block(&[("x", "y")])),
     });
     assert_eq!((count, &last[..]), (17, "GOAWAY 1 ENHANCE_YOUR_CALM"));
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     let (count, last) = flood(&mut peer, |count| match count {
         0 => frame(kind::HEADERS, 1, 1, &[0; 16_384]),
         _ => frame(kind::CONTINUATION, 0, 1, &[0; 16_384]),
@@ -94,12 +94,12 @@ fn ping_flood_cve_2019_9512() {
 
 #[test]
 fn empty_frames_cve_2019_9518() {
-    let limits = Limits { idle_frames: BudgetLimit { burst: 10, per_second: 5 }, ..Limits::default() };
-    let mut peer = Peer::with(limits, &[]);
+    let limits = H2Limits { idle_frames: BudgetLimit { burst: 10, per_second: 5 }, ..H2Limits::default() };
+    let mut peer = TestPeer::with(limits, &[]);
     peer.send(&headers(1, OPEN, POST));
     let (count, last) = flood(&mut peer, |_| data(1, 0, b""));
     assert_eq!((count, &last[..]), (10, "GOAWAY 1 ENHANCE_YOUR_CALM"));
-    let mut peer = Peer::with(limits, &[]);
+    let mut peer = TestPeer::with(limits, &[]);
     let (count, _) = flood(&mut peer, |count| match count {
         0 => frame(kind::HEADERS, 1, 1, b""),
         _ => frame(kind::CONTINUATION, 0, 1, b""),
@@ -148,14 +148,14 @@ fn window_update_flood() {
 /// The client opens its window one byte at a time, so that each byte needs a frame.
 #[test]
 fn data_dribble_cve_2019_9511() {
-    let limits = Limits { window_updates: BudgetLimit { burst: 10, per_second: 5 }, ..Limits::default() };
-    let mut peer = Peer::with(limits, &[(4, 0)]);
+    let limits = H2Limits { window_updates: BudgetLimit { burst: 10, per_second: 5 }, ..H2Limits::default() };
+    let mut peer = TestPeer::with(limits, &[(4, 0)]);
     peer.send(&headers(1, END, GET));
     peer.respond_with(1, 1 << 20);
     let (count, last) = flood(&mut peer, |_| window_update(1, 1));
     assert_eq!((count, &last[..]), (10, "GOAWAY 1 ENHANCE_YOUR_CALM"));
     // Small messages make small frames. For each a peer may update both windows and send a PING.
-    let mut peer = Peer::with(limits, &[]);
+    let mut peer = TestPeer::with(limits, &[]);
     peer.send(&headers(1, END, GET));
     peer.respond(StreamId(1), false);
     for _ in 0..500 {
@@ -165,7 +165,7 @@ fn data_dribble_cve_2019_9511() {
         assert_eq!(peer.send(&[window_update(1, 10), window_update(0, 10), ping].concat()), "");
     }
     // A client that receives real content may update both windows for each frame.
-    let mut peer = Peer::with(limits, &[(4, 0)]);
+    let mut peer = TestPeer::with(limits, &[(4, 0)]);
     peer.send(&headers(1, END, GET));
     peer.respond_with(1, 10 << 20);
     for _ in 0..500 {
@@ -177,7 +177,7 @@ fn data_dribble_cve_2019_9511() {
 
 #[test]
 fn slow_read_cve_2016_1546() {
-    let mut peer = Peer::with(Limits::default(), &[(4, 0)]);
+    let mut peer = TestPeer::with(H2Limits::default(), &[(4, 0)]);
     peer.send(&[headers(1, END, GET), headers(3, END, GET)].concat());
     peer.respond_with(1, 100);
     peer.wait(Duration::from_secs(10));
@@ -194,9 +194,12 @@ fn slow_read_cve_2016_1546() {
 /// A client that sends requests and does not read: input waits until the output is sent, so memory stays bounded.
 #[test]
 fn who_does_not_read_is_not_read_from() {
-    let limits =
-        Limits { pings: BudgetLimit { burst: u32::MAX, per_second: 0 }, output_bytes_max: 4096, ..Limits::default() };
-    let mut peer = Peer::with(limits, &[]);
+    let limits = H2Limits {
+        pings: BudgetLimit { burst: u32::MAX, per_second: 0 },
+        output_bytes_max: 4096,
+        ..H2Limits::default()
+    };
+    let mut peer = TestPeer::with(limits, &[]);
     let pings = frame(kind::PING, 0, 0, b"12345678").repeat(1000);
     assert_eq!(peer.send(&pings), "await output");
     let first = peer.frames().lines().count();
@@ -221,7 +224,7 @@ fn hpack_bomb_cve_2016_6581() {
     bomb.extend(b"\x40\x01a\x7f\x81\x1e");
     bomb.extend([b'x'; 4000 - 32]);
     bomb.extend([0xbe; 10_000]);
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     assert_eq!(peer.send(&frame(kind::HEADERS, END, 1, &bomb)), "refused 1 431");
     assert!(peer.text.capacity() < 64 << 10);
     assert_eq!(peer.send(&headers(3, END, GET)), "request 3 Get /", "tables are still the same");
@@ -229,7 +232,7 @@ fn hpack_bomb_cve_2016_6581() {
 
 #[test]
 fn many_streams_at_once() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     for stream in (1..).step_by(2).take(128) {
         assert!(peer.send(&headers(stream, END, GET)).starts_with("request"));
     }
@@ -245,9 +248,9 @@ fn many_streams_at_once() {
 fn data_after_our_reset() {
     const IDLE: BudgetLimit = BudgetLimit { burst: 10, per_second: 0 };
     const WINDOW: usize = 65_535;
-    let limits = Limits { idle_frames: IDLE, pings: BudgetLimit { burst: 10, per_second: 0 }, ..Limits::default() };
+    let limits = H2Limits { idle_frames: IDLE, pings: BudgetLimit { burst: 10, per_second: 0 }, ..H2Limits::default() };
     let reset_upload = || {
-        let mut peer = Peer::with(limits, &[]);
+        let mut peer = TestPeer::with(limits, &[]);
         peer.send(&headers(1, OPEN, POST));
         peer.turn(|server, turn| server.reset(StreamId(1), crate::h2::ErrorCode::CANCEL, turn));
         peer.frames();
@@ -282,7 +285,7 @@ fn data_after_our_reset() {
 #[test]
 fn many_resets_let_no_more_come_than_the_window() {
     let idle_frames = BudgetLimit { burst: 10, per_second: 0 };
-    let mut peer = Peer::with(Limits { idle_frames, ..Limits::default() }, &[]);
+    let mut peer = TestPeer::with(H2Limits { idle_frames, ..H2Limits::default() }, &[]);
     for stream in (1..).step_by(2).take(100) {
         peer.send(&headers(stream, OPEN, POST));
         peer.turn(|server, turn| server.reset(StreamId(stream), crate::h2::ErrorCode::CANCEL, turn));
@@ -295,7 +298,7 @@ fn many_resets_let_no_more_come_than_the_window() {
 #[test]
 fn streams_are_refused_while_too_much_is_held() {
     let stream_faults = BudgetLimit { burst: 10, per_second: 0 };
-    let mut peer = Peer::with(Limits { stream_faults, ..Limits::default() }, &[]);
+    let mut peer = TestPeer::with(H2Limits { stream_faults, ..H2Limits::default() }, &[]);
     assert_eq!(peer.send(&headers(1, END, GET)), "request 1 Get /");
     peer.server.refuse_streams(true);
     assert_eq!(peer.send(&headers(3, END, GET)), "");

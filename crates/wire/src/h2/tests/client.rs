@@ -4,37 +4,37 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::peer::{Peer, block, data, frame, headers, settings, window_update};
+use super::peer::{TestPeer, block, data, frame, headers, settings, window_update};
 use crate::h2::frame::kind;
 use crate::h2::{
-    ClientConnection, ClientEvent, ErrorCode, Limits, OutgoingRequest, Output, Placement, PreparedRequest,
-    ServerConnection, ServerEvent, StreamId, Turn,
+    ClientEvent, EngineTurn, ErrorCode, H2ClientConnection, H2Limits, H2Output, H2ServerConnection, OutgoingRequest,
+    Placement, PreparedRequest, ServerEvent, StreamId,
 };
 use crate::http::{Fields, RequestHead, Status};
 
 const REQUEST: OutgoingRequest<'_> =
     OutgoingRequest { method: b"GET", scheme: Some(b"http"), authority: Some(b"a"), path: Some(b"/"), protocol: None };
 
-struct Client {
-    connection: ClientConnection,
-    output: Output,
-    limits: Limits,
+struct TestClient {
+    connection: H2ClientConnection,
+    output: H2Output,
+    limits: H2Limits,
     fields: Fields,
 }
 
-impl Client {
+impl TestClient {
     /// Creates a client whose server has sent these settings.
     fn new(server_settings: &[(u16, u32)]) -> Self {
-        let limits = Limits { encoder_table_bytes_max: 4096, ..Limits::default() };
-        let connection = ClientConnection::new(Duration::ZERO, &limits);
-        let mut client = Self { connection, output: Output::default(), limits, fields: Fields::new() };
+        let limits = H2Limits { encoder_table_bytes_max: 4096, ..H2Limits::default() };
+        let connection = H2ClientConnection::new(Duration::ZERO, &limits);
+        let mut client = Self { connection, output: H2Output::default(), limits, fields: Fields::new() };
         client.turn(|connection, turn| connection.start(turn));
         assert_eq!(client.receive(&settings(server_settings)), "");
         client
     }
 
-    fn turn<T>(&mut self, action: impl FnOnce(&mut ClientConnection, &mut Turn<'_>) -> T) -> T {
-        let mut turn = Turn { now: Duration::ZERO, limits: &self.limits, output: &mut self.output };
+    fn turn<T>(&mut self, action: impl FnOnce(&mut H2ClientConnection, &mut EngineTurn<'_>) -> T) -> T {
+        let mut turn = EngineTurn { now: Duration::ZERO, limits: &self.limits, output: &mut self.output };
         action(&mut self.connection, &mut turn)
     }
 
@@ -112,7 +112,7 @@ fn responses() {
         ("PRIORITY_UPDATE", "GET", frame(16, 0, 0, b"\0\0\0\x01u=1"), "closed PROTOCOL_ERROR"),
         ("refused", "GET", frame(kind::RST_STREAM, 0, 1, &7u32.to_be_bytes()), "1: REFUSED_STREAM"),
     ] {
-        let mut client = Client::new(&[]);
+        let mut client = TestClient::new(&[]);
         assert_eq!(client.ask(method, true), Some(StreamId(1)));
         assert_eq!(client.receive(&input), expect, "{name}");
     }
@@ -120,7 +120,7 @@ fn responses() {
 
 #[test]
 fn as_many_requests_as_the_server_takes() {
-    let mut client = Client::new(&[(3, 2)]);
+    let mut client = TestClient::new(&[(3, 2)]);
     assert_eq!([0, 1, 2].map(|_| client.ask("GET", true)), [Some(StreamId(1)), Some(StreamId(3)), None]);
     assert_eq!(client.receive(&headers(1, 5, &[(":status", "200")])), "1: 200 end");
     assert_eq!(client.ask("GET", true), Some(StreamId(5)));
@@ -137,12 +137,12 @@ fn prepared_requests() {
     let mut fields = Fields::new();
     fields.push("User-Agent", "test").push("Connection", "close").push("Accept", "*/*");
     let prepared = PreparedRequest::new(&REQUEST, &fields);
-    let mut client = Client::new(&[]);
+    let mut client = TestClient::new(&[]);
     for _ in 0..2 {
         client.turn(|connection, turn| connection.send_request(&REQUEST, &fields, true, turn)).unwrap();
         client.turn(|connection, turn| connection.send_prepared(&prepared, true, turn)).unwrap();
     }
-    let mut server = Peer::unsettled(Limits::default());
+    let mut server = TestPeer::unsettled(H2Limits::default());
     let mut events = Vec::new();
     for byte in client.output.bytes() {
         let event = server.send(&[*byte]);
@@ -158,7 +158,7 @@ fn prepared_requests() {
 
 #[test]
 fn a_request_given_up() {
-    let mut client = Client::new(&[]);
+    let mut client = TestClient::new(&[]);
     client.ask("GET", true);
     client.turn(|connection, turn| connection.reset(StreamId(1), ErrorCode::CANCEL, turn));
     let late = [headers(1, 4, &[(":status", "200")]), data(1, 0, b"x"), window_update(1, 1)].concat();
@@ -176,15 +176,15 @@ fn both_roles_against_each_other() {
 }
 
 fn echo(contents: &[Vec<u8>], step: usize, room_bytes: usize) -> Vec<Vec<u8>> {
-    let limits = Limits { encoder_table_bytes_max: 512, ..Limits::default() };
+    let limits = H2Limits { encoder_table_bytes_max: 512, ..H2Limits::default() };
     let now = Duration::ZERO;
-    let (mut client, mut server) = (ClientConnection::new(now, &limits), ServerConnection::new(now, &limits));
-    let (mut to_server, mut to_client) = (Output::default(), Output::default());
-    client.start(&mut Turn { now, limits: &limits, output: &mut to_server });
-    server.start(&mut Turn { now, limits: &limits, output: &mut to_client });
+    let (mut client, mut server) = (H2ClientConnection::new(now, &limits), H2ServerConnection::new(now, &limits));
+    let (mut to_server, mut to_client) = (H2Output::default(), H2Output::default());
+    client.start(&mut EngineTurn { now, limits: &limits, output: &mut to_server });
+    server.start(&mut EngineTurn { now, limits: &limits, output: &mut to_client });
     let mut asked = BTreeMap::new();
     for (index, content) in contents.iter().enumerate() {
-        let mut turn = Turn { now, limits: &limits, output: &mut to_server };
+        let mut turn = EngineTurn { now, limits: &limits, output: &mut to_server };
         let mut fields = Fields::new();
         fields.push("Content-Length", content.len().to_string()).push("X-Index", index.to_string());
         let request = OutgoingRequest { method: b"POST", ..REQUEST };
@@ -202,7 +202,7 @@ fn echo(contents: &[Vec<u8>], step: usize, room_bytes: usize) -> Vec<Vec<u8>> {
     let (mut at_server, mut at_client, mut complete) = (Vec::new(), Vec::new(), 0);
     let (mut head, mut text, mut fields) = (RequestHead::default(), Vec::new(), Fields::new());
     for _ in 0..100_000 {
-        let mut turn = Turn { now, limits: &limits, output: &mut to_server };
+        let mut turn = EngineTurn { now, limits: &limits, output: &mut to_server };
         client.poll_output(room_bytes, &mut turn, |stream, range, out| copy(&contents[asked[&stream]], range, out));
         at_server.extend_from_slice(to_server.bytes());
         to_server.clear();
@@ -210,7 +210,7 @@ fn echo(contents: &[Vec<u8>], step: usize, room_bytes: usize) -> Vec<Vec<u8>> {
         let mut at = 0;
         for end in (0..piece.len()).step_by(step).map(|start| (start + step).min(piece.len())) {
             loop {
-                let mut turn = Turn { now, limits: &limits, output: &mut to_client };
+                let mut turn = EngineTurn { now, limits: &limits, output: &mut to_client };
                 let rest = &piece[at..end];
                 let handled = server.handle_input(rest, &mut head, &mut text, &mut turn);
                 at += handled.consumed_bytes;
@@ -235,13 +235,13 @@ fn echo(contents: &[Vec<u8>], step: usize, room_bytes: usize) -> Vec<Vec<u8>> {
             }
         }
         at_server.extend_from_slice(&piece[at..]);
-        let mut turn = Turn { now, limits: &limits, output: &mut to_client };
+        let mut turn = EngineTurn { now, limits: &limits, output: &mut to_client };
         server.poll_output(room_bytes, &mut turn, |stream, range, out| copy(&received[&stream], range, out));
         at_client.extend_from_slice(to_client.bytes());
         to_client.clear();
         let mut at = 0;
         loop {
-            let mut turn = Turn { now, limits: &limits, output: &mut to_server };
+            let mut turn = EngineTurn { now, limits: &limits, output: &mut to_server };
             let handled = client.handle_input(&at_client[at..], &mut fields, &mut turn);
             match handled.event {
                 ClientEvent::NeedInput => {

@@ -6,13 +6,13 @@ use proptest::prelude::*;
 
 use super::peer::*;
 use crate::h2::frame::kind;
-use crate::h2::{ErrorCode, Limits, Placement, StreamId};
+use crate::h2::{ErrorCode, H2Limits, Placement, StreamId};
 
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
 #[test]
 fn content_goes_as_windows_allow() {
-    let mut peer = Peer::with(Limits::default(), &[(INITIAL_WINDOW_SIZE, 10)]);
+    let mut peer = TestPeer::with(H2Limits::default(), &[(INITIAL_WINDOW_SIZE, 10)]);
     peer.send(&headers(1, END, GET));
     peer.respond_with(1, 40_000);
     assert_eq!(peer.frames(), "HEADERS 1 :status=204\nDATA 1 10");
@@ -32,7 +32,7 @@ fn content_goes_as_windows_allow() {
 
 #[test]
 fn all_streams_share_the_connections_window() {
-    let mut peer = Peer::with(Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
+    let mut peer = TestPeer::with(H2Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
     peer.send(&[headers(1, END, GET), headers(3, END, GET)].concat());
     peer.respond_with(1, 60_000);
     peer.respond_with(3, 60_000);
@@ -44,7 +44,7 @@ fn all_streams_share_the_connections_window() {
 
 #[test]
 fn room_is_kept_within() {
-    let mut peer = Peer::with(Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
+    let mut peer = TestPeer::with(H2Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
     peer.send(&headers(1, END, GET));
     peer.respond_with(1, 60_000);
     assert_eq!(peer.frames_within(20_000), "HEADERS 1 :status=204\nDATA 1 16384\nDATA 1 3598");
@@ -54,7 +54,7 @@ fn room_is_kept_within() {
 
 #[test]
 fn lost_content_resets_its_stream_only() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.send(&[headers(1, END, GET), headers(3, END, GET)].concat());
     [1, 3].into_iter().for_each(|stream| peer.respond_with(stream, 20_000));
     let lost = peer.turn(|server, turn| {
@@ -81,7 +81,7 @@ fn priorities_decide_the_order() {
         ("both kinds", ["u=3", "i", "i"], "1 3 1 5 3 5"),
         ("turns within an urgency", ["u=1", "u=2, i", "u=2, i"], "1 1 3 5 3 5"),
     ] {
-        let mut peer = Peer::with(Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
+        let mut peer = TestPeer::with(H2Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
         peer.send(&window_update(0, 1 << 20));
         for (stream, priority) in [1, 3, 5].into_iter().zip(priorities) {
             peer.send(&headers(stream, END, &with_priority(priority)));
@@ -98,7 +98,7 @@ fn priorities_decide_the_order() {
 fn priorities_may_be_updated_before_and_while() {
     let update =
         |stream: u8, value: &str| frame(kind::PRIORITY_UPDATE, 0, 0, &[&[0, 0, 0, stream], value.as_bytes()].concat());
-    let mut peer = Peer::with(Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
+    let mut peer = TestPeer::with(H2Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
     peer.send(&[update(5, "u=1"), headers(1, END, GET), headers(3, END, GET), headers(5, END, GET)].concat());
     [1, 3, 5].into_iter().for_each(|stream| peer.respond_with(stream, 10_000));
     assert!(peer.frames_within(10_009).ends_with("DATA 5 10000 end"));
@@ -108,7 +108,7 @@ fn priorities_may_be_updated_before_and_while() {
 
 #[test]
 fn what_is_taken_may_come_again() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.takes = false;
     peer.send(&headers(1, OPEN, POST));
     let content = vec![0; 16_384];
@@ -130,7 +130,7 @@ fn what_is_taken_may_come_again() {
 
 #[test]
 fn a_fast_peer_gets_larger_windows() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.send(&headers(1, OPEN, POST));
     for _ in 0..20 {
         peer.send(&data(1, 0, &[0; 16_384]));
@@ -148,7 +148,7 @@ fn a_fast_peer_gets_larger_windows() {
 
 #[test]
 fn padding_counts_and_goes_back_at_once() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.takes = false;
     peer.send(&headers(1, OPEN, POST));
     let mut padded = vec![255; 1];
@@ -163,8 +163,8 @@ fn padding_counts_and_goes_back_at_once() {
 
 #[test]
 fn more_than_the_connections_window() {
-    let limits = Limits { connection_window_bytes: 65_535, ..Limits::default() };
-    let mut peer = Peer::with(limits, &[]);
+    let limits = H2Limits { connection_window_bytes: 65_535, ..H2Limits::default() };
+    let mut peer = TestPeer::with(limits, &[]);
     peer.takes = false;
     peer.send(&[headers(1, OPEN, POST), headers(3, OPEN, POST)].concat());
     for stream in [1, 3, 1, 3] {
@@ -175,7 +175,7 @@ fn more_than_the_connections_window() {
 
 #[test]
 fn content_beyond_its_limit_is_refused_while_it_comes() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.send(&headers(1, OPEN, POST));
     peer.turn(|server, _| server.set_body_bytes_max(StreamId(1), 10));
     assert_eq!(peer.send(&data(1, 0, b"123456")), "content 1 123456");
@@ -189,9 +189,9 @@ fn content_beyond_its_limit_is_refused_while_it_comes() {
 /// WebSocket and other tunnels: each direction ends on its own and has no limit.
 #[test]
 fn tunnels_are_closed_by_halves() {
-    let mut limits = Limits::default();
+    let mut limits = H2Limits::default();
     limits.body.body_bytes_max = 10;
-    let mut peer = Peer::with(limits, &[]);
+    let mut peer = TestPeer::with(limits, &[]);
     peer.send(&headers(1, OPEN, &[(":method", "CONNECT"), (":authority", "a:1")]));
     peer.respond_with(1, 5);
     assert_eq!(peer.frames(), "HEADERS 1 :status=204\nDATA 1 5 end");
@@ -204,7 +204,7 @@ fn tunnels_are_closed_by_halves() {
 /// On a slow line the connection's window is nearly always closed, and a response may wait long for others.
 #[test]
 fn waiting_for_ones_turn_is_not_stalling() {
-    let mut peer = Peer::with(Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
+    let mut peer = TestPeer::with(H2Limits::default(), &[(INITIAL_WINDOW_SIZE, 1 << 20)]);
     peer.send(&[headers(1, END, GET), headers(3, END, GET)].concat());
     peer.respond_with(1, 1 << 20);
     peer.respond_with(3, 1 << 20);
@@ -224,9 +224,9 @@ proptest! {
     fn the_connections_window_does_not_leak(
         commands in proptest::collection::vec((0u8..11, 0u32..6, 0usize..400), 1..120),
     ) {
-        let mut limits = Limits::default();
+        let mut limits = H2Limits::default();
         limits.body.body_bytes_max = 1000;
-        let mut peer = Peer::with(limits, &[]);
+        let mut peer = TestPeer::with(limits, &[]);
         peer.takes = false;
         peer.send(&headers(1, OPEN, POST));
         let mut next = 3;

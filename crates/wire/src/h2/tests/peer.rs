@@ -3,10 +3,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::h2::frame::{FRAME_HEADER_BYTES, Frame, FrameHeader, PREFACE, flag, kind};
+use crate::h2::frame::{FRAME_HEADER_BYTES, FrameHeader, H2Frame, PREFACE, flag, kind};
 use crate::h2::frame_write::write_header;
 use crate::h2::hpack::Decoder;
-use crate::h2::{Limits, Output, Placement, ServerConnection, ServerEvent, StreamId, Turn};
+use crate::h2::{EngineTurn, H2Limits, H2Output, H2ServerConnection, Placement, ServerEvent, StreamId};
 use crate::http::{Fields, RequestHead, Status};
 
 pub const END: u8 = flag::END_STREAM | flag::END_HEADERS;
@@ -67,11 +67,11 @@ pub fn settings_ack() -> Vec<u8> {
 }
 
 /// A server connection and a record of its events.
-pub struct Peer {
-    pub server: ServerConnection,
-    pub limits: Limits,
+pub struct TestPeer {
+    pub server: H2ServerConnection,
+    pub limits: H2Limits,
     pub now: Duration,
-    pub output: Output,
+    pub output: H2Output,
     /// Events, one per line.
     pub events: String,
     pub head: RequestHead,
@@ -85,13 +85,13 @@ pub struct Peer {
     pub takes: bool,
 }
 
-impl Peer {
+impl TestPeer {
     /// Creates a connection on which both sides have sent their settings.
     pub fn new() -> Self {
-        Self::with(Limits::default(), &[])
+        Self::with(H2Limits::default(), &[])
     }
 
-    pub fn with(limits: Limits, own_settings: &[(u16, u32)]) -> Self {
+    pub fn with(limits: H2Limits, own_settings: &[(u16, u32)]) -> Self {
         let mut peer = Self::unsettled(limits);
         let mut input = PREFACE.to_vec();
         input.extend(settings(own_settings));
@@ -102,13 +102,13 @@ impl Peer {
     }
 
     /// Creates a connection on which neither side has sent anything.
-    pub fn unsettled(limits: Limits) -> Self {
+    pub fn unsettled(limits: H2Limits) -> Self {
         let now = Duration::from_secs(1000);
         let mut peer = Self {
-            server: ServerConnection::new(now, &limits),
+            server: H2ServerConnection::new(now, &limits),
             limits,
             now,
-            output: Output::default(),
+            output: H2Output::default(),
             events: String::new(),
             head: RequestHead::default(),
             text: Vec::new(),
@@ -121,8 +121,8 @@ impl Peer {
         peer
     }
 
-    pub fn turn<T>(&mut self, action: impl FnOnce(&mut ServerConnection, &mut Turn<'_>) -> T) -> T {
-        let mut turn = Turn { now: self.now, limits: &self.limits, output: &mut self.output };
+    pub fn turn<T>(&mut self, action: impl FnOnce(&mut H2ServerConnection, &mut EngineTurn<'_>) -> T) -> T {
+        let mut turn = EngineTurn { now: self.now, limits: &self.limits, output: &mut self.output };
         action(&mut self.server, &mut turn)
     }
 
@@ -234,7 +234,7 @@ impl Peer {
             return format!("DATA {stream} {}{end}", payload.len());
         }
         match header.read(payload).expect("what we send is valid") {
-            Frame::Headers { fragment, .. } => {
+            H2Frame::Headers { fragment, .. } => {
                 let (mut line, mut text) = (format!("HEADERS {stream}"), Vec::new());
                 let decoded = self.decoder.decode(fragment, 1 << 20, &mut text, |text, field| {
                     let _ =
@@ -243,13 +243,13 @@ impl Peer {
                 decoded.expect("what we send is valid");
                 line + end
             }
-            Frame::Settings(_) => "SETTINGS".to_owned(),
-            Frame::SettingsAck => "SETTINGS ack".to_owned(),
-            Frame::Ping(_) => "PING".to_owned(),
-            Frame::PingAck(_) => "PING ack".to_owned(),
-            Frame::ResetStream(code) => format!("RST_STREAM {stream} {}", code.name()),
-            Frame::GoAway { last_stream, code } => format!("GOAWAY {last_stream} {}", code.name()),
-            Frame::WindowUpdate(increment) => format!("WINDOW_UPDATE {stream} {increment}"),
+            H2Frame::Settings(_) => "SETTINGS".to_owned(),
+            H2Frame::SettingsAck => "SETTINGS ack".to_owned(),
+            H2Frame::Ping(_) => "PING".to_owned(),
+            H2Frame::PingAck(_) => "PING ack".to_owned(),
+            H2Frame::ResetStream(code) => format!("RST_STREAM {stream} {}", code.name()),
+            H2Frame::GoAway { last_stream, code } => format!("GOAWAY {last_stream} {}", code.name()),
+            H2Frame::WindowUpdate(increment) => format!("WINDOW_UPDATE {stream} {increment}"),
             other => panic!("we never send {other:?}"),
         }
     }

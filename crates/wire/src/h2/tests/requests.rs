@@ -1,7 +1,7 @@
 //! Accepted, rejected and malformed requests (RFC 9113, sections 8.1 to 8.5).
 
 use super::peer::*;
-use crate::h2::{Limits, ServerEvent, Turn};
+use crate::h2::{EngineTurn, H2Limits, ServerEvent};
 use crate::http::KnownField;
 
 fn with<'a>(fields: &[(&'a str, &'a str)], more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
@@ -10,8 +10,8 @@ fn with<'a>(fields: &[(&'a str, &'a str)], more: &[(&'a str, &'a str)]) -> Vec<(
 
 /// Returns the outcome of a request without content.
 fn outcome(fields: &[(&str, &str)]) -> String {
-    let limits = Limits { enables_connect_protocol: true, ..Limits::default() };
-    Peer::with(limits, &[]).send(&headers(1, END, fields))
+    let limits = H2Limits { enables_connect_protocol: true, ..H2Limits::default() };
+    TestPeer::with(limits, &[]).send(&headers(1, END, fields))
 }
 
 const MALFORMED: &str = "reset 1 PROTOCOL_ERROR";
@@ -78,12 +78,12 @@ fn malformed() {
     ]);
     for fields in cases {
         // No event named the stream, so the caller needs none for the reset.
-        let mut peer = Peer::with(Limits { enables_connect_protocol: true, ..Limits::default() }, &[]);
+        let mut peer = TestPeer::with(H2Limits { enables_connect_protocol: true, ..H2Limits::default() }, &[]);
         assert_eq!(peer.send(&headers(1, END, &fields)), "", "{fields:?}");
         assert_eq!(peer.frames(), "RST_STREAM 1 PROTOCOL_ERROR", "{fields:?}");
         assert_eq!(peer.send(&headers(3, END, GET)), "request 3 Get /", "the connection goes on");
     }
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     let websocket = [(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http"), (":path", "/")];
     assert_eq!(peer.send(&headers(1, END, &with(&websocket, &[(":authority", "a")]))), "", "not offered");
 }
@@ -119,7 +119,7 @@ fn refused_with_a_status() {
     }
     // A malformed request is reset even if another error would only reject it.
     assert_eq!(outcome(&with(&with(GET, &many), &[("Bad", "x")])), "");
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     let large = with(POST, &[("content-length", "1048577")]);
     assert_eq!(peer.send(&headers(1, OPEN, &large)), "refused 1 413");
     assert_eq!(peer.send(&data(1, 0, b"ignored")), "");
@@ -130,10 +130,10 @@ fn refused_with_a_status() {
 #[test]
 fn the_head_is_that_of_all_versions() {
     let fields = with(GET, &[("cookie", "a=1"), ("accept", "x"), ("cookie", "b=2"), ("priority", "u=1, i")]);
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     let input = headers(1, END, &fields);
     let (mut head, mut text) = Default::default();
-    let mut turn = Turn { now: peer.now, limits: &peer.limits, output: &mut peer.output };
+    let mut turn = EngineTurn { now: peer.now, limits: &peer.limits, output: &mut peer.output };
     let handled = peer.server.handle_input(&input, &mut head, &mut text, &mut turn);
     let ServerEvent::Request(request) = handled.event else { panic!("{:?}", handled.event) };
     assert_eq!((request.priority.urgency, request.priority.is_incremental), (1, true));
@@ -166,7 +166,7 @@ fn content_agrees_with_its_length() {
         ("pseudo-field in trailers", length("0"), vec![headers(1, END, &[(":path", "/")])], MALFORMED),
         ("trailers that don't end", POST.to_vec(), vec![headers(1, OPEN, &[("x", "y")])], MALFORMED),
     ] {
-        let mut peer = Peer::new();
+        let mut peer = TestPeer::new();
         assert_eq!(peer.send(&headers(1, OPEN, &length)), "request 1 Post /");
         let events = peer.send(&frames.concat());
         assert!(events.starts_with(expect), "{name}: {events}");
@@ -195,7 +195,7 @@ fn in_pieces_of_any_size() {
     ]
     .concat();
     let run = |step: usize| {
-        let mut peer = Peer::new();
+        let mut peer = TestPeer::new();
         let (mut events, mut content) = (String::new(), String::new());
         for piece in input.chunks(step) {
             for line in peer.send(piece).lines() {

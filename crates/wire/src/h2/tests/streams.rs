@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::peer::*;
 use crate::h2::frame::{PREFACE, kind};
 use crate::h2::hpack::PreparedBlock;
-use crate::h2::{ErrorCode, Limits, ServerConnection, StreamId};
+use crate::h2::{ErrorCode, H2Limits, H2ServerConnection, StreamId};
 use crate::http::{Fields, Status};
 
 #[test]
 fn beginnings() {
-    let mut unsettled = Peer::unsettled(Limits::default());
+    let mut unsettled = TestPeer::unsettled(H2Limits::default());
     assert_eq!(unsettled.frames(), "SETTINGS\nWINDOW_UPDATE 0 65535");
     for (name, input, expect) in [
         ("HTTP/1", b"GET / HTTP/1.1\r\n".to_vec(), "closed PROTOCOL_ERROR"),
@@ -19,7 +19,7 @@ fn beginnings() {
         ("SETTINGS with ACK", [&PREFACE[..], &settings_ack()].concat(), "closed PROTOCOL_ERROR"),
         ("SETTINGS", [&PREFACE[..], &settings(&[])].concat(), ""),
     ] {
-        assert_eq!(Peer::unsettled(Limits::default()).send(&input), expect, "{name}");
+        assert_eq!(TestPeer::unsettled(H2Limits::default()).send(&input), expect, "{name}");
     }
 }
 
@@ -72,7 +72,7 @@ fn frames_in_all_states() {
         (frame(0xbe, 0xff, 5, b"?"), ""),
         (settings(&[(4, 70_000), (0x5a5a, 1)]), "SETTINGS ack"),
     ] {
-        let mut peer = Peer::new();
+        let mut peer = TestPeer::new();
         let bad = [("Bad", "")];
         peer.send(&[headers(1, OPEN, POST), headers(3, END, GET), headers(5, END, GET), headers(7, END, GET)].concat());
         peer.send(&[headers(9, OPEN, &bad), reset(7), headers(13, END, &bad)].concat());
@@ -89,7 +89,7 @@ fn frames_in_all_states() {
 
 #[test]
 fn responses() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.send(&[headers(1, OPEN, POST), headers(3, END, GET)].concat());
     let mut fields = Fields::new();
     fields.push("Content-Type", "text/plain").push("Connection", "close");
@@ -120,7 +120,7 @@ fn responses() {
 
 #[test]
 fn an_answered_request_may_go_on_for_a_moment() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.send(&headers(1, OPEN, POST));
     peer.respond_with(1, 0);
     assert_eq!(peer.frames(), "HEADERS 1 :status=204 end");
@@ -137,8 +137,8 @@ fn an_answered_request_may_go_on_for_a_moment() {
 
 #[test]
 fn more_streams_than_allowed() {
-    let limits = Limits { concurrent_streams_max: 2, ..Limits::default() };
-    let mut peer = Peer::with(limits, &[]);
+    let limits = H2Limits { concurrent_streams_max: 2, ..H2Limits::default() };
+    let mut peer = TestPeer::with(limits, &[]);
     peer.send(&[headers(1, OPEN, POST), headers(3, END, GET)].concat());
     assert_eq!(peer.send(&headers(5, END, GET)), "");
     assert_eq!(peer.frames(), "RST_STREAM 5 REFUSED_STREAM");
@@ -151,7 +151,7 @@ fn more_streams_than_allowed() {
 #[test]
 fn a_graceful_end_in_two_steps() {
     for acknowledges in [true, false] {
-        let mut peer = Peer::new();
+        let mut peer = TestPeer::new();
         peer.send(&headers(1, END, GET));
         peer.turn(|server, turn| server.shut_down(turn));
         assert_eq!(peer.frames(), "GOAWAY 2147483647 NO_ERROR\nPING");
@@ -175,7 +175,7 @@ fn a_graceful_end_in_two_steps() {
 
 #[test]
 fn settings_are_to_be_acknowledged_in_time() {
-    let mut peer = Peer::unsettled(Limits::default());
+    let mut peer = TestPeer::unsettled(H2Limits::default());
     peer.send(PREFACE);
     assert_eq!(peer.server.next_timeout(&peer.limits), Some(peer.now + Duration::from_secs(10)));
     assert_eq!(peer.wait(Duration::from_secs(10)), "closed SETTINGS_TIMEOUT");
@@ -184,7 +184,7 @@ fn settings_are_to_be_acknowledged_in_time() {
 
 #[test]
 fn a_stream_reset_by_the_caller() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.send(&headers(1, END, GET));
     peer.respond(StreamId(1), false);
     peer.turn(|server, turn| {
@@ -197,7 +197,7 @@ fn a_stream_reset_by_the_caller() {
 /// An upload continues for a while after its reset, while many other streams open and close.
 #[test]
 fn a_reset_stream_is_remembered_longer_than_others() {
-    let mut peer = Peer::new();
+    let mut peer = TestPeer::new();
     peer.answers = true;
     peer.send(&headers(1, OPEN, POST));
     peer.turn(|server, turn| server.reset(StreamId(1), ErrorCode::INTERNAL_ERROR, turn));
@@ -214,5 +214,5 @@ fn a_reset_stream_is_remembered_longer_than_others() {
 /// A server has thousands of idle connections.
 #[test]
 fn an_idle_connection_is_small() {
-    assert!(size_of::<ServerConnection>() <= 1024, "{} bytes", size_of::<ServerConnection>());
+    assert!(size_of::<H2ServerConnection>() <= 1024, "{} bytes", size_of::<H2ServerConnection>());
 }

@@ -84,7 +84,7 @@ impl ResponseDirectives {
 
     /// Adds a directive. If a name occurs several times the first one counts (section 4.2.1).
     pub(super) fn add(&mut self, element: &[u8]) {
-        let Directive { name, argument, is_exact } = Directive::of(element);
+        let CacheDirective { name, argument, is_exact } = CacheDirective::of(element);
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
         if is("no-store") {
             self.no_store = true;
@@ -133,7 +133,7 @@ impl RequestDirectives {
     }
 
     fn add(&mut self, element: &[u8]) {
-        let Directive { name, argument, is_exact } = Directive::of(element);
+        let CacheDirective { name, argument, is_exact } = CacheDirective::of(element);
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
         if is("no-store") {
             self.no_store = true;
@@ -155,14 +155,14 @@ impl RequestDirectives {
 }
 
 /// `token [ "=" ( token / quoted-string ) ]` (RFC 9111, section 5.2).
-struct Directive<'a> {
+struct CacheDirective<'a> {
     name: &'a [u8],
     argument: Option<&'a [u8]>,
     /// Whether there is no white space around `=`.
     is_exact: bool,
 }
 
-impl<'a> Directive<'a> {
+impl<'a> CacheDirective<'a> {
     fn of(element: &'a [u8]) -> Self {
         match memchr::memchr(b'=', element) {
             None => Self { name: element, argument: None, is_exact: true },

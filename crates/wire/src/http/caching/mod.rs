@@ -13,8 +13,8 @@ mod vary;
 pub use directives::{RequestDirectives, ResponseDirectives};
 pub use freshness::{DELTA_SECONDS_MAX, Freshness, Reception, age_field};
 pub use invalidation::{invalidates, resolve};
-pub use reuse::{Reuse, reuse, serves_on_error};
-pub use storage::{Defaults, Refusal, Stored, storage};
+pub use reuse::{ReuseDecision, reuse, serves_on_error};
+pub use storage::{Defaults, StoredResponseMeta, UncacheableReason, storage};
 pub use update::{
     HeadUpdate, head_update, is_same_representation, is_update_of, stored_fields, updated_fields, write_validators,
 };

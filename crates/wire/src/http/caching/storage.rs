@@ -21,7 +21,7 @@ pub struct Defaults {
 
 /// Metadata of a stored response, in addition to status, fields and content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredResponseMeta {
     /// Time when the age was 0, in milliseconds of the cache's clock.
     pub born_ms: i64,
     /// Age in seconds up to which the response is fresh.
@@ -38,7 +38,7 @@ pub struct Stored {
 
 /// Reason not to store a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum UncacheableReason {
     /// The method is not GET.
     Method,
     /// The status is interim, must be understood and is not, or denotes a partial response.
@@ -64,7 +64,7 @@ pub fn storage(
     defaults: &Defaults,
     reception: Reception,
     now_ms: u64,
-) -> Result<Stored, Refusal> {
+) -> Result<StoredResponseMeta, UncacheableReason> {
     let (status, fields, directives) = response;
     if let Some(refusal) = refusal(request, asked, status, fields, directives) {
         return Err(refusal);
@@ -75,7 +75,7 @@ pub fn storage(
         || defaults.lifetime_seconds.is_some()
         || is_heuristically_cacheable(status);
     if !is_permitted {
-        return Err(Refusal::Useless);
+        return Err(UncacheableReason::Useless);
     }
     // Section 4.2.2: a heuristic applies only if the response states no lifetime.
     let lifetime_seconds = freshness.lifetime_seconds.or(defaults.lifetime_seconds).or_else(|| {
@@ -86,7 +86,7 @@ pub fn storage(
         directives.stale_while_revalidate.unwrap_or(defaults.stale_while_revalidate_seconds),
         directives.stale_if_error.unwrap_or(defaults.stale_if_error_seconds),
     );
-    let stored = Stored {
+    let stored = StoredResponseMeta {
         born_ms: now_ms as i64 - freshness.initial_age_ms as i64,
         lifetime_seconds: lifetime_seconds.unwrap_or(0),
         stale_while_revalidate_seconds: windows.0,
@@ -97,7 +97,7 @@ pub fn storage(
     if stored.remaining_ms(now_ms) > 0 || has_validator(fields) || stored.is_usable_stale(now_ms) {
         return Ok(stored);
     }
-    Err(Refusal::Useless)
+    Err(UncacheableReason::Useless)
 }
 
 fn refusal(
@@ -106,23 +106,23 @@ fn refusal(
     status: Status,
     fields: &Fields,
     directives: &ResponseDirectives,
-) -> Option<Refusal> {
+) -> Option<UncacheableReason> {
     let is_understood = !status.reason().is_empty();
     // Section 5.2.2.3: a cache that understands the status ignores `no-store` next to `must-understand`.
     let no_store = directives.no_store && !(directives.must_understand && is_understood);
     let is_partial = matches!(status, Status::PARTIAL_CONTENT | Status::NOT_MODIFIED);
     if request.method() != Method::Get {
-        Some(Refusal::Method)
+        Some(UncacheableReason::Method)
     } else if status.code() < 200 || is_partial || (directives.must_understand && !is_understood) {
-        Some(Refusal::Status)
+        Some(UncacheableReason::Status)
     } else if no_store || asked.no_store {
-        Some(Refusal::NoStore)
+        Some(UncacheableReason::NoStore)
     } else if directives.private {
-        Some(Refusal::Private)
+        Some(UncacheableReason::Private)
     } else if request.head.has_credentials() && !directives.permits_authorized() {
-        Some(Refusal::Authorization)
+        Some(UncacheableReason::Authorization)
     } else if Vary::of(fields) == Vary::Everything {
-        Some(Refusal::Vary)
+        Some(UncacheableReason::Vary)
     } else {
         None
     }
@@ -132,7 +132,7 @@ fn has_validator(fields: &Fields) -> bool {
     fields.values(b"etag").chain(fields.values(b"last-modified")).next().is_some()
 }
 
-impl Stored {
+impl StoredResponseMeta {
     /// Returns the age in milliseconds (section 4.2.3).
     pub fn age_ms(&self, now_ms: u64) -> u64 {
         (now_ms as i64).saturating_sub(self.born_ms).max(0) as u64
@@ -180,7 +180,7 @@ mod tests {
         (method, asked): (Method, &[(&str, &str)]),
         (status, lines): (u16, &[(&str, &str)]),
         defaults: Defaults,
-    ) -> Result<Stored, Refusal> {
+    ) -> Result<StoredResponseMeta, UncacheableReason> {
         let fields = fields(lines);
         let directives = ResponseDirectives::of(&fields, &[]);
         let reception = Reception { delay_ms: 0, unix_seconds: 784_111_777 };
@@ -193,51 +193,52 @@ mod tests {
 
     #[test]
     fn refused() {
-        let check = |asked: (Method, &[(&str, &str)]), answered: (u16, &[(&str, &str)]), expect: Option<Refusal>| {
-            assert_eq!(decide(asked, answered, NONE).err(), expect, "{asked:?} {answered:?}");
-        };
+        let check =
+            |asked: (Method, &[(&str, &str)]), answered: (u16, &[(&str, &str)]), expect: Option<UncacheableReason>| {
+                assert_eq!(decide(asked, answered, NONE).err(), expect, "{asked:?} {answered:?}");
+            };
         let get = |answered: (u16, &[(&str, &str)]), expect| check((Method::Get, &[]), answered, expect);
         let fresh = ("Cache-Control", "max-age=5");
         let with = |value| [("Cache-Control", value), TAG];
 
         get((200, &[fresh]), None);
-        check((Method::Head, &[]), (200, &[fresh]), Some(Refusal::Method));
-        check((Method::Post, &[]), (200, &[fresh]), Some(Refusal::Method));
-        get((103, &[fresh]), Some(Refusal::Status));
-        get((206, &[fresh]), Some(Refusal::Status));
-        get((304, &[fresh]), Some(Refusal::Status));
+        check((Method::Head, &[]), (200, &[fresh]), Some(UncacheableReason::Method));
+        check((Method::Post, &[]), (200, &[fresh]), Some(UncacheableReason::Method));
+        get((103, &[fresh]), Some(UncacheableReason::Status));
+        get((206, &[fresh]), Some(UncacheableReason::Status));
+        get((304, &[fresh]), Some(UncacheableReason::Status));
         get((599, &[fresh]), None);
-        get((599, &with("max-age=5, must-understand")), Some(Refusal::Status));
-        get((599, &with("max-age=5, no-store, must-understand")), Some(Refusal::Status));
+        get((599, &with("max-age=5, must-understand")), Some(UncacheableReason::Status));
+        get((599, &with("max-age=5, no-store, must-understand")), Some(UncacheableReason::Status));
         get((200, &with("max-age=5, no-store, must-understand")), None);
-        get((200, &with("max-age=5, no-store")), Some(Refusal::NoStore));
-        check((Method::Get, &[("Cache-Control", "no-store")]), (200, &[fresh]), Some(Refusal::NoStore));
-        get((200, &with("max-age=5, private")), Some(Refusal::Private));
+        get((200, &with("max-age=5, no-store")), Some(UncacheableReason::NoStore));
+        check((Method::Get, &[("Cache-Control", "no-store")]), (200, &[fresh]), Some(UncacheableReason::NoStore));
+        get((200, &with("max-age=5, private")), Some(UncacheableReason::Private));
         get((200, &with("max-age=5, private=\"x\"")), None);
-        get((200, &[fresh, ("Vary", "a"), ("Vary", "b, *")]), Some(Refusal::Vary));
+        get((200, &[fresh, ("Vary", "a"), ("Vary", "b, *")]), Some(UncacheableReason::Vary));
         get((200, &[fresh, ("Vary", "a, b")]), None);
 
         // Section 3.5.
         let authorized: (Method, &[(&str, &str)]) = (Method::Get, &[("Authorization", "x")]);
-        check(authorized, (200, &[fresh]), Some(Refusal::Authorization));
+        check(authorized, (200, &[fresh]), Some(UncacheableReason::Authorization));
         check(authorized, (200, &with("max-age=5, public")), None);
         check(authorized, (200, &with("max-age=5, must-revalidate")), None);
         check(authorized, (200, &with("s-maxage=5")), None);
 
         // A response without a lifetime is useful only if it can be validated.
-        get((200, &[]), Some(Refusal::Useless));
+        get((200, &[]), Some(UncacheableReason::Useless));
         get((200, &[TAG]), None);
         get((200, &[("Last-Modified", "x")]), None);
         get((200, &with("no-cache")), None);
         get((200, &with("max-age=0")), None);
-        get((403, &[TAG]), Some(Refusal::Useless));
+        get((403, &[TAG]), Some(UncacheableReason::Useless));
         get((403, &with("public")), None);
         get((403, &[fresh]), None);
-        get((200, &[("Cache-Control", "max-age=5"), ("Age", "5")]), Some(Refusal::Useless));
+        get((200, &[("Cache-Control", "max-age=5"), ("Age", "5")]), Some(UncacheableReason::Useless));
         get((200, &[("Cache-Control", "max-age=5, stale-if-error=9"), ("Age", "5")]), None);
         get(
             (200, &[("Cache-Control", "max-age=5, stale-if-error=9, must-revalidate"), ("Age", "5")]),
-            Some(Refusal::Useless),
+            Some(UncacheableReason::Useless),
         );
     }
 
@@ -263,7 +264,7 @@ mod tests {
         let defaults = Defaults { stale_while_revalidate_seconds: 1, stale_if_error_seconds: 2, ..NONE };
         let stored =
             |value| decide((Method::Get, &[]), (200, &[("Cache-Control", value), ("Age", "3")]), defaults).unwrap();
-        let expect = Stored {
+        let expect = StoredResponseMeta {
             born_ms: 997_000,
             lifetime_seconds: 5,
             stale_while_revalidate_seconds: 1,
@@ -274,9 +275,9 @@ mod tests {
         assert_eq!(stored("max-age=5"), expect);
         assert_eq!(
             stored("max-age=5, stale-while-revalidate=8, stale-if-error=9"),
-            Stored { stale_while_revalidate_seconds: 8, stale_if_error_seconds: 9, ..expect }
+            StoredResponseMeta { stale_while_revalidate_seconds: 8, stale_if_error_seconds: 9, ..expect }
         );
-        assert_eq!(stored("s-maxage=5"), Stored { forbids_stale: true, ..expect });
+        assert_eq!(stored("s-maxage=5"), StoredResponseMeta { forbids_stale: true, ..expect });
         assert_eq!((expect.age_seconds(NOW_MS), expect.age_seconds(NOW_MS + 1_999)), (3, 4));
         assert_eq!((expect.remaining_ms(NOW_MS), expect.remaining_ms(NOW_MS + 2_500)), (2_000, -500));
         assert_eq!(expect.age_ms(0), 0, "never negative");

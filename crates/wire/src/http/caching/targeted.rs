@@ -9,7 +9,7 @@ pub(super) fn directives(fields: &Fields, name: &str) -> Option<ResponseDirectiv
     let lines: Vec<&[u8]> = fields.values(name.as_bytes()).collect();
     let value = lines.join(&b", "[..]);
     let mut directives = ResponseDirectives { is_targeted: true, ..Default::default() };
-    let mut parser = Parser { rest: value.trim_ascii() };
+    let mut parser = StructuredParser { rest: value.trim_ascii() };
     if parser.rest.is_empty() {
         return None;
     }
@@ -27,11 +27,11 @@ pub(super) fn directives(fields: &Fields, name: &str) -> Option<ResponseDirectiv
 }
 
 /// Adds a member. Ignores a known directive with a value of the wrong type (RFC 9213, section 2.1).
-fn add(directives: &mut ResponseDirectives, key: &[u8], item: Item<'_>) {
+fn add(directives: &mut ResponseDirectives, key: &[u8], item: StructuredItem<'_>) {
     match item {
-        Item::Boolean(true) => directives.add(key),
+        StructuredItem::Boolean(true) => directives.add(key),
         // If a key occurs several times the last one counts (RFC 8941, section 4.2.2).
-        Item::Integer(digits) => {
+        StructuredItem::Integer(digits) => {
             let age = match key {
                 b"max-age" => &mut directives.max_age,
                 b"s-maxage" => &mut directives.s_maxage,
@@ -41,12 +41,12 @@ fn add(directives: &mut ResponseDirectives, key: &[u8], item: Item<'_>) {
             };
             *age = Some(super::freshness::parse_delta_seconds(digits).unwrap_or(0));
         }
-        Item::Boolean(false) | Item::Other => {}
+        StructuredItem::Boolean(false) | StructuredItem::Other => {}
     }
 }
 
 #[derive(Clone, Copy)]
-enum Item<'a> {
+enum StructuredItem<'a> {
     Boolean(bool),
     /// Digits, with the sign if negative.
     Integer(&'a [u8]),
@@ -54,14 +54,14 @@ enum Item<'a> {
     Other,
 }
 
-struct Parser<'a> {
+struct StructuredParser<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Parser<'a> {
-    fn member(&mut self) -> Option<(&'a [u8], Item<'a>)> {
+impl<'a> StructuredParser<'a> {
+    fn member(&mut self) -> Option<(&'a [u8], StructuredItem<'a>)> {
         let key = self.key()?;
-        let item = if self.eat(b'=') { self.item_or_inner_list()? } else { Item::Boolean(true) };
+        let item = if self.eat(b'=') { self.item_or_inner_list()? } else { StructuredItem::Boolean(true) };
         self.parameters()?;
         Some((key, item))
     }
@@ -83,14 +83,14 @@ impl<'a> Parser<'a> {
         Some(())
     }
 
-    fn item_or_inner_list(&mut self) -> Option<Item<'a>> {
+    fn item_or_inner_list(&mut self) -> Option<StructuredItem<'a>> {
         if !self.eat(b'(') {
             return self.item();
         }
         loop {
             self.skip(b" ");
             if self.eat(b')') {
-                return Some(Item::Other);
+                return Some(StructuredItem::Other);
             }
             self.item()?;
             self.parameters()?;
@@ -98,47 +98,47 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn item(&mut self) -> Option<Item<'a>> {
+    fn item(&mut self) -> Option<StructuredItem<'a>> {
         match *self.rest.first()? {
             b'?' => {
                 self.rest = &self.rest[1..];
                 let is_true = self.eat(b'1');
-                (is_true || self.eat(b'0')).then_some(Item::Boolean(is_true))
+                (is_true || self.eat(b'0')).then_some(StructuredItem::Boolean(is_true))
             }
             b'-' | b'0'..=b'9' => self.number(),
             b'"' => self.string(),
             b':' => {
                 self.rest = &self.rest[1..];
                 self.take(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
-                self.eat(b':').then_some(Item::Other)
+                self.eat(b':').then_some(StructuredItem::Other)
             }
             byte if byte.is_ascii_alphabetic() || byte == b'*' => {
                 self.take(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte));
-                Some(Item::Other)
+                Some(StructuredItem::Other)
             }
             _ => None,
         }
     }
 
     /// RFC 8941, section 4.2.4: at most 15 digits, or 12 digits and three decimal places.
-    fn number(&mut self) -> Option<Item<'a>> {
+    fn number(&mut self) -> Option<StructuredItem<'a>> {
         let whole = self.rest;
         let sign = usize::from(self.eat(b'-'));
         let digits = self.take(|byte| byte.is_ascii_digit()).len();
         if !self.eat(b'.') {
-            return matches!(digits, 1..=15).then_some(Item::Integer(&whole[..sign + digits]));
+            return matches!(digits, 1..=15).then_some(StructuredItem::Integer(&whole[..sign + digits]));
         }
         let fraction = self.take(|byte| byte.is_ascii_digit()).len();
-        (matches!(digits, 1..=12) && matches!(fraction, 1..=3)).then_some(Item::Other)
+        (matches!(digits, 1..=12) && matches!(fraction, 1..=3)).then_some(StructuredItem::Other)
     }
 
-    fn string(&mut self) -> Option<Item<'a>> {
+    fn string(&mut self) -> Option<StructuredItem<'a>> {
         self.rest = &self.rest[1..];
         loop {
             let (&byte, rest) = self.rest.split_first()?;
             self.rest = rest;
             match byte {
-                b'"' => return Some(Item::Other),
+                b'"' => return Some(StructuredItem::Other),
                 b'\\' => (self.eat(b'"') || self.eat(b'\\')).then_some(())?,
                 0x20..=0x7e => {}
                 _ => return None,

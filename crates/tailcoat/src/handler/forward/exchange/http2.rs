@@ -13,18 +13,18 @@ use wire::http::{Fields, Method, Status};
 use super::super::http2_content::Downloading;
 use super::super::read_ahead::may_read_ahead;
 use super::super::upload::request_trailers;
-use super::{CLOSED, Exchange, INTERIM_RESPONSES_MAX, READS_PER_TURN_MAX, State};
+use super::{CLOSED, ForwardExchange, ForwardState, INTERIM_RESPONSES_MAX, READS_PER_TURN_MAX};
 use crate::config::Intermediary;
 use crate::handler::{
-    Body, BuiltResponse, ClientLink, ContentStream, Forwarded, Now, Outcome, Response, Tunnel, TunnelStream,
+    Body, BuiltResponse, ClientLink, ContentStream, Forwarded, HandlerOutcome, Now, Response, Tunnel, TunnelStream,
 };
-use crate::upstream::{Failure, ResponsePiece, StreamFailure, StreamLease};
+use crate::upstream::{ResponsePiece, StreamFailure, StreamLease, UpstreamFailure};
 
 /// GUID appended to a WebSocket client's key (RFC 6455, section 1.3).
 const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// A request being sent whose final head has not arrived.
-pub(super) struct Streaming {
+pub(super) struct PendingH2Request {
     pub(super) lease: StreamLease,
     pub(super) upload: StreamUpload,
     has_begun: bool,
@@ -40,7 +40,7 @@ pub(in super::super) struct StreamUpload {
     pub(super) awaits_continue: bool,
 }
 
-impl Streaming {
+impl PendingH2Request {
     /// Upload progress: whether content waits for 100 Continue, and the bytes sent so far.
     pub(super) fn progress(&self) -> (bool, u64) {
         (self.upload.awaits_continue, self.upload.offered_bytes.saturating_sub(self.lease.unsent_bytes() as u64))
@@ -90,7 +90,7 @@ impl StreamUpload {
     }
 }
 
-impl Exchange {
+impl ForwardExchange {
     /// Begins the exchange on a stream.
     pub(super) fn on_stream(&mut self, lease: StreamLease) {
         self.await_answer(lease.server_name());
@@ -98,23 +98,23 @@ impl Exchange {
         let is_over = self.link.framing() == BodyFraming::None && !self.asks_upgrade;
         let upload = StreamUpload { is_over, awaits_continue, offered_bytes: 0 };
         self.sent_bytes = 0;
-        self.state = State::Streaming(Streaming { lease, upload, has_begun: false });
+        self.state = ForwardState::Streaming(PendingH2Request { lease, upload, has_begun: false });
     }
 
     /// Sends the request and reads the response's head.
-    pub(super) fn poll_stream(&mut self, task: &mut Task<'_>) -> Poll<Outcome> {
+    pub(super) fn poll_stream(&mut self, task: &mut Task<'_>) -> Poll<HandlerOutcome> {
         if self.link.take_late() && !self.on_late() {
-            return Poll::Ready(self.fail(Failure::TimedOut, "sent no response in time"));
+            return Poll::Ready(self.fail(UpstreamFailure::TimedOut, "sent no response in time"));
         }
         for _ in 0..READS_PER_TURN_MAX {
-            let State::Streaming(streaming) = &mut self.state else { return Poll::Pending };
+            let ForwardState::Streaming(streaming) = &mut self.state else { return Poll::Pending };
             if !streaming.has_begun {
                 match ready!(self.poll_begin(task)) {
                     Ok(()) => {}
                     Err(Some(failure)) => return self.on_stream_failure(failure),
                     Err(None) => {
                         let what = "does not support protocol upgrades over HTTP/2 (RFC 8441)";
-                        return Poll::Ready(self.fail(Failure::Faulty, what));
+                        return Poll::Ready(self.fail(UpstreamFailure::Faulty, what));
                     }
                 }
                 continue;
@@ -135,7 +135,7 @@ impl Exchange {
                 Poll::Ready(Ok(ResponsePiece::Head { status, fields, .. })) => self.on_interim(status, &fields),
                 Poll::Ready(Ok(ResponsePiece::Content(_) | ResponsePiece::End(_))) => {
                     // The engine rejects content before a head.
-                    Some(self.fail(Failure::Faulty, "sent a response without a head"))
+                    Some(self.fail(UpstreamFailure::Faulty, "sent a response without a head"))
                 }
                 Poll::Ready(Err(failure)) => return self.on_stream_failure(failure),
             };
@@ -149,7 +149,7 @@ impl Exchange {
 
     /// Sends the request's head. `Err(None)`: the server does not support tunnels.
     fn poll_begin(&mut self, task: &mut Task<'_>) -> Poll<Result<(), Option<StreamFailure>>> {
-        let (State::Streaming(streaming), Some(head)) = (&mut self.state, &self.unversioned) else {
+        let (ForwardState::Streaming(streaming), Some(head)) = (&mut self.state, &self.unversioned) else {
             return Poll::Ready(Err(Some(StreamFailure::Closed)));
         };
         let protocol = head.fields.get("upgrade").filter(|_| self.asks_upgrade);
@@ -170,26 +170,26 @@ impl Exchange {
         Poll::Ready(begun.map_err(Some))
     }
 
-    fn on_stream_failure(&mut self, failure: StreamFailure) -> Poll<Outcome> {
+    fn on_stream_failure(&mut self, failure: StreamFailure) -> Poll<HandlerOutcome> {
         let what = failure.to_string();
         match failure {
-            StreamFailure::Refused => self.on_closed(Failure::Refused, &what),
-            StreamFailure::Closed => self.on_closed(Failure::Closed, CLOSED),
-            StreamFailure::Reset(_) => self.on_closed(Failure::Faulty, &what),
-            StreamFailure::Malformed => Poll::Ready(self.fail(Failure::Faulty, &what)),
-            StreamFailure::NotHttp2(_) => Poll::Ready(self.fail(Failure::Malformed, &what)),
+            StreamFailure::Refused => self.on_closed(UpstreamFailure::Refused, &what),
+            StreamFailure::Closed => self.on_closed(UpstreamFailure::Closed, CLOSED),
+            StreamFailure::Reset(_) => self.on_closed(UpstreamFailure::Faulty, &what),
+            StreamFailure::Malformed => Poll::Ready(self.fail(UpstreamFailure::Faulty, &what)),
+            StreamFailure::NotHttp2(_) => Poll::Ready(self.fail(UpstreamFailure::Malformed, &what)),
         }
     }
 
     /// Passes an interim response on. Returns an outcome if there are too many.
-    fn on_interim(&mut self, status: Status, fields: &Fields) -> Option<Outcome> {
+    fn on_interim(&mut self, status: Status, fields: &Fields) -> Option<HandlerOutcome> {
         self.interim_responses += 1;
         if self.interim_responses > INTERIM_RESPONSES_MAX {
-            return Some(self.fail(Failure::Faulty, "sent too many interim responses"));
+            return Some(self.fail(UpstreamFailure::Faulty, "sent too many interim responses"));
         }
         if status == Status::CONTINUE {
             // The client gets its own 100 Continue when its content is read.
-            if let State::Streaming(streaming) = &mut self.state {
+            if let ForwardState::Streaming(streaming) = &mut self.state {
                 streaming.upload.awaits_continue = false;
             }
             self.await_first_byte();
@@ -199,15 +199,16 @@ impl Exchange {
         None
     }
 
-    fn on_stream_head(&mut self, status: Status, fields: &Fields, is_last: bool) -> Outcome {
+    fn on_stream_head(&mut self, status: Status, fields: &Fields, is_last: bool) -> HandlerOutcome {
         let limits = &self.inner.plan.head_limits;
         let (bytes, count) = fields
             .iter()
             .fold((0, 0), |(bytes, count), (name, value)| (bytes + name.len() + value.len() + 4, count + 1));
         if bytes > limits.head_bytes_max || count > limits.fields_max {
-            return self.fail(Failure::Faulty, "sent a response head that is too large");
+            return self.fail(UpstreamFailure::Faulty, "sent a response head that is too large");
         }
-        let State::Streaming(Streaming { mut lease, upload, .. }) = std::mem::replace(&mut self.state, State::Done)
+        let ForwardState::Streaming(PendingH2Request { mut lease, upload, .. }) =
+            std::mem::replace(&mut self.state, ForwardState::Done)
         else {
             unreachable!("a response comes in an exchange")
         };
@@ -241,11 +242,11 @@ impl Exchange {
         } else {
             downloading.finish();
         }
-        Outcome::Ready(Response::Built(response))
+        HandlerOutcome::Ready(Response::Built(response))
     }
 
     /// Builds the response to extended CONNECT in the form of HTTP/1.1 (RFC 8441, section 5).
-    fn tunnel(&self, fields: &Fields, lease: StreamLease, now: Now) -> Outcome {
+    fn tunnel(&self, fields: &Fields, lease: StreamLease, now: Now) -> HandlerOutcome {
         let mut fields = passed_on(fields);
         if let Some(head) = &self.unversioned {
             if let Some(protocol) = head.fields.get("upgrade") {
@@ -262,7 +263,7 @@ impl Exchange {
         let mut response = BuiltResponse::with_fields(Status::SWITCHING_PROTOCOLS, fields, Body::default());
         let reason = Status::SWITCHING_PROTOCOLS.reason().as_bytes().into();
         response.forwarded = Some(Box::new(Forwarded { reason, tunnel, ..Forwarded::default() }));
-        Outcome::Ready(Response::Built(response))
+        HandlerOutcome::Ready(Response::Built(response))
     }
 }
 

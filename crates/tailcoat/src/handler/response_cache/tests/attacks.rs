@@ -3,9 +3,9 @@
 use super::*;
 
 /// A site whose responses are all storable, each different.
-fn counting() -> Site {
+fn counting() -> CacheFixture {
     let contents = ["1", "2", "3", "4", "5", "6", "7", "8"];
-    Site::answering(&contents.map(|content| answer(200, FRESH, content)))
+    CacheFixture::answering(&contents.map(|content| answer(200, FRESH, content)))
 }
 
 /// Web cache poisoning (J. Kettle, 2018 and 2020): fields that change an application's response but are not in the
@@ -68,7 +68,7 @@ fn what_depends_on_what_we_write_is_not_stored() {
         [("X-Forwarded-For", 0), ("Via", 0), ("Accept, Forwarded", 0), ("X-Forwarded-Proto", 1), ("Accept", 1)]
     {
         let lines = format!("Cache-Control: max-age=60\nVary: {name}");
-        let site = Site::answering(&[answer(200, &lines, "1")]);
+        let site = CacheFixture::answering(&[answer(200, &lines, "1")]);
         site.ask("GET /").is(200, "1");
         assert_eq!(site.store.usage().objects, objects, "{name}");
     }
@@ -78,7 +78,7 @@ fn what_depends_on_what_we_write_is_not_stored() {
 #[test]
 fn ambiguous_names_of_fields_choose_a_response_of_their_own() {
     let lines = "Cache-Control: max-age=60\nVary: Accept-Language";
-    let site = Site::answering(&["1", "2", "3"].map(|content| answer(200, lines, content)));
+    let site = CacheFixture::answering(&["1", "2", "3"].map(|content| answer(200, lines, content)));
     site.ask("GET / HTTP/1.1\nAccept_Language: de\n").is(200, "1");
     site.ask("GET /").is(200, "2");
     site.ask("GET / HTTP/1.1\nAccept-Language: de\n").is(200, "3");
@@ -88,7 +88,7 @@ fn ambiguous_names_of_fields_choose_a_response_of_their_own() {
 #[test]
 fn what_may_end_elsewhere_has_no_default_age() {
     for path in ["/account;x.css", "/account%3fx.css", "/account%23x.css", "/account%2fx.css", "/account%0a.css"] {
-        let site = Site::new(|caching| caching.default_ages = vec![(Status::OK, Duration::from_secs(60))]);
+        let site = CacheFixture::new(|caching| caching.default_ages = vec![(Status::OK, Duration::from_secs(60))]);
         let site = site.and(&["1", "2"].map(|content| answer(200, "X: y", content)));
         site.ask(&format!("GET {path}")).is(200, "1");
         site.ask(&format!("GET {path}")).is(200, "2");
@@ -119,7 +119,7 @@ fn what_nobody_else_may_have_is_not_stored() {
         ("GET /", "Cache-Control: max-age=60\nVary: *"),
         ("GET / HTTP/1.1\nAuthorization: Basic eDp5\n", "Cache-Control: max-age=60"),
     ] {
-        let site = Site::answering(&[answer(200, lines, "secret"), answer(200, lines, "other")]);
+        let site = CacheFixture::answering(&[answer(200, lines, "secret"), answer(200, lines, "other")]);
         site.ask(request).is(200, "secret");
         site.ask("GET /").is(200, "other");
     }
@@ -133,7 +133,7 @@ fn a_huge_vary_is_not_stored() {
         format!("Cache-Control: max-age=60\nVary: {}", names.join(", "))
     };
     for (count, objects) in [(32, 1), (33, 0), (10_000, 0)] {
-        let site = Site::answering(&[answer(200, &lines(count), "1")]);
+        let site = CacheFixture::answering(&[answer(200, &lines(count), "1")]);
         site.ask("GET /").is(200, "1");
         assert_eq!(site.store.usage().objects, objects, "{count}");
     }
@@ -146,19 +146,21 @@ fn slow_clients_hold_no_more_memory_than_there_may_be() {
         Ok(text) => text,
         Err(_) => unreachable!(),
     };
-    let site = Site::new(|_| {});
+    let site = CacheFixture::new(|_| {});
     let mut held = Vec::new();
     site.runtime.block_on(async {
         for number in 0..64 {
             site.upstream.answers.borrow_mut().push_back(answer(200, FRESH, LARGE));
-            let Outcome::Wait(outcome) = site.start(&format!("GET /{number} HTTP/1.1\n")) else { panic!() };
+            let HandlerOutcome::Wait(outcome) = site.start(&format!("GET /{number} HTTP/1.1\n")) else { panic!() };
             outcome.await;
             // Their responses are purged, but the clients still hold them.
-            let Outcome::Ready(Response::Cached { object, .. }) = site.start(&format!("GET /{number} HTTP/1.1\n"))
+            let HandlerOutcome::Ready(Response::Cached { object, .. }) =
+                site.start(&format!("GET /{number} HTTP/1.1\n"))
             else {
                 continue;
             };
-            let Content::Memory(content) = &object.object.representation(crate::object_cache::Coding::Identity).content
+            let ObjectContent::Memory(content) =
+                &object.object.representation(crate::object_cache::ContentCoding::Identity).content
             else {
                 panic!()
             };

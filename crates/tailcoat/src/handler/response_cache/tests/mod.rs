@@ -19,17 +19,17 @@ use wire::h1::{DATE_BYTES, HeadLimits, parse_request_head};
 use wire::http::{Fields, RequestHead, Status};
 
 use super::{Fetch, FetchFuture, Purge, ResponseCache, SharedResponseCache};
-use crate::config::{Cache, Forward, NamePattern, ResponseCaching, SetCookie};
+use crate::config::{CacheConfig, ForwardConfig, NamePattern, ResponseCaching, SetCookie};
 use crate::handler::{
-    Body, BuiltResponse, ClientLinkCell, ContentSource, ContentStream, Filled, Form, Forwarded, Now, Outcome,
+    Body, BuiltResponse, ClientLinkCell, ContentSource, ContentStream, Filled, Form, Forwarded, HandlerOutcome, Now,
     OwnedRequest, Response, Routed, Segment,
 };
-use crate::log::Client;
-use crate::object_cache::{Content, ObjectStore, WorkerCache};
+use crate::log::LogClient;
+use crate::object_cache::{ObjectContent, ObjectStore, WorkerCache};
 
 /// Response of the upstream: status, fields as lines, and content.
 #[derive(Clone)]
-struct Answer {
+struct FakeUpstreamResponse {
     status: u16,
     lines: String,
     content: Vec<&'static str>,
@@ -41,19 +41,19 @@ struct Answer {
 }
 
 #[derive(Default)]
-struct Upstream {
-    answers: RefCell<VecDeque<Answer>>,
+struct FakeUpstream {
+    answers: RefCell<VecDeque<FakeUpstreamResponse>>,
     /// Method and relevant fields of each request.
     asked: RefCell<Vec<String>>,
 }
 
-struct Pieces {
+struct FakeContent {
     pieces: VecDeque<&'static str>,
     is_cut: bool,
     when: Option<Rc<Cell<bool>>>,
 }
 
-impl ContentSource for Pieces {
+impl ContentSource for FakeContent {
     fn poll_fill(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Filled>> {
         if self.when.as_ref().is_some_and(|when| !when.get()) {
             task.waker().wake_by_ref();
@@ -70,7 +70,7 @@ impl ContentSource for Pieces {
     }
 }
 
-impl Fetch for Upstream {
+impl Fetch for FakeUpstream {
     fn fetch(self: Rc<Self>, request: Rc<OwnedRequest>, changes: Fields) -> FetchFuture {
         let request = request.request();
         let mut asked = String::from_utf8_lossy(request.method_name()).into_owned();
@@ -91,7 +91,7 @@ impl Fetch for Upstream {
     }
 }
 
-impl Answer {
+impl FakeUpstreamResponse {
     fn into_response(self) -> Box<BuiltResponse> {
         let mut fields = Fields::new();
         for line in self.lines.lines() {
@@ -103,7 +103,7 @@ impl Answer {
             false => Body::from_bytes(self.content.concat()),
             true => {
                 let length = self.content.iter().map(|piece| piece.len() as u64).sum();
-                let source = Pieces { pieces: self.content.into(), is_cut: self.is_cut, when: self.when };
+                let source = FakeContent { pieces: self.content.into(), is_cut: self.is_cut, when: self.when };
                 let stream = ContentStream { source: Box::new(source), length: (!self.is_cut).then_some(length) };
                 Body { segments: Vec::new(), stream: Some(stream) }
             }
@@ -115,69 +115,75 @@ impl Answer {
     }
 }
 
-fn answer(status: u16, lines: &str, content: &'static str) -> Answer {
+fn answer(status: u16, lines: &str, content: &'static str) -> FakeUpstreamResponse {
     let content = if content.is_empty() { vec![] } else { vec![content] };
-    Answer { status, lines: lines.into(), content, is_streamed: false, is_cut: false, when: None }
+    FakeUpstreamResponse { status, lines: lines.into(), content, is_streamed: false, is_cut: false, when: None }
 }
 
-fn streamed(lines: &str, content: &[&'static str]) -> Answer {
-    Answer { content: content.to_vec(), is_streamed: true, ..answer(200, lines, "") }
+fn streamed(lines: &str, content: &[&'static str]) -> FakeUpstreamResponse {
+    FakeUpstreamResponse { content: content.to_vec(), is_streamed: true, ..answer(200, lines, "") }
 }
 
 /// Enough for what each test stores.
 const MEMORY_BYTES_MAX: u64 = 1 << 20;
 
 /// A cache, an upstream, and clients.
-struct Site {
+struct CacheFixture {
     cache: ResponseCache,
     shared: Arc<SharedResponseCache>,
     store: Arc<ObjectStore>,
     worker: Rc<WorkerCache>,
-    upstream: Rc<Upstream>,
+    upstream: Rc<FakeUpstream>,
     runtime: LocalRuntime,
     later_ms: u64,
 }
 
 /// Response that a client gets: status, fields as lines, and content.
 #[derive(Debug)]
-struct Got {
+struct CacheResult {
     status: u16,
     head: String,
     content: Result<String, io::ErrorKind>,
 }
 
-impl Site {
+impl CacheFixture {
     fn new(change: impl FnOnce(&mut ResponseCaching)) -> Self {
         let mut config = ResponseCaching::default();
         change(&mut config);
-        let store = ObjectStore::new(Cache { memory_bytes_max: MEMORY_BYTES_MAX, ..Cache::default() }).unwrap();
+        let store =
+            ObjectStore::new(CacheConfig { memory_bytes_max: MEMORY_BYTES_MAX, ..CacheConfig::default() }).unwrap();
         let worker = Rc::new(WorkerCache::new(Arc::clone(&store)));
-        let shared = SharedResponseCache::new(config, &Forward::to("x"), 16, Arc::clone(&store));
+        let shared = SharedResponseCache::new(config, &ForwardConfig::to("x"), 16, Arc::clone(&store));
         let cache = ResponseCache::new(Arc::clone(&shared), Rc::clone(&worker));
         let runtime = Builder::new_current_thread().enable_time().build_local(LocalOptions::default()).unwrap();
         Self { cache, shared, store, worker, upstream: Rc::default(), runtime, later_ms: 0 }
     }
 
     /// A site whose upstream gives these responses in turn.
-    fn answering(answers: &[Answer]) -> Self {
+    fn answering(answers: &[FakeUpstreamResponse]) -> Self {
         Self::new(|_| {}).and(answers)
     }
 
-    fn and(self, answers: &[Answer]) -> Self {
+    fn and(self, answers: &[FakeUpstreamResponse]) -> Self {
         self.upstream.answers.borrow_mut().extend(answers.iter().cloned());
         self
     }
 
-    fn start(&self, request: &str) -> Outcome {
+    fn start(&self, request: &str) -> HandlerOutcome {
         self.start_with(request, &ClientLinkCell::default())
     }
 
-    fn start_with(&self, request: &str, link: &ClientLinkCell) -> Outcome {
+    fn start_with(&self, request: &str, link: &ClientLinkCell) -> HandlerOutcome {
         self.start_before(&self.upstream, request, link)
     }
 
     /// Starts a request that this upstream handles.
-    fn start_before(&self, upstream: &Rc<impl Fetch + 'static>, request: &str, link: &ClientLinkCell) -> Outcome {
+    fn start_before(
+        &self,
+        upstream: &Rc<impl Fetch + 'static>,
+        request: &str,
+        link: &ClientLinkCell,
+    ) -> HandlerOutcome {
         let bytes = format!("{}Host: h\r\n\r\n", request.replace('\n', "\r\n")).into_bytes();
         let mut head = RequestHead::default();
         let limits = HeadLimits { head_bytes_max: 4096, fields_max: 99, target_bytes_max: 999 };
@@ -189,7 +195,7 @@ impl Site {
             path: b"/",
             query: None,
             host: b"h",
-            client: Client::Unix,
+            client: LogClient::Unix,
             tls: None,
             proxied: None,
             trace: None,
@@ -200,9 +206,9 @@ impl Site {
         self.cache.handle(&routed, upstream)
     }
 
-    async fn finish(&self, outcome: Outcome) -> Got {
-        let Outcome::Ready(response) = (match outcome {
-            Outcome::Wait(future) => future.await,
+    async fn finish(&self, outcome: HandlerOutcome) -> CacheResult {
+        let HandlerOutcome::Ready(response) = (match outcome {
+            HandlerOutcome::Wait(future) => future.await,
             outcome => outcome,
         }) else {
             panic!("waits twice, or declines")
@@ -211,7 +217,7 @@ impl Site {
     }
 
     /// Sends a request like `GET /path\nField: value\n`, and reads the response.
-    fn ask(&self, request: &str) -> Got {
+    fn ask(&self, request: &str) -> CacheResult {
         let request = if request.contains('\n') { request.to_owned() } else { format!("{request} HTTP/1.1\n") };
         self.runtime.block_on(async {
             let got = self.finish(self.start(&request)).await;
@@ -223,7 +229,7 @@ impl Site {
         })
     }
 
-    async fn receive(&self, response: Response) -> Got {
+    async fn receive(&self, response: Response) -> CacheResult {
         let mut head = Vec::new();
         let (status, body) = match response {
             Response::Changed(_) => unreachable!("rules do that"),
@@ -238,7 +244,7 @@ impl Site {
                 prepared.h1.write(date, &mut head);
                 let stored = object.object.response().unwrap().stored;
                 head.extend_from_slice(format!("Age: {}\r\n", stored.age_seconds(Now::read().monotonic_ms)).as_bytes());
-                let Content::Memory(content) = &representation.content else { panic!("a file") };
+                let ObjectContent::Memory(content) = &representation.content else { panic!("a file") };
                 let status = String::from_utf8_lossy(&head)[9..12].parse().unwrap();
                 (status, Body::from_bytes(content.slice(range.start as usize..range.end as usize)))
             }
@@ -247,7 +253,7 @@ impl Site {
                 (built.status.code(), built.body)
             }
         };
-        Got { status, head: String::from_utf8(head).unwrap(), content: read(body).await }
+        CacheResult { status, head: String::from_utf8(head).unwrap(), content: read(body).await }
     }
 
     fn asked(&self) -> Vec<String> {
@@ -272,7 +278,7 @@ async fn read(body: Body) -> Result<String, io::ErrorKind> {
     }
 }
 
-impl Got {
+impl CacheResult {
     #[track_caller]
     fn is(&self, status: u16, content: &str) -> &Self {
         assert_eq!((self.status, self.content.as_deref()), (status, Ok(content)), "{}", self.head);

@@ -15,7 +15,7 @@ const REQUESTS: usize = 120;
 
 /// A request's properties that a response may depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Asker {
+struct ModelClient {
     user: u8,
     language: u8,
     is_authorized: bool,
@@ -25,9 +25,9 @@ struct Asker {
 
 /// Statements of the upstream about some content.
 #[derive(Debug)]
-struct Said {
+struct ModelStatement {
     /// Last request that the content was sent to, or named to by a strong entity tag; `None` once that is unknown.
-    given: Option<Asker>,
+    given: Option<ModelClient>,
     /// Request fields that the content depends on.
     names: BTreeSet<Vec<u8>>,
     /// True if no shared cache may share it.
@@ -37,15 +37,15 @@ struct Said {
 }
 
 /// The upstream, and what it has sent in each exchange.
-struct Origin {
+struct ModelOrigin {
     rng: RefCell<Rng>,
-    contents: RefCell<Vec<Said>>,
+    contents: RefCell<Vec<ModelStatement>>,
     /// Contents that were sent, or named by a strong entity tag, in an exchange.
     told: RefCell<HashMap<usize, Vec<usize>>>,
     not_modified: Cell<usize>,
 }
 
-impl Asker {
+impl ModelClient {
     fn of(request: &wire::http::Request<'_>) -> Self {
         let number = |name: &str| {
             let value = str::from_utf8(request.field_by_name(name.as_bytes()).unwrap_or(b"0")).unwrap();
@@ -77,7 +77,7 @@ impl Asker {
     }
 }
 
-impl Origin {
+impl ModelOrigin {
     fn new(seed: u64) -> Self {
         let (contents, told) = (RefCell::default(), RefCell::default());
         Self { rng: RefCell::new(Rng::with_seed(seed)), contents, told, not_modified: Cell::new(0) }
@@ -88,7 +88,7 @@ impl Origin {
     }
 
     /// Random fields: Vary, Cache-Control, and a cookie for the user.
-    fn fields(&self, asker: &Asker) -> Fields {
+    fn fields(&self, asker: &ModelClient) -> Fields {
         let mut fields = Fields::new();
         let vary =
             ["", "", "", "Cookie", "Cookie, Accept-Language", "Accept-Language", "Accept-Language", "*", "X-Other"];
@@ -126,7 +126,7 @@ impl Origin {
         };
     }
 
-    fn tell(&self, asker: &Asker, number: usize) {
+    fn tell(&self, asker: &ModelClient, number: usize) {
         self.told.borrow_mut().entry(asker.exchange).or_default().push(number);
     }
 
@@ -139,7 +139,7 @@ impl Origin {
         Some((wire::http::date::parse(since?)? - 1_000_000_000) as usize)
     }
 
-    fn answer(&self, asker: &Asker, method: Method, about: Option<usize>) -> Box<BuiltResponse> {
+    fn answer(&self, asker: &ModelClient, method: Method, about: Option<usize>) -> Box<BuiltResponse> {
         let failed =
             BuiltResponse { forwarded: Some(Box::default()), ..*BuiltResponse::new(Status::SERVICE_UNAVAILABLE) };
         match self.choice(&[0, 0, 0, 0, 0, 0, 1]) {
@@ -155,7 +155,7 @@ impl Origin {
         }
     }
 
-    fn new_content(&self, asker: &Asker, method: Method) -> Box<BuiltResponse> {
+    fn new_content(&self, asker: &ModelClient, method: Method) -> Box<BuiltResponse> {
         let mut fields = self.fields(asker);
         let directives = ResponseDirectives::of(&fields, &[]);
         let number = self.contents.borrow().len();
@@ -164,13 +164,13 @@ impl Origin {
         let permits_authorized = directives.public || directives.must_revalidate || directives.s_maxage.is_some();
         let (names, is_for_one) = said(&fields);
         let is_for_one = is_for_one || (asker.is_authorized && !permits_authorized) || method != Method::Get;
-        self.contents.borrow_mut().push(Said { given: Some(*asker), names, is_for_one, validator });
+        self.contents.borrow_mut().push(ModelStatement { given: Some(*asker), names, is_for_one, validator });
         self.tell(asker, number);
         let body = Body::from_bytes(format!("{number}"));
         Box::new(BuiltResponse { status: Status::OK, fields, body, forwarded: Some(Box::default()), reason: "" })
     }
 
-    fn not_modified(&self, asker: &Asker, number: usize) -> Box<BuiltResponse> {
+    fn not_modified(&self, asker: &ModelClient, number: usize) -> Box<BuiltResponse> {
         self.not_modified.set(self.not_modified.get() + 1);
         let mut fields = self.fields(asker);
         let stored = self.contents.borrow()[number].validator;
@@ -201,7 +201,7 @@ impl Origin {
     }
 
     /// Applies new statements about content, if the cache would surely select it for the request.
-    fn learn(&self, asker: &Asker, number: usize, fields: &Fields, is_named: bool) {
+    fn learn(&self, asker: &ModelClient, number: usize, fields: &Fields, is_named: bool) {
         let said_before = &mut self.contents.borrow_mut()[number];
         if !said_before.given.is_some_and(|given| given.is_like(asker, &said_before.names)) {
             return;
@@ -217,7 +217,7 @@ impl Origin {
         }
     }
 
-    fn answer_head(&self, asker: &Asker) -> Box<BuiltResponse> {
+    fn answer_head(&self, asker: &ModelClient) -> Box<BuiltResponse> {
         let mut fields = self.fields(asker);
         let count = self.contents.borrow().len();
         let recent = count.saturating_sub(1 + self.rng.borrow_mut().usize(..4));
@@ -225,7 +225,8 @@ impl Origin {
         if let Some(said_before) = self.contents.borrow_mut().get_mut(recent).filter(|_| is_named) {
             self.push_validator(recent, said_before.validator, &mut fields);
             // Content that the cache would select for this request only.
-            let is_same = |given: Asker| Asker { exchange: 0, ..given } == Asker { exchange: 0, ..*asker };
+            let is_same =
+                |given: ModelClient| ModelClient { exchange: 0, ..given } == ModelClient { exchange: 0, ..*asker };
             if said_before.given.is_some_and(is_same) && said_before.validator > 0 {
                 let (names, is_for_one) = said(&fields);
                 said_before.is_for_one |= is_for_one;
@@ -238,7 +239,7 @@ impl Origin {
 
     /// Checks what a request got.
     #[track_caller]
-    fn check(&self, asker: &Asker, got: &Got, history: u64) {
+    fn check(&self, asker: &ModelClient, got: &CacheResult, history: u64) {
         for line in got.head.lines().filter_map(|line| line.strip_prefix("Set-Cookie: u=")) {
             assert_eq!(line, asker.user.to_string(), "history {history}: {asker:?} got a cookie: {}", got.head);
         }
@@ -264,9 +265,9 @@ fn said(fields: &Fields) -> (BTreeSet<Vec<u8>>, bool) {
     }
 }
 
-impl Fetch for Origin {
+impl Fetch for ModelOrigin {
     fn fetch(self: Rc<Self>, request: Rc<OwnedRequest>, changes: Fields) -> FetchFuture {
-        let asker = Asker::of(&request.request());
+        let asker = ModelClient::of(&request.request());
         let method = request.request().method();
         let about = self.asked_about(
             changes.get("If-None-Match"),
@@ -283,11 +284,11 @@ impl Fetch for Origin {
 
 /// Runs one history. Returns the number of requests served without the upstream, and the number of its 304s.
 fn run(history: u64, together_max: usize) -> (usize, usize) {
-    let site = Site::new(|caching| {
+    let site = CacheFixture::new(|caching| {
         caching.request_directives = true;
         caching.set_cookie = if history.is_multiple_of(2) { SetCookie::Refuse } else { SetCookie::Drop };
     });
-    let (site, origin) = (Rc::new(site), Rc::new(Origin::new(history)));
+    let (site, origin) = (Rc::new(site), Rc::new(ModelOrigin::new(history)));
     let hits = Rc::new(Cell::new(0));
     let mut exchange = 0;
     while exchange < REQUESTS {
@@ -297,7 +298,7 @@ fn run(history: u64, together_max: usize) -> (usize, usize) {
             exchange += 1;
             let (user, language) = (origin.choice(&[1, 2, 3]), origin.choice(&[1, 2]));
             let is_authorized = origin.choice(&[false, false, false, true]);
-            let asker = Asker { user, language, is_authorized, exchange };
+            let asker = ModelClient { user, language, is_authorized, exchange };
             let method = origin.choice(&["GET", "GET", "GET", "GET", "GET", "GET", "GET", "HEAD", "HEAD", "POST"]);
             let asked = origin.choice(&["", "", "", "Cache-Control: no-cache\n", "Cache-Control: no-store\n"]);
             together.push((asker, format!("{method} / HTTP/1.1\n{}{asked}", asker.lines())));

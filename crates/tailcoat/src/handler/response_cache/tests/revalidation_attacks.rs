@@ -11,7 +11,7 @@ const STALE_BY_DATE: &str = "Cache-Control: max-age=0\nLast-Modified: Sun, 06 No
 
 #[test]
 fn vary_in_a_304_keeps_the_first_users_content_from_others() {
-    let site = Site::answering(&[
+    let site = CacheFixture::answering(&[
         answer(200, STALE, "anna's"),
         answer(304, "Cache-Control: max-age=60\nETag: \"a\"\nVary: Cookie", ""),
         answer(200, "Cache-Control: max-age=60\nVary: Cookie", "bert's"),
@@ -28,7 +28,7 @@ fn vary_in_a_304_keeps_the_first_users_content_from_others() {
 /// Bert's.
 #[test]
 fn a_strong_entity_tag_gives_the_content_to_who_validated_it() {
-    let site = Site::answering(&[
+    let site = CacheFixture::answering(&[
         answer(200, STALE, "shared"),
         answer(304, "Cache-Control: max-age=60\nETag: \"a\"\nVary: Cookie", ""),
         answer(200, "Cache-Control: max-age=60\nVary: Cookie", "anna's"),
@@ -55,7 +55,7 @@ fn who_validates_by_a_weak_validator_gets_content_of_their_own() {
         (STALE_BY_DATE, "Last-Modified: Sun, 06 Nov 1994 08:49:36 GMT"),
     ] {
         let own = answer(200, "Cache-Control: private", "bert's");
-        let site = Site::answering(&[answer(200, stored, "anna's"), answer(304, validated, ""), own]);
+        let site = CacheFixture::answering(&[answer(200, stored, "anna's"), answer(304, validated, ""), own]);
         site.ask(ANNA).is(200, "anna's");
         site.ask(BERT).is(200, "bert's");
         assert_eq!(site.store.usage().objects, 0, "{stored} {validated}");
@@ -69,8 +69,11 @@ fn what_a_304_makes_private_is_not_kept() {
     for directives in ["private", "no-store", "private, max-age=60"] {
         let stale = "Cache-Control: max-age=0, stale-if-error=60\nETag: \"a\"";
         let validated = format!("Cache-Control: {directives}\nETag: \"a\"");
-        let site =
-            Site::answering(&[answer(200, stale, "anna's"), answer(304, &validated, ""), answer(503, "A: 1", "down")]);
+        let site = CacheFixture::answering(&[
+            answer(200, stale, "anna's"),
+            answer(304, &validated, ""),
+            answer(503, "A: 1", "down"),
+        ]);
         site.ask(ANNA).is(200, "anna's");
         // The client and each cache on the way see the directive.
         site.ask(ANNA).is(200, "anna's").has(&format!("Cache-Control: {directives}"));
@@ -82,7 +85,7 @@ fn what_a_304_makes_private_is_not_kept() {
 /// The stored response has a targeted field (RFC 9213), which the 304 leaves out.
 #[test]
 fn private_in_a_304_counts_beside_a_stored_targeted_field() {
-    let site = Site::new(|caching| caching.targeted_fields = vec!["cdn-cache-control".into()]).and(&[
+    let site = CacheFixture::new(|caching| caching.targeted_fields = vec!["cdn-cache-control".into()]).and(&[
         answer(200, "CDN-Cache-Control: max-age=0, stale-if-error=60\nETag: \"a\"", "anna's"),
         answer(304, "Cache-Control: private\nETag: \"a\"", ""),
         answer(503, "A: 1", "down"),
@@ -96,7 +99,7 @@ fn private_in_a_304_counts_beside_a_stored_targeted_field() {
 #[test]
 fn a_304_does_not_take_vary_away() {
     for vary in ["", "\nVary: Accept-Language", "\nVary: "] {
-        let site = Site::answering(&[
+        let site = CacheFixture::answering(&[
             answer(200, &format!("{STALE}\nVary: Cookie"), "anna's"),
             answer(304, &format!("Cache-Control: max-age=60\nETag: \"a\"{vary}"), ""),
             answer(200, "Cache-Control: max-age=60\nVary: Cookie", "bert's"),
@@ -113,7 +116,7 @@ fn a_304_does_not_take_vary_away() {
 #[test]
 fn other_variants_stay_where_they_are() {
     let varying = |content| answer(200, "Cache-Control: max-age=0\nETag: \"a\"\nVary: Accept-Language", content);
-    let site = Site::answering(&[
+    let site = CacheFixture::answering(&[
         varying("en"),
         varying("de"),
         answer(304, "Cache-Control: max-age=60\nETag: \"a\"\nVary: Accept-Language, Cookie", ""),
@@ -139,9 +142,9 @@ fn who_waits_for_a_validation_gets_content_of_their_own() {
     ] {
         let when = Rc::new(Cell::new(false));
         let stale = "Cache-Control: max-age=0, stale-if-error=60\nETag: \"a\"";
-        let validation = Answer { when: Some(Rc::clone(&when)), ..answer(304, validated, "") };
+        let validation = FakeUpstreamResponse { when: Some(Rc::clone(&when)), ..answer(304, validated, "") };
         let status = last.status;
-        let site = Site::answering(&[answer(200, stale, "anna's"), validation, last]);
+        let site = CacheFixture::answering(&[answer(200, stale, "anna's"), validation, last]);
         site.ask(ANNA).is(200, "anna's");
         site.runtime.block_on(async {
             let (anna, bert) = (site.finish(site.start(ANNA)), site.finish(site.start(BERT)));
@@ -162,7 +165,7 @@ fn who_waits_for_a_validation_gets_content_of_their_own() {
 #[test]
 fn a_validation_in_the_background_keeps_users_apart() {
     let stale = "Cache-Control: max-age=0, stale-while-revalidate=60\nETag: \"a\"";
-    let site = Site::answering(&[
+    let site = CacheFixture::answering(&[
         answer(200, stale, "anna's"),
         answer(304, "Cache-Control: max-age=60\nETag: \"a\"\nVary: Cookie", ""),
         answer(200, "Cache-Control: max-age=60\nVary: Cookie", "bert's"),
@@ -186,7 +189,7 @@ fn what_head_says_keeps_users_apart() {
         "Cache-Control: max-age=60\nETag: \"b\"",
     ] {
         let own = answer(200, "Cache-Control: private", "bert's");
-        let site = Site::answering(&[answer(200, STALE, "anna's"), answer(200, said, ""), own]);
+        let site = CacheFixture::answering(&[answer(200, STALE, "anna's"), answer(200, said, ""), own]);
         site.ask(ANNA).is(200, "anna's");
         site.ask("HEAD / HTTP/1.1\nCookie: anna\n");
         assert_eq!(site.store.usage().objects, 0, "{said}");
@@ -198,8 +201,11 @@ fn what_head_says_keeps_users_apart() {
 /// A response to the client's own condition says nothing about the stored one.
 #[test]
 fn a_conditional_head_removes_nothing() {
-    let site =
-        Site::answering(&[answer(200, STALE, "1"), answer(304, "ETag: \"a\"", ""), answer(304, "ETag: \"a\"", "")]);
+    let site = CacheFixture::answering(&[
+        answer(200, STALE, "1"),
+        answer(304, "ETag: \"a\"", ""),
+        answer(304, "ETag: \"a\"", ""),
+    ]);
     site.ask("GET /").is(200, "1");
     site.ask("HEAD / HTTP/1.1\nIf-None-Match: \"a\"\n").is(304, "");
     site.ask("GET /").is(200, "1");
@@ -209,7 +215,7 @@ fn a_conditional_head_removes_nothing() {
 #[test]
 fn a_cookie_in_a_304_is_not_stored() {
     for policy in [SetCookie::Refuse, SetCookie::Drop, SetCookie::Keep] {
-        let site = Site::new(|caching| caching.set_cookie = policy).and(&[
+        let site = CacheFixture::new(|caching| caching.set_cookie = policy).and(&[
             answer(200, STALE, "1"),
             answer(304, "Cache-Control: max-age=60\nETag: \"a\"\nSet-Cookie: s=anna", ""),
             answer(304, "Cache-Control: max-age=60\nETag: \"a\"", ""),
@@ -226,7 +232,7 @@ fn a_cookie_in_a_304_is_not_stored() {
 #[test]
 fn what_a_request_forbids_leaves_the_stored_response() {
     for line in ["Cache-Control: no-store", "Authorization: Basic eDp5"] {
-        let site = Site::new(|caching| caching.request_directives = true).and(&[
+        let site = CacheFixture::new(|caching| caching.request_directives = true).and(&[
             answer(200, STALE, "1"),
             answer(304, "Cache-Control: max-age=60\nETag: \"a\"", ""),
             answer(304, "Cache-Control: max-age=60\nETag: \"a\"", ""),

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn what_is_fresh_is_served_from_memory() {
     for first in [answer(200, FRESH, "hello"), streamed(FRESH, &["he", "llo"])] {
-        let site = Site::answering(&[first]);
+        let site = CacheFixture::answering(&[first]);
         site.ask("GET /").is(200, "hello");
         site.ask("GET /").is(200, "hello").has("Age: 0").has("Content-Length: 5").has("ETag: \"a\"");
         site.ask("HEAD /").has("Content-Length: 5");
@@ -23,14 +23,14 @@ fn what_is_fresh_is_served_from_memory() {
 
 #[test]
 fn other_statuses_are_stored_as_they_are() {
-    let site = Site::answering(&[answer(404, FRESH, "none")]);
+    let site = CacheFixture::answering(&[answer(404, FRESH, "none")]);
     site.ask("GET /").is(404, "none");
     site.ask("GET / HTTP/1.1\nIf-None-Match: \"a\"\nRange: bytes=0-1\n").is(404, "none").has("Age: 0");
 }
 
 #[test]
 fn urls_are_told_apart() {
-    let site = Site::new(|config| config.ignored_parameters = vec![NamePattern::new("utm_*")]);
+    let site = CacheFixture::new(|config| config.ignored_parameters = vec![NamePattern::new("utm_*")]);
     let site = site.and(&[answer(200, FRESH, "1"), answer(200, FRESH, "2"), answer(200, FRESH, "3")]);
     site.ask("GET /?a=1").is(200, "1");
     site.ask("GET /?a=2").is(200, "2");
@@ -42,7 +42,8 @@ fn urls_are_told_apart() {
 #[test]
 fn stale_responses_are_validated() {
     let stale = "Cache-Control: max-age=0\nETag: \"a\"\nLast-Modified: then\nA: 1\nContent-Type: text/plain";
-    let site = Site::answering(&[answer(200, stale, "one"), answer(304, "Cache-Control: max-age=60\nA: 2", "")]);
+    let site =
+        CacheFixture::answering(&[answer(200, stale, "one"), answer(304, "Cache-Control: max-age=60\nA: 2", "")]);
     site.ask("GET /").is(200, "one");
     // The client's own condition is evaluated on the validated response.
     site.ask("GET / HTTP/1.1\nIf-None-Match: \"x\"\nRange: bytes=0-1\n").is(206, "on").has("A: 2");
@@ -53,13 +54,17 @@ fn stale_responses_are_validated() {
 #[test]
 fn a_new_version_replaces_the_stale_one() {
     let stale = "Cache-Control: max-age=0\nETag: \"a\"";
-    let site = Site::answering(&[answer(200, stale, "one"), answer(200, FRESH, "two")]);
+    let site = CacheFixture::answering(&[answer(200, stale, "one"), answer(200, FRESH, "two")]);
     site.ask("GET /").is(200, "one");
     site.ask("GET / HTTP/1.1\nIf-None-Match: \"a\"\n").is(304, "");
     site.ask("GET /").is(200, "two");
 
     // RFC 9111, section 4.3.4: a 304 about another version changes nothing, and the whole is fetched.
-    let site = Site::answering(&[answer(200, stale, "one"), answer(304, "ETag: \"b\"", ""), answer(200, FRESH, "two")]);
+    let site = CacheFixture::answering(&[
+        answer(200, stale, "one"),
+        answer(304, "ETag: \"b\"", ""),
+        answer(200, FRESH, "two"),
+    ]);
     site.ask("GET /").is(200, "one");
     site.ask("GET /").is(200, "two");
     assert_eq!(site.asked(), ["GET", "GET If-None-Match: \"a\"", "GET"]);
@@ -67,7 +72,7 @@ fn a_new_version_replaces_the_stale_one() {
 
 #[test]
 fn what_may_not_be_stored_is_not() {
-    let cut = Answer { is_cut: true, ..streamed(FRESH, &["hel"]) };
+    let cut = FakeUpstreamResponse { is_cut: true, ..streamed(FRESH, &["hel"]) };
     let large = Box::leak("x".repeat((1 << 20) + 1).into_boxed_str());
     for (first, request) in [
         (answer(200, "Cache-Control: no-store", "1"), "GET /"),
@@ -79,7 +84,7 @@ fn what_may_not_be_stored_is_not() {
         (answer(200, FRESH, large), "GET /"),
         (cut, "GET /"),
     ] {
-        let site = Site::answering(&[first, answer(200, "Cache-Control: no-store", "2")]);
+        let site = CacheFixture::answering(&[first, answer(200, "Cache-Control: no-store", "2")]);
         site.ask(request);
         site.ask("GET /").is(200, "2");
         assert_eq!(site.asked().len(), 2, "{request}");
@@ -88,14 +93,16 @@ fn what_may_not_be_stored_is_not() {
 
 #[test]
 fn a_client_sees_what_breaks_off() {
-    let site = Site::answering(&[Answer { is_cut: true, ..streamed(FRESH, &["hel"]) }]);
+    let site = CacheFixture::answering(&[FakeUpstreamResponse { is_cut: true, ..streamed(FRESH, &["hel"]) }]);
     assert_eq!(site.ask("GET /").content, Err(io::ErrorKind::UnexpectedEof));
 }
 
 #[test]
 fn what_turns_out_too_large_is_passed_on() {
-    let site = Site::new(|config| config.object_bytes_max = 4)
-        .and(&[streamed(FRESH, &["12", "34", "56"]), Answer { is_cut: true, ..streamed(FRESH, &["12", "34", "5"]) }]);
+    let site = CacheFixture::new(|config| config.object_bytes_max = 4).and(&[
+        streamed(FRESH, &["12", "34", "56"]),
+        FakeUpstreamResponse { is_cut: true, ..streamed(FRESH, &["12", "34", "5"]) },
+    ]);
     site.ask("GET /").is(200, "123456");
     assert_eq!(site.ask("GET /").content, Err(io::ErrorKind::UnexpectedEof));
 }
@@ -103,14 +110,14 @@ fn what_turns_out_too_large_is_passed_on() {
 #[test]
 fn cookies_by_policy() {
     let first = || answer(200, "Cache-Control: max-age=9\nSet-Cookie: a=b", "1");
-    let site = Site::new(|config| config.set_cookie = SetCookie::Keep).and(&[first()]);
+    let site = CacheFixture::new(|config| config.set_cookie = SetCookie::Keep).and(&[first()]);
     site.ask("GET /");
     site.ask("GET /").has("Set-Cookie: a=b");
-    let site = Site::new(|config| config.set_cookie = SetCookie::Drop).and(&[first()]);
+    let site = CacheFixture::new(|config| config.set_cookie = SetCookie::Drop).and(&[first()]);
     site.ask("GET /").has("Set-Cookie: a=b");
     site.ask("GET /").is(200, "1").has_no("Set-Cookie");
 
-    let site = Site::new(|config| config.bypass_cookies = vec![NamePattern::new("login*")]);
+    let site = CacheFixture::new(|config| config.bypass_cookies = vec![NamePattern::new("login*")]);
     let site = site.and(&[answer(200, FRESH, "1"), answer(200, FRESH, "2")]);
     site.ask("GET /").is(200, "1");
     site.ask("GET / HTTP/1.1\nCookie: a=b; login_x=1\n").is(200, "2");
@@ -120,7 +127,7 @@ fn cookies_by_policy() {
 #[test]
 fn variants() {
     let varying = |content| answer(200, "Cache-Control: max-age=60\nVary: Accept-Language", content);
-    let site = Site::answering(&[varying("en"), varying("de"), varying("none"), answer(200, FRESH, "fr")]);
+    let site = CacheFixture::answering(&[varying("en"), varying("de"), varying("none"), answer(200, FRESH, "fr")]);
     let ask = |language: &str| site.ask(&format!("GET / HTTP/1.1\nAccept-Language: {language}\n"));
     for _ in 0..2 {
         ask("en").is(200, "en");
@@ -137,12 +144,18 @@ fn variants() {
 #[test]
 fn head_tells_of_what_is_stored() {
     let stale = "Cache-Control: max-age=0\nETag: \"a\"";
-    let site =
-        Site::answering(&[answer(200, stale, "one"), answer(200, "ETag: \"a\"\nCache-Control: max-age=60\nA: 2", "")]);
+    let site = CacheFixture::answering(&[
+        answer(200, stale, "one"),
+        answer(200, "ETag: \"a\"\nCache-Control: max-age=60\nA: 2", ""),
+    ]);
     site.ask("GET /");
     site.ask("HEAD /").is(200, "");
     site.ask("GET /").is(200, "one").has("A: 2");
-    let site = Site::answering(&[answer(200, stale, "one"), answer(200, "ETag: \"b\"", ""), answer(200, FRESH, "two")]);
+    let site = CacheFixture::answering(&[
+        answer(200, stale, "one"),
+        answer(200, "ETag: \"b\"", ""),
+        answer(200, FRESH, "two"),
+    ]);
     site.ask("GET /");
     site.ask("HEAD /");
     site.ask("GET /").is(200, "two");
@@ -152,7 +165,7 @@ fn head_tells_of_what_is_stored() {
 #[test]
 fn stale_while_it_is_validated() {
     let stale = "Cache-Control: max-age=0, stale-while-revalidate=60\nETag: \"a\"";
-    let site = Site::answering(&[answer(200, stale, "one"), streamed(FRESH, &["two"])]);
+    let site = CacheFixture::answering(&[answer(200, stale, "one"), streamed(FRESH, &["two"])]);
     site.ask("GET /").is(200, "one");
     site.ask("GET /").is(200, "one");
     site.ask("GET /").is(200, "two").has("Age: 0");
@@ -162,8 +175,8 @@ fn stale_while_it_is_validated() {
 #[test]
 fn stale_if_the_upstream_fails() {
     let unreachable = || answer(503, "", "");
-    let check = |cache_control: &str, failure: Answer, expect: (u16, &str)| {
-        let site = Site::answering(&[
+    let check = |cache_control: &str, failure: FakeUpstreamResponse, expect: (u16, &str)| {
+        let site = CacheFixture::answering(&[
             answer(200, &format!("Cache-Control: max-age=0{cache_control}\nETag: \"a\""), "one"),
             failure,
         ]);
@@ -179,7 +192,7 @@ fn stale_if_the_upstream_fails() {
 
 #[test]
 fn directives_of_requests() {
-    let site = Site::new(|config| config.request_directives = true).and(&[
+    let site = CacheFixture::new(|config| config.request_directives = true).and(&[
         answer(200, FRESH, "one"),
         answer(304, "Cache-Control: max-age=60", ""),
         answer(200, "Cache-Control: no-store", "two"),
@@ -191,14 +204,14 @@ fn directives_of_requests() {
     site.ask("GET / HTTP/1.1\nCache-Control: min-fresh=100\n").is(200, "two");
     assert_eq!(site.asked().len(), 3);
 
-    let site = Site::answering(&[answer(200, FRESH, "one")]);
+    let site = CacheFixture::answering(&[answer(200, FRESH, "one")]);
     site.ask("GET / HTTP/1.1\nCache-Control: no-store\n").is(200, "one");
     site.ask("GET / HTTP/1.1\nCache-Control: no-cache\n").is(200, "one");
 }
 
 #[test]
 fn the_cache_says_what_it_did() {
-    let site = Site::new(|config| config.cache_status = true).and(&[
+    let site = CacheFixture::new(|config| config.cache_status = true).and(&[
         answer(200, "Cache-Control: max-age=0\nETag: \"a\"", "one"),
         answer(304, "", ""),
         streamed(FRESH, &["two"]),
@@ -214,7 +227,7 @@ fn the_cache_says_what_it_did() {
 
 #[test]
 fn chosen_fields_and_cookies_tell_responses_apart() {
-    let site = Site::new(|config| {
+    let site = CacheFixture::new(|config| {
         config.key_fields = vec!["X-Device".into()];
         config.key_cookies = vec!["currency".into()];
     });
@@ -240,9 +253,12 @@ fn chosen_fields_and_cookies_tell_responses_apart() {
 #[test]
 fn a_validation_that_is_overtaken_still_answers() {
     let when = Rc::new(Cell::new(false));
-    let site = Site::answering(&[
+    let site = CacheFixture::answering(&[
         answer(200, "Cache-Control: max-age=0\nETag: \"a\"\nA: 1", "one"),
-        Answer { when: Some(Rc::clone(&when)), ..answer(304, "Cache-Control: max-age=60\nETag: \"a\"\nA: 2", "") },
+        FakeUpstreamResponse {
+            when: Some(Rc::clone(&when)),
+            ..answer(304, "Cache-Control: max-age=60\nETag: \"a\"\nA: 2", "")
+        },
         answer(200, FRESH, "two"),
     ]);
     site.ask("GET /").is(200, "one");

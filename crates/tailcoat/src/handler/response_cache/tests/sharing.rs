@@ -10,7 +10,7 @@ fn unsafe_requests_invalidate() {
         answer(200, FRESH, "c"),
         answer(500, "A: b", ""),
     ];
-    let site = Site::answering(&answers);
+    let site = CacheFixture::answering(&answers);
     site.ask("GET /a").is(200, "a");
     site.ask("GET /b").is(200, "b");
     site.ask("GET /c").is(200, "c");
@@ -30,7 +30,7 @@ fn unsafe_requests_invalidate() {
 #[test]
 fn one_fetch_for_all_who_want_the_same() {
     let when = Rc::new(Cell::new(false));
-    let waits = |answer: Answer| Answer { when: Some(Rc::clone(&when)), ..answer };
+    let waits = |answer: FakeUpstreamResponse| FakeUpstreamResponse { when: Some(Rc::clone(&when)), ..answer };
     for (first, requests) in [
         (waits(answer(200, FRESH, "one")), 1),
         (waits(streamed(FRESH, &["o", "ne"])), 1),
@@ -38,7 +38,7 @@ fn one_fetch_for_all_who_want_the_same() {
         (waits(answer(503, "", "")), 4),
     ] {
         when.set(false);
-        let site = Site::answering(&[first]).and(&vec![answer(200, "Cache-Control: no-store", "one"); 3]);
+        let site = CacheFixture::answering(&[first]).and(&vec![answer(200, "Cache-Control: no-store", "one"); 3]);
         let got = site.runtime.block_on(async {
             let all = [(); 4].map(|()| site.start("GET / HTTP/1.1\n"));
             let all = all.map(|outcome| site.finish(outcome));
@@ -59,8 +59,8 @@ fn one_fetch_for_all_who_want_the_same() {
 fn who_waits_goes_on_when_the_first_leaves_or_takes_too_long() {
     for leaves in [true, false] {
         let never = Rc::new(Cell::new(false));
-        let site = Site::new(|config| config.collapse_timeout = Duration::from_millis(20))
-            .and(&[Answer { when: Some(never), ..answer(200, FRESH, "one") }, answer(200, FRESH, "two")]);
+        let site = CacheFixture::new(|config| config.collapse_timeout = Duration::from_millis(20))
+            .and(&[FakeUpstreamResponse { when: Some(never), ..answer(200, FRESH, "one") }, answer(200, FRESH, "two")]);
         site.runtime.block_on(async {
             let task = &mut Task::from_waker(Waker::noop());
             let mut first = Box::pin(site.finish(site.start("GET / HTTP/1.1\n")));
@@ -79,15 +79,15 @@ fn who_waits_goes_on_when_the_first_leaves_or_takes_too_long() {
 #[test]
 fn what_is_changed_while_it_is_fetched_is_not_stored() {
     let when = Rc::new(Cell::new(false));
-    let site = Site::answering(&[
-        Answer { when: Some(Rc::clone(&when)), ..streamed(FRESH, &["old"]) },
+    let site = CacheFixture::answering(&[
+        FakeUpstreamResponse { when: Some(Rc::clone(&when)), ..streamed(FRESH, &["old"]) },
         answer(200, "", ""),
         answer(200, FRESH, "new"),
     ]);
     site.runtime.block_on(async {
         let first = site.start("GET / HTTP/1.1\n");
-        let Outcome::Wait(first) = first else { panic!() };
-        let Outcome::Ready(first) = first.await else { panic!() };
+        let HandlerOutcome::Wait(first) = first else { panic!() };
+        let HandlerOutcome::Ready(first) = first.await else { panic!() };
         site.finish(site.start("POST / HTTP/1.1\n")).await.is(200, "");
         when.set(true);
         site.receive(first).await.is(200, "old");
@@ -97,7 +97,7 @@ fn what_is_changed_while_it_is_fetched_is_not_stored() {
 
 #[test]
 fn purged() {
-    let site = Site::answering(&vec![answer(200, FRESH, "x"); 4]);
+    let site = CacheFixture::answering(&vec![answer(200, FRESH, "x"); 4]);
     for path in ["/", "/a", "/a/b", "/b"] {
         site.ask(&format!("GET {path}"));
     }
@@ -114,8 +114,8 @@ fn purged() {
 fn each_variant_is_fetched_once() {
     let varying = |content| streamed("Cache-Control: max-age=60\nVary: X", &[content]);
     let when = Rc::new(Cell::new(false));
-    let waits = |answer: Answer| Answer { when: Some(Rc::clone(&when)), ..answer };
-    let site = Site::answering(&[waits(varying("1")), waits(varying("2"))]);
+    let waits = |answer: FakeUpstreamResponse| FakeUpstreamResponse { when: Some(Rc::clone(&when)), ..answer };
+    let site = CacheFixture::answering(&[waits(varying("1")), waits(varying("2"))]);
     let got = site.runtime.block_on(async {
         let all = ["1", "2", "2", "1", "2"].map(|x| site.finish(site.start(&format!("GET / HTTP/1.1\nX: {x}\n"))));
         let [first, second, third, fourth, fifth] = all;
@@ -136,8 +136,10 @@ fn each_variant_is_fetched_once() {
 #[test]
 fn who_fetches_beside_another_does_not_store() {
     let when = Rc::new(Cell::new(false));
-    let site = Site::new(|config| config.collapse_max = 0)
-        .and(&[Answer { when: Some(Rc::clone(&when)), ..answer(200, FRESH, "one") }, answer(200, FRESH, "two")]);
+    let site = CacheFixture::new(|config| config.collapse_max = 0).and(&[
+        FakeUpstreamResponse { when: Some(Rc::clone(&when)), ..answer(200, FRESH, "one") },
+        answer(200, FRESH, "two"),
+    ]);
     site.runtime.block_on(async {
         let first = site.finish(site.start("GET / HTTP/1.1\n"));
         let second = async {
@@ -154,8 +156,8 @@ fn who_fetches_beside_another_does_not_store() {
 #[test]
 fn what_breaks_off_is_fetched_anew_by_those_who_waited() {
     let when = Rc::new(Cell::new(false));
-    let cut = Answer { is_cut: true, when: Some(Rc::clone(&when)), ..streamed(FRESH, &["hel"]) };
-    let site = Site::answering(&[cut, answer(200, FRESH, "hello")]);
+    let cut = FakeUpstreamResponse { is_cut: true, when: Some(Rc::clone(&when)), ..streamed(FRESH, &["hel"]) };
+    let site = CacheFixture::answering(&[cut, answer(200, FRESH, "hello")]);
     let (first, second, third, ()) = site.runtime.block_on(async {
         let [first, second, third] = [(); 3].map(|()| site.finish(site.start("GET / HTTP/1.1\n")));
         let tell = async {
@@ -173,7 +175,7 @@ fn what_breaks_off_is_fetched_anew_by_those_who_waited() {
 #[test]
 fn purged_however_clients_wrote_it() {
     let written = ["/a", "/%61", "http://H:80/a", "http://h./b/../a", "/a?x", "/a/", "/A", "http://h2/a"];
-    let site = Site::new(|config| config.ignored_parameters = vec![NamePattern::new("utm_*")]);
+    let site = CacheFixture::new(|config| config.ignored_parameters = vec![NamePattern::new("utm_*")]);
     // A path with dot segments is never stored.
     let site = site.and(&vec![answer(200, FRESH, "x"); written.len()]);
     for target in written {
@@ -193,8 +195,8 @@ fn what_is_purged_while_it_is_fetched_is_not_stored() {
     for which in [Purge::Url(b"http://h/"), Purge::Prefix(b"http://h"), Purge::All] {
         for first in [answer(200, FRESH, "old"), streamed(FRESH, &["old"])] {
             let when = Rc::new(Cell::new(false));
-            let first = Answer { when: Some(Rc::clone(&when)), ..first };
-            let site = Site::answering(&[first, answer(200, FRESH, "new")]);
+            let first = FakeUpstreamResponse { when: Some(Rc::clone(&when)), ..first };
+            let site = CacheFixture::answering(&[first, answer(200, FRESH, "new")]);
             site.runtime.block_on(async {
                 let purge = async {
                     tokio::task::yield_now().await;

@@ -1,6 +1,6 @@
 use std::borrow::Cow;
 
-use super::{Entry, Listing, SortKey, SortOrder, href, rfc3339};
+use super::{Listing, ListingEntry, SortKey, SortOrder, href, rfc3339};
 use crate::handler::page::{begin_html, end_html, escape_html, write_text};
 
 /// Renders the page.
@@ -110,7 +110,7 @@ fn write_column(key: SortKey, sort: SortOrder, out: &mut String) {
     );
 }
 
-fn write_entry(entry: &Entry, out: &mut String) {
+fn write_entry(entry: &ListingEntry, out: &mut String) {
     let (class, icon) = if entry.is_directory { (" class=\"folder\"", "folder") } else { ("", "file") };
     // Output of `path::encode` is safe in an attribute.
     let href = href(entry);
@@ -184,20 +184,20 @@ fn with_separators(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::{human_size, readable, render, with_separators};
-    use crate::handler::static_file::listing::{Entry, Listing, SortOrder};
+    use crate::handler::static_file::listing::{Listing, ListingEntry, SortOrder};
 
-    fn page(path: &[u8], entries: Vec<Entry>, query: &str) -> String {
+    fn page(path: &[u8], entries: Vec<ListingEntry>, query: &str) -> String {
         let listing = Listing { entries, is_cut_off: false };
         render(path, &listing, SortOrder::from_query(Some(query.as_bytes())))
     }
 
-    fn file(name: &[u8], size: u64) -> Entry {
-        Entry { name: name.to_vec(), is_directory: false, size, modified: 784_111_777 }
+    fn file(name: &[u8], size: u64) -> ListingEntry {
+        ListingEntry { name: name.to_vec(), is_directory: false, size, modified: 784_111_777 }
     }
 
     #[test]
     fn rows() {
-        let check = |entry: Entry, expect: &str| {
+        let check = |entry: ListingEntry, expect: &str| {
             let html = page(b"/", vec![entry], "");
             let row = html.lines().find(|line| line.starts_with("<tr") && !line.contains("Parent")).unwrap();
             assert_eq!(row, expect);
@@ -211,7 +211,7 @@ mod tests {
             ),
         );
         check(
-            Entry { is_directory: true, ..file(b"<b>&'\"\xff?#%", 0) },
+            ListingEntry { is_directory: true, ..file(b"<b>&'\"\xff?#%", 0) },
             concat!(
                 r##"<tr class="folder"><td><a href="./%3Cb%3E%26%27%22%FF%3F%23%25/"><svg aria-hidden="true">"##,
                 r##"<use href="#folder"/></svg><span>&lt;b&gt;&amp;&#39;&quot;"##,

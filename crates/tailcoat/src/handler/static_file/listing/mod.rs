@@ -15,14 +15,14 @@ use crate::handler::page::{Page, PageFormat};
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     /// In any order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ListingEntry>,
     /// True if entries beyond `browse-entries-max` were left out.
     pub is_cut_off: bool,
 }
 
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ListingEntry {
     /// Name of the file: any bytes except NUL and `/`.
     pub name: Vec<u8>,
     /// True for a directory, or a link to one.
@@ -45,7 +45,7 @@ pub fn render(path: &[u8], mut listing: Listing, sort: SortOrder, format: PageFo
 }
 
 /// Renders an array of objects. `name` is lossy for names that are not UTF-8; `href` is exact.
-fn render_json(entries: &[Entry]) -> Vec<u8> {
+fn render_json(entries: &[ListingEntry]) -> Vec<u8> {
     #[derive(Serialize)]
     struct Item<'a> {
         name: Cow<'a, str>,
@@ -72,7 +72,7 @@ fn render_json(entries: &[Entry]) -> Vec<u8> {
 
 /// Link to an entry. It begins with `./`, so that a colon in the name does not make it a URL scheme (RFC 3986,
 /// section 4.2).
-fn href(entry: &Entry) -> String {
+fn href(entry: &ListingEntry) -> String {
     let mut href = b"./".to_vec();
     path::encode(&entry.name, &mut href);
     if entry.is_directory {
@@ -89,15 +89,15 @@ fn rfc3339(unix_seconds: u64) -> String {
 mod tests {
     use wire::http::path;
 
-    use super::{Entry, Listing, PageFormat, SortOrder, render};
+    use super::{Listing, ListingEntry, PageFormat, SortOrder, render};
 
-    fn entry(name: &[u8], is_directory: bool, size: u64) -> Entry {
-        Entry { name: name.to_vec(), is_directory, size, modified: 784_111_777 }
+    fn entry(name: &[u8], is_directory: bool, size: u64) -> ListingEntry {
+        ListingEntry { name: name.to_vec(), is_directory, size, modified: 784_111_777 }
     }
 
     #[test]
     fn json() {
-        let check = |entries: Vec<Entry>, expect: &str| {
+        let check = |entries: Vec<ListingEntry>, expect: &str| {
             let listing = Listing { entries, is_cut_off: false };
             let page = render(b"/a/", listing, SortOrder::from_query(None), PageFormat::Json);
             assert_eq!(page.content_type, "application/json");

@@ -1,6 +1,6 @@
 use std::cmp::Ordering;
 
-use super::Entry;
+use super::ListingEntry;
 
 /// Order of the entries; directories always come before files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +40,7 @@ impl SortOrder {
     }
 
     /// Compares two entries.
-    pub(super) fn compare(self, entry: &Entry, other: &Entry) -> Ordering {
+    pub(super) fn compare(self, entry: &ListingEntry, other: &ListingEntry) -> Ordering {
         let by_key = match self.key {
             SortKey::Name => Ordering::Equal,
             SortKey::Size if entry.is_directory => Ordering::Equal,
@@ -86,7 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{SortKey, SortOrder, compare_names};
-    use crate::handler::static_file::listing::Entry;
+    use crate::handler::static_file::listing::ListingEntry;
 
     #[test]
     fn queries() {
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn orders() {
-        let entry = |(name, is_directory, size, modified): (&str, bool, u64, u64)| Entry {
+        let entry = |(name, is_directory, size, modified): (&str, bool, u64, u64)| ListingEntry {
             name: name.as_bytes().to_vec(),
             is_directory,
             size,

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Site;
+use super::FileFixture;
 use crate::config::RootPiece;
 use crate::handler::Now;
-use crate::handler::static_file::load::Found;
+use crate::handler::static_file::load::FoundFile;
 
 #[test]
 fn a_better_index_is_seen() {
-    let mut site = Site::new(|files, limits| {
+    let mut site = FileFixture::new(|files, limits| {
         files.index = vec!["index.html".into(), "index.htm".into()];
         limits.watch = false;
     });
@@ -34,7 +34,7 @@ fn a_better_index_is_seen() {
 
 #[test]
 fn a_release_is_switched() {
-    let mut site = Site::new(|files, _| files.root.pieces = vec![RootPiece::Literal("current".into())]);
+    let mut site = FileFixture::new(|files, _| files.root.pieces = vec![RootPiece::Literal("current".into())]);
     site.write("releases/1/index.html", "one");
     site.write("releases/2/index.html", "two");
     symlink("releases/1", site.path("current")).unwrap();
@@ -55,12 +55,12 @@ fn a_release_is_switched() {
 
 #[test]
 fn changes_are_seen_where_no_watch_is_left() {
-    let mut site = Site::new(|_, limits| limits.watches_max = 1);
+    let mut site = FileFixture::new(|_, limits| limits.watches_max = 1);
     for name in ["a/file", "b/file", "c/file"] {
         site.write(name, "first");
     }
     site.settle();
-    let get = |site: &Site, content: &str| {
+    let get = |site: &FileFixture, content: &str| {
         ["a", "b", "c"].map(|directory| site.get(&format!("/{directory}/file")).expect(200, content))
     };
     get(&site, "first");
@@ -75,7 +75,7 @@ fn changes_are_seen_where_no_watch_is_left() {
 fn changes_are_seen() {
     for watch in [false, true] {
         for object_bytes_max in [3, 1000] {
-            let mut site = Site::new(|_, limits| {
+            let mut site = FileFixture::new(|_, limits| {
                 limits.watch = watch;
                 limits.object_bytes_max = object_bytes_max;
             });
@@ -152,7 +152,7 @@ fn changes_are_seen() {
 
 #[test]
 fn limits_are_kept_and_memory_given_back() {
-    let site = Site::new(|_, limits| {
+    let site = FileFixture::new(|_, limits| {
         limits.memory_bytes_max = 100_000;
         limits.object_bytes_max = 2000;
         limits.files_max = 5;
@@ -178,7 +178,7 @@ fn limits_are_kept_and_memory_given_back() {
 
 #[test]
 fn one_load_for_many_requests() {
-    let site = Site::new(|_, _| ());
+    let site = FileFixture::new(|_, _| ());
     site.write("file", "content");
     // Unsettled: each request must wait, and all for the same load.
     let tree = &site.handler.inner.tree;
@@ -192,7 +192,7 @@ fn one_load_for_many_requests() {
         let mut found = Vec::new();
         for load in loads {
             match load.await.unwrap().unwrap() {
-                Found::Object(object) => found.push(object),
+                FoundFile::Object(object) => found.push(object),
                 other => panic!("{other:?}"),
             }
         }
@@ -205,7 +205,7 @@ fn one_load_for_many_requests() {
 #[track_caller]
 fn check_storm(pause: Duration, least_successes: usize, write: impl Fn(&Path, u8) + Sync) {
     for object_bytes_max in [1000, 1_000_000] {
-        let site = Site::new(|_, limits| limits.object_bytes_max = object_bytes_max);
+        let site = FileFixture::new(|_, limits| limits.object_bytes_max = object_bytes_max);
         let path = site.path("file.png");
         write(&path, 0);
         let (ended, began) = (AtomicBool::new(false), Instant::now());

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use tokio::task::{LocalSet, spawn_local, yield_now};
 use wire::http::{KnownField, Method, Request, RequestHead};
 
-use super::Site;
+use super::FileFixture;
 use crate::config::{PathPattern, RootPiece, Runners};
 use crate::handler::{ClientLinkCell, Now, Response, Routed, Segment};
-use crate::log::Client;
+use crate::log::LogClient;
 
 #[test]
 fn files_of_both_kinds() {
-    let site = Site::new(|_, limits| limits.object_bytes_max = 10);
+    let site = FileFixture::new(|_, limits| limits.object_bytes_max = 10);
     site.write("small.txt", "small");
     site.write("large.txt", "larger than ten bytes");
     site.settle();
@@ -34,7 +34,7 @@ fn files_of_both_kinds() {
 
 #[test]
 fn names_of_all_kinds() {
-    let site = Site::new(|_, _| ());
+    let site = FileFixture::new(|_, _| ());
     for name in
         ["plain", "with space", "ünï", "a%20b", "semi;colon", "quo\"te", "new\nline", "\u{1}", ".well-known/x", "a.b/c"]
     {
@@ -55,7 +55,7 @@ fn names_of_all_kinds() {
 fn hidden_files() {
     let names = ["/.env", "/.git/config", "/a/.b", "/a/.c/d", "/.well-known/.a", "/.well-known-not/a"];
     for hidden in [false, true] {
-        let site = Site::new(|files, _| files.hidden = hidden);
+        let site = FileFixture::new(|files, _| files.hidden = hidden);
         for name in names {
             site.write(&name[1..], "x");
             site.get(name).expect(if hidden { 200 } else { 404 }, if hidden { "x" } else { "" });
@@ -67,7 +67,7 @@ fn hidden_files() {
 
 #[test]
 fn what_is_no_file_and_what_leads_out() {
-    let site = Site::new(|files, _| files.root.pieces = vec![RootPiece::Literal("root".into())]);
+    let site = FileFixture::new(|files, _| files.root.pieces = vec![RootPiece::Literal("root".into())]);
     site.write("outside/secret", "secret");
     site.write("root/inside/file", "file");
     symlink("../outside/secret", site.path("root/link")).unwrap();
@@ -95,7 +95,7 @@ fn what_is_no_file_and_what_leads_out() {
 
 #[test]
 fn methods() {
-    let site = Site::new(|_, _| ());
+    let site = FileFixture::new(|_, _| ());
     site.write("file", "file");
     let check = |method: Method, has_next: bool, expect: u16| {
         let got = site.request(method, "", "/file", &[], has_next);
@@ -116,7 +116,7 @@ fn methods() {
 
 #[test]
 fn what_is_declined() {
-    let site = Site::new(|files, _| {
+    let site = FileFixture::new(|files, _| {
         files.permission_rule = true;
         files.ignore_query = false;
         files.strip_prefix = "/files".into();
@@ -150,7 +150,7 @@ fn what_is_declined() {
 
 #[test]
 fn what_another_handler_may_have_is_declined() {
-    let site = Site::with_runners(Runners { before: Vec::new(), after: vec![PathPattern::Any] }, |files, _| {
+    let site = FileFixture::with_runners(Runners { before: Vec::new(), after: vec![PathPattern::Any] }, |files, _| {
         files.index = vec!["index.html".into(), "index.php".into()];
         files.exclude_extensions = ["php".into(), "cgi".into()].into();
     });
@@ -184,7 +184,7 @@ fn what_another_handler_may_have_is_declined() {
 #[test]
 fn a_program_is_for_who_runs_it() {
     let runners = Runners { before: vec![PathPattern::Suffix(".php".into())], after: Vec::new() };
-    let site = Site::with_runners(runners, |files, _| {
+    let site = FileFixture::with_runners(runners, |files, _| {
         files.index = vec!["index.html".into(), "index.php".into()];
         files.strip_prefix = "/files".into();
         files.exclude_extensions = ["php".into(), "phtml".into()].into();
@@ -217,7 +217,7 @@ fn a_program_is_for_who_runs_it() {
 
 #[test]
 fn hidden_files_are_not_passed_on() {
-    let site = Site::new(|_, _| {});
+    let site = FileFixture::new(|_, _| {});
     for name in [".env", ".git/config", "a/.b/c", ".well-known/.a", "plain"] {
         site.write(name, "x");
     }
@@ -240,7 +240,7 @@ fn hidden_files_are_not_passed_on() {
 
 #[test]
 fn directories() {
-    let site = Site::new(|files, _| files.index = vec!["index.html".into(), "index.htm".into()]);
+    let site = FileFixture::new(|files, _| files.index = vec!["index.html".into(), "index.htm".into()]);
     site.write("index.html", "home");
     site.write("a/index.htm", "second");
     site.write("b/index.html/file", "a directory of that name");
@@ -268,7 +268,7 @@ fn directories() {
 
 #[test]
 fn fallback() {
-    let site = Site::new(|files, _| files.fallback = Some("/app.html".into()));
+    let site = FileFixture::new(|files, _| files.fallback = Some("/app.html".into()));
     site.write("app.html", "app");
     site.write("file", "file");
     site.settle();
@@ -285,7 +285,7 @@ fn fallback() {
 
 #[test]
 fn listing() {
-    let site = Site::new(|files, _| files.browse = true);
+    let site = FileFixture::new(|files, _| files.browse = true);
     site.write("a/file <1>.txt", "12345");
     site.write("a/.hidden", "");
     site.write("a/b/file", "");
@@ -309,7 +309,7 @@ fn listing() {
 
 #[test]
 fn a_listing_is_made_once_for_all_who_wait_and_for_nobody_else() {
-    let site = Site::new(|files, _| files.browse = true);
+    let site = FileFixture::new(|files, _| files.browse = true);
     site.write("a/file", "");
     let inner = &site.handler.inner;
     let root = site.runtime.block_on(inner.open_root(b"", Now::read())).unwrap();
@@ -319,7 +319,7 @@ fn a_listing_is_made_once_for_all_who_wait_and_for_nobody_else() {
             let (head, request_bytes) = (RequestHead::default(), []);
             let request = Request { head: &head, bytes: &request_bytes };
             let path = path.as_bytes();
-            let (client, link, now) = (Client::Unix, &ClientLinkCell::default(), Now::read());
+            let (client, link, now) = (LogClient::Unix, &ClientLinkCell::default(), Now::read());
             let routed = Routed {
                 request,
                 path,
@@ -371,7 +371,7 @@ fn a_listing_is_made_once_for_all_who_wait_and_for_nobody_else() {
 
 #[test]
 fn mass_hosting() {
-    let site = Site::new(|files, _| {
+    let site = FileFixture::new(|files, _| {
         files.root.pieces.push(RootPiece::Literal("/".into()));
         files.root.pieces.push(RootPiece::HostPrefix(1));
         files.root.pieces.push(RootPiece::Literal("/".into()));

@@ -13,13 +13,13 @@ use wire::h1::DATE_BYTES;
 use wire::http::{KnownField, Method, Request, RequestHead, Span, range};
 
 use super::{FileTree, StaticFile};
-use crate::config::{Cache, Files, Precedence, RootPiece, Runners};
-use crate::handler::{Body, ClientLinkCell, Form, Now, Outcome, Response, Routed, Segment};
-use crate::log::Client;
-use crate::object_cache::{Content, ObjectStore, WorkerCache};
+use crate::config::{CacheConfig, FilesConfig, Precedence, RootPiece, Runners};
+use crate::handler::{Body, ClientLinkCell, Form, HandlerOutcome, Now, Response, Routed, Segment};
+use crate::log::LogClient;
+use crate::object_cache::{ObjectContent, ObjectStore, WorkerCache};
 
 /// A directory, and a handler that serves it.
-struct Site {
+struct FileFixture {
     directory: tempfile::TempDir,
     handler: StaticFile,
     cache: Rc<WorkerCache>,
@@ -30,7 +30,7 @@ struct Site {
 
 /// Response that a client gets; status 0 if the handler declined.
 #[derive(Debug, Default)]
-struct Got {
+struct FileResult {
     status: u16,
     head: String,
     body: Vec<u8>,
@@ -39,16 +39,16 @@ struct Got {
     broken_off: bool,
 }
 
-impl Site {
-    fn new(change: impl FnOnce(&mut Files, &mut Cache)) -> Self {
+impl FileFixture {
+    fn new(change: impl FnOnce(&mut FilesConfig, &mut CacheConfig)) -> Self {
         Self::with_runners(Runners::default(), change)
     }
 
     /// A site with scripts that these handlers run.
-    fn with_runners(runners: Runners, change: impl FnOnce(&mut Files, &mut Cache)) -> Self {
+    fn with_runners(runners: Runners, change: impl FnOnce(&mut FilesConfig, &mut CacheConfig)) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let mut files = Files::below(directory.path().to_str().unwrap());
-        let mut limits = Cache::default();
+        let mut files = FilesConfig::below(directory.path().to_str().unwrap());
+        let mut limits = CacheConfig::default();
         change(&mut files, &mut limits);
         if let [RootPiece::Literal(literal), ..] = &mut files.root.pieces[..]
             && !literal.starts_with('/')
@@ -84,15 +84,22 @@ impl Site {
         self.runtime.block_on(self.handler.inner.open_root(b"", Now::read())).unwrap().id
     }
 
-    fn get(&self, path: &str) -> Got {
+    fn get(&self, path: &str) -> FileResult {
         self.request(Method::Get, "example.com", path, &[], false)
     }
 
-    fn get_with(&self, path: &str, fields: &[(KnownField, &str)]) -> Got {
+    fn get_with(&self, path: &str, fields: &[(KnownField, &str)]) -> FileResult {
         self.request(Method::Get, "example.com", path, fields, false)
     }
 
-    fn request(&self, method: Method, host: &str, target: &str, fields: &[(KnownField, &str)], has_next: bool) -> Got {
+    fn request(
+        &self,
+        method: Method,
+        host: &str,
+        target: &str,
+        fields: &[(KnownField, &str)],
+        has_next: bool,
+    ) -> FileResult {
         let (mut bytes, mut head) = (target.as_bytes().to_vec(), RequestHead::default());
         head.method = method;
         head.target = Span::new(0, bytes.len());
@@ -108,7 +115,7 @@ impl Site {
         let mut now = Now::read();
         now.monotonic_ms += self.later_ms;
         let request = Request { head: &head, bytes: &bytes };
-        let (client, link) = (Client::Unix, &ClientLinkCell::default());
+        let (client, link) = (LogClient::Unix, &ClientLinkCell::default());
         let routed = Routed {
             request,
             path: path.as_bytes(),
@@ -123,13 +130,13 @@ impl Site {
             now,
         };
         match self.handler.handle(&routed) {
-            Outcome::Wait(future) => Got { waited: true, ..receive(self.runtime.block_on(future)) },
+            HandlerOutcome::Wait(future) => FileResult { waited: true, ..receive(self.runtime.block_on(future)) },
             outcome => receive(outcome),
         }
     }
 }
 
-impl Got {
+impl FileResult {
     fn field(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
@@ -146,13 +153,15 @@ impl Got {
 }
 
 /// Converts a response to the bytes that the connection would send.
-fn receive(outcome: Outcome) -> Got {
+fn receive(outcome: HandlerOutcome) -> FileResult {
     let response = match outcome {
-        Outcome::Ready(response) => response,
-        Outcome::Decline => return Got::default(),
-        Outcome::Elsewhere(path) => return Got { head: String::from_utf8(path).unwrap(), ..Got::default() },
-        Outcome::Wait(_) => panic!("a future that ends in another"),
-        Outcome::Pass(_) => unreachable!("files pass nothing on"),
+        HandlerOutcome::Ready(response) => response,
+        HandlerOutcome::Decline => return FileResult::default(),
+        HandlerOutcome::Elsewhere(path) => {
+            return FileResult { head: String::from_utf8(path).unwrap(), ..FileResult::default() };
+        }
+        HandlerOutcome::Wait(_) => panic!("a future that ends in another"),
+        HandlerOutcome::Pass(_) => unreachable!("files pass nothing on"),
     };
     let mut head = Vec::new();
     let (status, body) = match response {
@@ -178,8 +187,8 @@ fn receive(outcome: Outcome) -> Got {
                 }
             };
             let segment = match &representation.content {
-                Content::Memory(bytes) => Segment::Bytes(bytes.slice(offset as usize..(offset + sent) as usize)),
-                Content::File(file) => Segment::File { file: Arc::clone(file), offset, length: sent },
+                ObjectContent::Memory(bytes) => Segment::Bytes(bytes.slice(offset as usize..(offset + sent) as usize)),
+                ObjectContent::File(file) => Segment::File { file: Arc::clone(file), offset, length: sent },
             };
             (status, Body::from_segments(vec![segment]))
         }
@@ -203,7 +212,7 @@ fn receive(outcome: Outcome) -> Got {
             }
         }
     }
-    Got { status, head: String::from_utf8(head).unwrap(), body: content, waited: false, broken_off }
+    FileResult { status, head: String::from_utf8(head).unwrap(), body: content, waited: false, broken_off }
 }
 
 fn set_modified(path: &Path, unix_seconds: u64) {

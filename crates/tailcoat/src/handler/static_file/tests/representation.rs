@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use wire::http::{KnownField, Method};
 
-use super::{Site, random_bytes, set_modified};
+use super::{FileFixture, random_bytes, set_modified};
 use crate::config::{FieldMatch, FieldRule, PathPattern};
 
 #[test]
 fn conditions() {
-    let site = Site::new(|_, _| ());
+    let site = FileFixture::new(|_, _| ());
     site.write("file.txt", "content");
     site.settle();
     let etag = site.get("/file.txt").field("ETag").unwrap().to_owned();
@@ -49,7 +49,7 @@ fn conditions() {
 #[test]
 fn ranges() {
     for object_bytes_max in [5, 1000] {
-        let site = Site::new(|_, limits| limits.object_bytes_max = object_bytes_max);
+        let site = FileFixture::new(|_, limits| limits.object_bytes_max = object_bytes_max);
         let content: Vec<u8> = (0..200).collect();
         site.write("file.png", &content);
         site.settle();
@@ -91,7 +91,7 @@ fn ranges() {
 
 #[test]
 fn precompressed_siblings() {
-    let mut site = Site::new(|files, limits| {
+    let mut site = FileFixture::new(|files, limits| {
         files.compress = false;
         limits.watch = false;
     });
@@ -147,7 +147,7 @@ fn compression() {
     use std::io::Read;
     let text = "All work and no play makes Jack a dull boy. ".repeat(100);
     for object_bytes_max in [1000, 100_000] {
-        let site = Site::new(|_, limits| limits.object_bytes_max = object_bytes_max);
+        let site = FileFixture::new(|_, limits| limits.object_bytes_max = object_bytes_max);
         site.write("text.txt", &text);
         site.write("short.txt", "too short");
         site.write("random.txt", random_bytes(3000));
@@ -187,7 +187,7 @@ fn compression() {
 #[test]
 fn fields_by_path_and_type() {
     let rule = |matches, name: &str, value: &str| FieldRule { matches, name: name.into(), value: value.into() };
-    let site = Site::new(|files, _| {
+    let site = FileFixture::new(|files, _| {
         files.strip_prefix = "/p".into();
         files.fields = Arc::new(vec![
             rule(FieldMatch::Path(PathPattern::Any), "Cache-Control", "no-cache"),

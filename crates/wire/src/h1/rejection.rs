@@ -3,14 +3,14 @@ use crate::http::Status;
 /// Reason to reject a malformed message of the peer. The connection must close after the error response, because the
 /// start of the next message is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct MessageRejection {
     /// Status of the error response.
     pub status: Status,
     /// Description for the log and the error response. The text is fixed and contains no input of the peer.
     pub reason: &'static str,
 }
 
-impl Refusal {
+impl MessageRejection {
     /// The content is longer than `body_bytes_max`.
     pub const CONTENT_TOO_LARGE: Self = Self::new(Status::CONTENT_TOO_LARGE, "content too large");
 
