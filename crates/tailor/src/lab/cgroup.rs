@@ -1,4 +1,4 @@
-//! Control groups, version 1 and 2: exact processor time and memory of all that a server starts.
+//! Control groups, version 1 and 2: exact CPU time and memory of a server and all processes that it starts.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use crate::report::observe::{Cgroup, Observed};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// A control group of ours, removed with its value.
+/// Control group of a measured server; dropping it removes its directories.
 #[derive(Debug)]
 pub(crate) struct ControlGroup {
     directories: Vec<PathBuf>,
@@ -15,7 +15,7 @@ pub(crate) struct ControlGroup {
 }
 
 impl ControlGroup {
-    /// Makes a group. `None` where we may not: then processes are observed one by one.
+    /// Creates a group. Returns `None` without permission: the lab then observes processes one by one.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let root = Path::new(ROOT);
         match root.join("cgroup.controllers").exists() {
@@ -27,12 +27,12 @@ impl ControlGroup {
     }
 
     fn unified(parent: &Path, name: &str) -> Option<Self> {
-        // Memory is counted where the parent hands the controller on; processor time always is.
+        // Memory is counted only if the parent delegates the memory controller; CPU time always is.
         let _ = std::fs::write(parent.join("cgroup.subtree_control"), "+memory");
         Self::make(&[parent.to_owned()], true, name)
     }
 
-    /// Makes a directory in each parent, if processes may join what it stands for.
+    /// Creates a directory in each parent. Returns `None` if processes cannot join the group.
     fn make(parents: &[PathBuf], is_unified: bool, name: &str) -> Option<Self> {
         let mut group = Self { directories: Vec::new(), is_unified };
         for parent in parents {
@@ -43,19 +43,19 @@ impl ControlGroup {
         group.can_be_joined().then_some(group)
     }
 
-    /// Whether a process of ours may join: making a group below what was delegated to us does not mean that.
+    /// Tests whether our processes can join: permission to create a group does not imply that.
     fn can_be_joined(&self) -> bool {
         let mut shell = Command::new("sh");
         shell.args(["-c", "for file; do echo $$ > \"$file\" || exit 1; done", "sh"]).args(self.member_files());
         shell.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
     }
 
-    /// The files a process writes its id to, to be in the group.
+    /// Files to which a process writes its id to join the group.
     pub(crate) fn member_files(&self) -> Vec<PathBuf> {
         self.directories.iter().map(|directory| directory.join("cgroup.procs")).collect()
     }
 
-    /// To read what it uses.
+    /// Source of the group's CPU time and memory.
     pub(crate) fn observed(&self) -> Observed {
         Observed::Cgroup(Cgroup {
             is_unified: self.is_unified,
@@ -64,7 +64,7 @@ impl ControlGroup {
         })
     }
 
-    /// The processes in it.
+    /// Ids of the processes in the group.
     pub(crate) fn members(&self) -> Vec<i32> {
         let text = std::fs::read_to_string(self.directories[0].join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
@@ -74,14 +74,14 @@ impl ControlGroup {
 impl Drop for ControlGroup {
     fn drop(&mut self) {
         for directory in &self.directories {
-            // It fails while a process is in it; an empty group left behind does no harm.
+            // Removal fails while a process is in the group; a leftover empty group does no harm.
             let _ = std::fs::remove_dir(directory);
         }
     }
 }
 
-/// Where a group may be made in version 2: at the root, or else, for what systemd delegated to a user, below our own group
-/// and those it is in.
+/// Directories in which a version 2 group may be created: the root, then our own group and its ancestors. systemd may
+/// have delegated the latter to a user.
 fn unified_parents(root: &Path, own: &str) -> Vec<PathBuf> {
     let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
     let own = root.join(own);
@@ -111,7 +111,7 @@ mod tests {
         check("", &["/c"]);
     }
 
-    /// A process that is busy for a while is seen, and one that is outside is not.
+    /// Checks that the group counts a busy process that joined it, and does not count one outside.
     fn check_group(make: impl Fn() -> Option<ControlGroup>, what: &str) {
         let Some(group) = make() else {
             eprintln!("not run: no group of {what} can be made here");
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn version_2_counts() {
-        // Beside version 1 it is at another place, without controllers.
+        // On a machine with version 1, version 2 is mounted at another path and has no controllers.
         let place =
             ["/sys/fs/cgroup/unified", ROOT].into_iter().find(|root| Path::new(root).join("cgroup.procs").exists());
         check_group(|| ControlGroup::unified(Path::new(place?), "test2"), "version 2");

@@ -1,11 +1,11 @@
-//! Two recorded runs beside each other: two versions, two kernels, two machines.
+//! Comparison of two recorded runs, such as two versions, two kernels or two machines.
 
 use std::fmt::Write;
 
 use super::report::{CompareReport, Measurement, ServerDescription, ServerResult, SweepStep};
 use super::statistics::{median, unpaired_ratio};
 
-/// What changed from the old run to the new one; and whether they may be compared at all.
+/// Describes the change from the old run to the new one. Returns false if the runs cannot be compared.
 pub(super) fn describe(old: &CompareReport, new: &CompareReport) -> (String, bool) {
     let mut out = String::new();
     let obstacles = obstacles(old, new);
@@ -54,7 +54,7 @@ pub(super) fn describe(old: &CompareReport, new: &CompareReport) -> (String, boo
     (out, true)
 }
 
-/// How the highest values changed.
+/// Describes the change of the highest values.
 fn write_searches(out: &mut String, old: &CompareReport, new: &CompareReport) {
     for before in &old.searches {
         let Some(after) = new.searches.iter().find(|after| after.name == before.name) else { continue };
@@ -67,7 +67,7 @@ fn write_searches(out: &mut String, old: &CompareReport, new: &CompareReport) {
     }
 }
 
-/// Why a comparison would say nothing.
+/// Reasons why the two runs cannot be compared.
 fn obstacles(old: &CompareReport, new: &CompareReport) -> Vec<String> {
     let mut found = Vec::new();
     if old.format_version != new.format_version {
@@ -105,7 +105,7 @@ fn obstacles(old: &CompareReport, new: &CompareReport) -> Vec<String> {
     found
 }
 
-/// Something that was measured.
+/// Accessor of a measured quantity.
 type MeasuredQuantity<'a> = &'a dyn Fn(&Measurement) -> f64;
 
 fn write_change(out: &mut String, old: &ServerResult, new: &ServerResult) {
@@ -138,7 +138,7 @@ mod tests {
     use super::super::report::SearchResult;
     use super::*;
 
-    /// A run of one server with its control; `micros` of processor time a request, round by round.
+    /// Builds a run of one server and its control; `micros` is the CPU time per request of each round.
     fn run(micros: &[f64]) -> CompareReport {
         let measurements: Vec<Measurement> = micros
             .iter()

@@ -1,4 +1,4 @@
-//! How a run went over its time: the table of IBM's endurance tests, and plots.
+//! Course of a run over time: the table of IBM's endurance tests, and plots.
 
 use super::report::{CompareReport, Measurement};
 use crate::engine::FailureClass;
@@ -6,10 +6,10 @@ use crate::report::IntervalReport;
 use crate::report::plot::{Plot, Series};
 use crate::units::{format_bytes, format_count, format_nanos};
 
-/// How many intervals at the beginning and at the end make the means that show whether something grows.
+/// Number of intervals at each end of a run whose means show whether memory grows.
 const ENDS: usize = 20;
 
-/// A column for each server, of its last round.
+/// Table with a column for each server, from its last round.
 pub(super) fn rows(report: &CompareReport) -> Vec<Vec<String>> {
     let measured = last_measurements(report);
     let mut heads = vec![String::new()];
@@ -36,7 +36,7 @@ pub(super) fn rows(report: &CompareReport) -> Vec<Vec<String>> {
     add("failed", &|it| format_count(it.loads.iter().map(|load| load.failures.total()).sum()));
     for class in FailureClass::ALL {
         let count = |it: &Measurement| it.loads.iter().map(|load| load.failures.of(*class)).sum::<u64>();
-        // The four of the original are always told.
+        // IBM's table always has these four classes.
         let is_original = matches!(
             class,
             FailureClass::Connect | FailureClass::EarlyClose | FailureClass::Write | FailureClass::TimeOut
@@ -48,7 +48,7 @@ pub(super) fn rows(report: &CompareReport) -> Vec<Vec<String>> {
     rows
 }
 
-/// Pages served against time; of an endurance test processor time and memory as well.
+/// Plots of pages served over time; an endurance test also has CPU time, memory and latency.
 pub(super) fn plots(report: &CompareReport) -> String {
     let plot = |title, value: fn(&IntervalReport) -> f64, format_y| plot(report, title, value, format_y);
     let mut out =
@@ -77,12 +77,12 @@ fn plot(report: &CompareReport, title: &str, value: fn(&IntervalReport) -> f64, 
     });
     let series: Vec<Series<'_>> = series.collect();
     if series.iter().all(|series| series.points.len() < 2) {
-        return String::new(); // Loads as short as that have no course.
+        return String::new(); // Such short loads have no course to plot.
     }
     Plot { title, x_label, series, x_marks: Vec::new(), format_y }.to_html()
 }
 
-/// Each server's last measurement; of a search, the one at the highest value.
+/// Last measurement of each server; in a search, the one at the highest value that passed.
 fn last_measurements(report: &CompareReport) -> Vec<(&str, &Measurement)> {
     let servers = report.steps.last().map_or(&[][..], |step| &step.servers);
     let measured = servers.iter().filter_map(|server| Some((server.name.as_str(), server.measurements.last()?)));
@@ -90,7 +90,8 @@ fn last_measurements(report: &CompareReport) -> Vec<(&str, &Measurement)> {
     measured.chain(searched).collect()
 }
 
-/// The intervals of the first load, which watched the server as well as any; without what came after the last whole one.
+/// Intervals of the first load without an incomplete last one. Each load watches the same server, so the first
+/// suffices.
 fn intervals(measurement: &Measurement) -> &[IntervalReport] {
     let intervals = measurement.loads.first().map_or(&[][..], |load| &load.intervals);
     let length = |it: &IntervalReport| it.end_seconds - it.start_seconds;

@@ -1,4 +1,4 @@
-//! Where a measurement was made: all that another needs to judge or repeat it.
+//! Environment of a measurement: the facts that a reader needs to judge or repeat it.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::format_bytes;
 
-/// Settings of the system that decide how a server does.
+/// Kernel settings that affect a server's performance, as paths below /proc/sys.
 const SETTINGS: [&str; 12] = [
     "kernel/randomize_va_space",
     "net/core/rmem_max",
@@ -23,31 +23,31 @@ const SETTINGS: [&str; 12] = [
     "vm/swappiness",
 ];
 
-/// Where a measurement was made.
+/// Machine and settings of a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
     /// Kernel release and build.
     pub kernel: String,
-    /// The processor's model.
+    /// Model of the CPU.
     pub processor: String,
-    /// Processors that may be used.
+    /// Number of CPUs that the process may use.
     pub processors: u64,
     /// Memory in bytes.
     pub memory_bytes: u64,
     /// Swap in bytes.
     pub swap_bytes: u64,
-    /// What governs the processors' speed, if the kernel does.
+    /// Frequency governor of the CPUs, if the kernel has one.
     pub governor: String,
-    /// The clock that time is read from.
+    /// Clock source of the kernel.
     pub clock_source: String,
-    /// The most files a process may hold open.
+    /// Maximum number of open file descriptors of a process.
     pub descriptors_max: u64,
-    /// Settings of the system, by their name below /proc/sys.
+    /// Kernel settings by their path below /proc/sys.
     pub settings: BTreeMap<String, String>,
 }
 
 impl Environment {
-    /// This machine's.
+    /// Reads the environment of this machine.
     pub fn read() -> Self {
         let uname = rustix::system::uname();
         let cpuinfo = read("/proc/cpuinfo");
@@ -71,7 +71,7 @@ impl Environment {
         }
     }
 
-    /// All of it, a name and a value each.
+    /// All facts as pairs of name and value.
     pub fn facts(&self) -> Vec<(String, String)> {
         let fixed = [
             ("kernel", self.kernel.clone()),
@@ -88,7 +88,7 @@ impl Environment {
         fixed.chain(settings).collect()
     }
 
-    /// In what two differ, as sentences.
+    /// Describes each difference as `name: old -> new`.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut found = Vec::new();
         let mut compare = |name: &str, old: &str, new: &str| {

@@ -1,4 +1,4 @@
-//! `tailor web99 init`: the site and servers of the lab `web99`, to be started by hand.
+//! `tailor web99 init`: the site and the server configurations of the lab `web99`, for servers that you start by hand.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub struct InitOptions {
     pub port: u16,
 }
 
-/// Writes the site to DIRECTORY/site and each server's config to DIRECTORY/NAME, and prints how to start them.
+/// Writes the site to DIRECTORY/site and each server's configuration to DIRECTORY/NAME, and prints the start commands.
 ///
 /// # Errors
 /// A file could not be written.
@@ -41,7 +41,7 @@ pub(crate) fn init_web99(options: &InitOptions) -> Result<ProgramEnd, String> {
     Ok(ProgramEnd::Passed)
 }
 
-/// Writes a server's files; returns the commands that start it, in their order.
+/// Writes a server's files. Returns its start commands in order.
 fn write_server(server: &model::LabServer, directory: &Path, root: &Path, port: u16) -> Result<Vec<String>, String> {
     let place = ServerPlacement {
         port,
@@ -57,7 +57,7 @@ fn write_server(server: &model::LabServer, directory: &Path, root: &Path, port: 
     Ok(commands.map(line).collect())
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell, if needed.
 fn quote(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=@,%+".contains(&byte);
     match !word.is_empty() && word.bytes().all(is_plain) {

@@ -1,4 +1,4 @@
-//! One measurement: a server started, loaded, and stopped.
+//! One measurement: starts a server, runs the loads, and stops the server.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -14,18 +14,18 @@ use super::server::{RunningServer, ServerPlacement, launch, signal_group, start}
 use crate::report::observe::Observed;
 use crate::units::parse_duration;
 
-/// How often memory is looked at while a load runs.
+/// Time between two samples of the server's memory while a load runs.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How each measurement of a run is made.
+/// Settings that the measurements of a run share.
 pub(super) struct Bench<'a> {
-    /// The lab, with only what runs at the value.
+    /// Lab, reduced to the loads and commands that run at this value.
     pub(super) lab: &'a Lab,
-    /// What `@VALUE@` stands for.
+    /// Value that replaces `@VALUE@`.
     pub(super) value: Option<&'a str>,
-    /// How long loads run, if not as long as the lab says.
+    /// Duration of each load; `None` means the lab's.
     pub(super) duration: Option<Duration>,
-    /// Set to end it early.
+    /// Flag that ends the measurement early.
     pub(super) stop: &'a AtomicBool,
 }
 
@@ -38,7 +38,7 @@ impl Bench<'_> {
         measurement
     }
 
-    /// Runs the commands before it, and starts a server.
+    /// Runs the lab's `before` commands, and starts a server.
     pub(super) fn start(&self, server: &LabServer, place: &ServerPlacement) -> Result<RunningServer, String> {
         for command in &self.lab.before {
             self.run_before(&command.words, place)?;
@@ -63,7 +63,7 @@ impl Bench<'_> {
         let mut is_stopped = false;
         while loads.iter_mut().any(|child| matches!(child.try_wait(), Ok(None))) {
             if self.stop.load(Ordering::Relaxed) && !std::mem::replace(&mut is_stopped, true) {
-                // They report what they measured so far.
+                // After SIGTERM, each load reports the requests it measured so far.
                 loads.iter().for_each(|child| signal_group(child, Signal::TERM));
             }
             let usage = observed.read();
@@ -89,8 +89,8 @@ impl Bench<'_> {
         }
     }
 
-    /// A load is a process of its own, so that its processor time and its limits are its own. Its report goes to a file: a
-    /// pipe would be full before it ends.
+    /// Starts a load as a process of its own, with its own CPU time and resource limits. Its report goes to a file,
+    /// because a pipe would fill before the load ends.
     fn spawn(&self, load: &LabLoad, place: &ServerPlacement, observed: &Observed) -> Result<Child, String> {
         let error = |error: std::io::Error| format!("load {}: {error}", load.name);
         let mut command = Command::new(std::env::current_exe().map_err(error)?);
@@ -115,7 +115,7 @@ impl Bench<'_> {
     }
 }
 
-/// The commands beside the loads; they end with this value.
+/// Commands that run beside the loads; dropping this value kills them.
 struct Beside(Vec<Child>);
 
 impl Beside {
@@ -134,7 +134,7 @@ impl Drop for Beside {
     fn drop(&mut self) {
         for child in &mut self.0 {
             signal_group(child, Signal::KILL);
-            // It was killed, so it ends.
+            // The child was killed, so this wait ends soon.
             let _ = child.wait();
         }
     }
@@ -151,10 +151,10 @@ fn read_report(load: &LabLoad, child: Child, place: &ServerPlacement) -> Result<
         .map_err(|_| format!("load {}: {}", load.name, String::from_utf8_lossy(&output.stderr).trim_end()))
 }
 
-/// Intervals that a run has at least, so that its plots show something.
+/// Minimum number of intervals of a run, so that its plots have enough points.
 const INTERVALS_MIN: u32 = 20;
 
-/// Puts this duration in the place of the lab's; if the lab's intervals are too long for it, they become shorter.
+/// Replaces the lab's duration, and shortens its interval if the run would have too few.
 fn replace_duration(arguments: &mut Vec<String>, duration: Duration) {
     take_option(arguments, &["-d", "--duration"]);
     arguments.extend(["-d".to_owned(), format!("{}s", duration.as_secs_f64())]);
@@ -165,7 +165,7 @@ fn replace_duration(arguments: &mut Vec<String>, duration: Duration) {
     }
 }
 
-/// Takes an option with its value away; returns the value.
+/// Removes an option and its value from the arguments. Returns the value.
 fn take_option(arguments: &mut Vec<String>, names: &[&str]) -> Option<String> {
     let at = arguments.iter().position(|word| names.contains(&word.as_str()))?;
     arguments.drain(at..(at + 2).min(arguments.len())).nth(1)

@@ -1,4 +1,4 @@
-//! `tailor compare`: servers under the same load, in alternating rounds.
+//! `tailor compare`: measures servers under the same load, in alternating rounds.
 
 mod cgroup;
 mod difference;
@@ -25,9 +25,9 @@ pub use statistics::Estimate;
 
 use crate::cli::ProgramEnd;
 
-/// The servers that labs may name.
+/// Definitions of the servers that labs can name.
 const PEERS: &str = include_str!("../../labs/peers.kdl");
-/// The labs that come with the program.
+/// Built-in labs: name and text.
 const LABS: [(&str, &str); 17] = [
     ("keepalive-1k", include_str!("../../labs/keepalive-1k.kdl")),
     ("static-mix", include_str!("../../labs/static-mix.kdl")),
@@ -80,10 +80,10 @@ pub struct CompareOptions {
     pub html: Option<PathBuf>,
 }
 
-/// Does what the options say.
+/// Runs `tailor compare`: lists labs, prints a lab, runs one, or compares two recorded runs.
 ///
 /// # Errors
-/// What makes it impossible, as a message.
+/// The command is impossible: the message gives the reason.
 pub fn run(options: &CompareOptions) -> Result<ProgramEnd, String> {
     if options.list {
         for (name, text) in LABS {
@@ -108,7 +108,7 @@ fn run_lab(options: &CompareOptions, text: &str) -> Result<ProgramEnd, String> {
     let mut lab = model::parse(text, &peers()?)?;
     lab.rounds = options.rounds.unwrap_or(lab.rounds).max(1);
     if !options.sweep.is_empty() {
-        // Where loads are for some values, no others mean anything.
+        // If a load is limited to some values of the sweep, no other values have a meaning.
         let is_closed = lab.loads.iter().any(|load| !load.only.is_empty());
         if let Some(value) = options.sweep.iter().find(|value| is_closed && !lab.sweep.contains(value)) {
             return Err(format!("`{value}` is not one of the lab's values: {}", lab.sweep.join(", ")));
@@ -117,7 +117,7 @@ fn run_lab(options: &CompareOptions, text: &str) -> Result<ProgramEnd, String> {
     }
     select_servers(&mut lab, &options.servers)?;
     let stop = crate::cli::stop_on_signals()?;
-    // It is removed at the end, which takes a while if the site is large: the report comes first.
+    // Dropping this directory removes it, which takes time for a large site; so the report is written first.
     let directory = rounds::RunDirectory::make()?;
     let report = rounds::run(&lab, text, options.duration, &directory, &stop)?;
     if let Some(path) = &options.json {
@@ -135,7 +135,7 @@ fn run_lab(options: &CompareOptions, text: &str) -> Result<ProgramEnd, String> {
     })
 }
 
-/// The JSON schema of a recorded run.
+/// JSON schema of a recorded run.
 pub fn schema() -> String {
     serde_json::to_string_pretty(&schemars::schema_for!(CompareReport)).expect("a schema can be written as JSON")
 }
@@ -152,7 +152,7 @@ fn lab_text(name: &str) -> Result<String, String> {
         .map_err(|error| format!("{name}: {error}; --list shows the labs that come with tailor"))
 }
 
-/// Keeps the servers that are asked for, in that order.
+/// Keeps only the named servers, in the order of the names.
 fn select_servers(lab: &mut model::Lab, names: &[String]) -> Result<(), String> {
     if names.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What a lab is: a KDL file taken apart.
+//! Model of a lab, and its parser from KDL.
 
 use std::time::Duration;
 
@@ -6,57 +6,57 @@ use kdl::{KdlDocument, KdlNode};
 
 use crate::units::{parse_count, parse_duration, parse_share};
 
-/// A lab: servers that are compared under the same load.
+/// Lab: servers to compare under the same load.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Lab {
     pub(crate) name: String,
     pub(crate) about: String,
     pub(crate) rounds: usize,
-    /// How often each server is loaded in a round. With more than one all servers are up at once and take turns: what the
-    /// machine does every few seconds then meets them alike.
+    /// Number of times that each server is loaded in a round. If it is above 1, all servers run at once and take turns.
+    /// Effects of the machine that last seconds then affect all servers equally.
     pub(crate) turns: usize,
-    /// Processors of the servers and of the load, as in `0` or `0,1`; empty leaves them to the kernel.
+    /// CPUs of the servers and of the load, such as `0` or `0,1`; empty leaves the choice to the kernel.
     pub(crate) server_cpus: String,
     pub(crate) client_cpus: String,
-    /// The kind of site that is made to be served, as for `tailor site`.
+    /// Kind of the site to serve, in the notation of `tailor site`.
     pub(crate) site: String,
-    /// The load is run with each of these in place of `@VALUE@`.
+    /// Values of the sweep. The loads run with each of them in place of `@VALUE@`.
     pub(crate) sweep: Vec<String>,
-    /// Instead of a sweep: the highest value at which all loads pass, between these, which `@VALUE@` stands for.
+    /// Range of a search, which replaces a sweep: the lab finds the highest `@VALUE@` at which all loads pass.
     pub(crate) search: Option<SearchRange>,
     /// Loads that run at the same time.
     pub(crate) loads: Vec<LabLoad>,
-    /// Commands that are run to their end before the loads begin.
+    /// Commands that must end before the loads begin.
     pub(crate) before: Vec<LabCommand>,
-    /// Commands that run as long as the loads do.
+    /// Commands that run while the loads run.
     pub(crate) beside: Vec<LabCommand>,
-    /// Whether the report is to have the table and plots of an endurance test.
+    /// True if the report has the table and plots of an endurance test.
     pub(crate) is_endurance: bool,
     pub(crate) servers: Vec<LabServer>,
-    /// How long a server may take to become ready.
+    /// Maximum time until a server is ready.
     pub(crate) ready_max: Duration,
 }
 
-/// What is searched.
+/// Range and precision of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SearchRange {
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// How far the answer may be off, as a share of it.
+    /// Maximum error of the result, as a share of it.
     pub(crate) precision: f64,
 }
 
-/// A load: a program of ours that makes it, with its arguments.
+/// Load: the program that makes it, and its arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LabLoad {
     pub(crate) name: String,
     pub(crate) program: Program,
-    /// The values of the sweep at which it runs; empty for all.
+    /// Values of the sweep at which the load runs; empty means all.
     pub(crate) only: Vec<String>,
     pub(crate) arguments: Vec<String>,
 }
 
-/// What makes a load.
+/// Program that makes a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
     /// `tailor bench`
@@ -65,36 +65,36 @@ pub(crate) enum Program {
     Web99,
 }
 
-/// A command of a lab.
+/// Command of a lab.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LabCommand {
-    /// The values of the sweep at which it runs; empty for all.
+    /// Values of the sweep at which the command runs; empty means all.
     pub(crate) only: Vec<String>,
     pub(crate) words: Vec<String>,
 }
 
-/// A server: how it is started, and with which files.
+/// Server: its commands and its files.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LabServer {
     pub(crate) name: String,
-    /// Programs that must be installed.
+    /// Programs that must be installed; alternatives are separated by `|`.
     pub(crate) needs: Vec<String>,
     pub(crate) command: Vec<String>,
-    /// Prints the version.
+    /// Command that prints the version.
     pub(crate) version: Vec<String>,
-    /// Files written into the run's directory before the start: name and text.
+    /// Files written to the run's directory before the start: name and text.
     pub(crate) files: Vec<(String, String)>,
-    /// Commands that run at the same time as the server, started before it, as part of it (php-fpm, say).
+    /// Commands that are part of the server and start before it, such as php-fpm.
     pub(crate) helpers: Vec<Vec<String>>,
-    /// Unix domain sockets of the helpers, which must take connections before the server is ready.
+    /// Unix domain sockets of the helpers, which must accept connections before the server is ready.
     pub(crate) sockets: Vec<String>,
-    /// Commands that run likewise but are not part of it: the server behind a proxy. They get the load's processors, and
-    /// what they use is not counted.
+    /// Commands that run with the server but are not part of it, such as the upstream of a proxy. They run on the
+    /// load's CPUs, and their CPU time and memory are not counted.
     pub(crate) backends: Vec<Vec<String>>,
 }
 
 impl Lab {
-    /// With only what runs at a value of the sweep.
+    /// The lab, reduced to the loads and commands that run at a value of the sweep.
     pub(crate) fn at(&self, value: Option<&str>) -> Self {
         let is_on = |only: &[String]| only.is_empty() || value.is_some_and(|value| only.iter().any(|it| it == value));
         let mut lab = self.clone();
@@ -105,7 +105,7 @@ impl Lab {
     }
 }
 
-/// Reads a lab. `peers` are servers that it may name without describing them.
+/// Parses a lab. It may name servers of `peers` without describing them.
 pub(crate) fn parse(text: &str, peers: &[LabServer]) -> Result<Lab, String> {
     let document: KdlDocument = text.parse().map_err(|error: kdl::KdlError| describe(&error))?;
     let [root] = document.nodes() else { return Err("a lab file needs exactly one node: lab \"name\" { … }".into()) };
@@ -169,7 +169,7 @@ pub(crate) fn parse(text: &str, peers: &[LabServer]) -> Result<Lab, String> {
     }
 }
 
-/// Reads a file of servers only.
+/// Parses a file that contains only servers.
 pub(crate) fn parse_peers(text: &str) -> Result<Vec<LabServer>, String> {
     let document: KdlDocument = text.parse().map_err(|error: kdl::KdlError| describe(&error))?;
     document.nodes().iter().map(server).collect()
@@ -208,7 +208,7 @@ fn search_range(node: &KdlNode) -> Result<SearchRange, String> {
     }
 }
 
-/// The values of the sweep that `only` names, with commas between them.
+/// Values of the sweep in the property `only`, which are separated by commas.
 fn only(node: &KdlNode) -> Vec<String> {
     property(node, "only").map_or(Vec::new(), |text| text.split(',').map(|value| value.trim().to_owned()).collect())
 }
@@ -257,7 +257,7 @@ fn text(value: &kdl::KdlValue) -> String {
     value.as_string().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A node's arguments as text.
+/// Arguments of a node as text.
 fn arguments(node: &KdlNode) -> Vec<String> {
     node.entries().iter().filter(|entry| entry.name().is_none()).map(|entry| text(entry.value())).collect()
 }
@@ -270,7 +270,7 @@ fn describe(error: &kdl::KdlError) -> String {
     first.unwrap_or_else(|| error.to_string())
 }
 
-/// Splits at blanks; quotes hold words together.
+/// Splits a command at spaces; quotes keep a word together.
 pub(crate) fn split_words(text: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for character in text.chars() {

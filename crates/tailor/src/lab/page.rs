@@ -1,4 +1,4 @@
-//! The record of a lab's run as text and HTML.
+//! Report of a lab's run as text and HTML.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use crate::report::plot::{Plot, Series, escape};
 use crate::units::{format_bytes, format_count, format_nanos, format_rate};
 
 impl CompareReport {
-    /// The report as text.
+    /// Formats the report as text.
     pub fn to_text(&self) -> String {
         let mut out = format!("{}: {}\n\n", self.lab, self.about);
         for (title, rows) in self.tables() {
@@ -27,7 +27,7 @@ impl CompareReport {
         out
     }
 
-    /// The report as an HTML page.
+    /// Formats the report as an HTML page.
     pub fn to_html(&self) -> String {
         let mut out = format!("<h1>{}</h1>\n<p>{}</p>\n", escape(&self.lab), escape(&self.about));
         for (class, note) in self.notes() {
@@ -55,7 +55,7 @@ impl CompareReport {
         document(&format!("tailor compare {}", self.lab), &out)
     }
 
-    /// The tables with their titles; each row is as long as the first, which holds the heads.
+    /// Tables with their titles. The first row of each has the column titles; all rows have its length.
     fn tables(&self) -> Vec<(Option<String>, Vec<Vec<String>>)> {
         let mut tables = Vec::new();
         if !self.searches.is_empty() {
@@ -82,14 +82,14 @@ impl CompareReport {
         for search in &self.searches {
             let ratio = paired_ratio(&search.values(), &base);
             let mut row = vec![search.name.clone(), format_count(median(&search.values()) as u64), ratio.to_string()];
-            // None passed: nothing to tell of.
+            // No value passed, so no measurement fills these cells.
             row.extend(search.at_best().map_or_else(|| vec![String::new(); 5], measured_cells));
             rows.push(row);
         }
         rows
     }
 
-    /// What is to be said of the run: how urgent, and the text.
+    /// Notes on the run: class of urgency, and text.
     fn notes(&self) -> Vec<(&'static str, String)> {
         let mut notes = Vec::new();
         if self.interrupted {
@@ -186,7 +186,7 @@ impl CompareReport {
         out + &endurance::plots(self)
     }
 
-    /// A line for each server over the values of the sweep, which are drawn on a logarithmic axis.
+    /// Builds a line for each server over the values of the sweep, which have a logarithmic axis.
     fn sweep_series(&self, numbers: &[Option<f64>], value: fn(&ServerResult) -> f64) -> Vec<Series<'_>> {
         let names = self.steps[0].servers.iter().map(|server| server.name.as_str());
         names
@@ -201,7 +201,7 @@ impl CompareReport {
     }
 }
 
-/// Processor time a request, measurement by measurement; nothing if there are too few to show a course.
+/// Plot of CPU time per request over the measurements; empty if no server has at least three.
 fn measurements_plot(step: &SweepStep) -> String {
     let points = |server: &ServerResult| (1..).map(f64::from).zip(server.processor()).collect::<Vec<_>>();
     let series = step.servers.iter().map(|server| Series { name: &server.name, points: points(server) });
@@ -214,7 +214,7 @@ fn measurements_plot(step: &SweepStep) -> String {
     Plot { title, x_label: "measurement", series, x_marks: Vec::new(), format_y }.to_html()
 }
 
-/// What was measured at the highest value: processor time a request, rate, processor, lines, memory.
+/// Cells of the measurement at the highest value: CPU time per request, rate, CPU share, lines, memory.
 fn measured_cells(measurement: &Measurement) -> Vec<String> {
     let rate: f64 = measurement.loads.iter().map(|load| load.served_per_second).sum();
     let share = measurement.loads.first().and_then(|load| load.conforming_lines_share);
@@ -227,7 +227,7 @@ fn measured_cells(measurement: &Measurement) -> Vec<String> {
     ]
 }
 
-/// A row for each server and load, after the heads.
+/// Table with the column titles, then a row for each server and load.
 fn step_rows(step: &SweepStep) -> Vec<Vec<String>> {
     let has_lines = step.servers.iter().flat_map(|server| &server.measurements).flat_map(|it| &it.loads);
     let has_lines = has_lines.into_iter().any(|load| load.conforming_lines_share.is_some());
@@ -245,7 +245,7 @@ fn step_rows(step: &SweepStep) -> Vec<Vec<String>> {
             };
             let failed = server.measurements.iter().filter_map(|it| it.loads.get(index));
             let failed: u64 = failed.map(|load| load.failures.total()).sum();
-            // Processor time and memory are the server's, under all loads together.
+            // CPU time and memory belong to the server under all loads together.
             let [processor, parts, memory] = if index == 0 { server_cells(server) } else { Default::default() };
             let mut row = vec![
                 load_name(server, index),
@@ -267,7 +267,7 @@ fn step_rows(step: &SweepStep) -> Vec<Vec<String>> {
     rows
 }
 
-/// Paired ratios to the first server, a row for each of the others and each load, after the heads.
+/// Table of paired ratios to the first server: the column titles, then a row for each other server and load.
 fn ratio_rows(first: &ServerResult, others: &[ServerResult]) -> Vec<Vec<String>> {
     let mut rows = vec![["server", "us/request", "served/s", "p50", "p99"].map(str::to_owned).to_vec()];
     for server in others {
@@ -293,7 +293,7 @@ fn ratio_rows(first: &ServerResult, others: &[ServerResult]) -> Vec<Vec<String>>
     rows
 }
 
-/// The server's name, and that of the load if there are several.
+/// Name of the server, and of the load if there are several.
 fn load_name(server: &ServerResult, index: usize) -> String {
     let loads = server.measurements.first().map_or(&[][..], |it| &it.loads);
     match (index, loads) {
@@ -303,7 +303,7 @@ fn load_name(server: &ServerResult, index: usize) -> String {
     }
 }
 
-/// Processor time a request, its parts, and memory.
+/// Cells of CPU time per request, its two parts, and memory.
 fn server_cells(server: &ServerResult) -> [String; 3] {
     [
         format!("{:.2}", median(&server.processor())),
@@ -320,7 +320,7 @@ fn server_cells(server: &ServerResult) -> [String; 3] {
     ]
 }
 
-/// A table with columns as wide as they need be; the first is aligned to the left.
+/// Writes a table with columns as narrow as their cells allow; the first column is left-aligned.
 fn write_table(out: &mut String, rows: &[Vec<String>]) {
     let columns = rows.first().map_or(0, Vec::len);
     let widths: Vec<usize> = (0..columns)
@@ -339,7 +339,7 @@ fn write_table(out: &mut String, rows: &[Vec<String>]) {
     }
 }
 
-/// A table that scrolls by itself where it is wider than the page.
+/// Builds a table that scrolls horizontally where it is wider than the page.
 fn html_table(rows: &[Vec<String>]) -> String {
     let mut out = "<div class=\"wide\"><table>".to_owned();
     for (index, row) in rows.iter().enumerate() {
@@ -351,7 +351,7 @@ fn html_table(rows: &[Vec<String>]) -> String {
     out + "</table></div>\n"
 }
 
-/// What is known of something, a name and a value a line.
+/// Builds a table with a name and a value in each row.
 fn facts_table(facts: &[(String, String)]) -> String {
     let row = |(name, value): &(String, String)| format!("<tr><td>{}<td>{}\n", escape(name), escape(value));
     format!("<table class=\"facts\">{}</table>\n", facts.iter().map(row).collect::<String>())

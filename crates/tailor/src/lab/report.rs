@@ -1,4 +1,4 @@
-//! The record of a lab's run.
+//! Record of a lab's run, and its verdict.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,144 +9,144 @@ use crate::engine::Failures;
 use crate::report::{BenchReport, IntervalReport};
 use crate::web99::Web99Summary;
 
-/// An A/A control must come within this of 1.
+/// Maximum distance of an A/A control from 1.
 const CONTROL_MAX: f64 = 0.03;
 
-/// The record of a lab's run.
+/// Record of a lab's run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CompareReport {
-    /// The version of this form.
+    /// Version of this format.
     pub format_version: u32,
-    /// The program's version.
+    /// Version of tailor.
     pub tailor_version: String,
-    /// The lab's name.
+    /// Name of the lab.
     pub lab: String,
-    /// What it is about.
+    /// Purpose of the lab.
     pub about: String,
-    /// The lab itself.
+    /// Text of the lab file.
     pub lab_text: String,
-    /// When it ended, in seconds since 1970.
+    /// Time at the end of the run, in seconds since 1970.
     pub start_unix_seconds: f64,
-    /// How long each load ran, if not as long as the lab says.
+    /// Duration of each load in seconds, if it replaces the lab's.
     pub duration_seconds: Option<f64>,
-    /// Where it was measured.
+    /// Machine and settings of the run.
     pub environment: Environment,
     /// The servers and their settings.
     pub servers: Vec<ServerDescription>,
-    /// What was measured; a step for each value of the sweep.
+    /// Measurements, with a step for each value of the sweep.
     pub steps: Vec<SweepStep>,
-    /// Or, in a lab that searches, the highest values at which the loads passed.
+    /// Results of a search: the highest values at which all loads passed. A lab has either these or steps.
     #[serde(default)]
     pub searches: Vec<SearchResult>,
-    /// How far those may be off, as a share.
+    /// Maximum error of the searches, as a share of their results.
     #[serde(default)]
     pub search_precision: Option<f64>,
-    /// Whether the table and plots of an endurance test belong to it.
+    /// True if the report has the table and plots of an endurance test.
     #[serde(default)]
     pub is_endurance: bool,
-    /// Whether it was broken off.
+    /// True if the run was interrupted.
     pub interrupted: bool,
-    /// The first server against itself: processor time a request over all steps, or the highest values.
+    /// A/A control, the first server compared with itself: CPU time per request over all steps, or the highest values.
     pub control: Option<Estimate>,
-    /// Whether nothing failed, the control holds, and it was not broken off.
+    /// True if no request failed, the control holds, and the run was not interrupted.
     pub passed: bool,
 }
 
-/// A server and its settings.
+/// Server and its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServerDescription {
-    /// The name.
+    /// Name of the server.
     pub name: String,
-    /// What it says of its version.
+    /// First line of its version command's output.
     pub version: String,
-    /// How it was started.
+    /// Command that started it.
     pub command: Vec<String>,
-    /// What is started before it and counted with it.
+    /// Commands that are part of the server and start before it; their CPU time is counted.
     #[serde(default)]
     pub helpers: Vec<Vec<String>>,
-    /// What is behind it and not counted.
+    /// Upstreams of the server; their CPU time is not counted.
     #[serde(default)]
     pub backends: Vec<Vec<String>>,
-    /// Its files: name and text.
+    /// Files of the server: name and text.
     pub files: Vec<(String, String)>,
-    /// The program that is missing, if it was left out.
+    /// Missing program, if the run left the server out.
     pub missing: Option<String>,
 }
 
-/// What was measured with one value of the sweep.
+/// Measurements at one value of the sweep.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Step")]
 pub struct SweepStep {
-    /// The value.
+    /// Value of the sweep.
     pub value: Option<String>,
-    /// What was measured of each server. The last is the first one again.
+    /// Results of each server. The last is the first server again, as control.
     pub servers: Vec<ServerResult>,
-    /// The first server against itself: processor time a request.
+    /// A/A control, the first server compared with itself: CPU time per request.
     #[serde(default)]
     pub control: Option<Estimate>,
 }
 
-/// The highest values at which the loads passed with a server. The last server is the first one again.
+/// Highest values at which a server passed all loads. The last server is the first one again, as control.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SearchResult {
-    /// Its name.
+    /// Name of the server.
     pub name: String,
-    /// Round by round; 0 if none passed.
+    /// Highest value of each round; 0 if none passed.
     pub best: Vec<u64>,
-    /// All that was tried, in order.
+    /// All values tried, in order.
     pub tries: Vec<Try>,
 }
 
-/// A value that was tried.
+/// Value that a search tried.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Try {
-    /// The value.
+    /// Value in place of `@VALUE@`.
     pub value: u64,
-    /// Whether all loads passed.
+    /// True if all loads passed.
     pub has_passed: bool,
-    /// What was measured.
+    /// Measurement at this value.
     pub measurement: Measurement,
 }
 
-/// What was measured of a server.
+/// Measurements of a server.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ServerResult {
-    /// Its name.
+    /// Name of the server.
     pub name: String,
-    /// Round by round.
+    /// Measurements by round.
     pub measurements: Vec<Measurement>,
 }
 
-/// What was measured of a server in a round.
+/// Measurement of a server in one round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Measurement {
-    /// Processor time a served request in user space.
+    /// CPU time in user space per served request, in microseconds.
     pub user_micros_per_request: f64,
-    /// Processor time a served request in the kernel.
+    /// CPU time in the kernel per served request, in microseconds.
     pub system_micros_per_request: f64,
-    /// The server's processor time in user space while the first load counted, in seconds.
+    /// CPU time of the server in user space while the first load counted, in seconds.
     pub user_seconds: f64,
-    /// The same in the kernel.
+    /// CPU time of the server in the kernel while the first load counted, in seconds.
     pub system_seconds: f64,
-    /// How long the first load counted, in seconds.
+    /// Time during which the first load counted, in seconds.
     pub counted_seconds: f64,
-    /// Most memory that was seen.
+    /// Peak of the sampled memory in use.
     pub memory_bytes_max: u64,
-    /// Most swap that was seen.
+    /// Peak of the sampled swap in use.
     pub swap_bytes_max: u64,
-    /// What each load gave.
+    /// Results of each load.
     pub loads: Vec<LabLoadResult>,
 }
 
-/// What a load gave.
+/// Results of a load.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "LoadResult")]
 pub struct LabLoadResult {
-    /// Its name.
+    /// Name of the load.
     pub name: String,
     /// Responses that passed all checks.
     pub served: u64,
-    /// Responses served a second.
+    /// Responses served per second.
     pub served_per_second: f64,
     /// Failed requests by class.
     pub failures: Failures,
@@ -156,23 +156,23 @@ pub struct LabLoadResult {
     pub p50_nanos: u64,
     /// 99th percentile of the latency.
     pub p99_nanos: u64,
-    /// Greatest latency.
+    /// Maximum latency.
     pub max_nanos: u64,
-    /// The share of simulated lines that carried at least 80 % of their rate; with lines.
+    /// Share of simulated lines that carried at least 80 % of their rate, if the load had lines.
     pub conforming_lines_share: Option<f64>,
-    /// Whether the load's own requirements hold.
+    /// True if the load's own requirements hold.
     #[serde(default)]
     pub passed: bool,
-    /// What a load of the web99 workload showed.
+    /// Results of the web99 workload, if the load was one.
     #[serde(default)]
     pub web99: Option<Web99Summary>,
-    /// What the client ran short of.
+    /// Limits of the client that the load reached.
     pub limits: Vec<String>,
-    /// The run, piece by piece.
+    /// Intervals of the run.
     pub intervals: Vec<IntervalReport>,
 }
 
-/// What a load's program reports.
+/// Report that a load's program writes.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct LoadReport {
     #[serde(flatten)]
@@ -205,12 +205,13 @@ impl LabLoadResult {
 }
 
 impl Measurement {
-    /// Processor time a served request.
+    /// CPU time per served request, in microseconds.
     pub fn processor_micros_per_request(&self) -> f64 {
         self.user_micros_per_request + self.system_micros_per_request
     }
 
-    /// Adds what a load gave. Each load watched the whole server while it counted; the first is as good as any.
+    /// Adds the results of a load. Each load watches the whole server while it counts, so the first one's figures are
+    /// used.
     pub(super) fn add(&mut self, name: &str, report: LoadReport) {
         if self.loads.is_empty() {
             let server = report.bench.server.clone().unwrap_or_default();
@@ -223,12 +224,13 @@ impl Measurement {
         self.system_micros_per_request = self.system_seconds * 1e6 / served;
     }
 
-    /// Whether no request came to an end, well or not: the server or its load did not get a processor.
+    /// True if no request ended, served or failed: the server or its load got no CPU time.
     pub(super) fn is_empty(&self) -> bool {
         self.loads.iter().all(|load| load.served + load.failures.total() == 0)
     }
 
-    /// Whether nothing failed. Under more lines than a server sustains some operations may; what it does must be right.
+    /// True if no request failed. In the web99 workload an overloaded server may fail some, but its responses must be
+    /// right.
     fn is_clean(&self) -> bool {
         self.loads.iter().all(|load| match &load.web99 {
             Some(web99) => web99.is_right(),
@@ -236,14 +238,14 @@ impl Measurement {
         })
     }
 
-    /// The share of a processor that the server used.
+    /// CPU time of the server as a share of one CPU.
     pub(super) fn processor_share(&self) -> f64 {
         (self.user_seconds + self.system_seconds) / self.counted_seconds.max(1e-9)
     }
 }
 
 impl SweepStep {
-    /// Whether the first server came out as itself. An endurance test, where it would be another day, has no control.
+    /// True if the control holds. An endurance test has none, because it would double its time.
     pub(super) fn is_controlled(&self) -> bool {
         self.control.is_none_or(|control| (control.median - 1.0).abs() <= CONTROL_MAX)
     }
@@ -254,12 +256,12 @@ impl SearchResult {
         Self { name: name.to_owned(), best: Vec::new(), tries: Vec::new() }
     }
 
-    /// The highest values, round by round.
+    /// Highest values by round.
     pub(super) fn values(&self) -> Vec<f64> {
         self.best.iter().map(|best| *best as f64).collect()
     }
 
-    /// What was measured at the highest value that passed.
+    /// Measurement at the highest value that passed.
     pub(super) fn at_best(&self) -> Option<&Measurement> {
         let passed = self.tries.iter().filter(|it| it.has_passed);
         passed.max_by_key(|it| it.value).map(|it| &it.measurement)
@@ -275,12 +277,12 @@ impl ServerResult {
         self.measurements.iter().map(value).collect()
     }
 
-    /// The median over the rounds.
+    /// Median of a quantity over the rounds.
     pub(super) fn median(&self, value: impl Fn(&Measurement) -> f64) -> f64 {
         median(&self.values(value))
     }
 
-    /// The median over the rounds of something of one load.
+    /// Median over the rounds of a quantity of one load.
     pub(super) fn load_median(&self, load: usize, value: impl Fn(&LabLoadResult) -> f64) -> f64 {
         median(&self.measurements.iter().filter_map(|it| it.loads.get(load)).map(value).collect::<Vec<_>>())
     }
@@ -291,7 +293,7 @@ impl ServerResult {
 }
 
 impl CompareReport {
-    /// With the control and the verdict filled in.
+    /// Fills in the controls and the verdict.
     pub(super) fn judged(mut self) -> Self {
         for step in &mut self.steps {
             step.control = match step.servers.as_slice() {
@@ -317,7 +319,7 @@ impl CompareReport {
         self
     }
 
-    /// Whether the first server came out as itself, at each value of a sweep.
+    /// True if the control holds; in a sweep, at each value.
     pub(super) fn is_controlled(&self) -> bool {
         match self.searches.is_empty() {
             true => self.steps.iter().all(SweepStep::is_controlled),
@@ -325,7 +327,7 @@ impl CompareReport {
         }
     }
 
-    /// How far the control may be off. Two searches may each be off by their precision.
+    /// Maximum distance of the control from 1. In a search, both results may be off by the precision.
     pub(super) fn control_max(&self) -> f64 {
         self.search_precision.map_or(CONTROL_MAX, |precision| CONTROL_MAX.max(2.0 * precision))
     }

@@ -1,4 +1,4 @@
-//! The rounds of a lab: each server in turn, there and back.
+//! Rounds of a lab: each server in turn, in alternating order.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,10 +12,10 @@ use super::report::{CompareReport, SearchResult, ServerDescription, ServerResult
 use super::server::{RunningServer, ServerPlacement, free_port, installed_name};
 use crate::search::Search;
 
-/// A rest between servers, so that what one left behind is done with.
+/// Pause between servers, so that the next one is not measured with the cleanup of the last.
 const REST: Duration = Duration::from_millis(300);
 
-/// Runs a lab from start to end.
+/// Runs a lab.
 pub(super) fn run(
     lab: &Lab,
     text: &str,
@@ -53,10 +53,10 @@ pub(super) fn run(
     .judged())
 }
 
-/// What all rounds have in common.
+/// Settings that all rounds share.
 struct Rounds<'a> {
     lab: &'a Lab,
-    /// By their names in the report.
+    /// Servers by their name in the report.
     servers: &'a [(String, LabServer)],
     directory: &'a Path,
     duration: Option<Duration>,
@@ -64,7 +64,7 @@ struct Rounds<'a> {
 }
 
 impl Rounds<'_> {
-    /// All servers at each value of the sweep.
+    /// Measures all servers at each value of the sweep.
     fn sweep(&self) -> Result<Vec<SweepStep>, String> {
         let sweep = &self.lab.sweep;
         let values = if sweep.is_empty() { vec![None] } else { sweep.iter().cloned().map(Some).collect() };
@@ -89,7 +89,8 @@ impl Rounds<'_> {
         Ok(steps)
     }
 
-    /// Each server in turn is started, loaded and stopped. `names` is what is told, and what directories begin with.
+    /// Starts, loads and stops each server in turn. `names` has the name in the progress lines, and the prefix of
+    /// directories.
     fn round(
         &self,
         bench: &Bench<'_>,
@@ -110,7 +111,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// All servers are started, take turns, and are stopped.
+    /// Starts all servers, loads them in turns, and stops them.
     fn round_of_turns(
         &self,
         bench: &Bench<'_>,
@@ -140,13 +141,13 @@ impl Rounds<'_> {
         progress: &str,
         results: &mut [ServerResult],
     ) -> Result<(), String> {
-        // The turn before the first fills caches, and is not counted.
+        // Turn 0 fills caches and is not counted.
         for turn in 0..=self.lab.turns {
             eprintln!("{progress}: turn {turn} of {}", self.lab.turns);
             let mut measurements = Vec::new();
             for index in self.order(turn) {
                 if self.stop.load(Ordering::Relaxed) {
-                    // Servers are compared by whole turns.
+                    // Only whole turns are compared.
                     return Ok(());
                 }
                 let (running, place) = &running[index];
@@ -154,7 +155,7 @@ impl Rounds<'_> {
             }
             let empty = measurements.iter().find(|(_, it)| it.is_empty());
             if let Some((index, _)) = empty {
-                // Its time a request would be 0, and all turns are compared whole.
+                // Its time per request would be 0, and only whole turns are compared.
                 eprintln!("{progress}: turn {turn} skipped: {} got too little CPU time", self.servers[*index].0);
             } else if turn > 0 {
                 measurements.into_iter().for_each(|(index, it)| results[index].measurements.push(it));
@@ -163,7 +164,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// For each server the highest value at which the loads pass, in each round.
+    /// Searches the highest value at which the loads pass, for each server and round.
     fn search(&self, range: SearchRange) -> Result<Vec<SearchResult>, String> {
         let root = self.make_site(self.lab, &range.to.to_string(), &mut None)?;
         let mut results: Vec<SearchResult> = self.servers.iter().map(|(name, _)| SearchResult::new(name)).collect();
@@ -192,7 +193,7 @@ impl Rounds<'_> {
         Ok(results)
     }
 
-    /// A B C, then C B A: what drifts meets all of them alike.
+    /// Alternates the order, A B C then C B A, so that drift of the machine affects all servers equally.
     fn order(&self, round: usize) -> Vec<usize> {
         match round % 2 {
             0 => (0..self.servers.len()).collect(),
@@ -200,19 +201,19 @@ impl Rounds<'_> {
         }
     }
 
-    /// The site at a value; made only if it is another than the last.
+    /// Creates the site for a value, unless it equals the last one.
     fn make_site(&self, lab: &Lab, value: &str, last: &mut Option<(String, PathBuf)>) -> Result<PathBuf, String> {
         let kind = lab.site.replace("@VALUE@", value);
         if let Some((_, root)) = last.as_ref().filter(|(last, _)| *last == kind) {
             return Ok(root.clone());
         }
         if let Some((_, root)) = last.take() {
-            // Large file sets shall not fill the disk together.
+            // Remove the last site, because several large file sets could fill the disk.
             let _ = std::fs::remove_dir_all(root);
         }
         let root = self.directory.join(format!("site-{}", kind.replace([':', ','], "-")));
         crate::site::SiteKind::parse(&kind)?.write(&root)?;
-        // Writing it to the disk would take time from whoever is measured first: minutes, for a large one.
+        // Otherwise the kernel would write the site during the first measurement: minutes, for a large one.
         std::fs::File::open(&root)
             .and_then(|directory| Ok(rustix::fs::syncfs(directory)?))
             .map_err(|error| format!("cannot write {} to the disk: {error}", root.display()))?;
@@ -227,7 +228,7 @@ impl Rounds<'_> {
     }
 }
 
-/// The servers that can run, by their name in the report; the first a second time, as the A/A control.
+/// Servers that can run, by their name in the report. The first is repeated at the end as the A/A control.
 fn choose(lab: &Lab) -> (Vec<ServerDescription>, Vec<(String, LabServer)>) {
     let mut servers = Vec::new();
     let mut descriptions = Vec::new();
@@ -247,14 +248,14 @@ fn choose(lab: &Lab) -> (Vec<ServerDescription>, Vec<(String, LabServer)>) {
             None => servers.push((server.name.clone(), server.clone())),
         }
     }
-    // In an endurance test it would take as long again, and prove nothing of the time in between.
+    // In an endurance test the control would double the time, and would run on another day.
     if let Some((name, server)) = servers.first().cloned().filter(|_| !lab.is_endurance) {
         servers.push((format!("{name} (again)"), server));
     }
     (descriptions, servers)
 }
 
-/// A command of a program with several names, under the one that is installed.
+/// The command with the installed one of its program's alternative names.
 fn installed_command(words: &[String]) -> Vec<String> {
     let mut words = words.to_vec();
     if let Some(program) = words.first_mut() {
@@ -263,7 +264,7 @@ fn installed_command(words: &[String]) -> Vec<String> {
     words
 }
 
-/// The first line of what the version command prints.
+/// First line of the version command's output.
 fn version(server: &LabServer) -> String {
     let Some((names, arguments)) = server.version.split_first() else { return String::new() };
     let program = installed_name(names).unwrap_or(names);
@@ -275,7 +276,7 @@ fn version(server: &LabServer) -> String {
     String::from_utf8_lossy(&text).lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
 }
 
-/// A directory for the time of a run.
+/// Temporary directory of a run; dropping it removes the directory.
 pub(super) struct RunDirectory(PathBuf);
 
 impl RunDirectory {
@@ -288,7 +289,7 @@ impl RunDirectory {
 
 impl Drop for RunDirectory {
     fn drop(&mut self) {
-        // What can't be removed stays in the system's directory for such things.
+        // A directory that cannot be removed stays in the system's temporary directory.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

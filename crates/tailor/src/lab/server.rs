@@ -14,29 +14,29 @@ use super::cgroup::ControlGroup;
 use super::model::{Lab, LabServer};
 use crate::report::observe::Observed;
 
-/// How long a server may take to end before it is killed.
+/// Maximum time for a server to stop before it is killed.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
-/// A server that runs.
+/// Running server.
 #[derive(Debug)]
 pub(crate) struct RunningServer {
-    /// What it was started as, the server itself last.
+    /// Processes of the server: helpers first, the server itself last.
     children: Vec<Child>,
     backends: Vec<Child>,
     group: Option<ControlGroup>,
 }
 
-/// Where a server runs: what the marks in its files and commands stand for.
+/// Ports and directories of a server, which replace the placeholders in its files and commands.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerPlacement {
     pub(crate) port: u16,
-    /// For what is behind a proxy.
+    /// Port of the upstream of a proxy.
     pub(crate) backend_port: u16,
-    /// Where TLS is spoken.
+    /// Port for TLS.
     pub(crate) tls_port: u16,
-    /// The site to serve.
+    /// Directory of the site to serve.
     pub(crate) root: PathBuf,
-    /// A directory of its own.
+    /// Directory of this server's own files.
     pub(crate) run: PathBuf,
 }
 
@@ -57,12 +57,12 @@ impl ServerPlacement {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Makes the directory and writes the server's files into it. Workers under another user may write there as well.
+    /// Creates the directory and writes the server's files. Workers that run as another user may write there, too.
     pub(crate) fn prepare(&self, server: &LabServer) -> std::io::Result<()> {
         std::fs::create_dir_all(&self.run)?;
         std::fs::set_permissions(&self.run, std::fs::Permissions::from_mode(0o1777))?;
         for (name, text) in &server.files {
-            // Some programs want the last line to have its end.
+            // Some programs require a newline at the end of the last line.
             std::fs::write(self.run.join(name), self.fill(text) + "\n")?;
         }
         if server.files.iter().any(|(_, text)| text.contains("@TLS_PORT@")) {
@@ -71,7 +71,8 @@ impl ServerPlacement {
         Ok(())
     }
 
-    /// A command with its marks filled in; of a program with several names (`apache2|httpd`), the one that is installed.
+    /// Replaces the placeholders in a command. Of alternative program names (`apache2|httpd`), it takes the installed
+    /// one.
     pub(crate) fn fill_command(&self, words: &[String]) -> Vec<String> {
         let mut words: Vec<String> = words.iter().map(|word| self.fill(word)).collect();
         if let Some(program) = words.first_mut() {
@@ -81,7 +82,7 @@ impl ServerPlacement {
     }
 }
 
-/// Under which user workers run: ours, or nobody if we are the administrator.
+/// User of the server's workers: ours, or `nobody` if we are root.
 fn user() -> String {
     match rustix::process::geteuid().is_root() {
         true => "nobody".to_owned(),
@@ -89,18 +90,18 @@ fn user() -> String {
     }
 }
 
-/// A port that is free now.
+/// Finds a port that is free now.
 pub(crate) fn free_port() -> Result<u16, String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| format!("no free port: {error}"))?;
     listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
 }
 
-/// Of the names of a program, with `|` between them, the first that is installed.
+/// First installed program of alternatives that are separated by `|`.
 pub(crate) fn installed_name(names: &str) -> Option<&str> {
     names.split('|').find(|name| is_installed(name))
 }
 
-/// The directory that the lab was started in, where its own files are found: servers run in directories of their own.
+/// Directory in which the lab was started and in which its own files lie. Servers run in other directories.
 fn here() -> String {
     std::env::current_dir().unwrap_or_default().display().to_string()
 }
@@ -112,12 +113,12 @@ fn is_installed(program: &str) -> bool {
         || directories.into_iter().any(|directory| directory.join(program).is_file())
 }
 
-/// Starts a server and waits until it takes connections.
+/// Starts a server and waits until it accepts connections.
 pub(crate) fn start(server: &LabServer, place: &ServerPlacement, lab: &Lab) -> Result<RunningServer, String> {
     let error = |error: std::io::Error| format!("{}: {error}", server.name);
     place.prepare(server).map_err(error)?;
     let name: String = server.name.chars().filter(char::is_ascii_alphanumeric).collect();
-    // Where servers take turns, the first and its control are up at once.
+    // When servers take turns, the first and its control run at the same time, so the port is part of the name.
     let group = ControlGroup::new(&format!("{name}-{}", place.port));
     let mut running = RunningServer { children: Vec::new(), backends: Vec::new(), group };
     let started = running.launch_all(server, place, lab).map_err(error);
@@ -131,8 +132,8 @@ pub(crate) fn start(server: &LabServer, place: &ServerPlacement, lab: &Lab) -> R
     }
 }
 
-/// Starts a command in the group, on its processors. The program starts itself for that, since a process joins a group
-/// and takes its processors best before it is another.
+/// Starts a command in the group and on its CPUs. It starts this program again, because a process can join a group and
+/// bind itself to CPUs best before it executes the command.
 pub(crate) fn launch(
     words: &[String],
     place: &ServerPlacement,
@@ -164,7 +165,7 @@ impl RunningServer {
         Ok(())
     }
 
-    /// Waits until the server takes connections, what is behind it first.
+    /// Waits until the server, its helpers and its upstream accept connections. Fails at once if the server exits.
     fn wait_until_ready(
         &mut self,
         server: &LabServer,
@@ -191,7 +192,7 @@ impl RunningServer {
         Err(format!("nothing listens on {awaited:?} after {} s", ready_max.as_secs_f64()))
     }
 
-    /// To read what it uses: its control group, or its processes.
+    /// Source of the server's CPU time and memory: its control group, or its processes.
     pub(crate) fn observed(&self) -> Observed {
         match &self.group {
             Some(group) => group.observed(),
@@ -199,10 +200,10 @@ impl RunningServer {
         }
     }
 
-    /// Ends it, and all that it started.
+    /// Stops the server and all processes that it started.
     pub(crate) fn stop(mut self) {
         for signal in [Signal::TERM, Signal::KILL] {
-            // The server first, then what it leans on.
+            // Signal the server first, then the processes it depends on.
             self.children.iter().rev().chain(&self.backends).for_each(|child| signal_group(child, signal));
             let start = Instant::now();
             while start.elapsed() < STOP_MAX {
@@ -213,7 +214,7 @@ impl RunningServer {
                     return;
                 }
                 if has_ended {
-                    // Workers that outlived their master, outside its process group.
+                    // Workers outside the process group can outlive their master.
                     for id in members.into_iter().filter_map(Pid::from_raw) {
                         let _ = kill_process(id, signal);
                     }
@@ -224,7 +225,7 @@ impl RunningServer {
     }
 }
 
-/// Where something is to listen.
+/// Address on which a process must listen.
 #[derive(Debug)]
 enum LabListenAddress {
     Port(u16),
@@ -243,14 +244,14 @@ impl LabListenAddress {
     }
 }
 
-/// Signals a child and all in its process group. What ended already can't be told to.
+/// Signals a child and its process group. A process that has ended already is ignored.
 pub(crate) fn signal_group(child: &Child, signal: Signal) {
     if let Some(id) = Pid::from_raw(child.id() as i32) {
         let _ = kill_process_group(id, signal);
     }
 }
 
-/// The hidden command behind [`launch`]: joins groups, takes processors, and becomes the command.
+/// Runs the hidden command that [`launch`] starts: joins the groups, binds to the CPUs, and executes the command.
 pub(crate) fn become_command(join: &[PathBuf], cpus: &[usize], words: &[String]) -> String {
     for file in join {
         if let Err(error) = std::fs::write(file, std::process::id().to_string()) {
@@ -265,13 +266,13 @@ pub(crate) fn become_command(join: &[PathBuf], cpus: &[usize], words: &[String])
         }
     }
     let Some((program, arguments)) = words.split_first() else { return "no command".into() };
-    // Servers are often installed where only the administrator looks.
+    // Servers are often installed in directories that only root has in its PATH.
     let path = std::env::var("PATH").unwrap_or_default();
     let error = Command::new(program).args(arguments).env("PATH", format!("{path}:/usr/sbin:/usr/local/sbin")).exec();
     format!("{program}: {error}")
 }
-/// Writes `certificate.pem`, which nobody but a load with `--insecure` trusts, and its `key.pem`: on the curve P-256, as
-/// those of most sites.
+/// Writes a self-signed `certificate.pem` and its `key.pem`. The key is on the curve P-256, like those of most sites.
+/// Only a load with `--insecure` accepts the certificate.
 fn write_certificate(directory: &Path) -> std::io::Result<()> {
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
     let made = rcgen::generate_simple_self_signed(names).map_err(std::io::Error::other)?;

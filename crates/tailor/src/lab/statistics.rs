@@ -6,22 +6,22 @@ use fastrand::Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Resamples of a bootstrap.
+/// Number of resamples of a bootstrap.
 const RESAMPLES: usize = 4000;
 
-/// An estimate with its 95 % confidence interval.
+/// Estimate with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
     /// The median.
     pub median: f64,
-    /// The lower end of the interval.
+    /// Lower end of the interval.
     pub low: f64,
-    /// The upper end.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
 impl fmt::Display for Estimate {
-    /// The interval of a single round would claim a certainty that is not there.
+    /// Omits the interval of a single round, which would claim a certainty that does not exist.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:.3}", self.median)?;
         match self.low < self.high {
@@ -31,7 +31,7 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// The middle value; the mean of the middle two of an even number. 0 of none.
+/// Middle value; of an even number of values, the mean of the middle two. Returns 0 for no values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -42,20 +42,20 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The median of paired ratios, with its interval by the bootstrap (resampling rounds, percentile method).
+/// Median of paired ratios with its interval by the bootstrap (resampled rounds, percentile method).
 pub(crate) fn paired_ratio(values: &[f64], base: &[f64]) -> Estimate {
     let ratios: Vec<f64> = values.iter().zip(base).filter(|(_, base)| **base > 0.0).map(|(a, b)| a / b).collect();
     bootstrap(|rng| median(&resample(&ratios, rng)), median(&ratios))
 }
 
-/// The ratio of two unpaired medians, with its interval by the bootstrap.
+/// Ratio of two unpaired medians with its interval by the bootstrap.
 pub(crate) fn unpaired_ratio(values: &[f64], base: &[f64]) -> Estimate {
     let ratio = |values: &[f64], base: &[f64]| median(values) / median(base).max(f64::MIN_POSITIVE);
     bootstrap(|rng| ratio(&resample(values, rng), &resample(base, rng)), ratio(values, base))
 }
 
 fn bootstrap(mut statistic: impl FnMut(&mut Rng) -> f64, median: f64) -> Estimate {
-    // The same rounds give the same interval.
+    // A fixed seed gives the same interval for the same rounds.
     let mut rng = Rng::with_seed(99);
     let mut resampled: Vec<f64> = (0..RESAMPLES).map(|_| statistic(&mut rng)).collect();
     resampled.sort_by(f64::total_cmp);
@@ -80,8 +80,8 @@ mod tests {
 
     #[test]
     fn intervals_hold_the_truth() {
-        // Of 200 experiments of 9 rounds whose true ratio is 2, at least 85 % of the intervals must hold it: the
-        // percentile bootstrap of a median of so few is known to be a little narrow.
+        // Of 200 experiments of 9 rounds whose true ratio is 2, at least 85 % of the intervals must contain it. The
+        // percentile bootstrap of so few rounds is known to be a little narrow.
         let mut rng = Rng::with_seed(5);
         let mut held = 0;
         for _ in 0..200 {
