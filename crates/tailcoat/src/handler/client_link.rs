@@ -1,4 +1,4 @@
-//! What a handler that takes its time has of its client, in any version of HTTP.
+//! Connection between a handler and its client while a request is handled, in any version of HTTP.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -17,42 +17,42 @@ use crate::memory_budget::{Holder, HolderSource};
 use crate::metrics::HandlerKind;
 use crate::spool::Spool;
 
-/// The link between a client and the handler that answers its request: the request's content, as it comes; interim
-/// responses; and until when an answer is waited for.
+/// Link between a client and the handler of its request: the request's content, interim responses, and the deadline
+/// for the response.
 ///
-/// The connection supplies content when the handler wants some, and not before, so that a client can't fill memory, and
-/// what the client sends is read no faster than it is used. If content can't be read (malformed, too slow, cut short), the
-/// connection drops the handler's future: a handler never sees the end of content that is not whole.
+/// The connection supplies content only when the handler wants some. So a client can't fill memory, and its content
+/// is read no faster than it is used. If content can't be read (malformed, too slow, cut short), the connection drops
+/// the handler's future: a handler never sees the end of incomplete content.
 #[derive(Debug)]
 pub struct ClientLink {
     framing: Cell<BodyFraming>,
     body_bytes_max: Cell<u64>,
-    /// Where it is to be told to servers.
+    /// Address that the client connected to, if servers get it in the PROXY protocol.
     destination: OnceCell<Box<SocketAddr>>,
     forwarding: RefCell<Forwarding>,
-    /// Whose password was right.
+    /// Authenticated user.
     user: OnceCell<Box<[u8]>>,
-    /// The connection's holder, once something was charged to it.
+    /// Memory account of the connection, once memory was charged to it.
     holder: OnceCell<Rc<Holder>>,
-    /// The way to it; `None` if memory is not counted.
+    /// Source of the memory account; `None` if memory is not counted.
     holder_source: Option<HolderSource>,
-    /// Names of fields that are ours to set.
+    /// Names of fields that only Tailcoat sets.
     forbidden_trailers: OnceCell<Box<[Box<str>]>>,
     state: RefCell<ClientLinkState>,
 }
 
 #[derive(Debug, Default)]
 struct ClientLinkState {
-    /// Content that came and has not been taken: `buffer[unread]`.
+    /// Received content that was not taken: `buffer[unread]`.
     buffer: Vec<u8>,
     unread: Range<usize>,
-    /// What a handler has put in the place of the content, and how much of it was taken.
+    /// Content from a handler that replaces the client's, and the number of bytes taken.
     replacement: Option<(Vec<u8>, usize)>,
-    /// Content that was received before the handler's upstream is asked; what follows comes from the client.
+    /// Content received before the request is forwarded; the client's further content follows it.
     buffered: Option<Box<Spool>>,
     is_complete: bool,
     trailers: Option<Box<Fields>>,
-    /// The handler waits for content.
+    /// True if the handler waits for content.
     is_wanted: bool,
     has_been_read: bool,
     waker: Option<Waker>,
@@ -62,15 +62,15 @@ struct ClientLinkState {
     has_client_ended: bool,
 }
 
-/// Where a link is made when a handler wants one: most requests have no content and are answered at once.
+/// Cell in which a link is created on demand: most requests have no content and get their response at once.
 #[derive(Clone, Debug)]
 pub struct ClientLinkCell {
     link: OnceCell<Rc<ClientLink>>,
-    /// The way to the connection's holder; `None` if memory is not counted.
+    /// Source of the connection's memory account; `None` if memory is not counted.
     holder_source: Option<HolderSource>,
-    /// The number of the client's connection, which the worker gives to no other; `None` if no client waits there.
+    /// Number of the client's connection, unique within the worker; `None` if the request is the server's own.
     client_connection: Option<NonZeroU64>,
-    /// Who answers, as far as is known.
+    /// Kind of the handler, as far as it is known.
     handler: Cell<HandlerKind>,
 }
 
@@ -82,33 +82,33 @@ impl Default for ClientLinkCell {
 }
 
 impl ClientLinkCell {
-    /// With a link, for a request with content of at most so many bytes.
+    /// Creates a cell with a link, for a request with content of at most `body_bytes_max`.
     pub fn with_content(framing: BodyFraming, body_bytes_max: u64, holder_source: Option<HolderSource>) -> Self {
         let link = ClientLink { holder_source: holder_source.clone(), ..ClientLink::new(framing, body_bytes_max) };
         Self { link: OnceCell::from(Rc::new(link)), holder_source, ..Self::default() }
     }
 
-    /// Without a link, for a request of a connection with this holder.
+    /// Creates a cell without a link, for a request of a connection with this memory account.
     pub fn without_content(holder_source: HolderSource) -> Self {
         Self { holder_source: Some(holder_source), ..Self::default() }
     }
 
-    /// The connection's holder; `None` if memory is not counted.
+    /// Memory account of the connection; `None` if memory is not counted.
     pub fn counted_holder(&self) -> Option<Rc<Holder>> {
         self.holder_source.as_ref().map(HolderSource::holder)
     }
 
-    /// For a request that came on the client connection with this number.
+    /// Sets the number of the client connection.
     pub fn of_connection(self, number: NonZeroU64) -> Self {
         Self { client_connection: Some(number), ..self }
     }
 
-    /// The number of the client's connection, unless the request is the server's own.
+    /// Number of the client's connection, unless the request is the server's own.
     pub fn client_connection(&self) -> Option<NonZeroU64> {
         self.client_connection
     }
 
-    /// The link, made now if there is none.
+    /// Returns the link, and creates it if there is none.
     pub fn link(&self) -> &Rc<ClientLink> {
         self.link.get_or_init(|| {
             let holder_source = self.holder_source.clone();
@@ -116,23 +116,23 @@ impl ClientLinkCell {
         })
     }
 
-    /// The link, if there is one.
+    /// Link, if it was created.
     pub fn get(&self) -> Option<&Rc<ClientLink>> {
         self.link.get()
     }
 
-    /// Who answers the request, as far as is known.
+    /// Kind of the handler, as far as it is known.
     pub fn handler(&self) -> HandlerKind {
         self.handler.get()
     }
 
-    /// Tells who answers the request.
+    /// Sets the kind of the handler.
     pub fn set_handler(&self, kind: HandlerKind) {
         self.handler.set(kind);
     }
 }
 
-/// The handler's side.
+/// Methods for the handler.
 impl ClientLink {
     fn new(framing: BodyFraming, body_bytes_max: u64) -> Self {
         let state = ClientLinkState { is_complete: framing == BodyFraming::None, ..ClientLinkState::default() };
@@ -150,42 +150,42 @@ impl ClientLink {
         }
     }
 
-    /// The connection's holder, to which memory is charged that is held for the client.
+    /// Memory account of the connection, to which memory held for the client is charged.
     pub fn holder(&self) -> &Rc<Holder> {
         self.holder.get_or_init(|| self.holder_source.as_ref().map_or_else(Holder::uncounted, HolderSource::holder))
     }
 
-    /// Sets how many bytes of content there may be. More are refused when they come, whoever reads them.
+    /// Sets the content limit. The connection rejects content beyond it.
     pub fn set_body_bytes_max(&self, bytes: u64) {
         self.body_bytes_max.set(bytes);
     }
 
-    /// How many bytes of content there may be.
+    /// Content limit in bytes.
     pub fn body_bytes_max(&self) -> u64 {
         self.body_bytes_max.get()
     }
 
-    /// Whether the head says that there is more content than there may be.
+    /// True if the head declares more content than the limit.
     pub fn is_too_large(&self) -> bool {
         matches!(self.framing.get(), BodyFraming::Length(length) if length > self.body_bytes_max())
     }
 
-    /// What becomes of the request on its way to another server.
+    /// Progress of the request if it is forwarded.
     pub fn forwarding(&self) -> &RefCell<Forwarding> {
         &self.forwarding
     }
 
-    /// What the head said of the content.
+    /// Framing that the head declares.
     pub fn framing(&self) -> BodyFraming {
         self.framing.get()
     }
 
-    /// The request is sent on without its content.
+    /// Drops the content: the request is forwarded without it.
     pub fn forget_content(&self) {
         self.framing.set(BodyFraming::None);
     }
 
-    /// The next handler has this instead of the content.
+    /// Replaces the content for the next handler.
     pub fn replace_content(&self, content: Vec<u8>) {
         self.framing.set(match content.len() {
             0 => BodyFraming::None,
@@ -194,27 +194,29 @@ impl ClientLink {
         self.state.borrow_mut().replacement = Some((content, 0));
     }
 
-    /// Whose password was right, if one was needed.
+    /// Authenticated user, if authentication was required.
     pub fn user(&self) -> Option<&[u8]> {
         self.user.get().map(|user| &**user)
     }
 
-    /// Tells whose password was right.
+    /// Sets the authenticated user.
     pub fn set_user(&self, user: &[u8]) {
         // A request names one user.
         let _ = self.user.set(user.into());
     }
 
-    /// Where the client has connected to, for the PROXY protocol; `None` if that is told to nobody, or is a unix socket.
+    /// Address that the client connected to, for the PROXY protocol. `None` if no server needs it, or for a unix
+    /// socket.
     pub fn destination(&self) -> Option<SocketAddr> {
         self.destination.get().map(|destination| **destination)
     }
 
-    /// Hands the content that is there to `take`, which returns how much of it is done with (all is best; not 0). Ready
-    /// with that, or with 0 at the end of the content; pending if `take` is, or while nothing has come.
+    /// Passes available content to `take`, which returns the number of bytes it has used (all is best; never 0).
+    /// Ready with that number, or with 0 at the end of the content. Pending if `take` is, or while there is no
+    /// content.
     ///
     /// # Errors
-    /// Those of `take`.
+    /// Errors of `take`.
     pub fn poll_take(
         &self,
         task: &mut Task<'_>,
@@ -255,12 +257,12 @@ impl ClientLink {
         result
     }
 
-    /// Says that content is read while the answer is sent, so that this does not wait for the end of the content.
+    /// Marks content as being read during the response, so that the response does not wait for its end.
     pub fn read_while_answering(&self) {
         self.state.borrow_mut().has_been_read = true;
     }
 
-    /// Whether all content has been taken.
+    /// True if all content was taken.
     pub fn is_at_end(&self) -> bool {
         let state = self.state.borrow();
         match &state.replacement {
@@ -272,14 +274,14 @@ impl ClientLink {
         }
     }
 
-    /// True if all content has come that a handler gets, so that nothing is left to receive.
+    /// True if nothing is left to receive from the client.
     pub fn is_received(&self) -> bool {
         let state = self.state.borrow();
         state.replacement.is_some() || state.buffered.is_some() || self.framing.get() == BodyFraming::None
     }
 
-    /// Gives the handler this content, and behind it what the client still sends. Where that is nothing, the content has a
-    /// length from now on, unless trailers follow, and can be [taken again](Self::rewind).
+    /// Gives the handler this content, followed by further content from the client. If there is none, the content has
+    /// a known length from now on, unless trailers follow, and can be [read again](Self::rewind).
     pub fn put_buffered(&self, mut spool: Spool) {
         let mut state = self.state.borrow_mut();
         if state.is_complete && state.unread.is_empty() && state.trailers.is_none() {
@@ -290,12 +292,12 @@ impl ClientLink {
         state.buffered = Some(Box::new(spool));
     }
 
-    /// True if content was received before an upstream was asked.
+    /// True if content was received before the request is forwarded.
     pub fn is_buffered(&self) -> bool {
         self.state.borrow().buffered.is_some()
     }
 
-    /// True if the content can be taken from its beginning: none was, or all of it is kept.
+    /// True if content can be read from its beginning: none was taken, or all of it is kept.
     pub fn can_rewind(&self) -> bool {
         let state = self.state.borrow();
         match &state.buffered {
@@ -304,14 +306,14 @@ impl ClientLink {
         }
     }
 
-    /// Goes back to the beginning of the content. Only where that [is possible](Self::can_rewind).
+    /// Goes back to the beginning of the content. Allowed only if [`Self::can_rewind`].
     pub fn rewind(&self) {
         if let Some(spool) = &mut self.state.borrow_mut().buffered {
             spool.rewind();
         }
     }
 
-    /// Frees content that was taken: the request is not sent again.
+    /// Frees content that was taken: the request will not be sent again.
     pub fn forget_taken(&self) {
         let mut state = self.state.borrow_mut();
         match &mut state.buffered {
@@ -321,7 +323,7 @@ impl ClientLink {
         }
     }
 
-    /// The trailer fields, once the end was reached.
+    /// Trailer fields, after the end of the content.
     pub fn take_trailers(&self) -> Option<Box<Fields>> {
         let mut trailers = self.state.borrow_mut().trailers.take()?;
         let forbidden = self.forbidden_trailers.get().map_or(&[][..], |names| names);
@@ -329,52 +331,53 @@ impl ClientLink {
         Some(trailers)
     }
 
-    /// Forbids trailer fields of these names: a server that joins trailers to the head would take them for those that are
-    /// set there, or that were taken away.
+    /// Forbids trailer fields of these names. A server that merges trailers into the head would take them for fields
+    /// that Tailcoat has set or removed.
     pub fn forbid_trailers(&self, names: impl Iterator<Item = impl Into<Box<str>>>) {
-        // A request has one site, and that its rules.
+        // A request has one site, and so one set of rules.
         let _ = self.forbidden_trailers.set(names.map(Into::into).collect());
     }
 
-    /// Sends an interim response (RFC 9110, section 15.2) before the final one, if the client's version has such.
+    /// Sends an interim response (RFC 9110, section 15.2) before the final one, if the client's HTTP version allows
+    /// it.
     pub fn send_interim(&self, status: Status, fields: Fields) {
         self.state.borrow_mut().interim.push((status, fields));
     }
 
-    /// Sets until when the handler waits, in milliseconds of [`Now::monotonic_ms`](super::Now::monotonic_ms). It is
-    /// polled once the time has come, give or take a tenth of a second, and then finds [`Self::take_late`] true.
+    /// Sets the handler's deadline, in milliseconds of [`Now::monotonic_ms`](super::Now::monotonic_ms). The handler
+    /// is polled within a tenth of a second of it, and then finds [`Self::take_late`] true.
     pub fn set_deadline(&self, deadline_ms: Option<u64>) {
         let mut state = self.state.borrow_mut();
         state.deadline_ms = deadline_ms;
         state.is_late = false;
     }
 
-    /// Whether the deadline has passed since it was set. Says so once.
+    /// True if the deadline has passed. Resets the flag.
     pub fn take_late(&self) -> bool {
         std::mem::take(&mut self.state.borrow_mut().is_late)
     }
 
-    /// Whether the client has closed the connection or its half of it, so that it will hardly read an answer.
+    /// True if the client has closed the connection or its sending half, so that it will hardly read a response.
     pub fn has_client_ended(&self) -> bool {
         self.state.borrow().has_client_ended
     }
 }
 
-/// The connection's side.
+/// Methods for the connection.
 impl ClientLink {
-    /// Tells where the client has connected to.
+    /// Sets the address that the client connected to.
     pub fn set_destination(&self, destination: SocketAddr) {
-        // Set once: a link is made for one request.
+        // Set once: a link belongs to one request.
         let _ = self.destination.set(Box::new(destination));
     }
 
-    /// Whether the handler waits for content.
+    /// True if the handler waits for content.
     pub fn wants_content(&self) -> bool {
         let state = self.state.borrow();
         state.is_wanted && state.unread.is_empty() && !state.is_complete
     }
 
-    /// Whether the handler has asked for content.
+    /// True if the handler has asked for content.
     pub fn has_been_read(&self) -> bool {
         self.state.borrow().has_been_read
     }
@@ -387,7 +390,7 @@ impl ClientLink {
         state.wake(task);
     }
 
-    /// Takes the buffer back; content that has not been taken is kept in a smaller one.
+    /// Takes the buffer back; content that was not taken moves to a smaller one.
     pub fn reclaim(&self) -> Vec<u8> {
         let mut state = self.state.borrow_mut();
         let kept = state.buffer[state.unread.clone()].to_vec();
@@ -395,7 +398,7 @@ impl ClientLink {
         std::mem::replace(&mut state.buffer, kept)
     }
 
-    /// Nothing follows what was supplied.
+    /// Marks the end of the content.
     pub fn complete(&self, trailers: Option<Box<Fields>>, task: &Task<'_>) {
         let mut state = self.state.borrow_mut();
         state.is_complete = true;
@@ -403,17 +406,17 @@ impl ClientLink {
         state.wake(task);
     }
 
-    /// The interim responses that are to be sent.
+    /// Interim responses to send.
     pub fn take_interim(&self) -> Vec<(Status, Fields)> {
         std::mem::take(&mut self.state.borrow_mut().interim)
     }
 
-    /// Until when the handler waits.
+    /// Deadline of the handler.
     pub fn deadline_ms(&self) -> Option<u64> {
         self.state.borrow().deadline_ms
     }
 
-    /// The deadline has passed.
+    /// Reports that the deadline has passed.
     pub fn set_late(&self, task: &Task<'_>) {
         let mut state = self.state.borrow_mut();
         state.is_late = true;
@@ -421,7 +424,7 @@ impl ClientLink {
         state.wake(task);
     }
 
-    /// The client sends nothing any more.
+    /// Reports that the client sends nothing more.
     pub fn set_client_ended(&self, task: &Task<'_>) {
         let mut state = self.state.borrow_mut();
         state.has_client_ended = true;
@@ -430,7 +433,7 @@ impl ClientLink {
 }
 
 impl ClientLinkState {
-    /// Wakes the handler if it waits in another task; in the connection's own it is polled next anyway.
+    /// Wakes the handler if it waits in another task. One in the connection's own task is polled next anyway.
     fn wake(&mut self, task: &Task<'_>) {
         self.is_wanted = false;
         if let Some(waker) = self.waker.take()

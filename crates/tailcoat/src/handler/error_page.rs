@@ -1,12 +1,12 @@
-//! The page for an error that the site has none of its own for.
+//! Default error pages, for sites without their own.
 
 use serde::Serialize;
 use wire::http::Status;
 
 use super::page::{Page, PageFormat, begin_html, end_html, write_text};
 
-/// Makes the page for an error. It says nothing but what the status says: nothing of the request is in it, and nothing
-/// of the server.
+/// Renders the page for an error. It contains nothing but the status: no part of the request, nothing about the
+/// server.
 pub fn render(status: Status, format: PageFormat) -> Page {
     match format {
         PageFormat::Html => Page { content_type: "text/html; charset=utf-8", body: render_html(status).into() },
@@ -27,7 +27,7 @@ fn render_html(status: Status) -> String {
     out
 }
 
-/// Problem details (RFC 9457); `about:blank` means that the status says it all.
+/// Problem details (RFC 9457); with type `about:blank`, the status explains itself.
 fn render_json(status: Status) -> Vec<u8> {
     #[derive(Serialize)]
     struct Problem {
@@ -49,7 +49,7 @@ fn title(status: Status) -> &'static str {
     }
 }
 
-/// What the person who sees the page can make of it.
+/// Advice for the person who sees the page.
 fn advice(status: Status) -> Option<&'static str> {
     Some(match status {
         Status::BAD_REQUEST => "The server did not understand the request.",

@@ -1,4 +1,4 @@
-//! The operator's own pages for errors.
+//! A site's own error pages.
 
 use std::ops::RangeInclusive;
 
@@ -9,15 +9,15 @@ use super::{Body, BuiltResponse, ClientLinkCell, Form, HandlerOutcome, Now, Resp
 use crate::log::LogClient;
 use crate::object_cache::ObjectContent;
 
-/// A site's pages for errors.
+/// Error pages of a site.
 #[derive(Debug, Default)]
 pub struct ErrorPages {
     pages: Vec<ErrorPage>,
-    /// What the pages are asked for with.
+    /// Head of the internal request for a page.
     head: RequestHead,
 }
 
-/// A page for some statuses.
+/// A page for a range of statuses.
 #[derive(Debug)]
 pub struct ErrorPage {
     pub(super) statuses: RangeInclusive<u16>,
@@ -33,12 +33,12 @@ impl ErrorPages {
         Self { pages, head }
     }
 
-    /// The page for a status: the first whose statuses have it.
+    /// Finds the first page for a status.
     pub fn find(&self, status: Status) -> Option<usize> {
         self.pages.iter().position(|page| page.statuses.contains(&status.code()))
     }
 
-    /// Asks for a page as a client would, so that it is cached and seen to change like any other file.
+    /// Requests a page as a client would, so that it is cached and checked for changes like any other file.
     pub fn get(&self, page: usize, host: &[u8], now: Now) -> HandlerOutcome {
         let page = &self.pages[page];
         let request = Request { head: &self.head, bytes: b"" };
@@ -58,7 +58,7 @@ impl ErrorPages {
         })
     }
 
-    /// Makes the page the content of the error; whether it could be had.
+    /// Makes the page the content of the error; returns false if the page is not available.
     pub fn fill(&self, page: usize, outcome: HandlerOutcome, error: &mut BuiltResponse) -> bool {
         let HandlerOutcome::Ready(Response::Cached { object, coding, form: Form::Whole }) = outcome else {
             return false;

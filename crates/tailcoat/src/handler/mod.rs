@@ -1,4 +1,4 @@
-//! Who answers a request. Handlers are a closed set, matched in one place.
+//! Request handlers: a closed set, matched in one place.
 
 pub mod cgi;
 mod client_link;
@@ -43,22 +43,22 @@ use crate::log::LogClient;
 use crate::tls::TlsInfo;
 use crate::traces::Trace;
 
-/// An error, with the page that the server has for it.
+/// Builds an error with the default page.
 pub fn error_response(status: Status, format: PageFormat) -> Box<BuiltResponse> {
     let mut response = BuiltResponse::new(status);
     add_error_page(&mut response, format);
     response
 }
 
-/// Gives an error the page that the server has for it.
+/// Adds the default page to an error.
 pub fn add_error_page(response: &mut BuiltResponse, format: PageFormat) {
     let page = error_page::render(response.status, format);
     response.fields.set("Content-Type", page.content_type);
     response.body = Body::from_bytes(page.body);
 }
 
-/// To the same path with a slash, so that relative links in the directory's page lead into it. The path is as it was
-/// normalised: it begins with just one slash, and never names another host.
+/// Redirects to the same path with a slash, so that relative links in the directory's page resolve within it. The
+/// path is normalised: it begins with a single slash, and so never names another host.
 fn redirect_to_directory(routed: &Routed<'_>) -> Response {
     let mut location = Vec::with_capacity(routed.path.len() + 16);
     path::encode(routed.path, &mut location);
@@ -72,79 +72,80 @@ fn redirect_to_directory(routed: &Routed<'_>) -> Response {
     Response::Built(response)
 }
 
-/// An outcome that has to be waited for. It owns what it needs of the request, and runs on the worker's thread.
+/// Delayed outcome. It owns what it needs of the request, and runs on the worker's thread.
 pub type OutcomeFuture = Pin<Box<dyn Future<Output = HandlerOutcome>>>;
 
-/// What a handler makes of a request.
+/// Result of a handler.
 pub enum HandlerOutcome {
-    /// The answer is there at once: the way of all that is in memory.
+    /// The response, available at once: the path of all content in memory.
     Ready(Response),
-    /// The answer has to be waited for.
+    /// A response that must be waited for.
     Wait(OutcomeFuture),
-    /// The next handler that matches may have it.
+    /// The request is not this handler's; the next matching one gets it.
     Decline,
-    /// The next handler that matches has it, changed perhaps; and this one has the response before the client.
+    /// The next matching handler gets the request, possibly changed; this handler then filters the response.
     Pass(PassedOn),
-    /// What was asked for is to be asked for under this path, in normal form: the file there is a program, which is for
-    /// who runs it.
+    /// The request must be routed again with this normalised path, because the file there is a script for another
+    /// handler.
     Elsewhere(Vec<u8>),
 }
 
-/// A request on its way to the handlers: what routing found out about it.
+/// A request with the results of routing, as handlers get it.
 #[derive(Clone, Copy)]
 pub struct Routed<'a> {
     /// Head and bytes.
     pub request: Request<'a>,
-    /// The path: percent-decoded, without dot segments or empty segments, beginning with `/`. May have any bytes but NUL.
+    /// Path: percent-decoded, without dot segments or empty segments, beginning with `/`. May have any bytes except
+    /// NUL.
     pub path: &'a [u8],
-    /// The query as it was sent, without `?`.
+    /// Query as it was sent, without `?`.
     pub query: Option<&'a [u8]>,
-    /// The host, lower case, without port; empty if there was none (HTTP/1.0).
+    /// Host, lower case, without port; empty if there was none (HTTP/1.0).
     pub host: &'a [u8],
-    /// Who sent it.
+    /// Address of the client.
     pub client: LogClient,
-    /// How the client speaks TLS, if it does.
+    /// TLS session with the client, if there is one.
     pub tls: Option<&'a Rc<TlsInfo>>,
-    /// The proxy whose word for that was taken, if there is one.
+    /// Trusted proxy that reported the client's address, if there is one.
     pub proxied: Option<Proxied>,
-    /// Its place in a trace, if traces are kept.
+    /// Trace that the request belongs to, if traces are recorded.
     pub trace: Option<&'a Rc<Trace>>,
-    /// The link to the client, for handlers that read content or take their time.
+    /// Link to the client, for handlers that read content or respond later.
     pub link: &'a ClientLinkCell,
-    /// Whether another handler follows, so that what isn't this one's business is better declined than refused.
+    /// True if another handler follows: then declining is better than an error.
     pub has_next: bool,
-    /// The time.
+    /// Time at which the request was received.
     pub now: Now,
 }
 
 impl Routed<'_> {
-    /// Whether the client came with TLS: to us, or to a proxy that is trusted.
+    /// True if the client used TLS: with us, or with a trusted proxy.
     pub fn is_secure(&self) -> bool {
         self.tls.is_some() || forward::told_scheme(self).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https"))
     }
 
-    /// The scheme of the URL that the client asked for.
+    /// Scheme of the URL that the client asked for.
     pub fn scheme(&self) -> &'static str {
         if self.is_secure() { "https" } else { "http" }
     }
 }
 
-/// What is known of a request that came from a proxy that is trusted.
+/// Facts about a request from a trusted proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proxied {
-    /// The proxy.
+    /// Address of the proxy.
     pub peer: LogClient,
-    /// The field by which proxies tell whom they got a request from.
+    /// Field that names the client.
     pub field: ForwardedField,
-    /// How many entries at the end of that field trusted proxies have written: from the client's own on.
+    /// Entries at the end of that field that trusted proxies have written, beginning with the client's own.
     pub entries: usize,
 }
 
-/// The time as the worker's event loop sees it: read once a turn.
+/// Current time in the worker's event loop, read once a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// Milliseconds of the system's monotonic clock, which never goes back: the same clock for all workers, because what
-    /// one of them has just checked is good for all.
+    /// Milliseconds of the system's monotonic clock. All workers share it, because what one of them has checked holds
+    /// for all.
     pub monotonic_ms: u64,
     /// Seconds since 1970.
     pub unix_seconds: u64,
@@ -164,8 +165,8 @@ impl Now {
         }
     }
 
-    /// Reads the clocks for a request that came at this time. That is never later, unless a test says so; and what was
-    /// due when it came must stay due.
+    /// Reads the clocks for a request received at `came`. The result is never earlier than that, even in tests with
+    /// times of their own: work that was due then stays due.
     pub fn read_after(came: Self) -> Self {
         let now = Self::read();
         if now.monotonic_ms < came.monotonic_ms { came } else { now }

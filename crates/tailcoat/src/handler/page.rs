@@ -1,37 +1,37 @@
-//! What the pages that the server makes itself have in common.
+//! Common parts of the pages that Tailcoat generates.
 
 use std::fmt::{self, Write};
 
 use bytes::Bytes;
 use wire::http::{Request, negotiation};
 
-/// A page made by the server. Whoever sends it adds `Vary: Accept` if its format was the client's choice.
+/// A generated page. A sender that let the client choose the format adds `Vary: Accept`.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// Value of Content-Type.
     pub content_type: &'static str,
-    /// The content.
+    /// Content of the page.
     pub body: Bytes,
 }
 
-/// For whom a page is.
+/// Format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PageFormat {
-    /// People.
+    /// HTML, for people.
     Html,
-    /// Programs.
+    /// JSON, for programs.
     Json,
 }
 
 impl PageFormat {
-    /// What the request's Accept asks for.
+    /// Format that the request's Accept prefers.
     pub fn wanted_by(request: &Request<'_>) -> Self {
         if negotiation::prefers_json(request) { Self::Json } else { Self::Html }
     }
 }
 
-/// Begins a page: up to and with `<body>`. `title` is escaped; `style` is put after the rules that all pages have.
-/// Nothing is loaded from elsewhere, and the empty icon keeps browsers from asking for one.
+/// Begins a page, up to `<body>`. `title` is escaped; `style` follows the common rules. The page loads no external
+/// files, and the empty icon keeps browsers from requesting one.
 pub(super) fn begin_html(title: &str, style: &str, out: &mut String) {
     out.push_str("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     out.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>");
@@ -47,7 +47,7 @@ pub(super) fn end_html(out: &mut String) {
     out.push_str("</body>\n</html>\n");
 }
 
-/// Appends text so that it is only text, in content as in quoted attributes.
+/// Appends text, escaped for content and for quoted attributes.
 pub(super) fn escape_html(text: &str, out: &mut String) {
     for character in text.chars() {
         match character {

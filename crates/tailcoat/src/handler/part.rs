@@ -1,4 +1,4 @@
-//! What of an object a request gets: conditions and ranges.
+//! Selecting a part of an object by conditions and ranges.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
@@ -10,17 +10,17 @@ use wire::http::{ContentCoding, Fields, Request, Status};
 use super::{Body, BuiltResponse, Form, Segment};
 use crate::object_cache::{Object, ObjectContent};
 
-/// What of an object a request gets.
+/// Part of an object for one request.
 pub(super) enum Part {
-    /// This, of what is encoded already.
+    /// A form that is encoded already.
     Form(Form),
     /// At least two ranges: see [`multipart`].
     Several(Vec<Range<u64>>),
-    /// Nothing: 412 or 416.
+    /// An error response: 412 or 416.
     Refused(Box<BuiltResponse>),
 }
 
-/// Evaluates a request's conditions and ranges. Only for what is answered with 200 without them (RFC 9110, section
+/// Evaluates a request's conditions and ranges. Only for requests that get a 200 without them (RFC 9110, section
 /// 13.2.1).
 pub(super) fn select_part(request: &Request<'_>, object: &Object, coding: ContentCoding, ranges_max: usize) -> Part {
     let validators = object.validators(coding);
@@ -40,7 +40,7 @@ pub(super) fn select_part(request: &Request<'_>, object: &Object, coding: Conten
     }
 }
 
-/// Several ranges as `multipart/byteranges` (RFC 9110, section 14.6), with the fields of the whole.
+/// Builds a `multipart/byteranges` response (RFC 9110, section 14.6), with the fields of the whole.
 pub(super) fn multipart(mut fields: Fields, content: &ObjectContent, ranges: &[Range<u64>]) -> Box<BuiltResponse> {
     let content_type = fields.get("Content-Type").unwrap_or_default().to_vec();
     let boundary = boundary();
@@ -65,7 +65,7 @@ pub(super) fn multipart(mut fields: Fields, content: &ObjectContent, ranges: &[R
     BuiltResponse::with_fields(Status::PARTIAL_CONTENT, fields, Body::from_segments(segments))
 }
 
-/// The bytes of a range that is within the content.
+/// Bytes of a range within the content.
 pub fn content_slice(content: &ObjectContent, range: &Range<u64>) -> Segment {
     match content {
         ObjectContent::Memory(bytes) => Segment::Bytes(bytes.slice(range.start as usize..range.end as usize)),
@@ -75,8 +75,7 @@ pub fn content_slice(content: &ObjectContent, range: &Range<u64>) -> Segment {
     }
 }
 
-/// The fields of a 304 for what has these: what describes content that isn't sent is of no use (RFC 9110, section
-/// 15.4.5).
+/// Fields of a 304: those of the 200 without fields about the content, which is not sent (RFC 9110, section 15.4.5).
 pub(super) fn without_content_fields(fields: &Fields) -> Fields {
     let mut without = fields.clone();
     for name in ["Content-Type", "Content-Encoding", "Content-Language", "Content-Range", "Accept-Ranges"] {
@@ -94,9 +93,9 @@ fn unsatisfiable(complete_length: u64) -> Box<BuiltResponse> {
     response
 }
 
-/// A boundary that nobody can foresee, so that no content has it (RFC 2046, section 5.1.1).
+/// Unpredictable boundary, so that no content contains it (RFC 2046, section 5.1.1).
 fn boundary() -> String {
-    // Each state of the standard library has keys of its own.
+    // Each `RandomState` has keys of its own.
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random())
 }

@@ -3,15 +3,15 @@ use std::pin::Pin;
 
 use super::{OwnedRequest, Response};
 
-/// A request that a handler lets the next one answer, and whose response it has before the client.
+/// A request passed to the next handler, whose response this handler filters.
 pub struct PassedOn {
-    /// The request as the next handlers have it, if it was changed.
+    /// Changed request for the next handlers; `None` if it is unchanged.
     pub request: Option<Box<OwnedRequest>>,
-    /// Who has the response.
+    /// Filter for the response.
     pub filter: Box<dyn ResponseFilter>,
 }
 
-/// Who has the response of the next handler before the client.
+/// Filter for the next handler's response.
 pub trait ResponseFilter {
     /// Changes a response.
     fn filter(self: Box<Self>, response: Response) -> Pin<Box<dyn Future<Output = Response>>>;

@@ -9,17 +9,17 @@ use crate::metrics::HandlerKind;
 use crate::tls::TlsInfo;
 use crate::traces::Trace;
 
-/// Bytes of a target that are kept where nothing is logged: operators see them among open requests.
+/// Most bytes of a target that are kept without an access log: operators see them among open requests.
 const TOLD_BYTES_MAX: usize = 200;
 
-/// A request that outlives the buffer it came in: for whatever has to be waited for.
+/// A request that outlives the buffer it was read into, for handlers that respond later.
 #[derive(Debug)]
 pub struct OwnedRequest {
     head: RequestHead,
-    /// The head's bytes, and behind them path and host: one piece of memory for all.
+    /// Bytes of the head, then path and host: one allocation for all.
     bytes: Vec<u8>,
     path: Span,
-    /// Of the target.
+    /// Range of the target's query.
     query: Option<Span>,
     host: Span,
     client: LogClient,
@@ -28,7 +28,7 @@ pub struct OwnedRequest {
     trace: Option<Rc<Trace>>,
     link: ClientLinkCell,
     now: Now,
-    /// Its memory, as long as it is kept for a client.
+    /// Charge for its memory, while it is kept for a client.
     charge: Option<Charge>,
 }
 
@@ -36,11 +36,11 @@ impl OwnedRequest {
     /// Copies a request.
     pub fn new(routed: &Routed<'_>) -> Self {
         let head = routed.request.head.clone();
-        // They may go on behind the head, up to the end of what was read.
+        // The bytes may extend beyond the head, up to the end of the read.
         let head_bytes = &routed.request.bytes[..head.bytes_used()];
         let bytes = [head_bytes, routed.path, routed.host].concat();
         let path = Span::new(head_bytes.len(), head_bytes.len() + routed.path.len());
-        // It was parsed before, and without error. What it ends with is the query.
+        // The target was parsed before without error. It ends with the query.
         let target = RequestTarget::parse(head.target.of(&bytes), head.method).ok();
         let query = target.and_then(|target| target.query);
         let query = query.map(|query| Span::new(head.target.end() - query.len(), head.target.end()));
@@ -61,9 +61,9 @@ impl OwnedRequest {
         }
     }
 
-    /// What is logged, counted and traced of a request, and no more: for one that has been answered, while a client takes
-    /// its time with the response. Values longer than `value_bytes_max`, or than the log has them, are cut, but keep a byte
-    /// more, so that the log marks them.
+    /// Copies the parts of a request that logs, metrics and traces need, for one whose response a slow client still
+    /// reads. Values longer than `value_bytes_max` or the log's limit are cut, but keep one byte more, so that the
+    /// log marks them.
     pub fn for_log(routed: &Routed<'_>, needs: Option<LogNeeds<'_>>, value_bytes_max: usize) -> Self {
         let request = routed.request;
         let logged_bytes_max = needs.map_or(TOLD_BYTES_MAX, |needs| needs.value_bytes_max());
@@ -119,8 +119,8 @@ impl OwnedRequest {
         self.charge.as_ref().map_or(0, Charge::bytes)
     }
 
-    /// A request with another method, target (in origin form) and other fields: those that it did not have before count as
-    /// set here. `None` if the target's path leads above the root, or has percent signs that mean nothing.
+    /// Builds a request with another method, target (in origin form) and other fields. New fields count as set by the
+    /// configuration. `None` if the target's path leads above the root, or has an invalid percent-encoding.
     pub fn changed(routed: &Routed<'_>, method: &[u8], target: &[u8], fields: &Fields) -> Option<Self> {
         let mut bytes = Vec::with_capacity(512);
         let mut append = |text: &[u8]| {
@@ -146,12 +146,12 @@ impl OwnedRequest {
         let raw_path = target.split(|&byte| byte == b'?').next().unwrap_or_default();
         let path = path::normalise(raw_path, &mut Vec::new()).ok()?.to_vec();
         let request = Request { head: &head, bytes: &bytes };
-        // Made now, if there is none, for both to have the same: what becomes of the client is told to the first alone.
+        // Created now, so that both share it: the connection reports the client's end only to the first.
         routed.link.link();
         Some(Self::new(&Routed { request, path: &path, query: None, ..*routed }))
     }
 
-    /// The request, as a handler sees it.
+    /// Request in the form that a handler gets.
     pub fn routed(&self, has_next: bool) -> Routed<'_> {
         Routed {
             request: self.request(),
@@ -173,27 +173,27 @@ impl OwnedRequest {
         Request { head: &self.head, bytes: &self.bytes[..self.path.start()] }
     }
 
-    /// The host, lower case, without port.
+    /// Host, lower case, without port.
     pub fn host(&self) -> &[u8] {
         self.host.of(&self.bytes)
     }
 
-    /// The link to the client, if a handler wanted one.
+    /// Link to the client, if it was created.
     pub fn link(&self) -> Option<&Rc<ClientLink>> {
         self.link.get()
     }
 
-    /// The same link, made now if there is none: the handler that comes to want one may not be asked yet.
+    /// Returns the link and creates it if there is none, because a later handler may need it.
     pub fn link_made(&self) -> &Rc<ClientLink> {
         self.link.link()
     }
 
-    /// Who answers it, as far as is known.
+    /// Kind of the handler, as far as it is known.
     pub fn handler(&self) -> HandlerKind {
         self.link.handler()
     }
 
-    /// When it was received.
+    /// Time at which it was received.
     pub fn received(&self) -> Now {
         self.now
     }

@@ -1,11 +1,11 @@
-//! A fixed answer.
+//! Fixed responses.
 
 use bytes::Bytes;
 
 use super::{Body, BuiltResponse, HandlerOutcome, Response, Routed};
 use crate::config;
 
-/// Answers every request in the same way.
+/// Handler that gives every request the same response.
 #[derive(Debug)]
 pub struct Respond {
     config: config::RespondConfig,
@@ -13,12 +13,12 @@ pub struct Respond {
 }
 
 impl Respond {
-    /// The handler for this configuration.
+    /// Creates the handler for this configuration.
     pub fn new(config: &config::RespondConfig) -> Self {
         Self { config: config.clone(), body: Bytes::from(config.body.clone()) }
     }
 
-    /// Answers a request.
+    /// Handles a request.
     pub fn handle(&self, _: &Routed<'_>) -> HandlerOutcome {
         let mut response = BuiltResponse::new(self.config.status);
         if !self.body.is_empty() {

@@ -1,5 +1,4 @@
-//! From the configuration of handlers to what they need while they run: first what all workers share, then a worker's
-//! own part.
+//! Setup of handlers from their configuration: first the part that all workers share, then each worker's own.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -26,24 +25,24 @@ use crate::spool::SpoolStore;
 use crate::status::Observer;
 use crate::upstream::{SharedUpstream, Upstream};
 
-/// The handlers, each with what it needs while it runs; every worker has its own.
+/// Configured handlers; every worker has its own.
 pub enum Handler {
-    /// Files below a root.
+    /// Static files below a root.
     StaticFile(StaticFile),
-    /// A fixed answer.
+    /// A fixed response.
     Respond(Arc<Respond>),
-    /// Another server's answer.
+    /// An upstream's response.
     Forward(Forward),
-    /// A script's or application's answer.
+    /// A script's or application's response.
     Gateway(Gateway),
-    /// A WebAssembly module's answer.
+    /// A WebAssembly module's response.
     Module(ModuleHandler),
-    /// What tells of this server itself.
+    /// The server's own status and metrics.
     Status(Arc<StatusHandler>),
 }
 
 impl Handler {
-    /// Answers a request, or doesn't.
+    /// Handles a request, or declines it.
     pub fn handle(&self, routed: &Routed<'_>) -> HandlerOutcome {
         match self {
             Self::StaticFile(files) => files.handle(routed),
@@ -55,7 +54,7 @@ impl Handler {
         }
     }
 
-    /// What it is counted as.
+    /// Kind for metrics.
     pub fn kind(&self) -> HandlerKind {
         match self {
             Self::StaticFile(_) => HandlerKind::Files,
@@ -73,13 +72,13 @@ impl Handler {
     }
 }
 
-/// What the workers share of a site's handlers.
+/// Part of a site's handlers that all workers share.
 #[derive(Debug)]
 pub struct SharedSite {
-    /// Those of the routes.
+    /// Paths of the routes.
     paths: Vec<PathPattern>,
     handlers: Vec<SharedHandler>,
-    /// Lowest and highest status, and where the page is.
+    /// Lowest and highest status, file tree and path of each error page.
     error_pages: Vec<(u16, u16, Arc<FileTree>, Vec<u8>)>,
 }
 
@@ -87,14 +86,14 @@ pub struct SharedSite {
 enum SharedHandler {
     StaticFile(Arc<FileTree>),
     Respond(Arc<Respond>),
-    /// The plan, which upstream, and the cache before it.
+    /// Plan, index of the upstream, and response cache in front of it.
     Forward(Arc<ForwardPlan>, usize, Option<Arc<SharedResponseCache>>),
     Gateway(Arc<SharedGateway>, GatewayPart),
     Module(Arc<Module>),
     Status(Arc<StatusHandler>),
 }
 
-/// What all parts of a gateway share.
+/// State that all parts of a gateway share.
 #[derive(Debug)]
 struct SharedGateway {
     config: Arc<config::GatewayConfig>,
@@ -104,37 +103,37 @@ struct SharedGateway {
     cache: Option<Arc<SharedResponseCache>>,
 }
 
-/// Who runs the scripts of a gateway.
+/// Runner of a gateway's scripts.
 #[derive(Debug)]
 enum Runner {
-    /// The servers of this upstream.
+    /// Servers of the upstream with this index.
     Servers(usize),
-    /// Programs that are started here.
+    /// Programs that Tailcoat starts.
     Programs(Arc<SharedPrograms>),
 }
 
-/// What handlers are made with.
+/// Shared parts that handlers are built from.
 #[derive(Clone, Copy)]
 pub struct HandlerParts<'a> {
-    /// Where objects are kept.
+    /// Object cache.
     pub store: &'a Arc<ObjectStore>,
-    /// The upstreams of the configuration, in their order.
+    /// Upstreams of the configuration, in its order.
     pub upstreams: &'a [Arc<SharedUpstream>],
-    /// The modules of the configuration.
+    /// Modules of the configuration.
     pub modules: &'a Modules,
-    /// Where handlers tell what an operator should know.
+    /// Log for operators.
     pub log: &'a ServerLog,
-    /// Who gathers what there is to see.
+    /// Collector of metrics and open requests.
     pub observer: &'a Arc<Observer>,
-    /// Who starts programs; there is one if the configuration [has programs](config::Config::has_programs).
+    /// Thread that starts programs; required if the configuration [has programs](config::Config::has_programs).
     pub spawner: Option<&'a Arc<Spawner>>,
-    /// Where messages are buffered between clients and upstreams.
+    /// Store in which messages between clients and upstreams are buffered.
     pub spools: &'a Arc<SpoolStore>,
 }
 
 impl SharedSite {
-    /// Prepares a site's handlers. Nothing is opened yet. What the configuration leaves as it was `before` goes on with what
-    /// it has: files that are open, responses that are stored, programs that run.
+    /// Prepares a site's handlers and opens no file. Parts whose configuration is as `before` keep their state: open
+    /// files, stored responses, running programs.
     pub fn new(site: &config::SiteConfig, config: &Config, parts: HandlerParts<'_>, before: Option<&Self>) -> Self {
         let HandlerParts { store, upstreams, modules, .. } = parts;
         let tree = |files: &FilesConfig, runners: Runners, precedence: Precedence| {
@@ -181,7 +180,7 @@ impl SharedSite {
                     let is_guarded = config.guards(site, &route.path);
                     SharedHandler::Status(Arc::new(StatusHandler::new(view, is_guarded, parts.observer)))
                 }
-                // They were loaded for this configuration.
+                // The modules were loaded for this configuration.
                 config::HandlerConfig::Module(module) => SharedHandler::Module(Arc::clone(
                     modules.find(module).unwrap_or_else(|| panic!("no module {}", module.file.display())),
                 )),
@@ -217,7 +216,7 @@ impl SharedSite {
         of_handlers.chain(self.error_pages.iter().map(|(_, _, tree, _)| tree))
     }
 
-    /// The gateway with this configuration.
+    /// Gateway with this configuration.
     fn gateway(&self, config: &config::GatewayConfig) -> Option<&SharedGateway> {
         self.handlers.iter().find_map(|handler| match handler {
             SharedHandler::Gateway(shared, _) if *shared.config == *config => Some(&**shared),
@@ -225,7 +224,7 @@ impl SharedSite {
         })
     }
 
-    /// The cache before the forward for these paths that can be gone on with.
+    /// Response cache for these paths that can be reused.
     fn cache(
         &self,
         path: &PathPattern,
@@ -241,7 +240,7 @@ impl SharedSite {
             .find(|cache| cache.means_the_same(caching, forward))
     }
 
-    /// The caches before the site's forwards.
+    /// Response caches of the site's forwards and gateways.
     pub fn response_caches(&self) -> impl Iterator<Item = &Arc<SharedResponseCache>> {
         self.handlers.iter().filter_map(|handler| match handler {
             SharedHandler::Forward(_, _, cache) => cache.as_ref(),
@@ -250,7 +249,7 @@ impl SharedSite {
         })
     }
 
-    /// A worker's handlers, in the order of the routes. `upstreams` are the worker's own, in their order.
+    /// Creates a worker's handlers, in the order of the routes. `upstreams` are the worker's own, in their order.
     pub fn handlers(
         &self,
         cache: &Rc<WorkerCache>,
@@ -277,7 +276,7 @@ impl SharedSite {
         handlers.collect()
     }
 
-    /// A worker's error pages.
+    /// Creates a worker's error pages.
     pub fn error_pages(&self, cache: &Rc<WorkerCache>) -> ErrorPages {
         let pages = self.error_pages.iter().map(|(from, to, tree, path)| ErrorPage {
             statuses: *from..=*to,
@@ -301,7 +300,7 @@ impl SharedGateway {
         let forward = &gateway.forward;
         let (plan, runner) = match gateway.protocol {
             config::GatewayProtocol::Cgi => {
-                // Whoever makes the parts sees to it that there is one.
+                // The creator of `Parts` ensures that there is one.
                 let spawner = spawner.unwrap_or_else(|| panic!("no thread to run programs"));
                 let programs = match before.map(|before| &before.runner) {
                     Some(Runner::Programs(programs)) => Arc::clone(programs),
@@ -333,7 +332,7 @@ impl SharedGateway {
         Self { config: Arc::clone(gateway), plan: plan_of_scripts, forward: plan, runner, cache }
     }
 
-    /// A worker's way to those who run the scripts.
+    /// Creates a worker's `Forward` to the runner of the scripts.
     fn forward(&self, cache: &Rc<WorkerCache>, upstreams: &[Rc<Upstream>], overload: &Rc<Overload>) -> Forward {
         let response_cache = self.cache.as_ref().map(|shared| ResponseCache::new(Arc::clone(shared), Rc::clone(cache)));
         let (plan, overload) = (Arc::clone(&self.forward), Rc::clone(overload));
@@ -346,14 +345,14 @@ impl SharedGateway {
     }
 }
 
-/// Which upstream requests are forwarded to.
+/// Index of the upstream that requests are forwarded to.
 fn upstream_of(forward: &config::ForwardConfig, upstreams: &[Arc<SharedUpstream>]) -> usize {
     let index = upstreams.iter().position(|upstream| upstream.name() == forward.upstream);
-    // The check of the configuration sees to it that there is one.
+    // The check of the configuration ensures that there is one.
     index.unwrap_or_else(|| panic!("no upstream {}", forward.upstream))
 }
 
-/// The path of a file, as a request for it below its directory would have it.
+/// Path of a file, as in a request to its directory's tree.
 fn path_below(directory: &Path, file: &Path) -> Vec<u8> {
     let name = file.strip_prefix(directory).unwrap_or(file);
     [b"/", name.as_os_str().as_encoded_bytes()].concat()

@@ -1,4 +1,4 @@
-//! What tells of this server itself: metrics, and a page that plots them.
+//! Status views: metrics, and a page that plots them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use crate::config::{StatusView, StatusViewKind};
 use crate::log::LogClient;
 use crate::status::{MetricsFormat, Observer, PAGE, render};
 
-/// Open requests of each worker that the page is told of.
+/// Most open requests of each worker that the page lists.
 const REQUESTS_SHOWN_MAX: usize = 20;
 
-/// Answers with what there is to see of the server.
+/// Handler for metrics and the status page.
 #[derive(Debug)]
 pub struct StatusHandler {
     view: StatusView,
-    /// Whether rules say who may see it; else only who is on this machine may.
+    /// True if access rules guard it; otherwise only clients on this machine have access.
     is_guarded: bool,
     observer: Arc<Observer>,
-    /// What the page may do in a browser.
+    /// Content-Security-Policy of the page.
     content_security_policy: String,
 }
 
 impl StatusHandler {
-    /// The handler for this configuration.
+    /// Creates the handler for this configuration.
     pub fn new(view: &StatusView, is_guarded: bool, observer: &Arc<Observer>) -> Self {
         let content_security_policy = content_security_policy(PAGE);
         Self { view: *view, is_guarded, observer: Arc::clone(observer), content_security_policy }
     }
 
-    /// Answers a request.
+    /// Handles a request.
     pub fn handle(self: &Arc<Self>, routed: &Routed<'_>) -> HandlerOutcome {
         let format = PageFormat::wanted_by(&routed.request);
         if !self.is_guarded && !is_of_this_machine(routed) {
@@ -76,8 +76,8 @@ impl StatusHandler {
     }
 }
 
-/// True if a request comes from this machine, and was meant for it. A page of another site whose name leads here (DNS
-/// rebinding) has a browser on this machine send that name as Host.
+/// True if a request comes from this machine and is meant for it. In DNS rebinding, another site's name resolves to
+/// this machine, and a local browser sends that name as Host.
 fn is_of_this_machine(routed: &Routed<'_>) -> bool {
     let is_local = match routed.client {
         LogClient::Ip(address) => address.ip().to_canonical().is_loopback(),
@@ -88,7 +88,7 @@ fn is_of_this_machine(routed: &Routed<'_>) -> bool {
     is_local && (is_vouched_for || !is_from_proxy(&routed.request)) && is_name_of_this_machine(routed.host)
 }
 
-/// True if a proxy has passed the request on, which may be one of this machine with clients from anywhere.
+/// True if a proxy has forwarded the request: it may run on this machine for clients from anywhere.
 fn is_from_proxy(request: &Request<'_>) -> bool {
     const NAMES: [&[u8]; 8] = [
         b"forwarded",
@@ -110,7 +110,7 @@ fn is_from_proxy(request: &Request<'_>) -> bool {
 fn is_name_of_this_machine(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    // A program that speaks HTTP/1.0 and names no host is no browser.
+    // An HTTP/1.0 client without a host is not a browser.
     host.is_empty() || host == "localhost" || address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
@@ -127,7 +127,7 @@ fn built(content_type: &'static str, content: Vec<u8>) -> Box<BuiltResponse> {
     BuiltResponse::with_fields(Status::OK, fields, Body::from_bytes(content))
 }
 
-/// Lets the page run its own script, and ask where it came from; nothing else.
+/// Lets the page run its own script and send requests to its own origin, and nothing else.
 fn content_security_policy(page: &str) -> String {
     let script = page.split_once("<script>").and_then(|(_, rest)| rest.split_once("</script>"));
     let hash = Base64::encode_string(&Sha256::digest(script.map_or("", |(script, _)| script)));
@@ -163,7 +163,7 @@ mod tests {
         let policy = content_security_policy("<p><script>a()</script>");
         assert!(policy.contains("script-src 'sha256-qVpDBgj7bpq5hMAcGp3AOc79J3Y1Z4HvySTwKrWDoy4='"), "{policy}");
         for elsewhere in ["http://", "https://", "@import", "url("] {
-            // Names of formats are no addresses that anybody asks.
+            // Namespace URLs are never fetched.
             let page = PAGE.replace("http://www.w3.org/", "");
             assert!(!page.contains(elsewhere), "{elsewhere}");
         }

@@ -1,7 +1,7 @@
-//! Programs that are started for requests (CGI/1.1, RFC 3875): who may start, starting, what they say, and their end.
+//! CGI programs (CGI/1.1, RFC 3875): limits on running programs, starting them, their input and output, and their end.
 //!
-//! [`SharedPrograms`] counts those that run; [`ProgramsConfig::start`] gives a [`CgiProcess`], which is read and written like a
-//! connection. Whatever becomes of the request, each process is waited for, and none lives longer than it may.
+//! [`SharedPrograms`] counts running programs; [`Programs::start`] returns a [`CgiProcess`], which is read and written
+//! like a connection. Each process is reaped, however its request ends, and none outlives its time limit.
 
 mod places;
 mod process;
@@ -31,19 +31,19 @@ use crate::fair_queue::{FairQueue, QueueOwner};
 use crate::metrics::ProgramMetrics;
 use crate::spawner::{SpawnOrder, Spawner};
 
-/// What is to be started.
+/// A program to start.
 pub struct ProgramLaunch {
-    /// The script's file.
+    /// Path of the script's file.
     pub file: Vec<u8>,
-    /// The program's environment, all of it.
+    /// Complete environment of the program.
     pub variables: Fields,
-    /// Whether it is given content.
+    /// True if the program gets content on standard input.
     pub has_content: bool,
-    /// Where its errors go.
+    /// Destination of its error output.
     pub errors: ErrorLines,
 }
 
-/// Programs of a handler, as all workers share them.
+/// Programs of a handler, shared by all workers.
 #[derive(Debug)]
 pub struct SharedPrograms {
     config: config::ProgramsConfig,
@@ -54,27 +54,27 @@ pub struct SharedPrograms {
     metrics: Arc<ProgramMetrics>,
 }
 
-/// A worker's view of them.
+/// A worker's view of [`SharedPrograms`].
 #[derive(Clone)]
 pub struct Programs {
     shared: Arc<SharedPrograms>,
     name: Rc<str>,
 }
 
-/// A program on its way.
+/// A program being started.
 pub struct Starting(Pin<Box<dyn Future<Output = Result<CgiProcess, ProgramStartError>>>>);
 
-/// Why a program was not started.
+/// Reason that a program was not started.
 #[derive(Debug)]
 pub enum ProgramStartError {
-    /// As many run as may, and as many wait, or one waited for too long.
+    /// All places are taken, and the queue is full or the request waited too long.
     Busy,
-    /// The system refuses.
+    /// The system rejects it.
     Failed(io::Error),
 }
 
 impl SharedPrograms {
-    /// Programs by this configuration, that this spawner starts, and that are counted there.
+    /// Creates the programs of this configuration. `spawner` starts them and `metrics` counts them.
     pub fn new(config: &config::ProgramsConfig, spawner: Arc<Spawner>, metrics: Arc<ProgramMetrics>) -> Arc<Self> {
         let (places, queue) = (Places::new(config.processes_max), FairQueue::default());
         Arc::new(Self { config: config.clone(), spawner, places, queue, metrics })
@@ -88,18 +88,18 @@ impl QueueOwner for SharedPrograms {
 }
 
 impl Programs {
-    /// A worker's view.
+    /// Creates a worker's view.
     pub fn new(shared: Arc<SharedPrograms>) -> Self {
         Self { shared, name: "cgi".into() }
     }
 
-    /// What they are called in logs.
+    /// Name for logs.
     pub fn name(&self) -> &Rc<str> {
         &self.name
     }
 
-    /// Starts a program for a client as soon as it may; `None` is a client that speaks for many. `launch` is there: an
-    /// exchange with programs has it once.
+    /// Starts a program for a client once there is a place; a client of `None` speaks for many. `launch` must be
+    /// `Some`; an exchange passes it once.
     pub fn start(&self, launch: Option<Box<ProgramLaunch>>, client: Option<u64>) -> Starting {
         let shared = Arc::clone(&self.shared);
         Starting(Box::pin(async move {
@@ -109,7 +109,7 @@ impl Programs {
             let order = order(&shared.config, &file, &variables, has_content);
             let started = shared.spawner.start(order).await.map_err(ProgramStartError::Failed)?;
             let name = String::from_utf8_lossy(&file).into();
-            // Local invariant: it is taken once.
+            // Local invariant: the child is taken once.
             let Some(child) = started.into_child() else { return Err(ProgramStartError::Busy) };
             shared.metrics.started.add(1);
             CgiProcess::new(child, name, errors, &shared.config, place).map_err(ProgramStartError::Failed)
@@ -117,7 +117,8 @@ impl Programs {
     }
 }
 
-/// A program in a process group of its own, in its own directory, with these variables and nothing else of ours.
+/// Builds the command: a process group of its own, the script's directory, and these variables as the only
+/// environment.
 fn order(config: &config::ProgramsConfig, file: &[u8], variables: &Fields, has_content: bool) -> SpawnOrder {
     let file = Path::new(OsStr::from_bytes(file));
     let mut command = match &config.interpreter {
@@ -138,20 +139,20 @@ fn order(config: &config::ProgramsConfig, file: &[u8], variables: &Fields, has_c
 }
 
 impl Starting {
-    /// The program, when it runs.
+    /// Polls for the started program.
     pub fn poll_start(&mut self, task: &mut Task<'_>) -> Poll<Result<CgiProcess, ProgramStartError>> {
         self.0.as_mut().poll(task)
     }
 }
 
 impl ProgramStartError {
-    /// The status that a client is answered with.
+    /// Status of the response to the client.
     pub fn status(&self) -> Status {
         match self {
             Self::Busy => Status::SERVICE_UNAVAILABLE,
             Self::Failed(error) => match error.kind() {
                 io::ErrorKind::PermissionDenied => Status::FORBIDDEN,
-                // Processes or descriptors: later there may be some.
+                // No process or file descriptor is free; a retry may succeed.
                 io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => Status::SERVICE_UNAVAILABLE,
                 _ => Status::INTERNAL_SERVER_ERROR,
             },

@@ -10,11 +10,11 @@ use tokio::time::timeout;
 use super::{ProgramStartError, SharedPrograms};
 use crate::fair_queue::QueuePlace;
 
-/// Places that a client may hold for each free place. So one client alone gets about four fifths of all places, two get
-/// four ninths each, and a client without a running program finds a free place unless very many clients are at work.
+/// Places that a client may hold for each free place. So one client alone gets about four fifths of all places, two
+/// get four ninths each. A client without a running program finds a free place, unless very many clients are at work.
 const HELD_PER_FREE: usize = 4;
 
-/// Places for programs that run at the same time.
+/// Limit of programs that run at the same time.
 #[derive(Debug)]
 pub(super) struct Places {
     count_max: usize,
@@ -24,7 +24,7 @@ pub(super) struct Places {
 #[derive(Debug, Default)]
 struct HeldPlaces {
     count: usize,
-    /// By the clients that hold some.
+    /// Places held by each client; clients without any are absent.
     by_client: HashMap<u64, usize>,
 }
 
@@ -33,7 +33,8 @@ impl Places {
         Self { count_max, held: Mutex::default() }
     }
 
-    /// Takes a place, unless none is free or the client has its share. A client of `None` speaks for many and has no share.
+    /// Takes a place, unless none is free or the client has its share. A client of `None` speaks for many and has no
+    /// share.
     fn take(&self, client: Option<u64>) -> bool {
         let mut held = self.lock();
         let free = self.count_max.saturating_sub(held.count);
@@ -66,7 +67,7 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, HeldPlaces> {
-        // No code that changes the counts can panic halfway.
+        // No update of the counts is left half done by a panic.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -78,13 +79,13 @@ impl SharedPrograms {
     }
 
     async fn wait_for_place(self: &Arc<Self>, client: Option<u64>) -> Result<RunningPlace, ProgramStartError> {
-        // A request that comes while others wait may not overtake them.
+        // A new request must not overtake waiting ones.
         if self.queue.is_empty() && self.places.take(client) {
             return Ok(RunningPlace::new(self, client));
         }
         let waiting = QueuePlace::join(self, client, self.config.queue_max).ok_or(ProgramStartError::Busy)?;
         if self.places.has_free() {
-            // The clients of those that wait have their shares, and this one may not.
+            // The clients of the waiting requests may have used up their shares; this one may not.
             self.queue.call_first();
         }
         let place = poll_fn(|task| {
@@ -103,14 +104,14 @@ impl SharedPrograms {
     }
 }
 
-/// A place among the programs that run; it is given back when this is dropped.
+/// A place among the running programs; released on drop.
 pub(in crate::handler) struct RunningPlace {
     programs: Arc<SharedPrograms>,
     client: Option<u64>,
 }
 
 impl RunningPlace {
-    /// The place that was just taken.
+    /// Creates the guard of a place that was just taken.
     fn new(programs: &Arc<SharedPrograms>, client: Option<u64>) -> Self {
         programs.metrics.running.add(1);
         Self { programs: Arc::clone(programs), client }

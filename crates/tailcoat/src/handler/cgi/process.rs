@@ -14,35 +14,35 @@ use super::reaper::{RunningProgram, reap};
 use super::{ErrorLines, RunningPlace};
 use crate::config::ProgramsConfig;
 
-/// Pieces of standard error that are read in a turn.
+/// Reads of standard error in a turn.
 const ERROR_READS_PER_TURN_MAX: u32 = 16;
 
-/// A program that answers a request: read and written as a connection is. Dropping it ends the program.
+/// A program that handles one request: read and written like a connection. Dropping it ends the program.
 pub struct CgiProcess {
     name: Rc<str>,
     input: Option<pipe::Sender>,
     output: pipe::Receiver,
     errors: Errors,
-    /// `None` when the reaper has it.
+    /// `None` once the reaper has it.
     running: Option<RunningProgram>,
-    /// When it has run for as long as it may.
+    /// Timer that ends the program at its time limit.
     time_up: Pin<Box<Sleep>>,
-    /// Bytes that it may still write; `None` for any number.
+    /// Bytes that it may still write; `None` for no limit.
     output_bytes_left: Option<u64>,
 }
 
-/// Standard error.
+/// Standard error of a program.
 pub(super) struct Errors {
-    /// `None` at its end.
+    /// `None` after the end.
     pub(super) pipe: Option<pipe::Receiver>,
     pub(super) lines: ErrorLines,
 }
 
 impl CgiProcess {
-    /// A program that has been started, with the place that it takes among those that run.
+    /// Wraps a started program and its place.
     ///
     /// # Errors
-    /// Its pipes can't be waited for.
+    /// The runtime rejects one of its pipes.
     pub(super) fn new(
         mut child: Child,
         name: Rc<str>,
@@ -51,7 +51,7 @@ impl CgiProcess {
         place: RunningPlace,
     ) -> io::Result<Self> {
         let (input, output, error) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        // First of all, so that it is waited for whatever happens.
+        // First of all, so that the program is reaped whatever happens next.
         let deadline = Instant::now() + config.run_time_max;
         let running = RunningProgram::new(child, deadline, config.end_timeout, place)?;
         let receiver = |fd: OwnedFd| pipe::Receiver::from_owned_fd(fd);
@@ -67,20 +67,21 @@ impl CgiProcess {
         })
     }
 
-    /// What it is called in logs.
+    /// Name for logs.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The same, to be kept.
+    /// Name as an `Rc` to keep.
     pub fn shared_name(&self) -> &Rc<str> {
         &self.name
     }
 
-    /// Reads what it has written; 0 is the end: it has closed its output, or has ended, whoever may still hold the pipe.
+    /// Reads its output. 0 is the end: the program has closed its output or has exited, even if a child still holds
+    /// the pipe.
     ///
     /// # Errors
-    /// It has run or written more than it may.
+    /// The program has exceeded its time limit or its output limit.
     pub fn poll_read(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         self.errors.poll_log(task);
         if self.time_up.as_mut().poll(task).is_ready() {
@@ -89,7 +90,7 @@ impl CgiProcess {
         }
         let mut count = read(&mut self.output, task, buffer);
         if count.is_pending() && self.poll_ended(task).is_ready() {
-            // It wrote before it ended; what its children may write is not waited for.
+            // All its output was written before it exited; output of its children is not waited for.
             count = match read(&mut self.output, task, buffer) {
                 Poll::Pending => Poll::Ready(Ok(0)),
                 count => count,
@@ -112,10 +113,10 @@ impl CgiProcess {
         }
     }
 
-    /// Writes what the pipe takes of `bytes`.
+    /// Writes as much of `bytes` as the pipe accepts.
     ///
     /// # Errors
-    /// It has closed its input, or was not to be given any.
+    /// The program has closed its input, or gets none.
     pub fn poll_write(&mut self, task: &mut Task<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.input {
             Some(input) => Pin::new(input).poll_write(task, bytes),
@@ -123,23 +124,23 @@ impl CgiProcess {
         }
     }
 
-    /// Nothing more is written: it reads the end of its input.
+    /// Closes the program's input.
     pub fn end_input(&mut self) {
         self.input = None;
     }
 
-    /// It has answered. It may do what it has to do yet, for as long as it may run.
+    /// Ends the exchange after the response. The program may continue until its time limit.
     pub fn finish(mut self) {
         if let Some(running) = self.running.take() {
             self.leave(running, false);
         }
     }
 
-    /// Gives the program to the reaper, with its standard error.
+    /// Passes the program and its standard error to the reaper.
     fn leave(&mut self, running: RunningProgram, is_aborted: bool) {
         let lines = self.errors.lines.take();
         let errors = Errors { pipe: self.errors.pipe.take(), lines };
-        // Pipes that are closed tell a program that nobody listens.
+        // Closed pipes tell a program that its client has gone.
         self.input = None;
         tokio::task::spawn_local(reap(running, errors, is_aborted));
     }
@@ -154,7 +155,7 @@ impl Drop for CgiProcess {
 }
 
 impl Errors {
-    /// Logs what there is. It is read even if nothing is logged any more, or the program would wait for ever.
+    /// Logs available error output. It is read even beyond the log limit, so that the program never blocks on it.
     pub(super) fn poll_log(&mut self, task: &mut Task<'_>) {
         let mut buffer = [0; 1024];
         for _ in 0..ERROR_READS_PER_TURN_MAX {

@@ -1,4 +1,4 @@
-//! The end of programs. Each is waited for, so that none stays as a zombie, and its process group ends with it if it has to.
+//! End of programs. Each is reaped, so that no zombie stays; its process group is killed with it if necessary.
 
 use std::future::poll_fn;
 use std::io;
@@ -13,25 +13,25 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::RunningPlace;
 use super::process::Errors;
 
-/// A program that has not been waited for: until then its number, and that of its group, is nobody else's.
+/// A program that was not reaped. Until then, the kernel gives its process ID to no other process.
 pub(super) struct RunningProgram {
     child: Child,
     pid: Pid,
-    /// The program's descriptor, which is readable when it has ended. tokio waits for any descriptor, but takes only sockets
-    /// without unsafe code; nothing else is ever asked of this one.
+    /// The program's pidfd, which becomes readable when it has exited. Without unsafe code, tokio waits only for
+    /// sockets; the type allows that, and no other operation is used.
     pidfd: TcpStream,
     deadline: Instant,
     end_timeout: Duration,
     has_been_waited_for: bool,
-    /// Its place among those that run.
+    /// Released on drop, after the program is reaped.
     _place: RunningPlace,
 }
 
 impl RunningProgram {
-    /// Takes care of a program. If that can't be done, it is killed.
+    /// Opens the pidfd of a program. On failure the program is killed.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    /// No file descriptor is free.
     pub(super) fn new(
         mut child: Child,
         deadline: Instant,
@@ -51,9 +51,9 @@ impl RunningProgram {
         }
     }
 
-    /// Ready when the program has ended.
+    /// Ready when the program has exited.
     pub(super) fn poll_ended(&mut self, task: &mut Task<'_>) -> Poll<()> {
-        // An error would be the end of whoever watches: then nothing is waited for.
+        // An error would be the end of the runtime, which then waits for nothing.
         self.pidfd.poll_read_ready(task).map(drop)
     }
 
@@ -62,12 +62,12 @@ impl RunningProgram {
     }
 
     fn signal_group(&self, signal: Signal) {
-        // It may have ended by itself.
+        // The group may have ended already.
         let _ = kill_process_group(self.pid, signal);
     }
 
     fn wait(&mut self) {
-        // It has ended, or been killed. That it can't be waited for would mean that somebody else has.
+        // The program has exited or been killed. An error would mean that another caller has reaped it.
         let _ = self.child.wait();
         self.has_been_waited_for = true;
     }
@@ -88,8 +88,8 @@ fn open(child: &Child) -> io::Result<(Pid, TcpStream)> {
     Ok((pid, TcpStream::from_std(pidfd.into())?))
 }
 
-/// Waits for a program that has answered, or that nobody wants an answer of: that one is told to end, and so is one that
-/// runs for longer than it may; both with their groups. What has left its group, as daemons do, is on its own.
+/// Reaps a program after its response, or ends it if its request was aborted or its time is up. Ending means SIGTERM,
+/// then SIGKILL, for its process group. Processes that left the group, such as daemons, continue.
 pub(super) async fn reap(mut running: RunningProgram, mut errors: Errors, is_aborted: bool) {
     let mut log_until_ended = async |running: &mut RunningProgram| {
         poll_fn(|task| {
@@ -102,7 +102,7 @@ pub(super) async fn reap(mut running: RunningProgram, mut errors: Errors, is_abo
     if !has_ended {
         running.signal_group(Signal::TERM);
         let _ = timeout(running.end_timeout, log_until_ended(&mut running)).await;
-        // Those of its group that have not ended; and itself, if it has not.
+        // Rest of the group, and the program itself if it still runs.
         running.signal_group(Signal::KILL);
         running.ended().await;
     }

@@ -1,25 +1,25 @@
 use crate::log::{ServerLog, escaped};
 
-/// Longest line of a script that is logged as one, in bytes; the rest is another.
+/// Longest line of a script that is logged as one, in bytes; the rest becomes another line.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
-/// What a script writes to standard error, line by line on its way to the server's log.
+/// Error output of a script, passed line by line to the server log.
 pub struct ErrorLines {
     log: ServerLog,
     script: Box<str>,
-    /// The beginning of a line that has not come to its end.
+    /// Start of an incomplete line.
     line: Vec<u8>,
-    /// Bytes that are still logged.
+    /// Bytes that may still be logged.
     remaining_bytes: usize,
 }
 
 impl ErrorLines {
-    /// The lines of a script of this name, up to so many bytes.
+    /// Creates the log of a script of this name, limited to `bytes_max`.
     pub fn new(log: &ServerLog, script: &str, bytes_max: usize) -> Self {
         Self { log: log.clone(), script: script.into(), line: Vec::new(), remaining_bytes: bytes_max }
     }
 
-    /// Takes what has come.
+    /// Logs complete lines and keeps the rest.
     pub fn push(&mut self, mut bytes: &[u8]) {
         if self.remaining_bytes == 0 {
             return;
@@ -42,13 +42,13 @@ impl ErrorLines {
         }
     }
 
-    /// What is still to come goes to another place; nothing here is logged twice.
+    /// Moves the state to a new value, for another owner; no line is logged twice.
     pub fn take(&mut self) -> Self {
         let (line, remaining_bytes) = (std::mem::take(&mut self.line), std::mem::take(&mut self.remaining_bytes));
         Self { log: self.log.clone(), script: self.script.clone(), line, remaining_bytes }
     }
 
-    /// Nothing follows.
+    /// Logs the last, incomplete line.
     pub fn end(&mut self) {
         let line = std::mem::take(&mut self.line);
         let text = line.trim_ascii_end();

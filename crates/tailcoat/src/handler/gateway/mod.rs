@@ -1,7 +1,6 @@
-//! Scripts and applications, run by CGI's rules: by a server that speaks FastCGI, SCGI or uwsgi, or as programs.
+//! Scripts and applications behave as in CGI: run by a FastCGI, SCGI or uwsgi server, or as local programs.
 //!
-//! [`GatewayConfig::handle`] finds the script and what it is told of the request; the exchange itself is that of
-//! [`forward`](super::forward).
+//! [`Gateway::handle`] finds the script and its variables; the exchange itself is that of [`forward`](super::forward).
 
 mod error_lines;
 mod script;
@@ -30,20 +29,21 @@ use super::{BuiltResponse, HandlerOutcome, OwnedRequest, Response, Routed, redir
 use crate::config::{self, GatewayPart, GatewayProtocol, Precedence};
 use crate::log::{ServerLog, escaped, event};
 
-/// What workers share of a handler.
+/// Part of a handler that all workers share.
 #[derive(Debug)]
 pub struct GatewayPlan {
     config: Arc<config::GatewayConfig>,
-    /// Where the scripts are, if they are files.
+    /// Tree of the scripts, if they are files.
     tree: Option<Arc<ScriptTree>>,
     log: ServerLog,
-    /// Whether answers say `Server: tailcoat`.
+    /// True if heads say `Server: tailcoat`.
     server_field: bool,
     precedence: Precedence,
 }
 
 impl GatewayPlan {
-    /// The plan for this configuration, with its tree of scripts if it [has files](config::GatewayConfig::has_files).
+    /// Creates the plan for this configuration, with its tree of scripts if it
+    /// [has files](config::GatewayConfig::has_files).
     pub fn new(
         config: Arc<config::GatewayConfig>,
         tree: Option<Arc<ScriptTree>>,
@@ -54,13 +54,13 @@ impl GatewayPlan {
         Arc::new(Self { config, tree, log: log.clone(), server_field, precedence })
     }
 
-    /// Whether a plan of the same configuration is this one.
+    /// True if these settings would create the same plan.
     pub fn is_as(&self, server_field: bool, precedence: &Precedence) -> bool {
         self.server_field == server_field && self.precedence == *precedence
     }
 }
 
-/// Scripts or an application, on one worker.
+/// Handler for scripts or an application, on one worker.
 pub struct Gateway {
     inner: Rc<GatewayInner>,
     part: GatewayPart,
@@ -72,39 +72,39 @@ struct GatewayInner {
     forward: Forward,
 }
 
-/// What becomes of a path.
+/// Result of resolving a path.
 enum PathOutcome {
-    /// This script has it.
+    /// This script handles the path.
     Script(Script),
-    /// The directory that it names has a script, which the path with a slash is for.
+    /// The path names a directory with an index script, but lacks the slash.
     Directory,
-    /// Nothing of this handler's.
+    /// The path is not this handler's.
     Nothing,
-    /// This is the answer.
+    /// Respond with this status.
     Refused(Status),
 }
 
 impl Gateway {
-    /// A worker's handler for this part of the requests; `forward` has the requests that it makes.
+    /// Creates a worker's handler for this part of the requests; `forward` sends them.
     pub fn new(plan: &Arc<GatewayPlan>, part: GatewayPart, forward: Forward) -> Self {
         let scripts = plan.tree.as_ref().map(Scripts::new);
         Self { inner: Rc::new(GatewayInner { plan: Arc::clone(plan), scripts, forward }), part }
     }
 
-    /// How those who run the scripts are spoken to.
+    /// Protocol spoken with the runner of the scripts.
     pub fn protocol(&self) -> GatewayProtocol {
         self.inner.plan.config.protocol
     }
 
-    /// Answers a request.
+    /// Handles a request.
     pub fn handle(&self, routed: &Routed<'_>) -> HandlerOutcome {
         match routed.request.method() {
-            // Neither is about a resource of a script.
+            // Neither concerns a resource of a script.
             Method::Connect => return HandlerOutcome::Decline,
             Method::Options if routed.path == b"*" => return HandlerOutcome::Decline,
-            // It shows what a browser hides from scripts.
+            // TRACE reveals fields that a browser hides from scripts.
             Method::Trace => return not_allowed(Status::METHOD_NOT_ALLOWED),
-            // Scripts that drop parameters would look elsewhere than where we have let the client in.
+            // Scripts that drop path parameters would resolve a path other than the one that was checked here.
             _ if has_hidden_dot_segments(routed.path) || hides_dot_segments(routed.request.target_asked()) => {
                 return answer(BuiltResponse::refusal(Status::BAD_REQUEST, "hidden dot segments"));
             }
@@ -113,7 +113,7 @@ impl Gateway {
         if self.part == GatewayPart::Scripts && !self.inner.may_have(routed.path) {
             return HandlerOutcome::Decline;
         }
-        // The variables of an answer that is waited for include what the connection tells then.
+        // Variables of a delayed request include facts that the connection adds to this link later.
         routed.link.link();
         let (inner, part, has_next) = (Rc::clone(&self.inner), self.part, routed.has_next);
         let request = Rc::new(OwnedRequest::new(routed));
@@ -122,7 +122,7 @@ impl Gateway {
 }
 
 impl GatewayInner {
-    /// Whether a path may be a script's, as far as its name tells.
+    /// True if a path may be a script's, judged by its name.
     fn may_have(&self, path: &[u8]) -> bool {
         self.scripts.as_ref().is_none_or(|scripts| scripts.may_have(&self.plan.config, path))
     }
@@ -131,7 +131,7 @@ impl GatewayInner {
         let found = self.find(&request, part).await;
         let routed = request.routed(has_next);
         if let PathOutcome::Refused(Status::FORBIDDEN) = found {
-            // Else nobody learns why who comes next has nothing there, either.
+            // The log names the reason, because the client only gets the next handler's 404.
             let path = escaped(routed.path);
             let reason = "the file is not executable, or a link leads out of the root";
             let values: &[(&str, &dyn fmt::Display)] = &[("path", &path), ("reason", &reason)];
@@ -146,7 +146,7 @@ impl GatewayInner {
             PathOutcome::Refused(status) => return answer(BuiltResponse::new(status)),
             PathOutcome::Directory => return HandlerOutcome::Ready(redirect_to_directory(&routed)),
         };
-        // The script of a directory, or the one for what nothing has.
+        // An index script, or the fallback.
         let is_led_to = script.path_info.is_empty() && !script.file.is_empty();
         if is_led_to && self.plan.precedence.tells_apart(routed.path, &script.name) {
             return HandlerOutcome::Elsewhere(script.name);
@@ -176,7 +176,7 @@ impl GatewayInner {
                 ScriptLookup::Found(_) if matches!(routed.request.method(), Method::Get | Method::Head) => {
                     return PathOutcome::Directory;
                 }
-                // What a redirect would lose is better said at once.
+                // A redirect would lose the content; respond with an error at once.
                 ScriptLookup::Found(_) => ScriptLookup::Nothing,
                 refused => refused,
             },
@@ -188,7 +188,7 @@ impl GatewayInner {
         }
     }
 
-    /// Has a script answer. In place of the request's fields of the same names go those of `changes`.
+    /// Runs a script and returns its response. Fields in `changes` replace the request's of the same names.
     async fn run(&self, routed: &Routed<'_>, script: &Script, changes: &Fields) -> Box<BuiltResponse> {
         if let Some(refused) = self.forward.receive_content(routed).await {
             return refused;
@@ -196,7 +196,7 @@ impl GatewayInner {
         let content_length = match routed.link.link().framing() {
             BodyFraming::None => None,
             BodyFraming::Length(length) => Some(length),
-            // RFC 3875, section 4.1.2: a script that is given content is given its length, which only buffering finds out.
+            // RFC 3875, section 4.1.2: a script with content gets its length, which takes buffering to find out.
             BodyFraming::Chunked => return BuiltResponse::new(Status::LENGTH_REQUIRED),
         };
         let config = &self.plan.config;
@@ -224,7 +224,7 @@ impl GatewayInner {
         response
     }
 
-    /// The request in the form that its protocol has. `None` if it is too long for it.
+    /// Encodes the request for its protocol. `None` if it is too long for that.
     fn encode(
         &self,
         variables: Fields,
@@ -264,7 +264,7 @@ impl GatewayInner {
     }
 }
 
-/// A script as a cache asks it.
+/// A script as the response cache's source.
 struct ScriptFetch {
     inner: Rc<GatewayInner>,
     script: Script,
@@ -276,9 +276,9 @@ impl Fetch for ScriptFetch {
     }
 }
 
-/// True if the path that the client asked for, which scripts are told of after a rewrite, too, has hidden dot segments.
+/// True if the original path has hidden dot segments: scripts get it even after a rewrite.
 fn hides_dot_segments(target: &[u8]) -> bool {
-    // Nothing is decoded where nothing can be hidden.
+    // Skip decoding if no byte can hide a dot segment.
     if memchr::memchr3(b';', b'\\', b'%', target).is_none() {
         return false;
     }
@@ -288,7 +288,7 @@ fn hides_dot_segments(target: &[u8]) -> bool {
     path::normalise(raw, &mut buffer).is_ok_and(has_hidden_dot_segments)
 }
 
-/// The answer where there is no script. Behind all files, other methods than theirs are not for anything here.
+/// Response for a path without a script. After files, it allows only the methods of files.
 fn nothing(routed: &Routed<'_>, part: GatewayPart) -> Box<BuiltResponse> {
     let status = match routed.request.method() {
         _ if part == GatewayPart::Scripts => Status::NOT_FOUND,

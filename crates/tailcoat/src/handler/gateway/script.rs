@@ -1,8 +1,9 @@
-//! From a path to the script that has it.
+//! Lookup of scripts: from a path to the script that handles it.
 //!
-//! A path is a script's if the script's pattern fits it, or a part of it up to a slash, and that part is a regular file below
-//! the root. Nothing else is ever handed to who runs scripts: `/upload/picture.jpg/x.php` is the file `x.php` below a
-//! directory `picture.jpg`, or nothing, and never `picture.jpg`.
+//! A path belongs to a script if the path, or a part of it up to a slash, matches the script's pattern. That part
+//! must be a regular file below the root. No other file is ever passed to a script runner:
+//! `/upload/picture.jpg/x.php` is the file `x.php` in a directory `picture.jpg`, or nothing; it never is
+//! `picture.jpg`.
 
 use std::cell::RefCell;
 use std::os::unix::ffi::OsStrExt;
@@ -18,25 +19,25 @@ use crate::handler::static_file::hidden_part;
 use crate::handler::static_file::roots::{OpenedRoot, SharedRoots, WorkerRoots};
 use crate::object_cache::{Blocking, DiskAccess, ObjectStore, OpenError};
 
-/// Parts of a path that may be a script's. No script lies as deep, and what follows it is none of these; but each has to be
-/// looked at, and guarded, and clients choose how many there are.
+/// Most parts of a path that are tried as scripts. Real scripts are never that deep. Each part costs a lookup and an
+/// access check, and clients choose their number.
 const PARTS_MAX: usize = 16;
 
-/// Scripts that a worker remembers. With more, it begins anew.
+/// Most lookups that a worker remembers; beyond that it clears the map.
 const REMEMBERED_MAX: usize = 1024;
 
-/// Where scripts are, as all workers share it.
+/// Tree of scripts, shared by all workers.
 #[derive(Debug)]
 pub struct ScriptTree {
     config: Arc<GatewayConfig>,
     roots: Arc<SharedRoots>,
     store: Arc<ObjectStore>,
-    /// Whether scripts must be executable.
+    /// True if scripts must be executable.
     is_run_here: bool,
 }
 
 impl ScriptTree {
-    /// The tree of this configuration.
+    /// Creates the tree of this configuration.
     pub fn new(config: &Arc<GatewayConfig>, store: &Arc<ObjectStore>) -> Arc<Self> {
         let is_run_here =
             config.protocol == crate::config::GatewayProtocol::Cgi && config.programs.interpreter.is_none();
@@ -44,23 +45,23 @@ impl ScriptTree {
     }
 }
 
-/// What answers a request.
+/// Script or application that handles a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// The part of the path that is the script's (SCRIPT_NAME).
+    /// Part of the path that names the script (SCRIPT_NAME).
     pub name: Vec<u8>,
-    /// What follows it (PATH_INFO); empty for nothing.
+    /// Rest of the path (PATH_INFO); may be empty.
     pub path_info: Vec<u8>,
-    /// Its file; empty for an application that is none.
+    /// Path of its file; empty for an application without files.
     pub file: Vec<u8>,
-    /// The root that the file is below; empty for an application that is no file.
+    /// Root above the file; empty for an application without files.
     pub root: Vec<u8>,
 }
 
 impl Script {
-    /// The application, for this path.
+    /// Resolves a path to the application.
     pub(super) fn of_application(config: &GatewayConfig, path: &[u8]) -> Self {
-        // `/app` is no front of `/apple`.
+        // `/app` is no prefix of `/apple`.
         let is_front = |rest: &&[u8]| rest.is_empty() || rest.starts_with(b"/");
         let (name, path_info) = match path.strip_prefix(config.application.as_bytes()).filter(is_front) {
             Some(rest) => (config.application.as_bytes(), rest),
@@ -70,7 +71,7 @@ impl Script {
     }
 }
 
-/// What was found.
+/// Result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ScriptLookup {
     Found(Script),
@@ -78,7 +79,7 @@ pub(super) enum ScriptLookup {
     Refused(Status),
 }
 
-/// What a name stands for.
+/// Kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScriptEntry {
     Script,
@@ -88,14 +89,14 @@ enum ScriptEntry {
     Nothing,
 }
 
-/// What names stood for, by path, and when that was.
+/// Kinds of entries by path, each with the time of its lookup.
 type Remembered = HashMap<Box<[u8]>, (ScriptEntry, u64)>;
 
 /// A worker's view of a [`ScriptTree`].
 pub(super) struct Scripts {
     tree: Arc<ScriptTree>,
     roots: WorkerRoots,
-    /// As old as what is known of files may be.
+    /// Recent lookups, kept for `remember_ms`.
     remembered: RefCell<Remembered>,
     remember_ms: u64,
 }
@@ -106,19 +107,19 @@ impl Scripts {
         let pattern = tree.config.root.clone();
         Self {
             tree: Arc::clone(tree),
-            // Local invariant: only what has a root has a tree.
+            // Local invariant: only a configuration with a root has a tree.
             roots: WorkerRoots::new(&pattern.unwrap_or_default(), &limits),
             remembered: RefCell::default(),
             remember_ms: limits.revalidate_after.as_millis() as u64,
         }
     }
 
-    /// Whether a path may be a script's, as far as its name tells.
+    /// True if a path may be a script's, judged by its name.
     pub(super) fn may_have(&self, config: &GatewayConfig, path: &[u8]) -> bool {
         (path.ends_with(b"/") && !config.index.is_empty()) || candidates(&config.scripts, path).next().is_some()
     }
 
-    /// The script of a path, or that of the directory that the path names.
+    /// Finds the script of a path, or the index of the directory that the path names.
     pub(super) async fn find(&self, config: &GatewayConfig, routed: &Routed<'_>) -> ScriptLookup {
         let root = match self.open_root(routed).await {
             Ok(root) => root,
@@ -130,7 +131,7 @@ impl Scripts {
                 Ok(ScriptEntry::Script) => return ScriptLookup::Found(self.script(&root, name, path_info)),
                 Ok(ScriptEntry::Forbidden) => return ScriptLookup::Refused(Status::FORBIDDEN),
                 Ok(ScriptEntry::Directory) => {}
-                // What is not there has nothing below it.
+                // Nothing exists below a missing name.
                 Ok(ScriptEntry::Nothing) => break,
                 Err(lookup) => return lookup,
             }
@@ -141,7 +142,7 @@ impl Scripts {
         self.find_index(config, &root, routed.path, routed).await
     }
 
-    /// The script of the directory that a path names without its slash.
+    /// Finds the index of the directory that a path names without its slash.
     pub(super) async fn find_directory(&self, config: &GatewayConfig, routed: &Routed<'_>) -> ScriptLookup {
         if routed.path.ends_with(b"/") || config.index.is_empty() {
             return ScriptLookup::Nothing;
@@ -171,7 +172,7 @@ impl Scripts {
         ScriptLookup::Nothing
     }
 
-    /// The script for what nothing else has.
+    /// Finds the fallback script.
     pub(super) async fn find_fallback(&self, name: &str, routed: &Routed<'_>) -> ScriptLookup {
         let root = match self.open_root(routed).await {
             Ok(root) => root,
@@ -211,7 +212,7 @@ impl Scripts {
         }
     }
 
-    /// What a path stands for.
+    /// Looks up a path.
     async fn look_up(
         &self,
         root: &Arc<OpenedRoot>,
@@ -260,19 +261,19 @@ impl Scripts {
     }
 }
 
-/// The parts of a path that are scripts of this pattern as far as names tell, the shortest first.
+/// Parts of a path that match this pattern, the shortest first.
 pub fn script_paths<'a>(pattern: &'a PathPattern, path: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     candidates(pattern, path).map(|end| &path[..end])
 }
 
-/// Where the parts of a path end that fit the pattern, the shortest first. A name never ends with a slash.
+/// Ends of the parts of a path that match the pattern, the shortest first. No part ends with a slash.
 fn candidates<'a>(pattern: &'a PathPattern, path: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
     let ends = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     let whole = (path.len() > 1 && !path.ends_with(b"/")).then_some(path.len());
     ends.chain(whole).filter(|end| pattern.matches(&path[..*end])).take(PARTS_MAX)
 }
 
-/// What a name below a root stands for.
+/// Looks up a name below a root.
 fn look(root: &OpenedRoot, name: &[u8], access: DiskAccess, is_run_here: bool) -> Result<ScriptEntry, OpenError> {
     match root.root.find(name, access) {
         Ok((_, status)) => Ok(match status.kind {

@@ -1,4 +1,4 @@
-//! Scripts on a real tree, as handlers find them.
+//! Lookups of scripts on a real tree.
 
 use std::sync::Arc;
 

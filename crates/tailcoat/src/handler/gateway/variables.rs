@@ -1,4 +1,4 @@
-//! What scripts are told of a request (RFC 3875, section 4.1), and what else PHP and others look for.
+//! CGI variables of a request (RFC 3875, section 4.1), and others that PHP and other runtimes expect.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -12,8 +12,8 @@ use crate::handler::Routed;
 use crate::handler::forward::{guarded_target, host_and_port, is_passed_on, push_trace_fields};
 use crate::log::LogClient;
 
-/// The variables of a request. In place of its fields of the same names go those of `changes`, or none if their value is
-/// empty.
+/// Builds the variables of a request. Fields in `changes` replace the request's of the same names; an empty value
+/// removes them.
 pub(super) fn variables(
     routed: &Routed<'_>,
     script: &Script,
@@ -67,7 +67,7 @@ fn push_server(routed: &Routed<'_>, variables: &mut Fields) {
     }
 }
 
-/// The port that the client asked for: behind a proxy that speaks another scheme than we do, that scheme's.
+/// Port that the client asked for. If a proxy received another scheme than we did, it is that scheme's default port.
 fn server_port(routed: &Routed<'_>, destination: Option<SocketAddr>, is_secure: bool) -> u16 {
     match destination {
         Some(address) if routed.proxied.is_none() => address.port(),
@@ -106,7 +106,7 @@ fn push_script(script: &Script, config: &GatewayConfig, variables: &mut Fields) 
         variables.push("PATH_TRANSLATED", [root, &script.path_info].concat());
     }
     variables.push("DOCUMENT_URI", [&script.name[..], &script.path_info].concat());
-    // php-cgi asks for it, so that nobody runs it past the server.
+    // php-cgi demands it, so that no client can run it directly.
     variables.push("REDIRECT_STATUS", "200");
     if config.protocol == GatewayProtocol::Cgi {
         variables.push("PATH", "/usr/local/bin:/usr/bin:/bin");
@@ -116,14 +116,14 @@ fn push_script(script: &Script, config: &GatewayConfig, variables: &mut Fields) 
 fn push_client(routed: &Routed<'_>, variables: &mut Fields) {
     if let LogClient::Ip(address) = routed.client {
         let ip = address.ip().to_canonical().to_string();
-        // RFC 3875, section 4.1.9: in the place of a name that nobody has looked up.
+        // RFC 3875, section 4.1.9: the address stands in for a name that was not looked up.
         variables.push("REMOTE_ADDR", &ip).push("REMOTE_HOST", &ip);
-        // Of a client behind proxies it is not known.
+        // Unknown for a client of a proxy.
         if address.port() != 0 {
             variables.push("REMOTE_PORT", address.port().to_string());
         }
     } else {
-        // RFC 3875, section 4.1.8, wants an address; over a unix socket there is none but this host's.
+        // RFC 3875, section 4.1.8, demands an address; a unix socket has only this host's.
         variables.push("REMOTE_ADDR", "127.0.0.1").push("REMOTE_HOST", "127.0.0.1");
     }
     if let Some(user) = routed.link.link().user() {
@@ -131,7 +131,7 @@ fn push_client(routed: &Routed<'_>, variables: &mut Fields) {
     }
 }
 
-/// The request's fields, those of one name in one variable.
+/// Adds the request's fields; several lines of one name become one variable.
 fn push_fields(routed: &Routed<'_>, config: &GatewayConfig, changes: &Fields, variables: &mut Fields) {
     let request = &routed.request;
     let host = host_and_port(routed);
@@ -182,7 +182,7 @@ fn push_fields(routed: &Routed<'_>, config: &GatewayConfig, changes: &Fields, va
     }
 }
 
-/// An address as a host has it (RFC 3986, section 3.2.2).
+/// Formats an address as a URL host (RFC 3986, section 3.2.2).
 fn bracketed(address: IpAddr) -> String {
     let mut text = Vec::new();
     // Writing to memory does not fail.

@@ -1,4 +1,4 @@
-//! A request's way to a component: most have their answer at once, and of those nothing is kept.
+//! Requests to components: most finish at the first poll, and keep no state.
 
 use std::future::{Future, poll_fn, ready};
 use std::io;
@@ -21,11 +21,11 @@ use crate::modules::{
     Call, ComponentInstance, ComponentStart, Module, ModuleCode, RequestContent, RequestContentSupply,
 };
 
-/// Content of at most this size is on its way when a request comes. So its first piece is waited for before there is an
-/// instance, which it holds up no more then, and which need not ask for it.
+/// Content up to this size is usually on its way already. The handler waits for its first piece before it takes an
+/// instance. So the instance is not blocked, and need not ask for the content.
 const SHORT_CONTENT_BYTES_MAX: u64 = 64 << 10;
 
-/// A worker's part of a module: the instances that wait for requests.
+/// A worker's part of a module: the idle instances.
 pub(super) struct Components {
     pub(super) module: Arc<Module>,
     idle: IdleInstances<ComponentInstance>,
@@ -36,7 +36,7 @@ impl Components {
         Self { idle: IdleInstances::new(module.config().limits.idle_instances_max), module }
     }
 
-    /// Has an instance answer a request.
+    /// Gives a request to an instance.
     pub(super) fn handle(self: &Rc<Self>, code: &Arc<ModuleCode>, routed: &Routed<'_>) -> HandlerOutcome {
         let link = Rc::clone(routed.link.link());
         let framing = link.framing();
@@ -48,7 +48,7 @@ impl Components {
                 let content = Empty::new().map_err(|never| match never {}).boxed_unsync();
                 answer_at_once(exchange.begin(request.map(|()| content), None))
             }
-            // Who expects to be told to go on may also be told not to.
+            // A client that expects 100 Continue may get a rejection instead.
             BodyFraming::Length(length) if length <= SHORT_CONTENT_BYTES_MAX && !expects(routed) => {
                 HandlerOutcome::Wait(Box::pin(answer_with_content(exchange, request)))
             }
@@ -60,7 +60,7 @@ impl Components {
         }
     }
 
-    /// Where a request begins: in an instance that waits for one, or in a fresh one.
+    /// Takes an idle instance for a request, or prepares a fresh one.
     pub(super) fn begin(&self, code: &Arc<ModuleCode>) -> ComponentStart {
         match self.idle.take(code) {
             Some(instance) => ComponentStart::Used(instance),
@@ -68,7 +68,7 @@ impl Components {
         }
     }
 
-    /// Ends a call whose response is complete, and keeps its instance for another request if it may be used again.
+    /// Ends a call after its complete response, and keeps its instance if it can be reused.
     pub(super) fn finish(&self, call: Call, code: Arc<ModuleCode>) {
         if let Some(instance) = call.finish(self.module.config().limits.between_bytes_timeout) {
             self.idle.put(instance, code);
@@ -80,10 +80,10 @@ fn expects(routed: &Routed<'_>) -> bool {
     routed.request.head.fields.iter().any(|field| field.known == KnownField::Expect)
 }
 
-/// One that has to wait is polled again at once.
+/// Polls the exchange once; one that must wait is polled again by the connection.
 fn answer_at_once(mut exchange: ModuleExchange) -> HandlerOutcome {
     match Pin::new(&mut exchange).poll(&mut Task::from_waker(Waker::noop())) {
-        // Content that is still to come has limits of time, which only answers that were waited for have.
+        // Streamed content has time limits, which only a delayed outcome has.
         Poll::Ready(outcome) if is_stream(&outcome) => HandlerOutcome::Wait(Box::pin(ready(outcome))),
         Poll::Ready(outcome) => outcome,
         Poll::Pending => HandlerOutcome::Wait(Box::pin(exchange)),
@@ -97,7 +97,7 @@ async fn answer_with_content(exchange: ModuleExchange, request: http::Request<()
     }
 }
 
-/// Waits for the first piece of content, which mostly is all of it.
+/// Waits for the first piece of content, usually all of it.
 async fn begun_content(link: &ClientLink) -> io::Result<(RequestContent, Option<RequestContentSupply>)> {
     let mut first = Bytes::new();
     let mut take = |task: &mut Task<'_>| {

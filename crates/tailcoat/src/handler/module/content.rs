@@ -1,4 +1,4 @@
-//! Content both ways: from the client to the module when the module wants it, and back when the client takes it.
+//! Content in both directions: to the module when it wants some, and to the client when it has room.
 
 use std::io;
 use std::rc::Rc;
@@ -16,16 +16,16 @@ use crate::handler::{ClientLink, ContentSource, Filled, Now};
 use crate::metrics::ModuleFailure;
 use crate::modules::{Call, CallFailure, ContentFrame, ModuleCode, RequestContentSupply, ResponseBody};
 
-/// Bytes of a request's content that a module gets at once.
+/// Most bytes of a request's content that a module gets at once.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// The content of a request, on its way to the module.
+/// Content of a request, passed to the module.
 #[derive(Debug)]
 pub(super) struct ModuleUpload {
     link: Rc<ClientLink>,
-    /// `None` when all has gone, or there was nothing.
+    /// `None` after the end of the content, or if there was none.
     pub(super) supply: Option<RequestContentSupply>,
-    /// The module waits for content, and the client has none.
+    /// True if the module waits for content that the client has not sent yet.
     awaits_client: bool,
 }
 
@@ -34,7 +34,7 @@ impl ModuleUpload {
         Self { link, supply, awaits_client: false }
     }
 
-    /// Hands it on.
+    /// Moves the state to a new value, for another owner.
     pub(super) fn take(&mut self) -> Self {
         Self::new(Rc::clone(&self.link), self.supply.take())
     }
@@ -43,8 +43,8 @@ impl ModuleUpload {
         &self.link
     }
 
-    /// Supplies a piece while an answer is awaited for so long at most. That time stands still while the client is waited
-    /// for, which has limits of its own.
+    /// Supplies a piece of content while the response has `time` to arrive. The time stops while the worker waits for
+    /// the client, which has limits of its own.
     pub(super) fn poll_supply_within(&mut self, time: Duration, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let polled = self.poll_supply(task);
         if polled.is_ready() && std::mem::take(&mut self.awaits_client) {
@@ -55,7 +55,7 @@ impl ModuleUpload {
         polled
     }
 
-    /// Supplies a piece, if the module wants one. Ready if it did.
+    /// Supplies a piece of content if the module wants one. Ready after it did.
     pub(super) fn poll_supply(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let Some(supply) = &self.supply else { return Poll::Pending };
         ready!(supply.poll_wanted(task));
@@ -72,32 +72,32 @@ impl ModuleUpload {
     }
 }
 
-/// Waits so long from now on.
+/// Sets the deadline to this time from now.
 pub(super) fn await_until(link: &ClientLink, time: Duration) {
     link.set_deadline(Some(Now::read().monotonic_ms + time.as_millis() as u64));
 }
 
-/// What there is of content when an answer begins.
+/// Content available at the start of a response.
 pub(super) enum Beginning {
-    /// All of it.
+    /// Complete content.
     Whole(Vec<Bytes>),
-    /// A part, with which the stream begins.
+    /// A part; the stream begins with it.
     Part,
 }
 
-/// The content of a module's response.
+/// Content of a module's response.
 pub(super) struct ModuleContent {
-    /// `None` when it has come to its end.
+    /// `None` after the end.
     call: Option<Call>,
     body: ResponseBody,
     upload: ModuleUpload,
     handler: Rc<Components>,
     code: Arc<ModuleCode>,
-    /// What has come and was not taken.
+    /// Bytes received from the module that the client has not taken.
     piece: Bytes,
     trailers: Option<Box<Fields>>,
     bytes: u64,
-    /// The module is waited for since its time was set.
+    /// True while the deadline for the module runs.
     is_waiting: bool,
 }
 
@@ -122,7 +122,7 @@ impl ModuleContent {
         }
     }
 
-    /// What the module has written by now. Pending only if nothing has come, and some is waited for.
+    /// Collects the content that the module has written so far. Pending only if it is empty and `waits_for_some`.
     ///
     /// # Errors
     /// The content can't be completed.
@@ -147,19 +147,19 @@ impl ModuleContent {
         Poll::Ready(Ok(Beginning::Part))
     }
 
-    /// Has the answer sent now, though the client may have more content for the module.
+    /// Lets the response be sent now, although the client may have more content for the module.
     pub(super) fn read_while_answering(&self) {
         if self.upload.supply.is_some() {
             self.upload.link().read_while_answering();
         }
     }
 
-    /// How much of the content is there.
+    /// Content bytes received from the module.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Lets the module end by itself: nobody wants more of its content.
+    /// Lets the module finish, because no client wants more of its content.
     pub(super) fn finish(&mut self) {
         self.upload.link().set_deadline(None);
         if let Some(call) = self.call.take() {
@@ -167,14 +167,14 @@ impl ModuleContent {
         }
     }
 
-    /// Ends the module, and takes note of why.
+    /// Ends the module, and records the cause.
     pub(super) fn fail(&mut self, cause: ModuleFailure, how: &str) {
         self.upload.link().set_deadline(None);
         self.handler.module.note(&CallFailure::new(cause, how), None);
         self.call = None;
     }
 
-    /// Sees to it that there is a piece; ready with whether there is one, or that was all.
+    /// Polls for a piece; ready with false at the end of the content.
     fn poll_piece(&mut self, task: &mut Task<'_>) -> Poll<io::Result<bool>> {
         loop {
             let Some(call) = &mut self.call else { return Poll::Ready(Ok(false)) };
@@ -195,7 +195,7 @@ impl ModuleContent {
                     return Poll::Ready(Ok(false));
                 }
                 Poll::Ready(Err(_)) => {
-                    // It has been logged.
+                    // The failure was logged already.
                     self.call = None;
                     return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
                 }
@@ -209,7 +209,7 @@ impl ModuleContent {
         Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()))
     }
 
-    /// Notes until when the module has to write more.
+    /// Starts the deadline for the module's next bytes.
     fn await_more(&mut self) {
         if !std::mem::replace(&mut self.is_waiting, true) {
             await_until(self.upload.link(), self.handler.module.config().limits.between_bytes_timeout);
@@ -226,7 +226,7 @@ impl ContentSource for ModuleContent {
         if self.piece.is_empty() {
             match self.poll_piece(task) {
                 Poll::Pending if self.upload.link().has_client_ended() => {
-                    // Nobody waits for the rest.
+                    // The client has left.
                     self.call = None;
                     return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
                 }

@@ -1,4 +1,4 @@
-//! One request's way to a module: from its place among the instances to the head of the response.
+//! One request to a module: from its wait for an instance to the head of the response.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use crate::modules::{Call, CallFailure, ModuleCode, RequestContentSupply, Respon
 
 type ModuleRequest = http::Request<WasiBody>;
 
-/// The exchange, as a future that is ready with the response or with what became of it.
+/// The exchange, as a future that resolves to the response or the outcome of its failure.
 pub(super) struct ModuleExchange {
     handler: Rc<Components>,
     code: Arc<ModuleCode>,
@@ -30,19 +30,19 @@ pub(super) struct ModuleExchange {
 }
 
 enum ModuleExchangeState {
-    /// It has not begun.
+    /// Not begun.
     AwaitingRequest,
-    /// All instances are at work.
+    /// All instances are busy.
     AwaitingInstance(Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>>>>, Option<Box<ModuleRequest>>),
     AwaitingResponse(Call),
-    /// The head of the response is there.
+    /// The head of the response was received.
     AwaitingContent(Box<ModuleResponse>),
-    /// The answer has been given.
+    /// The future has resolved.
     Done,
 }
 
 impl ModuleExchange {
-    /// One that is to begin with [`Self::begin`].
+    /// Creates an exchange that [`Self::begin`] starts.
     pub(super) fn new(
         handler: Rc<Components>,
         code: Arc<ModuleCode>,
@@ -86,7 +86,7 @@ impl ModuleExchange {
         self.state = ModuleExchangeState::AwaitingResponse(module.call(begun, place, self.is_tls, request));
     }
 
-    /// Takes note that the time is up.
+    /// Handles a passed deadline; returns the status for the client.
     fn on_late(&mut self) -> Status {
         match std::mem::replace(&mut self.state, ModuleExchangeState::Done) {
             ModuleExchangeState::AwaitingInstance(..) => {
@@ -108,7 +108,7 @@ impl ModuleExchange {
             match &mut self.state {
                 ModuleExchangeState::AwaitingInstance(instance, waiting) => {
                     let place = ready!(instance.as_mut().poll(task));
-                    // Local invariants: nobody closes the queue, and a request waits in it once.
+                    // Local invariants: the semaphore is never closed, and a request waits for it once.
                     let (Some(place), Some(waiting)) = (place, waiting.take()) else {
                         return Poll::Ready(Err(Status::SERVICE_UNAVAILABLE));
                     };
@@ -117,14 +117,14 @@ impl ModuleExchange {
                 ModuleExchangeState::AwaitingResponse(call) => match call.poll_response(task) {
                     Poll::Ready(Ok(response)) => self.on_response(response),
                     Poll::Ready(Err(failure)) => return Poll::Ready(Err(status_of(&failure))),
-                    // An instance that has read something goes on.
+                    // After reading some content, the instance runs again.
                     Poll::Pending => {
                         let time = self.handler.module.config().limits.first_byte_timeout;
                         ready!(self.upload.poll_supply_within(time, task)).map_err(|_| Status::BAD_REQUEST)?;
                     }
                 },
                 ModuleExchangeState::AwaitingContent(answer) => {
-                    // What is wrong has been logged.
+                    // The failure was logged already.
                     let built = ready!(answer.poll(self.method, task)).map_err(|_| Status::INTERNAL_SERVER_ERROR);
                     return Poll::Ready(built);
                 }
@@ -153,7 +153,7 @@ impl Future for ModuleExchange {
         let answered = if link.take_late() {
             Err(self.on_late())
         } else if link.has_client_ended() {
-            // Nobody waits for the answer. What is sent is only for the log.
+            // The client has left; only the log sees this status.
             self.state = ModuleExchangeState::Done;
             Err(Status::CLIENT_CLOSED_REQUEST)
         } else {
@@ -165,17 +165,17 @@ impl Future for ModuleExchange {
     }
 }
 
-/// No instance has become free for a request.
+/// Failure of a request that got no instance in time.
 pub(super) fn no_instance() -> CallFailure {
     CallFailure::new(ModuleFailure::InstancesMax, "had no free instance within queue-timeout")
 }
 
-/// The head of the response did not come.
+/// Failure of a module that sent no response head in time.
 pub(super) fn no_answer() -> CallFailure {
     CallFailure::new(ModuleFailure::FirstByteTimeout, "sent no response within first-byte-timeout")
 }
 
-/// What the client is told of a failure.
+/// Status of the response to the client after a failure.
 pub(super) fn status_of(failure: &CallFailure) -> Status {
     match failure.cause() {
         ModuleFailure::InstancesMax | ModuleFailure::AllMemoryBytesMax => Status::SERVICE_UNAVAILABLE,

@@ -1,4 +1,4 @@
-//! A request's way through a module of http-wasm: most are done at once, and of those nothing is kept.
+//! Requests to http-wasm modules: most finish at the first poll, and keep no state.
 
 use std::future::poll_fn;
 use std::io;
@@ -26,13 +26,13 @@ use crate::metrics::ModuleFailure;
 use crate::modules::http_wasm::{HandlerCall, HttpWasmExchange, HttpWasmNext, HttpWasmStart, Instance, PassedContent};
 use crate::modules::{CallFailure, Module, ModuleCode, RequestContent, RequestContentSupply};
 
-/// A worker's part of a module: the instances that wait for requests.
+/// A worker's part of a module: the idle instances.
 pub(super) struct HttpWasm {
     module: Arc<Module>,
     idle: IdleInstances<Box<Instance>>,
 }
 
-/// An instance that has a request, and its place among the module's instances.
+/// An instance with a request, and its place among the module's instances.
 struct Busy {
     handler: Rc<HttpWasm>,
     instance: Box<Instance>,
@@ -40,7 +40,7 @@ struct Busy {
     _place: OwnedSemaphorePermit,
 }
 
-/// What came of a call.
+/// Result of a call.
 type Handled = Result<(Box<Instance>, HttpWasmNext), Status>;
 
 impl HttpWasm {
@@ -48,14 +48,14 @@ impl HttpWasm {
         Self { idle: IdleInstances::new(module.config().limits.idle_instances_max), module }
     }
 
-    /// Has an instance handle a request.
+    /// Gives a request to an instance.
     pub(super) fn handle(self: &Rc<Self>, code: &Arc<ModuleCode>, routed: &Routed<'_>) -> HandlerOutcome {
         let Some(place) = self.module.try_instance() else {
             let (link, request) = (Rc::clone(routed.link.link()), OwnedRequest::new(routed));
             return HandlerOutcome::Wait(Box::pin(Rc::clone(self).wait_for_place(Arc::clone(code), request, link)));
         };
         let (mut call, upload) = self.begin(code, routed);
-        // It is polled again at once if it has to wait.
+        // A call that must wait is polled again by the connection.
         match call.poll(&mut Task::from_waker(Waker::noop())) {
             Poll::Ready(handled) => {
                 let handled = handled.map_err(|failure| status_of(&failure));
@@ -70,7 +70,7 @@ impl HttpWasm {
         }
     }
 
-    /// Gives a request to an instance: one that waits for some, or a fresh one.
+    /// Gives a request to an idle instance, or to a fresh one.
     fn begin(&self, code: &Arc<ModuleCode>, routed: &Routed<'_>) -> (HandlerCall, Option<RequestContentSupply>) {
         let mut begun = match self.idle.take(code) {
             Some(instance) => HttpWasmStart::Used(instance),
@@ -131,7 +131,7 @@ impl HttpWasm {
         self.on_handled(handled, &code, place, &request.routed(false))
     }
 
-    /// Runs an instance until it has done its part.
+    /// Runs an instance until its part is done.
     async fn run(&self, call: &mut HandlerCall, upload: &mut ModuleUpload) -> Handled {
         let time = self.module.config().limits.first_byte_timeout;
         await_until(upload.link(), time);
@@ -142,7 +142,7 @@ impl HttpWasm {
                     return Poll::Ready(Err(Status::GATEWAY_TIMEOUT));
                 }
                 if upload.link().has_client_ended() {
-                    // Nobody waits for the answer. What is sent is only for the log.
+                    // The client has left; only the log sees this status.
                     return Poll::Ready(Err(Status::CLIENT_CLOSED_REQUEST));
                 }
                 if let Poll::Ready(handled) = call.poll(task) {
@@ -193,7 +193,7 @@ impl HttpWasm {
 }
 
 impl Busy {
-    /// The answer that the guest has given.
+    /// Builds the guest's response.
     fn response(&mut self) -> Box<BuiltResponse> {
         let response = self.instance.exchange().response();
         let mut fields = std::mem::take(&mut response.fields);
@@ -203,10 +203,10 @@ impl Busy {
         BuiltResponse::with_fields(response.status, fields, body)
     }
 
-    /// The request as the next handler has it, if it is another one.
+    /// Request for the next handler, if the guest has changed it.
     ///
     /// # Errors
-    /// It can't be one.
+    /// The changed request is invalid.
     fn passed_request(&mut self, routed: &Routed<'_>) -> Result<Option<Box<OwnedRequest>>, Status> {
         let exchange = self.instance.exchange();
         let content = exchange.request_body().take_passed();
@@ -232,7 +232,7 @@ impl Busy {
         }
     }
 
-    /// Keeps the instance for another request, if it may be used again.
+    /// Keeps the instance for another request, if it can be reused.
     fn end(mut self) {
         let HttpWasm { module, idle } = &*self.handler;
         if idle.has_room() && self.instance.reset(module) {
@@ -241,7 +241,7 @@ impl Busy {
     }
 }
 
-/// A module that has passed a request on.
+/// A module that has passed a request to the next handler.
 struct Filter {
     busy: Busy,
     context: u32,
@@ -292,7 +292,7 @@ impl Filter {
     }
 }
 
-/// The request with its place in a trace, if traces are kept.
+/// Request with trace fields, if traces are recorded.
 fn traced(routed: &Routed<'_>) -> Option<OwnedRequest> {
     routed.trace?;
     let request = &routed.request;
@@ -305,7 +305,7 @@ fn traced(routed: &Routed<'_>) -> Option<OwnedRequest> {
     OwnedRequest::changed(routed, request.method_name(), request.target(), &fields)
 }
 
-/// Says of a request how much content it has.
+/// Sets a request's content length.
 fn tell_length(fields: &mut Fields, length: usize) {
     for name in ["Content-Length", "Transfer-Encoding", "Trailer", "Expect"] {
         fields.remove(name);
@@ -315,13 +315,12 @@ fn tell_length(fields: &mut Fields, length: usize) {
     }
 }
 
-/// Whether a field of the guest's is sent: not those about the connection, which is ours, nor those about delimiting
-/// content.
+/// True if a field of the guest is sent: connection fields and content framing are Tailcoat's.
 pub(super) fn is_passed_on(name: &[u8]) -> bool {
     !is_hop_by_hop(name) && !name.eq_ignore_ascii_case(b"content-length")
 }
 
-/// Whether a response with this status may have content (RFC 9110, sections 15.3.5 and 15.4.5).
+/// True if a response with this status may have content (RFC 9110, sections 15.3.5 and 15.4.5).
 pub(super) fn may_have_content(status: Status) -> bool {
     ![Status::NO_CONTENT, Status::NOT_MODIFIED].contains(&status)
 }

@@ -1,23 +1,23 @@
-//! Instances that wait for requests: those of one worker and one module.
+//! Idle instances of one worker and one module.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::modules::ModuleCode;
 
-/// Instances, each with the code that it runs.
+/// Idle instances, each with the code that it runs.
 pub(super) struct IdleInstances<T> {
     count_max: usize,
     instances: RefCell<Vec<(T, Arc<ModuleCode>)>>,
 }
 
 impl<T> IdleInstances<T> {
-    /// Room for so many.
+    /// Creates a pool for at most `count_max` instances.
     pub(super) fn new(count_max: usize) -> Self {
         Self { count_max, instances: RefCell::default() }
     }
 
-    /// One that runs this code. Others are left of code that was replaced, and go.
+    /// Takes an instance that runs this code. Instances of replaced code are dropped.
     pub(super) fn take(&self, code: &Arc<ModuleCode>) -> Option<T> {
         let mut instances = self.instances.borrow_mut();
         while let Some((instance, its)) = instances.pop() {
@@ -28,12 +28,12 @@ impl<T> IdleInstances<T> {
         None
     }
 
-    /// Whether there is room for one more.
+    /// True if there is room for another instance.
     pub(super) fn has_room(&self) -> bool {
         self.instances.borrow().len() < self.count_max
     }
 
-    /// Keeps one, if there is room.
+    /// Keeps an instance, if there is room.
     pub(super) fn put(&self, instance: T, code: Arc<ModuleCode>) {
         if self.has_room() {
             self.instances.borrow_mut().push((instance, code));

@@ -1,5 +1,5 @@
-//! WebAssembly modules: a request goes to an instance, and its answer comes back; or the request goes on to the next
-//! handler, and the answer of that one to the instance.
+//! WebAssembly modules. An instance handles a request itself, or passes it to the next handler and then filters the
+//! response.
 
 mod component;
 mod content;
@@ -23,7 +23,7 @@ use super::{BuiltResponse, HandlerOutcome, Response, Routed};
 use crate::modules::{Module, ModuleCode};
 use crate::overload::{Overload, RequestCost};
 
-/// Has a module answer requests. Each worker has its own.
+/// Handler that passes requests to a module. Each worker has its own.
 pub struct ModuleHandler {
     module: Arc<Module>,
     http_wasm: Rc<HttpWasm>,
@@ -32,7 +32,7 @@ pub struct ModuleHandler {
 }
 
 impl ModuleHandler {
-    /// A worker's handler.
+    /// Creates a worker's handler.
     pub fn new(module: Arc<Module>, overload: Rc<Overload>) -> Self {
         Self {
             overload,
@@ -42,13 +42,13 @@ impl ModuleHandler {
         }
     }
 
-    /// Answers a request.
+    /// Handles a request.
     pub fn handle(&self, routed: &Routed<'_>) -> HandlerOutcome {
         match routed.request.method() {
-            // Neither is about a resource of the module.
+            // Neither concerns a resource of the module.
             Method::Connect => return HandlerOutcome::Decline,
             Method::Options if routed.path == b"*" => return HandlerOutcome::Decline,
-            // A module that drops parameters would look elsewhere than where we have let the client in.
+            // A module that drops path parameters would resolve a path other than the one that was checked here.
             _ if has_hidden_dot_segments(routed.path) => return refuse(Status::BAD_REQUEST),
             _ => {}
         }
@@ -61,7 +61,7 @@ impl ModuleHandler {
         if self.overload.sheds(RequestCost::Program) {
             return HandlerOutcome::Ready(Response::Built(overloaded(routed)));
         }
-        // It may be replaced at any time. Who has begun with the old one goes on with it.
+        // The code may be replaced at any time. A request keeps the code that it began with.
         let Some(code) = self.module.code() else { return wait_for_code() };
         match &*code {
             ModuleCode::HttpWasm(_) => self.http_wasm.handle(&code, routed),
@@ -70,15 +70,15 @@ impl ModuleHandler {
     }
 }
 
-/// The answer where a module has no code: it is being compiled, or its file can't be used. That holds for filters too, because
-/// what they guard must not be reached without them.
+/// Response while a module has no code, because it is being compiled or its file is invalid. Filters respond so, too:
+/// the handlers that they guard must not be reached without them.
 fn wait_for_code() -> HandlerOutcome {
     let mut response = BuiltResponse::new(Status::SERVICE_UNAVAILABLE);
     response.fields.push("Retry-After", RETRY_AFTER_SECONDS);
     HandlerOutcome::Ready(Response::Built(response))
 }
 
-/// Seconds after which a client may ask again for what a module answers that is being compiled.
+/// Value of Retry-After while a module is being compiled, in seconds.
 const RETRY_AFTER_SECONDS: &str = "5";
 
 fn refuse(status: Status) -> HandlerOutcome {

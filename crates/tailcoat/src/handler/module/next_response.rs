@@ -1,4 +1,4 @@
-//! The next handler's response, as a module sees and changes it. What stays as it was is sent as it would have been.
+//! Response of the next handler, as a module sees and changes it. Unchanged parts are sent in their original form.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -20,19 +20,19 @@ use crate::handler::{
 use crate::modules::http_wasm::{GuestResponse, ResponseFieldEdit};
 use crate::object_cache::{Blocking, CachedObject, OpenFile};
 
-/// Bytes of a stream that are read at once.
+/// Size of one read from a stream.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// Bytes of a file that a worker reads itself, if they are in memory: a thread to read them would cost more.
+/// Most bytes of a file that a worker reads itself if they are in memory: a thread would cost more.
 const READ_AT_ONCE_BYTES_MAX: u64 = 256 << 10;
 
-/// A response, and what it is like.
+/// A response, with its status and fields as the module sees them.
 pub(super) struct NextResponse {
     response: Response,
     status: Status,
     fields: Fields,
     trailers: Fields,
-    /// Its content, once it was taken.
+    /// Content, once it was taken.
     content: Option<Bytes>,
 }
 
@@ -64,12 +64,12 @@ impl NextResponse {
         &self.fields
     }
 
-    /// Its trailers, if its content was taken.
+    /// Trailer fields, if the content was taken.
     pub(super) fn take_trailers(&mut self) -> Fields {
         std::mem::take(&mut self.trailers)
     }
 
-    /// Whether it is stored, and another server made it.
+    /// True if the response is a cached one of an upstream.
     fn is_of_another_server(&self) -> bool {
         match &self.response {
             Response::Cached { object, .. } => object.object.response().is_some(),
@@ -78,15 +78,15 @@ impl NextResponse {
         }
     }
 
-    /// Whether the next handler has failed, and the answer is ours.
+    /// True if the next handler has failed and the response is an error of our own.
     pub(super) fn is_failure(&self) -> bool {
         matches!(&self.response, Response::Built(built) if built.forwarded.is_none()) && self.status.code() >= 500
     }
 
-    /// Takes all of its content into memory; for HEAD there is none.
+    /// Reads all of its content into memory; empty for HEAD.
     ///
     /// # Errors
-    /// There is more than that, or it can't be had.
+    /// The content is larger than `bytes_max`, or can't be read.
     pub(super) async fn take_content(&mut self, bytes_max: usize, is_head: bool) -> io::Result<Bytes> {
         let body = match &mut self.response {
             Response::Built(built) => std::mem::take(&mut built.body),
@@ -94,7 +94,7 @@ impl NextResponse {
             Response::Changed(changed) => body_of(&changed.object, changed.coding, changed.form),
         };
         let body = if is_head { Body::default() } else { body };
-        // What is in memory as a whole is not copied.
+        // Content that is in memory as a whole is not copied.
         if let (None, [Segment::Bytes(bytes)]) = (&body.stream, &*body.segments)
             && bytes.len() <= bytes_max
         {
@@ -132,7 +132,7 @@ impl NextResponse {
         Ok(content)
     }
 
-    /// The response with a module's changes.
+    /// Applies a module's changes to the response.
     pub(super) fn change(self, changed: &mut GuestResponse) -> Response {
         let written = changed.content.take_written().map(Bytes::from);
         if changed.status == self.status && written.is_none() && self.content.is_none() {
@@ -166,7 +166,7 @@ impl NextResponse {
     }
 }
 
-/// Content in memory, with trailers if there are some.
+/// Builds a body from bytes in memory, with trailer fields if there are any.
 pub(super) fn of_bytes(content: Bytes, trailers: &Fields) -> Body {
     if trailers.is_empty() {
         return if content.is_empty() { Body::default() } else { Body::from_bytes(content) };
@@ -175,7 +175,7 @@ pub(super) fn of_bytes(content: Bytes, trailers: &Fields) -> Body {
     Body { segments: Vec::new(), stream: Some(ContentStream { source, length: None }) }
 }
 
-/// Content that is there, and trailers behind it.
+/// Content in memory, followed by trailer fields.
 struct Trailed {
     content: Bytes,
     trailers: Option<Box<Fields>>,
@@ -192,7 +192,7 @@ impl ContentSource for Trailed {
     }
 }
 
-/// The response with changes of its fields alone: of what is cached the encoded form is still sent.
+/// Changes only the fields of a response: cached content is still sent in its encoded form.
 fn edit(mut response: Response, edits: &[ResponseFieldEdit]) -> Response {
     let edits = edits.iter().filter(|edit| is_passed_on(edit.name.as_bytes()));
     let changes = edits.map(|edit| FieldChange {
@@ -223,7 +223,7 @@ fn edit(mut response: Response, edits: &[ResponseFieldEdit]) -> Response {
     response
 }
 
-/// Status and fields of what is cached, without those that the connection adds.
+/// Status and fields of a cached object, without those that the connection adds.
 fn head_of(object: &CachedObject, coding: ContentCoding, form: Form) -> (Status, Fields) {
     let representation = object.object.representation(coding);
     let (status, head) = match form {
@@ -238,7 +238,7 @@ fn head_of(object: &CachedObject, coding: ContentCoding, form: Form) -> (Status,
     for line in encoded.split(|&byte| byte == b'\n').skip(1) {
         let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        // Date and Server of what another server said are its own.
+        // A stored response of an upstream has its own Date and Server.
         let is_added = stored.is_none() && [&b"date"[..], b"server"].iter().any(|own| name.eq_ignore_ascii_case(own));
         if !is_added && is_passed_on(name) {
             fields.push(name, value);
@@ -265,12 +265,12 @@ fn body_of(object: &CachedObject, coding: ContentCoding, form: Form) -> Body {
     Body::from_segments(vec![content_slice(content, &range)])
 }
 
-/// Reads a part of a file: at once if it is short and in memory, else where a disk may be waited for.
+/// Reads a part of a file: directly if it is short and in memory, else on the blocking pool.
 async fn read(file: Arc<OpenFile>, offset: u64, length: u64) -> io::Result<Vec<u8>> {
     let read = move |file: &OpenFile| {
         let mut bytes = vec![0; length as usize];
         file.read_exact_at(&mut bytes, offset)?;
-        // What changed while it was read is none of its versions.
+        // Bytes of a file that changed meanwhile belong to no version.
         if file.is_unchanged() { Ok(bytes) } else { Err(io::ErrorKind::InvalidData.into()) }
     };
     if length <= READ_AT_ONCE_BYTES_MAX && file.is_resident(offset, length) {

@@ -1,4 +1,4 @@
-//! A module's response, as it is passed on.
+//! Response of a module, as it is passed on.
 
 use std::io;
 use std::task::{Context as Task, Poll};
@@ -16,7 +16,7 @@ use crate::metrics::ModuleFailure;
 /// Content up to this size is sent whole, with its length, if the module has written it by then.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
 
-/// The fields that are passed on: not those about the connection, which is ours, nor those about delimiting content.
+/// Response fields that are passed on, without connection fields and Content-Length, which are Tailcoat's.
 pub(super) fn passed_on_fields(headers: &HeaderMap) -> Fields {
     let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     let mut fields = Fields::with_capacity(bytes, headers.len());
@@ -28,10 +28,10 @@ pub(super) fn passed_on_fields(headers: &HeaderMap) -> Fields {
     fields
 }
 
-/// A module's response, whose head is there.
+/// A module's response whose head was received.
 pub(super) struct ModuleResponse {
     head: Parts,
-    /// `None` when it has been passed on.
+    /// `None` after it was passed on.
     content: Option<ModuleContent>,
 }
 
@@ -40,15 +40,15 @@ impl ModuleResponse {
         Self { head, content: Some(content) }
     }
 
-    /// Ready with the response for the client. An error waits for the beginning of its content, for one that has none gets
-    /// the site's page.
+    /// Polls for the response for the client. An error status waits for the first content, because an error without
+    /// content gets the site's error page.
     ///
     /// # Errors
-    /// The module's response can't be one, or its content failed before anything of it was sent.
+    /// The module's response is invalid, or its content failed before any of it was sent.
     pub(super) fn poll(&mut self, method: Method, task: &mut Task<'_>) -> Poll<io::Result<Box<BuiltResponse>>> {
-        // Local invariant: nobody asks for what has been passed on.
+        // Local invariant: the caller stops polling after the response.
         let Some(mut content) = self.content.take() else { return Poll::Pending };
-        // Interim responses are none that a module could give.
+        // A module can't send interim responses.
         let status = Status::new(self.head.status.as_u16()).filter(|status| status.code() >= 200);
         let Some(status) = status else {
             content.fail(ModuleFailure::Failed, "sent an interim response as its final response");
@@ -59,7 +59,7 @@ impl ModuleResponse {
         let mut built = BuiltResponse::with_fields(status, passed_on_fields(&self.head.headers), Body::default());
         if method == Method::Head || [Status::NOT_MODIFIED, Status::NO_CONTENT].contains(&status) {
             content.finish();
-            // What has no content may tell the length of another's (RFC 9110, section 8.6).
+            // A response without content may declare the length of another one's (RFC 9110, section 8.6).
             if let Some(length) = declared.filter(|_| status != Status::NO_CONTENT) {
                 built.forwarded = Some(Box::new(Forwarded { content_length: Some(length), ..Forwarded::default() }));
             }
