@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-/// The first C library that can load a program whose relative relocations are packed.
+/// First version of the GNU C library that can load a program with packed relative relocations.
 const GLIBC_MIN: (u32, u32) = (2, 36);
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // Each start reads all relocations. Packed, they take a twentieth of the megabyte that they take otherwise.
+    // Each start reads all relocations. Packing reduces them from a megabyte to a twentieth of that.
     if built_for_gnu() && glibc().is_some_and(|version| version >= GLIBC_MIN) {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
@@ -18,7 +18,7 @@ fn built_for_gnu() -> bool {
     is("CARGO_CFG_TARGET_OS", "linux") && is("CARGO_CFG_TARGET_ENV", "gnu")
 }
 
-/// The version of the C library here: a program runs with that of the machine it was built on, and later ones.
+/// Version of the C library on this machine. A program runs with the version it was built on, and with later ones.
 fn glibc() -> Option<(u32, u32)> {
     let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

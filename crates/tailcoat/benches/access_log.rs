@@ -13,7 +13,7 @@ use tailcoat::config::{AccessLog, AccessLogFormat, AccessLogTarget, LogLevel};
 use tailcoat::log::{LogClient, LogId, LogOptions, LogRecord, ServerLog, Subject, start};
 use wire::http::{KnownField, Method, Request, RequestHead, Span, Status, Version};
 
-/// Records a batch, as many as a busy event loop answers in one turn; between batches the writer has time.
+/// Records per batch: as many responses as a busy event loop sends in one turn. The writer works between batches.
 const BATCH: u64 = 128;
 const BATCHES: u64 = 2000;
 const PAUSE: Duration = Duration::from_micros(500);
@@ -50,7 +50,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds a record for the worker and the writer, and dropped records.
+/// Nanoseconds per record for the worker and the writer, and the number of dropped records.
 fn measure(directory: &Path, format: AccessLogFormat) -> (f64, f64, u64) {
     let path = directory.join(format!("tailcoat-bench-{}.log", std::process::id()));
     let log = AccessLog { target: AccessLogTarget::File(path.clone()), format };
@@ -63,7 +63,7 @@ fn measure(directory: &Path, format: AccessLogFormat) -> (f64, f64, u64) {
     let mut recording = Duration::ZERO;
     let mut writer_began_ns = 0;
     for batch in 0..BATCHES {
-        // Past the first tenth, memory and caches are warm.
+        // Discards the first tenth, which warms memory and caches.
         if batch == BATCHES / 10 {
             recording = Duration::ZERO;
             writer_began_ns = writer_cpu_ns();

@@ -1,15 +1,15 @@
-//! A queue in which no client holds up the others: requests that wait for a connection of an upstream, or to start a CGI
+//! Queue in which no client delays the others: requests that wait for a connection of an upstream, or to start a CGI
 //! program.
 //!
-//! All workers share the queue: a place that one worker frees may serve a request of another worker. Requests are served
-//! in the order in which they came, except that a client with many waiting requests lets others go first, and that it may
-//! not fill the queue.
+//! All workers share the queue: a place that one worker frees may serve a request of another worker. Requests are
+//! served in order of arrival, with two exceptions: a client with many waiting requests lets others go first, and it
+//! may not fill the queue.
 //!
-//! The queue hands out no places itself. It calls a waiting request when something has changed; the request then tries to
-//! take what it waits for. A request that comes while others wait joins the queue, so that it overtakes none of them.
+//! The queue does not hand out places itself. It calls a waiting request when something has changed; the request then
+//! tries to take a place. A request that arrives while others wait joins the queue, so that it overtakes none of them.
 //!
-//! A queue whose owner measures it ([`QueueLimits`]) may be overloaded: requests wait too long, and not all can be served in
-//! time. Then the newest request is called first, because its client still waits for the response, and requests that have
+//! A queue whose owner sets [`QueueLimits`] may be overloaded: requests wait too long, and not all can be served in
+//! time. Then the newest request is called first, because its client still waits for the response. Requests that have
 //! waited too long leave, except as many as can be in progress.
 
 mod load;
@@ -26,17 +26,17 @@ pub use self::load::{LoadChange, QueueLimits};
 /// waiting. One client's many requests delay others only briefly, and its own turn still comes, however many others wait.
 const OTHERS_BEFORE: u64 = 32;
 
-/// In a queue that is half full, a client may have an eighth of it.
+/// From half its length on, the queue limits each client to an eighth of it.
 const CROWDED_DIVISOR: usize = 2;
 const CLIENT_DIVISOR: usize = 8;
 
-/// The queue.
+/// Requests that wait, over all workers.
 #[derive(Debug, Default)]
 pub struct FairQueue {
     /// Length of the list, to see an empty queue without the lock.
     length: AtomicUsize,
     is_overloaded: AtomicBool,
-    /// Requests that had to leave because of overload.
+    /// Number of requests that had to leave because of overload.
     shed: AtomicU64,
     list: Mutex<List>,
 }
@@ -58,27 +58,27 @@ struct Waiter {
     client: Option<u64>,
     joined_ms: u64,
     is_called: bool,
-    /// The request has to leave, because a newer one takes its place.
+    /// True if the request has to leave, because a newer one takes its place.
     is_displaced: bool,
     waker: Waker,
 }
 
-/// The request has to leave an overloaded queue.
+/// Error of a request that has to leave an overloaded queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueOverloaded;
 
-/// Owns a queue.
+/// Owner of a queue, which all waiting requests keep alive.
 pub trait QueueOwner {
-    /// The queue.
+    /// Queue that requests join.
     fn queue(&self) -> &FairQueue;
 
-    /// Takes note that an overload of the queue has begun or ended.
+    /// Called when an overload of the queue has begun or ended.
     fn on_load_change(&self, _change: LoadChange) {}
 }
 
 impl FairQueue {
-    /// True if no request waits. Sequentially consistent, as the counter of places in use must be: a worker that frees a
-    /// place and then sees an empty queue is seen by every request that joins later.
+    /// True if no request waits. Sequentially consistent, as the counter of places in use must be. Therefore a request
+    /// that joins later sees the place of a worker that found the queue empty.
     pub fn is_empty(&self) -> bool {
         self.length.load(Ordering::SeqCst) == 0
     }
@@ -138,14 +138,14 @@ pub struct QueuePlace<Q: QueueOwner> {
 
 impl<Q: QueueOwner> QueuePlace<Q> {
     /// Joins the queue of at most `queue_max` requests; `None` if the queue or the client's share of it is full. A client
-    /// of `None` speaks for many and has no share. A request that joins an empty queue is called from the start, because a
-    /// place may have become free between its first try and this call.
+    /// of `None` speaks for many and has no share. A request that joins an empty queue counts as called: a place may have
+    /// become free since its first try.
     pub fn join(owner: &Arc<Q>, client: Option<u64>, queue_max: usize) -> Option<Self> {
         Self::join_at(owner, client, queue_max, 0, QueueLimits::default())
     }
 
-    /// The same for a queue that may be overloaded, at this time. Then a new request takes the place of the oldest if the
-    /// queue is full.
+    /// Joins a queue that may be overloaded, at this time. If such a queue is full, the new request displaces the
+    /// oldest.
     pub fn join_at(
         owner: &Arc<Q>,
         client: Option<u64>,
@@ -185,15 +185,15 @@ impl<Q: QueueOwner> QueuePlace<Q> {
         if std::mem::take(&mut own.is_called) { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    /// Looks whether the queue is overloaded, and this request has waited for too long.
+    /// Updates the load of the queue, and checks how long this request has waited.
     ///
     /// # Errors
-    /// It has, and must leave.
+    /// The queue is overloaded, and the request has waited too long and must leave.
     pub fn look(&self, now_ms: u64) -> Result<(), QueueOverloaded> {
         let mut list = self.queue().lock();
         let change = list.look(now_ms, self.limits);
         let waited_ms = list.find(self.ticket).map_or(0, |own| now_ms.saturating_sub(own.joined_ms));
-        // As many as can be in progress stay, so that no place is free while others come back.
+        // As many as can be in progress stay, so that no place stays free while other clients retry.
         let is_stale = list.load.is_overloaded()
             && waited_ms >= self.limits.wait_max_ms
             && list.waiting().count() as u64 > self.limits.places;
@@ -202,7 +202,7 @@ impl<Q: QueueOwner> QueuePlace<Q> {
         if is_stale { Err(self.shed()) } else { Ok(()) }
     }
 
-    /// Takes note that the request got what it waited for.
+    /// Records that the request got a place.
     pub fn on_served(&self) {
         let list = &mut *self.queue().lock();
         if list.load.is_overloaded()
@@ -241,7 +241,7 @@ impl<Q: QueueOwner> QueuePlace<Q> {
     }
 }
 
-/// Tells the owner of a queue what has changed, and those who look without the lock.
+/// Publishes a change of the load to the queue's owner, and to readers without the lock.
 fn note<Q: QueueOwner>(owner: &Q, change: Option<LoadChange>) {
     if let Some(change) = change {
         owner.queue().is_overloaded.store(change == LoadChange::Began, Ordering::Relaxed);
@@ -250,8 +250,8 @@ fn note<Q: QueueOwner>(owner: &Q, change: Option<LoadChange>) {
 }
 
 impl List {
-    /// Adds a request, if the queue and its client's share have room. Returns its ticket, and the waker of the request that
-    /// must leave for it.
+    /// Adds a request, if the queue and its client's share have room. Returns its ticket, and the waker of the request
+    /// that it displaces.
     fn join(&mut self, client: Option<u64>, queue_max: usize, now_ms: u64) -> (Option<u64>, Option<Waker>) {
         let length = self.waiting().count();
         let own = self.waiting().filter(|waiter| client.is_some() && waiter.client == client);
@@ -281,13 +281,13 @@ impl List {
         self.waiters.iter_mut().find(|waiter| waiter.ticket == ticket)
     }
 
-    /// The requests behind the one with this ticket.
+    /// Requests after the one with this ticket.
     fn behind(&mut self, ticket: u64) -> impl Iterator<Item = &mut Waiter> {
         let behind = self.waiters.iter_mut().skip_while(move |waiter| waiter.ticket != ticket).skip(1);
         behind.filter(|waiter| !waiter.is_displaced)
     }
 
-    /// The newest request that came before this ticket, of a client that was not served recently if there is one.
+    /// Newest request with a lower ticket, preferably of a client that was not served recently.
     fn newest(&mut self, before: u64) -> Option<&mut Waiter> {
         let served = &self.served;
         let is_recent = |client: Option<u64>| client.is_some_and(|client| served.contains(&client));
@@ -295,7 +295,7 @@ impl List {
         waiting.max_by_key(|waiter| (!is_recent(waiter.client), waiter.ticket))
     }
 
-    /// Takes note of how long the oldest request has waited.
+    /// Updates the load from the oldest request's waiting time.
     fn look(&mut self, now_ms: u64, limits: QueueLimits) -> Option<LoadChange> {
         let (oldest_ms, length) = (self.waiting().map(|waiter| waiter.joined_ms).min(), self.waiting().count());
         let change = self.load.look(now_ms, oldest_ms, length, limits);
@@ -305,7 +305,7 @@ impl List {
         change
     }
 
-    /// Has the oldest request leave, to make room for a newer one. Returns its waker.
+    /// Displaces the oldest request to make room for a newer one. Returns its waker.
     fn displace_oldest(&mut self) -> Option<Waker> {
         let waiting = self.waiters.iter_mut().filter(|waiter| !waiter.is_displaced);
         let oldest = waiting.min_by_key(|waiter| waiter.ticket)?;

@@ -1,4 +1,5 @@
-//! The server from its start to its end: opens everything, starts the workers, and does what signals and operators say.
+//! The server from start to shutdown: opens logs and listeners, starts the workers, handles signals and operators'
+//! orders.
 
 mod assembly;
 mod control;
@@ -44,63 +45,63 @@ use crate::modules::Patience;
 use crate::status;
 use crate::worker::{self, WorkerPhase};
 
-/// How long the log is waited for at the end. Not an option: by then all is served, and a log that takes nothing for so
-/// long takes nothing more.
+/// Time that shutdown waits for the access log to be written. Not an option: all responses are sent by then. A log that
+/// accepts nothing for so long will not accept more later.
 const LOG_SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a collector is waited for at the end, likewise: nobody has been promised a span.
+/// Time that shutdown waits for the trace collector. Spans may be lost: no one is promised a span.
 const SPANS_SHUTDOWN_LIMIT: Duration = Duration::from_secs(3);
 
-/// A server that listens and serves.
+/// Server with open listeners and running workers.
 pub struct Server {
-    /// Where its configuration is read again.
+    /// Source that a reload reads the configuration from.
     origin: ConfigOrigin,
     lasting: Arc<Lasting>,
     started_with: StartOptions,
-    /// What is in use.
+    /// Configuration in use, with all that workers share of it.
     assembly: Arc<Assembly>,
     listeners: Listeners,
     workers: Workers,
     keepers: Keepers,
     control: Control,
     reloads: Reloads,
-    /// How a process like this one is started.
+    /// Program and arguments that an upgrade starts the next process with.
     launch: ProcessLaunch,
-    /// The process that serves instead of this one.
+    /// Process id of the new server process, after an upgrade.
     successor: Option<u32>,
-    /// Tells who looks on that there is one.
+    /// Tells log tails (`log tail`) that a new process serves now.
     has_successor: tokio::sync::watch::Sender<bool>,
-    /// What an operator wants logged, until the configuration is read again.
+    /// Log level that an operator has set; valid until the next reload.
     log_level: Option<LogLevel>,
-    /// Of the main thread: for signals, and for waiting.
+    /// Runtime of the main thread: handles signals, waits for workers and runs background tasks.
     runtime: Arc<Runtime>,
-    /// What comes in from outside, until it runs.
+    /// Taken by [`Self::run`].
     sources: Option<ServerEvents>,
 }
 
-/// What a running server hears of.
+/// Inputs of a running server's main loop.
 struct ServerEvents {
     signals: Signals,
-    /// What comes on the control socket.
+    /// Orders from the control socket.
     orders: UnboundedReceiver<ControlRequest>,
     ended: WorkerEnds,
 }
 
-/// An address of TCP that a server listens on.
+/// TCP address that a server listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenAddress {
-    /// The address.
+    /// IP address and port.
     pub socket: SocketAddr,
-    /// Whether TLS is spoken there.
+    /// True if the listener speaks TLS.
     pub has_tls: bool,
 }
 
-/// Why a server did not start: what failed, and how.
+/// Reason why a server did not start: the step that failed, and its error.
 #[derive(Debug)]
 pub struct ServerStartError {
     what: String,
     error: io::Error,
-    /// The step that failed binds a port.
+    /// True if the failed step binds a port.
     is_port: bool,
 }
 
@@ -136,7 +137,7 @@ impl ServerStartError {
         move |error| Self { what: what.into(), error: error.into(), is_port: false }
     }
 
-    /// The address of a listener can't be bound.
+    /// Wraps the error of binding a listener's address.
     fn binding(listen: &Listen) -> impl FnOnce(io::Error) -> Self {
         let is_port = !matches!(listen, Listen::Unix(..));
         move |error| Self { what: format!("cannot bind {listen}"), error, is_port }
@@ -144,11 +145,11 @@ impl ServerStartError {
 }
 
 impl Server {
-    /// Opens logs and listeners and starts the workers. When it returns, connections are taken. The configuration is read
-    /// again where it came from. If another process hands over to this one, that is out of the way by then.
+    /// Opens logs and listeners and starts the workers. When it returns, the server accepts connections. A reload reads
+    /// the configuration from `origin`. A process that hands over to this one has stopped accepting by then.
     ///
     /// # Errors
-    /// What could not be opened; then nothing is left running.
+    /// The step that failed. Nothing is left running then.
     pub fn start(
         config: Config,
         origin: ConfigOrigin,
@@ -156,7 +157,7 @@ impl Server {
         handover: &mut Option<Handover>,
         foundation: Foundation,
     ) -> Result<Self, ServerStartError> {
-        // First of all, so that no signal finds the process without.
+        // Comes first, so that the process handles every signal from the start.
         let (runtime, signals) = listen_to_signals().map_err(ServerStartError::at("cannot handle signals"))?;
         let entered = runtime.enter();
         crate::object_cache::check_kernel().map_err(ServerStartError::at("cannot serve files"))?;
@@ -166,7 +167,7 @@ impl Server {
         let mut lasting = Lasting::new(&config, server_log, descriptors_max, ticket_keys, confined)?;
         lasting.kernel_tls = kernel_tls;
         let lasting = Arc::new(lasting);
-        // Another process serves until this one can do all that it does.
+        // The old process keeps serving until this one can do all that the old one does.
         let patience = match handover {
             Some(_) => Patience::Unlimited,
             None => Patience::AtMost(config.modules.compile_wait),
@@ -226,7 +227,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Has whoever gathers what there is to see look at what there is now.
+    /// Gives the observer, which `tailcoat status` reads, the present parts of the server.
     fn apply_to_observer(&self) {
         self.lasting.observer.apply(status::StatusSources {
             store: Some(Arc::clone(&self.lasting.store)),
@@ -240,12 +241,12 @@ impl Server {
         });
     }
 
-    /// The addresses of TCP that it listens on, with the ports that the kernel chose.
+    /// TCP addresses that the server listens on, with the ports that the kernel chose.
     pub fn addresses(&self) -> Vec<ListenAddress> {
         self.listeners.addresses()
     }
 
-    /// Serves until a signal ends it, and all is answered, sent and logged that is to be.
+    /// Serves until a signal ends it. Returns when all responses are sent and all records are written.
     ///
     /// # Errors
     /// A worker failed.
@@ -271,21 +272,21 @@ impl Server {
         let stays = self.successor.is_some() && init::is_first_process();
         drop(self);
         if stays {
-            // With the first process of a container all others end.
+            // When the first process of a container ends, the kernel kills all others.
             let ended_well = runtime.block_on(init::stay())?;
             return if ended_well { result } else { Err(io::Error::other("the new server process failed")) };
         }
-        // A name that is being looked up, which can take long, is not waited for.
+        // Name lookups can take long; the end does not wait for them.
         if let Some(runtime) = Arc::into_inner(runtime) {
             runtime.shutdown_background();
         }
         result
     }
 
-    /// Does what signals and operators say, until all workers have ended.
+    /// Handles signals and orders until all workers have ended.
     async fn obey(&mut self, sources: ServerEvents) -> io::Result<()> {
         let ServerEvents { mut signals, mut orders, mut ended } = sources;
-        // Without systemd this does nothing; and that it can't be told changes nothing.
+        // Does nothing without systemd. An error here is harmless.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let mut result = Ok(());
         let mut retired_closes = None;
@@ -323,7 +324,7 @@ impl Server {
         }
     }
 
-    /// Begins the end; the second time, ends at once.
+    /// Starts the shutdown; a second call ends the workers at once.
     fn drain(&self, limit: Option<Duration>) {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         let is_serving = std::cell::Cell::new(false);
@@ -342,13 +343,13 @@ impl Server {
         });
     }
 
-    /// A worker that fails ends the others.
+    /// Ends all workers after one has failed.
     fn on_failed(&self, error: &io::Error) {
         self.lasting.server_log.error(event("worker failed", &[("error", error)]), "the server shuts down");
         self.workers.set_phase(|_| WorkerPhase::Ended);
     }
 
-    /// Closes listeners that were retired long enough ago; returns when there will be more to close.
+    /// Closes listeners whose retirement is over; returns the time of the next call.
     fn close_retired(&mut self) -> Option<Instant> {
         let next = self.listeners.close_retired(Instant::now());
         if let Err(error) = self.workers.listen(&self.listeners) {
@@ -377,10 +378,10 @@ fn listen_to_signals() -> io::Result<(Arc<Runtime>, Signals)> {
     Ok((Arc::new(runtime), signals))
 }
 
-/// Raises the limit of open descriptors as far as is allowed; returns it.
+/// Raises the soft limit of open file descriptors to the hard limit; returns the limit in force.
 fn raise_descriptor_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
-    // If it can't be raised, the server makes do with what there is.
+    // If the kernel rejects it, the server works with the present limit.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }

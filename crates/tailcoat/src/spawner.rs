@@ -1,9 +1,10 @@
-//! Threads that start programs. No other thread of a server that is confined can (`confinement/`).
+//! Threads that start programs. In a confined server, no other thread may (`confinement/`).
 //!
-//! Whoever starts a program stands still until it runs: half a millisecond and more that no worker has. It also passes on
-//! what it has itself: its core and its priority, which are the main thread's here, and not a pinned worker's; and what it may
-//! do, which is what programs need, and nothing of what is the server's own. Without another user, the standard library starts
-//! programs by posix_spawn, which copies nothing of the server's memory; with one, by fork.
+//! A thread that starts a program blocks until the program runs. That takes half a millisecond or more, too long for a
+//! worker. The program inherits the thread's CPU affinity and priority: here those of the main thread, not of a pinned
+//! worker. It also inherits the thread's confinement, which here permits what programs need, and nothing that only the
+//! server needs. The standard library uses posix_spawn, which copies none of the server's memory; to switch the user,
+//! it needs fork.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -17,20 +18,20 @@ use tokio::sync::oneshot;
 
 use crate::config::ProgramUser;
 
-/// Threads that start programs. Starting is the kernel's work, and more of them would take processors from the programs.
+/// Number of threads. The kernel does the work of starting; more threads would take CPU time from the programs.
 const THREADS_MAX: usize = 4;
 
-/// Descriptors that a program may have unless it asks for more: what programs expect that use select, or close all there
-/// could be.
+/// Limit of file descriptors of a program, unless it raises it. Programs that use select, or close all possible
+/// descriptors, expect a low one.
 const DESCRIPTORS_SOFT_MAX: u64 = 1024;
 
-/// Starts programs, one after the other on each of its threads.
+/// Starts programs, one at a time on each of its threads.
 #[derive(Debug)]
 pub struct Spawner {
     jobs: Sender<SpawnJob>,
 }
 
-/// What is to be started.
+/// Program to start.
 #[derive(Debug)]
 pub struct SpawnOrder {
     command: Command,
@@ -43,17 +44,17 @@ struct SpawnJob {
     reply: oneshot::Sender<io::Result<StartedProgram>>,
 }
 
-/// A program that has been started, until somebody takes care of it; dropped before, it is killed.
+/// Started program. Dropping this kills it.
 #[derive(Debug)]
 pub struct StartedProgram(Option<Child>);
 
 impl StartedProgram {
-    /// The program, which there is until it is taken.
+    /// The program, unless it was taken out.
     pub fn child(&mut self) -> Option<&mut Child> {
         self.0.as_mut()
     }
 
-    /// The program, for somebody who waits for it.
+    /// Takes the program out; the caller must wait for it.
     pub fn into_child(mut self) -> Option<Child> {
         self.0.take()
     }
@@ -62,7 +63,7 @@ impl StartedProgram {
 impl Drop for StartedProgram {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // It may have ended already.
+            // The program may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -70,11 +71,11 @@ impl Drop for StartedProgram {
 }
 
 impl Spawner {
-    /// Starts the threads. They pass on to programs what the calling thread has (cores, priority, signals that are blocked),
-    /// and what becomes of them by `prepare`, which each of them does first.
+    /// Starts the threads; each calls `prepare` first. Programs inherit the calling thread's CPU affinity, priority and
+    /// blocked signals, and the effects of `prepare`.
     ///
     /// # Errors
-    /// The system has no thread left, or one can't be prepared.
+    /// The system has no thread left, or `prepare` failed.
     pub fn start_threads(prepare: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> io::Result<Arc<Self>> {
         let (jobs, receiver) = channel();
         let (receiver, prepare) = (Arc::new(Mutex::new(receiver)), Arc::new(prepare));
@@ -83,7 +84,7 @@ impl Spawner {
         for _ in 0..count {
             let (receiver, prepare, ready) = (Arc::clone(&receiver), Arc::clone(&prepare), ready.clone());
             std::thread::Builder::new().name("spawner".into()).spawn(move || {
-                // Who started it waits for all.
+                // The caller waits for all threads.
                 let _ = ready.send(prepare());
                 work(&receiver);
             })?;
@@ -96,20 +97,21 @@ impl Spawner {
     /// Starts a program.
     ///
     /// # Errors
-    /// Those of [`Command::spawn`].
+    /// The errors of [`Command::spawn`].
     pub async fn start(&self, order: SpawnOrder) -> io::Result<StartedProgram> {
         let (reply, started) = oneshot::channel();
         let lost = |_| io::Error::other("the thread that runs programs ended");
         self.jobs.send(SpawnJob { order, reply }).map_err(|_| io::Error::other("no thread to run programs"))?;
         let mut started = started.await.map_err(lost)??;
-        // The threads that start programs can't: programs must not set the limits of others, and have their bounds.
+        // Done here, because the spawner's threads may not: programs, which share their confinement, must not change
+        // the limits of other processes.
         started.child().inspect(|child| limit_descriptors(child));
         Ok(started)
     }
 }
 
 impl SpawnOrder {
-    /// A program, as the server's user or as another.
+    /// Order for a program that runs as the server's user or as `user`.
     pub fn new(mut command: Command, user: Option<ProgramUser>) -> Self {
         if let Some(user) = user {
             command.uid(user.user_id).gid(user.group_id);
@@ -121,7 +123,7 @@ impl SpawnOrder {
         if self.user.is_none() {
             return self.command.spawn();
         }
-        // The standard library takes further groups from a child only if this process is root.
+        // The standard library drops supplementary groups in the child only if this process is root.
         let groups = getgroups()?;
         set_thread_groups(&[])?;
         let spawned = self.command.spawn();
@@ -130,7 +132,7 @@ impl SpawnOrder {
     }
 }
 
-/// Gives this thread its groups again, which it could take from itself.
+/// Restores this thread's supplementary groups after it has dropped them.
 fn restore_groups(groups: &[Gid]) {
     if set_thread_groups(groups).is_err() {
         debug_assert!(false, "who may take groups from itself may give them back");
@@ -140,23 +142,23 @@ fn restore_groups(groups: &[Gid]) {
 fn work(jobs: &Mutex<Receiver<SpawnJob>>) {
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        // Who could send one has gone.
+        // All senders are dropped; no more jobs can arrive.
         let Ok(SpawnJob { mut order, reply }) = job else { return };
         if reply.is_closed() {
             continue;
         }
         let started = order.spawn().map(|child| StartedProgram(Some(child)));
-        // If nobody waits for it any more, it is killed.
+        // If the caller has gone, this drops the program, which kills it.
         let _ = reply.send(started);
     }
 }
 
-/// Gives a program the limit of descriptors that is usual: ours was raised as far as it goes.
+/// Gives a program the usual soft limit of file descriptors, because the server has raised its own.
 fn limit_descriptors(child: &Child) {
     let limit = getrlimit(Resource::Nofile);
     let soft = limit.current.map_or(DESCRIPTORS_SOFT_MAX, |current| current.min(DESCRIPTORS_SOFT_MAX));
     if let Some(pid) = Pid::from_raw(child.id() as i32) {
-        // It may have ended already.
+        // The program may have ended already.
         let _ = prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(soft), maximum: limit.maximum });
     }
 }

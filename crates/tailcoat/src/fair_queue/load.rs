@@ -1,34 +1,34 @@
-//! Whether a queue is overloaded, as a function of how long its oldest request has waited.
+//! Detection of an overloaded queue, from the waiting time of its oldest request.
 
-/// An overload has ended when the oldest request has waited for less than this part of the longest wait.
+/// Divisor of the longest wait. An overload ends when the oldest request has waited for less than that.
 const END_DIVISOR: u64 = 2;
 
-/// The load of a queue.
+/// Load of a queue, as a state machine without a clock.
 #[derive(Debug, Default)]
 pub(super) struct QueueLoad {
-    /// Since when the oldest request has waited for too long, and how long the queue was then.
+    /// Time since which the oldest request has waited too long, and the queue's length then.
     above: Option<(u64, usize)>,
-    /// Since when it has been overloaded.
+    /// Start of the present overload.
     overloaded_ms: Option<u64>,
 }
 
-/// The limits of a queue that may be overloaded. A queue without a longest wait never is.
+/// Limits of a queue that may be overloaded. A queue with `wait_max_ms` of zero never is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// How long requests may wait before the queue is overloaded.
+    /// Waiting time above which a queue may be overloaded, in milliseconds.
     pub wait_max_ms: u64,
-    /// When a request gives up.
+    /// Time after which a request leaves the queue unserved, in milliseconds.
     pub timeout_ms: u64,
-    /// How many requests can be in progress.
+    /// Number of requests that can be in progress.
     pub places: u64,
 }
 
-/// The change.
+/// Change of a queue's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadChange {
     /// The queue is overloaded.
     Began,
-    /// It no longer is.
+    /// The overload has ended.
     Ended,
 }
 
@@ -37,7 +37,7 @@ impl QueueLoad {
         self.overloaded_ms.is_some()
     }
 
-    /// Looks at the queue: when its oldest request has joined it, if there is one, and how many there are.
+    /// Updates the load from the time at which the oldest request joined, if there is one, and the queue's length.
     pub(super) fn look(
         &mut self,
         now_ms: u64,
@@ -62,7 +62,7 @@ impl QueueLoad {
         }
         let left_ms = limits.timeout_ms.saturating_sub(wait_ms);
         let drained = length_then.saturating_sub(length) as u64;
-        // As many as are in progress are served when those end, however slow they are.
+        // A queue no longer than the number of places is served when the present requests end, however slow they are.
         let is_short = length as u64 <= limits.places;
         // A burst: at this rate, all are served in time.
         let drains_in_time = length as u64 * elapsed_ms <= drained * left_ms;
@@ -74,7 +74,7 @@ impl QueueLoad {
         Some(LoadChange::Began)
     }
 
-    /// Notes that no request waits.
+    /// Records that no request waits.
     pub(super) fn on_empty(&mut self) -> Option<LoadChange> {
         self.above = None;
         self.overloaded_ms.take().map(|_| LoadChange::Ended)
@@ -87,8 +87,8 @@ mod tests {
 
     const LIMITS: QueueLimits = QueueLimits { wait_max_ms: 1_000, timeout_ms: 10_000, places: 4 };
 
-    /// When a queue begins and ends to be overloaded, in milliseconds. `queue` tells when the oldest has joined, and how many
-    /// wait.
+    /// Times in milliseconds at which a queue's overload begins and ends. `queue` returns when the oldest request
+    /// joined, and the length.
     fn changes(queue: impl Fn(u64) -> (u64, usize)) -> Vec<(u64, LoadChange)> {
         let mut load = QueueLoad::default();
         let looks = (0..30_000).step_by(10).filter_map(|now_ms| {
@@ -102,15 +102,15 @@ mod tests {
     #[test]
     fn a_queue_that_stands_is_overloaded() {
         use LoadChange::{Began, Ended};
-        // Twice as many come as leave: the oldest joined at half the time.
+        // Twice as many arrive as leave: the oldest joined at half the time.
         let growing = |now_ms: u64| (now_ms / 2, now_ms as usize / 20);
         assert_eq!(changes(growing), [(3_010, Began)]);
-        // The same, until nobody comes any more.
+        // As above, until no more requests arrive.
         let ending = |now_ms: u64| if now_ms < 10_000 { growing(now_ms) } else { (0, 0) };
         assert_eq!(changes(ending), [(3_010, Began), (10_000, Ended)]);
-        // Clients that wait for their answers: always as many, each of them for 3 s.
+        // Clients that send the next request after each response: a constant length, and a wait of 3 s.
         assert_eq!(changes(|now_ms| (now_ms.saturating_sub(3_000), 100)), [(2_010, Began)]);
-        // All wait for less than it takes.
+        // All wait for less than the limit.
         assert_eq!(changes(|now_ms| (now_ms.saturating_sub(1_000), 100)), []);
     }
 
@@ -125,10 +125,10 @@ mod tests {
 
     #[test]
     fn a_burst_that_is_served_in_time_is_no_overload() {
-        // 900 at once, of which 100 a second are served.
+        // 900 at once, of which 100 per second are served.
         let burst = |now_ms: u64| (0, 900_usize.saturating_sub(now_ms as usize / 10));
         assert_eq!(changes(burst), []);
-        // Twice as many will not be.
+        // Twice as many cannot be served in time.
         let burst = |now_ms: u64| (0, 1_800_usize.saturating_sub(now_ms as usize / 10));
         assert_eq!(changes(burst)[0], (2_010, LoadChange::Began));
     }

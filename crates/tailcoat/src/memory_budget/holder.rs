@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use super::MemoryBudget;
 
-/// Bytes by which a worker's count may differ from what it has published.
+/// Largest difference between a worker's count and its published count, in bytes.
 pub(super) const PUBLISHED_STEP_BYTES: i64 = 32 << 10;
 
-/// A worker's share of the budget: what its connections hold, and which of them hold something.
+/// A worker's share of the budget: bytes that its connections hold, by connection.
 #[derive(Debug)]
 pub struct WorkerBudget {
     count: Rc<HeldMemory>,
-    /// Distinguishes this worker's reports from others'.
+    /// Index of the worker, which distinguishes its reports from others'.
     worker: u32,
-    /// By the connections' places in the worker's table.
+    /// Holders by the connections' slots in the worker's table.
     holders: RefCell<Vec<Option<Rc<Holder>>>>,
 }
 
-/// Memory that connections of a worker hold together.
+/// Memory that all connections of a worker hold together.
 #[derive(Debug)]
 struct HeldMemory {
     budget: Arc<MemoryBudget>,
@@ -25,17 +25,17 @@ struct HeldMemory {
     published_bytes: Cell<i64>,
 }
 
-/// A connection that holds memory for its client.
+/// Account of the memory that a connection holds for its client.
 #[derive(Debug, Default)]
 pub struct Holder {
     /// `None` where nothing is counted: in tests, and for requests that no client has sent.
     count: Option<Rc<HeldMemory>>,
     held_bytes: Cell<u64>,
-    /// Bytes of them that are heads of requests.
+    /// Part of `held_bytes` in request heads.
     head_bytes: Cell<u64>,
 }
 
-/// Memory that is held for a client, until this is dropped.
+/// Memory held for a client, counted until this is dropped.
 #[derive(Debug)]
 pub struct Charge {
     holder: Rc<Holder>,
@@ -43,7 +43,7 @@ pub struct Charge {
     is_head: bool,
 }
 
-/// A connection's way to its holder, which is made when something is to be charged.
+/// Creates a connection's holder when the first charge needs one.
 #[derive(Clone, Debug)]
 pub struct HolderSource {
     worker: Rc<WorkerBudget>,
@@ -51,23 +51,23 @@ pub struct HolderSource {
 }
 
 impl WorkerBudget {
-    /// The share of the worker with this number.
+    /// Share of the worker with this index.
     pub fn new(budget: Arc<MemoryBudget>, worker: u32) -> Rc<Self> {
         let count = Rc::new(HeldMemory { budget, held_bytes: Cell::new(0), published_bytes: Cell::new(0) });
         Rc::new(Self { count, worker, holders: RefCell::default() })
     }
 
-    /// The budget of the process.
+    /// Budget of the whole process.
     pub fn budget(&self) -> &MemoryBudget {
         &self.count.budget
     }
 
-    /// Number of the worker.
+    /// Index of the worker.
     pub(super) fn worker(&self) -> u32 {
         self.worker
     }
 
-    /// The holder of the connection in this place of the worker's table, made now if there is none.
+    /// Holder of the connection in this slot, created if there is none.
     pub fn holder(&self, slot: u32) -> Rc<Holder> {
         let mut holders = self.holders.borrow_mut();
         let index = slot as usize;
@@ -78,24 +78,24 @@ impl WorkerBudget {
         Rc::clone(holders[index].get_or_insert_with(new))
     }
 
-    /// Bytes that the connection in this place holds.
+    /// Bytes that the connection in this slot holds.
     pub fn held_bytes(&self, slot: u32) -> u64 {
         self.holders.borrow().get(slot as usize).and_then(Option::as_ref).map_or(0, |holder| holder.held_bytes())
     }
 
-    /// Bytes of heads of requests that the connection in this place holds.
+    /// Bytes of request heads that the connection in this slot holds.
     pub fn head_bytes(&self, slot: u32) -> u64 {
         self.holders.borrow().get(slot as usize).and_then(Option::as_ref).map_or(0, |holder| holder.head_bytes.get())
     }
 
-    /// The connection in this place has been closed. What it still holds ends with its charges.
+    /// Forgets a closed connection. Memory that it still holds counts until its charges end.
     pub fn forget(&self, slot: u32) {
         if let Some(holder) = self.holders.borrow_mut().get_mut(slot as usize) {
             *holder = None;
         }
     }
 
-    /// Drops holders of connections that hold nothing now. To be called now and then.
+    /// Drops holders of connections that hold nothing. Must be called from time to time.
     pub fn trim(&self) {
         for holder in &mut *self.holders.borrow_mut() {
             if holder.as_ref().is_some_and(|holder| Rc::strong_count(holder) == 1) {
@@ -104,7 +104,7 @@ impl WorkerBudget {
         }
     }
 
-    /// Connections that hold something: bytes and place.
+    /// Connections that hold memory: bytes and slot.
     pub(super) fn holdings(&self) -> Vec<(u64, u32)> {
         let holders = self.holders.borrow();
         let held = holders.iter().enumerate().filter_map(|(slot, holder)| {
@@ -126,7 +126,7 @@ impl HeldMemory {
         let held = self.held_bytes.get() + change;
         self.held_bytes.set(held);
         let unpublished = held - self.published_bytes.get();
-        // Nothing held is published at once, so that a server at rest shows nothing.
+        // Publishes a count of zero at once, so that an idle server shows zero.
         if unpublished.abs() >= PUBLISHED_STEP_BYTES || held == 0 && unpublished != 0 {
             self.published_bytes.set(held);
             self.budget.publish(unpublished);
@@ -141,26 +141,26 @@ impl Drop for HeldMemory {
 }
 
 impl Holder {
-    /// A holder that is no connection's: what it holds is counted nowhere else.
+    /// Holder without a connection; its memory is counted nowhere else.
     pub fn uncounted() -> Rc<Self> {
         Rc::default()
     }
 
-    /// Counts memory that is held for the client, as long as the charge lives.
+    /// Counts memory held for the client for as long as the charge lives.
     pub fn charge(self: &Rc<Self>, bytes: usize) -> Charge {
         let mut charge = Charge { holder: Rc::clone(self), bytes: 0, is_head: false };
         charge.set(bytes);
         charge
     }
 
-    /// The same for a request's head, of which a connection may hold only so much.
+    /// Charge for a request's head; a connection's heads have a limit of their own.
     pub fn charge_head(self: &Rc<Self>, bytes: usize) -> Charge {
         let mut charge = Charge { holder: Rc::clone(self), bytes: 0, is_head: true };
         charge.set(bytes);
         charge
     }
 
-    /// Bytes that are held for the client now.
+    /// Bytes held for the client now.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.get()
     }
@@ -175,7 +175,7 @@ impl Holder {
 }
 
 impl Charge {
-    /// Changes how many bytes are held.
+    /// Changes the number of bytes held.
     pub fn set(&mut self, bytes: usize) {
         if bytes != self.bytes {
             let change = bytes as i64 - self.bytes as i64;
@@ -188,7 +188,7 @@ impl Charge {
         }
     }
 
-    /// Bytes that are held.
+    /// Number of bytes held.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -201,12 +201,12 @@ impl Drop for Charge {
 }
 
 impl HolderSource {
-    /// Of the connection in this place of the worker's table.
+    /// Source for the connection in this slot of the worker's table.
     pub fn new(worker: &Rc<WorkerBudget>, slot: u32) -> Self {
         Self { worker: Rc::clone(worker), slot }
     }
 
-    /// The connection's holder.
+    /// Holder of the connection, created if there is none.
     pub fn holder(&self) -> Rc<Holder> {
         self.worker.holder(self.slot)
     }

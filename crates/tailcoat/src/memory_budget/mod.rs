@@ -1,9 +1,10 @@
-//! Memory that clients make this process hold: heads, content, responses that wait, output that a socket does not take.
+//! Memory that clients make this process hold: request heads, content, responses in a queue, and output that a socket
+//! does not take.
 //!
-//! Whoever holds such memory has a [`Charge`] for it, which ends with the memory. Charges of a connection belong to its
-//! [`Holder`], holders to a worker's [`WorkerBudget`], and workers publish what they count in pieces of some tens of KiB, so
-//! that a charge costs a few additions on the worker's own memory. Above the limit workers close the connections that hold
-//! most, whichever worker has them.
+//! Code that holds such memory keeps a [`Charge`] for it and drops both together. Charges of a connection belong to its
+//! [`Holder`], and holders to a worker's [`WorkerBudget`]. Workers publish their counts in steps of some tens of KiB,
+//! so that a charge costs a few additions in the worker's own memory. Above the limit, workers close the connections
+//! that hold most, no matter which worker has them.
 
 mod holder;
 mod shedding;
@@ -22,20 +23,20 @@ pub use self::shedding::Shed;
 /// Memory that clients hold, over all workers.
 #[derive(Debug)]
 pub struct MemoryBudget {
-    /// What workers have published. A worker that releases more than it has published makes this wrap for a moment.
+    /// Sum of the workers' published counts. Wraps for a moment if a worker releases more than it has published.
     held_bytes: AtomicU64,
     limit_bytes: AtomicU64,
-    /// Told when the limit is crossed.
+    /// Notified when the count crosses the limit.
     alarm: Notify,
     reports: Mutex<Reports>,
 }
 
-/// How much of the budget is held.
+/// Fill level of the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
     /// Less than three quarters of the limit.
     Normal,
-    /// Less than the limit.
+    /// Three quarters of the limit or more.
     High,
     /// The limit or more: workers close connections.
     Critical,
@@ -53,18 +54,18 @@ impl Default for MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// Bytes that clients hold, less what workers have not published: each at most [`holder::PUBLISHED_STEP_BYTES`].
+    /// Bytes that clients hold, without the unpublished part: at most [`holder::PUBLISHED_STEP_BYTES`] per worker.
     pub fn held_bytes(&self) -> u64 {
         let held = self.held_bytes.load(Ordering::Relaxed);
         if held > u64::MAX / 2 { 0 } else { held }
     }
 
-    /// Bytes that clients may hold.
+    /// Limit of bytes that clients may hold.
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes.load(Ordering::Relaxed)
     }
 
-    /// Changes the limit. Connections are closed at once if clients hold more.
+    /// Changes the limit. Workers close connections at once if clients exceed it.
     pub fn set_limit_bytes(&self, bytes: u64) {
         self.limit_bytes.store(bytes, Ordering::Relaxed);
         if self.pressure() == Pressure::Critical {
@@ -72,7 +73,7 @@ impl MemoryBudget {
         }
     }
 
-    /// How much of the budget is held.
+    /// Present fill level of the budget.
     pub fn pressure(&self) -> Pressure {
         let (held, limit) = (self.held_bytes(), self.limit_bytes());
         if held >= limit {
@@ -84,17 +85,17 @@ impl MemoryBudget {
         }
     }
 
-    /// Bytes that must be released before connections are no longer closed: down to 7/8 of the limit.
+    /// Bytes to release until workers stop closing connections: down to 7/8 of the limit.
     fn excess_bytes(&self) -> u64 {
         let limit = self.limit_bytes();
         self.held_bytes().saturating_sub(limit - limit / 8)
     }
 
-    /// Waits until clients hold as much as they may, or more.
+    /// Waits until clients reach the limit.
     async fn critical(&self) {
         loop {
             let mut alarm = pin!(self.alarm.notified());
-            // From here on an alarm is not missed.
+            // From here on no alarm is missed.
             alarm.as_mut().enable();
             if self.pressure() == Pressure::Critical {
                 return;
@@ -103,9 +104,9 @@ impl MemoryBudget {
         }
     }
 
-    /// Takes over what a worker has counted since it published last.
+    /// Adds a worker's change since it last published.
     fn publish(&self, change: i64) {
-        // Wraps, as a negative number does: the sum of all is never negative.
+        // A negative change wraps; the sum of all changes is never negative.
         let before = self.held_bytes.fetch_add(change as u64, Ordering::Relaxed);
         let limit = self.limit_bytes();
         let after = before.wrapping_add(change as u64);
@@ -116,7 +117,7 @@ impl MemoryBudget {
 }
 
 impl WorkerBudget {
-    /// Waits until clients hold as much as they may, or more.
+    /// Waits until clients reach the limit.
     pub fn critical(&self) -> impl Future<Output = ()> {
         self.budget().critical()
     }

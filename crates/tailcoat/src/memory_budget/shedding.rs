@@ -1,19 +1,18 @@
-//! Which connections are closed when clients hold too much: those that hold most, over all workers.
+//! Choice of the connections to close when clients hold too much: the largest holders over all workers.
 
 use std::cmp::Reverse;
 use std::sync::{MutexGuard, PoisonError};
 
 use super::{MemoryBudget, Pressure, WorkerBudget};
 
-/// Connections of which a worker tells the others, those that hold most. If closing them is not enough, the next round
-/// closes more.
+/// Limit of connections per report: those that hold most. If closing them is not enough, the next round closes more.
 const REPORTED_MAX: usize = 1_024;
 
-/// Memory that each worker's connections hold, as of its last look.
+/// Memory that each worker's connections hold, as of the worker's last report.
 #[derive(Debug, Default)]
 pub(super) struct Reports(Vec<Holding>);
 
-/// A connection, and what it holds. The order among equals is the same for all workers.
+/// Connection, and the bytes that it holds. All workers order equal ones alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Holding {
     bytes: u64,
@@ -21,17 +20,17 @@ struct Holding {
     slot: u32,
 }
 
-/// Connections of a worker that are to be closed.
+/// Connections of a worker that must be closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shed {
-    /// Their places in the worker's table.
+    /// Slots of these connections in the worker's table.
     pub slots: Vec<u32>,
     /// Bytes that they hold.
     pub bytes: u64,
 }
 
 impl WorkerBudget {
-    /// Tells the other workers what this one's connections hold.
+    /// Reports to the other workers what this one's connections hold.
     pub fn report(&self) {
         let mut own = self.holdings();
         if own.len() > REPORTED_MAX {
@@ -65,12 +64,12 @@ impl WorkerBudget {
         shed
     }
 
-    /// True if connections must be closed.
+    /// True if workers must close connections.
     pub fn is_critical(&self) -> bool {
         self.budget().pressure() == Pressure::Critical
     }
 
-    /// Tells the other workers that this one's connections hold nothing.
+    /// Withdraws this worker's report, because its connections hold nothing.
     pub(super) fn withdraw_report(&self) {
         let worker = self.worker();
         self.budget().reports().0.retain(|holding| holding.worker != worker);
@@ -79,7 +78,7 @@ impl WorkerBudget {
 
 impl MemoryBudget {
     fn reports(&self) -> MutexGuard<'_, Reports> {
-        // Nothing is left half done where it could panic.
+        // No code under the lock can panic halfway through a change.
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,7 +108,7 @@ mod tests {
     #[test]
     fn connections_that_hold_most_are_closed_whichever_worker_has_them() {
         let budget = Arc::new(MemoryBudget::default());
-        // 1,600 KiB; to 7/8 of 1,400 KiB there are 375 too many.
+        // 1,600 KiB are held: 375 KiB more than 7/8 of 1,400 KiB.
         let both = workers(&budget, [&[100, 250, 300, 150], &[200, 100, 350, 150]]);
         budget.set_limit_bytes(1_400 * KIB as u64);
         let [(first, _), (second, _)] = &both;

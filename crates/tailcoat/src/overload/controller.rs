@@ -1,51 +1,53 @@
-//! The shed level as a function of lag and time, without a clock.
+//! Shed level as a function of lag and time, without a clock.
 //!
-//! Standing lag is what counts, as in CoDel (RFC 8289): a burst makes lag, too, but drains. While lag stands above the target,
-//! the level follows it by proportion and integral, as in PIE (RFC 8033), because a level that only steps up and down swings.
+//! Only standing lag counts, as in CoDel (RFC 8289): a burst causes lag, too, but drains. While lag stands above the
+//! target, a proportional-integral controller sets the level, as in PIE (RFC 8033), because a level that moves in steps
+//! oscillates.
 
 use super::{CLASSES, RequestCost};
 
-/// Ticks above the target before shedding begins, at least. A process that was stopped for a while sees one long tick.
+/// Least number of ticks above the target before shedding begins. A process that was stopped sees one long tick.
 const TICKS_MIN: u32 = 4;
 
-/// Of the time that passes, what a draining burst takes from its lag at least: then it is left alone.
+/// Draining bursts are left alone: their lag falls by at least this fraction (a divisor) of the time that passes.
 const DRAIN_DIVISOR: i64 = 4;
 
-/// Shedding begins again at once if it ended less than so many intervals ago, as in CoDel: the overload has not ended.
+/// Shedding begins again at once if it ended fewer intervals ago than this, as in CoDel: the overload has not ended.
 const AGAIN_INTERVALS: u64 = 5;
 
-/// Gains for a tick, of the lag beyond the target and of its change, both as parts of the target.
+/// Gains per tick: of the lag above the target, and of its change. Both are in units of the target.
 const GAIN: f64 = 0.05;
 const CHANGE_GAIN: f64 = 0.6;
 
-/// Lag that counts, in parts of the target. More would only wind the level up.
+/// Upper bound of the lag that counts, in units of the target. More would only wind up the integral.
 const EXCESS_MAX: f64 = 3.0;
 
-/// Below this part of the target the lag is gone, and the level halves with each tick.
+/// Below the target divided by this, the lag counts as gone, and the level halves with each tick.
 const GONE_DIVISOR: f64 = 4.0;
 
-/// Below this a level is none.
+/// Smallest level above zero.
 const LEVEL_MIN: f64 = 0.02;
 
-/// The lag of a tick, in parts per thousand of its target.
+/// Lag of a tick, in thousandths of its target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TickLag {
-    /// As far as it is known.
+    /// Lag as far as it is known.
     pub(super) lag: u64,
-    /// What of it stands, and so may be an overload that begins.
+    /// Standing part of the lag, which may be the start of an overload.
     pub(super) standing: u64,
 }
 
-/// Follows the lag of one worker.
+/// Controls the shed level of one worker.
 #[derive(Debug, Default)]
 pub(super) struct Controller {
-    /// 0 to [`CLASSES`]: a class of cost from its number on is shed in part, from the next number on wholly.
+    /// Level from 0 to [`CLASSES`]. A cost class is shed in part from its own number on, and fully from the next number
+    /// on.
     level: f64,
-    /// Lag beyond the target at the last tick, in parts of the target.
+    /// Lag above the target at the last tick, in units of the target.
     excess: f64,
-    /// Since when the lag has been above the target.
+    /// Set while the lag is above the target.
     above: Option<Above>,
-    /// When shedding ended last.
+    /// Time at which shedding last ended.
     ended_ms: Option<u64>,
 }
 
@@ -53,13 +55,13 @@ pub(super) struct Controller {
 struct Above {
     since_ms: u64,
     ticks: u32,
-    /// The lag when it began, in parts per thousand of the target.
+    /// Lag at the start, in thousandths of the target.
     lag_permille: u64,
 }
 
 impl Controller {
-    /// Takes the lag of the last tick, and returns the level. `interval_ms` is how long
-    /// the lag must stand before shedding begins; `asked` has the classes of which requests or handshakes have come.
+    /// Takes the lag of the last tick and returns the level. The lag must stand for `interval_ms` before shedding
+    /// begins. `asked` names the classes that had requests or handshakes.
     pub(super) fn on_tick(&mut self, now_ms: u64, lag: TickLag, interval_ms: u64, asked: [bool; CLASSES]) -> f64 {
         let excess = (lag.lag as f64 / 1_000.0 - 1.0).min(EXCESS_MAX);
         if self.level == 0.0 && !self.stands(now_ms, lag.standing, interval_ms) {
@@ -81,12 +83,12 @@ impl Controller {
         self.level
     }
 
-    /// Forgets what it has seen.
+    /// Forgets all measurements.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// True if the lag has stood above the target for long enough, and does not drain.
+    /// True if the lag has stood above the target for long enough and does not drain.
     fn stands(&mut self, now_ms: u64, lag_permille: u64, interval_ms: u64) -> bool {
         if lag_permille <= 1_000 {
             self.above = None;
@@ -101,31 +103,31 @@ impl Controller {
         if above.ticks < TICKS_MIN || elapsed_ms < interval_ms {
             return false;
         }
-        // The target is an interval long, so that parts of it are parts of the time.
+        // The target is one interval long, so that a fraction of it is a fraction of the time.
         let elapsed_permille = (elapsed_ms * 1_000 / interval_ms.max(1)) as i64;
         let fallen_permille = above.lag_permille as i64 - lag_permille as i64;
         if fallen_permille > elapsed_permille / DRAIN_DIVISOR {
-            // It drains. From here on it has to stand again.
+            // The lag drains. It has to stand again from here on.
             self.above = None;
             return false;
         }
         true
     }
 
-    /// Goes on to the next class where nothing of this one comes, since there is nothing to shed.
+    /// Moves on to the next class if this one has no requests to shed.
     fn skip_unasked(&mut self, asked: [bool; CLASSES], is_first: bool) {
-        // Nothing is noted while nothing is shed.
+        // `asked` is not recorded while nothing is shed.
         while !is_first && (self.level as usize) < CLASSES - 1 && !asked[self.level as usize] {
             self.level = self.level.floor() + 1.0 + LEVEL_MIN;
         }
         if is_first {
-            // However little the lag is above the target.
+            // Applies however little the lag exceeds the target.
             self.level = self.level.max(LEVEL_MIN);
         }
     }
 }
 
-/// Part of a class that is shed at this level, in 1/1,024.
+/// Share of a class that is shed at this level, in 1/1,024.
 pub(super) fn part_of(level: f64, cost: RequestCost) -> u32 {
     let part = (level - cost as usize as f64).clamp(0.0, 1.0);
     (part * 1_024.0) as u32

@@ -1,9 +1,9 @@
-//! Overload: what a worker does when more comes than it can do.
+//! Load shedding when a worker gets more work than it can do.
 //!
-//! Each worker measures how long ready connections wait for it, and how long TLS handshakes wait for their turn. A worker that is
-//! merely busy is left alone: only a lag that stands above `lag-max` and does not drain is overload. Then the worker sheds new
-//! TLS handshakes, requests for programs and modules, and requests for upstreams, in this order. What is in memory or comes from
-//! a file costs no more than an error, and is never shed; nor are the status page, metrics and challenges of ACME.
+//! Each worker measures how long ready connections wait for it, and how long TLS handshakes wait for their turn. A busy
+//! worker is left alone: only a lag that stands above `lag-max` and does not drain is overload. Then the worker sheds
+//! new TLS handshakes, requests for programs and modules, and requests for upstreams, in this order. It never sheds
+//! responses from memory or files, which cost no more than an error, nor the status page, metrics and ACME challenges.
 //!
 //! Queues of upstreams have their own measure ([`upstream`](crate::upstream)).
 
@@ -26,44 +26,44 @@ use crate::metrics::{ShedReason, WorkerMetrics};
 /// Time between two ticks.
 pub const TICK_MS: u64 = 100;
 
-/// Classes of cost.
+/// Number of cost classes.
 const CLASSES: usize = 3;
 
-/// A handshake may wait for its turn for this part of the time that it has before the wait is overload.
+/// A handshake may wait for its turn for its timeout divided by this. A longer wait is overload.
 const HANDSHAKE_WAIT_DIVISOR: u32 = 4;
 
-/// Of 1,024 handshakes, those that are shed at most, so that an operator gets through.
+/// Largest number of handshakes shed, of 1,024, so that an operator gets through.
 const HANDSHAKES_SHED_MAX: u32 = 1_008;
 
-/// A full part: all of a class is shed.
+/// Share at which a whole class is shed.
 const PART_FULL: u32 = 1_024;
 
-/// Shedding has ended when nothing was to be shed for so many ticks. So one overload is one line in the log.
+/// Ticks without shedding until an overload counts as ended, so that one overload is one line in the log.
 const QUIET_TICKS: u32 = 20;
 
-/// The largest `Retry-After`, in seconds. Clients come back spread over this time.
+/// Largest `Retry-After`, in seconds. Clients retry spread over this time.
 const RETRY_AFTER_SECONDS_MAX: u64 = 3;
 
-/// While asleep, a worker's pass over its connections has no beginning.
+/// Start of a pass that is not under way, because the worker sleeps.
 const ASLEEP: u64 = u64::MAX;
 
-/// Requests and handshakes that can be shed, by cost: the costliest first.
+/// Cost classes of requests and handshakes that can be shed, the costliest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestCost {
-    /// A new TLS handshake.
+    /// New TLS handshake.
     Handshake = 0,
-    /// A request for a CGI program or a WebAssembly module.
+    /// Request for a CGI program or a WebAssembly module.
     Program = 1,
-    /// A request for an upstream.
+    /// Request for an upstream.
     Upstream = 2,
 }
 
-/// The limits that overload is measured by.
+/// Limits from which overload is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverloadLimits {
-    /// How long ready connections may wait for their worker; zero turns shedding by lag off.
+    /// Time that ready connections may wait for their worker; zero disables shedding by lag.
     pub lag_max: Duration,
-    /// How long a TLS handshake may take.
+    /// Time that a TLS handshake may take.
     pub tls_handshake_timeout: Duration,
 }
 
@@ -72,39 +72,39 @@ pub struct OverloadLimits {
 pub struct HandshakeLoad {
     /// Handshakes that began.
     pub begun: u32,
-    /// Handshakes that waited for their turn all the time.
+    /// Handshakes that waited for their turn during the whole tick.
     pub waiting: u32,
 }
 
-/// A worker's overload, for its status.
+/// State of a worker's overload, for `tailcoat status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OverloadReport {
     /// Lag in the last tick, in milliseconds.
     pub lag_ms: u64,
     /// Shed level, in parts per thousand of a class.
     pub level_permille: u64,
-    /// Why it sheds, if it does.
+    /// Reason for shedding, while anything is shed.
     pub reason: Option<ShedReason>,
 }
 
-/// The overload of one worker. It stays on the worker's thread.
+/// Overload of one worker. It stays on the worker's thread.
 #[derive(Debug)]
 pub struct Overload {
     /// True while anything is shed; requests and connections read it.
     sheds: Cell<bool>,
-    /// The part of each class that is shed, and what is left over of it for the next.
+    /// Share of each class that is shed, and the remainder carried to the class's next request.
     parts: [Cell<u32>; CLASSES],
     rests: [Cell<u32>; CLASSES],
-    /// Classes that were asked for since the last tick, while something is shed.
+    /// Classes that had requests since the last tick, recorded while anything is shed.
     asked: Cell<[bool; CLASSES]>,
     reason: Cell<ShedReason>,
-    /// The time of the last tick.
+    /// Time of the last tick.
     tick_ms: Cell<u64>,
-    /// The tick in which the current pass over ready connections began.
+    /// Time of the tick in which the current pass over ready connections began.
     pass_began_ms: Cell<u64>,
-    /// The shortest pass that ended since the last tick.
+    /// Duration of the shortest pass that ended since the last tick.
     pass_min_ms: Cell<u64>,
-    /// The last two, the last first.
+    /// Durations of the last two passes, the latest first.
     passes_ms: Cell<[u64; 2]>,
     report: Cell<OverloadReport>,
     limits: Cell<OverloadLimits>,
@@ -117,7 +117,7 @@ pub struct Overload {
 }
 
 impl Overload {
-    /// The overload of the worker with this number.
+    /// Overload state of the worker with this index.
     pub fn new(
         worker: usize,
         limits: OverloadLimits,
@@ -145,14 +145,14 @@ impl Overload {
         })
     }
 
-    /// One that never sheds, for tests of what uses it.
+    /// State that never sheds, for tests of other rooms.
     pub fn off() -> Rc<Self> {
         let limits = OverloadLimits { lag_max: Duration::ZERO, tls_handshake_timeout: Duration::from_secs(10) };
         let log = ServerLog::stderr(LogLevel::Error);
         Self::new(0, limits, Arc::new(SharedOverload::new(log)), None)
     }
 
-    /// Measures by these limits from now on.
+    /// Applies new limits; restarts the controller if they differ.
     pub fn apply_limits(&self, limits: OverloadLimits) {
         if self.limits.replace(limits) != limits {
             self.controller.borrow_mut().reset();
@@ -165,13 +165,13 @@ impl Overload {
         self.sheds.get()
     }
 
-    /// True if this request or handshake is shed. Counts it if it is.
+    /// True if this request or handshake is shed; counts it then.
     #[inline]
     pub fn sheds(&self, cost: RequestCost) -> bool {
         self.sheds.get() && self.takes_part(cost)
     }
 
-    /// True if the class comes to its next one. Spreads those that are shed evenly over those that come.
+    /// True if the next of this class is shed. Spreads shed requests evenly over all.
     #[cold]
     fn takes_part(&self, cost: RequestCost) -> bool {
         let class = cost as usize;
@@ -191,13 +191,13 @@ impl Overload {
         is_shed
     }
 
-    /// Seconds after which a client may try again. Random, so that clients don't come back all at once.
+    /// Seconds after which a client may retry. Random, so that clients don't all return at once.
     pub fn retry_after_seconds() -> u64 {
         fastrand::u64(1..=RETRY_AFTER_SECONDS_MAX)
     }
 
-    /// Takes note that the worker has looked for ready connections, and whether it has found all. Those that it finds next have
-    /// become ready since.
+    /// Records that the worker has polled for ready connections, and whether that found all. Connections found at the
+    /// next poll became ready since.
     #[inline]
     pub fn on_look(&self, has_found_all: bool) {
         let (began_ms, tick_ms) = (self.pass_began_ms.get(), self.tick_ms.get());
@@ -215,13 +215,13 @@ impl Overload {
         }
     }
 
-    /// Takes note that the worker sleeps until something is ready.
+    /// Records that the worker sleeps until a connection is ready.
     #[inline]
     pub fn on_sleep(&self) {
         self.pass_began_ms.set(ASLEEP);
     }
 
-    /// Begins with the time after ticks have paused because there were no connections.
+    /// Restarts the measurement after ticks have paused for lack of connections.
     pub fn resume(&self, now_ms: u64) {
         self.tick_ms.set(now_ms);
         self.pass_began_ms.set(ASLEEP);
@@ -232,8 +232,8 @@ impl Overload {
         self.end();
     }
 
-    /// Looks at the lag since the last tick. Called every [`TICK_MS`], as far as the worker comes to it: a tick that comes late
-    /// is a lag, too. `is_out_of_memory` says that clients hold more memory than they may.
+    /// Evaluates the lag since the last tick. Called every [`TICK_MS`] if the worker has time; a late tick is a lag,
+    /// too. `is_out_of_memory` is true while clients exceed the memory limit.
     pub fn on_tick(&self, now_ms: u64, handshakes: HandshakeLoad, is_out_of_memory: bool) {
         let elapsed_ms = now_ms.saturating_sub(self.tick_ms.replace(now_ms));
         let limits = self.limits.get();
@@ -251,7 +251,7 @@ impl Overload {
                 self.controller.borrow_mut().on_tick(now_ms, lag, interval_ms, asked)
             }
         };
-        // Connections that hold most are closed meanwhile, so that this lasts for a moment.
+        // Lasts only a moment, because workers close the connections that hold most.
         let (level, reason) = match is_out_of_memory {
             true => (CLASSES as f64, ShedReason::Memory),
             false if wait > lag => (level, ShedReason::Handshakes),
@@ -263,13 +263,13 @@ impl Overload {
         self.tell(reason, lag_ms.max(wait_ms), now_ms);
     }
 
-    /// How it stands.
+    /// State after the last tick.
     pub fn report(&self) -> OverloadReport {
         self.report.get()
     }
 
-    /// The lag by passes, and what of it stands: the shortest pass since the last tick; if none has ended, the one before, or
-    /// what the current one has taken so far. One long pass alone does not stand.
+    /// Lag by passes, and its standing part: the shortest pass since the last tick. If none has ended, the standing
+    /// part is the previous pass, or the time of the current one so far. A single long pass does not stand.
     fn take_pass_lags(&self, now_ms: u64) -> (u64, u64) {
         let [last, before] = self.passes_ms.get();
         match (self.pass_min_ms.replace(u64::MAX), self.pass_began_ms.get()) {
@@ -297,7 +297,7 @@ impl Overload {
         self.reason.set(reason);
     }
 
-    /// Tells the log once when shedding begins, and once when it has ended.
+    /// Logs once when shedding begins, and once when it has ended.
     fn tell(&self, reason: Option<ShedReason>, lag_ms: u64, now_ms: u64) {
         match reason {
             Some(reason) => {
@@ -329,7 +329,7 @@ impl Drop for Overload {
     }
 }
 
-/// A time in parts per thousand of a limit; none where there is no limit.
+/// Time in thousandths of a limit; zero if there is no limit.
 fn permille(time_ms: u64, limit: Duration) -> u64 {
     (time_ms * 1_000).checked_div(limit.as_millis() as u64).unwrap_or_default()
 }

@@ -1,14 +1,14 @@
-//! Overload of the whole process: one line in the log when the first worker begins to shed, and one when the last has ended.
+//! Overload of the whole process: one log line when the first worker begins to shed, and one when the last has ended.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::log::{ServerLog, event};
 use crate::metrics::ShedReason;
 
-/// Advice for the operator.
+/// Advice in the log about an overload.
 const HELP: &str = "`tailcoat status` shows what is shed; add workers or machines, or find the expensive requests";
 
-/// Part of overload that workers share.
+/// Overload state that all workers share.
 #[derive(Debug)]
 pub struct SharedOverload {
     log: ServerLog,
@@ -17,19 +17,19 @@ pub struct SharedOverload {
 
 #[derive(Debug, Default)]
 struct OverloadState {
-    /// Workers that shed.
+    /// Number of workers that shed.
     workers: u32,
-    /// When the first of them began.
+    /// Time at which the first of them began.
     began_ms: u64,
 }
 
 impl SharedOverload {
-    /// No worker sheds yet.
+    /// State in which no worker sheds.
     pub fn new(log: ServerLog) -> Self {
         Self { log, state: Mutex::default() }
     }
 
-    /// Workers that shed.
+    /// Number of workers that shed.
     pub fn workers(&self) -> u32 {
         self.with(|state| state.workers)
     }
@@ -59,7 +59,7 @@ impl SharedOverload {
     }
 
     fn with<T>(&self, what: impl FnOnce(&mut OverloadState) -> T) -> T {
-        // Nothing is left half done where it could panic.
+        // No code under the lock can panic halfway through a change.
         what(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

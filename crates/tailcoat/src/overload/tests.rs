@@ -1,4 +1,4 @@
-//! A worker in virtual time: requests come, wait for their pass, and are served or shed.
+//! A worker in virtual time: requests arrive, wait for their pass, and are served or shed.
 
 use std::collections::VecDeque;
 
@@ -9,22 +9,22 @@ const SECOND_US: u64 = 1_000_000;
 /// Cost of shedding a request, in microseconds.
 const SHED_US: u64 = 50;
 
-/// From which second on how many requests come a second.
+/// Arrival rates: from this second on, this many requests per second.
 type Phases = &'static [(u64, u64)];
 
-/// A worker whose only work is requests of one class.
+/// Worker whose only work is requests of one class.
 struct OverloadTestWorker {
     overload: Rc<Overload>,
     cost: RequestCost,
     service_us: u64,
     now_us: u64,
     next_tick_us: u64,
-    /// When each request came that waits.
+    /// Arrival time of each waiting request.
     queue: VecDeque<u64>,
     arrivals: PhasedArrivals,
     served: Vec<Served>,
     shed: Vec<u64>,
-    /// The highest and lowest level in each second.
+    /// Highest and lowest level in each second.
     levels: Vec<(u64, u64)>,
 }
 
@@ -33,7 +33,7 @@ struct Served {
     latency_us: u64,
 }
 
-/// Requests that come: so many a second from this second on.
+/// Source of requests at the rates of `phases`.
 struct PhasedArrivals {
     phases: Phases,
     next_us: u64,
@@ -71,7 +71,7 @@ impl OverloadTestWorker {
 
     fn run(&mut self, seconds: u64) {
         while self.now_us < seconds * SECOND_US {
-            // What has come by now is a pass.
+            // All requests that have arrived by now form one pass.
             self.overload.on_look(true);
             for _ in 0..self.queue.len() {
                 let Some(came_us) = self.queue.pop_front() else { break };
@@ -108,7 +108,7 @@ impl OverloadTestWorker {
     }
 
     fn tick(&mut self) {
-        // As a timer that is set again when it has come.
+        // Behaves like a timer that restarts when it fires.
         self.next_tick_us = self.now_us + TICK_MS * 1_000;
         self.overload.on_tick(self.now_us / 1_000, HandshakeLoad::default(), false);
         let level = self.overload.report().level_permille;
@@ -118,7 +118,7 @@ impl OverloadTestWorker {
         *of_second = (of_second.0.min(level), of_second.1.max(level));
     }
 
-    /// Requests that came in these seconds and were served; and the latency of the slowest hundredth of them.
+    /// Number of requests that arrived in these seconds and were served, and their p99 latency.
     fn served_in(&self, seconds: std::ops::Range<u64>) -> (u64, u64) {
         let came = |served: &&Served| seconds.contains(&(served.came_us / SECOND_US));
         let mut latencies: Vec<_> = self.served.iter().filter(came).map(|served| served.latency_us / 1_000).collect();
@@ -127,7 +127,7 @@ impl OverloadTestWorker {
         (latencies.len() as u64, p99)
     }
 
-    /// The second in which the first request was shed.
+    /// Second in which the first request was shed.
     fn first_shed_s(&self) -> Option<u64> {
         self.shed.first().map(|came_us| came_us / SECOND_US)
     }
@@ -160,7 +160,7 @@ fn a_burst_that_drains_is_served_whole() {
     assert_eq!(worker.shed.len(), 0);
 }
 
-/// All clients of a server that was restarted come back at once: 5 s of handshakes, which are done in time.
+/// All clients of a restarted server return at once: 5 s of handshakes, which complete in time.
 #[test]
 fn handshakes_that_drain_are_all_done() {
     let worker = OverloadTestWorker::new(1_000, RequestCost::Handshake, 1_000, &[]);
@@ -174,7 +174,7 @@ fn handshakes_that_drain_are_all_done() {
 #[test]
 fn handshakes_that_wait_too_long_are_shed_and_requests_are_not() {
     let worker = OverloadTestWorker::new(1_000, RequestCost::Handshake, 1_000, &[]);
-    // 2,000 a second come, 1,000 can be done.
+    // 2,000 arrive per second; the worker can do 1,000.
     let (mut waiting, mut shed, mut worst) = (0, 0, 0);
     for tick in 1..=600_u64 {
         for _ in 0..200 {
@@ -189,7 +189,7 @@ fn handshakes_that_wait_too_long_are_shed_and_requests_are_not() {
         assert!(!worker.overload.sheds(RequestCost::Program) && !worker.overload.sheds(RequestCost::Upstream));
         assert!(tick < 300 || begun == 100, "as many as can be");
     }
-    // A quarter of the 10 s that they have would be 2,500.
+    // A quarter of their 10 s would be 2,500.
     assert!((50_000..65_000).contains(&shed) && worst < 6_000, "{shed} shed, at worst {worst} waited");
 }
 
@@ -199,7 +199,7 @@ fn a_process_that_was_stopped_does_not_shed() {
     for _ in 0..5 {
         let until = worker.now_us / SECOND_US + 2;
         worker.run(until);
-        // A debugger, a laptop that was shut, a virtual machine that was moved.
+        // Stands for a debugger, a closed laptop, or a migrated virtual machine.
         worker.pass_time(3 * SECOND_US);
         worker.run(until + 8);
     }
@@ -208,7 +208,7 @@ fn a_process_that_was_stopped_does_not_shed() {
 
 #[test]
 fn clients_that_wait_for_their_answers_are_not_shed() {
-    // 1,000 connections, each with one request at a time of 0.5 ms.
+    // 1,000 connections, each with one request of 0.5 ms at a time.
     let mut worker = OverloadTestWorker::new(1_000, RequestCost::Upstream, 500, &[]);
     worker.queue.extend(std::iter::repeat_n(0, 1_000));
     let mut answered = 0;
@@ -225,7 +225,8 @@ fn clients_that_wait_for_their_answers_are_not_shed() {
     assert!(answered > 59_000);
 }
 
-/// Twice the capacity and more, for a minute: as much as can be is served, in bounded time, and a second later all is well.
+/// Twice the capacity and more for a minute: the worker serves what it can in bounded time, and recovers within a
+/// second.
 #[test]
 fn a_standing_lag_sheds_what_is_too_much() {
     const CASES: [(u64, Phases); 4] = [
@@ -245,7 +246,7 @@ fn a_standing_lag_sheds_what_is_too_much() {
             let (served, p99_ms) = worker.served_in(10..70);
             assert!(served + of_shedding >= 60_000 * 9 / 10, "{name}: {served} served");
             assert!(p99_ms <= 4 * lag_max_ms, "{name}: p99 {p99_ms} ms");
-            // It does not swing: something is shed all the time.
+            // The level does not oscillate: something is shed all the time.
             assert!(worker.levels[40..70].iter().all(|(lowest, _)| *lowest > 1_000), "{name}: {:?}", worker.levels);
             let (served, p99_ms) = worker.served_in(72..100);
             assert!(served == 28 * 500 && p99_ms < lag_max_ms, "{name}: {served} served after, p99 {p99_ms} ms");
@@ -253,7 +254,7 @@ fn a_standing_lag_sheds_what_is_too_much() {
     }
 }
 
-/// While clients hold more memory than they may, all that may hold more is shed; and nothing when they no longer do.
+/// While clients exceed the memory limit, everything that may hold more is shed; once they don't, nothing is.
 #[test]
 fn memory_sheds_for_as_long_as_it_is_out() {
     let worker = OverloadTestWorker::new(1_000, RequestCost::Upstream, 1_000, &[]);
@@ -272,7 +273,7 @@ fn memory_sheds_for_as_long_as_it_is_out() {
     }
 }
 
-/// A look that leaves connections for the next one does not end a pass.
+/// A poll that leaves connections for the next one does not end a pass.
 #[test]
 fn a_pass_of_several_looks_is_one_pass() {
     let worker = OverloadTestWorker::new(1_000, RequestCost::Upstream, 1_000, &[]);
@@ -296,7 +297,7 @@ fn programs_are_shed_before_upstreams() {
     let worker = OverloadTestWorker::new(1_000, RequestCost::Program, 1_000, &[]);
     let (mut programs, mut upstreams) = (0, 0);
     for tick in 1..=30 {
-        // Each tick comes 1.3 s late.
+        // Each tick is 1.3 s late.
         worker.overload.on_tick(tick * (TICK_MS + 1_300), HandshakeLoad::default(), false);
         for _ in 0..100 {
             programs += u32::from(worker.overload.sheds(RequestCost::Program));

@@ -1,4 +1,4 @@
-//! From a checked configuration to all that workers share of it.
+//! Turns a checked configuration into everything that workers share of it.
 
 use std::collections::HashMap;
 use std::io;
@@ -30,36 +30,36 @@ use crate::traces::{SpanCounts, Tracer};
 use crate::upstream::SharedUpstream;
 use crate::worker::GenerationPlan;
 
-/// Descriptors that are kept for other things than connections and cached files: listeners, logs, runtimes.
+/// File descriptors reserved for listeners, logs and runtimes; connections and cached files share the others.
 const DESCRIPTORS_RESERVED: usize = 64;
 
-/// The cache is this part of the memory that there is, at most, unless the configuration says how much it is.
+/// Fraction of the memory that the cache uses at most, as a divisor, unless the configuration sets a size.
 const CACHE_PART: u64 = 4;
 
-/// Clients may hold this part of the memory that there is, unless the configuration says how much. With the cache that leaves
-/// half of it for the program, its modules and the kernel's buffers of sockets.
+/// Fraction of the memory that clients may hold, as a divisor, unless the configuration sets a limit. Together with the
+/// cache this leaves half of the memory to the program, its modules and the kernel's socket buffers.
 const CLIENT_MEMORY_PART: u64 = 4;
 
-/// Advice for when connections are closed because clients hold too much memory.
+/// Advice in the log when the server closes connections because clients hold too much memory.
 const MEMORY_HELP: &str = "the largest holders lose their connections first; if these are honest clients and there is more \
                            memory, raise `client-memory-bytes-max`";
-/// Memory of all buffers between clients and upstreams, and at most which part of the memory there is, unless the
-/// configuration says how much it is.
+/// Limit of all buffers between clients and upstreams: this many bytes or this fraction of the memory (a divisor),
+/// whichever is less, unless the configuration sets one.
 const BUFFERED_BYTES_MAX: u64 = 128 << 20;
 const BUFFERED_PART: u64 = 8;
 
-/// What a person can do when connections can't be accepted.
+/// Advice in the log when workers cannot accept connections.
 const ACCEPT_HELP: &str = "raise the limit of open files (`LimitNOFILE` of systemd, `ulimit -n`) or add memory; until then \
                            new connections replace idle ones";
 
-/// Advice for when places run out.
+/// Advice in the log when `connections-max` is reached.
 const PLACE_HELP: &str = "idle and slow connections are closed first; `tailcoat status` lists the clients with most connections: \
                           add proxies to `trusted-proxies`, ban attackers, or raise `connections-max`";
 
-/// What outlives configurations.
+/// State that survives reloads.
 pub(super) struct Lasting {
     pub(super) store: Arc<ObjectStore>,
-    /// Messages that are buffered between clients and upstreams.
+    /// Buffers of messages between clients and upstreams.
     pub(super) spools: Arc<SpoolStore>,
     pub(super) access_log: LogHandle,
     pub(super) server_log: ServerLog,
@@ -67,29 +67,29 @@ pub(super) struct Lasting {
     pub(super) client_limit: Arc<ClientLimit>,
     pub(super) bans: Arc<Bans>,
     pub(super) accept_trouble: Arc<Trouble>,
-    /// Memory that clients hold.
+    /// Memory that clients hold, and its limit.
     pub(super) memory: Arc<MemoryBudget>,
     pub(super) memory_trouble: Arc<Trouble>,
     pub(super) place_trouble: Arc<Trouble>,
-    /// Part of overload that workers share.
+    /// Overload state that workers share.
     pub(super) overload: Arc<SharedOverload>,
-    /// What has become of spans.
+    /// Counts of exported and dropped spans.
     pub(super) span_counts: Arc<SpanCounts>,
-    /// Where it is counted what workers do, if it is.
+    /// Counters of the workers, if metrics are enabled.
     pub(super) metrics: Option<Arc<Metrics>>,
-    /// Who gathers what there is to see.
+    /// Gathers the data for `tailcoat status` and metrics.
     pub(super) observer: Arc<Observer>,
-    /// Once programs are started.
+    /// Set when a configuration first needs to start programs.
     pub(super) spawner: OnceLock<Arc<Spawner>>,
-    /// What this process has left.
+    /// Permissions that this process has kept.
     pub(super) confined: Confined,
-    /// What the kernel can do of TLS, if the server was started to have it do some.
+    /// Kernel TLS features, if the server was started with `kernel-tls`.
     pub(super) kernel_tls: Option<Abilities>,
-    /// Descriptors that the process may have.
+    /// Limit of open file descriptors of this process.
     pub(super) descriptors_max: usize,
 }
 
-/// All that workers share of a configuration.
+/// Everything that workers share of one configuration.
 pub(super) struct Assembly {
     pub(super) config: Arc<Config>,
     pub(super) upstreams: Vec<Arc<SharedUpstream>>,
@@ -97,27 +97,27 @@ pub(super) struct Assembly {
     pub(super) sites: Vec<Arc<SharedSite>>,
     pub(super) rules: Arc<AllRules>,
     pub(super) tls: AllTls,
-    /// If traces are kept.
+    /// Set if the configuration exports traces.
     pub(super) tracer: Option<Arc<Tracer>>,
-    /// For each site the log of its requests.
+    /// Access log of each site, by the site's index.
     site_logs: Vec<Option<LogId>>,
-    /// Whether there are automatic certificates.
+    /// True if any certificate is obtained automatically (ACME).
     pub(super) is_automatic: bool,
 }
 
-/// What is done when an assembly is taken into use.
+/// Changes to apply when an assembly comes into use.
 pub(super) struct Changes {
     pub(super) logs: LogChange,
     pub(super) certificates: acme::AcmePlan,
 }
 
 impl Assembly {
-    /// Puts together what a configuration says, and opens what it names, but for listeners. Nothing that is in use is
-    /// changed; what the configuration leaves as it was `before` goes on with what it has. Modules that take longer to compile
-    /// than `patience` come later.
+    /// Assembles a configuration and opens all that it names, except listeners. It changes nothing that is in use.
+    /// Parts that are unchanged since `before` are reused with their state. Modules that compile longer than `patience`
+    /// start to serve later.
     ///
     /// # Errors
-    /// What could not be opened.
+    /// The part that could not be opened.
     pub(super) fn new(
         mut config: Config,
         lasting: &Lasting,
@@ -125,7 +125,7 @@ impl Assembly {
         patience: Patience,
     ) -> Result<(Self, Changes), ServerStartError> {
         let Lasting { store, server_log, .. } = lasting;
-        // Most are for connections.
+        // Connections need most of them.
         config.cache.files_max = config.cache.files_max.min(lasting.descriptors_max / 4);
         let cache = &mut config.cache;
         if cache.memory_bytes_auto {
@@ -147,7 +147,7 @@ impl Assembly {
         if config.starts_programs() && lasting.spawner.get().is_none() {
             let spawner = Spawner::start_threads(|| Ok(()));
             let spawner = spawner.map_err(ServerStartError::at("cannot start the threads that run programs"))?;
-            // If it is there by now, threads of one end.
+            // If another thread has set one meanwhile, this one is dropped and its threads end.
             let _ = lasting.spawner.set(spawner);
         }
         let parts = HandlerParts {
@@ -184,7 +184,7 @@ impl Assembly {
         Ok((assembly, Changes { logs, certificates }))
     }
 
-    /// Sites by their names and addresses.
+    /// Sites of `before`, by their names and addresses.
     #[allow(clippy::type_complexity, reason = "used once")]
     fn sites_by_name(
         before: Option<&Self>,
@@ -193,7 +193,7 @@ impl Assembly {
         sites.map(|(site, shared)| ((site.names.as_slice(), site.listen.as_slice()), &**shared)).collect()
     }
 
-    /// What each of so many workers serves by.
+    /// Plan by which each of `workers` workers serves.
     pub(super) fn generation(&self, listeners: &Listeners, workers: usize, lasting: &Lasting) -> GenerationPlan {
         let config = &self.config;
         let mut listener_sites = vec![Vec::new(); listeners.count()];
@@ -262,7 +262,7 @@ fn reuse_upstreams(
     upstreams.map_err(io::Error::other).map_err(ServerStartError::at("cannot set up TLS to an upstream"))
 }
 
-/// Opens what access logs are new; returns the log of each site.
+/// Opens the access logs that are new; returns the log of each site.
 fn prepare_logs(config: &Config, handle: &LogHandle) -> Result<(LogChange, Vec<Option<LogId>>), ServerStartError> {
     let chosen: Vec<Option<&AccessLog>> = config
         .sites
@@ -278,12 +278,12 @@ fn prepare_logs(config: &Config, handle: &LogHandle) -> Result<(LogChange, Vec<O
 }
 
 impl Lasting {
-    /// Limits the memory that clients may hold to what an assembled configuration says.
+    /// Applies the configuration's limit of memory that clients may hold.
     pub(super) fn apply_memory_limit(&self, config: &Config) {
         self.memory.set_limit_bytes(config.limits.client_memory_bytes_max.unwrap_or(u64::MAX));
     }
 
-    /// Limits what is buffered between clients and upstreams to what an assembled configuration says.
+    /// Applies the configuration's limits of buffers between clients and upstreams.
     pub(super) fn apply_buffer_limits(&self, config: &Config) {
         let limits = config.limits.buffers;
         self.spools.apply(&SpoolLimits {
@@ -296,10 +296,10 @@ impl Lasting {
         });
     }
 
-    /// Begins with what a configuration says.
+    /// State for the first configuration.
     ///
     /// # Errors
-    /// The kernel lacks what is needed.
+    /// The kernel lacks a feature that the server needs.
     pub(super) fn new(
         config: &Config,
         server_log: ServerLog,

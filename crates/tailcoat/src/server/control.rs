@@ -1,4 +1,4 @@
-//! The control socket of the process.
+//! The control socket of the process: opens, replaces, hands over and closes it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,47 +16,48 @@ use crate::config::Config;
 use crate::control::{Audience, ControlRequest, ControlSocket};
 use crate::worker;
 
-/// Permissions of the control socket: its user's alone.
+/// Permissions of the control socket: only its user may read and write.
 const CONTROL_SOCKET_MODE: u32 = 0o600;
 
-/// How long operators are waited for at the end. Not an option: a report is small, and who wants it is of this machine.
+/// Time that shutdown waits for operators to read their reports. Not an option: reports are small, and their readers
+/// are on this machine.
 const REPORTS_LIMIT: Duration = Duration::from_secs(1);
 
-/// The control socket, if there is one.
+/// The control socket, unless the configuration disables it.
 pub(super) struct Control {
     orders: UnboundedSender<ControlRequest>,
     current: Option<CurrentSocket>,
-    /// What another process has handed over.
+    /// Socket that the old process has handed over, until a configuration uses it.
     handed: Option<(PathBuf, UnixListener)>,
     audience: Audience,
 }
 
 struct CurrentSocket {
     path: PathBuf,
-    /// Another descriptor of the socket.
+    /// Duplicate of the descriptor that the task accepts from.
     listener: UnixListener,
-    /// Whether its file is to go with it.
+    /// True if the end of the task removes the socket's file.
     removes_file: Arc<AtomicBool>,
     task: JoinHandle<io::Result<()>>,
 }
 
-/// What is to become of the control socket.
+/// Result of [`Control::prepare`]: keep the socket, or replace it.
 pub(super) enum NewSocket {
     Same,
     Other(Option<(PathBuf, UnixListener)>),
 }
 
 impl Control {
-    /// None yet, but for what another process has handed over; and where orders come.
+    /// Control without an open socket, and the receiver of its orders.
     pub(super) fn new(handed: Option<(PathBuf, UnixListener)>) -> (Self, UnboundedReceiver<ControlRequest>) {
         let (orders, receiver) = unbounded_channel();
         (Self { orders, current: None, handed, audience: Audience::default() }, receiver)
     }
 
-    /// Opens the socket that a configuration wants, if it is another.
+    /// Opens the socket of a new configuration, unless that is the present one.
     ///
     /// # Errors
-    /// It can't be opened.
+    /// The socket cannot be opened.
     pub(super) fn prepare(&mut self, config: &Config) -> Result<NewSocket, ServerStartError> {
         let wanted = &config.server.control_socket;
         if *wanted == self.current.as_ref().map(|current| current.path.clone()) {
@@ -71,10 +72,10 @@ impl Control {
         Ok(NewSocket::Other(Some((path.clone(), listener))))
     }
 
-    /// Takes it into use; one that there was is closed, and its file removed. To be called within the runtime.
+    /// Listens on the new socket; closes the present one and removes its file. Must be called within the runtime.
     ///
     /// # Errors
-    /// Out of descriptors.
+    /// Out of file descriptors.
     pub(super) fn apply(&mut self, new: NewSocket) -> io::Result<()> {
         let NewSocket::Other(new) = new else { return Ok(()) };
         if let Some(before) = self.current.take() {
@@ -90,26 +91,26 @@ impl Control {
         Ok(())
     }
 
-    /// Gives the server orders of its own.
+    /// Sender for the server's own orders.
     pub(super) fn orders(&self) -> UnboundedSender<ControlRequest> {
         self.orders.clone()
     }
 
-    /// What there is for another process.
+    /// Path and descriptor of the socket, for the new process of an upgrade.
     ///
     /// # Errors
-    /// Out of descriptors.
+    /// Out of file descriptors.
     pub(super) fn estate(&self) -> io::Result<Option<(PathBuf, OwnedFd)>> {
         let current = self.current.as_ref();
         current.map(|current| Ok((current.path.clone(), current.listener.try_clone()?.into()))).transpose()
     }
 
-    /// Whether what another process has handed over is in use.
+    /// True if the socket that the old process handed over is in use, or there was none.
     pub(super) fn has_taken(&self) -> bool {
         self.handed.is_none()
     }
 
-    /// Takes no orders any more. If another process has the socket as well, its file stays.
+    /// Stops taking orders. Leaves the file in place if the new process has taken the socket.
     pub(super) fn hand_on(&mut self, is_taken: bool) {
         if let Some(current) = self.current.take() {
             current.removes_file.store(!is_taken, Ordering::Relaxed);
@@ -117,7 +118,7 @@ impl Control {
         }
     }
 
-    /// Closes the socket, if there still is one, and waits until operators have their reports.
+    /// Closes the socket and waits until operators have read their reports.
     pub(super) async fn end(&mut self) {
         self.hand_on(false);
         self.audience.dismiss(REPORTS_LIMIT).await;

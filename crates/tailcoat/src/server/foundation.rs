@@ -1,5 +1,5 @@
-//! What is done before the server starts, while this process has one thread: it becomes its user, starts the launcher, and takes
-//! from itself what the configuration does not need.
+//! Steps before the server starts, while this process has one thread. It switches to its user, starts the launcher, and
+//! drops the permissions that the configuration does not need.
 
 use std::path::Path;
 
@@ -11,27 +11,29 @@ use crate::connection::{Abilities, Unavailable};
 use crate::log::{ServerLog, event};
 use crate::worker::Inherited;
 
-/// What a server begins with.
+/// Inputs that a server starts with.
 pub struct Foundation {
     pub(super) inherited: Inherited,
     pub(super) launch: ProcessLaunch,
     pub(super) confined: Confined,
-    /// What the kernel can do of TLS, if it is to do any.
+    /// Kernel TLS features, if the configuration enables kernel TLS.
     pub(super) kernel_tls: Option<Abilities>,
 }
 
 impl Foundation {
-    /// Lays it for this configuration. What was done is told in the log.
+    /// Prepares the process for this configuration and logs each step.
     ///
     /// # Errors
-    /// What could not be done. Then the process should end, for it may have done other parts.
+    /// The step that failed. The process should end then, because earlier steps may have taken effect.
     pub fn lay(config: &Config, origin: &ConfigOrigin, log: &ServerLog) -> Result<Self, ServerStartError> {
-        // First, so that nothing that is started has them as well.
+        // Comes first, so that no program started later inherits these descriptors.
         let inherited = Inherited::from_environment();
-        // As who it is started: root has the kernel load its module. Later this process may connect to nothing, perhaps.
+        // Runs as the user that started the process: only root can make the kernel load its module. A confined process
+        // may not connect at all.
         let kernel_tls = config.server.kernel_tls.is_wanted.then(|| find_kernel_tls(log)).flatten();
         let user = confinement::change_user(config).map_err(ServerStartError::at("cannot switch user"))?;
-        // Not before, as root: its descriptor would tell physical addresses to whoever breaks in.
+        // Comes after the switch of users: opened as root, the descriptor would reveal physical addresses to an
+        // attacker inside.
         if config.module_routes().next().is_some() {
             crate::modules::open_page_map();
         }

@@ -1,15 +1,15 @@
-//! What the old process hands to the new one when the binary is upgraded, and what they tell each other: messages on a
-//! socket that the new process finds as its standard input.
+//! Handover from the old process to the new one in an upgrade. They exchange messages over a socket that the new
+//! process finds as its standard input.
 //!
-//! | | who | |
+//! | | sender | message |
 //! |---|---|---|
-//! | 1 | old | [`Estate`]: what there is to have, and then the descriptors |
+//! | 1 | old | [`Estate`]: everything that it offers; then the file descriptors |
 //! | 2 | new | [`HandoverReply`]: that it serves, or why it does not |
-//! | 3 | old | [`TAKEN`]: that it has stopped accepting, so that the new process is the server now |
-//! | 4 | old | [`BanList`]s: who is banned by now, for operators went on to say so; an empty one is the last |
+//! | 3 | old | [`TAKEN`]: that it has stopped accepting; from here on the new process is the server |
+//! | 4 | old | [`BanList`]s: the current bans, because operators may have changed them; an empty list is the last |
 //!
-//! The end of the socket instead of 2 is the end of the new process; instead of 3 or 4 that of the old one, whose place the
-//! new one then takes.
+//! If the socket ends instead of message 2, the new process has ended. If it ends instead of message 3 or 4, the old
+//! process has ended, and the new one takes its place.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -32,79 +32,79 @@ use crate::routing::Bans;
 use crate::tls::TicketKey;
 use crate::worker::Listener;
 
-/// Says that standard input is a handover.
+/// Environment variable that marks standard input as a handover.
 const VARIABLE: &str = "TAILCOAT_HANDOVER";
 
-/// Descriptors in a message; the kernel allows 253 (SCM_MAX_FD).
+/// File descriptors per message; the kernel allows 253 (`SCM_MAX_FD`).
 const DESCRIPTORS_MAX: usize = 128;
 
-/// Bytes of a message.
+/// Limit of a message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 160 << 10;
 
-/// How long the new process waits for what the old one has ready.
+/// Time that the new process waits for each message of the old one.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The old process is out of the way.
+/// Message of the old process: it has stopped accepting.
 const TAKEN: &str = "taken";
 
-/// Bans in a message.
+/// Limit of bans per message.
 const BANS_PER_MESSAGE: usize = 1_000;
 
-/// Networks that are banned, with the seconds that are left.
+/// Banned networks, each with the seconds left.
 pub(super) type BanList = Vec<(String, u64)>;
 
-/// What there is to have.
+/// Everything that the old process offers.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Estate {
-    /// Addresses, each with the number of its sockets, in the order in which those follow.
+    /// Addresses, each with the number of its sockets. The descriptors follow in this order.
     pub(super) listeners: Vec<(Listen, usize)>,
-    /// The control socket, if there is one, comes after them.
+    /// Path of the control socket, if there is one. Its descriptor comes last.
     pub(super) control: Option<PathBuf>,
-    /// What sessions are enciphered with.
+    /// Keys that encrypt TLS session tickets.
     pub(super) ticket_keys: Vec<TicketKey>,
-    /// The first of those that are banned when it is offered; all follow later.
+    /// First part of the bans at the time of the offer; the complete lists follow in message 4.
     #[serde(default)]
     pub(super) bans: BanList,
 }
 
-/// What the new process answers.
+/// Answer of the new process.
 #[derive(Serialize, Deserialize)]
 pub(super) enum HandoverReply {
-    /// It serves, and has taken these.
+    /// The new process serves, and uses these sockets.
     Ready(Taken),
-    /// It will not.
+    /// The new process does not serve, for this reason.
     Failed(String),
 }
 
-/// What was taken of the estate; the rest is the old process' to close.
+/// Sockets of the [`Estate`] that the new process uses. The old process closes the others.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Taken {
-    /// The listeners.
+    /// Addresses of these listeners.
     pub(super) listeners: Vec<Listen>,
-    /// Whether the control socket was.
+    /// True if it uses the control socket.
     pub(super) control: bool,
 }
 
-/// The end of the new process.
+/// New process's end of the handover.
 pub struct Handover {
     socket: OwnedFd,
     pub(super) estate: Estate,
-    /// Sockets of the estate that have not been taken.
+    /// Sockets of the [`Estate`] that no listener uses yet.
     pub(super) listeners: Vec<(Listen, Vec<Listener>)>,
     pub(super) control: Option<UnixListener>,
 }
 
-/// The end of the old process.
+/// Old process's end of the handover.
 pub(super) struct Heir(OwnedFd);
 
-/// Bans as they are handed over, in pieces of a message each.
+/// Present bans, in lists that fit a message each.
 pub(super) fn ban_lists(bans: &Bans) -> Vec<BanList> {
-    // What is left of a second is a second: no ban ends by being handed over.
+    // Rounds up to a full second, so that a handover never ends a ban.
     let told = |(network, left): &(Network, Duration)| (network.to_string(), left.as_secs() + 1);
     bans.list().chunks(BANS_PER_MESSAGE).map(|some| some.iter().map(told).collect()).collect()
 }
 
-/// Bans those who are on these lists, and nobody else.
+/// Replaces the present bans with those of `lists`.
 pub(super) fn restore_bans(bans: &Bans, lists: &[BanList]) {
     let listed = lists
         .iter()
@@ -114,21 +114,21 @@ pub(super) fn restore_bans(bans: &Bans, lists: &[BanList]) {
 }
 
 impl Heir {
-    /// Both ends: this one, and the standard input of a new process, which is told by [`Self::variable`].
+    /// This process's end, and the standard input of the new process, which [`Self::variable`] announces.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Self(own), other))
     }
 
-    /// What tells the new process of it, by name and value.
+    /// Name and value of the environment variable that announces the handover to the new process.
     pub(super) fn variable() -> (&'static str, &'static str) {
         (VARIABLE, "1")
     }
 
-    /// Offers what there is; waits for the answer, so long.
+    /// Sends the offer and waits at most `limit` for an [`HandoverReply`].
     ///
     /// # Errors
-    /// The new process has ended, or takes too long.
+    /// The new process has ended, or exceeds `limit`.
     pub(super) fn offer(&self, estate: &Estate, descriptors: &[OwnedFd], limit: Duration) -> io::Result<HandoverReply> {
         set_time_limit(&self.0, limit)?;
         send(&self.0, estate, &[])?;
@@ -139,10 +139,10 @@ impl Heir {
         receive(&self.0).map(|(answer, _)| answer)
     }
 
-    /// Says that the new process is the server now, and who is banned.
+    /// Tells the new process that it is the server now, and sends the bans.
     ///
     /// # Errors
-    /// It has ended.
+    /// The new process has ended.
     pub(super) fn leave(&self, bans: &[BanList]) -> io::Result<()> {
         send(&self.0, &TAKEN, &[])?;
         bans.iter().try_for_each(|list| send(&self.0, list, &[]))?;
@@ -151,16 +151,16 @@ impl Heir {
 }
 
 impl Handover {
-    /// What another process hands over to this one, if it was started for that. To be called once.
+    /// Handover on standard input, if this process was started for an upgrade. Must be called at most once.
     ///
     /// # Errors
-    /// It has ended, or says what this version does not understand.
+    /// The old process has ended, or sends a message that this version cannot read.
     pub fn from_environment() -> io::Result<Option<Self>> {
         if std::env::var_os(VARIABLE).is_none() {
             return Ok(None);
         }
         let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
-        // Nobody else is to read or write there: neither programs that are started, nor another upgrade.
+        // Neither started programs nor another upgrade may use this socket.
         nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
         set_time_limit(&socket, PATIENCE)?;
         let (estate, _) = receive::<Estate>(&socket)?;
@@ -184,30 +184,30 @@ impl Handover {
         Ok(Some(Self { socket, estate, listeners, control }))
     }
 
-    /// The addresses that it has sockets of.
+    /// Addresses whose sockets the old process has handed over.
     pub fn addresses(&self) -> impl Iterator<Item = &Listen> {
         self.listeners.iter().map(|(listen, _)| listen)
     }
 
-    /// The sockets, and the control socket with its path.
+    /// Takes the listening sockets, and the control socket with its path.
     #[allow(clippy::type_complexity, reason = "two lists that are taken apart at once")]
     pub(super) fn take_sockets(&mut self) -> (Vec<(Listen, Vec<Listener>)>, Option<(PathBuf, UnixListener)>) {
         let control = self.estate.control.take().zip(self.control.take());
         (std::mem::take(&mut self.listeners), control)
     }
 
-    /// Says why this process will not serve.
+    /// Tells the old process why this one does not serve.
     pub fn fail(&self, reason: &str) {
         let reason: String = reason.chars().take(MESSAGE_BYTES_MAX / 8).collect();
-        // Nobody may be there any more.
+        // The old process may have ended.
         let _ = send(&self.socket, &HandoverReply::Failed(reason), &[]);
     }
 
-    /// Says that this process serves, and waits until the other one is out of the way. If that one ends before, it is.
-    /// Returns whom that one has banned, if it has said so.
+    /// Tells the old process that this one serves, and waits until it has stopped accepting or has ended. Returns the
+    /// old process's bans, if it has sent them.
     ///
     /// # Errors
-    /// The other one can't be told: it takes this one for failed.
+    /// The message cannot be sent; the old process assumes that this one has failed.
     pub(super) fn take(self, taken: Taken) -> io::Result<Option<Vec<BanList>>> {
         send(&self.socket, &HandoverReply::Ready(taken), &[])?;
         match receive::<String>(&self.socket) {
@@ -217,7 +217,8 @@ impl Handover {
         }
     }
 
-    /// A process of an earlier version, or one that has been killed, ends without the last list.
+    /// Receives the bans; `None` if the old process ends before the last list: it is of an earlier version, or was
+    /// killed.
     fn receive_bans(&self) -> Option<Vec<BanList>> {
         let mut lists = Vec::new();
         loop {
@@ -243,7 +244,7 @@ pub(super) fn send<T: Serialize>(socket: &OwnedFd, message: &T, descriptors: &[B
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // Sockets with a time limit are interrupted by any signal that is handled (signal(7)).
+    // On sockets with a time limit, any handled signal interrupts the call (signal(7)).
     retry_on_intr(|| sendmsg(socket, &[IoSlice::new(&message)], &mut ancillary, SendFlags::NOSIGNAL))?;
     Ok(())
 }

@@ -1,20 +1,20 @@
-//! The first process of a container: with it all others would end, so that after an upgrade it stays, passes on signals, and
-//! waits for those who have nobody else to.
+//! Duties of process 1 of a container. When it ends, the kernel kills all others. So after an upgrade it stays,
+//! forwards signals and reaps orphaned processes.
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::launcher;
 
-/// Whether this process is the first of its container.
+/// True if this process is process 1 of its container.
 pub(super) fn is_first_process() -> bool {
     std::process::id() == 1
 }
 
-/// Stays until no child is left. Returns whether the last one ended well.
+/// Waits until no child is left. Returns true if the last server ended successfully.
 ///
 /// # Errors
-/// Signals can't be listened to.
+/// Signal handlers cannot be installed.
 pub(super) async fn stay() -> std::io::Result<bool> {
     let mut children = signal(SignalKind::child())?;
     let mut passed_on = [
@@ -27,7 +27,7 @@ pub(super) async fn stay() -> std::io::Result<bool> {
     ];
     let mut ended_well = true;
     loop {
-        // Also those whose parents have ended: they are this process' children now.
+        // Includes orphans, which the kernel makes children of this process.
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((_, status))) if status.exit_status() == Some(launcher::EXIT_CODE.into()) => {}
@@ -50,16 +50,16 @@ pub(super) async fn stay() -> std::io::Result<bool> {
     }
 }
 
-/// Sends a signal to the newest child: the one that serves. What others have under way they answer, and end.
+/// Sends a signal to the newest child, which is the serving process. Older ones complete their open requests and end.
 pub(super) fn pass_on(signal: Signal) {
     let children = std::fs::read_to_string("/proc/self/task/1/children").unwrap_or_default();
     if let Some(newest) = children.split_whitespace().filter_map(|pid| pid.parse().ok()).max().and_then(Pid::from_raw) {
-        // It may just have ended.
+        // The child may just have ended.
         let _ = kill_process(newest, signal);
     }
 }
 
-/// Passes a signal on to the process that has taken over.
+/// Sends a signal to the process that has taken over.
 pub(super) fn pass_on_to(process: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);

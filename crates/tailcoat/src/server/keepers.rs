@@ -1,4 +1,4 @@
-//! What is done now and then beside serving: certificates, modules and upstreams are kept as fresh as what they come from.
+//! Background tasks that keep certificates, modules and upstreams in line with their sources.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::modules::{self, Modules};
 use crate::tls::{self, KeptSites};
 use crate::upstream::{self, SharedUpstream};
 
-/// Tasks of the main thread, and threads.
+/// Handles of the background tasks, on the main thread's runtime and on threads.
 pub(super) struct Keepers {
     sites: watch::Sender<KeptSites>,
     upstreams: Vec<(Arc<SharedUpstream>, AbortHandle)>,
-    /// How often files of certificates are looked at.
+    /// Interval of checks for changed certificate files.
     certificate_check_interval: Duration,
     modules: Option<(Arc<Modules>, AbortHandle)>,
-    /// Once there are automatic certificates.
+    /// Set when the configuration has automatic certificates.
     certificates: Option<acme::Keeper>,
 }
 
 impl Keepers {
-    /// Begins. To be called within the runtime of the main thread.
+    /// Starts the tasks. Must be called within the runtime of the main thread.
     pub(super) fn new(assembly: &Assembly, certificates: acme::AcmePlan, lasting: &Lasting) -> Self {
         let (sites, receiver) = watch::channel(kept_sites(assembly));
         spawn(tls::keep(receiver, lasting.server_log.clone()));
@@ -40,7 +40,7 @@ impl Keepers {
         keepers
     }
 
-    /// Goes on with what there is now. What stays is not disturbed.
+    /// Applies a new configuration. Tasks of unchanged parts keep running.
     pub(super) fn apply(&mut self, assembly: &Assembly, certificates: acme::AcmePlan, lasting: &Lasting) {
         self.sites.send_replace(kept_sites(assembly));
         self.keep_upstreams(assembly);
@@ -58,7 +58,7 @@ impl Keepers {
         }
     }
 
-    /// Leaves the certificates to another process.
+    /// Stops renewing certificates; the new process does it from now on.
     pub(super) fn end_certificates(&mut self) {
         self.certificates = None;
     }

@@ -1,10 +1,10 @@
-//! A process beside the server that starts the next one (upgrade), and reads the configuration for it. What starts a server
-//! must not be confined to what the server of before needed (`confinement/`), for what a process has taken from itself all that
-//! it starts lack as well. So it is a process, and not a thread: whoever has got hold of the server has no memory in common
-//! with it. It does nothing but what is here, with a program, arguments and a file that are fixed when it begins, as the
-//! server's user, and ends with the server.
+//! A separate process that starts the next server process (upgrade) and reads the configuration for it. A confined
+//! process passes its confinement (`confinement/`) on to every program that it starts. The next server must not inherit
+//! it, because its configuration may need more. A thread would not do: an attacker inside the server shares no memory
+//! with a process. The launcher does only what is here, with a program, arguments and a file that are fixed at its
+//! start. It runs as the server's user and ends with the server.
 //!
-//! They speak by messages on a socket that the launcher has as its standard input: for each [`Wish`] there is an [`LaunchOutcome`].
+//! Both exchange messages over a socket, the launcher's standard input: each [`Wish`] gets one [`LaunchOutcome`].
 
 use std::ffi::OsString;
 use std::io;
@@ -22,50 +22,50 @@ use super::handover::{Heir, receive, send};
 use crate::config::{self, ConfigOrigin};
 use crate::control::Signals;
 
-/// What the launcher ends with, so that the first process of a container takes it for no server.
+/// Exit code of the launcher, by which process 1 of a container tells it from a server.
 pub(super) const EXIT_CODE: u8 = 77;
 
-/// The subcommand that it is.
+/// Hidden subcommand that runs the launcher.
 const SUBCOMMAND: &str = "launcher";
 
-/// Most of what is found in a configuration that is told, in bytes.
+/// Limit of a report on a configuration, in bytes.
 const FINDINGS_BYTES_MAX: usize = 64 << 10;
 
-/// What the launcher is asked for.
+/// Request of the server.
 #[derive(Debug, Serialize, Deserialize)]
 enum Wish {
-    /// Start a server; its standard input comes along.
+    /// Start a server. A descriptor for its standard input comes with the message.
     Start,
-    /// Wait so long for the server that was started, and then kill it.
+    /// Wait at most this long for the started server, then kill it.
     End(Duration),
     /// Read the configuration.
     Check,
 }
 
-/// What came of it.
+/// Answer of the launcher.
 #[derive(Debug, Serialize, Deserialize)]
 enum LaunchOutcome {
-    /// A server with this number.
+    /// The server runs with this process id.
     Started(u32),
-    /// None, for this reason.
+    /// The server could not be started, for this reason.
     NotStarted(String),
-    /// How it has ended, if it has by itself.
+    /// Exit status of the server, unless the launcher killed it.
     Ended(Option<String>),
-    /// What is wrong with the configuration.
+    /// Result of reading the configuration.
     Checked(ConfigFindings),
 }
 
-/// What is wrong with a configuration: nothing, if there are no errors.
+/// Findings in a configuration. It is valid if `error_count` is zero.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ConfigFindings {
     pub(super) error_count: usize,
-    /// For a person.
+    /// Report as plain text.
     pub(super) plain: String,
-    /// The same with boxes and colours.
+    /// Report with boxes and colours, for a terminal.
     pub(super) fancy: String,
 }
 
-/// The server's end. Dropped, it ends the launcher.
+/// Server's end. Dropping it ends the launcher.
 #[derive(Debug)]
 pub(super) struct Launcher {
     socket: Mutex<OwnedFd>,
@@ -73,29 +73,29 @@ pub(super) struct Launcher {
 }
 
 impl Launcher {
-    /// Starts the launcher: as this process was started, so will be those that it starts.
+    /// Starts the launcher with this process's program and arguments. The servers that it starts get them, too.
     ///
     /// # Errors
-    /// The system's.
+    /// The system call that failed.
     pub(super) fn start(program: &Path, arguments: &[OsString], origin: &ConfigOrigin) -> io::Result<Self> {
         let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        // This very program, whatever is in its place by now.
+        // The running program itself, even if its file was replaced.
         let mut command = Command::new("/proc/self/exe");
         command.arg(SUBCOMMAND);
         if let ConfigOrigin::File(file, _) = origin {
             command.arg("--config").arg(file);
         }
         command.arg("--").arg(program).args(arguments).stdin(Stdio::from(other));
-        // What a terminal sends its foreground is for the server.
+        // A terminal's signals to the foreground group are for the server only.
         command.process_group(0);
         let process = command.spawn()?;
         Ok(Self { socket: Mutex::new(own), process: Mutex::new(process) })
     }
 
-    /// Starts a server with this standard input; returns its number.
+    /// Starts a server with this standard input; returns its process id.
     ///
     /// # Errors
-    /// It can't be started, or there is no launcher any more.
+    /// The server cannot be started, or the launcher has ended.
     pub(super) fn launch(&self, input: &OwnedFd) -> io::Result<u32> {
         match self.ask(&Wish::Start, Some(input))? {
             LaunchOutcome::Started(pid) => Ok(pid),
@@ -104,8 +104,7 @@ impl Launcher {
         }
     }
 
-    /// Waits for the server that was started, and kills it if it does not end in this time. Returns its status if it has ended
-    /// by itself.
+    /// Waits for the started server, and kills it after `patience`. Returns its status if it has ended by itself.
     pub(super) fn end(&self, patience: Duration) -> Option<String> {
         match self.ask(&Wish::End(patience), None) {
             Ok(LaunchOutcome::Ended(status)) => status,
@@ -113,10 +112,10 @@ impl Launcher {
         }
     }
 
-    /// Reads the configuration, as a server would that is about to start.
+    /// Reads the configuration as a server does at its start.
     ///
     /// # Errors
-    /// There is no launcher any more, or the configuration can't be read.
+    /// The launcher has ended, or the configuration cannot be read.
     pub(super) fn check(&self) -> io::Result<ConfigFindings> {
         match self.ask(&Wish::Check, None)? {
             LaunchOutcome::Checked(findings) => Ok(findings),
@@ -137,15 +136,15 @@ impl Launcher {
 impl Drop for Launcher {
     fn drop(&mut self) {
         let process = self.process.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // It may have ended already. What it has started stays.
+        // The launcher may have ended already. A server that it has started keeps running.
         let _ = process.kill();
         let _ = process.wait();
     }
 }
 
-/// What the process does that is the launcher: what it is asked for on its standard input, until nobody is there any more.
+/// Main loop of the launcher: answers requests on standard input until the server closes the socket.
 pub fn launcher(file: Option<&Path>, program: &Path, arguments: &[OsString]) -> ExitCode {
-    // What is sent to all processes of this name is not for this one.
+    // Ignores signals that are sent to all processes of this name.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let entered = runtime.as_ref().ok().map(|runtime| runtime.enter());
     let signals = entered.as_ref().and_then(|_| Signals::new().ok());
@@ -173,20 +172,20 @@ pub fn launcher(file: Option<&Path>, program: &Path, arguments: &[OsString]) -> 
     ExitCode::from(EXIT_CODE)
 }
 
-/// Starts a server that finds a handover as its standard input.
+/// Starts a server that finds a handover on its standard input.
 ///
 /// # Errors
-/// The system's.
+/// The system call that failed.
 pub(super) fn start(program: &Path, arguments: &[OsString], input: OwnedFd) -> io::Result<Child> {
     let (name, value) = Heir::variable();
     let mut command = Command::new(program);
     command.args(arguments).stdin(input).env(name, value);
-    // Its sockets come with the handover.
+    // The new server gets its sockets with the handover, not from systemd.
     ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"].iter().for_each(|name| _ = command.env_remove(name));
     command.spawn()
 }
 
-/// Waits for a process, and kills it if it does not end in this time. Returns its status if it has ended by itself.
+/// Waits for a process, and kills it after `patience`. Returns its status if it has ended by itself.
 pub(super) fn end(child: &mut Child, patience: Duration) -> Option<String> {
     let began = Instant::now();
     loop {
@@ -196,7 +195,7 @@ pub(super) fn end(child: &mut Child, patience: Duration) -> Option<String> {
             _ => break,
         }
     }
-    // It may just have ended.
+    // The process may just have ended.
     let _ = child.kill();
     let _ = child.wait();
     None
@@ -213,7 +212,7 @@ fn check(file: Option<&Path>) -> LaunchOutcome {
 }
 
 impl ConfigFindings {
-    /// What is told of these.
+    /// Report on these diagnostics, cut to [`FINDINGS_BYTES_MAX`].
     pub(super) fn of(diagnostics: &config::Diagnostics) -> Self {
         let cut = |mut text: String| {
             text.truncate(text.floor_char_boundary(FINDINGS_BYTES_MAX));

@@ -1,4 +1,4 @@
-//! The listeners of the process, by the addresses that configurations name.
+//! Listening sockets of the process, by the addresses that configurations name.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,30 +13,30 @@ use crate::config::{self, Config, Listen};
 use crate::log::{ServerLog, event};
 use crate::worker::{self, Inherited, Listener, ListenerKey, ListenerPlan};
 
-/// How long a listener that is not wanted any more is still accepted from: who was told to be connected has to come in, and
-/// be kept back by the kernel till its first data is there.
+/// Time for which workers still accept from a retired listener. The kernel has already completed some handshakes, and
+/// holds these connections back until their first data arrives.
 const RETIREMENT: Duration = Duration::from_secs(3);
 
-/// The listeners.
+/// All listeners of the process.
 pub(super) struct Listeners {
     inherited: Inherited,
-    /// The number of each address, for good.
+    /// Number of each address; never reused for another one.
     numbers: HashMap<Listen, u16>,
     open: HashMap<u16, OpenAddress>,
-    /// What the configuration wants, with the numbers.
+    /// Listeners of the current configuration, with their numbers.
     plans: Vec<(u16, ListenerPlan)>,
     has_retired: bool,
-    /// What another process has handed over and nobody has wanted yet.
+    /// Sockets that the old process has handed over and no configuration has used yet.
     handed: HashMap<Listen, Vec<Listener>>,
 }
 
-/// An address that is listened on.
+/// Address with its open sockets.
 struct OpenAddress {
     listen: Listen,
-    /// Each with its number.
+    /// Sockets, each with its number.
     sockets: Vec<(u16, Listener)>,
     next_socket: u16,
-    /// Since when it is not wanted any more.
+    /// Time at which a reload dropped the address.
     retired_at: Option<Instant>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct NewListeners {
 }
 
 impl Listeners {
-    /// None yet, but what another process has handed over.
+    /// Starts with no open listeners, only with the sockets that the old process has handed over.
     pub(super) fn new(mut inherited: Inherited, handed: Vec<(Listen, Vec<Listener>)>) -> Self {
         let (numbers, open, plans) = Default::default();
         let mut by_address = HashMap::new();
@@ -62,11 +62,11 @@ impl Listeners {
         Self { inherited, numbers, open, plans, has_retired: false, handed: by_address }
     }
 
-    /// What there is for another process: addresses, each with the number of its sockets, and these. Those of TCP that were
-    /// retired are among them, because no other process can listen there until they are closed.
+    /// Addresses to hand over, each with the number of its sockets, and their descriptors. Retired TCP addresses are
+    /// included: until they are closed, no other process can listen there.
     ///
     /// # Errors
-    /// Out of descriptors.
+    /// Out of file descriptors.
     #[allow(clippy::type_complexity, reason = "two lists that are taken apart at once")]
     pub(super) fn estate(&self) -> io::Result<(Vec<(Listen, usize)>, Vec<OwnedFd>)> {
         let (mut listeners, mut descriptors) = (Vec::new(), Vec::new());
@@ -85,16 +85,16 @@ impl Listeners {
         Ok((listeners, descriptors))
     }
 
-    /// What of that was handed over to this process is listened on.
+    /// Handed-over addresses that are in use here. Closes the sockets of the others.
     pub(super) fn taken(&mut self) -> Vec<Listen> {
-        // Nobody accepts from the others here.
+        // This process never accepts from the others.
         self.handed.clear();
         self.open.values().map(|address| key(&address.listen)).collect()
     }
 
-    /// Leaves these addresses to another process, and gives up the others. The workers accept what waits in the queues from
-    /// descriptors of their own. Here none is kept: this process may have much under way, and as long as it has a socket
-    /// open, the other process could not listen on an address that it had given up and wants again.
+    /// Leaves these addresses to the new process and closes the others. The workers drain the queues through their own
+    /// descriptors. No descriptor stays here, because this process may live long. While it has a socket open, the new
+    /// process could not listen again on an address that it has closed.
     pub(super) fn hand_on(&mut self, taken: &[Listen], log: &ServerLog) {
         for (_, mut address) in self.open.drain() {
             let is_given_up = address.retired_at.is_none() && !taken.contains(&key(&address.listen));
@@ -107,11 +107,11 @@ impl Listeners {
         }
     }
 
-    /// Opens what a configuration wants and is not open. All else of the configuration should be good by now, for what has
-    /// been opened may be connected to.
+    /// Opens the listeners of a configuration that are not open. Must be the last step that can fail, because clients
+    /// may connect at once.
     ///
     /// # Errors
-    /// What can't be listened on.
+    /// The address that cannot be listened on.
     pub(super) fn prepare(&mut self, config: &Config, workers: usize) -> Result<NewListeners, ServerStartError> {
         let mut new = NewListeners { plans: Vec::new(), open: Vec::new() };
         for plan in worker::plan(config) {
@@ -134,7 +134,7 @@ impl Listeners {
         Ok(new)
     }
 
-    /// Takes what has been opened into use, and retires what is not wanted any more.
+    /// Puts new listeners into use and retires those that the configuration does not name.
     pub(super) fn apply(&mut self, new: NewListeners, server: &config::ServerSettings, log: &ServerLog) {
         for (number, listen, sockets) in new.open {
             let address = self.open.entry(number).or_insert_with(|| OpenAddress::new(&listen));
@@ -163,19 +163,19 @@ impl Listeners {
         }
     }
 
-    /// Opens more sockets, so that each of so many workers has one of its own, where that can be.
+    /// Opens more sockets, so that each worker has its own where the kernel allows it.
     pub(super) fn widen(&mut self, workers: usize, server: &config::ServerSettings) {
         for address in self.open.values_mut().filter(|address| address.is_shared_out()) {
             while address.sockets.len() < workers {
                 let another = address.sockets.first().map(|(_, first)| first.open_another(server));
-                // Then workers share what there is, which is slower, but serves all the same.
+                // Without it, workers share the present sockets: slower, but correct.
                 let Some(Ok(Some(socket))) = another else { break };
                 address.add(socket);
             }
         }
     }
 
-    /// The sockets that a worker is to accept from, of `workers` in all.
+    /// Sockets that one of `workers` workers accepts from.
     pub(super) fn of_worker(&self, worker: usize, workers: usize) -> Vec<ListenerKey> {
         let mut keys = Vec::new();
         for (number, address) in &self.open {
@@ -194,35 +194,35 @@ impl Listeners {
         keys
     }
 
-    /// Another descriptor of a socket.
+    /// Duplicate of a socket's descriptor.
     pub(super) fn descriptor(&self, (number, socket): ListenerKey) -> io::Result<Listener> {
         let sockets = self.open.get(&number).into_iter().flat_map(|address| &address.sockets);
         let mut found = sockets.filter(|(other, _)| *other == socket).map(|(_, listener)| listener.try_clone());
         found.next().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
     }
 
-    /// Closes what was retired long enough ago; `None` if nothing is left that is, else when there will be.
+    /// Closes listeners whose retirement is over. Returns the time when the next one ends, or `None` if none is left.
     pub(super) fn close_retired(&mut self, now: Instant) -> Option<Instant> {
         self.open.retain(|_, address| address.retired_at.is_none_or(|at| now < at + RETIREMENT));
         self.open.values().filter_map(|address| address.retired_at).min().map(|at| at + RETIREMENT)
     }
 
-    /// One more than the highest number.
+    /// Number of addresses so far; all their numbers are below it.
     pub(super) fn count(&self) -> usize {
         self.numbers.len()
     }
 
-    /// What the configuration wants, with the numbers.
+    /// Listeners of the current configuration, with their numbers.
     pub(super) fn plans(&self) -> impl Iterator<Item = (u16, &ListenerPlan)> {
         self.plans.iter().map(|(number, plan)| (*number, plan))
     }
 
-    /// Whether something was retired when listeners changed last.
+    /// True if the last change retired a listener.
     pub(super) fn has_retired(&self) -> bool {
         self.has_retired
     }
 
-    /// The addresses of TCP.
+    /// TCP addresses in use, with the ports that the kernel chose.
     pub(super) fn addresses(&self) -> Vec<ListenAddress> {
         let address = |(number, plan): &(u16, ListenerPlan)| {
             let socket: SocketAddr = self.open.get(number)?.sockets.first()?.1.tcp_address()?;
@@ -231,7 +231,7 @@ impl Listeners {
         self.plans.iter().filter_map(address).collect()
     }
 
-    /// Takes the files of unix sockets away.
+    /// Removes the files of unix sockets.
     pub(super) fn remove_files(&self) {
         self.open.values().for_each(|address| _ = address.remove_file());
     }
@@ -247,23 +247,23 @@ impl OpenAddress {
         self.next_socket = self.next_socket.wrapping_add(1);
     }
 
-    /// Whether it need not be opened anew if it is wanted. The file of a unix socket that was retired is gone.
+    /// True if the open sockets can be used again. The file of a retired unix socket is gone.
     fn can_stay(&self) -> bool {
         self.retired_at.is_none() || !matches!(self.listen, Listen::Unix(..))
     }
 
-    /// True if another process may go on with it: clients can connect, or can again.
+    /// True if the new process can use the sockets: clients can connect, or can again.
     fn can_be_offered(&self) -> bool {
         let accepts_again = || self.sockets.iter().all(|(_, socket)| socket.ignore_new(false).is_ok());
         self.retired_at.is_none() || (self.can_stay() && accepts_again())
     }
 
-    /// Whether the kernel shares connections out among its sockets.
+    /// True if the kernel distributes connections among the sockets (`SO_REUSEPORT`).
     fn is_shared_out(&self) -> bool {
         matches!(self.listen, Listen::Tcp(_)) && self.retired_at.is_none()
     }
 
-    /// Goes on, perhaps with other options, or after it was retired.
+    /// Keeps the sockets open, with the options of the new configuration; reverses a retirement.
     fn stay(&mut self, listen: &Listen, server: &config::ServerSettings) -> io::Result<()> {
         if self.retired_at.take().is_some() {
             self.sockets.iter().try_for_each(|(_, socket)| socket.ignore_new(false))?;
@@ -275,7 +275,7 @@ impl OpenAddress {
             self.listen = listen.clone();
         }
         match self.listen {
-            // What is inherited is as who opened it wants it.
+            // The service manager that opened an inherited socket sets its options.
             Listen::Inherited(_) => Ok(()),
             _ => self.sockets.iter().try_for_each(|(_, socket)| socket.apply(server)),
         }
@@ -286,7 +286,7 @@ impl OpenAddress {
         match self.listen {
             Listen::Tcp(_) => self.sockets.iter().try_for_each(|(_, socket)| socket.ignore_new(true)),
             Listen::Unix(..) => self.remove_file(),
-            // It stays open for whoever inherits it, who may want it again.
+            // Stays open, because a later configuration may use the inherited socket again.
             Listen::Inherited(_) => Ok(()),
         }
     }
@@ -299,7 +299,7 @@ impl OpenAddress {
     }
 }
 
-/// Takes a socket's file away; not what somebody has put in its place since.
+/// Removes a socket's file, unless another kind of file has replaced it.
 fn remove_socket_file(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(file) if file.file_type().is_socket() => std::fs::remove_file(path),
@@ -307,7 +307,7 @@ fn remove_socket_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What tells one listener from another: not the permissions of a file.
+/// Key by which listeners are compared; ignores a socket file's permissions.
 fn key(listen: &Listen) -> Listen {
     match listen {
         Listen::Unix(path, _) => Listen::Unix(path.clone(), 0),

@@ -1,14 +1,14 @@
-//! How much memory there is for this process.
+//! Memory available to this process.
 
 use std::fs;
 use std::path::Path;
 
 use rustix::system::sysinfo;
 
-/// Where control groups are mounted.
+/// Mount point of control groups.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// Memory of the machine, or what the process and its container may have of it, in bytes.
+/// Memory available to the process, in bytes: the machine's, or the limit of its container if that is lower.
 pub fn memory_bytes() -> u64 {
     let machine = sysinfo();
     let of_machine = (machine.totalram as u64).saturating_mul(machine.mem_unit.into());
@@ -17,7 +17,7 @@ pub fn memory_bytes() -> u64 {
     of_groups.map_or(of_machine, |limit| limit.min(of_machine))
 }
 
-/// The lowest limit of these groups (cgroups(7), `/proc/PID/cgroup`) and those above them, of both versions.
+/// Lowest memory limit of these control groups and their parents (cgroups(7), `/proc/PID/cgroup`), versions 1 and 2.
 fn limit_of(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let lowest_of = |line: &str| {
         let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
@@ -30,7 +30,7 @@ fn limit_of(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64>
         };
         let mount = Path::new(&mount);
         let own = mount.join(group.trim_start_matches('/'));
-        // In a container the group may have another name than the one it is mounted by: then that of the mount counts.
+        // In a container the group's name may differ from its mount point. The mount point's limit counts then.
         let above = own.ancestors().take_while(|path| path.starts_with(mount));
         above.filter_map(|path| read(&path.join(file))?.trim().parse().ok()).min()
     };
@@ -52,10 +52,10 @@ mod tests {
         };
         check("", &[], None);
         check("0::/\n", &[], None);
-        // A container with a namespace of its own.
+        // A container with its own namespace.
         check("0::/\n", &[("memory.max", "536870912")], Some(512 << 20));
         check("0::/\n", &[("memory.max", "max")], None);
-        // A service: the slice above it may have less.
+        // A service: the slice above it may have a lower limit.
         let service = "0::/system.slice/tailcoat.service\n";
         check(service, &[("system.slice/tailcoat.service/memory.max", "1000")], Some(1_000));
         let both = [("system.slice/tailcoat.service/memory.max", "1000"), ("system.slice/memory.max", "900")];

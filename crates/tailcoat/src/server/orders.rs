@@ -1,4 +1,4 @@
-//! Orders of operators: each is carried out here, and reported on.
+//! Operators' orders from the control socket: carries each one out and reports the result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::control::{ControlOrder, ControlReply, ControlReport, ControlRequest};
 use crate::handler::response_cache::Purge;
 use crate::log::{LogTail, Tailed, event};
 
-/// Passes records on as long as anybody wants them, and says so when there will be more at another process.
+/// Sends log records until the operator stops reading. Tells the operator when the log continues at a new process.
 async fn pass_on(mut tail: LogTail, reply: ControlReply, mut has_successor: watch::Receiver<bool>) {
     loop {
         let report = tokio::select! {
-            // The log may have ended by the time that this is known.
+            // Checked first, because the log may have ended by then.
             biased;
             Ok(()) = has_successor.changed() => ControlReport::Succeeded,
             tailed = tail.next() => match tailed {
@@ -33,16 +33,16 @@ async fn pass_on(mut tail: LogTail, reply: ControlReply, mut has_successor: watc
     }
 }
 
-/// Most workers, as for the option.
+/// Limit of workers; equals that of the option.
 const WORKERS_MAX: usize = 1_024;
 
-/// What is said of an option that an operator has set.
+/// Report that an operator has set an option.
 fn set_told(option: &str) -> String {
     format!("{option}: set by an operator until the next reload")
 }
 
 impl Server {
-    /// Carries an order out.
+    /// Carries an order out and reports its result.
     pub(super) fn carry_out(&mut self, ControlRequest { order, reply }: ControlRequest) {
         if self.successor.is_some() && order.is_for_successor() {
             reply.report(ControlReport::Refused(ANOTHER_SERVES.to_owned()));
@@ -64,7 +64,7 @@ impl Server {
             }
             ControlOrder::Status { requests_max } => {
                 let observer = Arc::clone(&self.lasting.observer);
-                // Workers may take their time, and other orders are not to wait for them.
+                // Slow workers must not delay other orders.
                 self.runtime.spawn(async move {
                     reply.report(ControlReport::Status(Box::new(observer.status(requests_max).await)));
                 });
@@ -87,7 +87,7 @@ impl Server {
         }
     }
 
-    /// Takes responses out of all caches; returns how many there were.
+    /// Removes responses from all caches; returns their number.
     fn purge(&self, urls: &[String], prefixes: &[String], all: bool) -> usize {
         let urls = urls.iter().map(|url| Purge::Url(url.as_bytes()));
         let prefixes = prefixes.iter().map(|prefix| Purge::Prefix(prefix.as_bytes()));
@@ -111,7 +111,7 @@ impl Server {
             return ControlReport::Refused(format!("unknown log level {name}; use error, warn, info or debug"));
         };
         let (log, told) = (&self.lasting.server_log, set_told(&format!("log-level {name}")));
-        // Whatever the level was and will be, this is shown.
+        // Logs the change at any level, old or new.
         log.set_level(level.max(LogLevel::Info));
         log.info(&told);
         log.set_level(level);
@@ -126,7 +126,7 @@ impl Server {
         }
         let told = set_told(option);
         let option = option.to_owned();
-        // When its turn comes: orders that wait before it may change other limits.
+        // Applied in turn, because earlier orders may change other limits.
         let change = Box::new(move |config: &mut config::Config| {
             if let Ok(limits) = config::limits_from_text(&config.limits, &option) {
                 config.limits = limits;

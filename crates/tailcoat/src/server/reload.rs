@@ -1,4 +1,4 @@
-//! Another configuration for the running server: checked and put together beside what serves, and then taken up at once.
+//! Reload: checks and assembles a new configuration while the old one serves, then switches all workers to it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,54 +22,54 @@ use crate::control::{ControlReply, ControlReport};
 use crate::log::event;
 use crate::modules::Patience;
 
-/// Reloads: the one that is under way, and those that wait for it.
+/// Current reload, and those that wait for it.
 #[derive(Default)]
 pub(super) struct Reloads {
     current: Option<Reload>,
     waiting: VecDeque<ReloadJob>,
 }
 
-/// What a step of a reload has come to.
+/// Event that completes one step of a reload.
 pub(super) enum ReloadStep {
-    /// All is there that could be prepared without changing anything.
+    /// Everything is prepared that changes nothing in use.
     Prepared(Result<Box<PreparedConfig>, ReloadError>),
-    /// All workers serve by it.
+    /// All workers serve by the new configuration.
     Done,
-    /// Another process serves, or why it does not.
+    /// A new process serves, or the reason why it does not.
     Handed(Result<Box<Handed>, String>),
 }
 
-/// A configuration that could be taken up.
+/// Configuration that is ready to be applied.
 pub(super) struct PreparedConfig {
     assembly: Assembly,
     changes: Changes,
-    /// What is worth a warning.
+    /// Warnings about the configuration.
     diagnostics: Diagnostics,
 }
 
-/// Where another configuration comes from.
+/// Origin of a new configuration.
 pub(super) enum ReloadSource {
-    /// The file that the server was started with.
+    /// File that the server was started with.
     File,
-    /// The one that there is, with this change, and what is said of it.
+    /// Current configuration with this change, and its description for the log.
     Change { told: String, change: Box<dyn FnOnce(&mut Config) + Send> },
-    /// Another process, which reads it itself.
+    /// Upgrade: a new process reads the configuration.
     Upgrade,
 }
 
-/// Whoever wants to know what became of a reload.
+/// Operator who waits for the result of a reload.
 pub(super) struct ReloadRequester {
     pub(super) reply: ControlReply,
-    /// Whether what is found is told with boxes and colours.
+    /// True if the report may use boxes and colours.
     pub(super) is_fancy: bool,
 }
 
 struct Reload {
     askers: Vec<ReloadRequester>,
     step: Pin<Box<dyn Future<Output = ReloadStep>>>,
-    /// What has changed, if that was one thing.
+    /// Description of the change, if it is one option.
     change: Option<String>,
-    /// What is told at the end.
+    /// Warnings that the final report contains.
     told: Diagnostics,
     notes: Vec<String>,
 }
@@ -79,7 +79,7 @@ struct ReloadJob {
     askers: Vec<ReloadRequester>,
 }
 
-/// What a running server can't change.
+/// Options that take effect only at the start of a process.
 pub(super) struct StartOptions {
     user: Option<ProgramUser>,
     confinement: Confinement,
@@ -92,22 +92,22 @@ pub(super) struct StartOptions {
     watches_max: usize,
 }
 
-/// Why nothing was changed.
+/// Reason why a reload changed nothing.
 pub(super) enum ReloadError {
-    /// There is no file to read again.
+    /// The server was started without a file.
     NoFile,
-    /// The file can't be read.
+    /// The file cannot be read.
     Unreadable(PathBuf, io::Error),
-    /// It has errors.
+    /// The configuration has errors.
     Invalid(ConfigFindings),
-    /// What it says can't be had.
+    /// A resource that the configuration names cannot be opened.
     Failed(ServerStartError),
-    /// It needs this, which this process has taken from itself.
+    /// The configuration needs permissions that this process has dropped.
     Confined(Vec<String>),
 }
 
 impl StartOptions {
-    /// Those of a configuration.
+    /// Start options of a configuration.
     pub(super) fn of(config: &Config) -> Self {
         let (server, cache) = (&config.server, &config.cache);
         Self {
@@ -123,7 +123,7 @@ impl StartOptions {
         }
     }
 
-    /// What is otherwise in another configuration, a message each.
+    /// Warnings, one for each start option that differs in another configuration.
     fn not_taken_up(&self, config: &Config) -> Vec<String> {
         let other = Self::of(config);
         let options = [
@@ -153,7 +153,7 @@ impl Reload {
 }
 
 impl Reloads {
-    /// Waits for the next step of the one that is under way.
+    /// Waits for the current reload's next step; forever if there is none.
     pub(super) async fn next_step(&mut self) -> ReloadStep {
         match &mut self.current {
             Some(reload) => reload.step.as_mut().await,
@@ -163,7 +163,7 @@ impl Reloads {
 }
 
 impl Server {
-    /// Begins to take up another configuration, or does when its turn comes.
+    /// Starts a reload, or queues it if another one runs.
     pub(super) fn reload(&mut self, source: ReloadSource, asker: Option<ReloadRequester>) {
         if self.successor.is_some() {
             asker.iter().for_each(|asker| _ = asker.reply.report(ControlReport::Refused(ANOTHER_SERVES.into())));
@@ -171,7 +171,7 @@ impl Server {
         }
         let last = self.reloads.waiting.back_mut();
         match (&source, last) {
-            // Those who ask while one waits mean the same file.
+            // Operators who ask while a reload waits get the result of that one.
             (ReloadSource::File, Some(ReloadJob { source: ReloadSource::File, askers })) => askers.extend(asker),
             _ => self.reloads.waiting.push_back(ReloadJob { source, askers: asker.into_iter().collect() }),
         }
@@ -189,7 +189,7 @@ impl Server {
         }
         let _ = NotifyState::monotonic_usec_now().and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now]));
         let (lasting, before, origin) = (Arc::clone(&self.lasting), Arc::clone(&self.assembly), self.origin.clone());
-        // Files may be on a slow disk, and much is to be computed.
+        // Runs on a thread: files may be on a slow disk, and the work takes CPU time.
         let launcher = self.launch.launcher().cloned();
         let change = match &source {
             ReloadSource::Change { told, .. } => Some(told.clone()),
@@ -204,7 +204,7 @@ impl Server {
         self.reloads.current = Some(Reload::new(askers, step, change));
     }
 
-    /// Goes on after a step.
+    /// Continues the current reload after one of its steps.
     pub(super) fn on_step(&mut self, step: ReloadStep) {
         match step {
             ReloadStep::Prepared(Ok(prepared)) => {
@@ -225,7 +225,7 @@ impl Server {
         }
     }
 
-    /// Has another process take over that will have what this one has taken from itself, and goes on with the same askers.
+    /// Starts a new process that has the missing permissions; the same operators get its result.
     fn upgrade_instead(&mut self, lacks: &[String]) {
         self.lasting.server_log.info(event(
             "upgrade started: the configuration needs permissions that this process has dropped",
@@ -237,12 +237,12 @@ impl Server {
         }
     }
 
-    /// Opens listeners, which is the last that can fail, and has everybody go by the new configuration.
+    /// Opens listeners, the last step that can fail, and applies the configuration to all parts.
     fn apply(&mut self, prepared: PreparedConfig) -> Result<(), ServerStartError> {
         let PreparedConfig { assembly, changes, diagnostics } = prepared;
         let config = Arc::clone(&assembly.config);
         let count = match config.server.workers == self.assembly.config.server.workers {
-            // Unless an operator has said otherwise.
+            // An operator has set the number of workers.
             true => self.workers.count(),
             false => self.workers.wanted(&config.server),
         };
@@ -272,7 +272,7 @@ impl Server {
         Ok(())
     }
 
-    /// Has all workers, of which there are to be so many, serve by what is assembled.
+    /// Sets the number of workers and has all of them serve by the current assembly.
     fn apply_to_workers(&mut self, count: usize) -> UnboundedReceiver<()> {
         let generation = Arc::new(self.assembly.generation(&self.listeners, count, &self.lasting));
         let done = self.workers.apply(&generation);
@@ -283,7 +283,7 @@ impl Server {
         done
     }
 
-    /// Says that nothing was changed, and why.
+    /// Reports that the reload changed nothing, and why.
     fn refuse(&mut self, error: &ReloadError) {
         let Some(reload) = self.reloads.current.take() else { return };
         let _ = sd_notify::notify(&[NotifyState::Ready]);
@@ -302,7 +302,7 @@ impl Server {
 
     fn refuse_upgrade(&mut self, reason: &str) {
         let Some(reload) = self.reloads.current.take() else { return };
-        // What is wrong with a configuration has lines of its own.
+        // Findings of a configuration follow on separate lines.
         let (message, findings) = reason.split_once('\n').unwrap_or((reason, ""));
         self.lasting.server_log.error_with(
             format_args!("upgrade failed: {message}"),
@@ -313,7 +313,7 @@ impl Server {
         self.begin_next();
     }
 
-    /// Refuses all that waits, and what is under way.
+    /// Rejects the current reload and all that wait.
     pub(super) fn refuse_all(&mut self, reason: &str) {
         let current = self.reloads.current.take().map(|reload| reload.askers);
         let waiting = self.reloads.waiting.drain(..).map(|job| job.askers);
@@ -322,7 +322,7 @@ impl Server {
         }
     }
 
-    /// Says that all is done.
+    /// Reports that the reload is complete.
     fn finish(&mut self) {
         let Some(reload) = self.reloads.current.take() else { return };
         let _ = sd_notify::notify(&[NotifyState::Ready]);
@@ -338,7 +338,7 @@ impl Server {
     }
 }
 
-/// All of a reload that can be done beside what serves.
+/// Prepares a reload: all steps that change nothing in use.
 fn prepare(
     source: ReloadSource,
     origin: &ConfigOrigin,
@@ -349,7 +349,7 @@ fn prepare(
     let (config, diagnostics) = match (source, origin) {
         (ReloadSource::File, ConfigOrigin::File(path, _)) if path != Path::new("-") => {
             let (config, diagnostics) = read(path, launcher)?;
-            // Its own files could be read.
+            // The file itself could be read.
             let lacks = lasting.confined.lacks(&config, &[]);
             if !lacks.is_empty() {
                 return Err(ReloadError::Confined(lacks));
@@ -368,7 +368,8 @@ fn prepare(
     Ok(Box::new(PreparedConfig { assembly, changes, diagnostics }))
 }
 
-/// Reads a configuration. If it has errors, somebody looks who is not confined: here, what can't be reached looks like one.
+/// Reads a configuration. If it has errors, the launcher, which is not confined, reads it again: to this process, an
+/// unreachable file looks like an error.
 fn read(path: &Path, launcher: Option<&Launcher>) -> Result<(Config, Diagnostics), ReloadError> {
     let refused = match config::check_file_to_run(path) {
         Ok(CheckedConfig { config: Some(config), diagnostics }) => return Ok((config, diagnostics)),
@@ -384,7 +385,7 @@ fn read(path: &Path, launcher: Option<&Launcher>) -> Result<(Config, Diagnostics
     }
 }
 
-/// Waits until all senders are gone.
+/// Waits until all senders are dropped.
 pub(super) async fn wait_for_all(done: &mut UnboundedReceiver<()>) {
     while done.recv().await.is_some() {}
 }

@@ -1,5 +1,5 @@
-//! Another binary for the running server: it is started beside this process, has the listeners handed over, and when it
-//! serves, this process answers what it has under way and ends. Whatever becomes of it before, this one serves on.
+//! Upgrade: starts the new binary beside this process and hands it the listeners. When the new process serves, this one
+//! completes its open requests and ends. If any step before that fails, this process keeps serving.
 
 use std::ffi::OsString;
 use std::io;
@@ -22,34 +22,34 @@ use crate::control::ControlReport;
 use crate::log::event;
 use crate::worker::WorkerPhase;
 
-/// Why orders are not carried out any more.
+/// Reason for rejected orders after an upgrade.
 pub(super) const ANOTHER_SERVES: &str = "a new process serves now: run the command again";
 
-/// How long workers are waited for that have been told to accept no more. One that is busy for longer is not: all else has
-/// been handed over.
+/// Time that an upgrade waits for workers to stop accepting. It does not wait longer for a busy worker: all listeners
+/// are handed over by then.
 const STOP_TIME: Duration = Duration::from_secs(1);
 
-/// How long a process that has closed the handover is waited for before it is killed.
+/// Time until a new process that has closed the handover is killed.
 const END_TIME: Duration = Duration::from_secs(1);
 
-/// How a process like this one is started.
+/// Program and arguments that the next process is started with.
 #[derive(Clone, Debug)]
 pub(super) struct ProcessLaunch {
     program: PathBuf,
     arguments: Vec<OsString>,
-    /// Who does it, if this process can't.
+    /// Starts the process where confinement forbids it to this one.
     launcher: Option<Arc<Launcher>>,
 }
 
-/// A process that was started.
+/// Process that was started for an upgrade.
 enum StartedProcess {
-    /// By this one.
+    /// Child of this process.
     Child(Child),
-    /// By the launcher, with this number.
+    /// Child of the launcher, with its process id.
     Launched(Arc<Launcher>, u32),
 }
 
-/// A new process that serves.
+/// New process that serves, with the sockets that it uses.
 pub(super) struct Handed {
     heir: Heir,
     child: StartedProcess,
@@ -57,10 +57,11 @@ pub(super) struct Handed {
 }
 
 impl ProcessLaunch {
-    /// As this process was started: what is at the same place by then may be another program.
+    /// Program, arguments and directory of this process. An upgrade may find another program at the same path; that is
+    /// its purpose.
     ///
     /// # Errors
-    /// Neither how it was called nor the kernel says where the program is, or there is no working directory.
+    /// Neither the command line nor the kernel tells the program's path, or the process has no working directory.
     pub(super) fn of_this_process() -> io::Result<Self> {
         let mut arguments = std::env::args_os();
         let directory = std::env::current_dir()?;
@@ -69,21 +70,21 @@ impl ProcessLaunch {
         Ok(Self { program, arguments: arguments.collect(), launcher: None })
     }
 
-    /// The same, done by a process that is started now.
+    /// Starts a launcher that starts the next process instead of this one.
     ///
     /// # Errors
-    /// It can't be started.
+    /// The launcher cannot be started.
     pub(super) fn by_launcher(self, origin: &ConfigOrigin) -> io::Result<Self> {
         let launcher = Launcher::start(&self.program, &self.arguments, origin)?;
         Ok(Self { launcher: Some(Arc::new(launcher)), ..self })
     }
 
-    /// Who does it, if this process can't.
+    /// Launcher, unless this process starts the next one itself.
     pub(super) fn launcher(&self) -> Option<&Arc<Launcher>> {
         self.launcher.as_ref()
     }
 
-    /// Nothing more will be started.
+    /// Ends the launcher; no process can be started after this.
     pub(super) fn end(&mut self) {
         self.launcher = None;
     }
@@ -104,7 +105,7 @@ impl StartedProcess {
         }
     }
 
-    /// Waits for it, and kills it if it does not end in this time. Returns its status if it has ended by itself.
+    /// Waits for the process, and kills it after `patience`. Returns its status if it has ended by itself.
     fn end(&mut self, patience: Duration) -> Option<String> {
         match self {
             Self::Child(child) => launcher::end(child, patience),
@@ -113,7 +114,8 @@ impl StartedProcess {
     }
 }
 
-/// Where a program is that was called like this. Links are kept: they may lead elsewhere by the next time.
+/// Path of the program that was called by this name. Symbolic links stay unresolved: they may point to a new version
+/// later.
 fn find(called: &Path, directory: &Path) -> Option<PathBuf> {
     if called.components().count() > 1 {
         return Some(directory.join(called));
@@ -123,7 +125,7 @@ fn find(called: &Path, directory: &Path) -> Option<PathBuf> {
 }
 
 impl Server {
-    /// Begins an upgrade: starts the new process, and offers what there is.
+    /// Starts the new process and offers it the listeners, the control socket, ticket keys and bans.
     pub(super) fn begin_upgrade(&self) -> impl Future<Output = ReloadStep> + use<> {
         let limit = self.assembly.config.server.upgrade_timeout;
         let launch = self.launch.clone();
@@ -147,7 +149,7 @@ impl Server {
         Ok((Estate { listeners, control, ticket_keys: self.lasting.tickets.keys(), bans }, descriptors))
     }
 
-    /// Goes out of the way of the new process, and answers only what is under way.
+    /// Stops accepting, so that the new process is the server; completes the open requests.
     pub(super) fn on_handed(&mut self, handed: Handed, askers: Vec<ReloadRequester>) {
         let Handed { heir, child, taken } = handed;
         let log = &self.lasting.server_log;
@@ -157,11 +159,11 @@ impl Server {
         self.control.hand_on(taken.control);
         self.keepers.end_certificates();
         let _ = sd_notify::notify(&[NotifyState::MainPid(child.id())]);
-        // If it has ended, there is no way back: it was the server for a moment. Whoever keeps services running sees it.
+        // If the new process has ended, its service manager must notice: it was the server for a moment.
         let _ = heir.leave(&ban_lists(&self.lasting.bans));
         log.info(event("a new process serves now; this one ends after its open requests", &[("pid", &child.id())]));
         let told = format!("process {} serves now\n", child.id());
-        // Who connects when this is told comes to the new process.
+        // Reports only after the workers have stopped: clients that connect then reach the new process.
         self.runtime.spawn(async move {
             let _ = timeout(STOP_TIME, wait_for_all(&mut stopped)).await;
             for ReloadRequester { reply, .. } in askers {
@@ -169,11 +171,11 @@ impl Server {
             }
         });
         self.successor = Some(child.id());
-        // So that the new process is this one's, or whoever's who takes those in that have lost their parents.
+        // Ends the launcher, so that this process or the system's reaper of orphans becomes the new process's parent.
         drop(child);
         self.launch.end();
         self.refuse_all(ANOTHER_SERVES);
-        // They follow the other process as well.
+        // Log tails continue at the new process as well.
         self.has_successor.send_replace(true);
     }
 }

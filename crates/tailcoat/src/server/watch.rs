@@ -1,4 +1,4 @@
-//! Reloads when the configuration's files change, if that is wanted.
+//! Automatic reload when a configuration file changes, if the configuration enables it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,24 +10,26 @@ use tokio::time::sleep;
 use crate::config::FileStates;
 use crate::control::{ControlOrder, ControlReply, ControlRequest};
 
-/// How often files are looked at. What has changed is read when it is the same at the next look: nobody writes it any more.
+/// Interval of checks for changes. A changed file is read when two checks in a row find the same state: then no program
+/// is writing it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Orders a reload whenever files of this configuration are not as they were before they were `read`, until nobody takes
-/// orders any more.
+/// Orders a reload whenever a configuration file differs from its state in `read`. Ends when the server takes no more
+/// orders.
 pub(super) async fn watch(path: PathBuf, mut read: FileStates, orders: UnboundedSender<ControlRequest>) {
     let mut seen = read.clone();
     loop {
         sleep(LOOK_INTERVAL).await;
         let before = seen.clone();
-        // A panic is the end of it.
+        // The check panicked; stop watching.
         let Ok(now) = spawn_blocking(move || before.look_again()).await else { return };
         let is_settled = now == seen;
         seen = now;
         if !is_settled || seen == read {
             continue;
         }
-        // It may include others now. They are looked at before they are read, so that no change is missed between.
+        // The set of included files may have changed. Their states are taken before the reload reads them, so that no
+        // later change is missed.
         let path = path.clone();
         let Ok(states) = spawn_blocking(move || FileStates::of(&path)).await else { return };
         (read, seen) = (states.clone(), states);

@@ -1,4 +1,4 @@
-//! The workers: starting them, having them change, letting some go.
+//! Worker threads of the server: starts, instructs and stops them.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,19 +14,19 @@ use crate::config;
 use crate::metrics::Inquiry;
 use crate::worker::{self, GenerationPlan, ListenerKey, OpenListener, WorkerOrder, WorkerPhase, WorkerPlan};
 
-/// The workers.
+/// All workers of the process.
 pub(super) struct Workers {
-    /// Those that serve.
+    /// Workers that accept connections.
     serving: Vec<Handle>,
-    /// Those that end.
+    /// Workers that complete their connections and end.
     leaving: Vec<Handle>,
-    /// Cores that may be used.
+    /// CPU cores that the process may use.
     cores: Vec<usize>,
     pins: bool,
     ended: UnboundedSender<(usize, io::Result<()>)>,
 }
 
-/// Numbers and results of workers that have ended.
+/// Receives the index and result of each worker that ends.
 pub(super) type WorkerEnds = UnboundedReceiver<(usize, io::Result<()>)>;
 
 struct Handle {
@@ -38,10 +38,10 @@ struct Handle {
 }
 
 impl Workers {
-    /// None yet; and where they say that they have ended.
+    /// Starts with no workers; returns the receiver of ended ones, too.
     ///
     /// # Errors
-    /// The kernel does not tell which cores may be used.
+    /// The kernel does not tell which CPU cores may be used.
     pub(super) fn new(server: &config::ServerSettings) -> io::Result<(Self, WorkerEnds)> {
         let set = rustix::thread::sched_getaffinity(None)?;
         let cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect();
@@ -50,25 +50,26 @@ impl Workers {
         Ok((workers, receiver))
     }
 
-    /// How many there should be.
+    /// Number of workers that the configuration asks for; by default one per core.
     pub(super) fn wanted(&self, server: &config::ServerSettings) -> usize {
         server.workers.unwrap_or(self.cores.len()).max(1)
     }
 
-    /// How many serve.
+    /// Number of workers that accept connections.
     pub(super) fn count(&self) -> usize {
         self.serving.len()
     }
 
-    /// Whether all have ended.
+    /// True if all workers have ended.
     pub(super) fn is_empty(&self) -> bool {
         self.serving.is_empty() && self.leaving.is_empty()
     }
 
-    /// Has as many serve as are wanted. Those that go hand their listeners on, and end with their connections.
+    /// Starts or stops workers until `count` accept connections. Stopped ones leave their listeners to others and end
+    /// with their last connection.
     ///
     /// # Errors
-    /// A thread or descriptor can't be had. Then there are fewer.
+    /// A thread or file descriptor is not available. Fewer workers serve then.
     pub(super) fn set_count(
         &mut self,
         count: usize,
@@ -85,7 +86,7 @@ impl Workers {
             listeners.widen(self.serving.len(), &generation.config.server);
             result = result.and(self.listen(listeners).map_err(ServerStartError::at("cannot listen")));
         }
-        // By now others accept from what they had.
+        // Others accept from their listeners by now.
         for handle in going {
             handle.phase.send_replace(WorkerPhase::Leaving(None));
             self.leaving.push(handle);
@@ -121,7 +122,7 @@ impl Workers {
         Ok(())
     }
 
-    /// The lowest number that none has: so what is counted by numbers does not grow with those that come and go.
+    /// Lowest index that no worker has, so that counters per worker do not grow with each change.
     fn free_index(&self) -> usize {
         let is_free = |index: &usize| self.all().all(|handle| handle.index != *index);
         (0..).find(is_free).unwrap_or_default()
@@ -131,35 +132,35 @@ impl Workers {
         self.serving.iter().chain(&self.leaving)
     }
 
-    /// Where they are asked about themselves, with their numbers.
+    /// Senders of inquiries to all workers, with their indexes.
     pub(super) fn inquiries(&self) -> Vec<(usize, UnboundedSender<Inquiry>)> {
         self.all().map(|handle| (handle.index, handle.inquiries.clone())).collect()
     }
 
-    /// Has all serve by this; returns what ends when they do.
+    /// Has all workers serve by this plan. The receiver ends when the last one does.
     pub(super) fn apply(&self, generation: &Arc<GenerationPlan>) -> UnboundedReceiver<()> {
         let (done, receiver) = unbounded_channel();
         for handle in self.all() {
-            // Fails if it has ended.
+            // Fails only if the worker has ended.
             let _ = handle.orders.send(WorkerOrder::Serve { generation: Arc::clone(generation), done: done.clone() });
         }
         receiver
     }
 
-    /// Has all listen no more; returns what ends when they don't.
+    /// Stops accepting in all workers. The receiver ends when the last one has stopped.
     pub(super) fn stop_listening(&self) -> UnboundedReceiver<()> {
         let (done, receiver) = unbounded_channel();
         for handle in self.all() {
-            // Fails if it has ended.
+            // Fails only if the worker has ended.
             let _ = handle.orders.send(WorkerOrder::StopListening { done: done.clone() });
         }
         receiver
     }
 
-    /// Has each listen where it is to.
+    /// Gives each worker the sockets that it must accept from.
     ///
     /// # Errors
-    /// Out of descriptors.
+    /// Out of file descriptors.
     pub(super) fn listen(&mut self, listeners: &Listeners) -> io::Result<()> {
         let count = self.serving.len();
         let mut stops = Vec::with_capacity(count);
@@ -173,19 +174,19 @@ impl Workers {
             }
             handle.listens = wanted;
         }
-        // When others listen there already.
+        // Comes last, when other workers already accept there.
         for (handle, stops) in self.serving.iter().zip(stops).filter(|(_, stops)| !stops.is_empty()) {
             let _ = handle.orders.send(WorkerOrder::Unlisten(stops));
         }
         Ok(())
     }
 
-    /// Tells all what to do, by what they do now.
+    /// Sets the phase of all workers, computed from each one's present phase.
     pub(super) fn set_phase(&self, next: impl Fn(WorkerPhase) -> WorkerPhase) {
         self.all().for_each(|handle| handle.phase.send_modify(|phase| *phase = next(*phase)));
     }
 
-    /// Takes note of one that has ended.
+    /// Removes a worker that has ended.
     pub(super) fn on_ended(&mut self, index: usize) {
         self.serving.retain(|handle| handle.index != index);
         self.leaving.retain(|handle| handle.index != index);

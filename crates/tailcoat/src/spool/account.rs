@@ -1,4 +1,4 @@
-//! What all spools of the process hold, and may hold.
+//! Memory and disk space that all spools of the process hold, and their limits.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -11,17 +11,18 @@ use super::spooled::Full;
 use crate::log::{ServerLog, Trouble, event};
 use crate::memory_budget::{Charge, Holder};
 
-/// Advice for when files cannot be written.
+/// Advice in the log when buffer files cannot be written.
 const HELP: &str =
     "free disk space in `buffer-directory` or set another one; until then slow clients keep upstreams busy";
 
-/// Parts of the table of clients, each with a lock of its own.
+/// Shards of the table of clients, each with its own lock.
 const CLIENT_PARTS: usize = 16;
 
-/// The part of free disk space that files may fill where no option says how much.
+/// Fraction of free disk space that files may fill, as a divisor, unless an option sets a limit.
 const FREE_PART: u64 = 2;
 
-/// The part of all files that responses of one client may fill once they have begun, so that their upstreams need not wait.
+/// Fraction of `file_bytes_max`, as a divisor, that one client's responses in progress may fill, so that their
+/// upstreams need not wait.
 const BEGUN_PART: u64 = 2;
 
 /// Limits of all spools together.
@@ -59,7 +60,7 @@ pub(super) struct SpoolAccount {
     client: Option<u64>,
     is_response: bool,
     memory_bytes: u64,
-    /// What is in memory, as far as the client's connection holds it.
+    /// Part in memory, charged to the client's connection.
     charge: Charge,
     file_bytes: u64,
 }
@@ -79,7 +80,7 @@ impl SpoolStore {
         })
     }
 
-    /// Applies the limits of a configuration. What is held already stays.
+    /// Applies the limits of a configuration. Spools keep what they already hold.
     pub fn apply(&self, limits: &SpoolLimits) {
         let free_bytes = || free_bytes(&limits.directory).saturating_add(self.file_bytes());
         let file_bytes_max = limits.file_bytes_max.unwrap_or_else(|| free_bytes() / FREE_PART);
@@ -105,10 +106,10 @@ impl SpoolStore {
         (self.memory_bytes_max.load(Ordering::Relaxed), self.file_bytes_max.load(Ordering::Relaxed))
     }
 
-    /// True if the client has as much in files as it may. Its next response would make an upstream wait.
+    /// True if the client's files have reached their limit. Its next response would make an upstream wait.
     pub fn is_client_full(&self, client: u64) -> bool {
         let max = self.file_bytes_per_client_max.load(Ordering::Relaxed).max(1);
-        // Mostly all clients together have less.
+        // In most cases all clients together hold less.
         self.file_bytes() >= max && self.file_bytes_of_client(client) >= max
     }
 
@@ -121,18 +122,18 @@ impl SpoolStore {
         Arc::clone(&self.directory.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Tells the operator that files cannot be written.
+    /// Logs that buffer files cannot be written.
     pub(super) fn tell(&self, error: impl Display) {
         let directory = self.directory();
         self.trouble.tell(event("buffering to disk failed", &[("directory", &directory.display()), ("error", &error)]));
     }
 
     fn part(&self, client: u64) -> &Mutex<HashMap<u64, u64>> {
-        // Of addresses, the low bits differ most.
+        // The low bits of addresses differ most.
         &self.clients[(client ^ client >> 8) as usize % CLIENT_PARTS]
     }
 
-    /// Counts bytes as the client's, unless it would have more than it may.
+    /// Counts bytes as the client's, unless that would exceed the client's limit.
     fn take_of_client(&self, client: u64, bytes: u64, is_response: bool) -> bool {
         let mut clients = self.part(client).lock().unwrap_or_else(PoisonError::into_inner);
         let held = clients.get(&client).copied().unwrap_or(0);
@@ -168,7 +169,7 @@ impl SpoolAccount {
         &self.store
     }
 
-    /// True if all spools together hold as much in memory as they may.
+    /// True if all spools together have reached their limit of memory.
     pub(super) fn is_memory_full(&self) -> bool {
         self.store.memory_bytes() >= self.store.memory_bytes_max.load(Ordering::Relaxed)
     }
@@ -177,7 +178,7 @@ impl SpoolAccount {
         self.memory_bytes
     }
 
-    /// Counts what the spool holds in memory now.
+    /// Updates the count of bytes that the spool holds in memory.
     pub(super) fn set_memory(&mut self, bytes: u64) {
         let held = &self.store.memory_bytes;
         if bytes >= self.memory_bytes {
@@ -189,7 +190,7 @@ impl SpoolAccount {
         self.charge.set(bytes as usize);
     }
 
-    /// Lets the spool's file grow to this size, if client and process may have that.
+    /// Lets the spool's file grow to this size, if the limits of client and process permit it.
     pub(super) fn grow_file(&mut self, bytes: u64) -> Result<(), Full> {
         let more = bytes.saturating_sub(self.file_bytes);
         if more == 0 {

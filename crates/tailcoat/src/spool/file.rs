@@ -1,4 +1,4 @@
-//! Files without names, and what is done with them on threads that may wait for a disk.
+//! Unnamed files, and the operations on them, which run on threads that may wait for a disk.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -10,13 +10,13 @@ use std::sync::Arc;
 /// Result of writing.
 #[derive(Debug)]
 pub(super) struct Written {
-    /// The file, if there is one now.
+    /// File that was written, unless it could not be created.
     pub(super) file: Option<Arc<File>>,
-    /// Bytes that are in the file, or the pieces that are not, and why.
+    /// Bytes written, or the pieces that were not, with the error.
     pub(super) result: Result<u64, (VecDeque<Vec<u8>>, io::Error)>,
 }
 
-/// Writes pieces at this offset of a file, which is made in `directory` if there is none.
+/// Writes pieces at this offset of a file; creates the file in `directory` if there is none.
 pub(super) fn write(file: Option<Arc<File>>, directory: &Path, offset: u64, pieces: VecDeque<Vec<u8>>) -> Written {
     let file = match file.map_or_else(|| open(directory).map(Arc::new), Ok) {
         Ok(file) => file,
@@ -39,13 +39,13 @@ pub(super) fn read(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8
     Ok(bytes)
 }
 
-/// Opens a new file that only this process can reach, and that is gone when it is closed.
+/// Creates a file without a name: only this process can reach it, and closing it deletes it.
 fn open(directory: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
     let without_name = options.clone().custom_flags(libc::O_TMPFILE).open(directory);
     match without_name.as_ref().map_err(io::Error::raw_os_error) {
-        // Some file systems have no such files (open(2)).
+        // Some file systems do not support unnamed files (open(2)).
         Err(Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => {}
         _ => return without_name,
     }

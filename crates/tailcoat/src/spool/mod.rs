@@ -1,7 +1,7 @@
-//! Content that waits for a slow peer: in memory first, then in files without names.
+//! Buffers for content that a slow peer has not read: in memory first, then in unnamed files.
 //!
-//! A [`Spool`] holds one message. The [`SpoolStore`] counts what all spools hold, of each client and of the process, and
-//! knows the directory of their files.
+//! A [`Spool`] holds one message. The [`SpoolStore`] counts what all spools hold, by client and in total, and knows the
+//! directory of their files.
 
 mod account;
 mod file;

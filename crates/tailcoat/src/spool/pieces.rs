@@ -1,17 +1,17 @@
-//! Bytes in memory, in pieces, with a place up to which they were read.
+//! Bytes in memory, in pieces, with a read position.
 
 use std::collections::VecDeque;
 
-/// A piece is filled up to this size before the next one begins.
+/// Size to which a piece is filled before the next one begins.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// Bytes in memory.
+/// Bytes in memory. Those before the read position stay until they are freed.
 #[derive(Debug, Default)]
 pub(super) struct SpoolPieces {
     pieces: VecDeque<Vec<u8>>,
-    /// Pieces that were read and are kept.
+    /// Pieces before the read position that are kept.
     read_pieces: usize,
-    /// Bytes read of the piece behind those.
+    /// Bytes already read of the next piece.
     read_bytes: usize,
     /// Bytes held, read or not.
     held_bytes: usize,
@@ -57,12 +57,12 @@ impl SpoolPieces {
         }
     }
 
-    /// Goes back to the first byte.
+    /// Moves the read position back to the first byte.
     pub(super) fn rewind(&mut self) {
         (self.read_pieces, self.read_bytes, self.unread_bytes) = (0, 0, self.held_bytes);
     }
 
-    /// Frees what was read.
+    /// Frees the bytes before the read position.
     pub(super) fn forget_read(&mut self) {
         for piece in self.pieces.drain(..self.read_pieces) {
             self.held_bytes -= piece.len();
@@ -70,7 +70,7 @@ impl SpoolPieces {
         self.read_pieces = 0;
     }
 
-    /// Takes all pieces out, none of which was read.
+    /// Takes all pieces out; none may have been read.
     pub(super) fn take(&mut self) -> VecDeque<Vec<u8>> {
         std::mem::take(self).pieces
     }

@@ -13,13 +13,13 @@ use super::pieces::SpoolPieces;
 use crate::memory_budget::Holder;
 use crate::object_cache::Blocking;
 
-/// Bytes that are written to a file or read from it at once.
+/// Bytes per write to a file or read from it.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// The same while all spools together hold as much in memory as they may.
+/// Block size while all spools together have reached their limit of memory.
 const SMALL_BLOCK_BYTES: usize = 8 << 10;
 
-/// Bytes of a message beyond `memory_bytes_max` that wait to be written.
+/// Limit of a message's bytes that wait to be written, beyond `memory_bytes_max`.
 const UNWRITTEN_BYTES_MAX: usize = 2 * BLOCK_BYTES;
 
 /// Limits of one message.
@@ -32,74 +32,74 @@ pub struct MessageLimits {
 }
 
 impl MessageLimits {
-    /// Bytes of the longest message that fits.
+    /// Size of the largest message that fits.
     pub fn total_bytes_max(&self) -> u64 {
         self.file_bytes_max.saturating_add(self.memory_bytes_max as u64)
     }
 }
 
-/// Why a spool takes no more bytes.
+/// Reason why a spool takes no more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The message has as many as it may.
+    /// The message has reached its limit.
     Message,
-    /// The client's messages have.
+    /// The client has reached its limit.
     Client,
-    /// All messages have.
+    /// The process has reached its limit.
     Process,
     /// The file cannot be written.
     Failed,
 }
 
-/// Bytes of a message, in the order in which they came: the first in memory, those behind in a file.
+/// Bytes of a message in order of arrival: the first in memory, later ones in a file, the last again in memory.
 ///
-/// Bytes are appended as far as [`poll_room`](Self::poll_room) says, and read from the front. All methods that poll must be
-/// called from one task.
+/// The writer appends as many bytes as [`poll_room`](Self::poll_room) permits; the reader reads from the front. All
+/// methods that poll must be called from one task.
 #[derive(Debug)]
 pub struct Spool {
     account: SpoolAccount,
     limits: MessageLimits,
-    /// Bytes that were read are kept, for [`rewind`](Self::rewind).
+    /// True if bytes stay after they were read, for [`rewind`](Self::rewind).
     keeps_all: bool,
-    /// The bytes before those of the file.
+    /// Bytes before those of the file.
     front: SpoolPieces,
     file: Option<Arc<File>>,
-    /// Bytes written to the file, and how many of those were read from it.
+    /// Bytes written to the file, and how many of them were read back.
     written_bytes: u64,
     fetched_bytes: u64,
-    /// Bytes from the file that were not taken yet: `window[window_at..]`.
+    /// Bytes read from the file that the reader has not consumed: `window[window_at..]`.
     window: Vec<u8>,
     window_at: usize,
-    /// The bytes behind those of the file.
+    /// Bytes after those of the file.
     back: SpoolPieces,
     job: Option<SpoolJob>,
-    /// Why writing does not go on.
+    /// Reason why writing does not continue.
     full: Option<Full>,
     read_error: Option<io::ErrorKind>,
 }
 
-/// Job that another thread does for the spool.
+/// File operation on another thread.
 #[derive(Debug)]
 enum SpoolJob {
-    /// Writes so many bytes, which are nowhere else meanwhile.
+    /// Writes this many bytes; the job alone holds them meanwhile.
     Write(Blocking<Written>, usize),
     Read(Blocking<io::Result<Vec<u8>>>),
 }
 
-/// Where the next unread bytes are.
+/// Location of the next unread bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextRead {
     Front,
     Window,
     File,
-    /// In the hands of another thread.
+    /// In a write that is under way.
     Unwritten,
     Back,
     Nowhere,
 }
 
 impl Spool {
-    /// An empty one, for a message of this client, whose connection is charged for what is in memory.
+    /// Empty spool for a message of this client. `holder` is charged for its bytes in memory.
     pub fn new(
         store: &Arc<SpoolStore>,
         client: Option<u64>,
@@ -108,7 +108,7 @@ impl Spool {
         keeps_all: bool,
     ) -> Self {
         Self {
-            // Requests are kept whole, responses are not.
+            // Requests are kept whole for retries, responses are not.
             account: SpoolAccount::new(store, client, holder, !keeps_all),
             limits,
             keeps_all,
@@ -140,10 +140,10 @@ impl Spool {
         self.keeps_all
     }
 
-    /// Says how many bytes may be appended now, at least one. Pending while a disk is waited for.
+    /// Number of bytes that may be appended now, at least one. Pending while the disk works.
     ///
     /// # Errors
-    /// Why there is no room before bytes are read, or others leave some.
+    /// The limit that leaves no room until bytes are read or other spools release some.
     pub fn poll_room(&mut self, task: &mut Context<'_>) -> Poll<Result<usize, Full>> {
         self.drive(task);
         if self.appends_to_front() && self.front.held_bytes() < self.limits.memory_bytes_max {
@@ -153,7 +153,7 @@ impl Spool {
         let unwritten_bytes = self.back.held_bytes() + self.writing_bytes();
         let file_room = self.limits.file_bytes_max.saturating_sub(self.written_bytes + unwritten_bytes as u64);
         if file_room == 0 {
-            // Without a file, the memory of all may be what is lacking.
+            // Without a file, the memory of the whole process may be exhausted.
             let is_short = self.held_bytes() < self.limits.total_bytes_max();
             return Poll::Ready(Err(if is_short { Full::Process } else { Full::Message }));
         }
@@ -162,13 +162,13 @@ impl Spool {
         }
         match UNWRITTEN_BYTES_MAX.saturating_sub(unwritten_bytes).min(usize::try_from(file_room).unwrap_or(usize::MAX))
         {
-            // Something is being written, or it would say why not.
+            // A write is under way; otherwise there would be a reason.
             0 => Poll::Pending,
             room => Poll::Ready(Ok(room)),
         }
     }
 
-    /// Appends bytes: at least one, and no more than there is room for.
+    /// Appends bytes: at least one, at most as many as [`Self::poll_room`] permits.
     pub fn append(&mut self, bytes: &[u8]) {
         if !self.keeps_all && self.is_file_read() && self.writing_bytes() == 0 {
             (self.written_bytes, self.fetched_bytes) = (0, 0);
@@ -209,7 +209,7 @@ impl Spool {
         }
     }
 
-    /// Counts bytes as read: at most as many as [`Self::poll_peek`] gave.
+    /// Counts bytes as read, at most as many as [`Self::poll_peek`] returned.
     pub fn consume(&mut self, count: usize) {
         match self.next() {
             NextRead::Front => self.front.advance(count, self.keeps_all),
@@ -225,7 +225,7 @@ impl Spool {
         self.count_memory();
     }
 
-    /// Goes back to the first byte. Only while all is kept.
+    /// Moves the read position back to the first byte. Must be called only while all bytes are kept.
     pub fn rewind(&mut self) {
         debug_assert!(self.keeps_all);
         self.front.rewind();
@@ -236,7 +236,7 @@ impl Spool {
         }
     }
 
-    /// Keeps what was read no longer.
+    /// Frees the bytes that were read, now and from now on.
     pub fn forget_read(&mut self) {
         if std::mem::take(&mut self.keeps_all) {
             self.front.forget_read();
@@ -245,7 +245,7 @@ impl Spool {
         }
     }
 
-    /// Takes note of what another thread has done, and gives it more to do.
+    /// Handles finished file operations and starts the next ones.
     fn drive(&mut self, task: &mut Context<'_>) {
         loop {
             match self.poll_job(task) {
@@ -309,12 +309,12 @@ impl Spool {
 
     fn wants_to_write(&self) -> bool {
         let block_bytes = if self.account.is_memory_full() { SMALL_BLOCK_BYTES } else { BLOCK_BYTES };
-        // What was read in part is written no more.
+        // A partly read buffer is not written any more.
         let is_unread = self.back.unread_bytes() == self.back.held_bytes();
         self.job.is_none() && is_unread && self.back.held_bytes() >= block_bytes && self.full != Some(Full::Failed)
     }
 
-    /// Has what waits in memory written, if client and process may have a larger file.
+    /// Writes the bytes that wait in memory, if the limits of client and process permit a larger file.
     fn begin_writing(&mut self) {
         let end = self.written_bytes + self.back.held_bytes() as u64;
         self.full = self.account.grow_file(end).err();
@@ -327,7 +327,7 @@ impl Spool {
         self.job = Some(SpoolJob::Write(Blocking::spawn(move || file::write(file, &directory, offset, pieces)), bytes));
     }
 
-    /// Has the next bytes read from the file.
+    /// Reads the next bytes from the file.
     fn fetch(&mut self) {
         let Some(file) = &self.file else {
             self.read_error = Some(io::ErrorKind::NotFound);
@@ -338,8 +338,8 @@ impl Spool {
         self.job = Some(SpoolJob::Read(Blocking::spawn(move || file::read(&file, offset, length))));
     }
 
-    /// All that was before them has been read: the bytes in the back become the front, and the file is filled again from
-    /// its beginning.
+    /// Starts over once the file is read: the bytes after it become the front, and the file is filled again from offset
+    /// 0.
     fn turn_over(&mut self) {
         self.front = std::mem::take(&mut self.back);
         (self.written_bytes, self.fetched_bytes) = (0, 0);
@@ -348,7 +348,7 @@ impl Spool {
         }
     }
 
-    /// True if no byte is behind those of the front.
+    /// True if new bytes may follow the front: no byte comes after it, and memory is not full.
     fn appends_to_front(&self) -> bool {
         let is_file_empty = self.written_bytes == 0 || !self.keeps_all && self.is_file_read();
         is_file_empty && self.writing_bytes() == 0 && self.back.held_bytes() == 0 && !self.account.is_memory_full()

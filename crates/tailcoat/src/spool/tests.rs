@@ -21,13 +21,13 @@ fn store(directory: &Path, file_bytes_max: u64, per_client_max: u64) -> Arc<Spoo
     store
 }
 
-/// Bytes of which each 8 say where they are.
+/// Test content in which each 8 bytes contain their own offset.
 fn content(from: u64, length: usize) -> Vec<u8> {
     let bytes = (from / 8..).flat_map(u64::to_be_bytes).skip((from % 8) as usize);
     bytes.take(length).collect()
 }
 
-/// Appends up to this many bytes; returns how many, and why not all.
+/// Appends up to this many bytes; returns the number appended, and the reason if it is less.
 async fn fill(spool: &mut Spool, from: u64, length: usize) -> (usize, Option<Full>) {
     let mut appended = 0;
     while appended < length {
@@ -43,7 +43,7 @@ async fn fill(spool: &mut Spool, from: u64, length: usize) -> (usize, Option<Ful
     (appended, None)
 }
 
-/// Reads this many bytes, and checks that they are those from `from` on.
+/// Reads this many bytes and checks that they are those from `from` on.
 async fn drain(spool: &mut Spool, from: u64, length: usize) {
     let mut read = Vec::new();
     while read.len() < length {
@@ -107,7 +107,7 @@ fn bytes_are_read_while_others_come() {
         let mut spool = Spool::new(&store, None, &Holder::uncounted(), limits, false);
         let (mut appended, mut read) = (0, 0);
         let mut random = fastrand::Rng::with_seed(7);
-        // More than the file may have at once passes through it.
+        // More passes through the file than it may hold at once.
         while read < 30 << 20 {
             let (count, _) = fill(&mut spool, appended, random.usize(1..300_000)).await;
             appended += count as u64;
@@ -123,7 +123,8 @@ fn bytes_are_read_while_others_come() {
 fn each_bound_is_named() {
     let directory = tempfile::tempdir().unwrap();
     run(async {
-        // (file of a message, of a client, of all; memory of a message; bytes that fit at least, and why no more)
+        // (file of a message, of a client, of all; memory of a message; least number of bytes that fit, and the reason
+        // for the end)
         for (message, client, process, memory, expect) in [
             (256 * KIB, 1 << 20, 1 << 20, 64 * KIB, (320 * KIB, Some(Full::Message))),
             (0, 1 << 20, 1 << 20, 64 * KIB, (64 * KIB, Some(Full::Message))),
@@ -152,7 +153,7 @@ fn a_client_leaves_room_to_others() {
         let mut request = Spool::new(&store, Some(1), &Holder::uncounted(), limits, true);
         assert_eq!(fill(&mut request, 0, 1 << 20).await.1, Some(Full::Client));
         drop(request);
-        // A response that has begun may fill half of all files.
+        // A response in progress may fill half of all files.
         let mut first = Spool::new(&store, Some(1), &Holder::uncounted(), limits, false);
         assert_eq!(fill(&mut first, 0, 1 << 20).await.1, Some(Full::Client));
         assert!(store.file_bytes() > 256 << 10 && store.file_bytes() <= 512 << 10);
@@ -198,7 +199,7 @@ fn short_memory_sends_bytes_to_files_at_once() {
         fill(&mut first, 0, 20 * KIB).await;
         let mut second = Spool::new(&store, None, &Holder::uncounted(), limits, true);
         fill(&mut second, 0, 60 * KIB).await;
-        // What is on its way is waited for.
+        // Waits for the write that is under way.
         let room = poll_fn(|task| {
             let room = second.poll_room(task);
             if second.held_bytes() == 60 * KIB as u64 && store.memory_bytes() < 40 * KIB as u64 {

@@ -1,4 +1,4 @@
-//! Accepting connections, and making room for them.
+//! Accepts connections, and evicts others when places run out.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -17,25 +17,25 @@ use crate::connection::{Claimant, ConnectionStage, ConnectionTable, Connections,
 use crate::log::{LogClient, Trouble, event};
 use crate::metrics::Limit;
 
-/// Connections that are accepted from a queue when no more are to be: who comes faster than they are accepted must not keep
-/// it going.
+/// Limit of connections accepted from a queue after a stop. Without it, clients that connect faster than the worker
+/// accepts would keep it going.
 const ACCEPTED_AT_END_MAX: u32 = 65_536;
 
-/// How long is waited before accepting again when no room could be made.
+/// Time until the next try when no connection could be evicted or the kernel reported an error.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What accepts the connections of a worker's listeners.
+/// Acceptors of a worker's listeners.
 pub(super) struct Acceptors {
     pub(super) context: Rc<Context>,
     pub(super) connections: Rc<Connections>,
-    /// Told when the first connection comes.
+    /// Notified when the worker's first connection arrives.
     pub(super) busy: Rc<Notify>,
     pub(super) running: RefCell<HashMap<ListenerKey, Rc<Stop>>>,
-    /// Each that has not ended listens to it.
+    /// Closed when all acceptors have ended, because each holds a receiver.
     pub(super) accepting: watch::Sender<()>,
-    /// That connections can't be accepted.
+    /// Log line about connections that cannot be accepted.
     pub(super) trouble: Arc<Trouble>,
-    /// That places ran out.
+    /// Log line about `connections-max`.
     pub(super) place_trouble: Arc<Trouble>,
 }
 
@@ -47,10 +47,10 @@ pub(super) struct Stop {
 }
 
 impl Acceptors {
-    /// Accepts from these as well.
+    /// Starts an acceptor for each of these sockets.
     ///
     /// # Errors
-    /// Out of descriptors or memory.
+    /// Out of file descriptors or memory.
     pub(super) fn start(&self, listeners: Vec<OpenListener>) -> io::Result<()> {
         for OpenListener { key, listener } in listeners {
             let acceptor = Acceptor {
@@ -71,23 +71,23 @@ impl Acceptors {
         Ok(())
     }
 
-    /// Accepts from these no more but what is in their queues.
+    /// Stops these acceptors; each drains its queue first.
     pub(super) fn stop(&self, keys: &[ListenerKey]) {
         let mut running = self.running.borrow_mut();
         keys.iter().filter_map(|key| running.remove(key)).for_each(|stop| stop.tell());
     }
 
-    /// Accepts no more but what is in the queues.
+    /// Stops all acceptors; each drains its queue first.
     pub(super) fn stop_all(&self) {
         self.running.borrow_mut().drain().for_each(|(_, stop)| stop.tell());
     }
 
-    /// Whether there still are connections to come, from the queues of those that were told to stop.
+    /// True until all acceptors have drained their queues and ended.
     pub(super) fn is_accepting(&self) -> bool {
         !self.accepting.is_closed()
     }
 
-    /// Waits until none of them accepts any more.
+    /// Waits until all acceptors have ended.
     pub(super) async fn all_ended(&self) {
         self.accepting.closed().await;
     }
@@ -100,13 +100,13 @@ impl Stop {
     }
 }
 
-/// Accepts the connections of one listener.
+/// Accepts the connections of one listening socket.
 struct Acceptor {
     context: Rc<Context>,
     connections: Rc<Connections>,
-    /// The listener's number.
+    /// Number of the listener.
     number: u16,
-    /// Told when the first connection comes.
+    /// Notified when the worker's first connection arrives.
     busy: Rc<Notify>,
     stop: Rc<Stop>,
     _accepting: watch::Receiver<()>,
@@ -115,8 +115,8 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts until it is told to stop, and then what is in the queue: those clients have been told that they are connected.
-    /// No error ends it, and none makes it spin.
+    /// Accepts until it must stop, and then drains the queue, because the kernel has completed those handshakes. No
+    /// error ends the loop, and none makes it spin.
     async fn run(self, listener: AsyncListener) {
         let mut left = ACCEPTED_AT_END_MAX;
         while left > 0 {
@@ -138,9 +138,9 @@ impl Acceptor {
                         self.connections.turn_away(admission);
                     }
                 }
-                // The connection was gone before it was accepted, or the network says that it will not come about.
+                // The client closed the connection before it was accepted, or the network reported an error.
                 Err(error) if is_of_one_connection(&error) => {}
-                // Out of descriptors or memory, above all.
+                // Mostly a lack of file descriptors or memory.
                 Err(error) => {
                     self.context.count_limit(Limit::OpenFiles);
                     self.trouble.tell(event("accepting a connection failed", &[("error", &error)]));
@@ -152,8 +152,8 @@ impl Acceptor {
         }
     }
 
-    /// Waits until there is a place for a connection that was accepted, closing others for it. Says that there is none if
-    /// the client has more than its share, and gives up nothing of that: others wait behind it.
+    /// Waits for a place for an accepted connection and evicts others for it. Returns false if the client exceeds its
+    /// share; no connection of that client is evicted, because others are waiting.
     async fn find_place(&self, client: LogClient, newcomer: Newcomer) -> bool {
         let mut has_evicted = false;
         loop {
@@ -193,18 +193,18 @@ impl Acceptor {
         self.place_trouble.tell(event("connection limit reached", values));
     }
 
-    /// Evicts connections, and waits until they are closed. Says whether there were any.
+    /// Evicts connections and waits until they are closed. Returns true if there were any.
     async fn evict(&self, evict: impl FnOnce(&mut ConnectionTable, &mut dyn FnMut(ConnectionStage)) -> usize) -> bool {
         let evicted = evict(&mut self.context.table.borrow_mut(), &mut |stage| self.context.count_eviction(stage));
         if evicted > 0 {
-            // They close when they are polled next, which is before this goes on.
+            // Evicted connections close at their next poll, which comes before this task continues.
             tokio::task::yield_now().await;
         }
         evicted > 0
     }
 }
 
-/// accept(2): errors that are pending on the new socket are returned by accept.
+/// True for errors that concern one connection only: accept(2) also returns errors pending on the new socket.
 fn is_of_one_connection(error: &io::Error) -> bool {
     let Some(errno) = Errno::from_io_error(error) else { return false };
     [

@@ -1,4 +1,4 @@
-//! From what all workers share of a configuration to what one of them serves by.
+//! Builds a worker's own state ([`Generation`]) from the plan that all workers share.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,61 +17,61 @@ use crate::tls::Validations;
 use crate::traces::Tracer;
 use crate::upstream::{SharedUpstream, Upstream};
 
-/// Sites that a worker prepares before its connections have their turn.
+/// Sites that a worker prepares before it serves connections again.
 const SITES_A_TURN: usize = 16;
 
-/// What all workers share of a configuration.
+/// Parts of a configuration that all workers share.
 pub struct GenerationPlan {
-    /// The configuration.
+    /// Configuration that this plan was made from.
     pub config: Arc<Config>,
-    /// Open connections that each worker may have.
+    /// Limit of open connections of each worker.
     pub connections_max: usize,
-    /// Shares of them that clients and networks may hold when most are taken.
+    /// Shares of the places that a client or network may hold when most are taken.
     pub shares: Shares,
-    /// For each listener, by its number, the indices of its sites.
+    /// Indices of each listener's sites, by the listener's number.
     pub listener_sites: Vec<Vec<usize>>,
-    /// How connections of each listener are taken.
+    /// Protocol settings of each listener, by its number.
     pub listeners: Vec<ListenerState>,
-    /// Whether a listener has been retired just now.
+    /// True if this change has retired a listener.
     pub has_retired: bool,
-    /// When the kernel is to encipher what is sent over TLS, if ever.
+    /// Rules for kernel TLS, if it is enabled.
     pub kernel_tls: Option<KernelTls>,
-    /// What authorities ask for, if certificates are automatic.
+    /// Responses to the CA's challenges (ACME), if certificates are automatic.
     pub validations: Option<Arc<Validations>>,
-    /// What all workers share of the sites.
+    /// Shared part of each site.
     pub sites: Vec<Arc<SharedSite>>,
-    /// The rules of all sites.
+    /// Rules of all sites.
     pub rules: Arc<AllRules>,
-    /// What all workers share of the upstreams.
+    /// Shared part of each upstream.
     pub upstreams: Vec<Arc<SharedUpstream>>,
-    /// For each site the log of its requests.
+    /// Access log of each site, by the site's index.
     pub site_logs: Vec<Option<LogId>>,
-    /// For each site its TLS, if it has any: [`SiteTls::id`](crate::tls::SiteTls::id).
+    /// TLS identity of each site that has TLS: [`SiteTls::id`](crate::tls::SiteTls::id).
     pub site_tls: Vec<Option<u32>>,
-    /// What is known of the logs.
+    /// Formats and filters of the access logs.
     pub logs: LogView,
-    /// Clients that are kept out.
+    /// Banned clients and networks.
     pub bans: Arc<Bans>,
-    /// What is done about traces, if they are kept.
+    /// Exporter of traces, if tracing is enabled.
     pub tracer: Option<Arc<Tracer>>,
-    /// Where is said what happened.
+    /// Server log.
     pub server_log: ServerLog,
 }
 
-/// Makes a worker's generations, one after the other.
+/// Builds a worker's generations, one after another.
 pub(super) struct GenerationBuilder {
     index: usize,
     cache: Rc<WorkerCache>,
     overload: Rc<Overload>,
     ids: Rc<RequestIds>,
-    /// Where it is counted what the worker does, if it is.
+    /// Counters of the workers, if metrics are enabled.
     metrics: Option<Arc<Metrics>>,
-    /// Those of the latest, with the connections that they keep.
+    /// The worker's upstreams in the latest generation, with their idle connections.
     upstreams: Rc<RefCell<Vec<Rc<Upstream>>>>,
 }
 
 impl GenerationBuilder {
-    /// For the worker of this index.
+    /// Builder for the worker with this index.
     pub(super) fn new(
         index: usize,
         cache: &Rc<WorkerCache>,
@@ -82,12 +82,12 @@ impl GenerationBuilder {
         Self { index, cache, overload, ids: Rc::default(), metrics, upstreams: Rc::default() }
     }
 
-    /// The worker's part of the upstreams, which is that of the latest generation at any time.
+    /// The worker's upstreams, always those of the latest generation.
     pub(super) fn upstreams(&self) -> &Rc<RefCell<Vec<Rc<Upstream>>>> {
         &self.upstreams
     }
 
-    /// Makes the generation of a plan, letting connections have their turn meanwhile.
+    /// Builds the generation of a plan; yields to connections between sites.
     pub(super) async fn build(&mut self, plan: &Arc<GenerationPlan>) -> Generation {
         let upstreams = self.reuse_upstreams(plan);
         let counted = self.count_sites(plan, &upstreams);
@@ -126,7 +126,7 @@ impl GenerationBuilder {
         generation
     }
 
-    /// The worker's part of the upstreams: of those that stay, the one that there is.
+    /// The worker's part of each upstream, reused where the shared part is unchanged.
     fn reuse_upstreams(&self, plan: &GenerationPlan) -> Vec<Rc<Upstream>> {
         let before = self.upstreams.borrow();
         let upstream = |(index, shared): (usize, &Arc<SharedUpstream>)| {
@@ -137,7 +137,7 @@ impl GenerationBuilder {
         plan.upstreams.iter().enumerate().map(upstream).collect()
     }
 
-    /// Has memory ready for what sites and upstreams count; returns where each site's requests are counted.
+    /// Registers the names of sites and upstreams as metrics labels; returns the slot of each site.
     fn count_sites(&self, plan: &GenerationPlan, upstreams: &[Rc<Upstream>]) -> Vec<NameSlot> {
         let Some(metrics) = &self.metrics else { return vec![NameSlot::NONE; plan.config.sites.len()] };
         for upstream in upstreams {

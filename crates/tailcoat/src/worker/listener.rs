@@ -1,4 +1,4 @@
-//! Listeners: TCP, unix sockets, and sockets that were open when the process began.
+//! Listening sockets: TCP, unix and inherited ones.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,12 +20,12 @@ use crate::config::{Config, Listen, ServerSettings};
 use crate::connection::Socket;
 use crate::log::LogClient;
 
-/// How long the kernel keeps a connection without data to itself, before it hands that over, too. The kernel counts it in
-/// answers to the client's SYN, of which this is one more: the least there is, so that time limits begin early.
+/// Seconds for which the kernel keeps a connection without data from the server. The kernel converts them into
+/// retransmissions of SYN-ACK. The least value lets the server's own time limits start early.
 const DEFER_ACCEPT_SECONDS: usize = 1;
 
-/// Drops segments with SYN and without ACK. The filter's bytes begin with the header of TCP (socket(7), SO_ATTACH_FILTER), of
-/// which the flags are the 14th.
+/// BPF filter that drops segments with SYN and without ACK. Offsets count from the TCP header (socket(7),
+/// `SO_ATTACH_FILTER`); byte 13 has the flags.
 const SYN_FILTER: &[SockFilter] = &[
     SockFilter::new((libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16, 0, 0, 13),
     SockFilter::new((libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16, 0, 0, 0x12),
@@ -35,29 +35,29 @@ const SYN_FILTER: &[SockFilter] = &[
 ];
 
 sockopt_impl!(
-    /// Wake the listener when data comes, not when the connection does (tcp(7)).
+    /// Wakes the listener on a connection's first data, not on its handshake (tcp(7)).
     TcpDeferAccept, SetOnly, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, usize
 );
 
 sockopt_impl!(
-    /// Take data in the first segment, and how many such connections may wait (tcp(7)).
+    /// Limit of connections that wait with data in their SYN; enables TCP Fast Open (tcp(7)).
     TcpFastOpen, SetOnly, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, usize
 );
 
-/// An address to listen on, and the sites that use it.
+/// Address to listen on, and the sites that use it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListenerPlan {
-    /// The address.
+    /// Address as configured.
     pub listen: Listen,
-    /// Indices of its sites.
+    /// Indices of its sites in the configuration.
     pub sites: Vec<usize>,
-    /// Whether connections of trusted proxies begin with the PROXY protocol.
+    /// True if connections from trusted proxies begin with the PROXY protocol.
     pub is_proxied: bool,
-    /// Whether TLS is spoken there.
+    /// True if the listener speaks TLS.
     pub has_tls: bool,
 }
 
-/// The listeners that a configuration needs, in the order in which its sites name them.
+/// Listeners that a configuration needs, in the order in which its sites name them.
 pub fn plan(config: &Config) -> Vec<ListenerPlan> {
     let mut plans: Vec<ListenerPlan> = Vec::new();
     let mut numbers: HashMap<&Listen, usize> = HashMap::new();
@@ -75,28 +75,28 @@ pub fn plan(config: &Config) -> Vec<ListenerPlan> {
     plans
 }
 
-/// A listening socket, of no runtime yet.
+/// Listening socket that no runtime has registered yet.
 #[derive(Debug)]
 pub enum Listener {
-    /// TCP
+    /// TCP socket.
     Tcp(std::net::TcpListener),
-    /// A unix socket.
+    /// Unix socket.
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// A listening socket of a worker's runtime.
+/// Listening socket that a worker's runtime polls.
 pub(super) struct AsyncListener {
-    /// As a stream, for that type of the runtime takes any descriptor and lets us make the system call: the runtime's own
-    /// listeners would make each accepted connection known to the runtime.
+    /// Wrapped as a stream: that type accepts any file descriptor and leaves the accept(2) call to us. The runtime's
+    /// listeners would register each accepted connection with the runtime.
     socket: TcpStream,
     is_unix: bool,
 }
 
-/// Opens the sockets of a listener: of TCP one for each worker, among which the kernel shares out the connections; of others
+/// Opens the sockets of a listener: one per worker for TCP, among which the kernel distributes connections, otherwise
 /// one for all.
 ///
 /// # Errors
-/// The address is taken, not of this machine or not allowed; `inherited` has no such socket.
+/// The address is in use, not of this machine or not permitted, or `inherited` has no such socket.
 pub fn bind(
     listen: &Listen,
     workers: usize,
@@ -105,7 +105,7 @@ pub fn bind(
 ) -> io::Result<Vec<Listener>> {
     match listen {
         Listen::Tcp(address) => match bind_tcp(*address, workers, server) {
-            // All addresses of IPv6 on a machine without: none.
+            // `[::]` on a machine without IPv6: no sockets.
             Err(error) if is_without_ipv6(&error) && address.ip() == Ipv6Addr::UNSPECIFIED => Ok(Vec::new()),
             listeners => listeners,
         },
@@ -115,13 +115,13 @@ pub fn bind(
 }
 
 fn bind_tcp(address: SocketAddr, workers: usize, server: &ServerSettings) -> io::Result<Vec<Listener>> {
-    // With SO_REUSEPORT the kernel would let a second server of the same user have the same address and share the
-    // connections with it. So it is tried without first; that also settles a port of 0.
+    // With `SO_REUSEPORT`, a second server of the same user could bind the same address and share its connections. So
+    // the first try goes without; it also chooses the port if that is 0.
     let address = match listen_tcp(address, server, false)? {
         Listener::Tcp(probe) => probe.local_addr()?,
         Listener::Unix(_) => address,
     };
-    // Also of a single one: there may be more workers later.
+    // Even with one worker, because a reload may add more.
     (0..workers).map(|_| listen_tcp(address, server, true)).collect()
 }
 
@@ -134,7 +134,7 @@ fn listen_tcp(address: SocketAddr, server: &ServerSettings, shares_port: bool) -
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shares_port)?;
     if address.is_ipv6() {
-        // An address of IPv6 is one of IPv6 only, whatever the system's setting, so that both can be given.
+        // An IPv6 socket accepts IPv6 only, whatever the system's setting, so that a site can name both addresses.
         socket.set_only_v6(true)?;
     }
     set_options(&socket, server)?;
@@ -143,7 +143,7 @@ fn listen_tcp(address: SocketAddr, server: &ServerSettings, shares_port: bool) -
     Ok(Listener::Tcp(socket.into()))
 }
 
-/// Options of a listener pass on to its connections, which saves a system call for each.
+/// Sets options that accepted connections inherit, which saves a system call for each.
 fn set_options(socket: &RawSocket, server: &ServerSettings) -> io::Result<()> {
     socket.set_tcp_nodelay(server.no_delay)?;
     setsockopt(socket, TcpDeferAccept, &(if server.defer_accept { DEFER_ACCEPT_SECONDS } else { 0 }))?;
@@ -157,11 +157,12 @@ fn backlog(server: &ServerSettings) -> i32 {
     server.listen_backlog.try_into().unwrap_or(i32::MAX)
 }
 
-/// Binds a unix socket, with these permissions before anybody can connect. A socket file that nobody listens on any more,
-/// as a killed server leaves it, is replaced; no other file ever is.
+/// Binds a unix socket and sets its permissions before any client can connect. Replaces the socket file of a killed
+/// server, on which no process listens, and no other file.
 ///
 /// # Errors
-/// The kernel's; `AddrInUse` if somebody listens there, `AlreadyExists` if there is a file of another kind.
+/// The system call that failed; `AddrInUse` if a process listens there, `AlreadyExists` if there is another kind of
+/// file.
 pub fn bind_unix(path: &Path, mode: u32, backlog: u32) -> io::Result<std::os::unix::net::UnixListener> {
     let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
     let address = socket2::SockAddr::unix(path)?;
@@ -186,16 +187,16 @@ pub fn bind_unix(path: &Path, mode: u32, backlog: u32) -> io::Result<std::os::un
 }
 
 impl Listener {
-    /// What this descriptor is.
+    /// Listener for this descriptor.
     ///
     /// # Errors
-    /// No socket.
+    /// The descriptor is not a socket.
     pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         let is_unix = SockRef::from(&descriptor).local_addr()?.is_unix();
         Ok(if is_unix { Self::Unix(descriptor.into()) } else { Self::Tcp(descriptor.into()) })
     }
 
-    /// Its descriptor.
+    /// File descriptor of the socket.
     pub fn into_descriptor(self) -> OwnedFd {
         match self {
             Self::Tcp(listener) => listener.into(),
@@ -203,7 +204,7 @@ impl Listener {
         }
     }
 
-    /// The address it is bound to, if it has one of TCP.
+    /// Local TCP address and port; `None` for unix sockets.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(listener) => listener.local_addr().ok(),
@@ -211,10 +212,10 @@ impl Listener {
         }
     }
 
-    /// Another descriptor of the same socket.
+    /// Duplicate of the descriptor, for the same socket.
     ///
     /// # Errors
-    /// Out of descriptors.
+    /// Out of file descriptors.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Tcp(listener) => Self::Tcp(listener.try_clone()?),
@@ -222,18 +223,18 @@ impl Listener {
         })
     }
 
-    /// Opens another socket for the same address, if it is one of TCP that was opened here.
+    /// Opens another socket for the same address; `None` unless this is a TCP socket.
     ///
     /// # Errors
-    /// The kernel's: ports below 1024 may not be for who the process is by now.
+    /// The system call that failed. The process's present user may not bind ports below 1024.
     pub fn open_another(&self, server: &ServerSettings) -> io::Result<Option<Self>> {
         self.tcp_address().map(|address| listen_tcp(address, server, true)).transpose()
     }
 
-    /// Takes up options that have changed. The kernel keeps what it has queued.
+    /// Applies changed options. The kernel keeps the queue.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The system call that failed.
     pub fn apply(&self, server: &ServerSettings) -> io::Result<()> {
         if let Self::Tcp(listener) = self {
             let socket = RawSocket::from(listener.try_clone()?);
@@ -243,11 +244,12 @@ impl Listener {
         Ok(())
     }
 
-    /// Has the kernel ignore who wants to connect, or not any more: so nobody is told that they are connected whose connection
-    /// would be reset when the socket is closed. Connections that are there, or are coming about, are not concerned.
+    /// Makes the kernel drop new connection attempts, or accept them again. Without it, clients would connect during
+    /// the last moments and get a reset when the socket closes. Connections that exist or are in a handshake are not
+    /// affected.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The system call that failed.
     pub fn ignore_new(&self, is_ignoring: bool) -> io::Result<()> {
         let Self::Tcp(listener) = self else { return Ok(()) };
         let socket = RawSocket::from(listener.try_clone()?);
@@ -255,7 +257,7 @@ impl Listener {
             return socket.attach_filter(SYN_FILTER);
         }
         match socket.detach_filter() {
-            // It had none.
+            // The socket had no filter.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result,
         }
@@ -281,14 +283,15 @@ impl AsyncListener {
     }
 }
 
-/// The sockets that the process was started with (systemd's socket activation). They stay open as long as it runs.
+/// Sockets that the service manager has passed to this process (systemd's socket activation). They stay open as long as
+/// it runs.
 pub struct Inherited {
-    /// Each with its name, which may be empty.
+    /// Sockets with their names, which may be empty.
     sockets: Vec<(String, Option<Listener>)>,
 }
 
 impl Inherited {
-    /// Takes them over from the environment. What is no listening socket is left alone.
+    /// Reads the sockets from the environment. Descriptors that are no listening sockets stay untouched.
     pub fn from_environment() -> Self {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':').map(str::to_owned);
@@ -304,20 +307,20 @@ impl Inherited {
         Self { sockets: (0..count).map(take).collect() }
     }
 
-    /// With those that another process has handed over.
+    /// Adds sockets that the old process has handed over.
     pub fn with(mut self, sockets: impl IntoIterator<Item = (String, Listener)>) -> Self {
         self.sockets.extend(sockets.into_iter().map(|(name, socket)| (name, Some(socket))));
         self
     }
 
-    /// All of them, by their names, or their numbers if they have none.
+    /// All sockets, by name, or by index if they have none.
     pub fn all(&self) -> impl Iterator<Item = (String, &Listener)> {
         self.sockets.iter().enumerate().filter_map(|(index, (name, socket))| {
             Some((if name.is_empty() { index.to_string() } else { name.clone() }, socket.as_ref()?))
         })
     }
 
-    /// The socket with this name, or with this number if no name is like it.
+    /// Socket with this name, or with this index if no name matches.
     fn get(&self, name: &str) -> io::Result<Listener> {
         let index = self.sockets.iter().position(|(other, _)| other == name).or_else(|| name.parse().ok());
         let socket = index.and_then(|index| self.sockets.get(index)).and_then(|(_, socket)| socket.as_ref());

@@ -1,4 +1,4 @@
-//! Closing connections when clients hold too much memory.
+//! Closes connections when clients hold too much memory.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use crate::connection::Context;
 use crate::log::{Trouble, event};
 use crate::memory_budget::WorkerBudget;
 
-/// Time in which all workers tell what their connections hold, before any closes some.
+/// Time for all workers to report what their connections hold, before any worker closes some.
 const REPORT_TIME: Duration = Duration::from_millis(10);
 
-/// Time in which connections close, and what they held is released.
+/// Time for connections to close and release their memory.
 const CLOSE_TIME: Duration = Duration::from_millis(20);
 
-/// Closes connections whenever clients hold more than they may, those that hold most over all workers first. Sleeps
+/// Closes connections whenever clients exceed the memory limit, the largest holders of all workers first. Sleeps
 /// otherwise.
 pub(super) async fn keep_memory(context: Rc<Context>, memory: Rc<WorkerBudget>, trouble: Arc<Trouble>) {
     loop {
         memory.critical().await;
         memory.report();
         tokio::time::sleep(REPORT_TIME).await;
-        // What each connection holds by now.
+        // Publishes what each connection holds now.
         memory.report();
         let held_bytes = memory.budget().held_bytes();
         let (count, shed_bytes) = context.shed_connections();
@@ -36,7 +36,7 @@ pub(super) async fn keep_memory(context: Rc<Context>, memory: Rc<WorkerBudget>, 
                 ],
             ));
         }
-        // If none of this worker's connections holds enough to be closed, it is for others, or nothing can be done.
+        // If this worker has no connection to close, other workers must act, or no one can.
         tokio::time::sleep(if count > 0 { CLOSE_TIME } else { 5 * CLOSE_TIME }).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Workers: one a core, each with its own runtime, listeners, connections, buffers and counters. They share nothing that
-//! is written on the way of a request.
+//! Workers: one thread per core, each with its own runtime, listeners, connections, buffers and counters. On the path
+//! of a request, they share nothing that any of them writes.
 
 mod accept;
 mod generation;
@@ -32,103 +32,104 @@ use crate::metrics::{Inquiry, Metrics};
 use crate::object_cache::{ObjectStore, WorkerCache};
 use crate::overload::{Overload, SharedOverload, TICK_MS};
 
-/// How often a tenth of the connections is looked at for passed deadlines.
+/// Interval of sweeps; each checks the deadlines of a tenth of the connections.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(1_000 / SWEEPS_A_ROUND as u64);
 
-// Overload is looked at with each sweep.
+// Each sweep also measures overload.
 const _: () = assert!(TICK_MS == 1_000 / SWEEPS_A_ROUND as u64);
 
-/// Events of a worker's runtime between two looks at the sockets. More than the default, for a look is a system call,
-/// and connections have little to do each.
+/// Events that a worker's runtime handles between two polls of the sockets. Above the default, because a poll is a
+/// system call and each connection has little to do.
 const EVENT_INTERVAL: u32 = 512;
 
-/// What a worker is started with.
+/// Everything that a worker starts with.
 pub struct WorkerPlan {
-    /// Its number, which no other has now.
+    /// Index of the worker, unique among running ones.
     pub index: usize,
-    /// The core it is bound to, if any.
+    /// CPU core that the worker is pinned to, if any.
     pub core: Option<usize>,
-    /// What it serves by at first.
+    /// First configuration to serve by.
     pub generation: Arc<GenerationPlan>,
-    /// Where it listens at first.
+    /// First sockets to accept from.
     pub listeners: Vec<OpenListener>,
-    /// How many connections clients may have.
+    /// Limit of connections per client and network.
     pub client_limit: Arc<ClientLimit>,
-    /// Memory that clients hold.
+    /// Memory that clients hold, and its limit.
     pub memory: Arc<MemoryBudget>,
-    /// Where it is told that connections are closed because clients hold too much memory.
+    /// Log line about connections that are closed because clients hold too much memory.
     pub memory_trouble: Arc<Trouble>,
-    /// Where it is told that connections can't be accepted.
+    /// Log line about connections that cannot be accepted.
     pub accept_trouble: Arc<Trouble>,
-    /// The log line about places that ran out.
+    /// Log line about `connections-max`.
     pub place_trouble: Arc<Trouble>,
-    /// Part of overload that workers share.
+    /// Overload state that workers share.
     pub overload: Arc<SharedOverload>,
-    /// The object store of all workers.
+    /// Object store of all workers.
     pub store: Arc<ObjectStore>,
-    /// Its recorder of requests.
+    /// Sender of the worker's access log records.
     pub recorder: Recorder,
-    /// Where it counts, if it does; and by which number.
+    /// Counters of the workers, if metrics are enabled.
     pub metrics: Option<Arc<Metrics>>,
-    /// What it is asked about itself.
+    /// Questions about the worker, from the status page and metrics.
     pub inquiries: UnboundedReceiver<Inquiry>,
-    /// What changes while it serves.
+    /// Changes to make while the worker serves.
     pub orders: UnboundedReceiver<WorkerOrder>,
-    /// What it is told to do.
+    /// Present phase, which the main thread sets.
     pub phase: watch::Receiver<WorkerPhase>,
-    /// Where it says, with its number, that it has ended, and how.
+    /// Receives the worker's index and result when it ends.
     pub ended: UnboundedSender<(usize, io::Result<()>)>,
 }
 
-/// A listening socket for a worker.
+/// Listening socket for a worker.
 pub struct OpenListener {
-    /// Which one it is.
+    /// Key by which [`WorkerOrder::Unlisten`] names the socket.
     pub key: ListenerKey,
-    /// The socket.
+    /// Duplicate of the socket, for this worker.
     pub listener: Listener,
 }
 
-/// A listening socket: the number of its listener, and its own among the sockets of that.
+/// Key of a listening socket: the number of its listener, and the socket's number within that.
 pub type ListenerKey = (u16, u16);
 
-/// What changes while a worker serves. Done with, it drops `done`.
+/// Change for a serving worker. The worker drops `done` when the change is complete.
 pub enum WorkerOrder {
-    /// Serve by this from the next request on.
+    /// Serve by another configuration from the next request on.
     Serve {
-        /// By what.
+        /// Configuration to serve by.
         generation: Arc<GenerationPlan>,
-        /// Dropped when it does.
+        /// Dropped when the worker serves by it.
         done: UnboundedSender<()>,
     },
-    /// Listen here as well.
+    /// Accept from these sockets as well.
     Listen(Vec<OpenListener>),
-    /// Don't listen there any more.
+    /// Stop accepting from these sockets.
     Unlisten(Vec<ListenerKey>),
-    /// Don't listen anywhere any more.
+    /// Stop accepting from all sockets.
     StopListening {
-        /// Dropped when what was in the queues has been accepted.
+        /// Dropped when the worker has drained the queues.
         done: UnboundedSender<()>,
     },
 }
 
-/// What workers are told to do.
+/// Phase of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerPhase {
-    /// Serve.
+    /// Serves.
     Serving,
-    /// Take no connections, answer what has been asked, for at most this time if any, and end.
+    /// Accepts no connections, completes open requests within this time, if any is set, and ends.
     Draining(Option<Duration>),
-    /// The same for a worker in whose place others serve: connections that are idle may ask once more, since they can't know.
+    /// Drains while other workers serve in its place. Idle connections may send one more request, because their clients
+    /// don't know yet.
     Leaving(Option<Duration>),
-    /// End at once.
+    /// Ends at once.
     Ended,
 }
 
-/// How long a thread of a pool stays without work. The runtime panics if there is work, no thread, and the system has none: who
-/// has one goes on with that.
+/// Time that an idle pool thread lives. The runtime panics if it has work, no thread, and cannot start one. A pool that
+/// keeps a thread continues with that.
 pub const POOL_KEEP_ALIVE: Duration = Duration::from_secs(86_400);
 
-/// Has a pool begin with a thread, for the same reason.
+/// Starts a pool's first thread early, for the reason given at [`POOL_KEEP_ALIVE`].
 pub fn keep_one(runtime: &Handle) {
     drop(runtime.spawn_blocking(|| ()));
 }
@@ -141,7 +142,7 @@ pub fn spawn(plan: WorkerPlan) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(format!("worker-{}", plan.index)).spawn(move || {
         let (index, ended) = (plan.index, plan.ended.clone());
         let result = std::panic::catch_unwind(AssertUnwindSafe(|| run(plan)));
-        // Fails only if nobody wants to know.
+        // Fails only if the main thread has stopped listening.
         let _ = ended.send((index, result.unwrap_or_else(|_| Err(io::Error::other("panic")))));
     })
 }
@@ -150,7 +151,7 @@ fn run(plan: WorkerPlan) -> io::Result<()> {
     if let Some(core) = plan.core {
         let mut cores = rustix::thread::CpuSet::new();
         cores.set(core);
-        // A worker that can't be bound (a container may forbid it) works as well, if a little slower.
+        // A worker that cannot be pinned (a container may forbid it) works, too, only a little slower.
         let _ = rustix::thread::sched_setaffinity(None, &cores);
     }
     let has_waited = Arc::new(AtomicBool::new(true));
@@ -162,15 +163,15 @@ fn run(plan: WorkerPlan) -> io::Result<()> {
         .event_interval(EVENT_INTERVAL)
         .max_blocking_threads(plan.generation.config.server.blocking_threads_max)
         .thread_keep_alive(POOL_KEEP_ALIVE)
-        // Of the pool's threads, for the worker's own was not started by the runtime: what comes from a disk has waited
-        // already, and must not keep back what is in memory. Fails only where a sandbox forbids it.
+        // Lowers the priority of pool threads only, because the runtime has not started the worker's own thread. Reads
+        // from disk have waited anyway, and must not delay responses from memory. Fails only in a sandbox.
         .on_thread_start(|| {
             let _ = rustix::process::setpriority_process(None, POOL_NICENESS);
         })
         .build_local(LocalOptions::default())?;
     keep_one(runtime.handle());
     let result = runtime.block_on(serve(plan, clock));
-    // Reads of a disk that hangs are not waited for.
+    // Does not wait for reads from a disk that hangs.
     runtime.shutdown_background();
     result
 }
@@ -204,7 +205,8 @@ async fn serve(plan: WorkerPlan, clock: WorkerClock) -> io::Result<()> {
         place_trouble: plan.place_trouble,
     });
     acceptors.start(plan.listeners)?;
-    // It polls all connections, and so would use up in one turn what the runtime allows a task of its sockets.
+    // Unconstrained, because this task polls all connections and would exhaust the runtime's budget of one task per
+    // turn.
     tokio::task::spawn_local(unconstrained(Rc::clone(&connections).run()));
     tokio::task::spawn_local(keep_time(Rc::clone(&context), Rc::clone(&memory), Rc::clone(&cache), busy));
     tokio::task::spawn_local(memory::keep_memory(Rc::clone(&context), Rc::clone(&memory), plan.memory_trouble));
@@ -217,14 +219,14 @@ async fn serve(plan: WorkerPlan, clock: WorkerClock) -> io::Result<()> {
     tokio::task::spawn_local(reporter.run(plan.inquiries));
     let orders = obey(plan.orders, builder, Rc::clone(&context), cache, Rc::clone(&acceptors));
     tokio::select! {
-        // Its listeners can't be waited for.
+        // The runtime cannot register the worker's listeners.
         Err(error) = orders => return Err(error),
         () = await_end(&context, plan.phase, &acceptors) => {}
     }
     Ok(())
 }
 
-/// Does what changes while it serves. Ends with an error alone.
+/// Carries out orders while the worker serves. Returns only on an error.
 async fn obey(
     mut orders: UnboundedReceiver<WorkerOrder>,
     mut builder: GenerationBuilder,
@@ -241,7 +243,7 @@ async fn obey(
                 cache.apply_limits();
                 let before = context.apply(generation);
                 if plan.has_retired {
-                    // Those that have many answers under way say that these are the last.
+                    // Connections with many open requests announce that these are the last (GOAWAY).
                     context.table.borrow().wake_all();
                 }
                 drop((done, before));
@@ -261,7 +263,7 @@ async fn obey(
     std::future::pending().await
 }
 
-/// Looks after deadlines, overload, clock and cache as long as there are connections; without any, sleeps.
+/// Checks deadlines and overload, and refreshes clock and cache while there are connections; sleeps without any.
 async fn keep_time(context: Rc<Context>, memory: Rc<WorkerBudget>, cache: Rc<WorkerCache>, busy: Rc<Notify>) {
     context.overload.resume(context.clock.refresh().monotonic_ms);
     loop {
@@ -285,14 +287,14 @@ async fn keep_time(context: Rc<Context>, memory: Rc<WorkerBudget>, cache: Rc<Wor
     }
 }
 
-/// Serves until told otherwise; then drains.
+/// Waits until the worker must stop serving; then drains its connections.
 async fn await_end(context: &Context, mut phase: watch::Receiver<WorkerPhase>, acceptors: &Acceptors) {
-    // An error is the end of whoever would tell.
+    // An error means that the main thread has ended.
     if phase.wait_for(|phase| *phase != WorkerPhase::Serving).await.is_err() {
         return;
     }
     context.is_draining.set(true);
-    // Those that have many answers under way say that these are the last.
+    // Connections with many open requests announce that these are the last (GOAWAY).
     context.table.borrow().wake_all();
     acceptors.stop_all();
     loop {
@@ -317,7 +319,7 @@ async fn await_end(context: &Context, mut phase: watch::Receiver<WorkerPhase>, a
 /// Niceness of the threads that wait for disks and compress.
 const POOL_NICENESS: i32 = 10;
 
-/// How often a draining worker looks for connections that have become idle.
+/// Interval at which a draining worker looks for connections that have become idle.
 const DRAIN_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 const FOREVER: Duration = Duration::from_secs(u64::MAX >> 32);

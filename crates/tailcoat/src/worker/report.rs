@@ -1,4 +1,4 @@
-//! What a worker tells of itself when it is asked.
+//! A worker's report on itself, for the status page and metrics.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use crate::metrics::{Inquiry, REQUESTS_TOLD_MAX, WorkerReport};
 use crate::object_cache::WorkerCache;
 use crate::upstream::Upstream;
 
-/// Who answers inquiries.
+/// Parts of a worker that its report reads.
 pub(super) struct Reporter {
     pub(super) context: Rc<Context>,
     pub(super) connections: Rc<Connections>,
@@ -20,17 +20,17 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    /// Answers as long as anybody may ask.
+    /// Answers inquiries until all senders are dropped.
     pub(super) async fn run(self, mut inquiries: UnboundedReceiver<Inquiry>) {
         while let Some(Inquiry { requests_max, answer }) = inquiries.recv().await {
-            // Whoever has asked may have gone.
+            // The asker may have gone.
             let _ = answer.send(self.report(requests_max.min(REQUESTS_TOLD_MAX)));
         }
     }
 
     fn report(&self, requests_max: usize) -> WorkerReport {
         let (requests_open, requests) = self.connections.longest_open_requests(requests_max);
-        // A look at all connections: not for those that only gather counts, and do so often.
+        // Skipped for metrics, which ask often and need counts only, because this visits all connections.
         let [clients, networks] = if requests_max > 0 { self.connections.top_holders() } else { Default::default() };
         let overload = self.context.overload.report();
         let busy = clock_gettime(ClockId::ThreadCPUTime);
