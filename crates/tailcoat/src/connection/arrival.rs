@@ -1,4 +1,4 @@
-//! What connections of all versions do with a request that has come.
+//! Steps that connections of all HTTP versions take with a received request.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use crate::handler::{ClientLinkCell, Now, Routed};
 use crate::log::LogClient;
 use crate::tls::TlsInfo;
 
-/// From whom, by which way and when a request came.
+/// Client, TLS state, link and time of a received request.
 pub(super) struct Arrived<'a> {
     pub(super) client: LogClient,
     pub(super) tls: Option<&'a Rc<TlsInfo>>,
@@ -18,24 +18,24 @@ pub(super) struct Arrived<'a> {
     pub(super) now: Now,
 }
 
-/// The refusal of a request that is too slow.
+/// Error response to a request that is too slow.
 pub(super) const REQUEST_TIMEOUT: MessageRejection =
     MessageRejection { status: Status::REQUEST_TIMEOUT, reason: "the request took too long to arrive" };
 
-/// The request's connection gave up its place before there was a response.
+/// Error response to a request whose connection is evicted before there is a response.
 pub(super) const NO_PLACE: MessageRejection = MessageRejection {
     status: Status::SERVICE_UNAVAILABLE,
     reason: "the connection was closed to make room for other clients",
 };
 
-/// Whether a body or response is slower than allowed, measured from its beginning.
+/// Returns true if a body or response is slower than the configured minimum rate, measured from its beginning.
 pub(super) fn is_too_slow(bytes: u64, elapsed_ms: u64, context: &Context) -> bool {
     let limits = &context.generation().limits;
     elapsed_ms > limits.write_timeout.as_millis() as u64
         && bytes.saturating_mul(1_000) < limits.rate_bytes_per_second_min.saturating_mul(elapsed_ms)
 }
 
-/// Brings path and host into the form that routing and handlers read.
+/// Normalizes path and host for routing and handlers.
 pub(super) fn route<'a>(
     request: Request<'a>,
     target: &RequestTarget<'a>,
@@ -44,7 +44,7 @@ pub(super) fn route<'a>(
     path_buffer: &'a mut Vec<u8>,
     host_buffer: &'a mut Vec<u8>,
 ) -> Result<Routed<'a>, MessageRejection> {
-    // The targets of OPTIONS and CONNECT may have none.
+    // The targets of OPTIONS and CONNECT may have no path.
     let path = match target.path {
         b"*" | b"" => target.path,
         raw => path::normalise(raw, path_buffer)

@@ -5,8 +5,8 @@ use crate::log::LogClient;
 use crate::metrics::Limit;
 use crate::routing::rules::{CountTable, KeyHasher};
 
-/// Counts connections by client and by network, over all workers, where the configuration says how many each may have.
-/// Trusted proxies and unix sockets may have any number. ([`super::Shares`] hold where it says nothing.)
+/// Counts connections by client and by network, over all workers, if the configuration limits them. Trusted proxies and
+/// unix sockets are not limited. Without a configured limit, [`super::Shares`] apply.
 #[derive(Debug, Default)]
 pub struct ClientLimit {
     clients: CountTable,
@@ -14,8 +14,8 @@ pub struct ClientLimit {
     hasher: KeyHasher,
 }
 
-/// A place among the connections of a client, and one among those of its network, to be given back; small, for each connection
-/// has one.
+/// Place of a connection in the counts of its client and of its network. Must be returned to
+/// [`ClientLimit::give_back`]. Kept small, because each connection has one.
 #[derive(Debug, Default)]
 pub struct ClientPlace {
     client: Option<NonZeroU64>,
@@ -23,10 +23,10 @@ pub struct ClientPlace {
 }
 
 impl ClientLimit {
-    /// A place for a connection of this client; empty if it needs none.
+    /// Counts a connection of this client; the place is empty if no limit applies.
     ///
     /// # Errors
-    /// There are too many, by this limit.
+    /// Returns the limit that is exceeded.
     pub fn take(&self, client: LogClient, generation: &Generation) -> Result<ClientPlace, Limit> {
         let limits = &generation.limits;
         let mut place = ClientPlace::default();
@@ -47,20 +47,20 @@ impl ClientLimit {
         Ok(place)
     }
 
-    /// A connection has ended.
+    /// Ends the count of a closed connection.
     pub fn give_back(&self, place: ClientPlace) {
         place.client.iter().for_each(|key| self.clients.give_back(key.get()));
         place.network.iter().for_each(|key| self.networks.give_back(key.get()));
     }
 }
 
-/// Takes one of so many, 0 is any number; returns what it is to be given back by, if there is anything to give back. `None` if
-/// there are too many.
+/// Counts one more for `key`, up to `count_max`; 0 means no limit. Returns the key to give back, if the connection was
+/// counted; `None` if the limit is exceeded.
 fn take(table: &CountTable, key: u64, count_max: u32) -> Option<Option<NonZeroU64>> {
     if count_max == 0 {
         return Some(None);
     }
-    // One of 2^64 would be another.
+    // The key 0 shares its count with 1; the chance of that is 1 in 2^64.
     let key = NonZeroU64::new(key).unwrap_or(NonZeroU64::MIN);
     table.add(key.get(), count_max).then_some(Some(key))
 }
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(take("192.0.2.3:1").unwrap_err(), Limit::ConnectionsPerNetworkMax);
         assert!(take("192.0.3.1:1").is_ok(), "another network");
         places.into_iter().for_each(|place| limit.give_back(place));
-        // Who is refused for the own number takes no place of the network.
+        // A client rejected for its own limit takes no place of its network.
         let _two = ["192.0.2.2:1", "192.0.2.2:2"].map(|address| take(address).unwrap());
         for _ in 0..5 {
             assert_eq!(take("192.0.2.2:3").unwrap_err(), Limit::ConnectionsPerClientMax);

@@ -7,26 +7,27 @@ use wire::http::date;
 
 use crate::handler::Now;
 
-/// Readings of the clock that a turn of the event loop shares, at most: a turn can be long when there is much to do.
+/// Maximum number of readings that one turn of the event loop shares. A turn can be long under load.
 const SHARED_READINGS_MAX: u32 = 64;
 
-/// A worker's clock: the monotonic clock is read once a turn of the event loop, the wall clock follows from it, and the
-/// text of the Date field is formatted once a second. Reading a clock costs more than a twentieth of what the server does
+/// Clock of a worker. The monotonic clock is read once in a turn of the event loop. The wall clock is derived from it,
+/// and the text of the Date field is formatted once a second. Reading a clock costs more than a twentieth of the time
 /// for a small response.
 #[derive(Debug)]
 pub struct WorkerClock {
-    /// Set when the event loop has waited: by the runtime, which is in the same thread.
+    /// Set by the runtime, in the same thread, after the event loop has waited.
     has_waited: Arc<AtomicBool>,
     shared_readings: Cell<u32>,
     recent: Cell<Now>,
-    /// Microseconds that the wall clock is ahead of the monotonic one; set anew now and then, for it can be set.
+    /// Lead of the wall clock over the monotonic clock, in microseconds. Updated periodically, because an operator can
+    /// set the wall clock.
     unix_lead_us: Cell<i64>,
     date_second: Cell<u64>,
     date: Cell<[u8; date::DATE_BYTES]>,
 }
 
 impl WorkerClock {
-    /// A clock that agrees with the system's, and is read again whenever `has_waited` is set.
+    /// Makes a clock that agrees with the system's. The clock is read again whenever `has_waited` is set.
     pub fn new(has_waited: Arc<AtomicBool>) -> Self {
         let clock = Self {
             has_waited,
@@ -40,12 +41,12 @@ impl WorkerClock {
         clock
     }
 
-    /// Follows the wall clock.
+    /// Adjusts the clock to the system's wall clock.
     pub fn synchronise(&self) {
         self.unix_lead_us.set(read_us(ClockId::Realtime) - read_us(ClockId::Monotonic));
     }
 
-    /// The time, as it was earlier in this turn of the event loop or is now.
+    /// Returns the time, read now or earlier in this turn of the event loop.
     pub fn now(&self) -> Now {
         let shared_readings = self.shared_readings.get();
         if shared_readings < SHARED_READINGS_MAX && !self.has_waited.load(Ordering::Relaxed) {
@@ -58,7 +59,7 @@ impl WorkerClock {
         self.recent.get()
     }
 
-    /// The time, read again.
+    /// Reads the clock and returns the time.
     pub fn refresh(&self) -> Now {
         self.has_waited.store(true, Ordering::Relaxed);
         self.now()
@@ -70,7 +71,7 @@ impl WorkerClock {
         Now { monotonic_ms: monotonic_us as u64 / 1_000, unix_seconds: unix_us / 1_000_000, unix_us }
     }
 
-    /// The text of a Date field.
+    /// Text of a Date field for this time.
     pub fn date(&self, now: Now) -> [u8; date::DATE_BYTES] {
         if self.date_second.get() != now.unix_seconds {
             self.date_second.set(now.unix_seconds);
@@ -89,8 +90,8 @@ fn read_us(clock: ClockId) -> i64 {
 mod tests {
     use super::*;
 
-    /// Somebody sets the system's clock, forwards or back: what is due later stays so, and dates are right from the next
-    /// look on.
+    /// If an operator sets the system's clock forward or back, deadlines do not move. Dates are right after the next
+    /// synchronization.
     #[test]
     fn a_wall_clock_that_is_set() {
         let has_waited = Arc::new(AtomicBool::new(true));
@@ -101,7 +102,7 @@ mod tests {
         };
         let before = read();
         for jump_us in [-86_400_000_000_i64, 86_400_000_000] {
-            // What the clock knows after such a jump is as far off as if the jump had gone the other way.
+            // After a jump of the wall clock, the clock's lead is off by the length of the jump.
             clock.unix_lead_us.set(clock.unix_lead_us.get() - jump_us);
             let stale = read();
             assert!((86_300..86_500).contains(&stale.unix_seconds.abs_diff(before.unix_seconds)), "{jump_us}");

@@ -1,4 +1,4 @@
-//! The open connections of a worker, and the task that polls them.
+//! Open connections of a worker, and the task that polls them.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -25,20 +25,22 @@ use crate::log::LogClient;
 use crate::metrics::{HolderCount, Limit, LiveRequest};
 use crate::overload::RequestCost;
 
-/// Connections that are polled before the runtime has its turn.
+/// Maximum number of connections polled before the runtime gets its turn.
 const EVENTS_A_TURN_MAX: usize = 256;
 
-/// The connections of a worker.
+/// Connections of a worker.
 ///
-/// They have an epoll instance of their own, which the runtime watches like any socket, and are polled by one task. As
-/// tasks and sockets of the runtime each would take some 500 bytes more, and for a small response a tenth of the user
-/// time. They are futures all the same: whatever else of the runtime they wait for wakes them.
+/// They share an epoll instance, which the runtime watches like a socket, and one task polls them all. As separate
+/// tasks and sockets of the runtime, each connection would need some 500 bytes more. A small response would need a
+/// tenth more user time. Connections are futures nevertheless, so that timers and other sockets of the runtime can wake
+/// them.
 pub struct Connections {
     context: Rc<Context>,
     client_limit: Arc<ClientLimit>,
-    /// As a stream, for that type of the runtime takes any descriptor and lets us make the system call.
+    /// Epoll descriptor in the form of a stream. This type of the runtime accepts any descriptor, and lets the caller
+    /// make the system call.
     epoll: TcpStream,
-    /// By their numbers in the table of connections.
+    /// Connections by slot of the table of connections.
     places: RefCell<Vec<ConnectionSlot>>,
     group: RefCell<ConnectionGroup>,
     woken: Arc<Woken>,
@@ -48,36 +50,36 @@ pub(super) struct ConnectionSlot {
     pub(super) connection: Option<WorkerConnection>,
     client_place: ClientPlace,
     slot: u32,
-    /// Wakes whichever connection is in this place.
+    /// Wakes the connection that is in this place.
     waker: Waker,
 }
 
-/// What a client has taken for a connection that is not yet among the others.
+/// Admission of an accepted connection that is not started yet, with its place in the counts.
 #[derive(Debug, Default)]
 pub struct Admission {
-    /// The connection, as far as its place is concerned.
+    /// Origin of the connection, for the table of connections.
     pub newcomer: Newcomer,
     client_place: ClientPlace,
 }
 
-/// A connection, by what it speaks.
+/// Connection, by its protocol.
 pub(super) enum WorkerConnection {
     Opening(Box<OpeningConnection>),
     Http1(Box<H1Connection>),
     Http2(Box<H2Connection>),
 }
 
-/// What follows when a connection has come to its end in what it is.
+/// Next state of a connection that has completed its current one.
 enum ConnectionNext {
-    /// Nothing: it is to be closed.
+    /// The connection must be closed.
     Closed,
-    /// It goes on in a version of HTTP.
+    /// The connection continues in a version of HTTP.
     Opened(OpenedConnection),
-    /// It goes on in HTTP/2, for that is what the client speaks.
+    /// The client speaks HTTP/2, so the connection continues in it.
     Http2,
 }
 
-/// Connections that something else than their socket has woken.
+/// Connections woken by anything other than their socket.
 #[derive(Default)]
 struct Woken {
     state: Mutex<WokenState>,
@@ -86,7 +88,7 @@ struct Woken {
 #[derive(Default)]
 struct WokenState {
     slots: Vec<u32>,
-    /// The task that polls them, while it sleeps.
+    /// Waker of the polling task while it sleeps.
     sleeper: Option<Waker>,
 }
 
@@ -96,21 +98,21 @@ struct PlaceWaker {
 }
 
 impl Connections {
-    /// None yet. To be called within the worker's runtime.
+    /// Makes an empty set of connections. Must be called within the worker's runtime.
     ///
     /// # Errors
-    /// Out of descriptors or memory.
+    /// The system is out of file descriptors or memory.
     pub fn new(context: Rc<Context>, client_limit: Arc<ClientLimit>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // Waiting on it never blocks, as it is done here, but the runtime wants to be sure.
+        // Waiting on it with a zero timeout never blocks, but the runtime requires this mode.
         rustix::io::ioctl_fionbio(&epoll, true)?;
         let epoll = TcpStream::from_std(epoll.into())?;
         let (places, group) = Default::default();
         Ok(Self { context, client_limit, epoll, places, group, woken: Arc::default() })
     }
 
-    /// True if a client may have a connection that was accepted from a listener: not if it is banned, or has as many as the
-    /// configuration says. To be asked before room is made for it.
+    /// Admits a client's connection from a listener. Returns `None` if the client is banned, has reached its limit of
+    /// connections, or the worker sheds handshakes. Must be called before room is made for the connection.
     pub fn admit(&self, client: LogClient, listener: u16) -> Option<Admission> {
         let generation = self.context.generation();
         if self.sheds_handshake(&generation, client, listener) {
@@ -130,12 +132,12 @@ impl Connections {
         None
     }
 
-    /// Takes an admission back: the connection was closed, because there is no place for it.
+    /// Cancels an admission after the connection was closed because no place was free for it.
     pub fn turn_away(&self, admission: Admission) {
         self.client_limit.give_back(admission.client_place);
     }
 
-    /// Takes over a connection that was accepted from a listener, and does for it what can be done at once.
+    /// Starts a connection that was accepted from a listener, and polls it once.
     pub fn start(&self, socket: Socket, client: LogClient, listener: u16, admission: Admission) {
         let Admission { newcomer, client_place } = admission;
         if let Some(metrics) = self.context.metrics() {
@@ -161,8 +163,9 @@ impl Connections {
         place.poll(self);
     }
 
-    /// True if a new connection is closed because the worker is overloaded: not on a listener with reserved places, nor while
-    /// an authority is to see a handshake, which looks like any other.
+    /// Returns true if a new connection must be closed because the worker is overloaded. Listeners with reserved places
+    /// are exempt. Listeners are also exempt during an ACME validation by TLS, because its handshake looks like any
+    /// other.
     fn sheds_handshake(&self, generation: &Generation, client: LogClient, listener: u16) -> bool {
         let overload = &self.context.overload;
         if !overload.is_shedding() || generation.is_reserved(listener) {
@@ -172,7 +175,7 @@ impl Connections {
         tls.is_some_and(|tls| !tls.has_validations()) && overload.sheds(RequestCost::Handshake)
     }
 
-    /// Polls connections whenever there is something to do for them, for ever.
+    /// Polls connections whenever they have events; never returns.
     pub async fn run(self: Rc<Self>) {
         let mut events = Vec::with_capacity(EVENTS_A_TURN_MAX);
         let mut slots = Vec::new();
@@ -181,20 +184,20 @@ impl Connections {
             self.context.handshakes.on_turn();
             if has_events {
                 events.clear();
-                // Fails only if interrupted; then the next look finds the events.
+                // Fails only if interrupted; the next call then returns the events.
                 let _ =
                     epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&Timespec::default()));
                 has_events = events.len() == events.capacity();
                 self.context.overload.on_look(!has_events);
                 self.on_events(&events);
                 if !has_events {
-                    // The runtime is to wait for an edge. What has come since the look above is one.
+                    // Tells the runtime to wait for an edge. Events since the call above cause one.
                     let _ = self.epoll.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
                 }
             }
             self.poll_woken(&mut slots);
             if has_events || self.woken.is_any() {
-                // The runtime looks at its sockets and timers, and comes back.
+                // The runtime processes its sockets and timers, then continues here.
                 tokio::task::yield_now().await;
             }
             if !has_events {
@@ -207,7 +210,7 @@ impl Connections {
         self.go_on(&mut events.iter().map(|event| (event.data.u64() as usize, Some(event.flags))));
     }
 
-    /// Lets the connections in these places go on, some together.
+    /// Polls the connections in these places, in groups.
     fn go_on(&self, waiting: &mut impl Iterator<Item = (usize, Option<epoll::EventFlags>)>) {
         let places = &mut *self.places.borrow_mut();
         let group = &mut *self.group.borrow_mut();
@@ -218,16 +221,16 @@ impl Connections {
 
     fn poll_woken(&self, slots: &mut Vec<u32>) {
         std::mem::swap(slots, &mut self.woken.state().slots);
-        // Each once: in a group, the answers of one connection have one place.
+        // Each connection is polled once, because a group has one output for each connection.
         slots.sort_unstable();
         slots.dedup();
         self.go_on(&mut slots.drain(..).map(|slot| (slot as usize, None)));
     }
 
-    /// Waits for something to do. Says whether sockets have events: where an answer of another server has woken a
-    /// connection, asking for them would be one system call more.
+    /// Waits for events or wakers; returns true if sockets have events. If only a waker was used (for example by an
+    /// upstream response), this saves a system call.
     fn poll_wait(&self, task: &mut Task<'_>) -> Poll<bool> {
-        // An error would be the end of the runtime.
+        // An error would mean that the runtime has ended.
         let has_events = self.epoll.poll_read_ready(task).is_ready();
         let state = &mut *self.woken.state();
         if !has_events && state.slots.is_empty() {
@@ -239,7 +242,7 @@ impl Connections {
         Poll::Ready(has_events)
     }
 
-    /// Tells how many requests are open, and of those that have been open longest, at most so many.
+    /// Returns the number of open requests, and the ones open longest, at most `requests_max`.
     pub fn longest_open_requests(&self, requests_max: usize) -> (usize, Vec<LiveRequest>) {
         let places = &*self.places.borrow();
         longest_open(requests_max, &self.context, |tell| {
@@ -253,18 +256,18 @@ impl Connections {
         })
     }
 
-    /// Tells which clients, and which networks, have most connections; those with most first.
+    /// Returns the clients, and the networks, with the most connections, in descending order.
     pub fn top_holders(&self) -> [Vec<HolderCount>; 2] {
         let places = &*self.places.borrow();
         top_holders(places.iter().filter_map(|place| place.connection.as_ref()).map(WorkerConnection::client))
     }
 
-    /// What its connections share.
+    /// State that the worker's connections share.
     pub(super) fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Has the socket waited for, if it isn't already.
+    /// Registers the socket with epoll for the events it waits for, unless it is registered already.
     fn watch(&self, slot: u32, socket: &mut Socket) -> io::Result<()> {
         let Some((events, is_new)) = socket.unwatched() else { return Ok(()) };
         let data = epoll::EventData::new_u64(slot.into());
@@ -279,7 +282,7 @@ impl ConnectionSlot {
         Self { connection: None, client_place: ClientPlace::default(), slot, waker: Arc::new(waker).into() }
     }
 
-    /// Lets the connection go on as far as it can, and ends it if it is done, fails or panics.
+    /// Polls the connection, and closes it if it is done, fails or panics.
     pub(super) fn poll(&mut self, connections: &Connections) {
         let was_open = self.connection.is_some();
         while let Some(connection) = &mut self.connection {
@@ -324,10 +327,10 @@ impl Drop for ConnectionSlot {
 }
 
 impl WorkerConnection {
-    /// Goes on until something has to be waited for. Ready with what follows.
+    /// Polls until the connection must wait. Ready with the next state.
     fn poll(&mut self, task: &mut Task<'_>) -> Poll<ConnectionNext> {
         match self {
-            // A peer's error ends its connection, and concerns nobody else.
+            // A peer's error ends its own connection only.
             Self::Opening(opening) => {
                 opening.poll(task).map(|opened| opened.map_or(ConnectionNext::Closed, ConnectionNext::Opened))
             }
@@ -339,7 +342,7 @@ impl WorkerConnection {
         }
     }
 
-    /// The connection as what follows.
+    /// Converts the connection to its next state; `None` if it must be closed.
     fn into(self, next: ConnectionNext) -> Option<Self> {
         let (opened, listener, context) = match (self, next) {
             (Self::Opening(opening), ConnectionNext::Opened(opened)) => {
@@ -351,7 +354,7 @@ impl WorkerConnection {
         Some(Self::of(opened, listener, context))
     }
 
-    /// A connection whose first request can come.
+    /// Makes a connection that awaits its first request.
     fn of(opened: OpenedConnection, listener: u16, context: Rc<Context>) -> Self {
         if opened.is_http2 || !context.generation().http_versions.http1 {
             return Self::Http2(Box::new(H2Connection::new(opened, listener, context)));
@@ -367,17 +370,17 @@ impl WorkerConnection {
         }
     }
 
-    /// Ends it, whatever it is in the middle of. To be called once.
+    /// Closes the connection in any state. Must be called once.
     fn close(&mut self) {
         match self {
-            // What it has is given back when it is dropped.
+            // Dropping it releases its resources.
             Self::Opening(_) => {}
             Self::Http1(connection) => connection.close(),
             Self::Http2(connection) => connection.close(),
         }
     }
 
-    /// What is to be waited for when `poll` returned `Pending`.
+    /// Socket to wait for after `poll` returned `Pending`.
     pub(super) fn socket(&mut self) -> Option<&mut Socket> {
         match self {
             Self::Opening(opening) => opening.socket(),
@@ -389,7 +392,7 @@ impl WorkerConnection {
 
 impl Woken {
     fn state(&self) -> MutexGuard<'_, WokenState> {
-        // Nothing that is done under the lock can leave the state half changed.
+        // A panic while the lock is held leaves no half-made change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -436,7 +439,7 @@ mod tests {
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
-    /// What connections share, where there are no sites: all that is asked for is answered 404.
+    /// Context without sites: each request gets a 404 response.
     fn context(limits: Limits) -> Rc<Context> {
         let server_log = ServerLog::stderr(LogLevel::Error);
         let (log, _) = crate::log::start(&[], crate::log::LogOptions::default(), server_log).unwrap();
@@ -453,7 +456,7 @@ mod tests {
         client
     }
 
-    /// Sends a request and reads what comes back; nothing is the end.
+    /// Sends a request and reads the response; an empty string means end of stream.
     async fn exchange(client: &mut UnixStream) -> String {
         client.write_all(REQUEST).unwrap();
         let mut answer = [0; 4096];
@@ -470,7 +473,7 @@ mod tests {
     fn a_panic_costs_one_connection() {
         let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
         runtime.block_on(async {
-            // That there is no second listener is a fault that routing panics at.
+            // Routing panics because there is no second listener.
             let connections = Rc::new(Connections::new(context(Limits::default()), Arc::default()).unwrap());
             spawn_local(Rc::clone(&connections).run());
             let mut others = [connect(&connections, 0), connect(&connections, 0)];
@@ -488,7 +491,7 @@ mod tests {
         });
     }
 
-    /// Whatever one of them does, the others of a group have their answers: what stays unread, what is broken off, what ends.
+    /// The other connections of a group get their responses even if one does not read, disconnects or ends.
     #[test]
     fn those_that_go_on_together_are_answered_as_if_they_were_alone() {
         const CLIENTS: usize = 20;
@@ -498,7 +501,7 @@ mod tests {
             let connections = Rc::new(Connections::new(context(Limits::default()), Arc::default()).unwrap());
             let mut clients: Vec<_> = (0..CLIENTS).map(|_| connect(&connections, 0)).collect();
             spawn_local(Rc::clone(&connections).run());
-            // More answers than a socket holds, and nobody reads.
+            // More responses than the socket buffers hold, and no client reads.
             for _ in 0..ROUNDS {
                 for client in &mut clients {
                     while client.write(REQUEST).is_err() {
@@ -541,7 +544,7 @@ mod tests {
             let (mut client, server) = UnixStream::pair().unwrap();
             client.set_nonblocking(true).unwrap();
             server.set_nonblocking(true).unwrap();
-            // Contents that nobody reads, so that the answers are few and don't get stuck.
+            // The handler ignores the content, so that the responses are few and do not fill the socket.
             let mut requests = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 20000\r\n\r\n".to_vec();
             requests.resize(requests.len() + 20_000, b'x');
             let mut sent = 0;
@@ -549,7 +552,7 @@ mod tests {
                 sent += length;
             }
             let whole = sent / requests.len();
-            // Little is read at once.
+            // Each read is small.
             let context = context(Limits { head_bytes_max: 1024, ..Limits::default() });
             let opened =
                 OpenedConnection::at_once(Socket::new(server.into()), LogClient::Unix, Newcomer::default(), &context);

@@ -1,28 +1,29 @@
-//! The order in which connections give up their places when the worker runs out of them. SECURITY.md describes it for users.
+//! Order in which connections are closed when the worker runs out of places. SECURITY.md describes it for users.
 
 use std::cmp::Reverse;
 
 use super::ConnectionStage;
 
-/// Bytes a second from which on a client makes progress: its connection is closed only in favour of clients that hold fewer
-/// places. A mobile client with a poor signal (EDGE) moves about as much.
+/// Minimum rate, in bytes a second, at which a client makes progress. Such a connection is closed only in favour of
+/// clients that hold fewer places. A mobile client with a poor signal (EDGE) reaches about this rate.
 const STEADY_RATE: u32 = 16 << 10;
 
-/// Bytes that count as progress in one second, at most. A kernel takes megabytes at once for a client that reads nothing:
-/// such a burst alone must not pass for a steady transfer.
+/// Maximum number of bytes in a second that count as progress. A kernel buffers megabytes for a client that reads
+/// nothing, and such a burst alone must not count as a steady transfer.
 const PROGRESS_BYTES_MAX: u32 = 64 << 10;
 
-/// Part of the rate that each second replaces: the rate follows some eight seconds, because a kernel's buffers turn a steady
-/// reader into one that takes much at a time.
+/// Each second replaces one part in this many of the rate. The rate thus covers about eight seconds, because kernel
+/// buffers make even a steady reader take large amounts at a time.
 const RATE_PART: u32 = 8;
 
-/// Rate of a connection that has only just begun with what it does, at least. It has had no time to show any.
+/// Minimum rate of a connection that has just begun its current stage and had no time to show progress.
 const GRACE_RATE: u32 = 4 << 10;
 
-/// Seconds for which that holds: one to two, because a sweep may follow at once.
+/// Number of sweeps, one a second, for which the minimum holds. That is one to two seconds, because a sweep may follow
+/// at once.
 const GRACE_ROUNDS: u8 = 2;
 
-/// Addresses of a network that count as much as one client.
+/// Number of clients that a network counts as.
 pub(super) const CLIENTS_A_NETWORK: u32 = 4;
 
 /// Recent progress of a connection's client: content received, or output taken.
@@ -36,18 +37,18 @@ pub(super) struct ClientProgress {
     rounds: u8,
 }
 
-/// What a connection's place in the order depends on.
+/// Properties of a connection that determine its position in the order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionFacts {
     pub(super) stage: ConnectionStage,
     pub(super) progress: ClientProgress,
-    /// Without one, a connection that awaits a request is about to be polled.
+    /// Deadline of the stage. A connection that awaits a request without a deadline is about to be polled.
     pub(super) deadline_ms: Option<u64>,
-    /// Places that its client holds; 0 if it may hold any number.
+    /// Number of places that the client holds; 0 if the client is not limited.
     pub(super) held: u32,
 }
 
-/// Place of a connection in the order: the least is closed first.
+/// Position of a connection in the order; the lowest is closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EvictionRank {
     pub(super) tier: Tier,
@@ -57,43 +58,43 @@ pub(super) struct EvictionRank {
     deadline_ms: u64,
 }
 
-/// Part of the order.
+/// Tier of the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tier {
     /// Awaits a request.
     Idle,
     /// Waits for a slow client.
     Slow,
-    /// A tunnel that is mostly silent.
+    /// Tunnel that is mostly silent.
     Tunnel,
-    /// Makes progress, or waits for a handler through no fault of the client.
+    /// Makes progress, or waits for a handler while the client is not at fault.
     Busy,
 }
 
 impl ClientProgress {
-    /// Notes bytes that the client has moved.
+    /// Records bytes that the client has moved.
     pub(super) fn on_moved(&mut self, bytes: u64) {
         self.moved_bytes = self.moved_bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
-    /// Something else is awaited from now on.
+    /// Starts a new stage, so that the connection is in its grace period again.
     pub(super) fn begin(&mut self) {
         self.rounds = 0;
     }
 
-    /// A second has passed.
+    /// Updates the rate; called once a second.
     pub(super) fn on_round(&mut self) {
         self.rate = self.recent_rate();
         self.moved_bytes = 0;
         self.rounds = self.rounds.saturating_add(1);
     }
 
-    /// Bytes a second, with those since the last sweep.
+    /// Rate in bytes a second, including the bytes since the last sweep.
     fn recent_rate(&self) -> u32 {
         self.rate - self.rate.div_ceil(RATE_PART) + self.moved_bytes.min(PROGRESS_BYTES_MAX) / RATE_PART
     }
 
-    /// The rate by which connections are compared.
+    /// Rate used to compare connections.
     fn rate(&self) -> u32 {
         let rate = self.rate.max(self.recent_rate());
         if self.rounds < GRACE_ROUNDS { rate.max(GRACE_RATE) } else { rate }
@@ -121,7 +122,7 @@ impl ConnectionFacts {
         };
         let (rate_class, held, rate) = match tier {
             Tier::Idle => (0, magnitude(self.held), 0),
-            // Rates in one class differ by less than a factor of 4, and by chance as much as by will.
+            // Rates in one class differ by less than a factor of 4, which may be chance.
             Tier::Slow | Tier::Tunnel => (magnitude(rate) / 2, magnitude(self.held), rate),
             Tier::Busy => (0, self.held, if self.stage == ConnectionStage::Answer { u32::MAX } else { rate }),
         };
@@ -131,15 +132,15 @@ impl ConnectionFacts {
 }
 
 impl EvictionRank {
-    /// Places that its client holds, as far as they matter in its tier.
+    /// Number of places that the client holds, as far as it matters in its tier.
     pub(super) fn held(&self) -> u32 {
         self.held.0
     }
 }
 
 impl Tier {
-    /// Connections of so many that are closed at once. Looking for them takes a look at all, so that one at a time would be
-    /// dear; but of those that do something, few are closed before they must be.
+    /// Number of connections to close at once, out of so many. Each search scans all connections, so closing them one
+    /// at a time would be slow. In higher tiers the batch is smaller, so that few active connections are closed early.
     pub(super) fn batch(self, connections: usize) -> usize {
         let part = match self {
             Self::Idle => 64,
@@ -187,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Each line's connection is closed before that of the next line.
+    /// Connections in the order in which they are closed.
     #[test]
     fn the_order() {
         let order = [

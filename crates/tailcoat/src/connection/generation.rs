@@ -1,4 +1,4 @@
-//! What connections serve by: all of it changes at once when the configuration does.
+//! Configuration of a worker's connections. A reload replaces it as a whole.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,48 +13,48 @@ use crate::log::LogClient;
 use crate::routing::Router;
 use crate::tls::ListenerTls;
 
-/// What a worker serves by, immutable. Connections look it up when they are polled, and keep none of it between requests
-/// but the limits that a client of HTTP/2 has been told; requests keep what they need to their end.
+/// Immutable configuration of a worker's connections. Connections look it up when they are polled. Between requests they
+/// keep only the limits that were sent to an HTTP/2 client. Requests keep what they need until their end.
 pub struct Generation {
-    /// Who answers requests.
+    /// Router that selects the sites of requests.
     pub router: Router,
-    /// The configured limits.
+    /// Configured limits.
     pub limits: Limits,
-    /// Those that the engine of HTTP/1 needs, in its form.
+    /// Limits in the form of the HTTP/1 engine.
     pub(super) input_limits: InputLimits,
-    /// The same for HTTP/2.
+    /// Limits in the form of the HTTP/2 engine.
     pub(super) h2_limits: Rc<wire::h2::H2Limits>,
-    /// Versions of HTTP that are spoken.
+    /// Enabled versions of HTTP.
     pub http_versions: HttpVersions,
-    /// Whether responses carry `Server`.
+    /// True if responses have a `Server` field.
     pub server_field: bool,
-    /// Whether handlers want to know where clients have connected to, which costs a system call a request.
+    /// True if handlers need the local address of connections, which costs a system call for each request.
     pub tells_destinations: bool,
-    /// When the kernel is to encipher what is sent over TLS, if ever.
+    /// Settings for encryption by the kernel; `None` if it is off.
     pub kernel_tls: Option<KernelTls>,
-    /// Listeners, by their numbers.
+    /// Listeners by number.
     pub listeners: Vec<ListenerState>,
-    /// Open connections that the worker may have.
+    /// Maximum number of open connections of the worker.
     pub connections_max: usize,
-    /// Shares of them that clients and networks may hold when most are taken.
+    /// Shares of these places that clients and networks may hold when most places are taken.
     pub shares: Shares,
 }
 
-/// How connections of a listener are taken.
+/// Settings for the connections of a listener.
 #[derive(Clone, Default)]
 pub struct ListenerState {
-    /// Whether connections of trusted proxies begin with the PROXY protocol.
+    /// True if connections of trusted proxies begin with the PROXY protocol.
     pub is_proxied: bool,
-    /// How TLS is spoken there, if it is.
+    /// TLS settings; `None` without TLS.
     pub tls: Option<Arc<ListenerTls>>,
-    /// Whether there are no sites for it any more, so that its connections end with their next answers.
+    /// True if no site uses the listener any more, so that its connections end after their next responses.
     pub is_retired: bool,
-    /// True if it serves monitoring alone, and has places of its own for that.
+    /// True if the listener serves only monitoring, and has reserved places for that.
     pub is_reserved: bool,
 }
 
 impl Generation {
-    /// One with these sites and limits, and a listener for each that the router knows.
+    /// Makes a generation with these sites and limits, and with one listener for each that the router knows.
     pub fn new(router: Router, limits: Limits) -> Self {
         Self {
             input_limits: InputLimits {
@@ -82,24 +82,25 @@ impl Generation {
         }
     }
 
-    /// Keeps what another has for listeners that are retired: each of their connections may have a request under way.
+    /// Keeps the sites of retired listeners from the previous generation. Each of their connections may have a request
+    /// in progress.
     pub fn reuse_retired(&mut self, before: &Self) {
         let retired = |(number, listener): (usize, &ListenerState)| listener.is_retired.then_some(number);
         self.router.reuse(self.listeners.iter().enumerate().filter_map(retired), &before.router);
     }
 
-    /// How a connection of this listener is to begin: whether with a header of the PROXY protocol, and with which TLS.
+    /// Beginning of a connection of this listener: true if the PROXY protocol comes first, and the TLS settings.
     pub(super) fn beginning(&self, listener: u16, client: LogClient) -> (bool, Option<Arc<ListenerTls>>) {
         let Some(listener) = self.listeners.get(usize::from(listener)) else { return (false, None) };
         (listener.is_proxied && self.router.trusts(client), listener.tls.clone())
     }
 
-    /// True if a listener has reserved places.
+    /// Returns true if a listener has reserved places.
     pub(super) fn is_reserved(&self, listener: u16) -> bool {
         self.listeners.get(usize::from(listener)).is_some_and(|listener| listener.is_reserved)
     }
 
-    /// Whether connections of a listener end with their next answers.
+    /// Returns true if connections of a listener end after their next responses.
     pub(super) fn is_retired(&self, listener: u16) -> bool {
         self.listeners.get(usize::from(listener)).is_some_and(|listener| listener.is_retired)
     }

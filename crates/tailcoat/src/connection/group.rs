@@ -1,4 +1,4 @@
-//! Connections that go on together, in stages.
+//! Groups of connections that are polled together, in stages.
 
 use std::io;
 use std::mem::swap;
@@ -9,33 +9,34 @@ use super::Connections;
 use super::connections::{ConnectionSlot, WorkerConnection};
 use super::output::Output;
 
-/// Connections that go on together at most. What they read and send has to stay in the processor's first cache.
+/// Maximum number of connections in a group. Their input and output must fit in the CPU's first-level cache.
 const MEMBERS_MAX: usize = 16;
 
-/// Bytes that each of them reads at first: more than the heads of most requests. Who has sent more is read again, into the buffer
-/// of all. Not whole pages, for what is in one and the same place of many pages drives each other out of the first cache.
+/// Bytes that each connection reads at first; more than the heads of most requests. For a client that sent more, the
+/// shared buffer reads the rest. Not a multiple of the page size, because equal offsets in many pages evict each other
+/// from the first-level cache.
 const READ_BYTES: usize = (4 << 10) + 64;
 
-/// Some connections that have events, or that have been woken.
+/// Connections that have events or were woken.
 ///
-/// First all are read, then all requests answered, as far as their answers are there, then all answers sent. So each stage finds its code and data in the
-/// processor's caches; one connection after the other, the kernel's reading and sending and our answering drive out each
-/// other's, which takes a twentieth more time for a small response.
+/// The group first reads from all connections, then answers all requests whose responses are ready, then sends all
+/// responses. Each stage thus finds its code and data in the CPU caches. One connection after the other, the kernel's
+/// code and the server's evict each other. A small response then takes a twentieth more time.
 pub(super) struct ConnectionGroup {
     members: [Member; MEMBERS_MAX],
     count: usize,
-    /// What they read, [`READ_BYTES`] each.
+    /// Input buffers of the members, [`READ_BYTES`] each.
     input: Vec<u8>,
 }
 
-/// What a connection has while it is in the group.
+/// State of a connection while it is in the group.
 #[derive(Default)]
 struct Member {
-    /// The number of its place.
+    /// Slot in the table of connections.
     slot: usize,
-    /// What reading gave. Nothing: the connection reads for itself, if at all.
+    /// Result of the read in the first stage; `None` if the connection reads for itself.
     read: Option<io::Result<usize>>,
-    /// What is to be sent.
+    /// Output to send in the last stage.
     output: Output,
 }
 
@@ -46,8 +47,7 @@ impl Default for ConnectionGroup {
 }
 
 impl ConnectionGroup {
-    /// Takes the next connections, by the numbers of their places and what epoll says of them, if it does. Returns whether there
-    /// are any.
+    /// Collects the next connections, given by slot and epoll events (if any). Returns false if there are none.
     pub fn gather(
         &mut self,
         places: &mut [ConnectionSlot],
@@ -65,7 +65,7 @@ impl ConnectionGroup {
         self.count > 0
     }
 
-    /// Lets its connections go on as far as they can.
+    /// Polls its connections through all stages.
     pub fn go_on(&mut self, places: &mut [ConnectionSlot], connections: &Connections) {
         let members = &mut self.members[..self.count];
         let has_others = members.len() > 1;
@@ -88,14 +88,14 @@ impl ConnectionGroup {
 }
 
 impl Member {
-    /// Reads, if the next request is all that is awaited.
+    /// Reads, if the connection awaits nothing but the next request.
     fn read(&mut self, place: &mut ConnectionSlot, input: &mut [u8]) {
         if let Some(WorkerConnection::Http1(connection)) = &mut place.connection {
             self.read = connection.read_ahead(input);
         }
     }
 
-    /// Polls the connection. Small answers, to what was read or those that were waited for, stay here.
+    /// Polls the connection. Small responses that are ready stay in `output`.
     fn answer(&mut self, place: &mut ConnectionSlot, connections: &Connections, input: &[u8], has_others: bool) {
         if !has_others {
             return place.poll(connections);
@@ -118,7 +118,7 @@ impl Member {
         swap(&mut scratch.output.bytes, &mut self.output.bytes);
     }
 
-    /// Sends what stayed, and lets the connection wait if its client does not take all.
+    /// Sends the gathered output, and lets the connection wait if its client does not take all of it.
     fn send(&mut self, place: &mut ConnectionSlot, connections: &Connections) {
         if self.output.is_empty() {
             return;
@@ -128,7 +128,7 @@ impl Member {
         {
             place.poll(connections);
         }
-        // There may be nobody left to have it.
+        // The connection may have ended, so that the output was not sent.
         self.output.clear();
     }
 }

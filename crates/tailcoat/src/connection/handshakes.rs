@@ -1,7 +1,7 @@
-//! How many handshakes of TLS a worker begins, and whose is next.
+//! Limit and order of TLS handshakes on a worker.
 //!
-//! Where there is a limit, handshakes wait in a line until a place is due, and whoever leaves it leaves nothing behind. The
-//! line is no longer than can be waited for, and no client has more than a share of it.
+//! If a limit is configured, handshakes wait in a queue until a place is due. Leaving the queue frees all its state.
+//! The queue is only as long as the time limit of a handshake allows, and each client has a limited share of it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,35 +18,37 @@ use crate::log::LogClient;
 use crate::overload::HandshakeLoad;
 use crate::routing::rules::KeyHasher;
 
-/// Handshakes that begin before other connections have their turn: one takes as long as some hundred small responses.
+/// Handshakes that may begin before other connections get their turn. One takes as long as some hundred small
+/// responses.
 const BEGUN_A_TURN_MAX: u32 = 4;
 
-/// Handshakes that may begin at once after a time without any are those of this time, in microseconds.
+/// Length of the burst, in microseconds. After a time without any, as many handshakes may begin at once as fit into
+/// this time.
 const BURST_US: u64 = 1_000_000;
 
-/// What of the time for a handshake may pass before it begins: half of it.
+/// Divisor of the time limit: a handshake may wait for half of it before it begins.
 const WAIT_DIVISOR: u32 = 2;
 
-/// A client may have an eighth of the line, and its network a quarter.
+/// Divisors of the queue: a client may have an eighth of it, and a network a quarter.
 const CLIENT_DIVISOR: usize = 8;
 const NETWORK_DIVISOR: usize = 4;
 
-/// How many handshakes of TLS a worker begins.
+/// Limit and order of TLS handshakes on a worker.
 #[derive(Debug)]
 pub struct Handshakes {
-    /// Handshakes that have asked for their turn in this turn of the worker.
+    /// Handshakes that have asked to begin in this turn of the event loop.
     asked: Cell<u32>,
-    /// Handshakes that began since the load was taken.
+    /// Handshakes begun since the load was last taken.
     begun: Cell<u32>,
-    /// Handshakes that waited at the end of each turn since then, at least.
+    /// Minimum number of handshakes that waited at the end of a turn since then.
     waiting_min: Cell<u32>,
-    /// Where they wait, if there is a limit.
+    /// Queue of waiting handshakes; `None` without a limit.
     line: RefCell<Option<Rc<HandshakeQueue>>>,
 }
 
 #[derive(Debug)]
 struct HandshakeQueue {
-    /// Time between two.
+    /// Minimum time between two handshakes.
     interval_us: u64,
     waiting_max: usize,
     hasher: KeyHasher,
@@ -55,37 +57,37 @@ struct HandshakeQueue {
 
 #[derive(Debug, Default)]
 struct LineState {
-    /// When the next may begin.
+    /// Time at which the next handshake may begin.
     next_us: u64,
     next_ticket: u64,
-    /// By their tickets, and so in the order in which they came.
+    /// Waiting handshakes by ticket, which is their order of arrival.
     waiting: BTreeMap<u64, WaitingHandshake>,
-    /// How many of them are of a client, and how many of a network.
+    /// Number of waiting handshakes by client, and by network.
     of_clients: HashMap<u64, usize>,
 }
 
 #[derive(Debug)]
 struct WaitingHandshake {
-    /// The client's number, and that of its network.
+    /// Hash of the client, and of its network.
     keys: [u64; 2],
     waker: Waker,
 }
 
-/// A place in the line, until it is dropped.
+/// Place in the queue; dropping it leaves the queue.
 #[derive(Debug)]
 pub struct LinePlace {
     line: Rc<HandshakeQueue>,
     ticket: u64,
-    /// Until the next handshake is due; only who is first has it.
+    /// Timer until the next handshake is due; only the first in the queue has one.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// There is no place in the line.
+/// Error: the queue has no place for this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyHandshakes;
 
 impl Handshakes {
-    /// With a limit to so many a second, 0 is none; and with this time for each.
+    /// Makes the limit: handshakes per second (0 means no limit), and the time limit of each.
     pub fn new(per_second_max: u32, time_limit: Duration) -> Self {
         let (asked, begun, line) = Default::default();
         let handshakes = Self { asked, begun, waiting_min: Cell::new(u32::MAX), line };
@@ -93,7 +95,7 @@ impl Handshakes {
         handshakes
     }
 
-    /// Changes the limit. If it is another, those that wait keep their places in the line that there was.
+    /// Changes the limits. If they differ, handshakes that wait already stay in the old queue.
     pub fn apply_limit(&self, per_second_max: u32, time_limit: Duration) {
         let line = 1_000_000_u64.checked_div(per_second_max.into()).map(|interval_us| {
             let waiting_max = (time_limit / WAIT_DIVISOR).as_micros() as u64 / interval_us.max(1);
@@ -107,27 +109,27 @@ impl Handshakes {
         }
     }
 
-    /// Joins the line; `None` if there is none.
+    /// Joins the queue; `None` without a limit.
     ///
     /// # Errors
-    /// The line, or the client's share of it, is full.
+    /// The queue, or the client's share of it, is full.
     pub fn join(&self, client: LogClient) -> Result<Option<LinePlace>, TooManyHandshakes> {
         let Some(line) = &*self.line.borrow() else { return Ok(None) };
         let ticket = line.join(client).ok_or(TooManyHandshakes)?;
         Ok(Some(LinePlace { line: Rc::clone(line), ticket, timer: None }))
     }
 
-    /// Whether one more may begin in this turn.
+    /// Returns true if one more handshake may begin in this turn of the event loop.
     pub fn take_turn(&self) -> bool {
         let asked = self.asked.get();
         self.asked.set(asked + 1);
         asked < BEGUN_A_TURN_MAX
     }
 
-    /// Begins a new turn.
+    /// Begins a new turn of the event loop.
     pub fn on_turn(&self) {
         match self.asked.replace(0) {
-            // Those that wait ask in each turn.
+            // Waiting handshakes ask in each turn, so none is waiting.
             0 => self.waiting_min.set(0),
             asked => {
                 self.begun.set(self.begun.get() + asked.min(BEGUN_A_TURN_MAX));
@@ -136,10 +138,10 @@ impl Handshakes {
         }
     }
 
-    /// The load since this was called last.
+    /// Returns the load since the last call.
     pub fn take_load(&self) -> HandshakeLoad {
         let waiting = match self.waiting_min.replace(u32::MAX) {
-            // There was no turn.
+            // No turn has ended since the last call.
             u32::MAX => 0,
             waiting => waiting,
         };
@@ -148,7 +150,7 @@ impl Handshakes {
 }
 
 impl LinePlace {
-    /// Ready when the handshake may begin. Then the place is to be dropped, for the next.
+    /// Ready when the handshake may begin. The caller must then drop the place, so that the next can begin.
     pub fn poll_turn(&mut self, now_ms: u64, task: &mut Task<'_>) -> Poll<()> {
         let Some(wait) = self.line.wait(self.ticket, now_ms, task.waker()) else { return Poll::Pending };
         if !wait.is_zero() {
@@ -183,7 +185,7 @@ impl HandshakeQueue {
         Some(ticket)
     }
 
-    /// How long the first has to wait. `None` for all others, who are woken when they have become it.
+    /// Time that the first in the queue must wait. `None` for the others, which are woken when they become the first.
     fn wait(&self, ticket: u64, now_ms: u64, waker: &Waker) -> Option<Duration> {
         let state = &mut *self.state.borrow_mut();
         if state.waiting.first_key_value().is_some_and(|(first, _)| *first < ticket) {
@@ -195,7 +197,7 @@ impl HandshakeQueue {
         Some(Duration::from_micros(state.due_us(now_ms).saturating_sub(now_ms * 1_000)))
     }
 
-    /// Takes the place that is due now.
+    /// Uses the place that is due now.
     fn take(&self, now_ms: u64) {
         let state = &mut *self.state.borrow_mut();
         state.next_us = state.due_us(now_ms) + self.interval_us;
@@ -220,7 +222,7 @@ impl HandshakeQueue {
 }
 
 impl LineState {
-    /// When the next is due, which may be over.
+    /// Time at which the next handshake is due; may be in the past.
     fn due_us(&self, now_ms: u64) -> u64 {
         self.next_us.max((now_ms * 1_000).saturating_sub(BURST_US))
     }
@@ -236,7 +238,7 @@ mod tests {
         LogClient::Ip(([192, 0, number, 1], 1).into())
     }
 
-    /// How long the first in the line has to wait, in milliseconds, and takes its place; no time if it begins now.
+    /// Takes the turn of a place if it is the first in the queue; returns its waiting time in milliseconds.
     fn next(place: &LinePlace, now_ms: u64) -> Option<u128> {
         let wait = place.line.wait(place.ticket, now_ms, Waker::noop())?;
         place.line.take(now_ms);
@@ -274,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_line_has_room_for_what_can_be_waited_for_and_a_share_for_each() {
-        // Of 10 s, 5 s may be waited: 50 handshakes.
+        // Half of 10 s may be spent waiting: 50 handshakes at 10 a second.
         let handshakes = Handshakes::new(10, Duration::from_secs(10));
         let mut places: Vec<_> = (0..20).map_while(|_| join(&handshakes, 1)).collect();
         assert_eq!(places.len(), 7);

@@ -1,4 +1,4 @@
-//! The clients and networks with most connections, for operators.
+//! Clients and networks with the most connections, for operators.
 
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,10 +8,10 @@ use hashbrown::HashMap;
 use crate::log::LogClient;
 use crate::metrics::HolderCount;
 
-/// Clients, and networks, of which a worker tells.
+/// Maximum number of clients, and of networks, that a worker reports.
 const HOLDERS_TOLD_MAX: usize = 20;
 
-/// Prefixes by which connections are counted: of clients, and of networks.
+/// Prefix lengths by which connections are counted.
 #[derive(Clone, Copy)]
 struct Prefixes {
     v4_bits: u32,
@@ -21,7 +21,7 @@ struct Prefixes {
 const CLIENTS: Prefixes = Prefixes { v4_bits: 32, v6_bits: 64 };
 const NETWORKS: Prefixes = Prefixes { v4_bits: 24, v6_bits: 48 };
 
-/// Clients with most connections, then networks; of each the first is that with most.
+/// Returns the clients with the most connections, then the networks, each in descending order.
 pub(super) fn top_holders(clients: impl Iterator<Item = LogClient> + Clone) -> [Vec<HolderCount>; 2] {
     [CLIENTS, NETWORKS].map(|prefixes| {
         let mut counts = HashMap::<Option<IpAddr>, u64>::new();
@@ -36,7 +36,7 @@ pub(super) fn top_holders(clients: impl Iterator<Item = LogClient> + Clone) -> [
 }
 
 impl Prefixes {
-    /// The first address that counts together with a client's; `None` for those of unix sockets.
+    /// First address of the client's prefix; `None` for clients of unix sockets.
     fn of(self, client: LogClient) -> Option<IpAddr> {
         let LogClient::Ip(address) = client else { return None };
         Some(match address.ip().to_canonical() {

@@ -1,46 +1,46 @@
-//! Who holds how many of a worker's places.
+//! Number of a worker's places that each client and network holds.
 
 use hashbrown::HashMap;
 
 use super::eviction::CLIENTS_A_NETWORK;
 
-/// Part of the places that one client may hold when most are taken. The rest of its connections are closed for its own new
-/// ones.
+/// Divisor of the places: one client may hold this part when most are taken. A client above its share makes room for
+/// new connections with its own.
 const CLIENT_PART: usize = 8;
 
-/// Share of a network.
+/// Divisor for the share of a network.
 const NETWORK_PART: usize = 4;
 
-/// The least share, where there are few places.
+/// Minimum share, which matters when there are few places.
 const SHARE_MIN: usize = 4;
 
-/// Client and network that a connection counts for, as short hashes: that two clients count as one is rare, and cannot be
-/// brought about, because the key is random.
+/// Client and network that a connection counts for, as short hashes. A collision of two clients is rare, and clients
+/// cannot cause one, because the key is random.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientOrigin {
     client: u32,
     network: u32,
 }
 
-/// Owner of too many connections.
+/// Owner of a full share, whose own connections are closed for its new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimant {
-    /// The client's.
+    /// Client of the connection.
     Client(ClientOrigin),
-    /// Those of the client's network.
+    /// Network of the client.
     Network(ClientOrigin),
 }
 
-/// Shares that hold when places run out; `None` where the configuration says how many there may be, or any number.
+/// Shares that apply when places run out. `None` if the configuration sets the limit or allows any number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
-    /// Of a client.
+    /// Share of a client.
     pub client: Option<u32>,
-    /// Of a network.
+    /// Share of a network.
     pub network: Option<u32>,
 }
 
-/// Places by client and by network.
+/// Number of places held by each client and network.
 #[derive(Debug, Default)]
 pub(super) struct Holdings {
     clients: HashMap<u32, u32>,
@@ -48,23 +48,23 @@ pub(super) struct Holdings {
 }
 
 impl ClientOrigin {
-    /// Of what may hold any number: unix sockets, trusted proxies, and proxies on this machine.
+    /// Origin without a limit: unix sockets, trusted proxies, and proxies on this machine.
     pub const EXEMPT: Self = Self { client: 0, network: 0 };
 
-    /// By the hashes of client and network.
+    /// Makes an origin from the hashes of client and network.
     pub fn new(client: u64, network: u64) -> Self {
-        // 0 is taken.
+        // 0 stands for `EXEMPT`.
         Self { client: (client as u32).max(1), network: (network as u32).max(1) }
     }
 
-    /// True if it may hold any number.
+    /// True if the origin may hold any number of places.
     pub fn is_exempt(self) -> bool {
         self == Self::EXEMPT
     }
 }
 
 impl Claimant {
-    /// True if a connection of this origin counts for it.
+    /// True if a connection of this origin counts for the claimant.
     pub(super) fn has(self, origin: ClientOrigin) -> bool {
         match self {
             Self::Client(own) => origin.client == own.client,
@@ -74,7 +74,7 @@ impl Claimant {
 }
 
 impl Shares {
-    /// Those of so many places, where they hold.
+    /// Shares of so many places; `has_client` and `has_network` tell which shares apply.
     pub fn of(connections_max: usize, has_client: bool, has_network: bool) -> Self {
         let part = |part: usize| u32::try_from((connections_max / part).max(SHARE_MIN)).unwrap_or(u32::MAX);
         Self { client: has_client.then(|| part(CLIENT_PART)), network: has_network.then(|| part(NETWORK_PART)) }
@@ -109,15 +109,15 @@ impl Holdings {
         }
     }
 
-    /// Places that count for a connection of this origin: those of its client, or the part of its network's that is a
-    /// client's share of them, if that is more.
+    /// Number of places that count for a connection of this origin. That is the number of its client, or the network's
+    /// divided by `CLIENTS_A_NETWORK`, whichever is higher.
     pub(super) fn held(&self, origin: ClientOrigin) -> u32 {
         let client = self.clients.get(&origin.client).copied().unwrap_or(0);
         let network = self.networks.get(&origin.network).copied().unwrap_or(0);
         client.max(network / CLIENTS_A_NETWORK)
     }
 
-    /// Owner of a whole share.
+    /// Client or network of this origin that holds its full share; `None` if neither does.
     pub(super) fn over_share(&self, origin: ClientOrigin, shares: Shares) -> Option<Claimant> {
         let reaches = |counts: &HashMap<u32, u32>, key, share: Option<u32>| {
             share.is_some_and(|share| counts.get(&key).is_some_and(|count| *count >= share))

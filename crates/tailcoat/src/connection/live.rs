@@ -1,25 +1,25 @@
-//! The requests that are open, for operators.
+//! Open requests, for operators.
 
 use super::Context;
 use crate::handler::OwnedRequest;
 use crate::log::LogClient;
 use crate::metrics::LiveRequest;
 
-/// Bytes of a target or host that are told.
+/// Maximum number of bytes shown of a target or host.
 const TOLD_BYTES_MAX: usize = 200;
 
-/// An open request.
+/// Open request.
 pub(super) struct Live<'a> {
     pub(super) client: LogClient,
     pub(super) request: &'a OwnedRequest,
-    /// What is done, in a word.
+    /// Current stage, in one word.
     pub(super) stage: &'static str,
-    /// Bytes of its answer that were sent.
+    /// Bytes of the response that were sent.
     pub(super) sent_bytes: u64,
 }
 
-/// Tells of the requests that have been open longest, at most so many, from `each`, which gives all that are open, and
-/// the same twice. Returns how many are open.
+/// Returns the number of open requests, and the ones open longest, at most `requests_max`. `each` must visit all open
+/// requests, and the same requests in both calls.
 pub(super) fn longest_open(
     requests_max: usize,
     context: &Context,
@@ -66,8 +66,8 @@ fn tell(live: &Live<'_>, now_ms: u64) -> LiveRequest {
     }
 }
 
-/// What a client has sent, so that it can be shown to an operator: without control characters, which could do something to
-/// a terminal, and cut.
+/// Converts bytes from a client to text for an operator. Control characters, which could affect a terminal, are
+/// replaced, and long text is cut.
 fn text(bytes: &[u8]) -> String {
     let cut = &bytes[..bytes.len().min(TOLD_BYTES_MAX)];
     let mut text: String =

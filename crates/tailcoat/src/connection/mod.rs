@@ -1,7 +1,7 @@
-//! Connections: they join the protocol engines of `wire` to sockets, and ask routing for answers.
+//! Connections: they join the protocol engines of `wire` to sockets, and pass requests to routing.
 //!
-//! A connection is a hand-written future. It polls its socket directly, works in buffers that belong to the thread, and
-//! keeps bytes of its own only while a request is incomplete or a response is stuck.
+//! A connection is a hand-written future. It polls its socket directly and works in buffers that belong to the thread.
+//! It keeps its own bytes only while a request is incomplete or a response waits for the client.
 
 mod arrival;
 mod client_limit;
@@ -58,105 +58,108 @@ use crate::metrics::{Eviction, Limit, WorkerMetrics};
 use crate::overload::{Overload, OverloadLimits};
 use crate::routing::rules::KeyHasher;
 
-/// Input that is read at once, beyond a head's limit.
+/// Bytes read at once in addition to the limit of a head.
 const READ_BYTES: usize = 16 << 10;
 
-/// Bytes of content that are passed on at once.
+/// Bytes of content forwarded at once.
 const CONTENT_BYTES: usize = 64 << 10;
 
-/// Bytes from which on it is counted what a connection holds: the beginning of a frame or of a head costs no more than the
+/// Minimum memory of a connection that is charged, in bytes. The beginning of a frame or head costs no more than the
 /// connection itself.
 const CHARGED_BYTES_MIN: usize = 1 << 10;
 
-/// What all connections of a worker share. It stays on the worker's thread.
+/// State that all connections of a worker share. Stays on the worker's thread.
 pub struct Context {
-    /// What they serve by now.
+    /// Current configuration.
     generation: RefCell<Rc<Generation>>,
-    /// The worker's clock.
+    /// Clock of the worker.
     pub clock: WorkerClock,
-    /// Connections that were opened so far.
+    /// Number of connections opened so far.
     opened: Cell<u64>,
-    /// All open connections.
+    /// Table of all open connections.
     pub table: RefCell<ConnectionTable>,
-    /// Tells clients apart in it.
+    /// Hashes clients and networks for the table.
     hasher: KeyHasher,
-    /// Where requests are logged.
+    /// Writer of the access logs.
     pub recorder: RefCell<Recorder>,
-    /// The handshakes of TLS that begin.
+    /// Limit and order of TLS handshakes.
     pub handshakes: Handshakes,
-    /// When more comes than the worker can do.
+    /// Detection of overload and load shedding.
     pub overload: Rc<Overload>,
-    /// Where it is counted what the worker does, if it is.
+    /// Counters of the worker; `None` if metrics are off.
     metrics: Option<Arc<WorkerMetrics>>,
     /// Memory that clients hold.
     memory: Rc<WorkerBudget>,
-    /// Set when the worker ends: answers in progress are the last ones.
+    /// True if the worker is stopping: responses in progress are the last ones.
     pub is_draining: Cell<bool>,
-    /// Bytes of the buffers for input: enough for all that was ever allowed, since a connection may have kept so much.
+    /// Size of the input buffers in bytes. Never shrinks, because a connection may have kept as much input as an
+    /// earlier limit allowed.
     input_bytes: Cell<usize>,
     scratch: RefCell<ConnectionScratch>,
 }
 
-/// Buffers that a connection uses while it is polled, and none keeps.
+/// Buffers that a connection uses only while it is polled.
 struct ConnectionScratch {
     input: Vec<u8>,
-    /// What reading into `input` gave, if that has been done before the connection is polled.
+    /// Result of a read into `input` that was done before the connection is polled.
     read: Option<io::Result<usize>>,
-    /// Whether responses that can be sent at once stay in `output` when the connection has been polled.
+    /// True if responses that can be sent at once stay in `output` after the poll.
     gathers: bool,
     head: RequestHead,
     path: Vec<u8>,
     host: Vec<u8>,
     output: Output,
-    /// The text of a head of HTTP/2.
+    /// Text of an HTTP/2 head.
     text: Vec<u8>,
-    /// Output in the form of HTTP/2.
+    /// Output of an HTTP/2 connection.
     frames: wire::h2::H2Output,
-    /// For content that comes while it is sent.
+    /// Buffer for streamed content.
     content: Vec<u8>,
 }
 
 impl ConnectionScratch {
-    /// All connections of the worker use it in turn. What one left when it failed is nobody else's.
+    /// Prepares the buffers for the next connection, which must not see what a failed one has left.
     fn clear(&mut self, input_bytes: usize) {
         self.output.clear();
         self.frames.clear();
         if self.input.len() < input_bytes {
-            // It had lent the buffer to a handler when it failed, or more is allowed since.
+            // A failed connection had lent the buffer to a handler, or the limit has grown.
             self.input = vec![0; input_bytes];
         }
     }
 }
 
-/// Bytes that are read at once, with the beginning of a head or frame that was read before: more than the largest frame.
+/// Size of the input buffer in bytes: room for a read after the beginning of a head or frame. Larger than the largest
+/// frame.
 fn input_bytes(limits: &Limits) -> usize {
     limits.head_bytes_max + READ_BYTES
 }
 
-/// The limits by which overload is measured.
+/// Limits for the detection of overload.
 pub fn overload_limits(limits: &Limits) -> OverloadLimits {
     OverloadLimits { lag_max: limits.lag_max, tls_handshake_timeout: limits.tls_handshake_timeout }
 }
 
 impl Context {
-    /// The context, counting here.
+    /// Sets the metrics that count the worker's operations.
     #[must_use]
     pub fn counting(self, metrics: Arc<WorkerMetrics>) -> Self {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// The context, counting memory that clients hold here.
+    /// Sets the budget for memory that clients hold.
     #[must_use]
     pub fn budgeting(self, memory: Rc<WorkerBudget>) -> Self {
         Self { memory, ..self }
     }
 
-    /// The holder of the connection in this place, made when it charges something.
+    /// Source of the holder for the connection in this slot. The holder is made at its first charge.
     fn holder_source(&self, slot: u32) -> HolderSource {
         HolderSource::new(&self.memory, slot)
     }
 
-    /// Charges what a connection holds from now on, in `held`. Little is not worth it.
+    /// Charges the memory that a connection holds from now on to `held`. Amounts below `CHARGED_BYTES_MIN` are not
+    /// charged.
     fn charge_held(&self, slot: u32, bytes: usize, held: &mut Option<Charge>) {
         match held {
             Some(charge) if bytes >= CHARGED_BYTES_MIN => charge.set(bytes),
@@ -172,8 +175,8 @@ impl Context {
         self.memory.forget(slot);
     }
 
-    /// Wakes this worker's share of the connections that must be closed because clients hold too much memory. Returns how
-    /// many, and the bytes that they hold.
+    /// Wakes this worker's share of the connections that must be closed because clients hold too much memory. Returns
+    /// their number, and the bytes that they hold.
     pub fn shed_connections(&self) -> (usize, u64) {
         let Shed { slots, bytes } = self.memory.shed();
         let mut table = self.table.borrow_mut();
@@ -184,19 +187,19 @@ impl Context {
         (slots.len(), bytes)
     }
 
-    /// Where it is counted what the worker does, if it is.
+    /// Counters of the worker; `None` if metrics are off.
     pub fn metrics(&self) -> Option<&WorkerMetrics> {
         self.metrics.as_deref()
     }
 
-    /// Counts that a client has come to a limit.
+    /// Counts that a client has reached a limit.
     pub fn count_limit(&self, limit: Limit) {
         if let Some(metrics) = &self.metrics {
             metrics.on_limit(limit);
         }
     }
 
-    /// Counts a connection that is closed because its place is needed, by what it awaits.
+    /// Counts an evicted connection by its stage.
     pub fn count_eviction(&self, stage: ConnectionStage) {
         if let Some(metrics) = &self.metrics {
             metrics.on_eviction(match stage {
@@ -212,7 +215,7 @@ impl Context {
         }
     }
 
-    /// Client and network that a connection counts for where places are shared out.
+    /// Client and network that a connection counts for in the shares of places.
     fn origin(&self, client: LogClient) -> ClientOrigin {
         if client.is_local_proxy() || self.generation().router.trusts(client) {
             return ClientOrigin::EXEMPT;
@@ -220,12 +223,12 @@ impl Context {
         ClientOrigin::new(self.hasher.of_client(client), self.hasher.of_network(client))
     }
 
-    /// A connection of this client that was accepted from a listener.
+    /// Makes the newcomer for a client's connection that was accepted from a listener.
     pub fn newcomer(&self, client: LogClient, listener: u16) -> Newcomer {
         Newcomer { origin: self.origin(client), is_reserved: self.generation().is_reserved(listener) }
     }
 
-    /// Counts bytes that came from a client.
+    /// Counts bytes received from clients.
     #[inline]
     fn count_received(&self, bytes: usize) {
         if let Some(metrics) = &self.metrics {
@@ -233,7 +236,7 @@ impl Context {
         }
     }
 
-    /// Counts bytes that went to a client.
+    /// Counts bytes sent to clients.
     #[inline]
     fn count_sent(&self, bytes: u64) {
         if let Some(metrics) = &self.metrics {
@@ -241,7 +244,7 @@ impl Context {
         }
     }
 
-    /// A context that begins with this generation.
+    /// Makes a context that begins with this generation.
     pub fn new(generation: Generation, recorder: Recorder, clock: WorkerClock, overload: Rc<Overload>) -> Self {
         let limits = &generation.limits;
         let input_bytes = input_bytes(limits);
@@ -274,19 +277,19 @@ impl Context {
         }
     }
 
-    /// The number of a connection that begins: no other connection of this worker has it, before or after.
+    /// Returns the number of a new connection, unique among all connections of this worker.
     fn next_connection_number(&self) -> NonZeroU64 {
         let number = NonZeroU64::MIN.saturating_add(self.opened.get());
         self.opened.set(number.get());
         number
     }
 
-    /// What is served by now. Not to be held while anything is waited for.
+    /// Current configuration. Must not be borrowed across a wait.
     pub fn generation(&self) -> Ref<'_, Generation> {
         Ref::map(self.generation.borrow(), Rc::as_ref)
     }
 
-    /// Serves by another generation from the next request on; returns the one before.
+    /// Applies another generation from the next request on; returns the previous one.
     pub fn apply(&self, generation: Generation) -> Rc<Generation> {
         let limits = &generation.limits;
         self.input_bytes.set(self.input_bytes.get().max(input_bytes(limits)));
@@ -295,7 +298,7 @@ impl Context {
         self.generation.replace(Rc::new(generation))
     }
 
-    /// Whether a connection of this listener takes no further request.
+    /// True if a connection of this listener accepts no further request.
     fn is_ending(&self, listener: u16) -> bool {
         self.is_draining.get() || self.generation().is_retired(listener)
     }

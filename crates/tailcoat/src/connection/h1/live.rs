@@ -1,16 +1,16 @@
-//! Which request is open.
+//! Open request of a connection, for status reports.
 
 use super::H1Connection;
 use crate::connection::live::Live;
 use crate::log::LogClient;
 
 impl H1Connection {
-    /// The client, as far as the connection says who it is.
+    /// Client of the connection.
     pub fn client(&self) -> LogClient {
         self.client
     }
 
-    /// Tells of the request that is answered, or whose answer is sent.
+    /// Calls `tell` with the request whose response is pending or being sent.
     pub fn each_request(&self, tell: &mut dyn FnMut(&Live<'_>)) {
         let Self { client, .. } = *self;
         if let Some(answering) = &self.answering {

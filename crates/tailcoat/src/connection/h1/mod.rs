@@ -1,4 +1,4 @@
-//! A connection that speaks HTTP/1.
+//! HTTP/1 connections.
 
 mod live;
 mod receive;
@@ -30,45 +30,45 @@ use crate::metrics::Limit;
 use crate::routing::{RequestAccount, ResponseFuture};
 use crate::tls::TlsInfo;
 
-/// Reads of a connection before others have their turn: what is pipelined, or sliced into tiny records of TLS, takes longer to
-/// work through than to send.
+/// Maximum number of reads of a connection before others get their turn. Pipelined requests and tiny TLS records take
+/// longer to process than to send.
 const READS_A_TURN_MAX: u32 = 8;
 
-/// The connection.
+/// HTTP/1 connection of a client.
 pub struct H1Connection {
     socket: Transport,
     context: Rc<Context>,
     client: LogClient,
-    /// How it speaks TLS, if it does.
+    /// TLS state; `None` without TLS.
     tls: Option<Rc<TlsInfo>>,
     wire: H1ServerConnection,
-    /// Its number among all that the worker has opened.
+    /// Number of the connection, unique among all that the worker has opened.
     number: NonZeroU64,
-    /// Its place in the table of connections.
+    /// Slot in the table of connections.
     slot: u32,
     listener: u16,
     requests: u32,
-    /// Where the client has connected to, once somebody wanted to know, or as a proxy has told it.
+    /// Local address that the client connected to, or that a proxy reported. Read at its first use.
     destination: OnceCell<Box<SocketAddr>>,
-    /// The client speaks HTTP/2, so that this ends.
+    /// True if the client speaks HTTP/2, so that this connection object ends.
     is_http2: bool,
-    /// No further request is read.
+    /// True if no further request is read.
     is_closing: bool,
-    /// After the last response, input is still to be expected.
+    /// True if input may still arrive after the last response.
     lingers: bool,
-    /// `kept` has not been looked at since it was kept.
+    /// True if `kept` has not been parsed since it was stored.
     has_unseen_input: bool,
-    /// Input that is not done with: an incomplete head, or requests behind one that is not answered yet.
+    /// Unprocessed input: an incomplete head, or requests pipelined after one that is still in progress.
     kept: Vec<u8>,
-    /// A request's content that has not come to its end.
+    /// Content of a request that has not been received completely.
     receiving: Option<Box<Receiving>>,
-    /// A request whose answer is awaited.
+    /// Request whose response is pending.
     answering: Option<Box<Answering>>,
-    /// Output that the socket has not taken yet.
+    /// Output that the socket has not accepted yet.
     sending: Option<Box<Sending>>,
-    /// What follows when HTTP has ended.
+    /// Tunnel that follows HTTP.
     tunneling: Option<Box<H1Tunnel>>,
-    /// What the connection holds for its client, but for heads of requests.
+    /// Memory charge for buffers of the connection, without the heads of requests.
     held: Option<Charge>,
 }
 
@@ -79,10 +79,10 @@ struct Answering {
     account: RequestAccount,
 }
 
-/// Output that a connection leaves to be sent later, at most: a few small responses.
+/// Maximum output in bytes that a connection leaves to be sent with its group: a few small responses.
 const GATHERED_BYTES_MAX: usize = 8 << 10;
 
-/// What a connection is given while it is polled.
+/// Resources that a connection uses while it is polled.
 struct H1Turn<'a, 'task> {
     context: &'a Context,
     task: &'a mut Task<'task>,
@@ -90,13 +90,13 @@ struct H1Turn<'a, 'task> {
     now: Now,
 }
 
-/// A request while it is answered: what is logged of it, and what its framing says of the connection.
+/// Received request with its framing, which determines if the connection persists.
 struct Incoming<'a> {
     routed: Routed<'a>,
     framing: Framing,
 }
 
-/// Counts the limit that a connection has come to that took too long.
+/// Counts the limit that a connection exceeded by its time in a stage.
 fn count_verdict(verdict: WakeReason, stage: ConnectionStage, context: &Context) {
     let limit = match (verdict, stage) {
         (WakeReason::TimedOut, ConnectionStage::Head) => Limit::HeadTimeout,
@@ -108,7 +108,7 @@ fn count_verdict(verdict: WakeReason, stage: ConnectionStage, context: &Context)
 }
 
 impl H1Connection {
-    /// A connection that was accepted from a listener.
+    /// Makes the connection from an opened transport.
     pub fn new(opened: OpenedConnection, listener: u16, context: Rc<Context>) -> Self {
         let OpenedConnection { transport, client, destination, tls, input, slot, .. } = opened;
         let number = context.next_connection_number();
@@ -136,19 +136,19 @@ impl H1Connection {
         }
     }
 
-    /// Ends it. To be called once, whatever it was in the middle of.
+    /// Closes the connection in any state. Must be called once.
     pub fn close(&mut self) {
         self.finish_sending();
         self.finish_tunneling();
         self.context.leave(self.slot);
     }
 
-    /// Whether the client has begun with the preface of HTTP/2: nothing else was read or sent.
+    /// True if the client began with the HTTP/2 preface; nothing else was read or sent.
     pub fn is_http2(&self) -> bool {
         self.is_http2
     }
 
-    /// The connection, to go on with in another version; and its listener.
+    /// Converts the connection for another version of HTTP; returns its listener and context, too.
     pub fn into_opened(self) -> (OpenedConnection, u16, Rc<Context>) {
         let Self { socket, client, destination, tls, kept, slot, listener, context, .. } = self;
         let opened = OpenedConnection {
@@ -163,12 +163,12 @@ impl H1Connection {
         (opened, listener, context)
     }
 
-    /// Its socket, which is to be waited for when `poll` returned `Pending`.
+    /// Socket to wait for after `poll` returned `Pending`.
     pub fn socket(&mut self) -> &mut Socket {
         self.socket.socket_mut()
     }
 
-    /// Reads what has come into `input`, if a request is all that is awaited; else nothing.
+    /// Reads into `input` if the connection awaits nothing but a request; `None` otherwise.
     pub fn read_ahead(&mut self, input: &mut [u8]) -> Option<io::Result<usize>> {
         let awaits_request = self.kept.is_empty()
             && self.receiving.is_none()
@@ -185,8 +185,8 @@ impl H1Connection {
         }
     }
 
-    /// Sends what polling left in `output`. Ready when that is done; else the connection is to be polled again, to go on
-    /// with it or, if that is impossible, to end.
+    /// Sends the output that `poll` left in `output`. Ready when all of it is sent. If pending, the caller must poll
+    /// the connection again, which continues sending or closes.
     pub fn send_gathered(&mut self, output: &mut Output) -> Poll<()> {
         let output_bytes = output.bytes.len() as u64;
         match send_now(&mut self.socket, output, false) {
@@ -203,10 +203,9 @@ impl H1Connection {
         Poll::Pending
     }
 
-    /// Goes on until something has to be waited for: the socket, or what wakes the task. Ready when the connection is to be
-    /// closed.
+    /// Polls until the socket or a waker must be waited for. Ready when the connection must be closed.
     pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
-        // A peer's error ends its connection, and concerns nobody else.
+        // A peer's error ends its own connection only.
         let polled = self.drive(task).map(|_| ());
         if polled.is_pending() {
             let sending_bytes = self.sending.as_ref().map_or(0, |sending| sending.held_bytes());
@@ -216,7 +215,7 @@ impl H1Connection {
         polled
     }
 
-    /// Goes on until something has to be waited for; ready when the connection is to be closed.
+    /// Runs until the connection must wait; ready when it must be closed.
     fn drive(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let context = Rc::clone(&self.context);
         context.scratch.borrow_mut().clear(context.input_bytes.get());
@@ -237,7 +236,8 @@ impl H1Connection {
                 return self.drive_tunneling(&context, task);
             } else if !self.is_closing {
                 if reads == READS_A_TURN_MAX {
-                    // The others first: a client may send faster than it is answered.
+                    // Other connections get their turn first, because a client may send faster than the server
+                    // responds.
                     task.waker().wake_by_ref();
                     return Poll::Pending;
                 }
@@ -254,13 +254,13 @@ impl H1Connection {
         }
     }
 
-    /// Ends what took too long. Ready if that ends the connection.
+    /// Handles a time-out or eviction. Ready if that ends the connection.
     fn on_verdict(&mut self, verdict: WakeReason, context: &Context, task: &mut Task<'_>) -> io::Result<Poll<()>> {
         let stage = context.table.borrow().stage(self.slot);
         count_verdict(verdict, stage, context);
         match (verdict, stage) {
             (WakeReason::Evicted, _) => self.on_evicted(context, task),
-            // Too late for a response of its own.
+            // A response is already being sent, so an error response is no longer possible.
             (WakeReason::TimedOut, ConnectionStage::Content) if self.sending.is_some() => {
                 Err(io::ErrorKind::TimedOut.into())
             }
@@ -278,7 +278,7 @@ impl H1Connection {
                 Ok(Poll::Pending)
             }
             (WakeReason::TimedOut, ConnectionStage::Write) => Err(io::ErrorKind::TimedOut.into()),
-            // What it holds must be free at once.
+            // The memory of the connection must be free at once.
             (WakeReason::Shed, _) => {
                 self.socket.abort_on_close();
                 Err(io::ErrorKind::OutOfMemory.into())
@@ -287,8 +287,8 @@ impl H1Connection {
         }
     }
 
-    /// Gives up the place, whatever the connection is in the middle of. A request that is not answered yet gets 503, as far
-    /// as the socket takes that at once.
+    /// Releases the connection's place in any state. A request without a response gets status 503, if the socket
+    /// accepts it at once.
     fn on_evicted(&mut self, context: &Context, task: &mut Task<'_>) -> io::Result<Poll<()>> {
         if self.sending.is_some() {
             self.socket.abort_on_close();
@@ -303,11 +303,11 @@ impl H1Connection {
         Ok(Poll::Ready(()))
     }
 
-    /// Reads, and answers what was read. Ready when something else is to be done first.
+    /// Reads, and answers the requests. Ready when something else must be done first.
     fn drive_reading(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let scratch = &mut *context.scratch.borrow_mut();
         let mut filled = self.kept.len();
-        // Mostly there is nothing, which is not worth a call either.
+        // Usually nothing is kept, and then the call is not worth its cost.
         if filled > 0 {
             scratch.input[..filled].copy_from_slice(&self.kept);
         }
@@ -345,7 +345,7 @@ impl H1Connection {
         self.on_input(filled, scratch, context, task).into()
     }
 
-    /// Notes until when input is waited for.
+    /// Sets the deadline for input.
     fn await_input(&mut self, context: &Context, task: &mut Task<'_>) {
         let now_ms = context.clock.now().monotonic_ms;
         let limits = &context.generation().limits;
@@ -353,7 +353,7 @@ impl H1Connection {
         let (stage, timeout) = if self.receiving.is_some() {
             (ConnectionStage::Content, limits.body_timeout)
         } else if !self.kept.is_empty() {
-            // A head has to be complete some time after its first byte, however many pieces it comes in.
+            // A head must be complete within a fixed time after its first byte, in any number of pieces.
             if table.stage(self.slot) == ConnectionStage::Head {
                 return;
             }
@@ -364,7 +364,7 @@ impl H1Connection {
         table.enter(self.slot, stage, Some(now_ms + timeout.as_millis() as u64), task.waker());
     }
 
-    /// Answers the requests in `scratch.input[..filled]`, as far as they are complete, and sends the answers together.
+    /// Answers the complete requests in `scratch.input[..filled]`, and sends their responses together.
     fn on_input(
         &mut self,
         filled: usize,
@@ -428,21 +428,20 @@ impl H1Connection {
         self.flush(turn)
     }
 
-    /// Whether nothing is lost if the output waits until others have theirs.
+    /// Returns true if the output can wait for the rest of the group without loss.
     fn may_gather(&self, output: &Output) -> bool {
         let goes_on = self.is_closing || self.answering.is_some() || self.sending.is_some() || self.tunneling.is_some();
         !goes_on && !output.has_tail() && output.bytes.len() <= GATHERED_BYTES_MAX
     }
 
-    /// The limits of what comes next. How much content there may be depends on who gets it, which is known when the head
-    /// has been routed.
+    /// Limits of the next input. The limit of content depends on the handler, which is known once the head is routed.
     fn input_limits(&self, context: &Context) -> InputLimits {
         let mut limits = context.generation().input_limits;
         limits.body.body_bytes_max = self.receiving.as_ref().map_or(u64::MAX, |receiving| receiving.body_bytes_max());
         limits
     }
 
-    /// Where the client has connected to, as it sees it; `None` for a unix socket.
+    /// Local address that the client connected to; `None` for a unix socket.
     fn destination(&self) -> Option<SocketAddr> {
         if self.destination.get().is_none()
             && let Some(address) = self.socket.local_address()
@@ -452,8 +451,9 @@ impl H1Connection {
         self.destination.get().map(|destination| **destination)
     }
 
-    /// Reads on after the last response and drops what comes, until the client ends or has had time enough: else what
-    /// it still sends would reset the connection before it has read the response (RFC 9112, section 9.6).
+    /// Reads and drops input after the last response, until the client ends or the time limit is reached. Closing at
+    /// once would reset the connection if the client still sends. The client could then lose the response (RFC 9112,
+    /// section 9.6).
     fn drive_lingering(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let mut table = context.table.borrow_mut();
         if table.stage(self.slot) != ConnectionStage::Linger {
@@ -473,10 +473,11 @@ impl H1Connection {
     }
 }
 
-/// Whether it is the client's preface of HTTP/2 (RFC 9113, section 3.4), as far as no request of HTTP/1 has it.
+/// True if the input begins with the part of the HTTP/2 preface (RFC 9113, section 3.4) that no HTTP/1 request can
+/// have.
 fn begins_http2(input: &[u8]) -> bool {
     input.starts_with(&PREFACE[..HTTP2_LINE_BYTES])
 }
 
-/// Bytes of the preface's first line, which would be a request of a version that HTTP/1 is not.
+/// Length in bytes of the preface's first line. As a request line it has a version that is not HTTP/1.
 const HTTP2_LINE_BYTES: usize = 16;

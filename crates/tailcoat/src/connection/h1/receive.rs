@@ -1,4 +1,4 @@
-//! The content of requests.
+//! Receiving the content of requests.
 
 use std::io;
 use std::rc::Rc;
@@ -14,22 +14,21 @@ use crate::handler::{ClientLink, OwnedRequest, Response};
 use crate::metrics::Limit;
 use crate::routing::{RequestAccount, SiteResponse};
 
-/// Content that has not come to its end.
+/// Request content that has not been received completely.
 pub(super) struct Receiving {
     link: Rc<ClientLink>,
     content_bytes: u64,
-    /// How long content was waited for, without the time when nobody wanted any.
+    /// Time spent waiting for content, in milliseconds, except while no handler wanted it.
     waited_ms: u64,
-    /// Since when it is waited for now.
+    /// Start of the current wait.
     waiting_since_ms: u64,
-    /// The client waits for 100 (Continue), and gets it when the content is wanted.
+    /// True if the client expects 100 (Continue). It is sent when the handler wants the content.
     owes_continue: bool,
-    /// The answer of a handler that did not read the content. A request is answered only when its framing has turned out
-    /// sound.
+    /// Response of a handler that did not read the content. It is sent once the request's framing has been found valid.
     held: Option<HeldResponse>,
 }
 
-/// An answer that is there before its request is.
+/// Response that is ready before its request is complete.
 struct HeldResponse {
     response: Response,
     request: Rc<OwnedRequest>,
@@ -38,14 +37,14 @@ struct HeldResponse {
 }
 
 impl H1Connection {
-    /// Asks for the answer to a request whose head is there. `is_all_input`: nothing of its content has come with it.
+    /// Routes a request whose head is complete. `is_all_input` is true if none of its content has been received yet.
     pub(super) fn on_request(
         &mut self,
         incoming: &Incoming<'_>,
         is_all_input: bool,
         turn: &mut H1Turn<'_, '_>,
     ) -> io::Result<()> {
-        // A request begins a new stage, even if the rest of the next head is awaited after it.
+        // A request begins a new stage, even if the next head is incomplete after it.
         turn.context.table.borrow_mut().enter(self.slot, ConnectionStage::Idle, None, turn.task.waker());
         if self.wire.awaits_content() {
             self.receiving = Some(Box::new(Receiving {
@@ -66,7 +65,8 @@ impl H1Connection {
         }
     }
 
-    /// Responds, or holds the response until the content of the request has come, if its handler did not want that.
+    /// Sends the response. If its handler did not read the content, holds the response until the content has been
+    /// received.
     pub(super) fn on_response(
         &mut self,
         incoming: &Incoming<'_>,
@@ -77,8 +77,8 @@ impl H1Connection {
         let Some(receiving) = &mut self.receiving else { return self.respond(incoming, response, account, turn) };
         let waits_in_vain = receiving.owes_continue && !incoming.routed.request.method().is_safe();
         if receiving.link.has_been_read() || waits_in_vain || receiving.is_too_much_to_drop(turn.context) {
-            // The answer does not depend on what is still to come. Whether the client sends it, and where the next
-            // request would begin, is unknown.
+            // The response does not depend on the remaining content. The server cannot know if the client will send it,
+            // so the start of a next request is unknown.
             self.is_closing = true;
             self.lingers = true;
             return self.respond(incoming, response, account, turn);
@@ -91,7 +91,7 @@ impl H1Connection {
         Ok(())
     }
 
-    /// Takes note of a piece of content that nobody reads, and responds when it was the last.
+    /// Counts content that no handler reads, and sends the response after the last piece.
     pub(super) fn on_unread_content(
         &mut self,
         length: usize,
@@ -113,7 +113,7 @@ impl H1Connection {
         Ok(())
     }
 
-    /// Waits for an answer. Ready when it has been sent, or is being sent, or has to wait for the end of the content.
+    /// Waits for a response. Ready when it has been sent, is being sent, or must wait for the end of the content.
     pub(super) fn drive_answering(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         self.tell_destination(context);
         loop {
@@ -123,11 +123,11 @@ impl H1Connection {
             self.send_interim(context, task)?;
             if let Poll::Ready(response) = polled {
                 if is_given_up(&response) {
-                    // A client that could read an answer all the same is not told that it has gone.
+                    // A client that can still read gets no response that says it has gone.
                     self.record_gone();
                     return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
                 }
-                // Local invariant: it was there above.
+                // Local invariant: `answering` was set above.
                 let Some(answering) = self.answering.take() else { return Poll::Ready(Ok(())) };
                 let ConnectionScratch { output, gathers, .. } = &mut *context.scratch.borrow_mut();
                 let incoming = Incoming { routed: answering.request.routed(false), framing: answering.framing };
@@ -139,18 +139,18 @@ impl H1Connection {
                 return self.flush(turn).into();
             }
             if self.sending.is_some() {
-                // An interim response is stuck.
+                // An interim response is not fully sent yet.
                 return Poll::Ready(Ok(()));
             }
             ready!(self.poll_supply(context, task))?;
             if self.answering.is_none() {
-                // The content was malformed, and the request has been refused.
+                // The content was malformed, and the request has been rejected.
                 return Poll::Ready(Ok(()));
             }
         }
     }
 
-    /// Tells the handlers where the client has connected to, if one may want to know.
+    /// Gives handlers the local address of the connection, if any may need it.
     fn tell_destination(&self, context: &Context) {
         if context.generation().tells_destinations
             && let Some(answering) = &self.answering
@@ -161,7 +161,7 @@ impl H1Connection {
         }
     }
 
-    /// The link to the handler that is at work.
+    /// Link to the handler in progress.
     pub(super) fn link(&self) -> Option<&Rc<ClientLink>> {
         match (&self.answering, &self.sending) {
             (Some(answering), _) => answering.request.link(),
@@ -170,7 +170,7 @@ impl H1Connection {
         }
     }
 
-    /// The request that has not been answered yet, for the log.
+    /// Takes the request without a response, for the log.
     pub(super) fn take_open_request(&mut self) -> Option<(Rc<OwnedRequest>, RequestAccount)> {
         let receiving = self.receiving.take();
         match (self.answering.take(), receiving.and_then(|receiving| receiving.held)) {
@@ -180,13 +180,13 @@ impl H1Connection {
         }
     }
 
-    /// Supplies the handler with what it waits for: content, or the news that the client has gone. Ready when it should be
-    /// polled again; otherwise the connection's stage says what is waited for.
+    /// Gives the handler what it waits for: content, or the news that the client has gone. Ready when the handler must
+    /// be polled again. Otherwise the connection's stage says what it waits for.
     pub(super) fn poll_supply(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let now_ms = context.clock.now().monotonic_ms;
         let Some(link) = self.link().map(Rc::clone) else {
             if self.socket.is_broken() {
-                // Nobody is there to have the answer: what is done for it can stop.
+                // No client is left to receive the response, so the handler can stop.
                 self.record_gone();
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
@@ -214,7 +214,7 @@ impl H1Connection {
         supplied
     }
 
-    /// Lends the handler the next piece of content. Ready when there is one, or the request had to be refused.
+    /// Lends the handler the next piece of content. Ready when there is one, or the request was rejected.
     fn poll_content(&mut self, link: &Rc<ClientLink>, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let scratch = &mut *context.scratch.borrow_mut();
         self.send_continue(scratch, context, task)?;
@@ -237,7 +237,7 @@ impl H1Connection {
             };
             let has_more = self.wire.awaits_content();
             if length > 0 {
-                // A piece of content gives the next one its time.
+                // The time limit starts again with each piece of content.
                 context.table.borrow_mut().enter(self.slot, ConnectionStage::Idle, None, task.waker());
                 link.supply(std::mem::take(&mut scratch.input), 0..length, task);
             }
@@ -251,8 +251,8 @@ impl H1Connection {
         }
     }
 
-    /// Takes what is content out of `scratch.input[..filled]` and brings it together at its beginning; returns its length,
-    /// or `None` if the request was refused.
+    /// Extracts the content from `scratch.input[..filled]` and moves it together at its beginning. Returns its length,
+    /// or `None` if the request was rejected.
     fn gather_content(
         &mut self,
         filled: usize,
@@ -298,7 +298,8 @@ impl H1Connection {
         Ok(Some(length))
     }
 
-    /// Refuses a request in the middle of its content. If a response to it has begun, that can only be broken off.
+    /// Rejects a request in the middle of its content. If a response to it has begun, fails, so that the connection
+    /// closes.
     fn refuse_content(&mut self, refusal: wire::h1::MessageRejection, turn: &mut H1Turn<'_, '_>) -> io::Result<()> {
         if self.answering.is_none() {
             return Err(io::ErrorKind::InvalidData.into());
@@ -321,12 +322,12 @@ impl H1Connection {
         self.flush(&mut H1Turn { context, task, output: &mut scratch.output, now: context.clock.now() })
     }
 
-    /// Sends the interim responses that the handler has for the client.
+    /// Sends the interim responses of the handler.
     fn send_interim(&mut self, context: &Context, task: &mut Task<'_>) -> io::Result<()> {
         let Some(answering) = &self.answering else { return Ok(()) };
         let Some(link) = answering.request.link() else { return Ok(()) };
         let interim = link.take_interim();
-        // HTTP/1.0 has none (RFC 9110, section 15.2).
+        // HTTP/1.0 has no interim responses (RFC 9110, section 15.2).
         if interim.is_empty() || answering.request.request().head.version < wire::http::Version::Http11 {
             return Ok(());
         }
@@ -335,14 +336,14 @@ impl H1Connection {
         self.flush(&mut H1Turn { context, task, output, now: context.clock.now() })
     }
 
-    /// Looks whether the client has gone while its answer is awaited. Ready when it has just been found out; a request
-    /// that follows is kept until its turn.
+    /// Checks if the client has gone while its response is pending. Ready when that was just detected. A following
+    /// request is kept until its turn.
     fn poll_client_end(&mut self, link: &ClientLink, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         if link.has_client_ended() {
             return Poll::Pending;
         }
         if self.receiving.is_some() || !self.kept.is_empty() {
-            // What follows is not read yet, and its end is not come to: but the kernel tells of it.
+            // Unread input hides the end of the stream, but the kernel reports it.
             if !self.socket.is_ended() {
                 return Poll::Pending;
             }
@@ -361,7 +362,7 @@ impl H1Connection {
         Poll::Pending
     }
 
-    /// Takes back the buffer that was lent to the handler.
+    /// Reclaims the buffer that was lent to the handler.
     pub(super) fn take_back_buffer(&self, context: &Context) {
         let scratch = &mut *context.scratch.borrow_mut();
         if scratch.input.is_empty()
@@ -373,17 +374,17 @@ impl H1Connection {
 }
 
 impl Receiving {
-    /// The request whose answer is held until its content has come.
+    /// Request whose response is held until its content has been received.
     pub(super) fn held_request(&self) -> Option<&OwnedRequest> {
         self.held.as_ref().map(|held| &*held.request)
     }
 
-    /// How many bytes of content there may be.
+    /// Maximum length of the content, in bytes.
     pub(super) fn body_bytes_max(&self) -> u64 {
         self.link.body_bytes_max()
     }
 
-    /// Whether there may be more content than is worth reading only to drop it.
+    /// True if the remaining content may be too long to read and drop.
     fn is_too_much_to_drop(&self, context: &Context) -> bool {
         let bytes_max = context.generation().input_limits.body.body_bytes_max;
         match self.link.framing() {
@@ -392,8 +393,8 @@ impl Receiving {
         }
     }
 
-    /// Takes note of content; whether it comes too slowly. Only the time is counted that the connection spent waiting for
-    /// it: a handler may take its own.
+    /// Counts content; returns true if it arrives too slowly. Only time spent waiting for the client counts, so that a
+    /// slow handler does no harm.
     fn on_content(&mut self, length: usize, stage: ConnectionStage, context: &Context) -> bool {
         self.content_bytes += length as u64;
         if stage == ConnectionStage::Content {
@@ -405,7 +406,7 @@ impl Receiving {
     }
 }
 
-/// Whether the answer is that there is nobody to be answered.
+/// True if the response says that the client has gone.
 fn is_given_up(response: &Response) -> bool {
     matches!(response, Response::Built(response)
         if response.status == Status::CLIENT_CLOSED_REQUEST && response.forwarded.is_none())

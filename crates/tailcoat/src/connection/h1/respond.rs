@@ -1,4 +1,4 @@
-//! Responses: sending and logging them.
+//! Sending and logging of responses.
 
 use std::io;
 use std::rc::Rc;
@@ -19,34 +19,34 @@ use crate::log::Subject;
 use crate::metrics::{HandlerKind, Limit};
 use crate::routing::RequestAccount;
 
-/// Output that the socket has not taken yet.
+/// Output that the socket has not accepted yet.
 pub(super) struct Sending {
     transmission: Transmission,
-    /// How long the client was waited for, without the time when there was nothing for it.
+    /// Time spent waiting for the client, in milliseconds, except while there was nothing to send.
     waited_ms: u64,
-    /// Since when it is waited for now.
+    /// Start of the current wait.
     waiting_since_ms: u64,
-    /// Bytes that the table of connections knows of as progress.
+    /// Bytes already recorded as progress in the table of connections.
     noted_bytes: u64,
-    /// What to log when it is sent, if that has not been done.
+    /// Log data of the response; `None` if it is logged already or not at all.
     exchange: Option<H1Exchange>,
-    /// The handler's link, as long as its content comes.
+    /// Link to the handler while it still produces content.
     pub(super) link: Option<Rc<ClientLink>>,
 }
 
-/// What is logged of a response that is on its way.
+/// Log data of a response that is being sent.
 pub(super) struct H1Exchange {
     request: OwnedRequest,
     account: RequestAccount,
     is_hit: bool,
     status: Status,
     content_bytes: u64,
-    /// Whether all of it has been sent.
+    /// True if the response has been sent completely.
     is_complete: bool,
 }
 
 impl H1Connection {
-    /// Adds a response to the output, and logs it; if it has content of its own to send, sends it.
+    /// Adds a response to the output and logs it. Starts sending if the response has content of its own.
     pub(super) fn respond(
         &mut self,
         incoming: &Incoming<'_>,
@@ -67,10 +67,10 @@ impl H1Connection {
         };
         let is_hit = is_hit(&response);
         let (status, content_bytes) = output.write_response(response, manner);
-        // What a tunnel carries has no end of its own.
+        // A tunnel's content has no end that could be missed.
         let is_tunnel = tunnel.is_some();
         let exchange = |account: RequestAccount| {
-            // Nobody keeps what is neither logged nor counted.
+            // The data is not kept if the request is neither logged nor counted.
             (account.log.is_some() || account.visit.is_some() || context.metrics.is_some()).then(|| {
                 let request = OwnedRequest::new(&incoming.routed);
                 H1Exchange { request, account, is_hit, status, content_bytes, is_complete: is_tunnel }
@@ -86,7 +86,7 @@ impl H1Connection {
         if output.has_tail() {
             let is_streamed = output.stream.is_some();
             let mut transmission = Transmission::new(output);
-            // Most are sent at once, and then need not be kept.
+            // Most responses are sent at once, and then need not be stored.
             let polled = match is_streamed {
                 true => Poll::Pending,
                 false => transmission.poll_send(&mut self.socket, task, &mut Vec::new()),
@@ -112,7 +112,7 @@ impl H1Connection {
         sent
     }
 
-    /// Whether another request may follow; if not, none is read any more.
+    /// Decides if another request may follow; if not, stops reading.
     fn persistence(
         &mut self,
         incoming: &Incoming<'_>,
@@ -128,7 +128,7 @@ impl H1Connection {
             || (requests_max != 0 && self.requests >= requests_max)
             || has_tunnel
             || (version == Version::Http10 && has_unknown_length(response))
-            // What follows a CONNECT is not HTTP, also when it is refused.
+            // Bytes after a CONNECT request are not HTTP, even if it is rejected.
             || request.method() == Method::Connect;
         match (self.is_closing, version) {
             (true, _) if has_tunnel => Persistence::Upgrade,
@@ -138,13 +138,13 @@ impl H1Connection {
         }
     }
 
-    /// Answers what can't be read as a request, or could not be read to its end, and reads no more.
+    /// Rejects a request that cannot be parsed or was not received completely, and stops reading.
     pub(super) fn refuse(&mut self, refusal: MessageRejection, input: &[u8], turn: &mut H1Turn<'_, '_>) {
         let H1Turn { context, output, now, .. } = turn;
         self.is_closing = true;
         self.lingers = true;
         let open = self.take_open_request();
-        // A response to HEAD has no content, also if it is an error (RFC 9110, section 9.3.2).
+        // A response to HEAD has no content, even if it is an error (RFC 9110, section 9.3.2).
         let is_head = match &open {
             Some((request, _)) => request.request().method() == Method::Head,
             None => input.starts_with(b"HEAD "),
@@ -175,7 +175,7 @@ impl H1Connection {
         }
     }
 
-    /// Sends the output, and keeps what the socket does not take.
+    /// Sends the output, and keeps the part that the socket does not accept.
     pub(super) fn flush(&mut self, turn: &mut H1Turn<'_, '_>) -> io::Result<()> {
         if turn.output.is_empty() {
             return Ok(());
@@ -203,7 +203,7 @@ impl H1Connection {
             Some(Box::new(Sending { transmission, waited_ms, waiting_since_ms, noted_bytes: 0, exchange, link }));
     }
 
-    /// Sends on. Ready when all is sent.
+    /// Continues sending. Ready when all is sent.
     pub(super) fn drive_sending(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let result = loop {
             let Some(sending) = &mut self.sending else { return Poll::Ready(Ok(())) };
@@ -234,7 +234,7 @@ impl H1Connection {
             }
         };
         if result.is_err() {
-            // Content that only the end of the connection delimits must not look whole.
+            // Content that is delimited only by the end of the connection must not look complete.
             self.socket.abort_on_close();
         }
         self.receiving = None;
@@ -245,7 +245,7 @@ impl H1Connection {
         Poll::Ready(result)
     }
 
-    /// Notes until when the client has to take more of what is sent.
+    /// Sets the deadline by which the client must accept more output.
     fn await_client(&mut self, has_sent: bool, context: &Context, task: &mut Task<'_>) -> io::Result<()> {
         let Some(sending) = &mut self.sending else { return Ok(()) };
         let now_ms = context.clock.now().monotonic_ms;
@@ -267,7 +267,7 @@ impl H1Connection {
         Ok(())
     }
 
-    /// Logs what was sent, whole or not.
+    /// Logs a response that was sent completely or in part.
     pub(super) fn finish_sending(&mut self) {
         let Some(sending) = self.sending.take() else { return };
         let Sending { transmission, exchange: Some(mut exchange), .. } = *sending else { return };
@@ -276,7 +276,7 @@ impl H1Connection {
         self.record_exchange(&exchange);
     }
 
-    /// Logs what became of a response.
+    /// Logs a response with its outcome.
     pub(super) fn record_exchange(&self, exchange: &H1Exchange) {
         let H1Exchange { request, account, is_hit, status, content_bytes, is_complete } = exchange;
         let subject = Subject::Request(request.request());
@@ -292,7 +292,7 @@ impl H1Connection {
         self.record(account, subject, request.host(), told, request.received(), now);
     }
 
-    /// Logs the request whose client broke the connection off before it was answered.
+    /// Logs a request whose client disconnected before the response.
     pub(super) fn record_gone(&mut self) {
         let (open, status) = (self.take_open_request(), Status::new(CLIENT_GONE));
         let (Some((request, account)), Some(status)) = (open, status) else { return };
@@ -328,19 +328,19 @@ impl Sending {
         self.transmission.held_bytes()
     }
 
-    /// The request that is answered, and how much of the answer was sent.
+    /// Request in progress, and the number of bytes sent.
     pub(super) fn request(&self) -> Option<(&OwnedRequest, u64)> {
         Some((&self.exchange.as_ref()?.request, self.transmission.total_sent))
     }
 }
 
 impl H1Exchange {
-    /// The request.
+    /// Request as it was received.
     pub(super) fn request(&self) -> &OwnedRequest {
         &self.request
     }
 
-    /// Counts content besides what the response had.
+    /// Counts content sent in addition to the response's own.
     pub(super) fn add_content_bytes(&mut self, bytes: u64) {
         self.content_bytes += bytes;
     }

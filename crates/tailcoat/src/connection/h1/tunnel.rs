@@ -1,4 +1,4 @@
-//! What follows 101 (Switching Protocols): bytes both ways, whatever they mean.
+//! Tunnels after 101 (Switching Protocols): bytes are forwarded both ways without interpretation.
 
 use std::io;
 use std::task::{Context as Task, Poll};
@@ -9,26 +9,26 @@ use crate::connection::tunnel::TunnelEnd;
 use crate::connection::{ConnectionStage, Context, Transport};
 use crate::handler::{OwnedRequest, Tunnel, TunnelStream};
 
-/// Bytes that go one way before others have their turn.
+/// Maximum number of bytes forwarded one way before other connections get their turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
 
-/// A client's connection and one to a server, joined. While nothing is under way it holds no buffer.
+/// Tunnel between a client and an upstream. Holds no buffer while no bytes are in transit.
 pub(super) struct H1Tunnel {
     server: Box<dyn TunnelStream>,
-    /// What the server has not taken yet.
+    /// Bytes that the upstream has not accepted yet.
     to_server: Vec<u8>,
-    /// What the client has not taken yet.
+    /// Bytes that the client has not accepted yet.
     to_client: Vec<u8>,
     client_end: TunnelEnd,
     server_end: TunnelEnd,
     idle_timeout_ms: u64,
-    /// Bytes that went to the client.
+    /// Bytes sent to the client.
     sent_bytes: u64,
     exchange: Option<H1Exchange>,
 }
 
 impl H1Tunnel {
-    /// A tunnel, and what the client has already sent.
+    /// Makes a tunnel; `to_server` is what the client has already sent.
     pub(super) fn new(tunnel: Tunnel, to_server: Vec<u8>, exchange: Option<H1Exchange>) -> Self {
         Self {
             server: tunnel.stream,
@@ -42,14 +42,14 @@ impl H1Tunnel {
         }
     }
 
-    /// The request that began it, and how many bytes went to the client.
+    /// Request that opened the tunnel, and the number of bytes sent to the client.
     pub(super) fn request(&self) -> Option<(&OwnedRequest, u64)> {
         Some((self.exchange.as_ref()?.request(), self.sent_bytes))
     }
 }
 
 impl H1Connection {
-    /// Passes bytes on both ways. Ready when both have ended.
+    /// Forwards bytes both ways. Ready when both directions have ended.
     pub(super) fn drive_tunneling(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let Some(tunneling) = &mut self.tunneling else { return Poll::Ready(Ok(())) };
         let buffer = &mut context.scratch.borrow_mut().content;
@@ -92,7 +92,8 @@ impl H1Connection {
 }
 
 impl H1Tunnel {
-    /// Moves a piece from the client to the server; returns its length, or `None` if one of them has to be waited for.
+    /// Forwards a piece from the client to the upstream. Returns its length, or `None` if either side must be waited
+    /// for.
     fn poll_to_server(
         &mut self,
         client: &mut Transport,
@@ -123,7 +124,7 @@ impl H1Tunnel {
         Ok(Some(length))
     }
 
-    /// The other way.
+    /// Forwards a piece from the upstream to the client, in the same way.
     fn poll_to_client(
         &mut self,
         client: &mut Transport,
@@ -157,7 +158,7 @@ impl H1Tunnel {
     }
 }
 
-/// Takes away what has been sent, and the memory with the last of it.
+/// Removes bytes that were sent; frees the memory with the last of them.
 fn take_front(bytes: &mut Vec<u8>, length: usize) {
     if length == bytes.len() {
         *bytes = Vec::new();

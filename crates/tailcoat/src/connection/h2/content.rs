@@ -1,4 +1,4 @@
-//! The content of a response on its way to the engine: what is in memory, parts of files, and what comes while it is sent.
+//! Response content on its way to the HTTP/2 engine: bytes in memory, parts of files, and streamed content.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,76 +16,76 @@ use super::{H2Turn, OUTPUT_BYTES};
 use crate::handler::{Body, ContentSource, ContentStream, Filled, Segment};
 use crate::object_cache::{Blocking, OpenFile, file_time_now_ns};
 
-/// Bytes of a file that are known to be in the page cache before any of them is sent.
+/// Bytes of a file that must be in the page cache before any of them is sent.
 const FILE_CHUNK_BYTES: u64 = 512 << 10;
 
-/// A source is not asked for less than this.
+/// Minimum number of bytes requested from a source.
 const PIECE_BYTES_MIN: u64 = 4 << 10;
 
-/// What is still to be sent of a response's content.
+/// Remaining content of a response.
 #[derive(Default)]
 pub(super) struct OutgoingContent {
-    /// What the engine was offered and has not asked for.
+    /// Segments offered to the engine that it has not fetched yet.
     offered: VecDeque<Segment>,
-    /// What comes after that.
+    /// Segments after the offered ones.
     waiting: VecDeque<Segment>,
     stream: Option<ContentStream>,
-    /// The read that brings the file in front into the page cache.
+    /// Read that loads the next part of a file into the page cache.
     warming: Option<Blocking<()>>,
     is_end_offered: bool,
-    /// Bytes that the engine has asked for.
+    /// Bytes that the engine has fetched.
     pub(super) sent_bytes: u64,
 }
 
-/// What keeps content from being offered.
+/// State of an offer to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offered {
-    /// All of it is offered.
+    /// All content is offered.
     All,
-    /// What is offered has to be taken first.
+    /// The client must take the offered content first.
     AwaitsClient,
 }
 
 impl OutgoingContent {
-    /// The whole of this.
+    /// Takes over a complete body.
     pub(super) fn new(body: Body) -> Self {
         Self { waiting: body.segments.into(), stream: body.stream, ..Self::default() }
     }
 
-    /// What remains of content whose end the engine was offered already, from this byte on.
+    /// Remaining content from this byte on. Its end was offered to the engine already.
     pub(super) fn rest(content: Bytes, sent_bytes: u64) -> Self {
         let offered = VecDeque::from([Segment::Bytes(content)]);
         Self { offered, is_end_offered: true, sent_bytes, ..Self::default() }
     }
 
-    /// Nothing: the head was the end.
+    /// No content: the response ended with its head.
     pub(super) fn ended() -> Self {
         Self { is_end_offered: true, ..Self::default() }
     }
 
-    /// Bytes of memory that are kept until the engine is offered them.
+    /// Bytes of memory held until they are offered to the engine.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting.iter().map(Segment::own_bytes).sum()
     }
 
-    /// Whether the engine has, or knows, all.
+    /// True if the engine knows the end of the content.
     pub(super) fn is_end_offered(&self) -> bool {
         self.is_end_offered
     }
 
-    /// Lets the source read ahead while the client takes nothing.
+    /// Lets the source read ahead while the client accepts nothing.
     pub(super) fn poll_ahead(&mut self, task: &mut Task<'_>) {
         if let Some(stream) = self.stream.as_mut().filter(|_| !self.is_end_offered) {
             stream.source.poll_ahead(task);
         }
     }
 
-    /// Whether it comes from a handler that is still at work.
+    /// True if a handler still produces content.
     pub(super) fn has_stream(&self) -> bool {
         self.stream.is_some() && !self.is_end_offered
     }
 
-    /// Adds a piece, and offers it.
+    /// Adds a piece and offers it.
     pub(super) fn offer_bytes(
         &mut self,
         bytes: Bytes,
@@ -98,7 +98,7 @@ impl OutgoingContent {
         Ok(())
     }
 
-    /// Says that there is no more.
+    /// Offers the end of the content.
     pub(super) fn offer_end(
         &mut self,
         stream: StreamId,
@@ -109,10 +109,10 @@ impl OutgoingContent {
         wire.offer_content(stream, 0, true, &mut turn.wire())
     }
 
-    /// Offers the engine what there is, as far as the client wants it. Pending if it has to be waited for.
+    /// Offers content to the engine, as much as the client accepts. Pending if the content must be waited for.
     ///
     /// # Errors
-    /// The content can't be completed: the stream is to be reset.
+    /// The content cannot be completed; the caller must reset the stream.
     pub(super) fn poll_offer(
         &mut self,
         stream: StreamId,
@@ -147,7 +147,7 @@ impl OutgoingContent {
                     Some(offered) => return Poll::Ready(Ok(offered)),
                     None => continue,
                 },
-                // Empty from the beginning; else its end was offered with its last piece.
+                // The content is empty from the beginning; otherwise its end was offered with the last piece.
                 None => return Poll::Ready(self.offer_end(stream, wire, turn).map_err(gone).map(|()| Offered::All)),
             };
             self.is_end_offered = self.waiting.is_empty() && self.stream.is_none();
@@ -156,7 +156,7 @@ impl OutgoingContent {
         }
     }
 
-    /// Offers what comes from the source; `None` if it is to be looked at what follows.
+    /// Offers content from the source; `None` if the caller must look at the next segment.
     fn poll_source(
         &mut self,
         stream: StreamId,
@@ -165,7 +165,7 @@ impl OutgoingContent {
         turn: &mut H2Turn<'_, '_>,
     ) -> Poll<io::Result<Option<Offered>>> {
         let Some(source) = &mut self.stream else { return Poll::Ready(Ok(None)) };
-        // A client that takes nothing does not make us keep anything.
+        // Nothing is buffered for a client that accepts nothing.
         let wanted_bytes = wire.wanted_bytes(stream);
         if wanted_bytes == 0 {
             return Poll::Ready(Ok(Some(Offered::AwaitsClient)));
@@ -194,7 +194,7 @@ impl OutgoingContent {
         Poll::Ready(Ok(None))
     }
 
-    /// Appends the next bytes to `out`, as many as the engine asks for.
+    /// Appends the next bytes to `out`, as many as the engine requests.
     pub(super) fn place(&mut self, range: &Range<u64>, out: &mut Vec<u8>) -> Placement {
         debug_assert_eq!(range.start, self.sent_bytes);
         let mut length = range.end - range.start;
@@ -207,7 +207,7 @@ impl OutgoingContent {
                     bytes.advance(now as usize);
                 }
                 Segment::File { file, offset, length: remaining } => {
-                    // What is sent last must not be of another version than what went before it.
+                    // The last bytes must be of the same version of the file as the bytes sent before.
                     let is_last = now == *remaining;
                     if read(file, *offset, now as usize, out).is_err() || is_last && !file.is_unchanged() {
                         return Placement::Lost;
@@ -225,12 +225,12 @@ impl OutgoingContent {
         Placement::Copied
     }
 
-    /// How much of the file, from `offset` on, can be sent without waiting for a disk. What is not in the page cache is
-    /// brought there by another thread.
+    /// Returns the number of bytes from `offset` on that can be sent without waiting for a disk. Another thread loads
+    /// missing pages into the page cache.
     fn poll_resident(&mut self, file: &Arc<OpenFile>, offset: u64, length: u64, task: &mut Task<'_>) -> Poll<u64> {
         let chunk = length.min(FILE_CHUNK_BYTES);
         if let Some(warming) = &mut self.warming {
-            // An error here (a panic, or the end of the process) is met again by whoever reads the file.
+            // An error (a panic, or the end of the process) is ignored here; the later read of the file meets it, too.
             let _ = ready!(Pin::new(warming).poll(task));
             self.warming = None;
             return Poll::Ready(chunk);
@@ -242,22 +242,22 @@ impl OutgoingContent {
         }
         let file = Arc::clone(file);
         let warming = self.warming.insert(Blocking::spawn(move || file.warm(offset, chunk)));
-        // Not ready yet, but only who has polled it is woken.
+        // The new read is polled at once, because only a polled future wakes the task.
         let _ = ready!(Pin::new(warming).poll(task));
         self.warming = None;
         Poll::Ready(chunk)
     }
 }
 
-/// What came of a source.
+/// Content gathered from a source.
 struct Gathered {
     length: usize,
     is_end: bool,
-    /// At the end, if there are any.
+    /// Trailer fields at the end, if there are any.
     trailers: Option<Box<Fields>>,
 }
 
-/// Gathers several pieces of a source, if they are there.
+/// Gathers several pieces from a source, as far as they are ready.
 fn gather(source: &mut dyn ContentSource, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<Gathered>> {
     let mut length = 0;
     while length < buffer.len() {

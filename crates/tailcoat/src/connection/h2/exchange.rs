@@ -1,4 +1,4 @@
-//! A request whose answer is awaited, or on its way.
+//! Request whose response is pending or being sent.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -18,79 +18,79 @@ use crate::handler::{ClientLink, OwnedRequest, Response};
 use crate::memory_budget::Charge;
 use crate::routing::{RequestAccount, ResponseFuture};
 
-/// The exchange.
+/// Exchange of a request and a response on one stream.
 pub(super) struct H2Exchange {
     pub(super) stream: StreamId,
     pub(super) request: Rc<OwnedRequest>,
     pub(super) account: RequestAccount,
     pub(super) asked: RequestedContent,
     pub(super) work: H2Work,
-    /// The request's content, as long as somebody may want it.
+    /// Content of the request, as long as a handler may read it.
     pub(super) upload: Option<H2Upload>,
-    /// What the client has sent for another protocol, before it was known whether that is spoken.
+    /// Data for another protocol that the client sent before the upgrade was accepted.
     pub(super) early: Early,
     pub(super) outgoing: OutgoingContent,
-    /// What the response's head said.
+    /// Head of the response, once it is sent.
     pub(super) reply: Option<H2ResponseHead>,
     pub(super) waker: Waker,
-    /// Something has come for it since it was polled.
+    /// True if something has arrived since the last poll.
     pub(super) is_due: bool,
-    /// Memory of the request's trailer fields, wherever they are kept.
+    /// Memory charge for the request's trailer fields, independent of where they are stored.
     pub(super) _trailers: Option<Charge>,
-    /// Of the request only what is logged is kept.
+    /// True if only the logged parts of the request are kept.
     pub(super) is_slim: bool,
     pub(super) wait: ClientWait,
 }
 
-/// What came before there was a tunnel.
+/// Data received before the tunnel was opened.
 #[derive(Default)]
 pub(super) struct Early {
     pub(super) content: Vec<u8>,
     pub(super) has_ended: bool,
 }
 
-/// What is done.
+/// Current work of an exchange.
 pub(super) enum H2Work {
-    /// A handler's answer is awaited.
+    /// Waits for the handler's response.
     Answering(ResponseFuture),
-    /// The content of its answer is sent.
+    /// Sends the content of the response.
     Responding,
-    /// Bytes go both ways.
+    /// Forwards bytes both ways.
     Tunneling(Box<H2Tunnel>),
 }
 
-/// What a request asked for, as far as it matters for how its answer is sent.
+/// Kind of request, as far as it affects sending the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestedContent {
     Content,
-    /// HEAD: no content is sent.
+    /// HEAD: the response has no content.
     HeadOnly,
-    /// CONNECT, which nobody here answers with a tunnel.
+    /// CONNECT, for which no handler opens a tunnel.
     Connection,
-    /// Another protocol (RFC 8441).
+    /// Extended CONNECT for another protocol (RFC 8441).
     Protocol,
 }
 
-/// What a response's head said.
+/// Head of a response, as far as it is logged.
 #[derive(Clone, Copy)]
 pub(super) struct H2ResponseHead {
     pub(super) status: Status,
     pub(super) is_hit: bool,
 }
 
-/// How long a client was waited for, to take content that was there.
+/// Time spent waiting for a client to accept content.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ClientWait {
     waited_ms: u64,
-    /// Since when it is waited for now, as of the last look.
+    /// Time of the last check; `None` if the client was not waited for then.
     looked_at_ms: Option<u64>,
-    /// Since when it has taken nothing, and what it had taken.
+    /// Time since which the client has accepted nothing, and the bytes sent by then.
     stalled_since_ms: u64,
     sent_bytes: u64,
 }
 
 impl ClientWait {
-    /// Takes note of whether it is waited for, and what it has taken.
+    /// Records a check of whether the client is waited for, and of its progress.
     fn on_look(&mut self, is_waiting: bool, sent_bytes: u64, now_ms: u64) {
         match self.looked_at_ms {
             Some(looked_at_ms) => self.waited_ms += now_ms.saturating_sub(looked_at_ms),
@@ -102,24 +102,24 @@ impl ClientWait {
         self.looked_at_ms = is_waiting.then_some(now_ms);
     }
 
-    /// Until when it has to take something, if it is waited for.
+    /// Time by which the client must accept something; `None` if it is not waited for.
     fn deadline_ms(&self, timeout_ms: u64) -> Option<u64> {
         self.looked_at_ms.map(|_| self.stalled_since_ms + timeout_ms)
     }
 }
 
-/// What became of an exchange that was polled.
+/// Result of polling an exchange.
 pub(super) enum Polled {
-    /// It waits.
+    /// The exchange waits.
     Pending,
-    /// The handler's answer.
+    /// The handler has responded.
     Answered(Response),
-    /// It can't be completed.
+    /// The exchange cannot be completed.
     Broken(ErrorCode),
 }
 
 impl H2Exchange {
-    /// Goes on as far as it can.
+    /// Polls the exchange until it must wait.
     pub(super) fn poll(&mut self, wire: &mut H2ServerConnection, turn: &mut H2Turn<'_, '_>) -> Polled {
         self.is_due = false;
         let waker = self.waker.clone();
@@ -135,11 +135,11 @@ impl H2Exchange {
                 }
                 H2Work::Responding => match self.outgoing.poll_offer(self.stream, wire, task, turn) {
                     Poll::Ready(Ok(Offered::All)) => {
-                        // Nobody asks for content any more.
+                        // No handler reads the content any more.
                         self.upload = None;
                         return Polled::Pending;
                     }
-                    // The source may want content all the same, but for that it has to be polled.
+                    // The source may still need request content; only polling it can tell.
                     Poll::Ready(Ok(Offered::AwaitsClient)) => return Polled::Pending,
                     Poll::Ready(Err(_)) => return Polled::Broken(ErrorCode::INTERNAL_ERROR),
                     Poll::Pending => {}
@@ -158,7 +158,8 @@ impl H2Exchange {
         }
     }
 
-    /// Lets the source of the response read ahead, if the client keeps it waiting: by what its socket or its windows take.
+    /// Lets the source of the response read ahead while the client does not accept content, because its socket or a
+    /// flow control window is full.
     pub(super) fn poll_ahead(&mut self, is_blocked: bool, wire: &mut H2ServerConnection) {
         if !matches!(self.work, H2Work::Responding) || !self.outgoing.has_stream() {
             return;
@@ -170,7 +171,7 @@ impl H2Exchange {
         }
     }
 
-    /// Whether all of the response has been given to the engine, and by it to be sent.
+    /// True if the engine has received and sent the whole response.
     pub(super) fn is_complete(&self, wire: &mut H2ServerConnection) -> bool {
         let is_sent = self.outgoing.is_end_offered() && wire.unsent_bytes(self.stream).is_none_or(|bytes| bytes == 0);
         match &self.work {
@@ -180,7 +181,7 @@ impl H2Exchange {
         }
     }
 
-    /// Whether polling it would get on, now that the client has taken something.
+    /// True if polling makes progress now that the client has accepted content.
     pub(super) fn wants_to_offer(&self, wire: &mut H2ServerConnection) -> bool {
         !matches!(self.work, H2Work::Answering(_))
             && !self.outgoing.is_end_offered()
@@ -188,7 +189,8 @@ impl H2Exchange {
             && wire.wanted_bytes(self.stream) > 0
     }
 
-    /// Takes a piece of what the client sends. What nobody will read is dropped; as it is not taken, no more comes.
+    /// Takes a piece of the request's content. Unwanted content is dropped; its flow control window is not renewed, so
+    /// the client stops.
     pub(super) fn on_content(&mut self, content: &[u8], is_last: bool, now_ms: u64) {
         self.is_due = true;
         match (&mut self.work, &mut self.upload) {
@@ -202,25 +204,25 @@ impl H2Exchange {
         }
     }
 
-    /// The link to the handler, if it is at work.
+    /// Link to the handler while it is in progress.
     pub(super) fn link(&self) -> Option<&Rc<ClientLink>> {
         let is_at_work = matches!(self.work, H2Work::Answering(_)) || self.outgoing.has_stream();
         self.request.link().filter(|_| is_at_work)
     }
 
-    /// Takes note of whether the client has something to take.
+    /// Records if the client has content to accept.
     pub(super) fn note_wait(&mut self, wire: &mut H2ServerConnection, now_ms: u64) {
         let is_waiting = wire.unsent_bytes(self.stream).is_some_and(|bytes| bytes > 0)
             || !matches!(self.work, H2Work::Answering(_)) && wire.wanted_bytes(self.stream) == 0;
         self.wait.on_look(is_waiting, self.outgoing.sent_bytes, now_ms);
     }
 
-    /// True if the request's head is needed no more: its response is under way, and the client takes its time with it.
+    /// True if the request's head is no longer needed, because the response is being sent and the client is slow.
     pub(super) fn may_be_slimmed(&self) -> bool {
         !self.is_slim && matches!(self.work, H2Work::Responding) && self.wait.looked_at_ms.is_some()
     }
 
-    /// Bytes that are held for the client, besides the request's head.
+    /// Bytes held for the client, without the request's head.
     pub(super) fn held_bytes(&self, wire: &mut H2ServerConnection) -> usize {
         let unsent_bytes = if self.outgoing.has_stream() { wire.unsent_bytes(self.stream).unwrap_or(0) } else { 0 };
         let received_bytes = self.upload.as_ref().map_or(0, H2Upload::held_bytes) + self.early.content.capacity();
@@ -232,12 +234,12 @@ impl H2Exchange {
         size_of::<Self>() + unsent_bytes as usize + waiting_bytes + received_bytes + tunnel_bytes
     }
 
-    /// Until when the client has to take something, if it has to.
+    /// Time by which the client must accept something; `None` if it is not waited for.
     pub(super) fn wait_deadline_ms(&self, turn: &H2Turn<'_, '_>) -> Option<u64> {
         self.wait.deadline_ms(turn.context.generation().limits.write_timeout.as_millis() as u64)
     }
 
-    /// Whether the client takes content too slowly. A tunnel has no speed, but must not be stuck.
+    /// True if the client accepts content too slowly. A tunnel has no minimum rate, but must not stall.
     pub(super) fn is_read_too_slowly(&self, turn: &H2Turn<'_, '_>) -> bool {
         if self.wait_deadline_ms(turn).is_some_and(|deadline_ms| turn.now.monotonic_ms >= deadline_ms) {
             return true;
@@ -249,38 +251,38 @@ impl H2Exchange {
     fn send_interim(&mut self, wire: &mut H2ServerConnection, turn: &mut H2Turn<'_, '_>) {
         let Some(link) = self.request.link() else { return };
         for (status, fields) in link.take_interim() {
-            // If the stream is gone, its end comes as an event.
+            // If the stream is gone, the engine reports its end as an event.
             let _ = wire.send_informational(self.stream, status, &fields, &mut turn.wire());
         }
     }
 }
 
-/// The exchanges of a connection, by the numbers of their streams.
+/// Exchanges of a connection, by stream number.
 #[derive(Default)]
 pub(super) struct Exchanges {
-    /// In the order of streams, which only grow.
+    /// Sorted by stream, because new streams always have higher numbers.
     row: VecDeque<H2Exchange>,
     woken: Option<Arc<WokenStreams>>,
 }
 
 impl Exchanges {
-    /// Adds one, whose stream is the newest.
+    /// Adds an exchange, whose stream must be the newest.
     pub(super) fn push(&mut self, exchange: H2Exchange) {
         debug_assert!(self.row.back().is_none_or(|last| last.stream < exchange.stream));
         self.row.push_back(exchange);
     }
 
-    /// All of them.
+    /// Iterates over all exchanges.
     pub(super) fn iter(&self) -> impl Iterator<Item = &H2Exchange> {
         self.row.iter()
     }
 
-    /// What wakes one.
+    /// Returns a waker for one exchange.
     pub(super) fn waker(&mut self, stream: StreamId, connection: &Waker) -> Waker {
         self.woken.get_or_insert_with(|| WokenStreams::new(connection)).waker(stream.get())
     }
 
-    /// Notes which were woken.
+    /// Marks the exchanges that were woken as due.
     pub(super) fn take_woken(&mut self) {
         let Some(woken) = &self.woken else { return };
         for stream in woken.take() {
@@ -290,18 +292,18 @@ impl Exchanges {
         }
     }
 
-    /// Where the one of this stream is.
+    /// Index of the exchange of this stream.
     pub(super) fn find(&self, stream: StreamId) -> Option<usize> {
         self.row.binary_search_by_key(&stream, |exchange| exchange.stream).ok()
     }
 
-    /// The one of this stream.
+    /// Exchange of this stream.
     pub(super) fn get(&mut self, stream: StreamId) -> Option<&mut H2Exchange> {
         let index = self.find(stream)?;
         Some(&mut self.row[index])
     }
 
-    /// The one at this place, of so many as there are.
+    /// Exchange at an index, which must exist.
     pub(super) fn at(&mut self, index: usize) -> &mut H2Exchange {
         &mut self.row[index]
     }
@@ -314,17 +316,17 @@ impl Exchanges {
         self.row.is_empty()
     }
 
-    /// Takes out the one at this place, of so many as there are.
+    /// Removes the exchange at an index, which must exist.
     pub(super) fn remove(&mut self, index: usize) -> H2Exchange {
         self.row.remove(index).expect("there is one at the place")
     }
 
-    /// Takes out all.
+    /// Removes all exchanges.
     pub(super) fn take_all(&mut self) -> VecDeque<H2Exchange> {
         std::mem::take(&mut self.row)
     }
 
-    /// Gives memory back that is not needed while there are none.
+    /// Frees the memory if there are no exchanges.
     pub(super) fn shrink(&mut self) {
         if self.row.is_empty() {
             *self = Self::default();

@@ -14,10 +14,10 @@ use crate::connection::output::SERVER;
 use crate::handler::{Body, BuiltResponse, FieldChange, Form};
 use crate::object_cache::{EncodedHead, Object, StoredResponse};
 
-/// Bytes of a value that is made here, at most: three numbers of 20 digits, and what is around them.
+/// Maximum length of a generated value, in bytes: three numbers of 20 digits, and the text around them.
 const TEXT_BYTES_MAX: usize = 80;
 
-/// Which object of the cache, and what of it.
+/// Cached object, and the part of it to send.
 #[derive(Clone, Copy)]
 pub(super) struct Chosen<'a> {
     pub(super) object: &'a Object,
@@ -26,7 +26,7 @@ pub(super) struct Chosen<'a> {
     pub(super) changes: &'a [FieldChange],
 }
 
-/// Sends the head for an object of the cache; returns its status, and which bytes of its content follow.
+/// Sends the head for a cached object. Returns its status, and the range of content that follows.
 pub(super) fn send_object_head(
     stream: StreamId,
     chosen: Chosen<'_>,
@@ -58,7 +58,7 @@ pub(super) fn send_object_head(
     Ok((status, if is_last { 0..0 } else { range }))
 }
 
-/// Sends the head of a response that was built for one request; returns its content, if any is to be sent.
+/// Sends the head of a response that was built for one request. Returns its content, if any must be sent.
 pub(super) fn send_built_head(
     stream: StreamId,
     response: BuiltResponse,
@@ -68,7 +68,7 @@ pub(super) fn send_built_head(
 ) -> Result<Option<Body>, StreamGone> {
     let BuiltResponse { status, mut fields, body, forwarded, reason: _ } = response;
     let has_content = !is_head && !status.has_no_content();
-    // Another server's Date and Server are its own business (RFC 9110, sections 6.6.1 and 10.2.4).
+    // Date and Server of an upstream response are forwarded unchanged (RFC 9110, sections 6.6.1 and 10.2.4).
     if forwarded.is_none() || !fields.has("Date") {
         fields.push("date", turn.context.clock.date(turn.now));
     }
@@ -88,7 +88,7 @@ pub(super) fn send_built_head(
     Ok((!is_last).then_some(body))
 }
 
-/// Appends the head with changes of its fields, each made of what the one before has left.
+/// Appends the head with changes of its fields; each change applies to the result of the one before.
 fn write_changed(head: &EncodedHead, date: &[u8; DATE_BYTES], changes: &[FieldChange], out: &mut Vec<u8>) {
     if changes.is_empty() {
         return head.h2.write(date, out);
@@ -129,7 +129,7 @@ fn write_part(range: &Range<u64>, complete_length: u64, out: &mut Vec<u8>) {
     write_literal(out, b"content-length", format(&mut text, format_args!("{}", range.end - range.start)));
 }
 
-/// Appends what changes while a response is stored (RFC 9111, section 5.1; RFC 9211, section 2).
+/// Appends the fields that change while a response is stored (RFC 9111, section 5.1; RFC 9211, section 2).
 fn write_age(response: &StoredResponse, now_ms: u64, out: &mut Vec<u8>) {
     let stored = &response.stored;
     let mut text = [0; TEXT_BYTES_MAX];
@@ -140,10 +140,10 @@ fn write_age(response: &StoredResponse, now_ms: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Formats into a place that is long enough for it.
+/// Formats into a buffer that must be long enough.
 fn format<'a>(place: &'a mut [u8], text: std::fmt::Arguments<'_>) -> &'a [u8] {
     let mut rest = &mut place[..];
-    // What does not fit would be cut; nothing is that long.
+    // A longer text would be cut, but none is that long.
     let _ = rest.write_fmt(text);
     let unused = rest.len();
     let used = place.len() - unused;
@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// A block as text.
+    /// Decodes a header block to text.
     fn decode(block: &[u8]) -> String {
         let (mut lines, mut text) = (Vec::new(), Vec::new());
         let decoded = Decoder::default().decode(block, 10_000, &mut text, |text, field| {

@@ -1,4 +1,4 @@
-//! Which requests are open.
+//! Open requests of a connection, for status reports.
 
 use super::H2Connection;
 use super::exchange::H2Work;
@@ -6,12 +6,12 @@ use crate::connection::live::Live;
 use crate::log::LogClient;
 
 impl H2Connection {
-    /// The client, as far as the connection says who it is.
+    /// Client of the connection.
     pub fn client(&self) -> LogClient {
         self.client
     }
 
-    /// Tells of the requests that are answered, or whose answers are sent.
+    /// Calls `tell` with each request whose response is pending or being sent.
     pub fn each_request(&self, tell: &mut dyn FnMut(&Live<'_>)) {
         for exchange in self.exchanges.iter() {
             let wants_content = exchange.link().is_some_and(|link| link.wants_content());

@@ -1,7 +1,8 @@
-//! A connection that speaks HTTP/2.
+//! HTTP/2 connections.
 //!
-//! The engine (`wire::h2`) knows frames, windows and priorities; here requests become exchanges with handlers, and what
-//! they answer becomes frames. A response that is in memory and may be sent at once never becomes an exchange.
+//! The engine (`wire::h2`) handles frames, windows and priorities. This module turns requests into exchanges with
+//! handlers, and their responses into frames. A response that is in memory and may be sent at once never becomes an
+//! exchange.
 
 mod content;
 mod exchange;
@@ -37,103 +38,103 @@ use crate::log::LogClient;
 use crate::memory_budget::Charge;
 use crate::tls::TlsInfo;
 
-/// Output that is gathered before it is sent: four full records of TLS with one system call.
+/// Bytes of output gathered before they are sent: four full TLS records in one system call.
 const OUTPUT_BYTES: usize = 64 << 10;
 
-/// Bytes that a connection sends before others have their turn.
+/// Maximum number of bytes that a connection sends before others get their turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
 
-/// Heads of the largest size that a connection may hold; beyond, new streams are refused. With the default of
-/// `head-bytes-max` that is 512 KiB: for each of as many streams as a client may open, 2 KiB of a head that routing and a
-/// handler keep.
+/// Memory for request heads on a connection, in units of `head-bytes-max`; above it, new streams are rejected. With the
+/// default limit, this is 512 KiB. That is 2 KiB of head, kept by routing and a handler, for each stream that a client
+/// may open.
 const HEADS_MAX: u64 = 32;
 
-/// Reads of a connection before others have their turn: what is sliced into tiny frames takes longer to work through than
-/// to send.
+/// Maximum number of reads of a connection before others get their turn. Tiny frames take longer to process than to
+/// send.
 const READS_A_TURN_MAX: u32 = 8;
 
-/// The connection.
+/// HTTP/2 connection of a client.
 pub struct H2Connection {
     socket: Transport,
     context: Rc<Context>,
     client: LogClient,
-    /// How it speaks TLS, if it does.
+    /// TLS state; `None` without TLS.
     tls: Option<Rc<TlsInfo>>,
-    /// Where the client has connected to, once somebody wanted to know, or as a proxy has told it.
+    /// Local address that the client connected to, or that a proxy reported. Read at its first use.
     destination: OnceCell<Box<SocketAddr>>,
     wire: H2ServerConnection,
-    /// What the client was told.
+    /// Limits that the client has received in SETTINGS.
     limits: Rc<wire::h2::H2Limits>,
-    /// Its number among all that the worker has opened.
+    /// Number of the connection, unique among all that the worker has opened.
     number: NonZeroU64,
-    /// Its place in the table of connections.
+    /// Slot in the table of connections.
     slot: u32,
     listener: u16,
     requests: u32,
     state: H2ConnectionState,
-    /// Input that is not done with: the beginning of a frame, or what waits for output to go.
+    /// Unprocessed input: the beginning of a frame, or input that must wait until output is sent.
     kept: Vec<u8>,
-    /// `kept` has not been looked at since it was kept.
+    /// True if `kept` has not been parsed since it was stored.
     has_unseen_input: bool,
-    /// Output that the socket has not taken.
+    /// Output that the socket has not accepted.
     unsent: Vec<u8>,
-    /// The socket takes nothing now.
+    /// True if the socket accepts no output now.
     is_blocked: bool,
     exchanges: Exchanges,
-    /// Bytes that those held when the connection was polled last.
+    /// Bytes that the exchanges held at the last poll.
     exchange_bytes: usize,
-    /// What the connection holds for its client, but for heads of requests.
+    /// Memory charge for buffers of the connection, without the heads of requests.
     held: Option<Charge>,
     clocks: Clocks,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum H2ConnectionState {
-    /// Nothing was sent.
+    /// Nothing has been sent yet.
     New,
     Open,
-    /// What is in the output is the last.
+    /// The output buffer holds the last output.
     Finishing,
-    /// The client is to end.
+    /// The server waits for the client to end the connection.
     Lingering,
-    /// Its place is needed: it ends at once.
+    /// Another connection needs the place, so this one ends at once.
     Evicted,
 }
 
-/// What a connection is lent while it is polled.
+/// Resources that a connection borrows while it is polled.
 struct H2Turn<'a, 'task> {
     context: &'a Context,
     task: &'a mut Task<'task>,
     limits: &'a wire::h2::H2Limits,
     output: &'a mut H2Output,
-    /// For content that comes while it is sent.
+    /// Buffer for streamed content.
     content: &'a mut Vec<u8>,
     now: Now,
-    /// Bytes that were sent.
+    /// Bytes sent in this turn.
     sent_bytes: usize,
-    /// Bytes of content that came for exchanges.
+    /// Bytes of request content received in this turn.
     content_bytes: usize,
     reads: u32,
 }
 
 impl H2Turn<'_, '_> {
-    /// What the engine is lent.
+    /// Resources in the form for the engine.
     fn wire(&mut self) -> wire::h2::EngineTurn<'_> {
         wire::h2::EngineTurn { now: time(self.now), limits: self.limits, output: self.output }
     }
 
-    /// Whether it is the turn of other connections.
+    /// True if other connections must get their turn.
     fn is_over(&self) -> bool {
         self.sent_bytes >= TURN_BYTES_MAX || self.reads >= READS_A_TURN_MAX
     }
 }
 
-/// The time as the engine has it.
+/// Converts the time to the form for the engine.
 fn time(now: Now) -> Duration {
     Duration::from_millis(now.monotonic_ms)
 }
 
-/// The limits of a connection in the engine's form. How much content a request may have depends on who gets it.
+/// Converts the limits of a connection to the form for the engine. The limit of request content depends on the handler.
 pub(super) fn engine_limits(limits: &config::Limits) -> wire::h2::H2Limits {
     let own = limits.http2;
     wire::h2::H2Limits {
@@ -148,7 +149,7 @@ pub(super) fn engine_limits(limits: &config::Limits) -> wire::h2::H2Limits {
             trailer_bytes_max: limits.head_bytes_max,
         },
         concurrent_streams_max: own.concurrent_streams_max,
-        // A head that is only somewhat too large is still read, and answered with 431.
+        // A head that is only slightly too large is read, and gets status 431.
         header_block_bytes_max: 2 * limits.head_bytes_max,
         continuations_max: own.continuations_max,
         header_table_bytes_max: own.header_table_bytes_max,
@@ -170,7 +171,7 @@ pub(super) fn engine_limits(limits: &config::Limits) -> wire::h2::H2Limits {
 }
 
 impl H2Connection {
-    /// A connection whose first bytes are still to come, or are what was read already.
+    /// Makes the connection from an opened transport, with input that was read already, if any.
     pub fn new(opened: OpenedConnection, listener: u16, context: Rc<Context>) -> Self {
         let OpenedConnection { transport, client, destination, tls, input, slot, .. } = opened;
         let (now, number) = (context.clock.now(), context.next_connection_number());
@@ -199,19 +200,18 @@ impl H2Connection {
         }
     }
 
-    /// Its socket, which is to be waited for when `poll` returned `Pending`.
+    /// Socket to wait for after `poll` returned `Pending`.
     pub fn socket(&mut self) -> &mut Socket {
         self.socket.socket_mut()
     }
 
-    /// Goes on until something has to be waited for: the socket, or what wakes the task. Ready when the connection is to be
-    /// closed.
+    /// Polls until the socket or a waker must be waited for. Ready when the connection must be closed.
     pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
-        // A peer's error ends its connection, and concerns nobody else.
+        // A peer's error ends its own connection only.
         self.drive(task).map(|_| ())
     }
 
-    /// Ends it, whatever it is in the middle of. To be called once.
+    /// Closes the connection in any state. Must be called once.
     pub fn close(&mut self) {
         let now = self.context.clock.now();
         for exchange in self.exchanges.take_all() {
@@ -256,21 +256,22 @@ impl H2Connection {
         Poll::Pending
     }
 
-    /// Charges what the connection holds from now on until it is polled again.
+    /// Charges the memory that the connection holds until its next poll.
     fn charge_held(&mut self, context: &Context) {
         let exchange_bytes = if self.exchanges.is_empty() { 0 } else { self.exchange_bytes };
         let own_bytes = self.kept.capacity() + self.unsent.capacity() + self.socket.held_bytes();
         context.charge_held(self.slot, exchange_bytes + own_bytes, &mut self.held);
     }
 
-    /// True if nothing more may be kept, and new streams are refused until the client has taken responses: it holds too many heads of requests.
+    /// True if the connection holds too many request heads. New streams are then rejected until the client has accepted
+    /// responses.
     fn holds_too_much(&self, turn: &H2Turn<'_, '_>) -> bool {
         !self.exchanges.is_empty()
             && turn.context.memory.head_bytes(self.slot)
                 >= HEADS_MAX * turn.context.generation().limits.head_bytes_max as u64
     }
 
-    /// Reads, has requests answered, and sends, as far as it goes.
+    /// Reads, routes requests and sends, as far as possible without waiting.
     fn drive_turn(&mut self, buffers: &mut ReceiveBuffers<'_>, turn: &mut H2Turn<'_, '_>) -> io::Result<()> {
         self.is_blocked = false;
         if self.state == H2ConnectionState::New {
@@ -287,7 +288,7 @@ impl H2Connection {
             self.drive_exchanges(turn);
             self.drive_sending(turn)?;
             if turn.is_over() {
-                // What else there is to do waits until others have had their turn.
+                // The remaining work waits until other connections had their turn.
                 turn.task.waker().wake_by_ref();
                 break;
             }
@@ -303,13 +304,13 @@ impl H2Connection {
         Ok(())
     }
 
-    /// Ends the connection, after what is in the output.
+    /// Ends the connection after the output that is already gathered.
     fn finish(&mut self, code: ErrorCode, reason: &'static str, turn: &mut H2Turn<'_, '_>) {
         self.wire.fail(ConnectionError { code, reason }, &mut turn.wire());
         self.on_closed(turn);
     }
 
-    /// The engine has ended the connection.
+    /// Drops all exchanges after the engine has ended the connection.
     fn on_closed(&mut self, turn: &mut H2Turn<'_, '_>) {
         self.state = H2ConnectionState::Finishing;
         for exchange in self.exchanges.take_all() {
@@ -317,7 +318,7 @@ impl H2Connection {
         }
     }
 
-    /// Where the client has connected to, as it sees it; `None` for a unix socket.
+    /// Local address that the client connected to; `None` for a unix socket.
     fn destination(&self) -> Option<SocketAddr> {
         if self.destination.get().is_none()
             && let Some(address) = self.socket.local_address()
@@ -327,8 +328,8 @@ impl H2Connection {
         self.destination.get().map(|destination| **destination)
     }
 
-    /// Reads on and drops what comes, until the client ends or has had time enough: else what it still sends would reset
-    /// the connection before it has read the last frames.
+    /// Reads and drops input until the client ends or the time limit is reached. Closing at once would reset the
+    /// connection if the client still sends. The client could then lose the last frames.
     fn drive_lingering(&mut self, input: &mut [u8], context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         let mut table = context.table.borrow_mut();
         if table.take_verdict(self.slot).is_some() {

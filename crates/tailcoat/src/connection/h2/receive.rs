@@ -1,4 +1,4 @@
-//! What a client sends: requests and their content.
+//! Receiving requests and their content.
 
 use std::io;
 use std::rc::Rc;
@@ -17,10 +17,10 @@ use crate::handler::{ClientLinkCell, PageFormat, Response, error_response};
 use crate::log::Subject;
 use crate::routing::SiteResponse;
 
-/// Memory of a field besides its name and value.
+/// Memory of a field in addition to its name and value, in bytes.
 const FIELD_BYTES: usize = 32;
 
-/// Buffers of the thread that requests are read in.
+/// Buffers of the worker thread for reading requests.
 pub(super) struct ReceiveBuffers<'a> {
     pub(super) input: &'a mut Vec<u8>,
     pub(super) head: &'a mut RequestHead,
@@ -30,7 +30,7 @@ pub(super) struct ReceiveBuffers<'a> {
 }
 
 impl H2Connection {
-    /// Reads once, and does what was read. Says whether there was anything, so that there may be more.
+    /// Reads once and processes the input. Returns true if there may be more.
     pub(super) fn drive_reading(
         &mut self,
         buffers: &mut ReceiveBuffers<'_>,
@@ -42,7 +42,7 @@ impl H2Connection {
         let mut filled = self.kept.len();
         if !self.has_unseen_input {
             match self.socket.poll_read(&mut buffers.input[filled..]) {
-                // Who has gone does not read answers either.
+                // A client that has ended the connection reads no responses either.
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Poll::Ready(count) => {
                     let count = count?;
@@ -62,11 +62,11 @@ impl H2Connection {
             self.clocks.on_input(consumed > 0, &self.wire, !self.kept.is_empty(), turn.now);
         }
         *buffers.input = input;
-        // What waits for output to go is looked at when it has.
+        // Input that waits for output is processed after the output was sent.
         consumed.map(|consumed| consumed > 0 || !self.has_unseen_input)
     }
 
-    /// Does what the input says; returns how much of it is done with.
+    /// Processes the input; returns the number of bytes consumed.
     fn on_input(
         &mut self,
         input: &[u8],
@@ -168,7 +168,7 @@ impl H2Connection {
         ClientLinkCell::with_content(framing, body_bytes_max, Some(turn.context.holder_source(self.slot)))
     }
 
-    /// After so many requests, the client is to open another connection.
+    /// Counts a request. At the configured maximum, the client must open a new connection.
     fn count_request(&mut self, turn: &mut H2Turn<'_, '_>) {
         self.requests = self.requests.saturating_add(1);
         self.clocks.on_request();
@@ -178,7 +178,7 @@ impl H2Connection {
         }
     }
 
-    /// Tells the handlers where the client has connected to, if one may want to know.
+    /// Gives handlers the local address of the connection, if any may need it.
     fn tell_destination(&self, exchange: &H2Exchange, turn: &H2Turn<'_, '_>) {
         if turn.context.generation().tells_destinations
             && let Some(destination) = self.destination()
@@ -194,7 +194,7 @@ impl H2Connection {
         exchange.is_due = true;
         let Some(upload) = &mut exchange.upload else { return };
         if holds_too_much {
-            // Trailers are heads, too: a few bytes may stand for many.
+            // Trailers count like heads, because a few bytes of HPACK may stand for many.
             return self.reset_exchange(index, ErrorCode::ENHANCE_YOUR_CALM, turn);
         }
         let bytes: usize = fields.iter().map(|(name, value)| FIELD_BYTES + name.len() + value.len()).sum();
@@ -202,7 +202,7 @@ impl H2Connection {
         upload.on_trailers(fields);
     }
 
-    /// Answers a request that is wrong, or has more content than it may.
+    /// Responds to a request that is malformed or has too much content.
     pub(super) fn on_refused(
         &mut self,
         stream: StreamId,
@@ -213,7 +213,7 @@ impl H2Connection {
         if let Some(index) = self.exchanges.find(stream) {
             return self.refuse_exchange(index, refusal, turn);
         }
-        // A response to HEAD has no content, also if it is an error (RFC 9110, section 9.3.2).
+        // A response to HEAD has no content, even if it is an error (RFC 9110, section 9.3.2).
         let asked = if head.method == Method::Head { RequestedContent::HeadOnly } else { RequestedContent::Content };
         self.clocks.on_request();
         let account = turn.context.generation().router.default_account(self.listener);
@@ -221,7 +221,8 @@ impl H2Connection {
         self.respond_refused(stream, asked, response, &account, turn);
     }
 
-    /// Answers a request whose handler is at work with an error. If another answer has begun, that can only be broken off.
+    /// Sends an error response to a request whose handler is in progress. If another response has begun, resets the
+    /// stream instead.
     pub(super) fn refuse_exchange(&mut self, index: usize, refusal: MessageRejection, turn: &mut H2Turn<'_, '_>) {
         let exchange = self.exchanges.at(index);
         if exchange.reply.is_some() {
@@ -232,7 +233,7 @@ impl H2Connection {
         self.respond(index, response, turn);
     }
 
-    /// The stream is gone: by the client's will, or for its fault.
+    /// Drops the exchange of a stream that was reset, by the client or because of its error.
     pub(super) fn on_reset(&mut self, stream: StreamId, turn: &mut H2Turn<'_, '_>) {
         if let Some(index) = self.exchanges.find(stream) {
             let exchange = self.exchanges.remove(index);
@@ -240,7 +241,7 @@ impl H2Connection {
         }
     }
 
-    /// Breaks an exchange off.
+    /// Resets the stream of an exchange, and logs it.
     pub(super) fn reset_exchange(&mut self, index: usize, code: ErrorCode, turn: &mut H2Turn<'_, '_>) {
         let exchange = self.exchanges.remove(index);
         self.wire.reset(exchange.stream, code, &mut turn.wire());
@@ -248,5 +249,5 @@ impl H2Connection {
     }
 }
 
-/// What is logged of a request that could not be read.
+/// Log subject of a request that could not be parsed.
 pub(super) const UNREADABLE: Subject<'static> = Subject::Malformed(b"");

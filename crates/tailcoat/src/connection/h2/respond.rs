@@ -1,4 +1,4 @@
-//! Responses: as frames at once, or as exchanges that have content to send.
+//! Responses: sent as frames at once, or as exchanges that have content to send.
 
 use std::io;
 use std::ops::Range;
@@ -22,30 +22,30 @@ use crate::metrics::HandlerKind;
 use crate::object_cache::{CachedObject, ObjectContent};
 use crate::routing::RequestAccount;
 
-/// Bytes of heads that a connection may hold before less is kept of a request for the log.
+/// Bytes of heads that a connection may hold before logged values are shortened.
 const LOGGED_BYTES_MAX: u64 = 32 << 10;
 
-/// Bytes of a logged value that are kept then, which is more than most have.
+/// Maximum length of a logged value in that case, in bytes; most values are shorter.
 const CROWDED_VALUE_BYTES_MAX: usize = 256;
 
-/// What a response became.
+/// Response whose head has been sent.
 struct ResponseStart {
     status: Status,
     content: Begin,
 }
 
-/// What is to be sent behind a head.
+/// Content that must follow a head.
 enum Begin {
-    /// Nothing.
+    /// No content.
     Nothing,
-    /// The content of an object in memory: these of its bytes.
+    /// Range of the content of an object in memory.
     Memory(Rc<CachedObject>, ContentCoding, Range<u64>),
-    /// Anything else.
+    /// Any other content.
     Body(Body),
 }
 
 impl H2Connection {
-    /// Answers a request whose handler has its answer at once.
+    /// Sends a response that the handler returned at once.
     #[expect(clippy::too_many_arguments, reason = "all that is known of a request when it has been answered")]
     pub(super) fn respond_now(
         &mut self,
@@ -105,7 +105,7 @@ impl H2Connection {
         Ok(())
     }
 
-    /// Answers a request that could not be read.
+    /// Sends an error response to a request that could not be parsed.
     pub(super) fn respond_refused(
         &mut self,
         stream: StreamId,
@@ -117,7 +117,7 @@ impl H2Connection {
         let Some(ResponseStart { status, content }) = self.begin(stream, asked, response, false, turn) else { return };
         let mut content_bytes = 0;
         if let Begin::Body(body) = content {
-            // A page of ours, in one piece.
+            // A page of this server consists of one piece.
             for segment in body.segments {
                 if let Segment::Bytes(bytes) = segment {
                     content_bytes = self.send_page(stream, &bytes, turn);
@@ -129,7 +129,7 @@ impl H2Connection {
         record(turn.context, self.peer(), account, UNREADABLE, &[], told, turn.now..turn.now);
     }
 
-    /// Answers the request of an exchange.
+    /// Sends the response of an exchange.
     pub(super) fn respond(&mut self, index: usize, mut response: Response, turn: &mut H2Turn<'_, '_>) {
         let exchange = self.exchanges.at(index);
         let (stream, asked) = (exchange.stream, exchange.asked);
@@ -137,7 +137,7 @@ impl H2Connection {
         let is_hit = is_hit(&response);
         let Some(ResponseStart { status, content }) = self.begin(stream, asked, response, tunnel.is_some(), turn)
         else {
-            // The stream is gone.
+            // The stream was reset.
             return self.on_reset(stream, turn);
         };
         let exchange = self.exchanges.at(index);
@@ -152,7 +152,7 @@ impl H2Connection {
         }
         exchange.work = H2Work::Responding;
         exchange.outgoing = match content {
-            // The head was the end.
+            // The response ends with its head.
             Begin::Nothing => OutgoingContent::ended(),
             Begin::Memory(object, coding, range) => {
                 let content = &object.object.representation(coding).content;
@@ -162,7 +162,7 @@ impl H2Connection {
         };
     }
 
-    /// Keeps of a request only what is logged, once its response is under way and the client takes its time with it.
+    /// Drops all but the logged parts of a request. Called when its response is being sent and the client is slow.
     pub(super) fn slim(&mut self, index: usize, turn: &H2Turn<'_, '_>) {
         let slot = self.slot;
         let exchange = self.exchanges.at(index);
@@ -170,7 +170,7 @@ impl H2Connection {
         (exchange.request, exchange.is_slim) = (Rc::new(slim), true);
     }
 
-    /// An exchange of which nothing has been sent.
+    /// Makes an exchange of which nothing has been sent.
     pub(super) fn new_exchange(
         &mut self,
         stream: StreamId,
@@ -198,7 +198,7 @@ impl H2Connection {
         }
     }
 
-    /// Sends a response's head. `None` if the stream is gone.
+    /// Sends the head of a response; `None` if the stream is gone.
     fn begin(
         &mut self,
         stream: StreamId,
@@ -242,8 +242,8 @@ impl H2Connection {
         Some(ResponseStart { status, content })
     }
 
-    /// Sends content that is in memory, if nothing else is to be sent before it; returns how much the engine took. The rest
-    /// is offered.
+    /// Sends content that is in memory, if no other content must be sent first. Returns the number of bytes sent; the
+    /// rest stays offered to the engine.
     fn send_memory(&mut self, stream: StreamId, bytes: &[u8], priority: Priority, turn: &mut H2Turn<'_, '_>) -> u64 {
         let is_first = bytes.len() <= OUTPUT_BYTES
             && !self.wire.has_content_to_send()
@@ -259,7 +259,7 @@ impl H2Connection {
         bytes.len() as u64 - self.wire.unsent_bytes(stream).unwrap_or(0)
     }
 
-    /// Sends a page of ours; what the client does not take at once is not sent.
+    /// Sends a page of this server. Resets the stream if the client does not accept all of it at once.
     fn send_page(&mut self, stream: StreamId, bytes: &Bytes, turn: &mut H2Turn<'_, '_>) -> u64 {
         let sent_bytes = self.send_memory(stream, bytes, Priority::default(), turn);
         if sent_bytes < bytes.len() as u64 {
@@ -272,13 +272,13 @@ impl H2Connection {
         ClientPeer { client: self.client, tls: self.tls.as_deref() }
     }
 
-    /// Logs what became of an exchange.
+    /// Logs an exchange with its outcome.
     pub(super) fn record_exchange(&self, exchange: &H2Exchange, is_complete: bool, now: Now) {
         let H2Exchange { request, account, reply, outgoing, work, .. } = exchange;
-        // Never answered, as its client has gone.
+        // An exchange without a response ended because its client has gone.
         let Some(gone) = Status::new(CLIENT_GONE) else { return };
         let (status, is_hit) = reply.map_or((gone, false), |reply| (reply.status, reply.is_hit));
-        // What a tunnel carries has no end of its own.
+        // A tunnel's content has no end that could be missed.
         let is_complete = is_complete || matches!(work, H2Work::Tunneling(_));
         let (link, handler) = (request.link(), request.handler());
         let told = LoggedResponse { link, handler, is_hit, sent: (status, outgoing.sent_bytes), is_complete };
@@ -287,7 +287,7 @@ impl H2Connection {
     }
 }
 
-/// What is kept of a request whose client takes its time with the response.
+/// Copies the logged parts of a request whose client reads the response slowly.
 fn logged_request(routed: &Routed<'_>, account: &RequestAccount, slot: u32, turn: &H2Turn<'_, '_>) -> OwnedRequest {
     let recorder = turn.context.recorder.borrow();
     let needs = account.log.and_then(|log| recorder.needs(log));

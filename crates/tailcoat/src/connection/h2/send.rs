@@ -1,4 +1,4 @@
-//! Sending: content of exchanges becomes frames, and frames go to the socket.
+//! Sending: turns content of exchanges into frames, and writes frames to the socket.
 
 use std::io;
 use std::task::Poll;
@@ -9,7 +9,7 @@ use super::exchange::Polled;
 use super::{H2Connection, H2Turn, OUTPUT_BYTES, TURN_BYTES_MAX};
 
 impl H2Connection {
-    /// Polls the exchanges for which there is something to do.
+    /// Polls the exchanges that can make progress.
     pub(super) fn drive_exchanges(&mut self, turn: &mut H2Turn<'_, '_>) {
         if self.exchanges.is_empty() {
             return;
@@ -25,27 +25,27 @@ impl H2Connection {
             let stream = exchange.stream;
             match exchange.poll(&mut self.wire, turn) {
                 Polled::Pending => {}
-                // It is polled once more, for its content.
+                // The exchange is polled once more, for its content.
                 Polled::Answered(response) => {
                     self.respond(index, response, turn);
                     continue;
                 }
                 Polled::Broken(code) => self.reset_exchange(index, code, turn),
             }
-            // It may have been taken out.
+            // The exchange may have been removed.
             index += usize::from(self.exchanges.find(stream).is_some());
         }
     }
 
-    /// Lets the sources of responses read ahead whose clients take nothing now.
+    /// Lets the sources of responses read ahead while their clients accept nothing.
     pub(super) fn drive_ahead(&mut self) {
         for index in 0..self.exchanges.len() {
             self.exchanges.at(index).poll_ahead(self.is_blocked, &mut self.wire);
         }
     }
 
-    /// Sends what there is and what follows it, until there is no more, or the client takes no more, or it is the turn of
-    /// others.
+    /// Sends output and content until none is left, the client accepts no more, or other connections must get their
+    /// turn.
     pub(super) fn drive_sending(&mut self, turn: &mut H2Turn<'_, '_>) -> io::Result<()> {
         loop {
             self.gather_content(turn);
@@ -60,7 +60,7 @@ impl H2Connection {
         }
     }
 
-    /// Sends what is in the output while it is more than is gathered. Says whether there is room again.
+    /// Sends output until less than `OUTPUT_BYTES` is left. Returns false if the socket is blocked before that.
     pub(super) fn write_full(&mut self, turn: &mut H2Turn<'_, '_>) -> io::Result<bool> {
         while turn.output.length() >= OUTPUT_BYTES {
             if self.is_blocked {
@@ -71,7 +71,7 @@ impl H2Connection {
         Ok(true)
     }
 
-    /// Has the engine add content to the output, up to what is sent at once.
+    /// Lets the engine add content to the output, up to `OUTPUT_BYTES`.
     fn gather_content(&mut self, turn: &mut H2Turn<'_, '_>) {
         while !self.is_blocked && turn.output.length() < OUTPUT_BYTES && self.wire.has_content_to_send() {
             let room_bytes = OUTPUT_BYTES - turn.output.length();
@@ -88,7 +88,7 @@ impl H2Connection {
         }
     }
 
-    /// Sends what the socket takes at once.
+    /// Sends what the socket accepts at once.
     fn write(&mut self, turn: &mut H2Turn<'_, '_>) -> io::Result<()> {
         match self.socket.poll_write(turn.output.bytes()) {
             Poll::Ready(count) => {
@@ -103,7 +103,7 @@ impl H2Connection {
         Ok(())
     }
 
-    /// Logs the exchanges whose responses are sent, and forgets them.
+    /// Logs and removes the exchanges whose responses have been sent.
     fn finish_exchanges(&mut self, turn: &H2Turn<'_, '_>) {
         let mut index = 0;
         while index < self.exchanges.len() {

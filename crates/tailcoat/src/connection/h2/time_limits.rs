@@ -1,4 +1,4 @@
-//! Until when a connection waits for what, and what becomes of it then.
+//! Time limits of a connection and their effects.
 
 use wire::h2::{ErrorCode, H2ServerConnection, ServerEvent};
 
@@ -9,20 +9,20 @@ use crate::connection::{ConnectionStage, WakeReason};
 use crate::handler::Now;
 use crate::metrics::Limit;
 
-/// How long a connection keeps its memory for the next request.
+/// Time for which an idle connection keeps its memory for the next request, in milliseconds.
 const REST_TIME_MS: u64 = 1_000;
 
-/// Since when a connection waits for what.
+/// Start times of the waits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clocks {
-    /// Since when there has been no request.
+    /// Time since which there has been no request.
     idle_since_ms: u64,
     has_no_request: bool,
-    /// Memory was given back since.
+    /// True if memory has been freed since then.
     has_rested: bool,
-    /// Since when a frame, or a header block of several, has begun and not ended.
+    /// Start of an incomplete frame or header block; `None` if there is none.
     partial_since_ms: Option<u64>,
-    /// When the socket took something last, or when it was found to take nothing.
+    /// Time at which the socket last accepted output, or was found to accept none.
     sent_at_ms: u64,
     was_blocked: bool,
 }
@@ -39,12 +39,12 @@ impl Clocks {
         }
     }
 
-    /// A request has come.
+    /// Ends the idle time when a request is received.
     pub(super) fn on_request(&mut self) {
         self.has_no_request = false;
     }
 
-    /// Input has come; whether any of it was done with, and whether any is left.
+    /// Records input. `is_progress` is true if any of it was consumed, `has_rest` if any is left.
     pub(super) fn on_input(&mut self, is_progress: bool, wire: &H2ServerConnection, has_rest: bool, now: Now) {
         let is_block_open = wire.awaits_continuation();
         if !is_block_open && (is_progress || !has_rest) {
@@ -55,19 +55,19 @@ impl Clocks {
         }
     }
 
-    /// Whether nothing is awaited but another request.
+    /// True if the connection awaits nothing but another request.
     fn is_idle(&self) -> bool {
         self.has_no_request && self.partial_since_ms.is_none()
     }
 
-    /// The socket has taken something.
+    /// Records that the socket has accepted output.
     pub(super) fn on_sent(&mut self, now: Now) {
         self.sent_at_ms = now.monotonic_ms;
     }
 }
 
 impl H2Connection {
-    /// Does what is due.
+    /// Applies the time limits that have expired.
     pub(super) fn check_time(&mut self, turn: &mut H2Turn<'_, '_>) {
         let verdict = turn.context.table.borrow_mut().take_verdict(self.slot);
         match verdict {
@@ -76,7 +76,7 @@ impl H2Connection {
             Some(WakeReason::Shed) => return self.on_shed(turn),
             Some(WakeReason::TimedOut) => {}
         }
-        // Of what is added below, none has been waited for.
+        // Checked first, because the client has not been waited for about output added below.
         let has_unsent = !turn.output.is_empty();
         while let Some(event) = self.wire.handle_timeout(&mut turn.wire()) {
             match event {
@@ -88,7 +88,7 @@ impl H2Connection {
         let limits = &context.generation().limits;
         let is_past = |since_ms: u64, timeout: std::time::Duration| now_ms >= since_ms + timeout.as_millis() as u64;
         if has_unsent && is_past(self.clocks.sent_at_ms, limits.write_timeout) {
-            // Nothing more gets through to it, so it is not told.
+            // The client accepts nothing, so it gets no error.
             turn.output.clear();
             self.socket.abort_on_close();
             self.state = H2ConnectionState::Finishing;
@@ -104,31 +104,31 @@ impl H2Connection {
         self.check_exchanges(turn);
     }
 
-    /// The connection's place is needed, or the server ends.
+    /// Ends the connection because its place is needed or the server stops.
     fn on_evicted(&mut self, turn: &mut H2Turn<'_, '_>) {
-        // A worker that ends has told the client so, and answers what has come.
+        // The client has already received GOAWAY, and the requests received before still get responses.
         if turn.context.is_draining.get() {
             return;
         }
         let code = if self.exchanges.is_empty() { ErrorCode::NO_ERROR } else { ErrorCode::ENHANCE_YOUR_CALM };
         self.finish(code, "the connection was closed to make room for other clients", turn);
-        // Of that, the client gets what the socket takes at once.
+        // The client gets the part that the socket accepts at once.
         self.state = H2ConnectionState::Evicted;
     }
 
-    /// Clients hold too much memory, and this one more than others.
+    /// Ends the connection because clients hold too much memory, and this one more than others.
     fn on_shed(&mut self, turn: &mut H2Turn<'_, '_>) {
         let has_unsent = !turn.output.is_empty();
         self.finish(ErrorCode::ENHANCE_YOUR_CALM, "clients hold too much memory", turn);
         self.kept = Vec::new();
         if has_unsent {
-            // The client takes nothing, so it is not told.
+            // The client accepts nothing, so it gets no error.
             turn.output.clear();
             self.socket.abort_on_close();
         }
     }
 
-    /// Gives memory back.
+    /// Frees memory that an idle connection does not need.
     fn rest(&mut self) {
         self.clocks.has_rested = true;
         self.wire.shrink();
@@ -166,7 +166,7 @@ impl H2Connection {
         }
     }
 
-    /// Notes until when what comes next is waited for.
+    /// Sets the deadline and stage for the next wait.
     pub(super) fn await_next(&mut self, turn: &mut H2Turn<'_, '_>) {
         let (now_ms, context) = (turn.now.monotonic_ms, turn.context);
         let generation = context.generation();
@@ -187,7 +187,7 @@ impl H2Connection {
             _ if is_idle && clocks.partial_since_ms.is_some() => Some(ConnectionStage::Head),
             _ if is_idle && !clocks.has_rested => Some(ConnectionStage::Resting),
             (true, _) => Some(ConnectionStage::Idle),
-            // Whatever its exchanges await, the client is the one who is slow.
+            // A blocked socket means that the client is slow, even if its exchanges wait for handlers.
             (_, true) => Some(ConnectionStage::Write),
             (_, false) => None,
         };
@@ -234,7 +234,8 @@ impl H2Connection {
     }
 }
 
-/// Stage of a connection with exchanges in these: it waits for a handler if one of them does, and else for its client.
+/// Combines the stages of two exchanges. A connection waits for a handler if any exchange does, otherwise for its
+/// client.
 fn first_stage(one: ConnectionStage, other: ConnectionStage) -> ConnectionStage {
     let order = [ConnectionStage::Answer, ConnectionStage::Content, ConnectionStage::Write];
     order.into_iter().find(|stage| [one, other].contains(stage)).unwrap_or(ConnectionStage::Tunnel)

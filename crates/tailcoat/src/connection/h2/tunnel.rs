@@ -1,4 +1,4 @@
-//! What follows when CONNECT was answered by another protocol (RFC 8441): bytes both ways, whatever they mean.
+//! Tunnels after an extended CONNECT (RFC 8441): bytes are forwarded both ways without interpretation.
 
 use std::io;
 use std::task::{Context as Task, Poll};
@@ -11,15 +11,15 @@ use super::content::OutgoingContent;
 use crate::connection::tunnel::TunnelEnd;
 use crate::handler::{Tunnel, TunnelStream};
 
-/// A server is not asked for less than this.
+/// Minimum number of bytes requested from an upstream.
 const PIECE_BYTES_MIN: u64 = 4 << 10;
 
-/// A stream and a connection to a server, joined.
+/// Tunnel between a stream and an upstream connection.
 pub(super) struct H2Tunnel {
     server: Box<dyn TunnelStream>,
-    /// What the server has sent already.
+    /// Bytes received from the upstream together with its response.
     early: Vec<u8>,
-    /// What the client has sent and the server has not taken: at most a window.
+    /// Bytes received from the client that the upstream has not accepted; at most one window.
     to_server: Vec<u8>,
     client_end: TunnelEnd,
     has_server_ended: bool,
@@ -28,7 +28,7 @@ pub(super) struct H2Tunnel {
 }
 
 impl H2Tunnel {
-    /// A tunnel of which nothing has been passed on.
+    /// Makes a tunnel through which nothing has been forwarded.
     pub(super) fn new(tunnel: Tunnel, now_ms: u64) -> Self {
         Self {
             server: tunnel.stream,
@@ -41,7 +41,7 @@ impl H2Tunnel {
         }
     }
 
-    /// Takes a piece that the client has sent.
+    /// Buffers bytes that the client has sent.
     pub(super) fn on_content(&mut self, content: &[u8], is_last: bool, now_ms: u64) {
         self.to_server.extend_from_slice(content);
         self.moved_at_ms = now_ms;
@@ -55,20 +55,20 @@ impl H2Tunnel {
         self.early.capacity() + self.to_server.capacity()
     }
 
-    /// Whether both have ended, and know of each other.
+    /// True if both sides have ended and each end has been forwarded.
     pub(super) fn is_complete(&self) -> bool {
         self.has_server_ended && self.client_end == TunnelEnd::PassedOn
     }
 
-    /// Until when something has to come, from either side.
+    /// Time by which either side must send something.
     pub(super) fn deadline_ms(&self) -> u64 {
         self.moved_at_ms + self.idle_timeout_ms
     }
 
-    /// Passes on what there is, both ways.
+    /// Forwards bytes both ways, as far as possible.
     ///
     /// # Errors
-    /// The server's connection is broken, or the stream gone.
+    /// The upstream connection is broken, or the stream is gone.
     pub(super) fn poll(
         &mut self,
         stream: StreamId,

@@ -1,4 +1,4 @@
-//! The content of a request: what comes waits here until its handler wants it.
+//! Request content, buffered until its handler wants it.
 
 use std::rc::Rc;
 use std::task::Context as Task;
@@ -10,31 +10,31 @@ use super::H2Turn;
 use crate::connection::arrival::is_too_slow;
 use crate::handler::ClientLink;
 
-/// Memory that is kept for the next piece.
+/// Capacity kept for the next piece, in bytes.
 const KEPT_BYTES_MAX: usize = 16 << 10;
 
-/// Content that has not come to its end, or not been read.
+/// Request content that is incomplete or has not been read completely.
 pub(super) struct H2Upload {
     link: Rc<ClientLink>,
-    /// What has come and was not wanted yet: at most a window.
+    /// Bytes received that the handler has not read yet; at most one window.
     received: Vec<u8>,
-    /// What the handler was given last, and the client may send again once it has taken that.
+    /// Length of the piece lent to the handler. The client may send as much again once the handler has taken it.
     lent_bytes: usize,
-    /// Nothing more comes.
+    /// True if all content has been received.
     is_complete: bool,
-    /// The handler knows.
+    /// True if the handler has seen the end.
     is_told: bool,
     trailers: Option<Box<Fields>>,
-    /// The client waits for 100 (Continue), and gets it when the content is wanted.
+    /// True if the client expects 100 (Continue). It is sent when the handler wants the content.
     owes_continue: bool,
     content_bytes: u64,
-    /// How long content was waited for, without the time when nobody wanted any.
+    /// Time spent waiting for content, in milliseconds, except while no handler wanted it.
     waited_ms: u64,
     waiting_since_ms: Option<u64>,
 }
 
 impl H2Upload {
-    /// Content that a handler can have by this link.
+    /// Makes the buffer for content that a handler reads through this link.
     pub(super) fn new(link: Rc<ClientLink>, owes_continue: bool) -> Self {
         Self {
             link,
@@ -50,7 +50,7 @@ impl H2Upload {
         }
     }
 
-    /// Takes a piece that has come.
+    /// Buffers a piece of content.
     pub(super) fn on_content(&mut self, content: &[u8], is_last: bool, now_ms: u64) {
         self.received.extend_from_slice(content);
         self.content_bytes += content.len() as u64;
@@ -60,13 +60,13 @@ impl H2Upload {
         }
     }
 
-    /// Takes the end, with trailer fields.
+    /// Records the end of the content, with trailer fields.
     pub(super) fn on_trailers(&mut self, fields: Fields) {
         self.is_complete = true;
         self.trailers = Some(Box::new(fields));
     }
 
-    /// Gives the handler what it wants, if it is there. Says whether it should be polled again.
+    /// Gives the handler the content that it wants, if available. Returns true if the handler must be polled again.
     pub(super) fn supply(
         &mut self,
         stream: StreamId,
@@ -97,7 +97,7 @@ impl H2Upload {
         }
         if length == 0 {
             if std::mem::take(&mut self.owes_continue) {
-                // If the stream is gone, nobody waits.
+                // If the stream is gone, no client waits for this.
                 let _ = wire.send_informational(stream, Status::CONTINUE, &Fields::new(), &mut turn.wire());
             }
             self.waiting_since_ms.get_or_insert(turn.now.monotonic_ms);
@@ -105,17 +105,17 @@ impl H2Upload {
         length > 0
     }
 
-    /// Bytes that wait for the handler, or that it has and has not taken.
+    /// Bytes buffered for the handler, including the piece lent to it.
     pub(super) fn held_bytes(&self) -> usize {
         self.received.capacity() + self.lent_bytes
     }
 
-    /// Until when the next piece has to come, if one is waited for.
+    /// Time by which the next piece must arrive; `None` if none is waited for.
     pub(super) fn deadline_ms(&self, timeout_ms: u64) -> Option<u64> {
         Some(self.waiting_since_ms? + timeout_ms)
     }
 
-    /// Whether content comes too slowly, counted from its beginning.
+    /// True if content arrives too slowly, measured from its beginning.
     pub(super) fn is_too_slow(&self, turn: &H2Turn<'_, '_>) -> bool {
         let waiting_ms = self.waiting_since_ms.map_or(0, |since_ms| turn.now.monotonic_ms.saturating_sub(since_ms));
         !self.is_complete && is_too_slow(self.content_bytes, self.waited_ms + waiting_ms, turn.context)

@@ -1,10 +1,9 @@
-//! Which streams of a connection were woken: of a hundred that wait for other servers, only those are polled that have
-//! something to do.
+//! Woken streams of a connection. Of a hundred streams that wait for upstreams, only those with work to do are polled.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 
-/// The streams, by their numbers, that were woken since they were taken last.
+/// Numbers of the streams that were woken since they were last taken.
 #[derive(Debug)]
 pub(super) struct WokenStreams {
     streams: Mutex<Vec<u32>>,
@@ -18,19 +17,19 @@ struct StreamWaker {
 }
 
 impl WokenStreams {
-    /// None yet, of a connection that has this waker.
+    /// Makes an empty list for a connection with this waker.
     pub(super) fn new(connection: &Waker) -> Arc<Self> {
         Arc::new(Self { streams: Mutex::default(), connection: connection.clone() })
     }
 
-    /// What wakes a stream, and with it the connection.
+    /// Waker of a stream, which also wakes the connection.
     pub(super) fn waker(self: &Arc<Self>, stream: u32) -> Waker {
         Arc::new(StreamWaker { woken: Arc::clone(self), stream }).into()
     }
 
-    /// Those that were woken.
+    /// Takes the streams that were woken.
     pub(super) fn take(&self) -> Vec<u32> {
-        // Nothing that is done under the lock can leave it half changed.
+        // A panic while the lock is held leaves no half-made change.
         std::mem::take(&mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

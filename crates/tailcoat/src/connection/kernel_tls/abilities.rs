@@ -1,4 +1,4 @@
-//! What this machine's kernel can do of TLS, found out by trying.
+//! TLS features of the running kernel, found by trying them.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use rustls::{CipherSuite, ProtocolVersion};
 
 use super::send_key::{Cipher, send_key};
 
-/// What is tried.
+/// Versions and ciphers that are tried.
 const CIPHERS: [(ProtocolVersion, Cipher); 6] = [
     (ProtocolVersion::TLSv1_3, Cipher::Aes128Gcm),
     (ProtocolVersion::TLSv1_3, Cipher::Aes256Gcm),
@@ -19,24 +19,25 @@ const CIPHERS: [(ProtocolVersion, Cipher); 6] = [
     (ProtocolVersion::TLSv1_2, Cipher::Chacha20Poly1305),
 ];
 
-/// What the kernel can do.
+/// TLS features of the running kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// Which of [`CIPHERS`] it enciphers by.
+    /// True for each of [`CIPHERS`] that the kernel supports.
     ciphers: [bool; CIPHERS.len()],
-    /// Whether a connection can be given another key (since Linux 6.14).
+    /// True if the key of a connection can be replaced (since Linux 6.14).
     changes_keys: bool,
 }
 
-/// Why the kernel enciphers nothing.
+/// Reason that the kernel cannot encrypt.
 #[derive(Debug)]
 pub struct Unavailable(io::Error);
 
 impl Abilities {
-    /// Tries with connections of this process to itself. If root does it, the kernel loads its module if need be.
+    /// Tries the features with connections of this process to itself. If run by root, the kernel loads its module if
+    /// necessary.
     ///
     /// # Errors
-    /// It has no TLS, or that could not be tried.
+    /// The kernel has no TLS, or the connections failed.
     pub fn find() -> Result<Self, Unavailable> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Unavailable)?;
         let address = listener.local_addr().map_err(Unavailable)?;
@@ -52,21 +53,21 @@ impl Abilities {
         }
     }
 
-    /// Whether it enciphers by this suite.
+    /// True if the kernel supports this cipher suite.
     pub(super) fn has(&self, version: ProtocolVersion, suite: CipherSuite) -> bool {
         let Some(cipher) = Cipher::of(suite) else { return false };
         let index = CIPHERS.iter().position(|known| *known == (version, cipher));
         index.is_some_and(|index| self.ciphers[index])
     }
 
-    /// Whether a connection can be given another key.
+    /// True if the key of a connection can be replaced.
     pub(super) fn changes_keys(&self) -> bool {
         self.changes_keys
     }
 }
 
 impl Unavailable {
-    /// What a person can do.
+    /// Advice for the operator.
     pub const HELP: &str = "load the kernel module (`modprobe tls`; for every boot, a line `tls` in \
                             /etc/modules-load.d/tls.conf) and restart the server, or turn `kernel-tls` off";
 }
@@ -79,7 +80,7 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// A connection on which the kernel is to encipher, as soon as it has a key.
+/// Makes a connection that the kernel encrypts once it has a key.
 fn attached(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpStream::connect(address)?;
     setsockopt(&socket, sockopt::TcpUlp::default(), b"tls")?;

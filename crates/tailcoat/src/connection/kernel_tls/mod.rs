@@ -1,12 +1,12 @@
-//! TLS in the kernel (kTLS): it enciphers what is sent, so that large files go from the page cache to a client without passing
-//! through this process.
+//! TLS in the kernel (kTLS). The kernel encrypts what is sent, so that large files go from the page cache to a client
+//! without passing through this process.
 //!
-//! What is received is still deciphered here, record by record. A server receives little, so nothing is lost; and nothing
-//! is left to kernels that know no new keys (before Linux 6.14): a client may change its key whenever it likes (RFC 8446,
-//! section 4.6.3). What the session of rustls leaves behind are the secrets from which keys come, which it goes on with.
+//! Received records are still decrypted here, one by one. A server receives little, so this costs nothing. It also
+//! avoids a limit of kernels before Linux 6.14, which accept no new receive keys. A client may change its key at any
+//! time (RFC 8446, section 4.6.3). The rustls session ends, but leaves the secrets from which later keys are derived.
 //!
-//! There is no way back: once the kernel has the key, all that is sent is enciphered by it, alerts and messages of the
-//! handshake too, which are sent with their type.
+//! A connection cannot return to the rustls session. Once the kernel has the key, it encrypts all that is sent. This
+//! includes alerts and handshake messages, which are sent with their record type.
 
 mod abilities;
 mod receive;
@@ -30,35 +30,36 @@ use socket2::{MsgHdr, SockRef};
 use super::Socket;
 use crate::tls::ServerConnection;
 
-/// Bytes of content that a full record has.
+/// Bytes of content in a full record.
 const RECORD_BYTES_MAX: usize = 16 << 10;
 
-/// A message of the handshake: from here on a new key is used, and none is asked for (RFC 8446, section 4.6.3).
+/// KeyUpdate message of the handshake. The sender uses a new key from here on, and requests none from the peer (RFC
+/// 8446, section 4.6.3).
 const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 
-/// When the kernel is to encipher.
+/// Settings for encryption by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelTls {
-    /// From a file on of which so many bytes are to be sent.
+    /// Minimum size of a file, in bytes to be sent, for which a connection switches to the kernel.
     pub file_bytes_min: u64,
-    /// What it can do.
+    /// TLS features of the running kernel.
     pub abilities: Abilities,
 }
 
-/// The TLS of a connection for which the kernel enciphers.
+/// TLS state of a connection that the kernel encrypts.
 pub(super) struct KernelSession {
-    /// From which new keys come.
+    /// Secrets from which new keys are derived.
     keys: KernelConnection<ServerConnectionData>,
     opener: RecordOpener,
     abilities: Abilities,
-    /// Records that were sent with the key, at most.
+    /// Upper bound of the number of records sent with the key.
     sent_records: u64,
-    /// The client wants a new key to be used, or the key was used for as much as it may be.
+    /// True if the client requested a new key, or the key has reached its limit of records.
     needs_new_key: bool,
 }
 
 impl KernelTls {
-    /// Whether the kernel is to encipher a file of this session of which so much is to be sent.
+    /// True if the kernel must encrypt a file of this session of which `length` bytes are sent.
     pub(super) fn is_for(&self, session: &ServerConnection, length: u64) -> bool {
         let (Some(version), Some(suite)) = (session.protocol_version(), session.negotiated_cipher_suite()) else {
             return false;
@@ -67,20 +68,21 @@ impl KernelTls {
     }
 }
 
-/// Prepares a socket, on which nothing changes by that.
+/// Prepares a socket; this alone changes nothing on the connection.
 ///
 /// # Errors
-/// The kernel's: it has no TLS, or this is no connection that can have it.
+/// The kernel has no TLS, or the connection does not support it.
 pub(super) fn attach(socket: &Socket) -> io::Result<()> {
     Ok(setsockopt(socket, sockopt::TcpUlp::default(), b"tls")?)
 }
 
 impl KernelSession {
-    /// Gives the kernel the key of a session that is in no handshake, has nothing to be sent, and has been given whole
-    /// records only. The socket has to be prepared.
+    /// Gives the kernel the key of a session. The session must be in no handshake, have nothing to send, and have
+    /// received only whole records. The socket must be prepared.
     ///
     /// # Errors
-    /// The connection can't go on, for the session is gone: it gives no keys, or the kernel does not take this one.
+    /// The session provides no keys, or the kernel rejects this one. The connection must then be closed, because the
+    /// session is gone.
     pub(super) fn begin(socket: &Socket, session: ServerConnection, abilities: Abilities) -> io::Result<Self> {
         let (secrets, keys) = session.dangerous_into_kernel_connection().map_err(io::Error::other)?;
         let (sent_records, sending) = secrets.tx;
@@ -90,10 +92,10 @@ impl KernelSession {
         Ok(Self { keys, opener, abilities, sent_records, needs_new_key: false })
     }
 
-    /// Takes a record off what has come; returns how long it was, and what it says. `None` if it is not whole yet.
+    /// Removes a record from the input; returns its length and its content. `None` if the record is incomplete.
     ///
     /// # Errors
-    /// What has come is wrong, of which the client has been told as far as possible, or says that the client has failed.
+    /// The record is invalid, and an alert was sent if possible; or the client reports an error.
     pub(super) fn receive<'a>(
         &mut self,
         socket: &mut Socket,
@@ -121,7 +123,7 @@ impl KernelSession {
         Ok(Some((bytes, content)))
     }
 
-    /// Sends what the kernel takes of several pieces.
+    /// Sends as much of several pieces as the kernel accepts.
     pub(super) fn poll_write(&mut self, socket: &mut Socket, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         ready!(self.poll_key(socket))?;
         let sent = match pieces {
@@ -131,7 +133,7 @@ impl KernelSession {
         self.count(sent)
     }
 
-    /// Sends what the kernel takes of a part of a file. 0 is the end of the file.
+    /// Sends as much of a part of a file as the kernel accepts. 0 is the end of the file.
     pub(super) fn poll_send_file(
         &mut self,
         socket: &mut Socket,
@@ -150,10 +152,10 @@ impl KernelSession {
         sent
     }
 
-    /// Sees that the key may be used for what is sent next.
+    /// Makes sure that the key may be used for the next record; replaces it if necessary.
     ///
     /// # Errors
-    /// It may not (RFC 8446, sections 4.6.3 and 5.5), and the kernel takes no other.
+    /// The key has reached its limit (RFC 8446, sections 4.6.3 and 5.5), and the kernel accepts no other.
     fn poll_key(&mut self, socket: &mut Socket) -> Poll<io::Result<()>> {
         if !self.needs_new_key && self.sent_records < records_max(self.keys.negotiated_cipher_suite()) {
             return Poll::Ready(Ok(()));
@@ -162,7 +164,7 @@ impl KernelSession {
         if version != ProtocolVersion::TLSv1_3 || !self.abilities.changes_keys() {
             return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
         }
-        // The last with the old key.
+        // The last record with the old key.
         ready!(poll_send_record(socket, ContentType::Handshake, &KEY_UPDATE))?;
         let (sent_records, secrets) = self.keys.update_tx_secret().map_err(io::Error::other)?;
         setsockopt(socket, sockopt::TcpTlsTx, &send_key_of(version, &secrets, sent_records)?)?;
@@ -171,10 +173,10 @@ impl KernelSession {
     }
 }
 
-/// Says something to the client that concerns only TLS, if there is room for it.
+/// Sends an alert to the client, if the socket has room for it.
 ///
 /// # Errors
-/// The socket's.
+/// Fails with the socket's error.
 pub(super) fn send_alert(socket: &mut Socket, alert: AlertDescription) -> io::Result<()> {
     const WARNING: u8 = 1;
     const FATAL: u8 = 2;
@@ -185,7 +187,7 @@ pub(super) fn send_alert(socket: &mut Socket, alert: AlertDescription) -> io::Re
     }
 }
 
-/// Sends a record of another type than content has.
+/// Sends a record whose type is not application data.
 fn poll_send_record(socket: &mut Socket, kind: ContentType, content: &[u8]) -> Poll<io::Result<()>> {
     let control = record_type(kind.into());
     let content = [IoSlice::new(content)];
@@ -194,11 +196,11 @@ fn poll_send_record(socket: &mut Socket, kind: ContentType, content: &[u8]) -> P
         let sent = SockRef::from(&socket).sendmsg(&message, libc::MSG_NOSIGNAL);
         sent.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     });
-    // So few bytes are taken whole or not at all.
+    // So few bytes are accepted as a whole or not at all.
     sent.map_ok(|_| ())
 }
 
-/// The control message (cmsg(3)) that says of which type a record is: its length without what fills it up, `SOL_TLS`,
+/// Makes the control message (cmsg(3)) that sets the type of a record. It holds its length without padding, `SOL_TLS`,
 /// `TLS_SET_RECORD_TYPE`, and the type.
 fn record_type(kind: u8) -> [u8; CONTROL_BYTES] {
     let mut control = [0; CONTROL_BYTES];
@@ -209,13 +211,13 @@ fn record_type(kind: u8) -> [u8; CONTROL_BYTES] {
     control
 }
 
-/// Bytes of the header of a control message, which is aligned as it is long.
+/// Length of the header of a control message, in bytes. The header is aligned to the size of its length field.
 const HEADER_BYTES: usize = size_of::<usize>() + 2 * size_of::<libc::c_int>();
 
-/// Bytes of a control message with one byte.
+/// Length of a control message with one byte of data.
 const CONTROL_BYTES: usize = HEADER_BYTES + size_of::<usize>();
 
-/// How many records a key may be used for.
+/// Maximum number of records that may be sent with one key.
 fn records_max(suite: SupportedCipherSuite) -> u64 {
     match suite {
         SupportedCipherSuite::Tls13(suite) => suite.common.confidentiality_limit,

@@ -1,52 +1,54 @@
-//! Records that a client sends, when no session of rustls is there any more to read them.
+//! Decryption of records from a client after the rustls session has ended.
 
 use std::io;
 
 use rustls::crypto::cipher::{InboundOpaqueMessage, InboundPlainMessage, MessageDecrypter};
 use rustls::{AlertDescription, ConnectionTrafficSecrets, ContentType, Error, ProtocolVersion, SupportedCipherSuite};
 
-/// Bytes before a record's own: its type, a version, its length (RFC 8446, section 5.1).
+/// Length of a record's header: type, version and length (RFC 8446, section 5.1).
 const HEADER_BYTES: usize = 5;
 
-/// Records in a row that bring nothing: empty ones, warnings, new keys. Each costs more here than there.
+/// Maximum number of consecutive records without content: empty ones, warnings, new keys. Each costs the server more
+/// than the client.
 const FRUITLESS_RECORDS_MAX: u32 = 32;
 
-/// Deciphers records.
+/// Decrypts records.
 pub(super) struct RecordOpener {
     suite: SupportedCipherSuite,
     decrypter: Box<dyn MessageDecrypter>,
-    /// Records that were deciphered with the key.
+    /// Number of records decrypted with the key.
     sequence: u64,
     fruitless_records: u32,
 }
 
-/// What a record says.
+/// Content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::connection) enum TlsRecordContent<'a> {
-    /// This.
+    /// Application data.
     Data(&'a [u8]),
-    /// The client uses a new key from here on, and may want to get one, too.
+    /// The client uses a new key from here on. `is_wanted_here` is true if the client requests that the server does the
+    /// same.
     NewKey { is_wanted_here: bool },
     /// The client sends no more.
     End,
-    /// Nothing that matters.
+    /// The record has no effect.
     Nothing,
 }
 
-/// Why a record has nothing to say.
+/// Reason that a record has no content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TlsRecordError {
-    /// It is wrong. The client is to be told this.
+    /// The record is invalid; this alert must be sent to the client.
     Wrong(AlertDescription),
-    /// The client says that it has failed.
+    /// The client reports an error by this alert.
     Failed(AlertDescription),
 }
 
 impl RecordOpener {
-    /// One that goes on with these secrets where `sequence` records have come.
+    /// Continues with these secrets after `sequence` records have been received.
     ///
     /// # Errors
-    /// They are of a kind that is not known here.
+    /// The cipher of the secrets is not supported.
     pub(super) fn new(
         suite: SupportedCipherSuite,
         secrets: ConnectionTrafficSecrets,
@@ -55,19 +57,19 @@ impl RecordOpener {
         Ok(Self { suite, decrypter: decrypter(suite, secrets)?, sequence, fruitless_records: 0 })
     }
 
-    /// Goes on with the client's new key.
+    /// Continues with the client's new key.
     ///
     /// # Errors
-    /// It is of a kind that is not known here.
+    /// The cipher of the key is not supported.
     pub(super) fn take_key(&mut self, secrets: ConnectionTrafficSecrets) -> io::Result<()> {
         (self.decrypter, self.sequence) = (decrypter(self.suite, secrets)?, 0);
         Ok(())
     }
 
-    /// Takes the first record off what has come; returns its length, and what it says. `None` if it is not whole yet.
+    /// Decrypts the first record of the input; returns its length and its content. `None` if the record is incomplete.
     ///
     /// # Errors
-    /// It is wrong, or says that the client has failed. Nothing that comes later can be understood.
+    /// The record is invalid, or the client reports an error. No later record can be decrypted.
     pub(super) fn open<'a>(
         &mut self,
         incoming: &'a mut [u8],
@@ -75,12 +77,12 @@ impl RecordOpener {
         let Some(&[kind, major, minor, high, low]) = incoming.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let length = usize::from(u16::from_be_bytes([high, low]));
         let is_tls13 = self.suite.tls13().is_some();
-        // RFC 8446, section 5.2; RFC 5246, section 6.2.3.
+        // Maximum lengths: RFC 8446, section 5.2; RFC 5246, section 6.2.3.
         if length > (16 << 10) + if is_tls13 { 256 } else { 2048 } {
             return Err(TlsRecordError::Wrong(AlertDescription::RecordOverflow));
         }
         let kind = ContentType::from(kind);
-        // RFC 8446, section 5.2: what it really is, is enciphered.
+        // RFC 8446, section 5.2: the real type is encrypted.
         if is_tls13 && kind != ContentType::ApplicationData {
             return Err(TlsRecordError::Wrong(AlertDescription::UnexpectedMessage));
         }
@@ -116,15 +118,15 @@ fn decrypter(suite: SupportedCipherSuite, secrets: ConnectionTrafficSecrets) -> 
     Ok(match suite {
         SupportedCipherSuite::Tls13(suite) => suite.aead_alg.decrypter(key, iv),
         SupportedCipherSuite::Tls12(suite) => {
-            // The rest is sent with each record.
+            // The rest of the nonce is sent with each record.
             let fixed_bytes = suite.aead_alg.key_block_shape().fixed_iv_len;
             suite.aead_alg.decrypter(key, &iv.as_ref()[..fixed_bytes])
         }
     })
 }
 
-/// What a record says. Of messages of the handshake only the one that tells of a new key may come (RFC 8446, section
-/// 4.6): no certificate was asked for, and nothing is negotiated anew.
+/// Interprets a record. Of handshake messages, only KeyUpdate is allowed (RFC 8446, section 4.6). No certificate was
+/// requested, and renegotiation is not supported.
 fn read<'a>(record: &InboundPlainMessage<'a>, is_tls13: bool) -> Result<TlsRecordContent<'a>, TlsRecordError> {
     const WARNING: u8 = 1;
     match (record.typ, record.payload) {
@@ -132,12 +134,12 @@ fn read<'a>(record: &InboundPlainMessage<'a>, is_tls13: bool) -> Result<TlsRecor
         (ContentType::ApplicationData, data) => Ok(TlsRecordContent::Data(data)),
         (ContentType::Alert, &[level, description]) => match AlertDescription::from(description) {
             AlertDescription::CloseNotify => Ok(TlsRecordContent::End),
-            // RFC 8446, section 6: all others are fatal, whatever their level.
+            // RFC 8446, section 6: all other alerts are fatal, at any level.
             AlertDescription::UserCanceled => Ok(TlsRecordContent::Nothing),
             _ if level == WARNING && !is_tls13 => Ok(TlsRecordContent::Nothing),
             alert => Err(TlsRecordError::Failed(alert)),
         },
-        // It has to be the last of its record (section 5.1).
+        // The message must be the last of its record (section 5.1).
         (ContentType::Handshake, &[24, 0, 0, 1, wanted @ (0 | 1)]) if is_tls13 => {
             Ok(TlsRecordContent::NewKey { is_wanted_here: wanted == 1 })
         }
@@ -156,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// Keys of another length than theirs can't be made here.
+    /// Suites with distinct key lengths; keys of other lengths cannot be made here.
     const SUITES: [SupportedCipherSuite; 4] = [
         TLS13_AES_256_GCM_SHA384,
         TLS13_CHACHA20_POLY1305_SHA256,
@@ -245,12 +247,12 @@ mod tests {
                 assert_eq!(opener.open(&mut sealed[..length].to_vec()), Ok(None), "{length}");
             }
             assert_eq!(opener.open(&mut sealed.clone()), Ok(Some((sealed.len(), TlsRecordContent::Data(b"first")))));
-            // Once more; as a record that comes later; changed.
+            // A record repeated, a later record too early, and a changed record.
             assert_eq!(opener.open(&mut sealed.clone()), Err(TlsRecordError::Wrong(AlertDescription::BadRecordMac)));
             assert_eq!(opener.open(&mut third), Err(TlsRecordError::Wrong(AlertDescription::BadRecordMac)));
             *second.last_mut().unwrap() ^= 1;
             assert_eq!(opener.open(&mut second), Err(TlsRecordError::Wrong(AlertDescription::BadRecordMac)));
-            // One that is too long is not waited for.
+            // A record that is too long is rejected before it is complete.
             let long = &mut [23, 3, 3, 0x48, 1];
             assert_eq!(opener.open(long), Err(TlsRecordError::Wrong(AlertDescription::RecordOverflow)));
         }

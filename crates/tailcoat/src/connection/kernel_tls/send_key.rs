@@ -1,15 +1,15 @@
-//! Keys in the form in which the kernel takes them.
+//! Keys in the form for the kernel.
 
 use std::io;
 
 use nix::sys::socket::sockopt::TlsCryptoInfo;
 use rustls::{CipherSuite, ConnectionTrafficSecrets, ProtocolVersion};
 
-/// Bytes of a nonce that come from the handshake in AES-GCM of TLS 1.2; the others are sent with each record (RFC 5288,
-/// section 3). The kernel divides nonces of TLS 1.3 in the same way.
+/// Length in bytes of the part of a nonce that comes from the handshake, in AES-GCM of TLS 1.2. The rest is sent with
+/// each record (RFC 5288, section 3). The kernel splits nonces of TLS 1.3 in the same way.
 const SALT_BYTES: usize = 4;
 
-/// A cipher. What else distinguishes suites is over when the handshake is.
+/// Cipher of a record. The other parts of a cipher suite matter only in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cipher {
     Aes128Gcm,
@@ -18,7 +18,7 @@ pub(super) enum Cipher {
 }
 
 impl Cipher {
-    /// That of a suite, if it is known here.
+    /// Returns the cipher of a suite; `None` if it is not supported.
     pub(super) fn of(suite: CipherSuite) -> Option<Self> {
         Some(match suite {
             CipherSuite::TLS13_AES_128_GCM_SHA256
@@ -34,7 +34,7 @@ impl Cipher {
         })
     }
 
-    /// Bytes of its keys.
+    /// Length of the keys, in bytes.
     pub(super) fn key_bytes(self) -> usize {
         match self {
             Self::Aes128Gcm => 16,
@@ -43,10 +43,10 @@ impl Cipher {
     }
 }
 
-/// The key of a session, and what it takes to go on where `sequence` records have been sent with it.
+/// Converts the key of a session that has sent `sequence` records with it.
 ///
 /// # Errors
-/// The kernel knows nothing of the kind.
+/// The kernel does not support the cipher.
 pub(super) fn send_key_of(
     version: ProtocolVersion,
     secrets: &ConnectionTrafficSecrets,
@@ -61,10 +61,10 @@ pub(super) fn send_key_of(
     send_key(version, cipher, key.as_ref(), nonce.as_ref(), sequence)
 }
 
-/// A key with the nonce of the first record that would have been sent with it.
+/// Makes a key with its nonce, after `sequence` records have been sent with it.
 ///
 /// # Errors
-/// The version is no kernel's, or something has another length than the cipher's.
+/// The kernel does not support the version, or the key or nonce has another length than the cipher requires.
 pub(super) fn send_key(
     version: ProtocolVersion,
     cipher: Cipher,
@@ -96,12 +96,12 @@ pub(super) fn send_key(
     })
 }
 
-/// The parts of a nonce of AES-GCM: salt, and with what the kernel begins.
+/// Splits a nonce of AES-GCM into salt and the part that the kernel counts from.
 ///
-/// In TLS 1.3 that is as it is: both sides add the number of the record (RFC 8446, section 5.3). In TLS 1.2 the second part
-/// is the sender's affair. rustls adds the number there too, but the kernel counts on from what it is given: from the same it
-/// would use nonces again that rustls has used, and that breaks the cipher (NIST SP 800-38D, appendix A). So it begins at the
-/// opposite end, which neither reaches.
+/// In TLS 1.3 the nonce stays as it is, because both sides add the record number (RFC 8446, section 5.3). In TLS 1.2
+/// the sender chooses the second part. rustls adds the record number to it, while the kernel counts up from its initial
+/// value. From the same start, the kernel would reuse nonces of rustls, which breaks the cipher (NIST SP 800-38D,
+/// appendix A). The kernel therefore starts half the range away, which neither count reaches.
 fn divide(version: u16, nonce: &[u8]) -> io::Result<([u8; SALT_BYTES], [u8; 8])> {
     let (salt, rest) = nonce.split_first_chunk().ok_or(io::ErrorKind::InvalidData)?;
     let mut rest: [u8; 8] = array(rest)?;
