@@ -114,7 +114,7 @@ pub struct Routed<'a> {
     pub link: &'a ClientLinkCell,
     /// True if another handler follows: then declining is better than an error.
     pub has_next: bool,
-    /// Time at which the request was received.
+    /// Time for freshness and deadlines: that of the request's receipt, or later.
     pub now: Now,
 }
 

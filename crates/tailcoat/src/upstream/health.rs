@@ -58,13 +58,13 @@ pub(super) struct Health {
 enum Circuit {
     /// Requests go through.
     Closed,
-    /// Requests are rejected until then.
+    /// No request goes through until then.
     Open { until_ms: u64 },
     /// One trial request is in progress; its result decides the next state.
     HalfOpen,
 }
 
-/// Answer to whether a request may be sent to a server.
+/// Verdict on sending a request to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerFitness {
     /// Yes; the server has this share of its weight, in thousandths.

@@ -1,8 +1,8 @@
 //! Upstreams: from a request to forward to a connection to a server that may take it. Balance and health choose the
 //! server; the connection is a kept one or a new one; requests queue while servers have reached their limits.
 //!
-//! [`SharedUpstream`] is the state that all workers share; [`UpstreamConfig`] is a worker's own, with its kept connections.
-//! [`UpstreamConfig::acquire`] returns a [`Lease`] of a connection. [`keep`] does the background work once for all workers.
+//! [`SharedUpstream`] is the state that all workers share; [`Upstream`] is a worker's own, with its kept connections.
+//! [`Upstream::acquire`] returns a [`Lease`] of a connection. [`keep`] does the background work once for all workers.
 
 mod acquire;
 mod addresses;

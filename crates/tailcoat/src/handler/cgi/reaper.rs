@@ -17,8 +17,8 @@ use super::process::Errors;
 pub(super) struct RunningProgram {
     child: Child,
     pid: Pid,
-    /// The program's pidfd, which becomes readable when it has exited. Without unsafe code, tokio waits only for
-    /// sockets; the type allows that, and no other operation is used.
+    /// The program's pidfd, which becomes readable when it has exited. It is wrapped as a socket because tokio takes
+    /// no other descriptor without unsafe code; only its readiness is used.
     pidfd: TcpStream,
     deadline: Instant,
     end_timeout: Duration,

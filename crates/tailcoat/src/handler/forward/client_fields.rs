@@ -188,7 +188,7 @@ pub(in crate::handler) fn is_trace_field(name: &[u8]) -> bool {
     [TRACEPARENT, TRACESTATE].iter().any(|known| is_same_field(name, known.as_bytes()))
 }
 
-/// Adds the fields of the request's trace, for another server (`is_elsewhere`) or for a local script or module.
+/// Adds the fields of the request's trace, for another server or a script (`is_elsewhere`), or for a local module.
 pub(in crate::handler) fn push_trace_fields(routed: &Routed<'_>, is_elsewhere: bool, fields: &mut Fields) {
     let Some(trace) = routed.trace else { return };
     fields.push(TRACEPARENT, if is_elsewhere { trace.told_elsewhere() } else { trace.told_here() });

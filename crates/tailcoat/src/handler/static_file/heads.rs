@@ -88,7 +88,7 @@ fn applies(wanted: &FieldMatch, path: &[u8], content_type: &str) -> bool {
     }
 }
 
-/// Entity tag of a version of a file, with one of `suffixes` for a coding that was made of it.
+/// Entity tag of a version of a file, with a suffix for a coding that was made of it.
 ///
 /// Made of size and modification time, so that several servers with the same files give the same tag. If a file may
 /// have changed unnoticed, the tag includes a hash of the content, or is weak if the content is not in memory.

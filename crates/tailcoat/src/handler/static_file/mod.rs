@@ -1,7 +1,7 @@
 //! Static files below a root.
 //!
 //! [`StaticFile::handle`] responds at once if the file is cached or can be read without waiting for a disk. The rest
-//! goes to [`wait`](StaticFile): the same steps on the blocking pool.
+//! takes the same steps on the blocking pool.
 
 pub mod listing;
 

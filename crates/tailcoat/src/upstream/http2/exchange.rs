@@ -8,7 +8,7 @@ use wire::http::{Fields, Status};
 
 use crate::memory_budget::Charge;
 
-/// Interim responses that wait to be read; a server that sends more is cut off.
+/// Most interim responses that wait to be read; a stream with more is reset.
 const INTERIM_WAITING_MAX: usize = 16;
 
 /// Part of a response, in order.

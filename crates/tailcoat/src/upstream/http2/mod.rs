@@ -1,8 +1,8 @@
 //! HTTP/2 connections to servers: one carries many exchanges.
 //!
-//! A [`UpstreamSession`] is a connection without its socket; its own task owns the socket ([`drive`]) and alone reads and
-//! writes. So the output of several exchanges goes out together, and GOAWAY, PING and window updates are handled at
-//! any time. The task stores what it reads with the exchange it belongs to, and wakes that. A [`StreamLease`] is an
+//! An [`UpstreamSession`] is a connection without its socket; its own task owns the socket ([`drive`]) and alone reads
+//! and writes. So the output of several exchanges goes out together, and GOAWAY, PING and window updates are handled
+//! at any time. The task stores what it reads with the exchange it belongs to, and wakes that. A [`StreamLease`] is an
 //! exchange's part of a session.
 //!
 //! Response data that an exchange has not read counts against its stream window. The connection window is large
