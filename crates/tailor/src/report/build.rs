@@ -1,4 +1,4 @@
-//! From what the engine counted to the report.
+//! Conversion of the engine's counts to a report.
 
 use std::time::UNIX_EPOCH;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::bench::{LoadOptions, Requirement};
 use crate::engine::{self, ArrivalPace, LineUsage, LoadPlan, RunOutcome, TargetAddress};
 
-/// Takes the intervals of a run as they end, and makes the report at its end.
+/// Builder that collects the intervals of a run and creates the report at its end.
 #[derive(Debug)]
 pub(crate) struct Builder {
     arguments: Vec<String>,
@@ -38,13 +38,13 @@ impl Builder {
         }
     }
 
-    /// Counting begins: what the server used before is not this run's.
+    /// Begins counting. The server's CPU time before this moment does not belong to the run.
     pub(crate) fn begin(&mut self) {
         self.first_usage = self.watched.as_ref().map(Observed::read).unwrap_or_default();
         self.last_usage = self.first_usage;
     }
 
-    /// Takes an interval that ended, and writes it where intervals are wanted.
+    /// Adds an interval that ended, and writes it to the outputs that the options name.
     pub(crate) fn add(
         &mut self,
         interval: &engine::Interval,
@@ -77,7 +77,7 @@ impl Builder {
         }
         self.end_seconds = interval.end_seconds;
         outputs.add(&report, &interval.record.latency)?;
-        // What came after the last whole interval makes no point of a plot, unless it is all there is.
+        // A tiny rest after the last whole interval would distort the plots, so it is kept only if it is alone.
         if length > 1e-3 || self.intervals.is_empty() {
             self.intervals.push(report.clone());
         }
@@ -184,7 +184,7 @@ fn load(plan: &LoadPlan) -> LoadShape {
     }
 }
 
-/// A histogram's figures, with percentiles ever finer towards the end: 50, 75, 90, 99, 99.9 and more between them.
+/// Distribution of a histogram, with percentiles ever closer to 100: 50, 75, 90, 99, 99.9 and more between them.
 fn distribution(histogram: &Histogram<u64>) -> Distribution {
     if histogram.is_empty() {
         return Distribution::default();
@@ -193,7 +193,7 @@ fn distribution(histogram: &Histogram<u64>) -> Distribution {
     for nines in 1..=5 {
         let below = 100.0 - 10f64.powi(2 - nines);
         let step = 10f64.powi(1 - nines);
-        // 90, 91 … 99, 99.1 … 99.9 and so on, as far as there are values.
+        // 90, 91 … 99, 99.1 … 99.9 and so on, as long as there are values.
         percentiles.extend((0..10).map(|tenth| below + f64::from(tenth) * step * 0.9));
         percentiles.push(100.0 - 10f64.powi(1 - nines));
     }
@@ -219,7 +219,7 @@ fn distribution(histogram: &Histogram<u64>) -> Distribution {
     }
 }
 
-/// The value at a percentile. What 99.9 / 100 is off by must not make it the next value.
+/// Value at a percentile. The small subtraction keeps the rounding error of 99.9 / 100 from selecting the next value.
 fn value_at(histogram: &Histogram<u64>, percentile: f64) -> u64 {
     histogram.value_at_quantile((percentile / 100.0 - 1e-12).max(0.0))
 }

@@ -1,4 +1,4 @@
-//! The report as an HTML page: one file that needs no network.
+//! Report as an HTML page: one file that needs no network.
 
 use std::fmt::Write;
 
@@ -25,12 +25,12 @@ svg polyline, svg circle, figcaption span { filter: brightness(1.6) }
 }
 ";
 
-/// The report as an HTML page.
+/// Builds the HTML page of a report.
 pub fn page(report: &BenchReport) -> String {
     document(&format!("tailor: {}", report.address), &body(report))
 }
 
-/// What the page holds.
+/// Builds the body of the page.
 pub(crate) fn body(report: &BenchReport) -> String {
     let mut body = String::new();
     // Writing to a string does not fail.
@@ -38,7 +38,7 @@ pub(crate) fn body(report: &BenchReport) -> String {
     body
 }
 
-/// A page of our style around this body.
+/// Wraps a body in a page with tailor's style.
 pub(crate) fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n<style>{STYLE}</style>\n<body>\n{body}</body>\n</html>\n",
@@ -148,7 +148,7 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     writeln!(out, "</table>")
 }
 
-/// Each distribution of latencies with its name.
+/// Distributions of latency with their names.
 fn distributions(report: &BenchReport) -> Vec<(&'static str, &Distribution)> {
     match (&report.latency_uncorrected, &report.lag) {
         (Some(uncorrected), Some(lag)) => {
@@ -186,7 +186,7 @@ fn served_over_time(intervals: &[IntervalReport]) -> String {
     Plot { title: "Requests served per second", x_label: "seconds", series, x_marks: Vec::new(), format_y }.to_html()
 }
 
-/// Latency over the percentiles, which are drawn so that each further nine takes the same room.
+/// Plot of latency over percentiles. On its axis each further nine has the same width.
 fn latency_by_percentile(report: &BenchReport) -> String {
     let nines = |percentile: f64| -((100.0 - percentile.min(100.0 - 1e-9)) / 100.0).log10();
     let series = |(name, distribution): (&'static str, &Distribution)| {

@@ -2,13 +2,13 @@
 
 use super::BenchReport;
 
-/// The report as JSON, after the schema that [`schema`] gives.
+/// Formats a report as JSON, which follows [`schema`].
 pub fn to_string(report: &BenchReport) -> String {
-    // Maps with text as keys and numbers: nothing that can't be written.
+    // The report has only text as keys of maps, so JSON can express all of it.
     serde_json::to_string_pretty(report).expect("a report can be written as JSON")
 }
 
-/// The JSON schema of a report.
+/// JSON schema of a report.
 pub fn schema() -> String {
     serde_json::to_string_pretty(&schemars::schema_for!(BenchReport)).expect("a schema can be written as JSON")
 }

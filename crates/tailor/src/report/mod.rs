@@ -1,4 +1,4 @@
-//! What a run gave: one model, [`BenchReport`], and its forms.
+//! Model of a report, [`BenchReport`], and its output formats.
 
 mod build;
 pub mod html;
@@ -18,102 +18,102 @@ pub(crate) use streams::IntervalOutputs;
 
 use crate::engine::{Failures, HandshakeCounts};
 
-/// The version of the report's form; raised when a reader of the old one would err.
+/// Version of the report's format; raised when a program for the old format would misread the new one.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// What a run gave.
+/// Report of a run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct BenchReport {
-    /// The version of this form.
+    /// Version of this format.
     pub format_version: u32,
-    /// The program's version.
+    /// Version of tailor.
     pub tailor_version: String,
-    /// When counting began, in seconds since 1970.
+    /// Time when counting began, in seconds since 1970.
     pub start_unix_seconds: f64,
-    /// The arguments of the run.
+    /// Command-line arguments of the run.
     pub arguments: Vec<String>,
-    /// Where it connected.
+    /// Address of the server.
     pub address: String,
-    /// How the load was made.
+    /// Shape of the load.
     pub load: LoadShape,
-    /// Whether it was broken off.
+    /// True if the run was interrupted.
     pub interrupted: bool,
-    /// How long was counted.
+    /// Time during which requests were counted, in seconds.
     pub duration_seconds: f64,
-    /// Responses that passed all checks. Nothing failed is among them.
+    /// Responses that passed all checks. Failed requests are not included.
     pub served: u64,
-    /// Responses served a second, while it was counted.
+    /// Responses served per second while requests were counted.
     pub served_per_second: f64,
     /// Failed requests by class.
     pub failures: Failures,
-    /// By class, why the first request of it failed, where more is known.
+    /// Reason of the first failed request of each class, if more is known than the class.
     #[serde(default)]
     pub failure_reasons: std::collections::BTreeMap<String, String>,
-    /// Requests that the client broke off on purpose.
+    /// Requests that the client aborted on purpose.
     pub aborted: u64,
-    /// Requests under way when the time was over: neither served nor failed.
+    /// Requests in progress at the end of the run: neither served nor failed.
     pub unfinished: u64,
-    /// Responses by class of status: `2xx` and so on.
+    /// Responses by class of status, such as `2xx`.
     pub statuses: std::collections::BTreeMap<String, u64>,
     /// Connections established.
     pub connections: u64,
-    /// TLS handshakes that were completed; only with TLS.
+    /// Completed TLS handshakes; only with TLS.
     pub handshakes: Option<HandshakeCounts>,
-    /// Bytes of payload received, heads included.
+    /// Bytes received, including heads, without TLS and TCP overhead.
     pub bytes_received: u64,
-    /// Bytes of payload sent.
+    /// Bytes sent, without TLS and TCP overhead.
     pub bytes_sent: u64,
-    /// Latency of what was served, from when the request was due (closed loop: from when it began, connecting included).
+    /// Latency of served requests from their due time; in a closed loop, from their start, with connecting.
     pub latency: Distribution,
-    /// Open loop: latency from when the request was sent. It leaves out the wait before ("coordinated omission").
+    /// Open loop: latency from the time of sending. It omits the wait before it ("coordinated omission").
     pub latency_uncorrected: Option<Distribution>,
-    /// Open loop: how late requests were started.
+    /// Open loop: delay between the due time of a request and its start.
     pub lag: Option<Distribution>,
-    /// Open loop: requests that found no free connection when they were due.
+    /// Open loop: requests that found no free connection at their due time.
     pub waited: Option<u64>,
-    /// Time to connect, TLS included.
+    /// Time to connect, including the TLS handshake.
     pub connect: Distribution,
-    /// Of it, the time of the TLS handshake; only with TLS.
+    /// Time of the TLS handshake; only with TLS.
     pub tls_handshake: Option<Distribution>,
-    /// What the simulated lines carried; only with lines.
+    /// Traffic of the simulated lines; only with lines.
     pub lines: Option<LineTraffic>,
-    /// What the load generator itself needed.
+    /// CPU time and addresses that the load generator used.
     pub client: GeneratorUsage,
-    /// What the watched server needed.
+    /// CPU time and memory of the watched server.
     pub server: Option<ServerUsage>,
-    /// What the client ran short of: the server may be better than this shows.
+    /// Limits that the client reached; without them, the server may be faster than this result.
     pub limits: Vec<String>,
-    /// The conditions that were to be met.
+    /// Results of the conditions of `--require`.
     pub requirements: Vec<RequirementResult>,
-    /// Whether the run passed: all conditions met, not broken off, and something served.
+    /// True if all conditions hold, the run was not interrupted, and at least one request was served.
     pub passed: bool,
-    /// The run, piece by piece.
+    /// Intervals of the run.
     pub intervals: Vec<IntervalReport>,
 }
 
-/// How the load was made.
+/// Shape of a load.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Load")]
 pub struct LoadShape {
-    /// `closed`, `constant`, `poisson` or `recorded`.
+    /// Pace of requests: `closed`, `constant`, `poisson` or `recorded`.
     pub pace: String,
-    /// Requests a second that were due; open loop with a rate.
+    /// Requests due per second, in an open loop with a rate.
     pub rate_per_second: Option<f64>,
-    /// Connections at a time.
+    /// Concurrent connections.
     pub connections: u64,
-    /// Threads.
+    /// Threads of the client.
     pub threads: u64,
-    /// Requests under way on a connection at a time: pipelined, or as streams of HTTP/2.
+    /// Maximum concurrent requests of a connection: pipelined, or as HTTP/2 streams.
     pub pipeline: u64,
-    /// `HTTP/1` or `HTTP/2`.
+    /// Protocol: `HTTP/1` or `HTTP/2`.
     #[serde(default = "http1")]
     pub protocol: String,
-    /// Whether TLS was spoken.
+    /// True if connections used TLS.
     pub tls: bool,
 }
 
 impl LoadShape {
-    /// What is to be said of each connection, if that is not HTTP/1.
+    /// Describes the streams of a connection; empty for HTTP/1.
     pub(crate) fn streams(&self) -> String {
         match self.protocol.as_str() {
             "HTTP/2" => format!(" of up to {} streams (HTTP/2)", self.pipeline),
@@ -122,124 +122,124 @@ impl LoadShape {
     }
 }
 
-/// What reports of older versions were about.
+/// Protocol of older reports, which do not name it.
 fn http1() -> String {
     "HTTP/1".to_owned()
 }
 
-/// A distribution of times.
+/// Distribution of times.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Distribution {
-    /// How many were recorded.
+    /// Number of values.
     pub count: u64,
-    /// The least.
+    /// Minimum.
     pub min_nanos: u64,
-    /// The mean.
+    /// Mean.
     pub mean_nanos: f64,
-    /// The standard deviation.
+    /// Standard deviation.
     pub deviation_nanos: f64,
-    /// The greatest.
+    /// Maximum.
     pub max_nanos: u64,
-    /// Values by percentile, from 0 towards 100, ever finer.
+    /// Values by percentile, from 0 to 100, ever closer together.
     pub percentiles: Vec<Percentile>,
 }
 
-/// A point of a distribution.
+/// Point of a distribution.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Percentile {
-    /// So many percent of the values
+    /// Percentage of the values that are at most `nanos`.
     pub percentile: f64,
-    /// are not greater than this.
+    /// Value at this percentile.
     pub nanos: u64,
 }
 
 impl Distribution {
-    /// The value at a percentile, of those that are listed the next at or above it.
+    /// Value at a percentile. If the percentile is not listed, it takes the next one above it.
     pub fn at(&self, percentile: f64) -> u64 {
         let point = self.percentiles.iter().find(|point| point.percentile >= percentile - 1e-9);
         point.map_or(self.max_nanos, |point| point.nanos)
     }
 }
 
-/// What the simulated lines carried.
+/// Traffic of the simulated lines.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Lines")]
 pub struct LineTraffic {
-    /// The rate towards the client that was asked for.
+    /// Configured rate towards the client, in bits per second.
     pub receive_bits_per_second: Option<u64>,
-    /// How many lines carried something.
+    /// Lines that carried data.
     pub count: u64,
-    /// Bits per second of the lines, each over the time that a request was under way: least, median, mean, greatest.
+    /// Minimum rate of a line in bits per second, over the time in which it had a request in progress.
     pub min: f64,
-    /// The median.
+    /// Median rate.
     pub median: f64,
-    /// The mean.
+    /// Mean rate.
     pub mean: f64,
-    /// The greatest.
+    /// Maximum rate.
     pub max: f64,
-    /// The share of lines within 2 % of the rate that was asked for.
+    /// Share of lines within 2 % of the configured rate.
     pub within_2_percent_share: f64,
-    /// Each line's rate.
+    /// Rate of each line.
     pub rates: Vec<f64>,
 }
 
-/// What the load generator itself needed.
+/// Resources that the load generator used.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Client")]
 pub struct GeneratorUsage {
-    /// Processor time a request that came to an end, in microseconds; without waiting awake for send times.
+    /// CPU time per request that ended, in microseconds, without busy-waiting for send times.
     pub processor_micros_per_request: f64,
-    /// Processor time in user space, in seconds.
+    /// CPU time in user space, in seconds.
     pub user_seconds: f64,
-    /// Processor time in the kernel, in seconds.
+    /// CPU time in the kernel, in seconds.
     pub system_seconds: f64,
-    /// Of it, waiting awake for send times.
+    /// CPU time of busy-waiting for send times, in seconds; included in the two above.
     pub spin_seconds: f64,
-    /// The busiest thread's processor time as a share of the run.
+    /// CPU time of the busiest thread as a share of the run.
     pub busiest_thread_share: f64,
-    /// The time in which that thread was ready to run and no processor was free, as a share of the run.
+    /// Time that this thread waited for a CPU, as a share of the run.
     pub waiting_share: f64,
-    /// Source addresses in use.
+    /// Source addresses that connections used.
     pub sources: u64,
 }
 
-/// What the watched server needed.
+/// Resources that the watched server used.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Server")]
 pub struct ServerUsage {
-    /// Processor time in user space, in seconds.
+    /// CPU time in user space, in seconds.
     pub user_seconds: f64,
-    /// Processor time in the kernel, in seconds.
+    /// CPU time in the kernel, in seconds.
     pub system_seconds: f64,
-    /// Processor time a request that came to an end, in microseconds.
+    /// CPU time per request that ended, in microseconds.
     pub processor_micros_per_request: f64,
-    /// Most memory that was seen.
+    /// Peak of the sampled memory in use.
     pub memory_bytes_max: u64,
-    /// Most swap that was seen.
+    /// Peak of the sampled swap in use.
     pub swap_bytes_max: u64,
 }
 
-/// How a condition was met.
+/// Result of a condition.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RequirementResult {
-    /// The condition.
+    /// Condition as the user typed it.
     pub text: String,
-    /// Whether it holds.
+    /// True if the condition holds.
     pub holds: bool,
-    /// The value, in seconds or as a number.
+    /// Measured value: seconds for a time, otherwise a number.
     pub value: f64,
 }
 
-/// A piece of the run.
+/// Figures of one interval of a run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct IntervalReport {
-    /// Its beginning, in seconds since counting began.
+    /// Start of the interval, in seconds since counting began.
     pub start_seconds: f64,
-    /// Its end.
+    /// End of the interval, in seconds since counting began.
     pub end_seconds: f64,
-    /// Responses served in it.
+    /// Responses served.
     pub served: u64,
-    /// Responses served a second.
+    /// Responses served per second.
     pub served_per_second: f64,
     /// Failed requests by class.
     pub failures: Failures,
@@ -249,22 +249,22 @@ pub struct IntervalReport {
     pub p50_nanos: u64,
     /// 99th percentile of the latency.
     pub p99_nanos: u64,
-    /// Greatest latency.
+    /// Maximum latency.
     pub max_nanos: u64,
-    /// The client's processor time, as a share of one processor.
+    /// CPU time of the client as a share of one CPU.
     pub client_processor_share: f64,
-    /// The server's processor time in user space, as a share of one processor; if it was watched.
+    /// CPU time of the watched server in user space, as a share of one CPU.
     pub server_user_share: Option<f64>,
-    /// The server's processor time in the kernel.
+    /// CPU time of the watched server in the kernel, as a share of one CPU.
     pub server_system_share: Option<f64>,
-    /// The server's memory.
+    /// Memory in use of the watched server.
     pub server_memory_bytes: Option<u64>,
 }
 
-/// Whether a report can be written there: nothing that is there is touched.
+/// Checks that a report can be written to this path, without changing an existing file.
 ///
 /// # Errors
-/// Why not.
+/// The file cannot be opened for writing.
 pub(crate) fn check_writable(path: &Path) -> Result<(), String> {
     if path.as_os_str() == "-" {
         return Ok(());
@@ -273,7 +273,7 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), String> {
     opened.map(drop).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Writes a report to a file, or to the standard output if the path is `-`.
+/// Writes a report to a file, or to standard output if the path is `-`.
 pub(crate) fn write_to(path: &Path, text: &str) -> Result<(), String> {
     if path.as_os_str() == "-" {
         println!("{text}");

@@ -1,11 +1,11 @@
-//! What a server uses: processor time and memory of a process with its children, or of a control group.
+//! CPU time and memory of a server: of a process and its descendants, or of a control group.
 
 use std::path::{Path, PathBuf};
 
-/// Ticks of the kernel's statistics a second (USER_HZ, the same on all common architectures).
+/// Clock ticks per second in the kernel's statistics (USER_HZ, 100 on all common architectures).
 const TICKS_PER_SECOND: u64 = 100;
 
-/// What is watched.
+/// Source of a server's CPU time and memory.
 #[derive(Clone, Debug)]
 pub enum Observed {
     /// A process and its descendants.
@@ -14,23 +14,23 @@ pub enum Observed {
     Cgroup(Cgroup),
 }
 
-/// Where a control group's figures are: one directory in version 2, one for each controller in version 1.
+/// Directories of a control group: the same in version 2, one for each controller in version 1.
 #[derive(Clone, Debug)]
 pub struct Cgroup {
-    /// Whether it is version 2, the unified hierarchy.
+    /// True for version 2, the unified hierarchy.
     pub is_unified: bool,
-    /// The directory with the figures of processor time.
+    /// Directory with the figures of CPU time.
     pub processor: PathBuf,
-    /// The directory with the figures of memory.
+    /// Directory with the figures of memory.
     pub memory: PathBuf,
 }
 
-/// What was used so far.
+/// Resources used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Processor time in user space.
+    /// CPU time in user space.
     pub user_micros: u64,
-    /// Processor time in the kernel.
+    /// CPU time in the kernel.
     pub system_micros: u64,
     /// Memory in use now.
     pub memory_bytes: u64,
@@ -39,7 +39,7 @@ pub struct Usage {
 }
 
 impl Observed {
-    /// A control group by its directory; or, in version 1, by those of cpuacct and memory.
+    /// Control group with these directories: one in version 2, those of cpuacct and memory in version 1.
     pub fn group(directories: &[PathBuf]) -> Self {
         let processor = directories.first().cloned().unwrap_or_default();
         Self::Cgroup(Cgroup {
@@ -49,7 +49,7 @@ impl Observed {
         })
     }
 
-    /// The options that make `tailor bench` watch the same.
+    /// Options with which `tailor bench` watches the same source.
     pub fn watch_arguments(&self) -> Vec<String> {
         match self {
             Self::Process(id) => vec!["--watch".to_owned(), id.to_string()],
@@ -60,7 +60,7 @@ impl Observed {
         }
     }
 
-    /// Reads what was used so far; what can't be read is 0.
+    /// Reads the resources used so far. An unreadable figure is 0.
     pub fn read(&self) -> Usage {
         match self {
             Self::Process(root) => {
@@ -77,13 +77,13 @@ impl Observed {
     }
 }
 
-/// cpu.stat, memory.current and memory.swap.current of version 2.
+/// Reads cpu.stat, memory.current and memory.swap.current of version 2.
 fn unified(group: &Cgroup) -> Usage {
     let stat = read(&group.processor.join("cpu.stat"));
     Usage {
         user_micros: value(&stat, "user_usec"),
         system_micros: value(&stat, "system_usec"),
-        // Without the controller of memory, what its processes hold.
+        // Without the memory controller, add up the memory of the processes.
         memory_bytes: match group.memory.join("memory.current").exists() {
             true => number(&group.memory.join("memory.current")),
             false => members(group).map(|id| process(id).memory_bytes).sum(),
@@ -100,7 +100,7 @@ fn members(group: &Cgroup) -> impl Iterator<Item = u32> {
     text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>().into_iter()
 }
 
-/// cpuacct and memory.stat of version 1. cpuacct.usage is exact; cpuacct.stat divides it in ticks.
+/// Reads cpuacct and memory.stat of version 1. cpuacct.usage is exact; cpuacct.stat divides it, in clock ticks.
 fn legacy(group: &Cgroup) -> Usage {
     let total_micros = number(&group.processor.join("cpuacct.usage")) / 1_000;
     let stat = read(&group.processor.join("cpuacct.stat"));
@@ -119,7 +119,7 @@ fn process(id: u32) -> Usage {
     let directory = PathBuf::from(format!("/proc/{id}"));
     let status = read(&directory.join("status"));
     let stat = read(&directory.join("stat"));
-    // Fields 14 to 17 of proc_pid_stat(5): own time, and that of children that have ended.
+    // Fields 14 to 17 of proc_pid_stat(5): the CPU time of the process and of its children that have ended.
     let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11);
     let ticks: Vec<u64> = fields.take(4).filter_map(|field| field.parse().ok()).collect();
     let micros = |ticks: u64| ticks * 1_000_000 / TICKS_PER_SECOND;
@@ -132,14 +132,14 @@ fn process(id: u32) -> Usage {
     }
 }
 
-/// A process and all below it.
+/// Ids of a process and all its descendants.
 fn descendants(root: u32) -> Vec<u32> {
     let mut found = vec![root];
     let mut next = 0;
     while next < found.len() {
         let id = found[next];
         next += 1;
-        // Each thread lists the children it made.
+        // Each thread lists the children that it created.
         let Ok(threads) = std::fs::read_dir(format!("/proc/{id}/task")) else { continue };
         for thread in threads.flatten() {
             let children = read(&thread.path().join("children"));
@@ -157,7 +157,7 @@ fn number(path: &Path) -> u64 {
     read(path).trim().parse().unwrap_or(0)
 }
 
-/// The number behind a name at the beginning of a line.
+/// Number that follows a name at the start of a line.
 fn value(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix([' ', '\t']));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)

@@ -1,36 +1,36 @@
-//! Plots as SVG, drawn here, so that a page needs neither network nor script.
+//! Plots as SVG, so that a page needs neither network nor script.
 
 use std::fmt::Write;
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 76.0;
-/// Half of the last mark's label is beyond the axis.
+/// Space for the half of the last mark's label that extends beyond the axis.
 const RIGHT: f64 = 30.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 44.0;
-/// More points than pixels show nothing more.
+/// Maximum points of a line; more than one per pixel would not be visible.
 const POINTS_MAX: usize = 1200;
 const COLORS: [&str; 8] = ["#0b62a4", "#c8502b", "#2c8f5b", "#8a4fb0", "#b8860b", "#5a6a7a", "#b03060", "#1f8a8a"];
 
-/// A plot of lines over one axis.
+/// Plot of lines over one axis.
 pub(crate) struct Plot<'a> {
     pub(crate) title: &'a str,
     pub(crate) x_label: &'a str,
     pub(crate) series: Vec<Series<'a>>,
-    /// Where the marks of the x axis are and what they say; empty for round numbers.
+    /// Positions and labels of the marks on the x axis; empty for round numbers.
     pub(crate) x_marks: Vec<(f64, String)>,
     pub(crate) format_y: fn(f64) -> String,
 }
 
-/// One line of a plot.
+/// Line of a plot.
 pub(crate) struct Series<'a> {
     pub(crate) name: &'a str,
     pub(crate) points: Vec<(f64, f64)>,
 }
 
 impl Plot<'_> {
-    /// The plot as a figure of HTML.
+    /// Builds the plot as an HTML figure.
     pub(crate) fn to_html(&self) -> String {
         let mut out = String::new();
         // Writing to a string does not fail.
@@ -41,7 +41,7 @@ impl Plot<'_> {
     fn write(&self, out: &mut String) -> std::fmt::Result {
         let points = || self.series.iter().flat_map(|series| &series.points);
         let x_max = points().map(|point| point.0).fold(f64::MIN_POSITIVE, f64::max);
-        // An axis of round numbers begins at nothing.
+        // An axis of round numbers begins at 0.
         let x_start = if self.x_marks.is_empty() { 0.0 } else { x_max };
         let x_min = points().map(|point| point.0).fold(x_start, f64::min).min(x_max - f64::MIN_POSITIVE);
         let y_step = round_step(points().map(|point| point.1).fold(0.0, f64::max) / 5.0);
@@ -127,7 +127,8 @@ impl Plot<'_> {
     }
 }
 
-/// At most so many points: of each group of neighbours the least and the greatest, so that no peak is lost.
+/// Reduces the points to [`POINTS_MAX`]. Each group of neighbours keeps its minimum and maximum, so that no peak is
+/// lost.
 fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     if points.len() <= POINTS_MAX {
         return points.to_vec();
@@ -145,7 +146,7 @@ fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// 1, 2 or 5 times a power of ten, not less than this.
+/// Smallest number of the form 1, 2 or 5 times a power of ten that is at least `least`.
 fn round_step(least: f64) -> f64 {
     if least.is_nan() || least <= 0.0 {
         return 1.0;
@@ -158,7 +159,7 @@ fn round_step(least: f64) -> f64 {
         .unwrap_or(power * 10.0)
 }
 
-/// A number without needless digits.
+/// Formats a number without trailing zeros.
 pub(crate) fn format_plain(value: f64) -> String {
     let text = format!("{value:.6}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
@@ -168,7 +169,7 @@ pub(crate) fn format_plain(value: f64) -> String {
     }
 }
 
-/// Text as HTML holds it.
+/// Escapes text for HTML.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

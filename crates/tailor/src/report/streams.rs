@@ -1,4 +1,4 @@
-//! What is written while the run lasts: intervals as NDJSON, and the HDR histogram log.
+//! Outputs during a run: intervals as NDJSON, and the HDR histogram log.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -11,7 +11,7 @@ use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 use super::IntervalReport;
 use crate::bench::LoadOptions;
 
-/// The outputs that grow with each interval.
+/// Outputs to which each interval is appended.
 #[derive(Default)]
 pub(crate) struct IntervalOutputs {
     intervals: Option<(String, Box<dyn Write>)>,
@@ -47,7 +47,7 @@ impl IntervalOutputs {
         Ok(Self { intervals, hdr_log })
     }
 
-    /// An interval ended.
+    /// Appends an interval that ended.
     pub(crate) fn add(&mut self, report: &IntervalReport, latency: &Histogram<u64>) -> Result<(), String> {
         if let Some((name, out)) = &mut self.intervals {
             let line = serde_json::to_string(report).expect("an interval can be written as JSON");
@@ -62,7 +62,7 @@ impl IntervalOutputs {
         Ok(())
     }
 
-    /// The run is over: all is brought to the files.
+    /// Flushes the outputs at the end of the run.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         if let Some((name, out)) = &mut self.hdr_log {
             out.flush().map_err(|error| format!("{name}: {error}"))?;
@@ -77,7 +77,8 @@ fn write_interval(
     length: Duration,
     latency: &Histogram<u64>,
 ) -> Result<(), String> {
-    // A writer that borrows the file can't be kept beside it; one without comments begins with nothing.
+    // The log writer borrows the file, so it cannot be stored. Without comments it writes no header, so a new one can
+    // append.
     let mut serializer = V2DeflateSerializer::new();
     let mut writer =
         IntervalLogWriterBuilder::new().begin_log_with(out, &mut serializer).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! The report as text that a person reads.
+//! Report as text for people.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::units::{format_bytes, format_count, format_nanos};
 
 const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
-/// The report as text.
+/// Formats a report as text.
 pub fn page(report: &BenchReport) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
@@ -159,7 +159,7 @@ fn write_processors(out: &mut String, report: &BenchReport) -> std::fmt::Result 
     Ok(())
 }
 
-/// A requirement's value: a time if the condition is about one.
+/// Formats the value of a condition: as a time, if the condition is about latency.
 fn format_value(text: &str, value: f64) -> String {
     if text.starts_with(['p', 'm']) {
         format_nanos((value * 1e9) as u64)
