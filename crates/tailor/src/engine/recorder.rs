@@ -30,9 +30,9 @@ pub struct IntervalRecord {
     pub connections: u64,
     /// Of them, those with a TLS handshake.
     pub handshakes: HandshakeCounts,
-    /// Bytes of payload received, heads included.
+    /// Bytes received from sockets, including heads and TLS records.
     pub bytes_received: u64,
-    /// Bytes of payload sent.
+    /// Bytes sent to sockets, including heads and TLS records.
     pub bytes_sent: u64,
     /// Time from when a request was due to the last byte of its response.
     pub latency: Histogram<u64>,

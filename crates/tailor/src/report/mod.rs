@@ -59,9 +59,9 @@ pub struct BenchReport {
     pub connections: u64,
     /// Completed TLS handshakes; only with TLS.
     pub handshakes: Option<HandshakeCounts>,
-    /// Bytes received, including heads, without TLS and TCP overhead.
+    /// Bytes received from sockets, including heads and TLS records.
     pub bytes_received: u64,
-    /// Bytes sent, without TLS and TCP overhead.
+    /// Bytes sent to sockets, including heads and TLS records.
     pub bytes_sent: u64,
     /// Latency of served requests from their due time; in a closed loop, from their start, with connecting.
     pub latency: Distribution,

@@ -1,5 +1,5 @@
 <?php
-// A page of a catalogue: what a shop makes for each visitor, the same for the same page.
+// Page of a shop's catalogue, built for each request; the same page number always gives the same content.
 
 declare(strict_types=1);
 

@@ -1,4 +1,4 @@
-//! The checker: each operation by itself, one after the other, compared byte for byte.
+//! Checker of the workload: it tries each operation alone and compares the response byte for byte.
 
 use fastrand::Rng;
 
@@ -11,22 +11,22 @@ use super::post_log;
 use super::tables::{ADS, USER_ID_FIRST};
 use crate::engine::Cursor;
 
-/// Rotations, and POSTs, that are tried.
+/// Number of ad rotations, and of POSTs, that the checker tries.
 const TRIES: u32 = 40;
 
-/// What the checker found.
+/// Findings of the checker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SiteFindings {
-    /// Things that were looked at.
+    /// Number of checks.
     pub(crate) checked: u64,
-    /// What was wrong, a sentence each.
+    /// Faults, one sentence each.
     pub(crate) faults: Vec<String>,
 }
 
-/// Tries all kinds of operations of a mix on a server whose tables were just made.
+/// Tries each kind of operation of a mix, on a server that has just created its tables.
 ///
 /// # Errors
-/// The server can't be asked at all.
+/// The server cannot be reached, or rejects a command.
 pub(crate) fn run(commands: &Commands, mix: Mix, directories: u32, users: u32) -> Result<SiteFindings, String> {
     let mut checker = SiteChecker { client: &commands.client, site: &commands.site, findings: SiteFindings::default() };
     let mut rng = Rng::with_seed(7);
@@ -37,7 +37,7 @@ pub(crate) fn run(commands: &Commands, mix: Mix, directories: u32, users: u32) -
         last_ad: rng.u16(..ADS),
         client: rng.u32(..),
     };
-    // The first directory and the last: a file set made for fewer connections lacks it.
+    // The first directory and the last, which is missing in a file set for fewer connections.
     for kind in [OperationKind::StaticGet, OperationKind::DynamicGet, OperationKind::CgiGet]
         .into_iter()
         .filter(|kind| mix.has(*kind))
@@ -99,7 +99,7 @@ impl SiteChecker<'_> {
         self.expect(fault.is_none(), || format!("{name}: {target}{cookie}: {}", fault.unwrap_or_default()));
     }
 
-    /// Cookies that name nobody: answered with the file as it is.
+    /// Tries cookies without a valid user and ad, for which the server must send the file as it is.
     fn try_bad_cookies(&mut self, operation: &Operation, users: u32) {
         let none = self.site.tables.choose(users, 0, self.site.now_seconds);
         for cookie in [
@@ -113,7 +113,7 @@ impl SiteChecker<'_> {
     }
 
     fn try_missing_file(&mut self, directories: u32) {
-        // No set of ours has this many directories.
+        // No file set of ours has this many directories.
         let file = FileId { directory: directories.max(99_999), class: 0, number: 0 };
         let target = format!("{}?{}", self.site.script, file.path());
         let status = self.client.send("GET", &target, None, "").map(|response| response.status);
@@ -121,7 +121,7 @@ impl SiteChecker<'_> {
     }
 }
 
-/// What is wrong with a response.
+/// Describes the first fault of a response.
 fn find_fault(exchange: &OperationRequest, response: &Web99Response) -> Option<String> {
     if response.status != 200 {
         return Some(format!("status {}", response.status));

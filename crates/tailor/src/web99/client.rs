@@ -1,4 +1,4 @@
-//! One request at a time, to see what a server does with it.
+//! HTTP/1 client that sends one request at a time, for commands and the checker.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,35 +9,35 @@ use wire::h1::{
 };
 use wire::http::{Fields, Method, Version};
 
-/// How long connecting and each wait for bytes may take.
+/// Maximum time to connect, and to wait for the next bytes.
 const TIME_OUT: Duration = Duration::from_secs(30);
 const HEAD_LIMITS: HeadLimits = HeadLimits { head_bytes_max: 64 << 10, fields_max: 256, target_bytes_max: 0 };
 const BODY_LIMITS: BodyLimits =
     BodyLimits { body_bytes_max: 1 << 30, extension_bytes_max: 1 << 16, trailer_bytes_max: 1 << 16 };
 
-/// Where requests go.
+/// Address and name of the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Web99Client {
     pub(crate) address: SocketAddr,
-    /// What the Host field holds.
+    /// Value of the Host field.
     pub(crate) authority: String,
 }
 
-/// A response.
+/// Response with the parts that the checker compares.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Web99Response {
     pub(crate) status: u16,
     pub(crate) set_cookies: Vec<String>,
-    /// What Content-Length says.
+    /// Value of Content-Length.
     pub(crate) content_length: Option<u64>,
     pub(crate) content: Vec<u8>,
 }
 
 impl Web99Client {
-    /// Sends a request on a connection of its own and reads the response.
+    /// Sends a request on a new connection and reads the response.
     ///
     /// # Errors
-    /// No connection, or no whole response.
+    /// The connection fails, or the response is incomplete or malformed.
     pub(crate) fn send(
         &self,
         method: &str,

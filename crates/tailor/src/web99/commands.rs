@@ -1,4 +1,4 @@
-//! `Reset` and `Fetch`: what a run says to the server besides its operations.
+//! Commands of the workload: `Reset` creates the server's tables, and `Fetch` returns its post log.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,11 +6,11 @@ use super::client::Web99Client;
 use super::operation::Web99Site;
 use super::tables::{AdTables, Seed};
 
-/// What precedes and follows what a dynamic reply holds.
+/// Text before and after the content of a dynamic reply.
 const CONTENT_START: &[u8] = b"<pre>\n";
 const CONTENT_END: &[u8] = b"\n</pre>\n</body></html>\n";
 
-/// A server that takes commands.
+/// Sender of commands to a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Commands {
     pub(crate) client: Web99Client,
@@ -31,10 +31,10 @@ impl Commands {
         Self { client, site, seed }
     }
 
-    /// Has the server make its tables anew and empty its log.
+    /// Makes the server create new tables and empty its log.
     ///
     /// # Errors
-    /// It did not.
+    /// The server did not confirm it.
     pub(crate) fn reset(&self) -> Result<(), String> {
         let Seed { users, seed, now_seconds } = self.seed;
         match self.send(&format!("Reset&users={users}&seed={seed}&now={now_seconds}"))?.as_slice() {
@@ -43,10 +43,10 @@ impl Commands {
         }
     }
 
-    /// The post log.
+    /// Fetches the post log.
     ///
     /// # Errors
-    /// The server did not give it.
+    /// The server did not return it.
     pub(crate) fn fetch(&self) -> Result<Vec<u8>, String> {
         self.send("Fetch")
     }

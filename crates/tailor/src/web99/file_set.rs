@@ -1,7 +1,7 @@
-//! The file set: directories of 36 files in four classes, whose content follows from their names.
+//! File set: directories of 36 files in four classes. A file's name determines its content.
 //!
-//! All files share one text, so that what a response must hold is known without being kept: a line of its own, in classes 1
-//! and 2 a tag for an advertisement every 4 KiB, and else a stretch of that text.
+//! All files share one text, so that expected responses need no copy of each file. A file is a line of its own, then a
+//! range of that text. In classes 1 and 2, a tag for an advertisement precedes every 4 KiB of it.
 
 use std::ops::Range;
 use std::path::Path;
@@ -11,25 +11,25 @@ use fastrand::Rng;
 
 use crate::engine::ContentPiece;
 
-/// Classes of files; those of a class are of one order of size.
+/// Number of classes; the files of a class have the same order of size.
 pub(crate) const CLASSES: u8 = 4;
-/// Files of a class in a directory.
+/// Number of files of a class in a directory.
 pub(crate) const FILES_PER_CLASS: u8 = 9;
-/// The shares of the classes among requests.
+/// Share of each class among requests.
 pub(crate) const CLASS_SHARES: [f64; 4] = [0.35, 0.50, 0.14, 0.01];
-/// The files of a class by how often they are asked for.
+/// Files of a class, the most frequently requested first.
 pub(crate) const FILES_BY_RANK: [u8; 9] = [4, 3, 5, 2, 6, 1, 7, 8, 0];
 
-/// A tenth of the nominal size of each class.
+/// Size of the first file of each class. File n has n + 1 times this size.
 const CLASS_BYTES: [f64; 4] = [102.4, 1_024.0, 10_240.0, 102_400.0];
-/// How often a tag for an advertisement comes.
+/// Distance between two tags for advertisements.
 const TAG_INTERVAL_BYTES: usize = 4096;
 const TAG_START: &str = "<!WEB99CAD><IMG SRC=\"";
 const TAG_END: &str = "\"><!/WEB99CAD>\n";
-/// The advertisement of a file as it is on disk. All names have the same length.
+/// Advertisement in the tags of a file on disk. All names have the same length.
 const TAG_NAME: &str = "/file_set/dir00000/class1_0";
 
-/// The text that all files are made of, and the greatest file fits into from any of its beginnings.
+/// Text that all files share, long enough for the largest file from each possible start.
 static TEXT: LazyLock<Arc<[u8]>> = LazyLock::new(|| {
     let mut rng = Rng::with_seed(99);
     let mut text = Vec::with_capacity(TEXT_BYTES + 2_000);
@@ -47,7 +47,7 @@ static TEXT: LazyLock<Arc<[u8]>> = LazyLock::new(|| {
 const TEXT_BYTES: usize = 1 << 20;
 const TEXT_STARTS: usize = TEXT_BYTES - 921_600;
 
-/// A file of the set.
+/// File of the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileId {
     pub(crate) directory: u32,
@@ -55,7 +55,7 @@ pub(crate) struct FileId {
     pub(crate) number: u8,
 }
 
-/// How many directories the file set has for so many connections.
+/// Number of directories of the file set for this number of connections.
 pub(crate) fn directory_count(connections: u64) -> u32 {
     (25.0 + (400_000.0 / 122_000.0) * connections as f64 / 5.0) as u32
 }
@@ -76,7 +76,7 @@ pub(crate) fn write(root: &Path, directories: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// `URLS` for `tailor bench --urls`: a weight and a path a line.
+/// List for `tailor bench --urls`, with a weight and a path on each line.
 pub(crate) fn weighted_urls(directories: u32) -> String {
     use std::fmt::Write;
     let rank_sum: f64 = (1..=9).map(|rank| 1.0 / f64::from(rank)).sum();
@@ -91,7 +91,7 @@ pub(crate) fn weighted_urls(directories: u32) -> String {
 }
 
 impl FileId {
-    /// The file that holds an advertisement.
+    /// File that stands for an advertisement.
     pub(crate) fn of_ad(ad: u16) -> Self {
         Self { directory: u32::from(ad / 36), class: (ad % 36 / 9) as u8, number: (ad % 9) as u8 }
     }
@@ -100,7 +100,7 @@ impl FileId {
         (0..CLASSES).flat_map(move |class| (0..FILES_PER_CLASS).map(move |number| Self { directory, class, number }))
     }
 
-    /// Its path in URLs.
+    /// Path of the file in URLs.
     pub(crate) fn path(self) -> String {
         format!("/file_set/dir{:05}/class{}_{}", self.directory, self.class, self.number)
     }
@@ -113,7 +113,7 @@ impl FileId {
         matches!(self.class, 1 | 2)
     }
 
-    /// Its content, with this advertisement in its tags.
+    /// Content of the file with this advertisement in its tags; `None` gives the content on disk.
     pub(crate) fn pieces(self, ad: Option<u16>) -> Vec<ContentPiece> {
         let length_bytes = self.length_bytes();
         let line = format!("<!doctype html><title>dir{:05} {} {}</title>\n", self.directory, self.class, self.number);
@@ -141,7 +141,7 @@ impl FileId {
         pieces
     }
 
-    /// Its content as it is on disk.
+    /// Content of the file on disk.
     pub(crate) fn content(self) -> Vec<u8> {
         let mut content = Vec::with_capacity(self.length_bytes());
         self.pieces(None).iter().for_each(|piece| piece.append_to(&mut content));

@@ -1,4 +1,4 @@
-//! Which operations a run is made of.
+//! Mix of operations of a run.
 
 use fastrand::Rng;
 
@@ -6,7 +6,7 @@ use super::file_set::{CLASS_SHARES, FILES_BY_RANK, FILES_PER_CLASS, FileId};
 use super::operation::{Operation, OperationKind};
 use super::tables::ADS;
 
-/// The shares of the kinds of operations, which add up to 1.
+/// Shares of the kinds of operations, which add up to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mix([f64; 5]);
 
@@ -17,10 +17,10 @@ impl Default for Mix {
 }
 
 impl Mix {
-    /// Reads five numbers, in percent: static GET, dynamic GET, ad rotation GET, POST, CGI GET.
+    /// Parses five numbers in percent: static GET, dynamic GET, ad rotation GET, POST, CGI GET.
     ///
     /// # Errors
-    /// There are not five, or they don't add up to 100.
+    /// The text has not five numbers, or they do not add up to 100.
     pub fn parse(text: &str) -> Result<Self, String> {
         let numbers: Result<Vec<f64>, _> = text.split(',').map(|number| number.trim().parse::<f64>()).collect();
         match numbers.map(<[f64; 5]>::try_from) {
@@ -32,7 +32,7 @@ impl Mix {
         }
     }
 
-    /// Whether there are operations besides static GET.
+    /// True if the mix has operations other than static GET.
     pub(crate) fn is_dynamic(self) -> bool {
         self.0[1..].iter().any(|share| *share > 0.0)
     }
@@ -41,8 +41,8 @@ impl Mix {
         self.0[kind as usize] > 0.0
     }
 
-    /// So many operations in this mix, in random order. Each kind, class and file comes as often as its share says, to
-    /// within one: less is left to chance than in drawing each by itself.
+    /// Draws `count` operations in random order. The frequency of each kind, class and file deviates from its share by
+    /// at most one. Independent draws would vary more.
     pub(crate) fn sample(self, count: usize, directories: u32, users: u32, rng: &mut Rng) -> Vec<Operation> {
         let mut operations = Vec::with_capacity(count);
         for (kind, count) in OperationKind::ALL.into_iter().zip(apportion(&self.0, count)) {
@@ -76,7 +76,7 @@ fn sample_files(count: usize, directories: u32, rng: &mut Rng) -> Vec<FileId> {
     files
 }
 
-/// Divides a count by shares; what is more than nothing gets one at least.
+/// Divides a count by shares. Each share above 0 gets at least one, if the count is not 0.
 fn apportion(shares: &[f64], count: usize) -> Vec<usize> {
     let sum: f64 = shares.iter().sum();
     let exact = |share: &f64| share / sum * count as f64;
@@ -100,8 +100,8 @@ fn cumulative(weights: impl Iterator<Item = f64>) -> Vec<f64> {
         .collect()
 }
 
-/// Indices in random order, each as often as its weight says to within one: a random point of each of `count` equal
-/// stretches.
+/// Draws indices in random order; the frequency of each deviates from its weight by at most one. It takes a random
+/// point in each of `count` equal sections.
 fn stratified(sums: &[f64], count: usize, rng: &mut Rng) -> Vec<usize> {
     let total = sums.last().copied().unwrap_or(0.0);
     let mut indices: Vec<usize> = (0..count)
@@ -152,7 +152,7 @@ mod tests {
         }
         let directory = |number| share(&|it| it.file.directory == number);
         assert!((directory(0) / directory(1) - 2.0).abs() < 0.05 && directory(89) > 0.0);
-        // Of ranks 1, 1/2 … 1/9 the first has 35 %.
+        // Of ranks 1, 1/2 … 1/9, the first has a share of 35 %.
         assert!((share(&|it| it.file.number == 4) - 0.353_5).abs() < 0.005);
         assert!(operations.iter().any(|it| it.user > 900) && operations.iter().all(|it| it.user < 1000));
     }

@@ -1,5 +1,5 @@
-//! `tailor web99`: a workload of static and dynamic pages over slow lines, after the public descriptions of SPECweb99.
-//! Its results are not SPECweb99 results.
+//! `tailor web99`: a workload of static and dynamic pages over slow lines, modelled on public descriptions of
+//! SPECweb99. Its results are not SPECweb99 results.
 
 mod check;
 mod client;
@@ -26,12 +26,12 @@ use crate::cli::ProgramEnd;
 use crate::search::Search;
 use crate::units::{parse_count, parse_share};
 
-/// What to do.
+/// Commands of `tailor web99` that send load.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Web99Action {
     /// Check each operation by itself: bodies, cookies and the post log
     Check {
-        /// What the workload is.
+        /// Workload of the check.
         #[command(flatten)]
         workload: Web99Workload,
         /// Number of connections that the file set was written for
@@ -40,22 +40,22 @@ pub enum Web99Action {
     },
     /// Load a server over a number of lines, and report whether it sustains them
     Run {
-        /// What the workload is.
+        /// Workload of the run.
         #[command(flatten)]
         workload: Web99Workload,
         /// Number of concurrent connections, one line each
         #[arg(short = 'c', long, value_name = "N", default_value = "100", value_parser = parse_count)]
         connections: u64,
-        /// How a run is made and judged.
+        /// Conditions of the run.
         #[command(flatten)]
         conditions: RunConditions,
-        /// What is written where.
+        /// Outputs of the run.
         #[command(flatten)]
         output: Web99Output,
     },
     /// Find the highest number of connections that a server sustains
     Search {
-        /// What the workload is.
+        /// Workload of the search.
         #[command(flatten)]
         workload: Web99Workload,
         /// Number of connections to begin with
@@ -67,19 +67,19 @@ pub enum Web99Action {
         /// Maximum error of the result
         #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_share)]
         precision: f64,
-        /// How a run is made and judged.
+        /// Conditions of each run.
         #[command(flatten)]
         conditions: RunConditions,
-        /// What is written where.
+        /// Outputs of the search.
         #[command(flatten)]
         output: Web99Output,
     },
 }
 
-/// Does what the command says.
+/// Runs a command.
 ///
 /// # Errors
-/// What makes it impossible, as a message.
+/// The command is impossible: the message gives the reason.
 pub fn run(command: &Web99Action) -> Result<ProgramEnd, String> {
     match command {
         Web99Action::Check { workload, connections } => run_check(workload, *connections),
@@ -95,12 +95,12 @@ pub fn run(command: &Web99Action) -> Result<ProgramEnd, String> {
     }
 }
 
-/// The JSON schema of a run's report.
+/// JSON schema of a run's report.
 pub fn schema() -> String {
     serde_json::to_string_pretty(&schemars::schema_for!(Web99Report)).expect("a schema can be written as JSON")
 }
 
-/// Writes the file set for so many connections, and the dynamic operations, below `root`.
+/// Writes the file set for this number of connections, and the dynamic operations, below `root`.
 ///
 /// # Errors
 /// A file could not be written.
@@ -109,7 +109,7 @@ pub(crate) fn write_site(root: &Path, connections: u64) -> Result<(), String> {
     scripts::write(root)
 }
 
-/// The static files for so many connections as a list of URLs, a weight and a path a line.
+/// List of the static files for this number of connections, with a weight and a path on each line.
 pub(crate) fn weighted_urls(connections: u64) -> String {
     file_set::weighted_urls(file_set::directory_count(connections))
 }
@@ -123,8 +123,8 @@ fn run_check(workload: &Web99Workload, connections: u64) -> Result<ProgramEnd, S
     Ok(if findings.faults.is_empty() { ProgramEnd::Passed } else { ProgramEnd::Failed })
 }
 
-/// Tries numbers of connections until the answer is known well enough, and reports the run with the highest that was
-/// sustained; if none was, the last.
+/// Tries numbers of connections until the result is precise enough. Reports the run with the highest sustained number;
+/// if no run was sustained, the last one.
 fn run_search(
     workload: &Web99Workload,
     mut search: Search,
@@ -169,7 +169,7 @@ fn write_report(report: &Web99Report, output: &Web99Output) -> Result<(), String
     if let Some(path) = &output.html {
         crate::report::write_to(path, &report.to_html())?;
     }
-    // JSON to the standard output is for a program to read: nothing else goes there then.
+    // A program reads the JSON on standard output, so nothing else may be written there.
     if output.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
         print!("{}", report.to_text());
     }

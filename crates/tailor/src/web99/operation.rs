@@ -1,4 +1,4 @@
-//! The operations of the workload: what is requested, and what must come back.
+//! Operations of the workload: requests, and the responses that they must get.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::file_set::FileId;
 use super::tables::{AdChoice, AdTables, USER_ID_FIRST};
 use crate::engine::{BodyCheck, ContentPiece, ContentPieces, ResponseCheck, WorkloadRequest};
 
-/// A kind of operation.
+/// Kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum OperationKind {
     StaticGet,
@@ -19,10 +19,10 @@ pub(crate) enum OperationKind {
 }
 
 impl OperationKind {
-    /// All of them, in the order of `--mix`.
+    /// All kinds, in the order of `--mix`.
     pub(crate) const ALL: [Self; 5] = [Self::StaticGet, Self::DynamicGet, Self::AdRotation, Self::Post, Self::CgiGet];
 
-    /// The name in reports.
+    /// Name of the kind in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::StaticGet => "static GET",
@@ -34,47 +34,47 @@ impl OperationKind {
     }
 }
 
-/// An operation.
+/// Operation of the workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Operation {
     pub(crate) kind: OperationKind,
     pub(crate) file: FileId,
-    /// The user's number, in rotation and POST.
+    /// Number of the user, in ad rotation and POST.
     pub(crate) user: u32,
-    /// The advertisement the user saw last, in rotation and POST.
+    /// Advertisement that the user saw last, in ad rotation and POST.
     pub(crate) last_ad: u16,
-    /// A number of its own among the POSTs.
+    /// Number that identifies a POST of this run.
     pub(crate) client: u32,
 }
 
-/// Where the operations are on the server, and what it knows.
+/// Paths of the operations on the server, and the state that its responses depend on.
 #[derive(Clone, Debug)]
 pub(crate) struct Web99Site {
-    /// The path of the script for dynamic operations.
+    /// Path of the script for dynamic operations.
     pub(crate) script: String,
-    /// The path of the CGI program.
+    /// Path of the CGI program.
     pub(crate) cgi_script: String,
     pub(crate) tables: AdTables,
-    /// When the tables were made, in seconds since 1970. Advertisements expire a day before it or a month after.
+    /// Creation time of the tables, in seconds since 1970. Advertisements expire a day before it or 30 days after.
     pub(crate) now_seconds: u64,
 }
 
-/// A request and what its response must be.
+/// Request and the response that it must get.
 #[derive(Clone, Debug)]
 pub(crate) struct OperationRequest {
     pub(crate) method: &'static str,
     pub(crate) target: String,
     pub(crate) cookie: Option<String>,
     pub(crate) content: String,
-    /// The value of the response's Set-Cookie field.
+    /// Expected value of the Set-Cookie field.
     pub(crate) set_cookie: Option<String>,
-    /// The content's length, where it follows from the file's name.
+    /// Expected length of the content, if it follows from the file's name.
     pub(crate) length_bytes: Option<u64>,
     pub(crate) body: ContentPieces,
 }
 
 impl Operation {
-    /// The request that it makes, and what its response must be.
+    /// Builds the request of this operation and its expected response.
     pub(crate) fn exchange(&self, site: &Web99Site) -> OperationRequest {
         let path = self.file.path();
         match self.kind {
@@ -107,7 +107,7 @@ impl Operation {
         }
     }
 
-    /// The request for a file with this cookie, which makes the server choose so.
+    /// Builds the request for a file with this cookie, for which the server must make this choice.
     pub(crate) fn rotation(&self, site: &Web99Site, cookie: &str, choice: AdChoice) -> OperationRequest {
         let pieces = self.file.pieces(choice.ad);
         let exchange = get(&site.script, &self.file.path(), pieces);
@@ -120,7 +120,7 @@ impl Operation {
 }
 
 impl OperationRequest {
-    /// As the load generator sends it.
+    /// Converts the request for the load generator.
     pub(crate) fn into_request(self, authority: &str) -> WorkloadRequest {
         let mut fields = Fields::new();
         fields.push("Host", authority);
@@ -156,7 +156,7 @@ fn get(script: &str, path: &str, content: Vec<ContentPiece>) -> OperationRequest
     }
 }
 
-/// A dynamic reply around a file's content. What the server calls itself and the client's address may be anything.
+/// Expected dynamic reply around a file's content. The server's name and the client's address may be any text.
 pub(crate) fn reply(script: &str, query: &str, content: Vec<ContentPiece>) -> ContentPieces {
     let own = |text: &str| ContentPiece::Own(text.as_bytes().into());
     let head = "<html>\n<head><title>web99 dynamic reply</title></head>\n<body>\n<p>SERVER_SOFTWARE = ";
@@ -171,7 +171,7 @@ pub(crate) fn reply(script: &str, query: &str, content: Vec<ContentPiece>) -> Co
     ContentPieces::new(before.into_iter().chain(content).chain([after]))
 }
 
-/// All requests of a run, in the order in which they are sent.
+/// Requests of a run in the order of sending.
 pub(crate) fn requests(operations: &[Operation], site: &Web99Site, authority: &str) -> Arc<[WorkloadRequest]> {
     operations.iter().map(|operation| operation.exchange(site).into_request(authority)).collect()
 }

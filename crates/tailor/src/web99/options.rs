@@ -1,4 +1,4 @@
-//! The options of `tailor web99`.
+//! Options of `tailor web99`.
 
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::bench;
 use crate::bench::target::Url;
 use crate::units::{parse_count, parse_duration, parse_range, parse_share};
 
-/// What the workload is: the same options for the checker, a run and the search.
+/// Options of the workload, which the check, a run and the search share.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Web99Workload {
     /// URL of the server, such as http://127.0.0.1:8080
@@ -40,7 +40,7 @@ pub struct Web99Workload {
     pub seed: u32,
 }
 
-/// How a run is made and judged.
+/// Conditions of a run, and of its verdict.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunConditions {
     /// Rate of each connection's line, in bits per second
@@ -93,7 +93,7 @@ pub struct RunConditions {
     pub no_check: bool,
 }
 
-/// What is written where.
+/// Outputs of a run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Web99Output {
     /// Write the report as JSON; `-` or no value means standard output
@@ -121,10 +121,10 @@ pub struct Web99Output {
 }
 
 impl Web99Workload {
-    /// To ask the server one thing at a time.
+    /// Creates the sender of commands to the server.
     ///
     /// # Errors
-    /// The URL is none of a server, or its host has no address.
+    /// The URL does not name a server, or its host has no address.
     pub(super) fn commands(&self) -> Result<Commands, String> {
         let url = Url::parse(&self.url)?;
         if url.is_tls || url.target != "/" {
@@ -143,7 +143,7 @@ impl Web99Workload {
 }
 
 impl RunConditions {
-    /// Ramp-up, warm-up and run.
+    /// Times of ramp-up, warm-up and measurement.
     fn times(&self) -> [Duration; 3] {
         let duration = |default_seconds| self.duration.unwrap_or(Duration::from_secs(default_seconds));
         match self.short {
@@ -152,21 +152,22 @@ impl RunConditions {
         }
     }
 
-    /// Whether the run is shorter than the original's.
+    /// True if the run is shorter than SPECweb99's: fewer than three iterations, or shorter times.
     pub(super) fn is_short(&self) -> bool {
         let original = [300, 1200, 1200].map(Duration::from_secs);
         self.iterations < 3 || self.times().iter().zip(original).any(|(time, original)| *time < original)
     }
 
-    /// The share of connections to keep alive, so that the wanted share of the requests is on them.
+    /// Share of connections to keep alive, so that they carry the configured share of the requests.
     pub(super) fn keep_alive_connection_share(&self) -> f64 {
         let (low, high) = self.requests_per_connection;
         let mean = f64::from(low + high) / 2.0;
-        // Of connections a share k has m requests each, the others one: the share of requests is k m / (k m + 1 - k).
+        // If a share k of the connections has m requests each and the rest one, their share of requests is k m / (k m +
+        // 1 - k).
         self.keep_alive / (self.keep_alive + mean * (1.0 - self.keep_alive))
     }
 
-    /// The options of `tailor bench` that ask for such a run.
+    /// Options of `tailor bench` for this run.
     pub(super) fn bench_options(
         &self,
         url: &str,
@@ -241,7 +242,7 @@ mod tests {
 
     #[test]
     fn kept_alive() {
-        // 70 % of the requests on connections of ten: 7 connections in 37.
+        // For 70 % of the requests on connections of ten requests, 7 of 37 connections are kept alive.
         assert!((parse(&[]).conditions.keep_alive_connection_share() - 7.0 / 37.0).abs() < 1e-9);
         assert_eq!(parse(&["--keep-alive", "1"]).conditions.keep_alive_connection_share(), 1.0);
         assert_eq!(parse(&["--keep-alive", "0"]).conditions.keep_alive_connection_share(), 0.0);

@@ -1,4 +1,4 @@
-//! The post log: a line with the count, then a record of fixed columns for each POST.
+//! Post log of a server: a line with the count, then a record of fixed columns for each POST.
 
 use std::collections::HashMap;
 
@@ -10,47 +10,47 @@ use super::operation::Operation;
 
 const HEAD_BYTES: usize = 11;
 const RECORD_BYTES: usize = 139;
-/// Where the columns are: number, time, pid, directory, class, file, client, file name, pid, user.
+/// Start and end of each column: number, time, pid, directory, class, file, client, file name, pid, user.
 const COLUMNS: [(usize, usize); 10] =
     [(0, 10), (11, 21), (22, 32), (33, 38), (39, 41), (42, 44), (45, 55), (56, 116), (117, 127), (128, 138)];
 
-/// A POST that was sent, and how often it may be in the log.
+/// POST of the run, and the number of times that the log may have it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SentPost {
     pub(crate) operation: Operation,
-    /// So often it was answered rightly.
+    /// Number of times that it got the right response.
     pub(crate) served: u64,
-    /// So often it was sent; what was cut off or failed may have been recorded or not.
+    /// Number of times that it was sent. If a request was cut off or failed, the log may or may not have it.
     pub(crate) sent: u64,
 }
 
-/// What the log showed, beside what was sent.
+/// Comparison of the post log with the POSTs of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PostLogSummary {
-    /// POSTs that were sent, the warm-up's included.
+    /// POSTs sent, including the warm-up.
     pub sent: u64,
-    /// POSTs that were answered rightly.
+    /// POSTs that got the right response.
     pub served: u64,
     /// Records in the log.
     pub recorded: u64,
-    /// POSTs that were answered rightly and are not in the log.
+    /// POSTs that got the right response and are missing in the log.
     pub lost: u64,
-    /// Records more often in the log than they were sent.
+    /// Records beyond the number of times that their POST was sent.
     pub doubled: u64,
-    /// Records that are malformed, that nobody sent, or whose number is not that of their place.
+    /// Records that are malformed, that match no POST, or whose number is not their position.
     pub wrong: u64,
-    /// What is wrong with the log as a whole, if anything.
+    /// Fault of the log as a whole.
     pub fault: Option<String>,
 }
 
 impl PostLogSummary {
-    /// Whether each POST was recorded once, and nothing else.
+    /// True if the log has each POST once, and nothing else.
     pub fn is_right(&self) -> bool {
         (self.lost, self.doubled, self.wrong) == (0, 0, 0) && self.fault.is_none()
     }
 }
 
-/// What identifies a POST in the log.
+/// Values that identify a POST in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct PostKey {
     directory: u32,
@@ -67,7 +67,7 @@ impl From<&Operation> for PostKey {
     }
 }
 
-/// Judges a log against what was sent.
+/// Compares a log with the POSTs sent.
 pub(crate) fn judge(log: &[u8], sent: &[SentPost]) -> PostLogSummary {
     let mut summary = PostLogSummary {
         sent: sent.iter().map(|post| post.sent).sum(),
@@ -100,17 +100,17 @@ pub(crate) fn judge(log: &[u8], sent: &[SentPost]) -> PostLogSummary {
     summary
 }
 
-/// Whether the log holds just these POSTs, in this order.
+/// Returns true if the log has exactly these POSTs, in this order.
 pub(crate) fn is_sequence(log: &[u8], operations: &[Operation]) -> bool {
     let records = log.get(HEAD_BYTES..).unwrap_or_default().chunks_exact(RECORD_BYTES);
     let keys = records.enumerate().map(|(index, record)| parse_record(record, index as u64 + 1));
     keys.eq(operations.iter().map(|operation| Some(PostKey::from(operation))))
 }
 
-/// Reads the record at a place, counted from 1.
+/// Parses the record at a position, which counts from 1.
 fn parse_record(record: &[u8], place: u64) -> Option<PostKey> {
     let text = std::str::from_utf8(record).ok()?;
-    // Between the columns are blanks, at the end is the end of the line.
+    // A space must follow each column, and a newline the last one.
     let ends = COLUMNS.iter().map(|(_, end)| &text[*end..end + 1]);
     if !ends.eq(COLUMNS.iter().enumerate().map(|(index, _)| if index + 1 < COLUMNS.len() { " " } else { "\n" })) {
         return None;
@@ -165,7 +165,7 @@ pub(crate) mod tests {
         for (log, expect) in [
             (log(2, &[one.clone(), record(2, &b)]), (0, 0, 0, true)),
             (log(2, &[record(1, &b), record(2, &a)]), (0, 0, 0, true)),
-            // What was sent twice and answered once may be there twice.
+            // A POST that was sent twice and got one response may be in the log twice.
             (log(3, &[one.clone(), record(2, &b), record(3, &b)]), (0, 0, 0, true)),
             (log(1, std::slice::from_ref(&one)), (1, 0, 0, true)),
             (log(0, &[]), (2, 0, 0, true)),

@@ -1,4 +1,4 @@
-//! A run at a number of connections.
+//! Run of the workload with a number of connections.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::bench;
 use crate::engine::{ConnectionPersistence, LineUsage, RequestOrder, RunOutcome, Tally};
 use crate::report::BenchReport;
 
-/// Different operations of a run, at least.
+/// Minimum number of different operations in a run.
 const OPERATIONS_MIN: usize = 20_000;
-/// Time for the server to be done with what was cut off, before its log is read.
+/// Time for the server to finish requests that were cut off, before its log is read.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Makes the iterations of a run, and gives the worst.
+/// Runs the iterations and returns the report of the worst.
 ///
 /// # Errors
-/// The server can't be asked, or does not take commands.
+/// The server cannot be reached, or rejects a command.
 pub(super) fn run(
     workload: &Web99Workload,
     conditions: &RunConditions,
@@ -54,7 +54,7 @@ pub(super) fn run(
     Ok(report)
 }
 
-/// Tries each kind of operation by itself.
+/// Runs the checker, which tries each kind of operation alone.
 pub(super) fn check(workload: &Web99Workload, commands: &Commands, directories: u32) -> Result<SiteFindings, String> {
     if workload.mix.is_dynamic() {
         commands.reset()?;
@@ -70,7 +70,7 @@ fn iterate(
     findings: &SiteFindings,
     stop: &Arc<AtomicBool>,
 ) -> Result<Web99Report, String> {
-    // The tables of each iteration are made when it begins.
+    // Each iteration begins with new tables.
     let commands = workload.commands()?;
     if workload.mix.is_dynamic() {
         commands.reset()?;
@@ -113,7 +113,7 @@ fn iterate(
     Ok(Web99Report { bench: BenchReport { passed, ..report }, web99 })
 }
 
-/// How the lines fared: what each received in all, over the time that was counted.
+/// Judges the lines by their mean rates: bytes received over the counted time.
 fn judge_lines(conditions: &RunConditions, report: &BenchReport, outcome: &RunOutcome) -> Web99Summary {
     let seconds = report.duration_seconds.max(1e-9);
     let rate = |usage: &LineUsage| usage.received_bytes as f64 * 8.0 / seconds;

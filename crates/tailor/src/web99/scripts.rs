@@ -1,9 +1,9 @@
-//! The reference implementation of the dynamic operations.
+//! Reference implementation of the dynamic operations.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// The dynamic operations: a script for php-fpm, and a CGI program. The second is executable.
+/// Name, text and file mode of each: a script for php-fpm, and an executable CGI program.
 const SCRIPTS: [(&str, &str, u32); 2] = [
     ("web99.php", include_str!("scripts/web99.php"), 0o644),
     ("cgi-bin/web99.pl", include_str!("scripts/web99.pl"), 0o755),

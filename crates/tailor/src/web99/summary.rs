@@ -1,4 +1,4 @@
-//! What a run showed, and its forms.
+//! Report of a web99 run, and its formats.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,63 +12,63 @@ use crate::report::html::document;
 use crate::report::plot::escape;
 use crate::units::format_count;
 
-/// The report of a run.
+/// Report of a web99 run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Web99Report {
-    /// What the load was and what it met, as `tailor bench` reports it. `passed` says whether the connections were sustained.
+    /// Load and results, as `tailor bench` reports them. `passed` is true if the connections were sustained.
     #[serde(flatten)]
     pub bench: BenchReport,
-    /// What is of the workload.
+    /// Results of the workload.
     pub web99: Web99Summary,
 }
 
-/// What a run showed of the workload.
+/// Results of the workload.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Web99Summary {
-    /// Simultaneous connections, each a line.
+    /// Concurrent connections, each with its own line.
     pub connections: u64,
     /// Directories of the file set.
     pub directories: u32,
-    /// Whether the run was shorter than the original's.
+    /// True if the run was shorter than SPECweb99's.
     pub is_short: bool,
-    /// The rate from which a line conforms, in bits per second.
+    /// Minimum rate of a conforming line, in bits per second.
     pub conforming_bits_per_second: u64,
-    /// Lines that conform.
+    /// Number of conforming lines.
     pub conforming: u64,
-    /// The least share of lines that must.
+    /// Minimum share of conforming lines for a sustained run.
     pub conforming_share_min: f64,
-    /// Failed operations as a share of all that came to an end.
+    /// Failed operations as a share of all that ended.
     pub failed_share: f64,
-    /// The share that it must be less than.
+    /// Share of failed operations at which a run is not sustained.
     pub failed_share_max: f64,
-    /// Mean rates of the lines over the run, in bits per second: least, median, greatest.
+    /// Mean rates of the lines over the run, in bits per second: minimum, median, maximum.
     pub rates_bits_per_second: [f64; 3],
-    /// Operations by kind, the warm-up included: sent and served.
+    /// Operations by kind, including the warm-up: sent and served.
     pub operations: BTreeMap<String, [u64; 2]>,
-    /// What the checker looked at before the load.
+    /// Checks that the checker made before the load.
     pub checked: u64,
-    /// What it found wrong.
+    /// Faults that the checker found.
     pub faults: Vec<String>,
-    /// The post log beside what was sent, if POSTs were.
+    /// Comparison of the post log with the POSTs sent, if the mix has POSTs.
     pub post_log: Option<PostLogSummary>,
-    /// Whether the server sustained the connections.
+    /// True if the server sustained the connections.
     pub is_sustained: bool,
-    /// The conforming share of each iteration.
+    /// Share of conforming lines in each iteration.
     pub iterations: Vec<f64>,
 }
 
 impl Web99Summary {
-    /// Lines that conform, as a share of all.
+    /// Conforming lines as a share of all lines.
     pub fn conforming_share(&self) -> f64 {
         self.conforming as f64 / self.connections.max(1) as f64
     }
 
-    /// Whether the server did what the workload asks of it, however fast.
+    /// True if the checker and the post log found no fault, at any speed.
     pub fn is_right(&self) -> bool {
         self.faults.is_empty() && self.post_log.as_ref().is_none_or(PostLogSummary::is_right)
     }
 
-    /// With the verdict filled in.
+    /// Fills in the verdict.
     pub(super) fn judged(mut self) -> Self {
         self.is_sustained = self.is_right()
             && self.conforming_share() >= self.conforming_share_min
@@ -76,7 +76,7 @@ impl Web99Summary {
         self
     }
 
-    /// Lines for a person to read: a name and what is to be said of it.
+    /// Lines of the text report: name and value.
     fn lines(&self) -> Vec<(String, String)> {
         let kilobits = |bits: f64| format!("{:.1}", bits / 1e3);
         let [min, median, max] = self.rates_bits_per_second.map(kilobits);
@@ -116,7 +116,7 @@ impl Web99Summary {
         lines
     }
 
-    /// In a sentence.
+    /// Verdict as a sentence.
     fn verdict(&self) -> String {
         let form = if self.is_short { " (short form)" } else { "" };
         let not = if self.is_sustained { "" } else { "not " };
@@ -125,7 +125,7 @@ impl Web99Summary {
 }
 
 impl Web99Report {
-    /// The report as text.
+    /// Formats the report as text.
     pub fn to_text(&self) -> String {
         let mut out = format!("web99: {}\n\n", self.web99.verdict());
         for (name, text) in self.web99.lines() {
@@ -138,7 +138,7 @@ impl Web99Report {
         out + "\n" + &crate::report::text::page(&self.bench)
     }
 
-    /// The report as an HTML page.
+    /// Formats the report as an HTML page.
     pub fn to_html(&self) -> String {
         let mut out = format!("<h1>web99: {}</h1>\n<p>Not a SPECweb99 result.</p>\n", escape(&self.web99.verdict()));
         for fault in &self.web99.faults {

@@ -1,55 +1,56 @@
-//! The tables behind the rotation of advertisements, as servers make them on `Reset`: what users are like, and which
-//! advertisement suits whom. They follow from three numbers, so that a reply can be judged without asking the server.
+//! Tables for the rotation of advertisements: the users' personalities, and the advertisements with their target
+//! groups. Servers create them on `Reset` from three numbers. The client creates the same tables, so it can judge a
+//! reply without asking the server.
 
-/// Advertisements.
+/// Number of advertisements.
 pub(crate) const ADS: u16 = 360;
-/// What a user's id is above the user's number.
+/// Id of user 0; each user's id is this plus the user's number.
 pub(crate) const USER_ID_FIRST: u32 = 10_000;
-/// Ids have five digits.
+/// Maximum number of users, because ids have five digits.
 pub(crate) const USERS_MAX: u32 = 89_999;
 
-/// The groups of a word of demographics: gender, age, region, and two of interests.
+/// Masks of the groups in a word of demographics: gender, age, region, and two of interests.
 const GROUPS: [u32; 5] = [0x3000_0000, 0x0f00_0000, 0x00f0_0000, 0x000f_fc00, 0x0000_03ff];
 const DAY_SECONDS: u64 = 86_400;
 
-/// Both tables.
+/// Tables of users and advertisements.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AdTables {
     personalities: Vec<u32>,
     ads: Vec<Ad>,
 }
 
-/// An advertisement.
+/// Advertisement with its target groups.
 #[derive(Clone, Debug, PartialEq)]
 struct Ad {
     demographics: u32,
-    /// What each group that is met counts.
+    /// Weight of each group that a user matches.
     weights: [u32; 5],
     minimum: u32,
-    /// Seconds since 1970.
+    /// Expiry time in seconds since 1970.
     expiry_seconds: u64,
 }
 
-/// What `Reset` is told.
+/// Numbers that `Reset` sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seed {
     pub(crate) users: u32,
     pub(crate) seed: u32,
-    /// Seconds since 1970.
+    /// Time of the reset in seconds since 1970.
     pub(crate) now_seconds: u64,
 }
 
-/// The advertisement chosen for a user, as the reply's cookie tells it.
+/// Advertisement chosen for a user, as the reply's cookie gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AdChoice {
-    /// Its number; `None` of a request that can't be answered.
+    /// Number of the advertisement; `None` if the request is invalid or no advertisement suits the user.
     pub(crate) ad: Option<u16>,
     weight: u32,
     is_expired: bool,
 }
 
 impl AdTables {
-    /// The tables that `Reset` makes of these numbers.
+    /// Creates the tables that `Reset` creates from these numbers.
     pub(crate) fn new(seed: Seed) -> Self {
         let mut random = TableRandom(seed.seed);
         let ads = (0..ADS).map(|_| Ad::draw(&mut random, seed.now_seconds)).collect();
@@ -57,7 +58,7 @@ impl AdTables {
         Self { personalities, ads }
     }
 
-    /// The first advertisement after the user's last one that suits the user.
+    /// Chooses the first advertisement after the user's last one that suits the user.
     pub(crate) fn choose(&self, user: u32, last_ad: u16, now_seconds: u64) -> AdChoice {
         let none = AdChoice { ad: None, weight: 0, is_expired: true };
         let Some(personality) = self.personalities.get(user as usize).filter(|_| last_ad < ADS) else { return none };
@@ -109,7 +110,7 @@ impl Ad {
         Self { demographics, weights, minimum, expiry_seconds }
     }
 
-    /// The sum of the weights of the groups that a user meets.
+    /// Sum of the weights of the groups that a user matches.
     fn weight_for(&self, personality: u32) -> u32 {
         let common = self.demographics & personality;
         GROUPS.iter().zip(self.weights).filter(|(mask, _)| common & **mask != 0).map(|(_, weight)| weight).sum()
@@ -122,14 +123,14 @@ fn draw_personality(random: &mut TableRandom) -> u32 {
 }
 
 impl AdChoice {
-    /// The value of the reply's Set-Cookie field.
+    /// Value of the reply's Set-Cookie field.
     pub(crate) fn cookie(self) -> String {
         let ad = self.ad.map_or(-1, i32::from);
         format!("found_cookie=Ad_id={ad}&Ad_weight={}&Expired={}", self.weight, u8::from(self.is_expired))
     }
 }
 
-/// Random numbers that are simple enough to be the same in every language: a linear congruential generator.
+/// Linear congruential generator: random numbers that are easy to reproduce in every language.
 struct TableRandom(u32);
 
 impl TableRandom {
@@ -150,7 +151,7 @@ mod tests {
         let tables = AdTables::new(SEED);
         let (ads, personalities) = (tables.ads_file(), tables.personality_file());
         assert_eq!((ads.len(), personalities.len()), (360 * 39, 1000 * 15));
-        // As web99.php and web99.pl write them.
+        // web99.php and web99.pl write the same records.
         assert!(ads.starts_with("    0 3EF400CC 00019696  16 1702592000\n    1 3CC659B5 00060420  28 1702592000\n"));
         assert!(personalities.starts_with("10000 228810A0\n10001 21411120\n10002 28450208\n"));
     }
@@ -169,11 +170,11 @@ mod tests {
         let tables = AdTables { personalities: vec![0x1100_0400, 0x2100_0001, 0x0f00_0000], ads };
         for (user, last_ad, expect) in [
             (0, 0, "found_cookie=Ad_id=5&Ad_weight=9&Expired=0"),
-            (0, 5, "found_cookie=Ad_id=5&Ad_weight=9&Expired=0"), // All the way round.
+            (0, 5, "found_cookie=Ad_id=5&Ad_weight=9&Expired=0"), // The search wraps around to the first advertisement.
             (0, 359, "found_cookie=Ad_id=5&Ad_weight=9&Expired=0"),
-            (1, 0, "found_cookie=Ad_id=-1&Ad_weight=0&Expired=1"), // 9 + 8 + 5 is 22.
+            (1, 0, "found_cookie=Ad_id=-1&Ad_weight=0&Expired=1"), // 9 + 8 + 5 is 22, below the minimum.
             (2, 0, "found_cookie=Ad_id=-1&Ad_weight=0&Expired=1"),
-            (3, 0, "found_cookie=Ad_id=-1&Ad_weight=0&Expired=1"), // No such user.
+            (3, 0, "found_cookie=Ad_id=-1&Ad_weight=0&Expired=1"), // No such user exists.
             (0, 360, "found_cookie=Ad_id=-1&Ad_weight=0&Expired=1"),
         ] {
             assert_eq!(tables.choose(user, last_ad, 50).cookie(), expect, "{user} after {last_ad}");

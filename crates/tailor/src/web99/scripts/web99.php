@@ -1,8 +1,8 @@
 <?php
-// The dynamic operations of the web99 workload, for php-fpm. Reset and Fetch are open to whoever reaches this script: it
-// is for a laboratory, not for the Internet.
+// The dynamic operations of the web99 workload, for php-fpm. Every client that reaches this script may use Reset and
+// Fetch: run it in a laboratory, not on the Internet.
 //
-// Wants DOCUMENT_ROOT (with file_set below it) and WEB99_DATA (a directory that it may write to).
+// Needs DOCUMENT_ROOT (with file_set below it) and WEB99_DATA (a directory that it may write to).
 
 declare(strict_types=1);
 
@@ -12,7 +12,7 @@ const PERSONALITY_RECORD_BYTES = 15;
 const USER_ID_FIRST = 10000;
 const LOG_HEAD_BYTES = 11;
 const LOG_RECORD_BYTES = 139;
-// The groups of a word of demographics, and how far their weights are to be shifted.
+// Masks of the groups in a word of demographics, and the positions of their weights.
 const GROUPS = [[0x30000000, 16], [0x0f000000, 12], [0x00f00000, 8], [0x000ffc00, 4], [0x000003ff, 0]];
 const TAG = '~<!WEB99CAD><IMG SRC="\K/file_set/dir[0-9]{5}/class[0-3]_[0-8](?="><!/WEB99CAD>)~';
 const FILE = '~^/file_set/dir[0-9]{5}/class([0-3])_[0-8]$~D';
@@ -75,7 +75,7 @@ function answer_command(string $command): void
     }
 }
 
-/** The first ad after the user's last one that suits the user: its number, its weight, and whether it has expired. */
+/** Returns the first ad after the user's last one that suits the user: number, weight, and 1 if it has expired. */
 function choose_ad(string $cookie): array
 {
     if (!preg_match('~^user_id=([0-9]{5})&last_ad=([0-9]{1,3})$~D', $cookie, $parts) || $parts[2] >= ADS) {
@@ -87,7 +87,7 @@ function choose_ad(string $cookie): array
         return [-1, 0, 1];
     }
     $user = hexdec(substr($record, 6, 8));
-    // Read each time, so that new tables count from the next request on.
+    // Read again for each request, so that new tables apply from the next request on.
     $ads = file_get_contents(data('Custom.Ads'));
     for ($step = 1; $step <= ADS; $step++) {
         $ad = ((int) $parts[2] + $step) % ADS;
@@ -107,7 +107,7 @@ function choose_ad(string $cookie): array
     return [-1, 0, 1];
 }
 
-/** Appends a record; the count in the first line follows it, so that a record is never counted that is not there. */
+/** Appends a record. The count in the first line is written after it, so that it never counts a missing record. */
 function append_to_log(int $dir, int $class, int $num, int $client, string $name, int $uid): void
 {
     $log = fopen(data('post.log'), 'r+');
@@ -122,7 +122,7 @@ function append_to_log(int $dir, int $class, int $num, int $client, string $name
     fclose($log);
 }
 
-/** Makes the tables anew, which are the same for the same numbers everywhere, and empties the log. */
+/** Creates the tables, which are the same everywhere for the same numbers, and empties the log. */
 function reset_data(int $users, int $seed, int $now): void
 {
     $state = $seed;
@@ -161,7 +161,7 @@ function reset_data(int $users, int $seed, int $now): void
     replace_file('post.log', sprintf("%10d\n", 0));
 }
 
-/** Readers see the old file or the new one, whole. */
+/** Replaces a file in one step: readers see either the old file or the new one. */
 function replace_file(string $name, string $content): void
 {
     file_put_contents(data("$name.new"), $content);
@@ -187,7 +187,7 @@ function data(string $name): string
     return $_SERVER['WEB99_DATA'] . "/$name";
 }
 
-/** The value of `my_cookie`; null without one. */
+/** Value of the cookie `my_cookie`; null without one. */
 function my_cookie(): ?string
 {
     return preg_match('~(?:^|; *)my_cookie=([^;]*)~', $_SERVER['HTTP_COOKIE'] ?? '', $parts) ? $parts[1] : null;

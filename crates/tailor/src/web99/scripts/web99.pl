@@ -1,9 +1,9 @@
 #!/usr/bin/perl
-# The dynamic operations of the web99 workload as a CGI program. Reset and Fetch are open to whoever reaches it: it is for
-# a laboratory, not for the Internet.
+# The dynamic operations of the web99 workload as a CGI program. Every client that reaches it may use Reset and Fetch:
+# run it in a laboratory, not on the Internet.
 #
-# Wants DOCUMENT_ROOT (with file_set below it) and WEB99_DATA (a directory that it may write to). No modules: they would
-# take longer to load than the work takes.
+# Needs DOCUMENT_ROOT (with file_set below it) and WEB99_DATA (a directory that it may write to). It uses no modules:
+# loading them would take longer than the work.
 
 use strict;
 use warnings;
@@ -12,7 +12,7 @@ my $ADS = 360;
 my ($AD_RECORD_BYTES, $PERSONALITY_RECORD_BYTES, $USER_ID_FIRST) = (39, 15, 10000);
 my ($LOG_HEAD_BYTES, $LOG_RECORD_BYTES) = (11, 139);
 my $LOCK_EX = 2;
-# The groups of a word of demographics, and how far their weights are to be shifted.
+# Masks of the groups in a word of demographics, and the positions of their weights.
 my @GROUPS = ([0x30000000, 16], [0x0f000000, 12], [0x00f00000, 8], [0x000ffc00, 4], [0x000003ff, 0]);
 my $FILE = qr{^/file_set/dir[0-9]{5}/class([0-3])_[0-8]\z};
 
@@ -65,7 +65,8 @@ sub answer_command {
     }
 }
 
-# The first ad after the user's last one that suits the user: its number, its weight, and whether it has expired.
+# Chooses the first ad after the user's last one that suits the user. Returns its number, its weight, and 1 if it has
+# expired.
 sub choose_ad {
     my ($cookie) = @_;
     my ($user_id, $last_ad) = $cookie =~ /^user_id=([0-9]{5})&last_ad=([0-9]{1,3})\z/ or return (-1, 0, 1);
@@ -91,7 +92,7 @@ sub choose_ad {
     return (-1, 0, 1);
 }
 
-# Appends a record; the count in the first line follows it, so that a record is never counted that is not there.
+# Appends a record. The count in the first line is written after it, so that it never counts a missing record.
 sub append_to_log {
     my ($dir, $class, $num, $client, $name, $uid) = @_;
     open my $log, '+<:raw', data('post.log') or refuse('500 Internal Server Error');
@@ -106,7 +107,7 @@ sub append_to_log {
     close $log;
 }
 
-# Makes the tables anew, which are the same for the same numbers everywhere, and empties the log.
+# Creates the tables, which are the same everywhere for the same numbers, and empties the log.
 sub reset_data {
     my ($users, $seed, $now) = @_;
     my $state = $seed;
@@ -140,7 +141,7 @@ sub reset_data {
     replace_file('post.log', sprintf "%10d\n", 0);
 }
 
-# Readers see the old file or the new one, whole.
+# Replaces a file in one step: readers see either the old file or the new one.
 sub replace_file {
     my ($name, $content) = @_;
     open my $file, '>:raw', data("$name.new") or refuse('500 Internal Server Error');
@@ -162,7 +163,7 @@ sub file_name { return sprintf '/file_set/dir%05d/class%d_%d', @_ }
 
 sub data { return "$ENV{WEB99_DATA}/$_[0]" }
 
-# The value of `my_cookie`; undefined without one.
+# Value of the cookie `my_cookie`; undefined without one.
 sub my_cookie {
     return ($ENV{HTTP_COOKIE} // '') =~ /(?:^|; *)my_cookie=([^;]*)/ ? $1 : undef;
 }
