@@ -1,4 +1,4 @@
-//! One request's way through an instance.
+//! One request through a component's instance.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,46 +19,47 @@ use super::component::{ComponentInstance, ComponentStart, answer};
 use super::failure::CallFailure;
 use super::run::InstanceRun;
 
-/// A request that an instance answers. Dropping it ends the instance.
+/// Request that an instance answers. Dropping it ends the instance.
 pub struct Call {
     module: Arc<Module>,
     response: oneshot::Receiver<Result<Response<HyperOutgoingBody>, ErrorCode>>,
     run: InstanceRun<Option<ComponentInstance>>,
-    /// The instance that has done its part and may be used again.
+    /// Finished instance that may be used again.
     ended: Option<ComponentInstance>,
     failure: Arc<OnceLock<CallFailure>>,
 }
 
-/// Content that comes from an instance.
+/// Content that an instance sends.
 pub struct ResponseBody(HyperOutgoingBody);
 
-/// A piece of content.
+/// Piece of content.
 pub enum ContentFrame {
-    /// Bytes; may be none.
+    /// Bytes; may be empty.
     Data(Bytes),
-    /// The end, with trailers.
+    /// End of the content, with trailers.
     End(Option<HeaderMap>),
 }
 
 impl Module {
-    /// A place among the module's instances, as soon as there is one.
+    /// Waits for a free place among the module's instances.
     pub fn instance(&self) -> impl Future<Output = Option<OwnedSemaphorePermit>> + use<> {
         let acquire = Arc::clone(&self.instances).acquire_owned();
-        // Nobody closes it.
+        // No code closes the semaphore.
         async move { acquire.await.ok() }
     }
 
-    /// A place, if there is one now.
+    /// Free place among the module's instances, if there is one now.
     pub fn try_instance(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.instances).try_acquire_owned().ok()
     }
 
-    /// Whether an instance may wait for a disk, as it can reach files. Then it runs where that holds up no worker.
+    /// True if instances may wait for a disk, because they can reach files. They run on other threads then, so that no
+    /// worker waits.
     fn waits_for_disk(&self) -> bool {
         self.config.waits_for_disk && !self.config.grants.directories.is_empty()
     }
 
-    /// Has an instance answer a request. Nothing happens before the call is polled.
+    /// Creates a call in which an instance answers a request. Runs nothing before the first poll.
     pub fn call(
         self: &Arc<Self>,
         begun: ComponentStart,
@@ -73,7 +74,7 @@ impl Module {
         self.metrics.requests.add(1);
         let (module, of_run, metered) = (Arc::clone(self), Arc::clone(&failure), Arc::clone(&meter));
         let run = async move {
-            // Until the instance has ended, however long that is after its response.
+            // Held until the instance has ended, however long that is after its response.
             let _place = place;
             let (mut store, answerer) = match begun.store(&module, metered) {
                 Ok(begun) => begun,
@@ -88,7 +89,7 @@ impl Module {
                 Err(error) => {
                     let failure = CallFailure::of(&error, &store.data().meter, &store.data().limiter);
                     fail(&module, &of_run, failure, &what);
-                    // After what went wrong is known, for with it the channels go by which the response came.
+                    // Dropped after the failure is recorded, because this closes the response's channels.
                     drop(store);
                     None
                 }
@@ -104,22 +105,22 @@ impl Module {
     }
 }
 
-/// Takes note of how an instance's run has ended.
+/// Records the failure of an instance.
 fn fail(module: &Module, noted: &OnceLock<CallFailure>, failure: CallFailure, request: &str) {
     module.note(&failure, Some(request));
-    // It is the only one who notes any.
+    // Set only here.
     let _ = noted.set(failure);
 }
 
 impl Call {
-    /// Runs the instance; ready with its response, or with what went wrong before there was one.
+    /// Runs the instance. Ready with its response, or with the failure that prevented one.
     pub fn poll_response(&mut self, task: &mut Task<'_>) -> Poll<Result<Response<ResponseBody>, CallFailure>> {
         self.run(task);
         let waker = self.run.waker(task);
         let task = &mut Task::from_waker(waker.as_ref().unwrap_or_else(|| task.waker()));
         let mut polled = Pin::new(&mut self.response).poll(task);
         if polled.is_pending() && self.ended.take().is_some() {
-            // It has kept the place for its answer, which goes with it.
+            // The instance has kept the sender of its response, which is dropped with it.
             polled = Pin::new(&mut self.response).poll(task);
         }
         match polled {
@@ -133,16 +134,16 @@ impl Call {
         }
     }
 
-    /// Runs the instance; ready with content.
+    /// Runs the instance. Ready with content.
     ///
     /// # Errors
-    /// The content can't be completed.
+    /// The content cannot be completed.
     pub fn poll_content(
         &mut self,
         body: &mut ResponseBody,
         task: &mut Task<'_>,
     ) -> Poll<Result<ContentFrame, CallFailure>> {
-        // What is there needs no more running.
+        // Content that is present needs no further run.
         let mut polled = Pin::new(&mut body.0).poll_frame(&mut Task::from_waker(Waker::noop()));
         if polled.is_pending() {
             self.run(task);
@@ -150,7 +151,7 @@ impl Call {
             let task = &mut Task::from_waker(waker.as_ref().unwrap_or_else(|| task.waker()));
             polled = Pin::new(&mut body.0).poll_frame(task);
             if polled.is_pending() && self.ended.take().is_some() {
-                // It has kept its content open, which ends with it.
+                // The instance has kept its content open, which ends with it.
                 polled = Pin::new(&mut body.0).poll_frame(task);
             }
         }
@@ -171,8 +172,8 @@ impl Call {
         }
     }
 
-    /// Lets an instance whose response is complete do what it still has to, for so long at most; or gives it back, if it has
-    /// ended and may be used again.
+    /// Lets an instance complete its work after the response, at most for `limit`. Returns an instance that has
+    /// finished and may be used again.
     pub fn finish(self, limit: Duration) -> Option<ComponentInstance> {
         if self.ended.is_none() {
             self.run.finish(limit);
@@ -186,7 +187,7 @@ impl Call {
         }
     }
 
-    /// Takes note of a failure that is none of the instance's run.
+    /// Records a failure outside the instance's run.
     fn fail(&self, failure: CallFailure) -> CallFailure {
         self.module.note(&failure, None);
         failure

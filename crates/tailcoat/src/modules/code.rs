@@ -1,4 +1,4 @@
-//! A module's machine code, with all that it imports found.
+//! A module's machine code, with all imports resolved.
 
 use std::path::Path;
 
@@ -11,25 +11,25 @@ use super::guest::ComponentGuest;
 use super::http_wasm;
 use crate::config::read_regular;
 
-/// What a core module begins with: magic and version (WebAssembly, section 5.5.16).
+/// First bytes of a core module: magic and version (WebAssembly, section 5.5.16).
 pub(super) const CORE_PREAMBLE: &[u8] = b"\0asm\x01\0\0\0";
 
-/// What all WebAssembly begins with, components too.
+/// First bytes of all WebAssembly files, including components.
 const MAGIC: &[u8] = b"\0asm";
 
-/// A compiled module.
+/// Compiled module.
 pub enum ModuleCode {
-    /// A component of the world `wasi:http/proxy`.
+    /// Component of the world `wasi:http/proxy`.
     Component(ProxyPre<ComponentGuest>),
-    /// A core module of the HTTP handler ABI of http-wasm.
+    /// Core module for the HTTP handler ABI of http-wasm.
     HttpWasm(http_wasm::HttpWasmCode),
 }
 
 impl ModuleCode {
-    /// Compiles a file, on the threads of the compiler.
+    /// Compiles a file on the compiler's threads.
     ///
     /// # Errors
-    /// What is wrong with it, for a person.
+    /// The file's defect, in words for an operator.
     pub(super) fn compile(file: &Path, engine: &Engine, linkers: &Linkers) -> Result<Self, String> {
         let bytes = read(file)?;
         let compile = || {
@@ -43,11 +43,10 @@ impl ModuleCode {
                 .map_err(|error| format!("is not a component of the world wasi:http/proxy: {}", told(error)))?;
             Ok(Self::Component(pre))
         };
-        // The first thread that compiles begets those that help it, which inherit its niceness: compiling a module while
-        // others are served gives way to workers.
+        // The compiler's first thread starts the others, which inherit its niceness. So compiling yields to workers.
         std::thread::scope(|scope| {
             let nice = move || {
-                // Fails only where a sandbox forbids it.
+                // Fails only in a sandbox.
                 let _ = rustix::process::setpriority_process(None, super::engine::NICENESS);
                 compile()
             };
@@ -62,7 +61,7 @@ impl ModuleCode {
 /// Reads a file.
 ///
 /// # Errors
-/// It can't be read, or is no WebAssembly in its binary form.
+/// The file cannot be read, or is no binary WebAssembly.
 pub(super) fn read(file: &Path) -> Result<Vec<u8>, String> {
     let bytes = read_regular(file).map_err(|error| error.to_string())?;
     match bytes.starts_with(MAGIC) {
@@ -71,7 +70,7 @@ pub(super) fn read(file: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-/// An error and what led to it, in one line.
+/// Error and its causes, in one line.
 pub(super) fn told(error: Error) -> String {
     format!("{error:#}").replace('\n', " ")
 }

@@ -1,4 +1,4 @@
-//! Where compiled modules are kept. What is read from there is run as it is, so nobody else may write there.
+//! Directory of compiled modules. The server runs its files unchecked, so no other user may write there.
 
 use std::fs::{DirBuilder, Metadata};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{CompiledDirectory, state_directory};
 
-/// The directory, if there is to be one.
+/// Directory for compiled modules, unless the configuration disables it.
 pub(super) fn directory(wanted: &CompiledDirectory) -> Option<PathBuf> {
     match wanted {
         CompiledDirectory::State => Some(state_directory()?.join("modules")),
@@ -16,10 +16,10 @@ pub(super) fn directory(wanted: &CompiledDirectory) -> Option<PathBuf> {
     }
 }
 
-/// Makes the directory if it is not there, and makes sure that it is our user's alone.
+/// Creates the directory if it is missing, and checks that only our user can write to it.
 ///
 /// # Errors
-/// What is wrong with it, for a person.
+/// The defect, in words for an operator.
 pub(super) fn prepare(directory: &Path) -> Result<(), String> {
     let tell = |error: io::Error| format!("{}: {error}", directory.display());
     let mut builder = DirBuilder::new();
@@ -36,7 +36,7 @@ pub(super) fn prepare(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What is wrong with the directory itself.
+/// Defect of the directory itself.
 fn problem_of(metadata: &Metadata, us: u32) -> Option<&'static str> {
     if metadata.uid() != us {
         return Some("belongs to another user");
@@ -44,12 +44,12 @@ fn problem_of(metadata: &Metadata, us: u32) -> Option<&'static str> {
     (metadata.mode() & 0o077 != 0).then_some("is open to other users; set its permissions to 700")
 }
 
-/// What is wrong with a directory above it: that another user could put another in its place.
+/// Defect of a parent directory: another user could replace the directory in it.
 fn problem_above(metadata: &Metadata, us: u32) -> Option<&'static str> {
     if metadata.uid() != us && metadata.uid() != 0 {
         return Some("belongs to another user");
     }
-    // In a sticky directory (/tmp) nobody can rename or remove what is another's.
+    // In a sticky directory (/tmp), no user can rename or remove another user's files.
     let is_sticky = metadata.mode() & 0o1000 != 0;
     (metadata.mode() & 0o022 != 0 && !is_sticky).then_some("is writable for other users")
 }

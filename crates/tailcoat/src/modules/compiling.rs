@@ -1,4 +1,4 @@
-//! Compiling modules side by side, on threads that give way to workers, while others wait for it or go on.
+//! Compiles modules in parallel on low-priority threads, while callers wait or continue.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -9,24 +9,24 @@ use super::engine::Runtime;
 use super::{Loaded, ModuleLoadError};
 use crate::log::{ServerLog, event};
 
-/// How long the compiler is waited for.
+/// Time that a caller waits for the compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// As long as it takes.
+    /// Without a limit.
     Unlimited,
-    /// Until then; what takes longer goes on by itself.
+    /// At most this long; slower compilations continue in the background.
     AtMost(Duration),
 }
 
-/// A file that is compiled.
+/// File to compile.
 pub(super) struct CompileJob {
     pub(super) file: PathBuf,
     pub(super) runtime: Arc<Runtime>,
-    /// Has the code, or nothing if there is none.
+    /// Receives the code, or `None` if compiling fails.
     pub(super) deliver: Box<dyn FnOnce(Option<Loaded>) + Send>,
 }
 
-/// Progress of the jobs that a request waits for.
+/// Progress of the jobs that a caller waits for.
 struct CompileProgress {
     state: Mutex<CompileState>,
     changed: Condvar,
@@ -35,18 +35,18 @@ struct CompileProgress {
 
 struct CompileState {
     waiting: VecDeque<CompileJob>,
-    /// Jobs that have not ended.
+    /// Number of unfinished jobs.
     left: usize,
-    /// Error of the first failure.
+    /// Error of the first failed job.
     error: Option<ModuleLoadError>,
-    /// Who waits is told of errors; otherwise the log is.
+    /// True while the caller waits, who gets the errors then; otherwise the log does.
     is_awaited: bool,
 }
 
-/// Compiles files, and waits for them so long.
+/// Compiles files, and waits for them within `patience`.
 ///
 /// # Errors
-/// One can't be used, and that was found in time. What was found later is in the log.
+/// A file that cannot be used, if that is known in time. The log gets later errors.
 pub(super) fn compile(jobs: Vec<CompileJob>, patience: Patience, log: &ServerLog) -> Result<(), ModuleLoadError> {
     if jobs.is_empty() {
         return Ok(());
@@ -65,11 +65,11 @@ pub(super) fn compile(jobs: Vec<CompileJob>, patience: Patience, log: &ServerLog
 
 impl CompileProgress {
     fn state(&self) -> MutexGuard<'_, CompileState> {
-        // Nothing that is done under the lock can leave the state half changed.
+        // No code under the lock can leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does jobs until there are no more.
+    /// Works on jobs until none is left.
     fn work(&self) {
         loop {
             let Some(job) = self.state().waiting.pop_front() else { return };
@@ -110,7 +110,7 @@ impl CompileProgress {
             let now = Instant::now();
             if let Some(error) = state.error.take() {
                 state.is_awaited = false;
-                // The others are not needed any more.
+                // The other results are not needed any more.
                 state.waiting.clear();
                 return Err(error);
             }

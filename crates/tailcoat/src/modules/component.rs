@@ -1,4 +1,4 @@
-//! An instance of a component, and what becomes of it between two requests.
+//! Instance of a component, and its reuse between two requests.
 
 use std::sync::Arc;
 
@@ -14,31 +14,31 @@ use super::meter::Meter;
 use super::{ComponentGuest, Module, ModuleCode};
 use crate::config::Reset;
 
-/// Where a response is sent to.
+/// Sender of a response to the server.
 pub(super) type ResponseSender = oneshot::Sender<Result<Response<HyperOutgoingBody>, ErrorCode>>;
 
-/// An instance that has answered a request and may answer another.
+/// Instance that has answered a request and may answer another.
 pub struct ComponentInstance {
     store: Store<ComponentGuest>,
     proxy: Proxy,
 }
 
-/// Who answers: an instance, or one of this code that is yet to be.
+/// Instance, or the code to make one from.
 pub(super) enum Answerer {
     Instance(Proxy),
     Code(Arc<ModuleCode>),
 }
 
-/// What a request begins in.
+/// Start of a request: a used instance or a new one.
 pub enum ComponentStart {
-    /// An instance that has answered others.
+    /// Instance that has answered other requests.
     Used(ComponentInstance),
-    /// A fresh one of this code.
+    /// New instance of this code.
     Fresh(Arc<ModuleCode>),
 }
 
 impl ComponentStart {
-    /// The meter of its instance.
+    /// Meter of the instance.
     pub(super) fn meter(&self, module: &Module) -> Arc<Meter> {
         match self {
             Self::Used(instance) => Arc::clone(&instance.store.data().meter),
@@ -46,10 +46,10 @@ impl ComponentStart {
         }
     }
 
-    /// The store of its instance, and who answers.
+    /// Store of the instance, and the instance or its code.
     ///
     /// # Errors
-    /// A granted directory can't be opened.
+    /// A granted directory cannot be opened.
     pub(super) fn store(
         self,
         module: &Arc<Module>,
@@ -71,7 +71,8 @@ impl ComponentStart {
 }
 
 impl ComponentInstance {
-    /// Keeps what has answered a request for another, if the module is configured so and it has not piled up handles.
+    /// Keeps an instance for another request, if the configuration permits it and the instance has accumulated few
+    /// handles.
     pub(super) fn keep(mut store: Store<ComponentGuest>, proxy: Proxy, module: &Module) -> Option<Self> {
         let limits = &module.config.limits;
         let guest = store.data_mut();
@@ -84,7 +85,7 @@ impl ComponentInstance {
 /// Has an instance answer a request.
 ///
 /// # Errors
-/// It failed, or there is no room for it.
+/// The instance failed, or there is no room for it.
 pub(super) async fn answer(
     store: &mut Store<ComponentGuest>,
     answerer: Answerer,
@@ -93,7 +94,7 @@ pub(super) async fn answer(
     sender: ResponseSender,
 ) -> wasmtime::Result<Proxy> {
     store.set_epoch_deadline(1);
-    // First of all, so that the channel goes no sooner than the store.
+    // Comes first, so that the channel does not close before the store is dropped.
     let mut http = store.data_mut().http();
     let response = http.new_response_outparam(sender)?;
     let request = http.new_incoming_request(scheme, request)?;

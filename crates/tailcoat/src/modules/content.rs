@@ -1,4 +1,4 @@
-//! The content of a request, on its way to a module: supplied when the module wants it, and not before.
+//! Content of a request on its way to a module. The server supplies it only when the module asks for it.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,36 +9,36 @@ use http::HeaderMap;
 use http_body::{Body, Frame};
 use wasmtime_wasi_http::Error;
 
-/// The module's end: a body, read on whatever thread the module runs.
+/// Module's end: a body, which any thread may read.
 #[derive(Debug)]
 pub struct RequestContent(Arc<Mutex<ModuleContentState>>);
 
-/// The server's end.
+/// Server's end.
 #[derive(Debug)]
 pub struct RequestContentSupply(Arc<Mutex<ModuleContentState>>);
 
 #[derive(Debug, Default)]
 struct ModuleContentState {
-    /// A piece that the module has not taken yet.
+    /// Piece that the module has not taken yet.
     piece: Option<Bytes>,
     trailers: Option<HeaderMap>,
     is_complete: bool,
-    /// The module waits for a piece.
+    /// Wakes the module, which waits for a piece.
     reader: Option<Waker>,
-    /// The server waits for the module to want one.
+    /// Wakes the server, which waits for the module's demand.
     supplier: Option<Waker>,
-    /// One of the ends has gone.
+    /// True once one of the ends is dropped.
     is_abandoned: bool,
 }
 
 impl RequestContent {
-    /// Content to come, and where it is supplied.
+    /// Both ends of a content that has not begun.
     pub fn new() -> (Self, RequestContentSupply) {
         let state = Arc::<Mutex<ModuleContentState>>::default();
         (Self(Arc::clone(&state)), RequestContentSupply(state))
     }
 
-    /// Content that is there.
+    /// Content that is complete already.
     pub fn whole(content: Bytes, trailers: Option<HeaderMap>) -> Self {
         let piece = Some(content).filter(|content| !content.is_empty());
         Self(Arc::new(Mutex::new(ModuleContentState {
@@ -51,25 +51,25 @@ impl RequestContent {
 }
 
 impl RequestContentSupply {
-    /// Ready when the module waits for content; never, if it wants no more.
+    /// Ready when the module waits for content; never, if it needs no more.
     pub fn poll_wanted(&self, task: &mut Task<'_>) -> Poll<()> {
         let mut state = lock(&self.0);
         if state.reader.is_some() && state.piece.is_none() && !state.is_complete {
             return Poll::Ready(());
         }
-        // The same task asks again and again.
+        // Usually the same task polls again.
         if state.supplier.as_ref().is_none_or(|supplier| !supplier.will_wake(task.waker())) {
             state.supplier = Some(task.waker().clone());
         }
         Poll::Pending
     }
 
-    /// Supplies a piece. To be called when one is wanted.
+    /// Supplies a piece. Must be called only when [`Self::poll_wanted`] is ready.
     pub fn supply(&self, piece: Bytes) {
         change(&self.0, |state| state.piece = Some(piece));
     }
 
-    /// Says that nothing more comes.
+    /// Ends the content.
     pub fn complete(&self, trailers: Option<HeaderMap>) {
         change(&self.0, |state| {
             state.is_complete = true;
@@ -78,14 +78,14 @@ impl RequestContentSupply {
     }
 }
 
-/// Changes something that the module may wait for.
+/// Changes the state and wakes the module.
 fn change(state: &Mutex<ModuleContentState>, change: impl FnOnce(&mut ModuleContentState)) {
     let reader = {
         let mut state = lock(state);
         change(&mut state);
         state.reader.take()
     };
-    // Whoever is woken wants the lock.
+    // Called after the lock is released, because the woken task takes it.
     if let Some(reader) = reader {
         reader.wake();
     }
@@ -108,7 +108,7 @@ impl Body for RequestContent {
         }
         state.reader = Some(task.waker().clone());
         let supplier = state.supplier.take();
-        // Whoever is woken wants the lock.
+        // Released before the wake, because the woken task takes the lock.
         drop(state);
         if let Some(supplier) = supplier {
             supplier.wake();
@@ -124,7 +124,7 @@ impl Drop for RequestContentSupply {
 }
 
 fn lock(state: &Mutex<ModuleContentState>) -> MutexGuard<'_, ModuleContentState> {
-    // Whoever panicked while holding it left a whole state.
+    // A panic under the lock leaves the state whole.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

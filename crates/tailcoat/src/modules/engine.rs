@@ -1,4 +1,4 @@
-//! What all modules run in: the engine and its pools, the clock that interrupts them, threads for those that take long.
+//! Runtime of all modules: engine, memory pools, the ticker that interrupts modules, and threads for long computations.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use super::{ModuleLoadError, compiled, http_wasm, key_value, pollables};
 use crate::config;
 use crate::log::{ServerLog, event};
 
-/// Niceness of threads for modules that take long: they give way to workers.
+/// Niceness of the threads for long computations, so that they yield to workers.
 pub(super) const NICENESS: i32 = 10;
 
-/// Bytes of a core instance's own data: Python's has tens of thousands of functions.
+/// Limit of a core instance's own data, in bytes. Python's has tens of thousands of functions.
 const CORE_INSTANCE_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes at the beginning of an instance's memory, and of its tables, that are kept and cleared for the next one instead of
-/// being given back. More is cheaper to give back.
+/// Bytes at the start of an instance's memory, and of its tables, that the pool clears and keeps for the next instance.
+/// Returning more than this to the system is cheaper than clearing it.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// What all modules run in.
+/// Runtime that all modules share.
 pub(super) struct Runtime {
     engine: Engine,
     linkers: Linkers,
@@ -38,18 +38,18 @@ pub(super) struct Runtime {
     memory: Arc<SharedMemory>,
 }
 
-/// All that modules may import, by kind.
+/// Everything that modules may import, by kind of module.
 pub(super) struct Linkers {
     pub(super) component: Linker<ComponentGuest>,
     pub(super) core: wasmtime::Linker<http_wasm::HttpWasmGuest>,
 }
 
-/// Threads for modules that take long.
+/// Threads for long computations.
 struct Threads(Option<runtime::Runtime>);
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // Waiting for them is not possible everywhere, and nobody wants what they do.
+        // Does not wait for the threads: that is not possible everywhere, and their results are not needed.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
@@ -57,10 +57,10 @@ impl Drop for Threads {
 }
 
 impl Runtime {
-    /// Sets up what these modules need.
+    /// Creates the runtime for these modules.
     ///
     /// # Errors
-    /// Not enough address space, or threads.
+    /// Not enough address space, or no threads.
     pub(super) fn new(
         shared: &config::ModulesConfig,
         modules: &[&config::ModuleConfig],
@@ -82,10 +82,10 @@ impl Runtime {
         })
     }
 
-    /// Compiles a file, or takes what was compiled of it before.
+    /// Compiles a file, or loads its cached code.
     ///
     /// # Errors
-    /// It is no component, or one that wants what is not there.
+    /// The file is no module, or imports something that the server lacks.
     pub(super) fn compile(&self, file: &Path) -> Result<ModuleCode, ModuleLoadError> {
         ModuleCode::compile(file, &self.engine, &self.linkers)
             .map_err(|message| ModuleLoadError(format!("{}: {message}", file.display())))
@@ -99,9 +99,9 @@ impl Runtime {
         &self.ticker
     }
 
-    /// Where modules run that take long.
+    /// Threads for modules that compute for long.
     pub(super) fn threads(&self) -> &runtime::Handle {
-        // Local invariant: only dropping takes it.
+        // Local invariant: only dropping takes the threads.
         self.threads.0.as_ref().expect("the threads are there until the end").handle()
     }
 
@@ -118,7 +118,7 @@ impl Runtime {
     }
 }
 
-/// The cache of compiled code, if there is a place for it that nobody else can write in.
+/// Cache of compiled code, if there is a safe directory for it.
 fn cache(shared: &config::ModulesConfig, log: &ServerLog) -> Result<Option<Cache>, ModuleLoadError> {
     let Some(directory) = compiled::directory(&shared.compiled_directory) else { return Ok(None) };
     cache_in(directory).map(Some).or_else(|problem| match problem {
@@ -131,14 +131,14 @@ fn cache(shared: &config::ModulesConfig, log: &ServerLog) -> Result<Option<Cache
     })
 }
 
-/// Why there is no cache.
+/// Reason why there is no cache.
 pub(super) enum CacheProblem {
-    /// The directory is none that may be used.
+    /// The directory must not be used.
     Directory(String),
     Other(ModuleLoadError),
 }
 
-/// The cache of compiled code in this directory.
+/// Cache of compiled code in this directory.
 pub(super) fn cache_in(directory: PathBuf) -> Result<Cache, CacheProblem> {
     compiled::prepare(&directory).map_err(CacheProblem::Directory)?;
     let mut config = CacheConfig::new();
@@ -146,7 +146,7 @@ pub(super) fn cache_in(directory: PathBuf) -> Result<Cache, CacheProblem> {
     Cache::new(config).map_err(|error| CacheProblem::Other(ModuleLoadError(format!("{error:#}"))))
 }
 
-/// The engine, with room for these instances. What it compiles does not depend on how many they are.
+/// Engine with room for these instances. Compiled code does not depend on their number.
 pub(super) fn engine(
     shared: &config::ModulesConfig,
     table_elements_max: usize,
@@ -183,7 +183,7 @@ pub(super) fn engine(
 }
 
 impl Linkers {
-    /// What was not granted is there, and denied when it is called.
+    /// Links all interfaces. Calls of those that are not granted are denied at runtime.
     pub(super) fn new(engine: &Engine) -> wasmtime::Result<Self> {
         let mut component = Linker::new(engine);
         wasmtime_wasi::p2::add_to_linker_async(&mut component)?;
@@ -196,14 +196,14 @@ impl Linkers {
     }
 }
 
-/// What instances reach of their own handles.
+/// Gives interfaces access to an instance's handles only.
 struct InstanceHandles;
 
 impl HasData for InstanceHandles {
     type Data<'a> = &'a mut ResourceTable;
 }
 
-/// Streams, which need nothing of WASI's context: it is not made for those who answer with one.
+/// Links streams without WASI's context, which instances that only answer with one never create.
 fn add_streams(linker: &mut Linker<ComponentGuest>) -> wasmtime::Result<()> {
     io::error::add_to_linker::<_, InstanceHandles>(linker, ComponentGuest::table)?;
     io::poll::add_to_linker::<_, InstanceHandles>(linker, ComponentGuest::table)?;
@@ -217,7 +217,7 @@ fn threads(count: Option<usize>) -> std::io::Result<runtime::Runtime> {
         .thread_name("module")
         .enable_all()
         .on_thread_start(|| {
-            // Fails only where a sandbox forbids it.
+            // Fails only in a sandbox.
             let _ = rustix::process::setpriority_process(None, NICENESS);
         })
         .build()

@@ -1,4 +1,4 @@
-//! Why a module did not answer a request, or not all of it.
+//! Failures of modules: a request got no response, or only part of one.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::meter::Meter;
 use crate::log::event;
 use crate::metrics::ModuleFailure;
 
-/// Why a module gave no whole answer.
+/// Reason why a module gave no complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallFailure {
     cause: ModuleFailure,
@@ -19,17 +19,17 @@ pub struct CallFailure {
 }
 
 impl CallFailure {
-    /// A failure of this cause; `how` says what happened, with the module as its subject.
+    /// Failure with this cause. `how` says what happened, with the module as its subject.
     pub fn new(cause: ModuleFailure, how: impl Into<String>) -> Self {
         Self { cause, how: how.into() }
     }
 
-    /// It gave up by itself, and how.
+    /// Failure that the module reported itself.
     pub(super) fn failed(how: impl fmt::Display) -> Self {
         Self::new(ModuleFailure::Failed, how.to_string())
     }
 
-    /// Why an instance with this meter and limiter has ended with an error.
+    /// Failure of an instance that ended with this error, by its meter and limiter.
     pub(super) fn of(error: &wasmtime::Error, meter: &Meter, limiter: &Limiter) -> Self {
         if meter.is_used_up() {
             return Self::new(ModuleFailure::ProcessorTimeMax, "used more CPU time than cpu-time-max");
@@ -47,7 +47,7 @@ impl CallFailure {
         }
     }
 
-    /// What ended it.
+    /// Cause of the failure, as counted in metrics.
     pub fn cause(&self) -> ModuleFailure {
         self.cause
     }
@@ -60,11 +60,11 @@ impl fmt::Display for CallFailure {
 }
 
 impl Module {
-    /// Takes note of a failure: counts it, and tells the log. `request` is what was asked for, where that is known.
+    /// Counts a failure and logs it. `request` is method and target, if known.
     pub fn note(&self, failure: &CallFailure, request: Option<&str>) {
         self.metrics.on_failure(failure.cause);
         let help = match failure.cause {
-            // The client's doing, which it is told.
+            // The client caused it, and gets the reason in its response.
             ModuleFailure::BufferedBytesMax => return,
             ModuleFailure::InstancesMax => "raise instances-max, or find out what the instances wait for",
             _ => "",
@@ -87,7 +87,7 @@ fn told(error: &wasmtime::Error) -> String {
     }
 }
 
-/// Where an instance was, if its file tells names.
+/// Innermost function of the backtrace, if the file contains names.
 fn innermost_function(error: &wasmtime::Error) -> Option<&str> {
     error.downcast_ref::<WasmBacktrace>()?.frames().iter().find_map(|frame| frame.func_name())
 }

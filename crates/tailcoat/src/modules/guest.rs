@@ -1,4 +1,4 @@
-//! What an instance can reach of the host: what it was granted, and nothing else.
+//! Host side of an instance: everything that it was granted, and nothing else.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -16,26 +16,26 @@ use super::meter::Meter;
 use super::outgoing::Hooks;
 use super::pollables::Pollables;
 
-/// Bytes of the names and values of a set of fields, and what the host needs to keep them. More than a request or response
-/// may have anyway.
+/// Limit of the names and values of a set of header fields, with the host's overhead, in bytes. Above the limits of
+/// requests and responses.
 const FIELDS_BYTES_MAX: usize = 64 << 10;
 
-/// Random bytes that are given at once.
+/// Limit of random bytes per call.
 const RANDOM_BYTES_MAX: u64 = 1 << 20;
 
-/// Clocks of modules go by steps of this size, too coarse to measure caches of the processor by.
+/// Resolution of modules' clocks: too coarse for measuring CPU caches.
 pub(super) const CLOCK_STEP: Duration = Duration::from_micros(100);
 
-/// WASI's context, and where it writes lines.
+/// WASI context, and the log for the instance's output.
 struct Wasi {
     context: WasiCtx,
     log: LineLog,
 }
 
-/// The data of an instance on the host's side.
+/// Host's data of an instance.
 pub struct ComponentGuest {
     module: Arc<Module>,
-    /// Made when it is first asked for: most need neither clocks, random numbers, environment nor output.
+    /// Created at first use: most instances need neither clocks, random numbers, environment nor output.
     wasi: Option<Box<Wasi>>,
     http: WasiHttpCtx,
     hooks: Hooks,
@@ -47,10 +47,10 @@ pub struct ComponentGuest {
 }
 
 impl ComponentGuest {
-    /// What an instance of this module has.
+    /// Data for an instance of this module.
     ///
     /// # Errors
-    /// A granted directory can't be opened.
+    /// A granted directory cannot be opened.
     pub(super) fn new(module: &Arc<Module>, meter: Arc<Meter>) -> wasmtime::Result<Self> {
         let config = &module.config;
         let opens_directories = !config.grants.directories.is_empty();
@@ -71,7 +71,7 @@ impl ComponentGuest {
         })
     }
 
-    /// It begins with another request, for which it may write so many bytes to the log.
+    /// Prepares for another request, which may write this many bytes to the log.
     pub(super) fn restart(&mut self, log_bytes_max: usize) {
         self.meter.restart();
         self.limiter.restart();
@@ -80,7 +80,7 @@ impl ComponentGuest {
         }
     }
 
-    /// How many handles the instance has.
+    /// Number of handles that the instance has.
     pub(super) fn handles(&mut self) -> usize {
         self.table.iter_mut().count()
     }
@@ -89,21 +89,21 @@ impl ComponentGuest {
         KeyValueView { store: self.key_value.as_ref(), table: &mut self.table }
     }
 
-    /// What the instance has by handles. Unlike [`WasiView::ctx`] it makes nothing.
+    /// Table of the instance's handles. Unlike [`WasiView::ctx`], creates no context.
     pub(super) fn table(&mut self) -> &mut ResourceTable {
         &mut self.table
     }
 }
 
-/// Where an instance of this module writes lines.
+/// Log for the output of an instance of this module.
 pub(super) fn line_log(module: &Module) -> LineLog {
     LineLog::new(&module.name, module.runtime.lines(), module.config.limits.log_bytes_max)
 }
 
-/// What WASI gives an instance. Sockets and names are denied by what its context begins with.
+/// WASI context of an instance. A new context denies sockets and name lookups.
 ///
 /// # Errors
-/// A granted directory can't be opened.
+/// A granted directory cannot be opened.
 fn context(module: &Module) -> wasmtime::Result<Box<Wasi>> {
     let (grants, log) = (&module.config.grants, line_log(module));
     let mut context = WasiCtxBuilder::new();
@@ -114,7 +114,7 @@ fn context(module: &Module) -> wasmtime::Result<Box<Wasi>> {
         .max_random_size(RANDOM_BYTES_MAX)
         .wall_clock(CoarseClock::new())
         .monotonic_clock(CoarseClock::new())
-        // Handing an operation to yet another thread costs ten times as much as it takes.
+        // Passing an operation to yet another thread costs ten times as much as the operation.
         .allow_blocking_current_thread(true);
     for granted in &grants.directories {
         let permissions = if granted.is_writable { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
@@ -126,7 +126,7 @@ fn context(module: &Module) -> wasmtime::Result<Box<Wasi>> {
 impl WasiView for ComponentGuest {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let Self { module, wasi, table, .. } = self;
-        // Local invariant: only directories can fail to be opened, and with those it was made at the beginning.
+        // Local invariant: only directories can fail to open, and with directories the context is created at the start.
         let wasi = wasi.get_or_insert_with(|| context(module).expect("a context without directories"));
         WasiCtxView { ctx: &mut wasi.context, table }
     }
@@ -138,7 +138,7 @@ impl WasiHttpView for ComponentGuest {
     }
 }
 
-/// A clock that goes by steps.
+/// Clock with the resolution [`CLOCK_STEP`].
 struct CoarseClock {
     start: Instant,
 }
@@ -149,7 +149,7 @@ impl CoarseClock {
     }
 }
 
-/// A time as clocks of modules tell it.
+/// Time rounded down to the resolution of modules' clocks.
 pub(super) fn coarse(time: Duration) -> Duration {
     let step = CLOCK_STEP.as_nanos() as u64;
     let nanoseconds = time.subsec_nanos() as u64;
@@ -162,7 +162,7 @@ impl HostWallClock for CoarseClock {
     }
 
     fn now(&self) -> Duration {
-        // A clock before 1970 is one that was never set.
+        // A clock before 1970 was never set.
         coarse(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
     }
 }

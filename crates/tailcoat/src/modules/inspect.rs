@@ -1,4 +1,4 @@
-//! What a module imports and wants, for a person who may run it.
+//! Report on a module's imports and needs, for an operator who considers running it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,46 +11,46 @@ use super::code::{CORE_PREAMBLE, read, told};
 use super::engine::Linkers;
 use super::http_wasm;
 
-/// What was found in a file.
+/// Findings in a module's file.
 #[derive(Debug)]
 pub struct Inspection {
-    /// Whether it is a component; else a core module, of http-wasm if it is to answer requests.
+    /// True for a component; false for a core module, which must use http-wasm to answer requests.
     pub is_component: bool,
-    /// Its size, in bytes.
+    /// Size of the file, in bytes.
     pub file_bytes: u64,
-    /// Bytes of machine code and data that it was compiled to.
+    /// Size of the compiled machine code and data, in bytes.
     pub compiled_bytes: usize,
-    /// How long that took.
+    /// Time that compiling took.
     pub compile_time: Duration,
-    /// Interfaces or functions that it imports, and what each is about.
+    /// Imported interfaces or functions, and the access that each needs.
     pub imports: Vec<(String, ImportAccess)>,
-    /// What it exports.
+    /// Names of exports.
     pub exports: Vec<String>,
-    /// Bytes of memory at its start.
+    /// Initial memory, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Elements of its tables at its start.
+    /// Initial number of table elements.
     pub table_elements: Option<u64>,
-    /// Why it can't answer requests, if it can't.
+    /// Reason why it cannot answer requests, if it cannot.
     pub problem: Option<String>,
 }
 
-/// What an import reaches.
+/// Access that an import needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportAccess {
-    /// Nothing that has to be granted.
+    /// Nothing that must be granted.
     Always,
-    /// What an option grants; without it, nothing.
+    /// An option grants it; without the option, calls are denied.
     Granted(&'static str),
-    /// What is denied always.
+    /// Always denied.
     Never,
     /// The server has no such interface.
     Unknown,
 }
 
-/// Compiles a file and looks at it. Nothing of it is run.
+/// Compiles and inspects a file. Runs none of its code.
 ///
 /// # Errors
-/// It can't be read, or is no WebAssembly.
+/// The file cannot be read, or is no WebAssembly.
 pub fn inspect(file: &Path) -> Result<Inspection, String> {
     let bytes = read(file)?;
     let mut config = Config::new();
@@ -117,7 +117,7 @@ fn bytes_of_pages(pages: u64) -> u64 {
     pages * (64 << 10)
 }
 
-/// What an interface is about, by its name without its version.
+/// Access that an interface needs, by its name without version.
 fn access(name: &str) -> ImportAccess {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
     let Some((package, interface)) = name.split_once('/') else { return ImportAccess::Unknown };
@@ -132,7 +132,7 @@ fn access(name: &str) -> ImportAccess {
     }
 }
 
-/// What a function is about that a core module imports.
+/// Access that an imported function of a core module needs.
 fn core_access(module: &str, name: &str) -> ImportAccess {
     match (module, name) {
         ("http_handler", _) => ImportAccess::Always,

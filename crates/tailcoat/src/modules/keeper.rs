@@ -1,4 +1,4 @@
-//! Modules as fresh as their files.
+//! Recompiles modules whose files have changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use super::{Loaded, Module, ModuleStage, Modules};
 use crate::config::FileState;
 use crate::log::event;
 
-/// Modules that run the same file, and what was last known of it.
+/// Modules that run the same file, and the file's last known state.
 struct Watched {
-    /// At least one.
+    /// Never empty.
     modules: Vec<Arc<Module>>,
-    /// The state in which it was compiled, or could not be.
+    /// State of the file that was compiled, or failed to compile.
     compiled: Option<FileState>,
-    /// The state at the last look.
+    /// State at the last check.
     seen: Option<FileState>,
 }
 
-/// Looks at the files of all modules at this interval, for ever, and compiles those that have changed.
+/// Checks the files of all modules at this interval, forever, and compiles those that have changed.
 pub async fn keep(modules: Arc<Modules>, interval: Duration) {
     let mut watched: Vec<Watched> = Vec::new();
     for module in &modules.modules {
@@ -38,21 +38,21 @@ pub async fn keep(modules: Arc<Modules>, interval: Duration) {
     }
     loop {
         sleep(interval).await;
-        // Compiling takes its time, and disks can be slow.
+        // Runs on a thread, because compiling takes time and disks can be slow.
         let looked = spawn_blocking(move || {
             watched.iter_mut().for_each(Watched::look);
             watched
         });
         match looked.await {
             Ok(looked) => watched = looked,
-            // A panic; the modules that are in use stay.
+            // The check panicked; the modules in use stay.
             Err(_) => return,
         }
     }
 }
 
 impl Watched {
-    /// Compiles the file if it has changed, and is the same as at the last look: nobody is writing it any more.
+    /// Compiles a changed file once two checks in a row find the same state: then no program is writing it.
     fn look(&mut self) {
         let module = &self.modules[0];
         let now = FileState::of(&module.config.file);

@@ -1,4 +1,4 @@
-//! Key-value stores of modules (`wasi:keyvalue`): in memory, one a module.
+//! Key-value stores for modules (`wasi:keyvalue`): in memory, one per module.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,13 +8,13 @@ use wasmtime::component::{HasData, Linker, Resource, ResourceTable, ResourceTabl
 
 use self::bindings::wasi::keyvalue::{atomics, batch, store};
 
-/// Bytes that an entry takes besides its key and value, more or less.
+/// Approximate overhead of an entry beyond its key and value, in bytes.
 const ENTRY_BYTES: usize = 64;
 
-/// Keys that are listed at once.
+/// Limit of keys per listing.
 const LISTED_KEYS_MAX: usize = 1_000;
 
-/// The interfaces; the guests of the tests have the same file.
+/// Interfaces; the tests' guests have the same file.
 mod bindings {
     wasmtime::component::bindgen!({
         path: "src/modules/key_value.wit",
@@ -24,7 +24,7 @@ mod bindings {
     });
 }
 
-/// A store, shared by all instances of a module.
+/// Store that all instances of a module share.
 #[derive(Debug)]
 pub(super) struct KeyValueStore {
     bytes_max: usize,
@@ -38,13 +38,13 @@ struct KeyValueEntries {
 }
 
 impl KeyValueStore {
-    /// An empty store of at most so many bytes.
+    /// Empty store of at most `bytes_max` bytes.
     pub(super) fn new(bytes_max: usize) -> Self {
         Self { bytes_max, entries: Mutex::default() }
     }
 
     fn entries(&self) -> MutexGuard<'_, KeyValueEntries> {
-        // A panic while it was held leaves no entry half changed.
+        // A panic under the lock leaves no entry half changed.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,7 +81,7 @@ impl KeyValueEntries {
         Ok(number)
     }
 
-    /// Keys in their order, from the one with this number on, and the number of the first that follows.
+    /// Keys in order, starting at this cursor, and the cursor of the next page.
     fn list(&self, cursor: u64) -> (Vec<String>, Option<u64>) {
         let start = usize::try_from(cursor).unwrap_or(usize::MAX).min(self.by_key.len());
         let mut keys: Vec<&String> = self.by_key.keys().collect();
@@ -96,10 +96,10 @@ fn entry_bytes(key: &str, value: &[u8]) -> usize {
     key.len() + value.len() + ENTRY_BYTES
 }
 
-/// A store that an instance has opened.
+/// Store that an instance has opened.
 pub struct Bucket(Arc<KeyValueStore>);
 
-/// What can go wrong.
+/// Errors as the interface defines them.
 pub enum Error {
     NoSuchStore,
     AccessDenied,
@@ -113,7 +113,7 @@ impl From<ResourceTableError> for Error {
     }
 }
 
-/// An instance's view: the module's store, if it was granted, and the handles that the instance has.
+/// View of an instance: the module's store, if granted, and the instance's handles.
 pub(super) struct KeyValueView<'a> {
     pub(super) store: Option<&'a Arc<KeyValueStore>>,
     pub(super) table: &'a mut ResourceTable,

@@ -9,13 +9,13 @@ use wasmtime::{Error, ResourceLimiter, Result};
 use crate::config::ModuleLimits;
 use crate::metrics::{ModuleFailure, ModuleMetrics};
 
-/// Memories of an instance. Components that were composed of others have one for each.
+/// Limit of memories per instance. Composed components have one for each part.
 const MEMORIES_MAX: usize = 32;
 
-/// Tables of an instance.
+/// Limit of tables per instance.
 pub(super) const TABLES_MAX: usize = 64;
 
-/// Core instances of an instance: Python's components have several tens.
+/// Limit of core instances per instance. Python's components have several tens.
 pub(super) const CORE_INSTANCES_MAX: usize = 256;
 
 /// Memory of all instances together.
@@ -44,21 +44,21 @@ impl SharedMemory {
     }
 }
 
-/// The limit that kept something from an instance.
+/// Limit that denied an instance more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExceededLimit {
-    /// Of the module's memory.
+    /// Limit of the module's memory.
     Memory,
-    /// Of the memory of all modules.
+    /// Limit of the memory of all modules.
     AllMemory,
-    /// The system has none.
+    /// The system is out of memory.
     SystemMemory,
-    /// Of its tables.
+    /// Limit of the instance's table elements.
     Table,
 }
 
 impl ExceededLimit {
-    /// What it is counted as.
+    /// Cause as counted in metrics.
     pub(super) fn cause(self) -> ModuleFailure {
         match self {
             Self::Memory | Self::SystemMemory => ModuleFailure::MemoryBytesMax,
@@ -79,7 +79,7 @@ impl fmt::Display for ExceededLimit {
     }
 }
 
-/// What an instance has of memory and tables, and may have. There is one as long as there is the instance.
+/// Memory and tables of an instance, and their limits. Lives as long as the instance.
 #[derive(Debug)]
 pub(super) struct Limiter {
     shared: Arc<SharedMemory>,
@@ -88,7 +88,7 @@ pub(super) struct Limiter {
     memory_bytes: usize,
     table_elements_max: usize,
     table_elements: usize,
-    /// What it did not get.
+    /// Last limit that denied the instance more.
     refused: Option<ExceededLimit>,
 }
 
@@ -106,20 +106,20 @@ impl Limiter {
         }
     }
 
-    /// The limit that kept something from the instance.
+    /// Limit that denied the instance more, if any did.
     pub(super) fn refused(&self) -> Option<ExceededLimit> {
         self.refused
     }
 
-    /// It begins with another request: what an earlier one did not get does not matter any more.
+    /// Prepares for another request; forgets earlier denials.
     pub(super) fn restart(&mut self) {
         self.refused = None;
     }
 
-    /// Takes memory for handles of the server's things.
+    /// Takes memory for the server's side of handles.
     ///
     /// # Errors
-    /// There is none left.
+    /// The limit is reached.
     pub(super) fn take_for_handles(&mut self, bytes: usize) -> Result<()> {
         self.take_memory(bytes).map_err(|refusal| {
             self.refused = Some(refusal);
@@ -148,7 +148,7 @@ impl Limiter {
 
 impl ResourceLimiter for Limiter {
     fn memory_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> Result<bool> {
-        // What the module itself forbids is none of our limits.
+        // The module's own maximum is none of our limits.
         if maximum.is_some_and(|maximum| desired > maximum) {
             return Ok(false);
         }
@@ -158,14 +158,14 @@ impl ResourceLimiter for Limiter {
     }
 
     fn memory_grow_failed(&mut self, _: Error) -> Result<()> {
-        // The instance is told. That it was counted all the same lasts no longer than the instance.
+        // The instance gets the error. The memory stays counted only until the instance ends.
         self.refused = Some(ExceededLimit::SystemMemory);
         Ok(())
     }
 
     fn table_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> Result<bool> {
         let wanted = desired - current;
-        // First of all, for the pool has made it the maximum of tables that have none of their own.
+        // Comes first, because the pool sets this maximum for tables that declare none.
         if wanted > self.table_elements_max - self.table_elements {
             self.refused = Some(ExceededLimit::Table);
             return Ok(false);

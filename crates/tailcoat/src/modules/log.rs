@@ -1,4 +1,4 @@
-//! What modules write to their standard output and error: lines in the server's own log.
+//! Standard output and error of modules: lines in the server log.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,25 +14,26 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use crate::log::{ServerLog, escaped, event};
 
-/// Lines that may wait for whoever reads the log. Not an option: a log that takes none for so long has lost some anyway.
+/// Limit of lines that wait for a slow reader of the log. Not an option: a log that is stuck for so long has lost some
+/// anyway.
 const LINES_WAITING_MAX: usize = 1_000;
 
-/// A longer line is broken.
+/// Limit of a line in bytes; longer ones are split.
 const LINE_BYTES_MAX: usize = 4_096;
 
-/// Where lines are written: by a thread of its own, for the log may wait for whoever reads it, and workers do not.
+/// Writes lines on a thread of its own, because the log may wait for its reader, and workers must not.
 #[derive(Clone, Debug)]
 pub(super) struct LineWriter {
     sender: SyncSender<String>,
-    /// Lines that found no room.
+    /// Number of lines dropped because too many waited.
     lost: Arc<AtomicU64>,
 }
 
 impl LineWriter {
-    /// Starts the thread. It ends when nobody can send it lines any more.
+    /// Starts the thread. It ends when all senders are dropped.
     ///
     /// # Errors
-    /// The thread can't be started.
+    /// The thread cannot be started.
     pub(super) fn start(log: ServerLog) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(LINES_WAITING_MAX);
         let lost = Arc::<AtomicU64>::default();
@@ -61,14 +62,14 @@ fn write_lines(receiver: &Receiver<String>, lost: &AtomicU64, log: &ServerLog) {
     }
 }
 
-/// What one instance writes, both streams together.
+/// Output of one instance, both streams together.
 #[derive(Clone)]
 pub(super) struct LineLog(Arc<Mutex<ModuleLines>>);
 
 struct ModuleLines {
     module: Arc<str>,
     writer: LineWriter,
-    /// The beginning of a line.
+    /// Line that has no end yet.
     begun: Vec<u8>,
     bytes_left: usize,
     is_full: bool,
@@ -85,12 +86,12 @@ impl LineLog {
         })))
     }
 
-    /// Writes bytes, in which lines end with LF.
+    /// Writes bytes; LF ends a line.
     pub(super) fn write(&self, bytes: &[u8]) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes);
     }
 
-    /// Begins with another request, for which so many bytes may be written.
+    /// Prepares for another request, which may write this many bytes.
     pub(super) fn restart(&self, bytes_max: usize) {
         let lines = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !lines.begun.is_empty() {

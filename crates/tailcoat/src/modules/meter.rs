@@ -1,4 +1,4 @@
-//! How long an instance has computed.
+//! CPU time of an instance.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::UpdateDeadline;
 
-/// How long an instance has computed, and may. It is read and written by the thread that runs the instance, which may
-/// change between two polls.
+/// CPU time that an instance has used, and its limit. The thread that runs the instance reads and writes it; that
+/// thread may change between two polls.
 #[derive(Debug)]
 pub(super) struct Meter {
     limit_ns: u64,
     used_ns: AtomicU64,
-    /// When it began to run this time, on the clock of [`Self::clock`].
+    /// Start of the current run, on [`Self::clock`].
     began_ns: AtomicU64,
-    /// It runs on a thread that gives way to others, so that only the processor's time counts. On a worker's thread the
-    /// time that passed is nearly the same, and quicker to read.
+    /// True on a low-priority thread, where only CPU time counts. On a worker's thread, elapsed time is nearly the
+    /// same, and faster to read.
     is_away: AtomicBool,
     is_used_up: AtomicBool,
 }
@@ -31,17 +31,17 @@ impl Meter {
         }
     }
 
-    /// It begins to run.
+    /// Starts a run.
     pub(super) fn begin(&self) {
         self.began_ns.store(self.clock(), Ordering::Relaxed);
     }
 
-    /// It stops for now.
+    /// Ends a run, until the next poll.
     pub(super) fn end(&self) {
         self.used_ns.store(self.used_ns(), Ordering::Relaxed);
     }
 
-    /// It was interrupted: whether it goes on after a pause, or ends.
+    /// Handles an interrupt: the instance yields, or ends if its time is used up.
     pub(super) fn on_interrupt(&self) -> wasmtime::Result<UpdateDeadline> {
         if self.used_ns() < self.limit_ns {
             return Ok(UpdateDeadline::Yield(1));
@@ -50,27 +50,28 @@ impl Meter {
         Ok(UpdateDeadline::Interrupt)
     }
 
-    /// It begins with another request, wherever it runs.
+    /// Prepares for another request, on either kind of thread.
     pub(super) fn restart(&self) {
         self.used_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Whether it was stopped for having computed too long.
+    /// True if the instance was stopped for using too much time.
     pub(super) fn is_used_up(&self) -> bool {
         self.is_used_up.load(Ordering::Relaxed)
     }
 
-    /// How long it has computed up to the last [`Self::end`].
+    /// Time used up to the last [`Self::end`].
     pub(super) fn used(&self) -> Duration {
         Duration::from_nanos(self.used_ns.load(Ordering::Relaxed))
     }
 
-    /// From now on it runs on the worker's thread. Not to be called while it runs: the two have clocks of their own.
+    /// Moves the meter to a worker's thread. Must not be called during a run, because the two kinds of threads have
+    /// different clocks.
     pub(super) fn set_here(&self) {
         self.is_away.store(false, Ordering::Relaxed);
     }
 
-    /// From now on it runs on other threads. Not to be called while it runs.
+    /// Moves the meter to other threads. Must not be called during a run.
     pub(super) fn set_away(&self) {
         self.is_away.store(true, Ordering::Relaxed);
     }
@@ -91,7 +92,7 @@ impl Meter {
 mod tests {
     use super::*;
 
-    /// Each of the two clocks has a beginning of its own: mixed up, they tell of as long as the machine is up.
+    /// The two clocks have different origins: mixed up, they report the machine's uptime.
     #[test]
     fn a_request_that_begins_on_another_thread_keeps_its_clock() {
         let goes_on = |meter: &Meter| matches!(meter.on_interrupt(), Ok(UpdateDeadline::Yield(_)));

@@ -1,10 +1,10 @@
 //! WebAssembly modules, compiled ahead of time: components of the `wasi:http/proxy` world (WASI 0.2), and core modules
-//! of the HTTP handler ABI of http-wasm ([`http_wasm`]). Each request has an instance of its own, unless it is configured that
-//! they are used again.
+//! for the HTTP handler ABI of http-wasm ([`http_wasm`]). Each request gets its own instance, unless the configuration
+//! lets instances be used again.
 //!
-//! A module runs on the thread of the worker that has its request, for most are done in microseconds. It is interrupted
-//! every millisecond, so that the worker's other requests have their turn; one that computes for longer goes on on threads
-//! of its own (`run.rs`), which give way to workers.
+//! A module runs on the thread of the worker that has its request, because most finish within microseconds. It is
+//! interrupted every millisecond, so that the worker's other requests get their turn. A module that computes for longer
+//! moves to low-priority threads (`run.rs`).
 
 mod call;
 mod code;
@@ -58,35 +58,36 @@ use crate::metrics::{Metrics, ModuleMetrics, SharedCounter};
 pub struct Modules {
     settings: config::ModulesConfig,
     modules: Vec<Arc<Module>>,
-    /// Of those that go on, what was compiled anew.
+    /// Recompiled code of modules that are reused from the old configuration.
     renewed: Vec<(Arc<Module>, Loaded)>,
 }
 
-/// Code, and the file that it was compiled from.
+/// Code, and the state of the file that it was compiled from.
 #[derive(Clone)]
 struct Loaded {
     code: Arc<ModuleCode>,
     file: Option<FileState>,
 }
 
-/// How far a module is.
+/// Stage of a module.
 enum ModuleStage {
-    /// This state of its file is compiled.
+    /// This state of the file is being compiled.
     Compiling(Option<FileState>),
-    /// This state of its file can't be used.
+    /// This state of the file cannot be used.
     Unusable(Option<FileState>),
-    /// Requests are answered.
+    /// The module answers requests.
     Ready(Loaded),
 }
 
-/// A module that could not be loaded, and why.
+/// Reason why a module could not be loaded.
 #[derive(Debug)]
 pub struct ModuleLoadError(String);
 
-/// Opens the file by which wasmtime finds the pages that an instance has written to, of this process. A process that is not
-/// dumpable can't, as one with programs is (`confinement/`); then the memory of each instance is given back to the system.
+/// Opens this process's page map, with which wasmtime finds the pages that an instance has written to. A process that
+/// is not dumpable cannot open it; processes that start programs are not (`confinement/`). Without it, each instance's
+/// memory goes back to the system.
 pub fn open_page_map() {
-    // It stays open in there; whether the kernel can scan it is asked again when the pool is made.
+    // wasmtime keeps it open. It checks the kernel's support again when it creates the pool.
     let _ = wasmtime::PoolingAllocationConfig::is_pagemap_scan_available();
 }
 
@@ -105,13 +106,13 @@ impl From<ModuleLoadError> for std::io::Error {
 }
 
 impl Modules {
-    /// Compiles all modules of a configuration, or loads what was compiled before. Without any, nothing is set up. Those that
-    /// there are already, with the same configuration, go on, with what they have in their stores; if their files have
-    /// changed, they do so with those after [`Self::apply`]. What they do is counted in `metrics`, if anywhere. Modules that
-    /// take longer than `patience` have no code until they are compiled.
+    /// Loads all modules of a configuration from compiled code, or compiles them. Without modules, sets up nothing.
+    /// Modules with an unchanged configuration are reused, with their key-value stores. If their files have changed,
+    /// [`Self::renew`] switches them to the new code. `metrics` counts their work, if given. Modules that compile
+    /// longer than `patience` have no code until they are compiled.
     ///
     /// # Errors
-    /// A module that can't be used, as far as that is known in time, or not enough address space.
+    /// A module that cannot be used, if that is known in time, or too little address space.
     pub fn load(
         config: &Config,
         log: &ServerLog,
@@ -146,18 +147,18 @@ impl Modules {
         Ok(Self { settings, modules, renewed })
     }
 
-    /// Has those that go on run their new files.
+    /// Switches reused modules to the code of their changed files.
     pub fn apply(&self) {
         self.renewed.iter().for_each(|(module, loaded)| module.set_stage(ModuleStage::Ready(loaded.clone())));
     }
 
-    /// The module of this configuration, if it was there when the modules were loaded.
+    /// Module of this configuration, if it existed when the modules were loaded.
     pub fn find(&self, config: &config::ModuleConfig) -> Option<&Arc<Module>> {
         self.modules.iter().find(|module| module.config == *config)
     }
 }
 
-/// The modules of each file.
+/// Modules, grouped by file.
 fn by_file(modules: impl Iterator<Item = Arc<Module>>) -> Vec<Vec<Arc<Module>>> {
     let mut files: Vec<Vec<Arc<Module>>> = Vec::new();
     for module in modules {
@@ -170,7 +171,7 @@ fn by_file(modules: impl Iterator<Item = Arc<Module>>) -> Vec<Vec<Arc<Module>>> 
     files
 }
 
-/// Compilation of these modules: each file is compiled once.
+/// Jobs that compile these modules, each file once.
 fn jobs_of(modules: &[Arc<Module>]) -> Vec<CompileJob> {
     let job = |modules: Vec<Arc<Module>>| CompileJob {
         file: modules[0].config.file.clone(),
@@ -180,7 +181,7 @@ fn jobs_of(modules: &[Arc<Module>]) -> Vec<CompileJob> {
     by_file(modules.iter().cloned()).into_iter().map(job).collect()
 }
 
-/// Compiles the files that have changed since these were compiled, or could not be. What is still being compiled goes on.
+/// Compiles the files that have changed, or failed, since the last compilation. Compilations in progress continue.
 fn compile_changed(modules: &[Arc<Module>], log: &ServerLog) -> Result<Vec<(Arc<Module>, Loaded)>, ModuleLoadError> {
     let changed = Arc::<Mutex<Vec<_>>>::default();
     let job = |modules: Vec<Arc<Module>>| {
@@ -208,24 +209,24 @@ impl fmt::Debug for Loaded {
 
 impl Loaded {
     fn from(file: &Path, runtime: &Runtime) -> Result<Self, ModuleLoadError> {
-        // First, so that no change is missed.
+        // Taken first, so that no change is missed.
         let state = FileState::of(file);
         Ok(Self { code: Arc::new(runtime.compile(file)?), file: state })
     }
 }
 
-/// A module, as all workers share it.
+/// Module that all workers share.
 pub struct Module {
     name: Arc<str>,
     config: config::ModuleConfig,
-    /// What the requests that begin now get. Requests that have begun keep what they began with.
+    /// Code for new requests. Running requests keep the code that they started with.
     stage: RwLock<ModuleStage>,
     runtime: Arc<Runtime>,
     metrics: Arc<ModuleMetrics>,
     instances: Arc<Semaphore>,
     outgoing: Arc<OutgoingHosts>,
     key_value: Option<Arc<KeyValueStore>>,
-    /// What it can ask for as its settings.
+    /// Settings that the module can read.
     settings: Arc<[u8]>,
 }
 
@@ -242,7 +243,8 @@ impl Module {
         metrics: Option<&Metrics>,
     ) -> Result<Self, ModuleLoadError> {
         for granted in &config.grants.directories {
-            // It is opened for each instance, as it may be another by then; but a mistake should show at the start.
+            // Opened again for each instance, because the directory may be replaced; this check shows mistakes at the
+            // start.
             let directory = &granted.directory;
             std::fs::read_dir(directory)
                 .map_err(|error| ModuleLoadError(format!("{}: {error}", directory.display())))?;
@@ -264,22 +266,22 @@ impl Module {
         })
     }
 
-    /// Its name: that of its file, without the extension.
+    /// Name of the file without its extension.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its configuration.
+    /// Configuration of this module.
     pub fn config(&self) -> &config::ModuleConfig {
         &self.config
     }
 
-    /// The server's own log.
+    /// Server log.
     pub fn log(&self) -> &ServerLog {
         self.runtime.server_log()
     }
 
-    /// The code that requests run which begin now; `None` while it is compiled, or if it can't be used.
+    /// Code for new requests; `None` while it is being compiled, or if it cannot be used.
     pub fn code(&self) -> Option<Arc<ModuleCode>> {
         match &*self.stage() {
             ModuleStage::Ready(loaded) => Some(Arc::clone(&loaded.code)),
@@ -288,11 +290,11 @@ impl Module {
     }
 
     fn stage(&self) -> RwLockReadGuard<'_, ModuleStage> {
-        // A panic of one who held the lock left a whole value.
+        // A panic under the lock leaves a whole value.
         self.stage.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state of its file that was compiled last, or is.
+    /// State of the file that was compiled last, or is being compiled.
     fn file_state(&self) -> Option<FileState> {
         match &*self.stage() {
             ModuleStage::Compiling(file) | ModuleStage::Unusable(file) => *file,
@@ -300,7 +302,7 @@ impl Module {
         }
     }
 
-    /// True if its file is to be compiled again by a reload.
+    /// True if a reload must compile the file again.
     fn has_changed(&self) -> bool {
         matches!(&*self.stage(), ModuleStage::Unusable(_)) || self.file_state() != FileState::of(&self.config.file)
     }
@@ -309,7 +311,7 @@ impl Module {
         self.change_stage(|_| Some(stage));
     }
 
-    /// Takes note of what has come of the first compilation, unless a newer file is there by now.
+    /// Records the result of the first compilation, unless a newer file has been loaded meanwhile.
     fn on_compiled(&self, loaded: Option<&Loaded>) {
         self.change_stage(|stage| match (stage, loaded) {
             (ModuleStage::Compiling(_), Some(loaded)) => Some(ModuleStage::Ready(loaded.clone())),
@@ -326,7 +328,7 @@ impl Module {
         }
     }
 
-    /// Whether its code is of this file, and for this engine: it runs in no other.
+    /// True if the code is of this file and this engine; no other engine can run it.
     fn is_of(&self, file: &Path, runtime: &Arc<Runtime>) -> bool {
         self.config.file == *file && Arc::ptr_eq(&self.runtime, runtime)
     }
@@ -339,7 +341,7 @@ impl Drop for Module {
 }
 
 impl ModuleStage {
-    /// Counts a module that is here, or is no more.
+    /// Counts a module that was added or removed.
     fn count(&self, metrics: &ModuleMetrics, change: fn(&SharedCounter, u64)) {
         match self {
             Self::Compiling(_) => change(&metrics.compiling, 1),

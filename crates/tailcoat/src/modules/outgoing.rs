@@ -1,4 +1,4 @@
-//! Requests that modules send: only to hosts that were granted.
+//! Requests that modules send, to granted hosts only.
 
 use std::future::Future;
 use std::io;
@@ -24,13 +24,13 @@ use wasmtime_wasi_http::{DEFAULT_FORBIDDEN_HEADERS, Error, RequestOptions, WasiB
 
 use crate::config::OutgoingHost;
 
-/// How long a module waits that sets no time of its own. Its own limits end it before.
+/// Timeout for modules that set none. The module's own limits end it earlier.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Bytes that a module writes to content at once. Two such pieces wait for the client at most.
+/// Limit of bytes per write to content. At most two such pieces wait for the client.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// Where a module may send requests to.
+/// Hosts that a module may send requests to.
 #[derive(Debug)]
 pub(super) struct OutgoingHosts {
     hosts: Vec<OutgoingHost>,
@@ -41,12 +41,12 @@ impl OutgoingHosts {
         Self { hosts }
     }
 
-    /// Host and port of a request, if it may be sent there.
+    /// Host and port of a request, if the module may send it there.
     fn permitted(&self, uri: &Uri) -> Result<OutgoingTarget, Error> {
         let is_tls = uri.scheme() == Some(&Scheme::HTTPS);
         let default_port = if is_tls { 443 } else { 80 };
         let authority = uri.authority().ok_or(Error::HttpRequestUriInvalid)?;
-        // Credentials in a URI are no part of a request.
+        // Credentials in a URI do not belong in a request.
         if authority.as_str().contains('@') {
             return Err(Error::HttpRequestUriInvalid);
         }
@@ -66,10 +66,10 @@ struct OutgoingTarget {
     is_tls: bool,
 }
 
-/// What an instance sends requests by.
+/// Hooks by which an instance sends requests.
 pub(super) struct Hooks(pub(super) Arc<OutgoingHosts>);
 
-/// What comes of a request: its response, and what has to be polled for its content to come.
+/// Result of a request: the response, and a future that must be polled for its content to arrive.
 type OutgoingResponse = (Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>);
 
 impl WasiHttpHooks for Hooks {
@@ -100,12 +100,12 @@ async fn send(
     let connect_timeout = options.connect_timeout.unwrap_or(TIMEOUT);
     let stream = timeout(connect_timeout, connect(&target)).await.map_err(|_| Error::ConnectionTimeout)??;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // In origin form (RFC 9112, section 3.2.1).
+    // Origin form (RFC 9112, section 3.2.1).
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
     *request.uri_mut() = path.parse().map_err(|_| Error::HttpRequestUriInvalid)?;
     let first_byte_timeout = options.first_byte_timeout.unwrap_or(TIMEOUT);
     let io = tokio::spawn(connection);
-    // Whoever drops the future has no use for the connection.
+    // Dropping the future closes the connection.
     let io = AbortOnDrop(io);
     let response = timeout(first_byte_timeout, sender.send_request(request)).await;
     let response = response.map_err(|_| Error::ConnectionReadTimeout)??;
@@ -121,7 +121,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> OutgoingStream for S {}
 async fn connect(target: &OutgoingTarget) -> Result<Box<dyn OutgoingStream>, Error> {
     let host = target.host.trim_start_matches('[').trim_end_matches(']');
     let stream = TcpStream::connect((host, target.port)).await.map_err(Error::Connect)?;
-    // It is a wish only.
+    // An error here is harmless.
     let _ = stream.set_nodelay(true);
     if !target.is_tls {
         return Ok(Box::new(stream));
@@ -132,7 +132,7 @@ async fn connect(target: &OutgoingTarget) -> Result<Box<dyn OutgoingStream>, Err
     Ok(Box::new(stream))
 }
 
-/// How modules speak TLS: they trust whom the system trusts. Read when the first needs it.
+/// TLS configuration of modules' requests, with the system's trusted CAs. Loaded at first use.
 static TLS: LazyLock<Result<Arc<ClientConfig>, String>> = LazyLock::new(|| {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
@@ -146,7 +146,7 @@ static TLS: LazyLock<Result<Arc<ClientConfig>, String>> = LazyLock::new(|| {
     Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
 });
 
-/// The task that moves the bytes of a connection.
+/// Task that moves the bytes of a connection; aborted when dropped.
 struct AbortOnDrop(tokio::task::JoinHandle<hyper::Result<()>>);
 
 impl Future for AbortOnDrop {
@@ -166,7 +166,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Content of a response, each piece of which has its time.
+/// Content of a response, with a timeout for each piece.
 struct TimedContent {
     content: hyper::body::Incoming,
     time: Duration,

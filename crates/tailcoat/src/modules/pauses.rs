@@ -1,16 +1,16 @@
-//! Who waits for an instance that runs on another thread.
+//! Wake-ups for a task that waits for an instance on another thread.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context as Task, Wake, Waker};
 
-/// States: the instance is at rest, it runs, it runs and has given something.
+/// States: the instance rests; it runs; it runs and has produced output.
 const RESTS: u8 = 0;
 const RUNS: u8 = 1;
 const HAS_GIVEN: u8 = 2;
 
-/// Wakes who waits for what an instance gives when the instance pauses: woken for each thing, the other thread would find
-/// one, wait for the next, and change places with the instance a few times a request.
+/// Delays the wake-up of the waiting task until the instance pauses. If each piece of output woke it, both threads
+/// would take turns several times per request.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
     state: AtomicU8,
@@ -18,7 +18,7 @@ pub(super) struct Pauses {
 }
 
 impl Pauses {
-    /// What is to be woken instead of this task.
+    /// Waker for the instance to call instead of this task's.
     pub(super) fn waker(self: &Arc<Self>, task: &Task<'_>) -> Waker {
         let mut waiter = self.waiter.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *waiter {
@@ -28,12 +28,12 @@ impl Pauses {
         Waker::from(Arc::clone(self))
     }
 
-    /// The instance runs.
+    /// Records that the instance runs.
     pub(super) fn begin(&self) {
         self.state.store(RUNS, Ordering::SeqCst);
     }
 
-    /// It has paused; or ended, which who waits is told by another way.
+    /// Records that the instance has paused or ended. Another wake-up reports the end.
     pub(super) fn end(&self, has_ended: bool) {
         if self.state.swap(RESTS, Ordering::SeqCst) == HAS_GIVEN && !has_ended {
             self.wake_waiter();

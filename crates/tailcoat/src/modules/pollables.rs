@@ -1,6 +1,6 @@
-//! Pollables of streams. All that a guest has of one stream are one thing of the server with several handles, because guests
-//! may never drop them: JavaScript's engine takes a new one for each piece of content. What they then cost is counted as the
-//! guest's memory.
+//! Pollables of streams. All pollables that a guest has of one stream share one server object with several handles,
+//! because guests may never drop them. JavaScript's engine takes a new one for each piece of content. The handles count
+//! as the guest's memory.
 
 use std::collections::HashMap;
 
@@ -12,41 +12,41 @@ use wasmtime_wasi_io::streams::{DynInputStream, DynOutputStream};
 
 use super::guest::ComponentGuest;
 
-/// The interfaces as wasmtime names them; a component may ask for an older version.
+/// Interfaces by wasmtime's names; components may ask for an older version.
 const POLL: &str = "wasi:io/poll@0.2.12";
 const STREAMS: &str = "wasi:io/streams@0.2.12";
 
-/// Handles that are counted as memory at once, a page of WebAssembly: each takes 64 bytes at most, in wasmtime's table.
+/// Handles that count as memory together, one WebAssembly page: each takes at most 64 bytes in wasmtime's table.
 const HANDLES_A_PAGE: usize = PAGE_BYTES / 64;
 
 const PAGE_BYTES: usize = 64 << 10;
 
-/// Handles with which an instance may answer another request.
+/// Limit of handles with which an instance may answer another request.
 const KEPT_HANDLES_MAX: usize = 16 * HANDLES_A_PAGE;
 
-/// The pollables of an instance's streams.
+/// Pollables of an instance's streams.
 #[derive(Debug, Default)]
 pub(super) struct Pollables {
-    /// By their streams.
+    /// Pollables by stream.
     of_streams: HashMap<u32, u32>,
     pollables: HashMap<u32, PollableHandles>,
-    /// Handles of all.
+    /// Number of handles of all pollables.
     handles: usize,
-    /// Handles that are counted as memory.
+    /// Number of handles that count as memory.
     handles_counted: usize,
 }
 
-/// The handles that a guest has of a pollable.
+/// Handles that a guest has of one pollable.
 #[derive(Debug)]
 struct PollableHandles {
     stream: u32,
     count: usize,
 }
 
-/// Replaces what the linker has for pollables of streams.
+/// Replaces the linker's functions for pollables of streams.
 ///
 /// # Errors
-/// The linker does not allow it.
+/// The linker rejects the replacement.
 pub(super) fn add_to_linker(linker: &mut Linker<ComponentGuest>) -> Result<()> {
     let mut streams = linker.instance(STREAMS)?;
     streams.func_wrap("[method]input-stream.subscribe", |mut store, (stream,): (Resource<DynInputStream>,)| {
@@ -60,7 +60,7 @@ pub(super) fn add_to_linker(linker: &mut Linker<ComponentGuest>) -> Result<()> {
 }
 
 impl ComponentGuest {
-    /// Gives the guest a handle of a stream's pollable, which is made if there is none.
+    /// Gives the guest a handle of a stream's pollable, which is created if there is none.
     fn subscribe<T: Pollable>(&mut self, stream: Resource<T>) -> Result<Resource<DynPollable>> {
         if let Some(bytes) = self.pollables.uncounted_bytes() {
             self.limiter.take_for_handles(bytes)?;
@@ -75,7 +75,7 @@ impl ComponentGuest {
         Ok(pollable)
     }
 
-    /// Takes a handle back; the pollable goes with the last.
+    /// Takes a handle back; the last one drops the pollable.
     fn drop_pollable(&mut self, index: u32) -> Result<()> {
         if self.pollables.drop_handle(index) {
             return Ok(());
@@ -85,19 +85,19 @@ impl ComponentGuest {
 }
 
 impl Pollables {
-    /// True if there are so few handles that the instance may answer another request.
+    /// True if the instance has few enough handles to answer another request.
     pub(super) fn are_few(&self) -> bool {
         self.handles <= KEPT_HANDLES_MAX
     }
 
-    /// Memory to be counted before there is another handle.
+    /// Memory that must be counted before another handle is created.
     fn uncounted_bytes(&self) -> Option<usize> {
-        // Most instances have only some, which cost no more than the rest of an instance.
+        // Most instances have only a few handles, which cost little compared with the instance.
         let is_counted = self.handles < self.handles_counted + HANDLES_A_PAGE;
         (!is_counted).then_some(PAGE_BYTES)
     }
 
-    /// Another handle of the pollable of this stream, if there is one.
+    /// Adds a handle to the pollable of this stream, if there is one.
     fn again(&mut self, stream: u32) -> Option<u32> {
         let pollable = *self.of_streams.get(&stream)?;
         self.pollables.get_mut(&pollable)?.count += 1;
@@ -111,7 +111,7 @@ impl Pollables {
         self.handles += 1;
     }
 
-    /// Forgets a handle; whether there are others of the same pollable.
+    /// Forgets a handle; returns true if the pollable has others.
     fn drop_handle(&mut self, pollable: u32) -> bool {
         let Some(handles) = self.pollables.get_mut(&pollable) else { return false };
         handles.count -= 1;

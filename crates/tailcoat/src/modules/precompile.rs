@@ -1,4 +1,4 @@
-//! Compiling modules before a server runs them.
+//! Compiles modules before a server runs them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use super::compiled;
 use super::engine::{CacheProblem, Linkers, cache_in, engine};
 use crate::config::ModulesConfig;
 
-/// Elements of the largest table that `table-elements-max` can allow.
+/// Largest table that `table-elements-max` permits.
 const TABLE_ELEMENTS_MAX: usize = 10_000_000;
 
-/// Compiles files, and keeps what comes of it where a server with these settings looks for it. Each is told of when it is
-/// done, with the time that it took.
+/// Compiles files into the directory where a server with these settings looks for them. Reports each one and the time
+/// that it took.
 ///
 /// # Errors
-/// There is no directory that may be used, or a file is none that the server can run.
+/// The directory must not be used, or a file cannot run in this server.
 pub fn precompile<'a>(
     settings: &ModulesConfig,
     files: impl Iterator<Item = &'a Path>,
@@ -33,7 +33,7 @@ pub fn precompile<'a>(
         }
         CacheProblem::Other(error) => error,
     })?;
-    // Nothing is instantiated, and each file may have the largest tables that it can be allowed.
+    // Creates no instances, and permits the largest possible tables.
     let settings = ModulesConfig { instances_max: 1, ..settings.clone() };
     let engine = engine(&settings, TABLE_ELEMENTS_MAX, Some(cache))?;
     let linkers = Linkers::new(&engine).map_err(|error| ModuleLoadError(format!("{error:#}")))?;

@@ -1,4 +1,4 @@
-//! Where an instance runs: on the worker's thread, and on others when it computes for long.
+//! Runs an instance on the worker's thread, or on other threads once it has computed for long.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,29 +13,29 @@ use super::meter::Meter;
 use super::pauses::Pauses;
 use super::ticker::Ticker;
 
-/// A module that has computed so long leaves the worker's thread when it is next interrupted. Not an option: it is as
-/// long as a worker's other requests may wait for one, and as short as pays for moving.
+/// Time after which a module leaves the worker's thread at the next interrupt. Not an option: other requests of the
+/// worker cannot wait longer, and moving earlier does not pay.
 const TIME_ON_WORKER: Duration = Duration::from_millis(1);
 
-/// What an instance does for a request. Dropping it ends the instance.
+/// Work of an instance for a request. Dropping it ends the instance.
 pub(super) struct InstanceRun<T> {
     place: RunPlace<T>,
-    /// It is not to begin on the worker's thread.
+    /// True if the work must not start on the worker's thread.
     leaves_at_once: bool,
     meter: Arc<Meter>,
     runtime: Arc<Runtime>,
 }
 
 enum RunPlace<T> {
-    /// On the thread that polls it.
+    /// Runs on the thread that polls it.
     Here(Metered<T>),
-    /// On a thread for those that take long.
+    /// Runs on a thread for long computations.
     Away(JoinHandle<T>, Arc<Pauses>),
-    /// Nowhere any more.
+    /// Has ended.
     Ended,
 }
 
-/// An instance, which is metered and can be interrupted while it runs.
+/// Instance with a meter and interrupts for each run.
 struct Metered<T> {
     work: Pin<Box<dyn Future<Output = T> + Send>>,
     meter: Arc<Meter>,
@@ -48,13 +48,13 @@ impl<T: Send + 'static> InstanceRun<T> {
         meter: Arc<Meter>,
         runtime: Arc<Runtime>,
     ) -> Self {
-        // An instance that is used again may have ended elsewhere.
+        // A reused instance may have ended on another thread.
         meter.set_here();
         let metered = Metered { work: Box::pin(work), meter: Arc::clone(&meter), runtime: Arc::clone(&runtime) };
         Self { place: RunPlace::Here(metered), leaves_at_once: false, meter, runtime }
     }
 
-    /// The same, but it begins on other threads: it may wait there for what no worker waits for.
+    /// Starts on other threads, where it may wait for things that no worker waits for.
     pub(super) fn new_away(
         work: impl Future<Output = T> + Send + 'static,
         meter: Arc<Meter>,
@@ -65,8 +65,8 @@ impl<T: Send + 'static> InstanceRun<T> {
         run
     }
 
-    /// Gives the instance its turn, if it runs here. Ready with what came of it; with `None` if that was told before, or
-    /// nothing came of it as the server itself failed (a panic, which is on standard error).
+    /// Gives the instance its turn, if it runs here. Ready with its result; with `None` if the result was taken before,
+    /// or the run panicked (standard error has the message).
     pub(super) fn poll(&mut self, task: &mut Task<'_>) -> Poll<Option<T>> {
         if std::mem::take(&mut self.leaves_at_once) {
             self.leave_worker();
@@ -74,7 +74,7 @@ impl<T: Send + 'static> InstanceRun<T> {
         let mut polled = self.poll_place(task);
         if polled.is_pending() && matches!(self.place, RunPlace::Here(_)) && self.meter.used() >= TIME_ON_WORKER {
             self.leave_worker();
-            // It has to be polled where it is now, so that whoever waits is told. It may have ended there by then.
+            // Polled at its new place, so that the waiting task is registered. It may have ended there already.
             polled = self.poll_place(task);
         }
         if polled.is_ready() {
@@ -83,8 +83,8 @@ impl<T: Send + 'static> InstanceRun<T> {
         polled
     }
 
-    /// What is to be woken when the instance has given something and pauses, if it runs elsewhere. Its end wakes the task by
-    /// which it was polled.
+    /// Waker to call when the instance has produced output and pauses, if it runs on another thread. Its end wakes the
+    /// task that polled it.
     pub(super) fn waker(&self, task: &Task<'_>) -> Option<Waker> {
         match &self.place {
             RunPlace::Away(_, pauses) => Some(pauses.waker(task)),
@@ -100,12 +100,12 @@ impl<T: Send + 'static> InstanceRun<T> {
         }
     }
 
-    /// Lets it do what it still has to, for so long at most.
+    /// Lets the instance complete its work, at most for `limit`.
     pub(super) fn finish(mut self, limit: Duration) {
         match std::mem::replace(&mut self.place, RunPlace::Ended) {
             RunPlace::Here(run) => {
                 self.meter.set_away();
-                // It ends by itself.
+                // Ends by itself.
                 drop(self.runtime.threads().spawn(tokio::time::timeout(limit, run)));
             }
             RunPlace::Away(mut handle, _) => {
@@ -156,7 +156,7 @@ impl<T> Future for Metered<T> {
     }
 }
 
-/// The time that an instance runs, up to its end or its next pause.
+/// Time during which an instance runs, up to its end or next pause.
 struct RunningInstance<'a> {
     meter: &'a Meter,
     ticker: &'a Ticker,

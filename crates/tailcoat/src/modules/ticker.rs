@@ -1,4 +1,4 @@
-//! What interrupts modules that compute: the engine's epoch, which a thread advances as long as a module runs.
+//! Interrupts modules that compute: a thread advances the engine's epoch as long as any module runs.
 
 use std::io;
 use std::sync::Arc;
@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use wasmtime::Engine;
 
-/// After so long a module is interrupted. Not an option: less would cost modules more, and more would let other requests
-/// wait.
+/// Time between interrupts. Not an option: a shorter one costs modules more, and a longer one delays other requests.
 pub(super) const SLICE: Duration = Duration::from_millis(1);
 
-/// The thread that advances the epoch. It sleeps while nothing runs.
+/// Thread that advances the epoch. It sleeps while no module runs.
 #[derive(Debug)]
 pub(super) struct Ticker {
     state: Arc<TickerState>,
@@ -22,7 +21,7 @@ pub(super) struct Ticker {
 
 #[derive(Debug, Default)]
 struct TickerState {
-    /// How often a module was given a thread, and how often it gave it back.
+    /// Number of times that a module started to run on a thread, and stopped.
     entered: AtomicU64,
     left: AtomicU64,
     is_parked: AtomicBool,
@@ -33,7 +32,7 @@ impl Ticker {
     /// Starts the thread.
     ///
     /// # Errors
-    /// It can't be started.
+    /// The thread cannot be started.
     pub(super) fn start(engine: Engine) -> io::Result<Self> {
         let state = Arc::new(TickerState::default());
         let of_thread = Arc::clone(&state);
@@ -42,7 +41,7 @@ impl Ticker {
         Ok(Self { state, thread: joined.thread().clone(), joined: Some(joined) })
     }
 
-    /// A module begins to run on this thread.
+    /// Records that a module starts to run on this thread.
     pub(super) fn enter(&self) {
         self.state.entered.fetch_add(1, Ordering::SeqCst);
         if self.state.is_parked.load(Ordering::SeqCst) {
@@ -50,7 +49,7 @@ impl Ticker {
         }
     }
 
-    /// It has stopped, for now or for good.
+    /// Records that it has stopped, for now or for good.
     pub(super) fn leave(&self) {
         self.state.left.fetch_add(1, Ordering::SeqCst);
     }
@@ -61,7 +60,7 @@ impl Drop for Ticker {
         self.state.is_ended.store(true, Ordering::SeqCst);
         self.thread.unpark();
         if let Some(joined) = self.joined.take() {
-            // It does not panic; and if it did, it would have ended as well.
+            // The thread does not panic; a panic would have ended it as well.
             let _ = joined.join();
         }
     }
@@ -72,7 +71,7 @@ fn tick(state: &TickerState, engine: &Engine) {
     while !state.is_ended.load(Ordering::SeqCst) {
         std::thread::sleep(SLICE);
         engine.increment_epoch();
-        // In this order: what was entered after it was read is seen next time, or unparks.
+        // In this order: a module that enters after the read is seen in the next round, or unparks the thread.
         let left = state.left.load(Ordering::SeqCst);
         let entered = state.entered.load(Ordering::SeqCst);
         if entered == left && entered == std::mem::replace(&mut entered_before, entered) {

@@ -1,4 +1,4 @@
-//! The functions that guests import from the module `http_handler`: <https://http-wasm.io/http-handler-abi/>.
+//! Functions that guests import from the module `http_handler`: <https://http-wasm.io/http-handler-abi/>.
 
 use std::future::poll_fn;
 use std::task::{Context as Task, Poll};
@@ -9,21 +9,21 @@ use super::exchange::{BUFFER_REQUEST, BUFFER_RESPONSE, FieldsKind, HttpWasmExcha
 use super::guest::HttpWasmGuest;
 use super::wasi;
 
-/// The name by which guests import the functions.
+/// Module name under which guests import the functions.
 pub(super) const MODULE: &str = "http_handler";
 
-/// Levels of lines for the log: debug is -1, none is 3. What is below this one is not logged.
+/// Log levels: debug is -1, none is 3. Lines below info are not logged.
 const LEVEL_INFO: i32 = 0;
 const LEVEL_WARN: i32 = 1;
 const LEVEL_ERROR: i32 = 2;
 
-/// A number of values, and the bytes that they take, each with NUL behind it.
+/// Number of values (upper half) and of their bytes (lower half), each value with a NUL after it.
 type CountAndLength = u64;
 
-/// Whether it was the end, and how many bytes were read.
+/// End of content (upper half, 0 or 1), and the number of bytes read (lower half).
 type EndAndLength = u64;
 
-/// All that guests may import: these functions, and those of WASI that do something.
+/// Everything that guests may import: these functions, and those of WASI that do something.
 pub(in crate::modules) fn linker(engine: &Engine) -> Result<Linker<HttpWasmGuest>> {
     let mut linker = Linker::new(engine);
     wasi::add(&mut linker)?;
@@ -121,7 +121,7 @@ fn add_fields(linker: &mut Linker<HttpWasmGuest>) -> Result<()> {
         |mut caller: Caller<'_, HttpWasmGuest>, kind: u32, name: u32, name_length: u32, buffer: u32, limit: u32| {
             let (memory, guest) = parts(&mut caller)?;
             let kind = fields_kind(kind)?;
-            // It has to be copied, for the values may be written where it is.
+            // Copied, because the values may be written over it.
             let name = slice(memory, name, name_length)?.to_vec();
             let exchange = guest.exchange();
             exchange.expect_request()?;
@@ -226,11 +226,11 @@ fn poll_read(
     Poll::Ready(Ok((u64::from(is_end) << 32) | count as u64))
 }
 
-/// The guest's memory, and what the host keeps for it.
+/// Guest's memory, and the host's data for it.
 pub(super) fn parts<'a>(caller: &'a mut Caller<'_, HttpWasmGuest>) -> Result<(&'a mut [u8], &'a mut HttpWasmGuest)> {
     let memory: Memory = match caller.data().memory {
         Some(memory) => memory,
-        // While it is instantiated.
+        // During instantiation.
         None => caller
             .get_export("memory")
             .and_then(wasmtime::Extern::into_memory)
@@ -249,7 +249,7 @@ pub(super) fn slice_mut(memory: &mut [u8], start: u32, length: u32) -> Result<&m
     memory.get_mut(range).ok_or_else(|| format_err!("address outside the module's memory"))
 }
 
-/// Writes a value if there is room for it; and tells its length in any case.
+/// Writes a value if there is room for it; returns its length in any case.
 fn write_value(memory: &mut [u8], buffer: u32, limit: u32, value: &[u8]) -> Result<u32> {
     let length = u32::try_from(value.len())?;
     if length <= limit {
@@ -258,7 +258,7 @@ fn write_value(memory: &mut [u8], buffer: u32, limit: u32, value: &[u8]) -> Resu
     Ok(length)
 }
 
-/// The same with several values, each with NUL behind it.
+/// Writes several values, each with a NUL after it, if there is room for all; returns their number and length.
 fn write_values<'a, I: Iterator<Item = &'a [u8]>>(
     memory: &mut [u8],
     buffer: u32,

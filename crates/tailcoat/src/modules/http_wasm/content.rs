@@ -10,47 +10,47 @@ use wire::http::Fields;
 
 use crate::modules::RequestContent;
 
-/// What a guest is told that read: bytes, and whether they are the last.
+/// Result of a guest's read: number of bytes, and true if they are the last.
 pub(super) type Read = (usize, bool);
 
-/// The content of a request.
+/// Content of a request.
 #[derive(Debug, Default)]
 pub struct RequestBody {
-    /// Where it comes from; `None` if there is no more.
+    /// Source of the content; `None` after its end.
     source: Option<RequestContent>,
-    /// What has come and was not read.
+    /// Bytes received that the guest has not read yet.
     piece: Bytes,
-    /// What was read, if the next handler is to have it too.
+    /// Bytes that were read, if the next handler needs them, too.
     kept: Vec<u8>,
     trailers: Fields,
     was_read: bool,
-    /// What the guest has put in its place.
+    /// Content that the guest has written instead.
     written: Option<Vec<u8>>,
-    /// There is more than can be kept.
+    /// True if there is more than can be kept.
     is_too_large: bool,
 }
 
-/// What the next handler gets.
+/// Content for the next handler.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PassedContent {
-    /// What the client sends.
+    /// Content as the client sends it.
     AsSent,
-    /// This.
+    /// Bytes to send instead.
     Instead(Vec<u8>),
 }
 
 impl RequestBody {
-    /// Has it come from here.
+    /// Sets the source of the content.
     pub fn set_source(&mut self, source: RequestContent) {
         self.source = Some(source);
     }
 
-    /// Whether the client has sent more than can be kept for the next handler.
+    /// True if the client has sent more than can be kept for the next handler.
     pub fn is_too_large(&self) -> bool {
         self.is_too_large
     }
 
-    /// What the next handler gets, once all is there that it is to have.
+    /// Content for the next handler. Must be called once everything that it needs is present.
     pub fn take_passed(&mut self) -> PassedContent {
         match self.written.take() {
             Some(written) => PassedContent::Instead(written),
@@ -63,7 +63,7 @@ impl RequestBody {
         &self.trailers
     }
 
-    /// Fills a part of `buffer`: all of it, unless the content ends before.
+    /// Fills a part of `buffer`: all of it, unless the content ends earlier.
     pub(super) fn poll_read(
         &mut self,
         task: &mut Task<'_>,
@@ -86,7 +86,7 @@ impl RequestBody {
         Poll::Ready(Ok((*filled, is_end)))
     }
 
-    /// Reads what is left, for the next handler.
+    /// Reads the remaining content, for the next handler.
     pub(super) fn poll_rest(&mut self, task: &mut Task<'_>, kept_max: usize) -> Poll<Result<()>> {
         while self.was_read && self.written.is_none() {
             if self.piece.is_empty() && !ready!(self.poll_piece(task))? {
@@ -98,7 +98,7 @@ impl RequestBody {
         Poll::Ready(Ok(()))
     }
 
-    /// Puts this behind what takes the place of the content.
+    /// Appends to the content that replaces the client's.
     pub(super) fn write(&mut self, bytes: &[u8], bytes_max: usize) -> Result<()> {
         append(self.written.get_or_insert_default(), bytes, bytes_max)
     }
@@ -113,7 +113,7 @@ impl RequestBody {
         Ok(())
     }
 
-    /// Waits for a piece; whether there is one.
+    /// Waits for a piece; returns false at the end.
     fn poll_piece(&mut self, task: &mut Task<'_>) -> Poll<Result<bool>> {
         loop {
             let Some(source) = &mut self.source else { return Poll::Ready(Ok(false)) };
@@ -139,19 +139,20 @@ impl RequestBody {
     }
 }
 
-/// The content of a response.
+/// Content of a response.
 #[derive(Debug, Default)]
 pub struct ResponseContent {
-    /// The next handler's, if the guest has asked for it, and how much of it was read.
+    /// Next handler's content, if the guest has asked for it, and the number of bytes read.
     of_next: Option<Bytes>,
-    /// What the guest has written.
+    /// Content that the guest has written.
     written: Option<Vec<u8>>,
-    /// What it had written before the next handler answered, and then that one's: this is sent if no more is written.
+    /// The guest's content from before the next handler's response, followed by that response's. Sent if the guest
+    /// writes nothing more.
     joined: Option<Vec<u8>>,
 }
 
 impl ResponseContent {
-    /// Goes on with the next handler's content. What the guest has written by now stands before it.
+    /// Continues with the next handler's content, which follows what the guest has written so far.
     pub(super) fn continue_with(&mut self, of_next: Option<Bytes>) {
         let Some(mut before) = self.written.take() else {
             *self = Self { of_next, ..Self::default() };
@@ -161,12 +162,12 @@ impl ResponseContent {
         *self = Self { of_next: Some(before.clone().into()), written: None, joined: Some(before) };
     }
 
-    /// Bytes that the guest has written.
+    /// Number of bytes that the guest has written.
     pub fn written_bytes(&self) -> usize {
         self.written.as_ref().map_or(0, Vec::len)
     }
 
-    /// What is sent by the guest's doing; `None` if it has written nothing, so that the next handler's stays.
+    /// Content that the guest's actions determine; `None` if it has written nothing, so that the next handler's stays.
     pub fn take_written(&mut self) -> Option<Vec<u8>> {
         self.written.take().or_else(|| self.joined.take())
     }
@@ -206,7 +207,7 @@ mod tests {
         assert!(body.poll_piece(task).is_pending());
         supply.supply(Bytes::from_static(content));
         supply.complete(None);
-        // What was supplied stays, though nobody supplies more.
+        // Content that was supplied stays after its supply is dropped.
         drop(supply);
         body
     }

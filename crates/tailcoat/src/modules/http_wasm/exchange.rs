@@ -1,4 +1,4 @@
-//! A request and the response to it, as a guest sees and changes them. What it may not do is an error, which ends it.
+//! Request and response as a guest sees and changes them. A forbidden action is an error, which ends the guest.
 
 use std::net::SocketAddr;
 
@@ -8,18 +8,18 @@ use wire::http::{Fields, Method, RequestHead, RequestTarget, Status, Version};
 
 use super::content::{RequestBody, ResponseContent};
 
-/// The guest may read the content of the request, and the next handler reads it all the same.
+/// The guest may read the request's content, and the next handler still gets all of it.
 pub(super) const BUFFER_REQUEST: u32 = 1;
 /// The guest may read and replace the content of the next handler's response.
 pub(super) const BUFFER_RESPONSE: u32 = 2;
 /// The guest may read and write trailers.
 pub(super) const TRAILERS: u32 = 4;
 
-/// Bytes of the names and values of a message's fields that a guest may write: more than a request or response may have
-/// anyway.
+/// Limit of field names and values that a guest may write into a message, in bytes. Above the limits of requests and
+/// responses.
 const FIELDS_BYTES_MAX: usize = 64 << 10;
 
-/// A request, and the response to it.
+/// Request of a guest, and the response to it.
 #[derive(Debug, Default)]
 pub struct HttpWasmExchange {
     pub(super) stage: HttpWasmStage,
@@ -30,60 +30,60 @@ pub struct HttpWasmExchange {
     changed: Option<Box<ChangedRequest>>,
     pub(super) request_body: RequestBody,
     pub(super) response: GuestResponse,
-    /// What fields may still be written.
+    /// Bytes of fields that may still be written.
     field_bytes_left: usize,
 }
 
-/// How far a request has come.
+/// Stage of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum HttpWasmStage {
-    /// There is none yet.
+    /// No request.
     #[default]
     None,
-    /// The guest has it.
+    /// The guest handles the request.
     Request,
-    /// The next handler has answered it.
+    /// The next handler has responded.
     Response,
 }
 
-/// A request as the guest has changed it.
+/// Request as the guest has changed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedRequest {
-    /// Its method's name.
+    /// Name of the method.
     pub method: Vec<u8>,
     /// Path and query, in origin form (RFC 9112, section 3.2.1).
     pub uri: Vec<u8>,
-    /// Its fields.
+    /// Header fields.
     pub fields: Fields,
 }
 
-/// The response: the guest's own, or the next handler's.
+/// Response of the guest or of the next handler.
 #[derive(Debug)]
 pub struct GuestResponse {
-    /// Its status.
+    /// Status of the final response.
     pub status: Status,
-    /// Its fields.
+    /// Header fields.
     pub fields: Fields,
-    /// What was changed of fields that were there.
+    /// Changes to header fields that were already there.
     pub edits: Vec<ResponseFieldEdit>,
-    /// Its content.
+    /// Content, from guest and next handler.
     pub content: ResponseContent,
-    /// Its trailer fields.
+    /// Trailer fields.
     pub trailers: Fields,
 }
 
-/// A change of a response's fields.
+/// Change of a response's fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseFieldEdit {
-    /// The line takes the place of all others of this name; an empty value is none.
+    /// True if the line replaces all others of this name. An empty value removes them.
     pub replaces: bool,
     /// Name of the field.
     pub name: String,
-    /// Its value.
+    /// Value of the field.
     pub value: Vec<u8>,
 }
 
-/// Whose fields.
+/// Selects the fields of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldsKind {
     Request,
@@ -104,9 +104,9 @@ impl Default for GuestResponse {
     }
 }
 
-/// The server's side.
+/// Server's side.
 impl HttpWasmExchange {
-    /// Begins with a request: its head, the bytes that this points into, and who sent it.
+    /// Starts a request: its head, the bytes that the head points into, and the client's address.
     pub fn begin(&mut self, head: &RequestHead, bytes: &[u8], source: Option<SocketAddr>) {
         self.head.clone_from(head);
         self.bytes.clear();
@@ -122,17 +122,17 @@ impl HttpWasmExchange {
         (self.stage, self.field_bytes_left) = (HttpWasmStage::Request, FIELDS_BYTES_MAX);
     }
 
-    /// The content of the request, which comes when it is wanted.
+    /// Content of the request, which arrives on demand.
     pub fn request_body(&mut self) -> &mut RequestBody {
         &mut self.request_body
     }
 
-    /// The request as it goes on to the next handler, if the guest has changed its head.
+    /// Request for the next handler, if the guest has changed its head.
     pub fn take_changed(&mut self) -> Option<Box<ChangedRequest>> {
         self.changed.take()
     }
 
-    /// The request as it was sent.
+    /// Copy of the request as the client sent it.
     pub fn copied_request(&self) -> Box<ChangedRequest> {
         let mut fields = Fields::with_capacity(self.bytes.len(), self.head.fields.len() + 4);
         for field in &self.head.fields {
@@ -142,19 +142,19 @@ impl HttpWasmExchange {
         Box::new(ChangedRequest { method, uri: self.sent_uri().to_vec(), fields })
     }
 
-    /// Whether the content of the next handler's response has to be in memory: the guest wants it, or has written something
-    /// that stands before it.
+    /// True if the next handler's content must be in memory: the guest needs it, or has written content that precedes
+    /// it.
     pub fn buffers_response(&self) -> bool {
         self.features & BUFFER_RESPONSE != 0 || self.response.content.written_bytes() > 0
     }
 
-    /// Whether the next handler is to have the content of the request though the guest has read some of it.
+    /// True if the next handler gets the request's content even though the guest has read some of it.
     pub fn buffers_request(&self) -> bool {
         self.features & BUFFER_REQUEST != 0
     }
 
-    /// Goes on with the next handler's response. Of its content the guest sees what it has asked for. Fields that it has
-    /// written before are added to it, unless the next handler has some of their names.
+    /// Continues with the next handler's response. The guest sees its content if it has asked for it. Fields that the
+    /// guest has written before are added, unless the response has fields of the same name.
     pub fn on_response(&mut self, status: Status, fields: Fields, content: Option<Bytes>, trailers: Fields) {
         self.stage = HttpWasmStage::Response;
         let earlier = std::mem::replace(&mut self.response.fields, fields);
@@ -172,12 +172,12 @@ impl HttpWasmExchange {
         self.field_bytes_left = FIELDS_BYTES_MAX;
     }
 
-    /// The response.
+    /// Response so far.
     pub fn response(&mut self) -> &mut GuestResponse {
         &mut self.response
     }
 
-    /// The request has gone: nothing of it is kept.
+    /// Forgets the request.
     pub(super) fn end(&mut self) {
         self.stage = HttpWasmStage::None;
         self.request_body = RequestBody::default();
@@ -185,7 +185,7 @@ impl HttpWasmExchange {
     }
 }
 
-/// The guest's side.
+/// Guest's side.
 impl HttpWasmExchange {
     pub(super) fn method(&self) -> Result<&[u8]> {
         self.expect_request()?;
@@ -242,7 +242,7 @@ impl HttpWasmExchange {
 
     pub(super) fn set_status(&mut self, code: u32) -> Result<()> {
         self.expect_request()?;
-        // Interim responses are none that a guest could give.
+        // A guest cannot send interim responses.
         let status = u16::try_from(code).ok().and_then(Status::new).filter(|status| status.code() >= 200);
         let Some(status) = status else { bail!("not a status of a final response: {code}") };
         self.response.status = status;
@@ -263,7 +263,7 @@ impl HttpWasmExchange {
         }
     }
 
-    /// Sets or adds a line; with `None`, takes all lines of this name away.
+    /// Sets or adds a line; `None` removes all lines of this name.
     pub(super) fn edit_field(
         &mut self,
         kind: FieldsKind,
@@ -308,19 +308,19 @@ impl HttpWasmExchange {
         Ok(())
     }
 
-    /// The path and query that were sent.
+    /// Path and query as the client sent them.
     fn sent_uri(&self) -> &[u8] {
         let target = self.head.target.of(&self.bytes);
         if target.starts_with(b"/") {
             return target;
         }
-        // In absolute form (RFC 9112, section 3.2.2) they follow the authority.
+        // In absolute form (RFC 9112, section 3.2.2) they follow the host.
         let behind_scheme = target.windows(3).position(|three| three == b"://").map_or(target.len(), |at| at + 3);
         let path = target[behind_scheme..].iter().position(|byte| matches!(byte, b'/' | b'?'));
         path.map_or(b"/", |at| &target[behind_scheme + at..])
     }
 
-    /// The request, to be changed.
+    /// Changed copy of the request, created at the first change.
     fn change(&mut self) -> Result<&mut ChangedRequest> {
         if self.stage != HttpWasmStage::Request {
             bail!("the request has gone on to the next handler");
@@ -328,18 +328,18 @@ impl HttpWasmExchange {
         if self.changed.is_none() {
             self.changed = Some(self.copied_request());
         }
-        // Local invariant: it was just made.
+        // Local invariant: created above.
         self.changed.as_deref_mut().ok_or_else(|| wasmtime::format_err!("no request"))
     }
 }
 
-/// A token (RFC 9110, section 5.6.2).
+/// Checks for a token (RFC 9110, section 5.6.2).
 fn is_token(name: &[u8]) -> bool {
     let is_special = |byte: &u8| b"!#$%&'*+-.^_`|~".contains(byte);
     !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || is_special(byte))
 }
 
-/// A value of a field (RFC 9110, section 5.5).
+/// Checks for a field value (RFC 9110, section 5.5).
 fn is_field_value(value: &[u8]) -> bool {
     value.iter().all(|&byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
 }

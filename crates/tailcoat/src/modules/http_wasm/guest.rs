@@ -1,4 +1,4 @@
-//! What the host keeps for an instance.
+//! Host's data of an instance.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,25 +12,25 @@ use crate::modules::limiter::Limiter;
 use crate::modules::log::LineLog;
 use crate::modules::meter::Meter;
 
-/// The data of an instance on the host's side.
+/// Host's data of an instance.
 pub(in crate::modules) struct HttpWasmGuest {
     log: LineLog,
     settings: Arc<[u8]>,
-    /// `NAME=value`.
+    /// Entries of the form `NAME=value`.
     environment: Vec<String>,
     began: Instant,
     pub(super) limiter: Limiter,
     pub(super) meter: Arc<Meter>,
-    /// Known once it has been instantiated.
+    /// Set by instantiation.
     pub(super) memory: Option<Memory>,
     pub(super) buffered_bytes_max: usize,
     exchange: Box<HttpWasmExchange>,
-    /// What it asked for before there was a request.
+    /// Features that the guest enabled before its first request.
     features: u32,
 }
 
 impl HttpWasmGuest {
-    /// What an instance of this module has.
+    /// Data for an instance of this module.
     pub(super) fn new(module: &Module, meter: Arc<Meter>) -> Self {
         let config = &module.config;
         let environment = config.grants.environment.iter().map(|(name, value)| format!("{name}={value}"));
@@ -56,12 +56,12 @@ impl HttpWasmGuest {
         &mut self.exchange
     }
 
-    /// Takes note of what was asked for while it started.
+    /// Records the features that the guest enabled while it started.
     pub(super) fn on_started(&mut self) {
         self.features = self.exchange.features;
     }
 
-    /// Begins with a request: that of its exchange, or of this one.
+    /// Starts a request: that of this exchange, or the one already set.
     pub(super) fn begin(&mut self, exchange: Option<Box<HttpWasmExchange>>) {
         if let Some(exchange) = exchange {
             self.exchange = exchange;
@@ -83,12 +83,12 @@ impl HttpWasmGuest {
         &self.environment
     }
 
-    /// How long it has been there.
+    /// Time since the instance was created.
     pub(super) fn age(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Writes to the log, where lines end with LF.
+    /// Writes to the log; LF ends a line.
     pub(super) fn write_log(&self, bytes: &[u8]) {
         self.log.write(bytes);
     }

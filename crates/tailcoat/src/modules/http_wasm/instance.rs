@@ -1,4 +1,4 @@
-//! An instance of a core module, and what becomes of it between two requests.
+//! Instance of a core module, and its reset between two requests.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use crate::modules::Module;
 use crate::modules::code::told;
 use crate::modules::meter::Meter;
 
-/// Memory is compared with what it was in pieces of this size: pages of the system, of which most are untouched.
+/// Unit in which memory is compared with its initial state: a system page, because most pages stay untouched.
 const PAGE_BYTES: usize = 4096;
 
-/// A compiled core module.
+/// Compiled core module.
 pub struct HttpWasmCode(InstancePre<HttpWasmGuest>);
 
-/// An instance, with the request that it has.
+/// Instance, with its current request.
 pub struct Instance {
     pub(super) store: Store<HttpWasmGuest>,
     pub(super) handle_request: TypedFunc<(), u64>,
     pub(super) handle_response: TypedFunc<(u32, u32), ()>,
     memory: Memory,
-    /// What its memory was when it had started, if that is to be restored.
+    /// Memory after the start, if it must be restored.
     initial: Option<Box<[u8]>>,
 }
 
 impl HttpWasmCode {
-    /// Finds what a module imports.
+    /// Resolves a module's imports.
     ///
     /// # Errors
-    /// It is none of this ABI; the message is for a person.
+    /// The module does not use this ABI; the message is for an operator.
     pub(in crate::modules) fn new(
         module: &CoreModule,
         linker: &Linker<HttpWasmGuest>,
@@ -56,10 +56,10 @@ impl HttpWasmCode {
 }
 
 impl Instance {
-    /// Instantiates it and has it start.
+    /// Instantiates and starts the module.
     ///
     /// # Errors
-    /// It failed, or there is no room for it.
+    /// The module failed, or there is no room for it.
     pub(super) async fn new(
         code: &HttpWasmCode,
         module: &Module,
@@ -80,12 +80,12 @@ impl Instance {
         }
     }
 
-    /// The request that it has, and the response.
+    /// Current request and response.
     pub fn exchange(&mut self) -> &mut HttpWasmExchange {
         self.store.data_mut().exchange_mut()
     }
 
-    /// Takes the request away, and resets the instance for the next one; whether it can have one.
+    /// Drops the request and resets the instance. Returns true if it can take another one.
     pub fn reset(&mut self, module: &Module) -> bool {
         match module.config.reset {
             Reset::Fresh => return false,
@@ -97,13 +97,13 @@ impl Instance {
         true
     }
 
-    /// Makes memory what it was; false if it has grown, which can't be undone.
+    /// Restores the memory; returns false if it has grown, which cannot be undone.
     fn restore(&mut self) -> bool {
         let memory = self.memory.data_mut(&mut self.store);
         let Some(initial) = self.initial.as_deref().filter(|initial| initial.len() == memory.len()) else {
             return false;
         };
-        // Comparing leaves what was never touched to be the module's own image, which instances share.
+        // Writes changed pages only: untouched ones stay part of the module's image, which instances share.
         for (page, initial) in memory.chunks_mut(PAGE_BYTES).zip(initial.chunks(PAGE_BYTES)) {
             if page != initial {
                 page.copy_from_slice(initial);
@@ -113,7 +113,7 @@ impl Instance {
     }
 }
 
-/// Why there is no instance, and what was there of it.
+/// Reason why there is no instance, and its remains.
 pub(super) struct Failed {
     pub(super) error: wasmtime::Error,
     pub(super) store: Box<Store<HttpWasmGuest>>,
@@ -126,7 +126,7 @@ async fn start(code: &HttpWasmCode, store: &mut Store<HttpWasmGuest>) -> Result<
     let memory = instance.get_memory(&mut *store, "memory");
     let memory = memory.ok_or_else(|| wasmtime::format_err!("the guest's memory is not a memory"))?;
     store.data_mut().memory = Some(memory);
-    // A library has the one, a program the other, which may say by an exit that it has started.
+    // A library exports the first, a program the second. A program may exit after it has started.
     for function in ["_initialize", "_start"] {
         if let Ok(function) = instance.get_typed_func::<(), ()>(&mut *store, function)
             && let Err(error) = function.call_async(&mut *store, ()).await

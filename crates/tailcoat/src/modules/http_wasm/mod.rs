@@ -1,5 +1,5 @@
-//! Core modules of the HTTP handler ABI of http-wasm: they answer requests themselves, or change them and let the next
-//! handler answer, and then change the response. Each function of the ABI is a call, so that little is in between; and
+//! Core modules for the HTTP handler ABI of http-wasm. A guest answers a request itself, or changes it, lets the next
+//! handler answer, and then changes the response. Each function of the ABI is a direct call with little overhead, and
 //! instances may be used again.
 
 mod abi;
@@ -22,31 +22,31 @@ use super::run::InstanceRun;
 use super::{CallFailure, Module};
 use crate::metrics::ModuleFailure;
 
-/// What an instance does with a request. Dropping it ends the instance.
+/// Work of an instance for a request. Dropping it ends the instance.
 pub struct HandlerCall {
     module: Arc<Module>,
     run: InstanceRun<Result<(Box<Instance>, HttpWasmNext), CallFailure>>,
 }
 
-/// A request that an instance is to handle.
+/// Request for an instance to handle.
 pub enum HttpWasmStart {
-    /// This instance, whose exchange has it.
+    /// Reused instance, whose exchange has the request.
     Used(Box<Instance>),
-    /// A fresh one.
+    /// Request for a new instance.
     Fresh(Box<HttpWasmExchange>),
 }
 
-/// What is to become of a request.
+/// Next step of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpWasmNext {
     /// The guest has answered it.
     Answered,
-    /// The next handler has it, and then the guest once more, with this number.
+    /// The next handler answers it; then the guest continues, and gets this number.
     Handler(u32),
 }
 
 impl Module {
-    /// Has an instance handle a request. Nothing happens before the call is polled.
+    /// Creates a call in which an instance handles a request. Runs nothing before the first poll.
     pub fn handle_request(self: &Arc<Self>, code: Arc<super::ModuleCode>, begun: HttpWasmStart) -> HandlerCall {
         let meter = match &begun {
             HttpWasmStart::Used(instance) => Arc::clone(&instance.store.data().meter),
@@ -66,7 +66,7 @@ impl Module {
             instance.store.set_epoch_deadline(1);
             let handled = instance.handle_request.call_async(&mut instance.store, ()).await;
             match handled {
-                // The lower half is whether to go on, the upper one a number for later.
+                // The lower half says whether to continue; the upper half is a number for later.
                 Ok(next) if next & 0xffff_ffff == 0 => Ok((instance, HttpWasmNext::Answered)),
                 Ok(next) => match instance.read_rest().await {
                     Ok(()) => Ok((instance, HttpWasmNext::Handler((next >> 32) as u32))),
@@ -78,7 +78,7 @@ impl Module {
         HandlerCall { module: Arc::clone(self), run: InstanceRun::new(run, meter, Arc::clone(&self.runtime)) }
     }
 
-    /// Has an instance handle the next handler's response, which its exchange has.
+    /// Has an instance handle the next handler's response, which its exchange contains.
     pub fn handle_response(self: &Arc<Self>, mut instance: Box<Instance>, context: u32, is_error: bool) -> HandlerCall {
         let (module, meter) = (Arc::clone(self), Arc::clone(&instance.store.data().meter));
         let run = async move {
@@ -102,7 +102,7 @@ impl Module {
         }
     }
 
-    /// Why an instance is of no more use.
+    /// Failure of an instance that ended with this error.
     fn failed(&self, error: &wasmtime::Error, instance: &mut Instance) -> CallFailure {
         if instance.exchange().request_body().is_too_large() {
             return CallFailure::new(ModuleFailure::BufferedBytesMax, "received more content than buffered-bytes-max");
@@ -113,7 +113,7 @@ impl Module {
 }
 
 impl Instance {
-    /// Reads what is left of the request's content, if the next handler is to have it all.
+    /// Reads the remaining content of the request, if the next handler needs all of it.
     async fn read_rest(&mut self) -> wasmtime::Result<()> {
         let kept_max = self.store.data().buffered_bytes_max;
         let exchange = self.exchange();
@@ -125,7 +125,7 @@ impl Instance {
 }
 
 impl HandlerCall {
-    /// Runs the instance; ready with it when it has done its part, or with what went wrong.
+    /// Runs the instance. Ready with the instance when it has finished, or with its failure.
     pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<Result<(Box<Instance>, HttpWasmNext), CallFailure>> {
         self.run.poll(task).map(|done| {
             let done =

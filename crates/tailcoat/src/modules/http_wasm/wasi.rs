@@ -1,7 +1,7 @@
-//! What guests need of WASI preview 1 (`wasi_snapshot_preview1`): standard output and error, environment, clocks, random
-//! numbers, sleeping, exit. There are no arguments, files or sockets: descriptors beyond the standard ones are bad, and all
-//! other functions are not there (ENOSYS), so that a guest that was built with them starts all the same. wasmtime's own
-//! has files too, and is several times the code; nobody needs those in a filter.
+//! Subset of WASI preview 1 (`wasi_snapshot_preview1`) for filters: standard output and error, environment, clocks,
+//! random numbers, sleeping, exit. There are no arguments, files or sockets. Descriptors beyond the standard ones are
+//! bad, and all other functions return ENOSYS, so that a guest that imports them still starts. wasmtime's
+//! implementation has files, too, but is several times larger, and a filter needs none.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,27 +13,27 @@ use super::abi::{parts, slice, slice_mut};
 use super::guest::HttpWasmGuest;
 use crate::modules::guest::{CLOCK_STEP, coarse};
 
-/// The name by which guests import the functions.
+/// Module name under which guests import the functions.
 pub(super) const MODULE: &str = "wasi_snapshot_preview1";
 
-/// Numbers of errors (WASI preview 1, `errno`).
+/// Error numbers (WASI preview 1, `errno`).
 const SUCCESS: i32 = 0;
 const EBADF: i32 = 8;
 const EINVAL: i32 = 28;
 const ENOSYS: i32 = 52;
 
-/// Bytes of one gather list (`ciovec`), of a subscription and of an event.
+/// Sizes of a gather list entry (`ciovec`), a subscription and an event, in bytes.
 const VECTOR_BYTES: u32 = 8;
 const SUBSCRIPTION_BYTES: u32 = 48;
 const EVENT_BYTES: u32 = 32;
 
-/// Gather lists, and subscriptions, at a time.
+/// Limit of gather list entries, and of subscriptions, per call.
 const LIST_MAX: u32 = 1024;
 
-/// Random bytes that are given at once.
+/// Limit of random bytes per call.
 const RANDOM_BYTES_MAX: u32 = 1 << 20;
 
-/// The functions that do something.
+/// Defines the functions that do something.
 pub(super) fn add(linker: &mut Linker<HttpWasmGuest>) -> Result<()> {
     add_output(linker)?;
     add_environment(linker)?;
@@ -52,12 +52,12 @@ pub(super) fn add(linker: &mut Linker<HttpWasmGuest>) -> Result<()> {
     Ok(())
 }
 
-/// Functions of WASI that a module imports, and that are none of those.
+/// Defines all other imported WASI functions, which return ENOSYS.
 pub(super) fn add_missing(linker: &mut Linker<HttpWasmGuest>, module: &Module) {
     for import in module.imports().filter(|import| import.module() == MODULE) {
         let ExternType::Func(function) = import.ty() else { continue };
         if function.results().len() == 1 && function.results().all(|result| matches!(result, ValType::I32)) {
-            // Fails for those that are there.
+            // Fails for functions that are already defined.
             let _ = linker.func_new(MODULE, import.name(), function, |_, _, results| {
                 results[0] = Val::I32(ENOSYS);
                 Ok(())
@@ -88,7 +88,7 @@ fn add_output(linker: &mut Linker<HttpWasmGuest>) -> Result<()> {
             Ok(SUCCESS)
         },
     )?;
-    // There is nothing to read, and no directory was opened beforehand.
+    // There is no input, and no directory was opened in advance.
     linker.func_wrap(MODULE, "fd_read", |_: i32, _: u32, _: u32, _: u32| EBADF)?;
     linker.func_wrap(MODULE, "fd_prestat_get", |_: i32, _: u32| EBADF)?;
     linker.func_wrap(MODULE, "fd_prestat_dir_name", |_: i32, _: u32, _: u32| EBADF)?;
@@ -172,10 +172,10 @@ fn add_clocks(linker: &mut Linker<HttpWasmGuest>) -> Result<()> {
     Ok(())
 }
 
-/// The first of these subscriptions that comes due, and after what time, if one is to a clock.
+/// First event among these subscriptions, and the time until it, if one is on a clock.
 fn first_event(subscriptions: &[u8], guest: &HttpWasmGuest) -> Option<(Duration, [u8; EVENT_BYTES as usize])> {
     let due = subscriptions.chunks_exact(SUBSCRIPTION_BYTES as usize).filter_map(|subscription| {
-        // Tag 0 is a clock: its number, a time, a precision, and whether the time is one of that clock.
+        // Tag 0 is a clock: its id, a time, a precision, and a flag that the time is absolute.
         let (userdata, clock) = (&subscription[..8], &subscription[16..]);
         let now = now(number(&clock[..4]) as i32, guest).filter(|_| subscription[8] == 0)?;
         let time = Duration::from_nanos(u64::from_le_bytes(clock[8..16].try_into().ok()?));
@@ -183,16 +183,16 @@ fn first_event(subscriptions: &[u8], guest: &HttpWasmGuest) -> Option<(Duration,
         Some((if is_absolute { time.saturating_sub(now) } else { time }, userdata))
     });
     let (time, userdata) = due.min_by_key(|(time, _)| *time)?;
-    // No error, and an event of a clock: zeros.
+    // Clock event without an error: zeros.
     let mut event = [0; EVENT_BYTES as usize];
     event[..8].copy_from_slice(userdata);
     Some((time, event))
 }
 
-/// The time on a clock: 0 is the world's, 1 one that only goes forward.
+/// Time on a clock: 0 is real time, 1 is monotonic.
 fn now(clock: i32, guest: &HttpWasmGuest) -> Option<Duration> {
     match clock {
-        // A clock before 1970 is one that was never set.
+        // A clock before 1970 was never set.
         0 => Some(coarse(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())),
         1 => Some(coarse(guest.age())),
         _ => None,
