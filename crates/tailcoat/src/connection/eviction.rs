@@ -23,7 +23,7 @@ const GRACE_RATE: u32 = 4 << 10;
 /// at once.
 const GRACE_ROUNDS: u8 = 2;
 
-/// Number of clients that a network counts as.
+/// Divisor of a network's places, for comparing them with the places of one client.
 pub(super) const CLIENTS_A_NETWORK: u32 = 4;
 
 /// Recent progress of a connection's client: content received, or output taken.

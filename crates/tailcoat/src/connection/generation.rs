@@ -13,8 +13,9 @@ use crate::log::LogClient;
 use crate::routing::Router;
 use crate::tls::ListenerTls;
 
-/// Immutable configuration of a worker's connections. Connections look it up when they are polled. Between requests they
-/// keep only the limits that were sent to an HTTP/2 client. Requests keep what they need until their end.
+/// Immutable configuration of a worker's connections. Connections look it up when they are polled.
+/// Between requests they keep only the limits that were sent to an HTTP/2 client.
+/// Requests keep what they need until their end.
 pub struct Generation {
     /// Router that selects the sites of requests.
     pub router: Router,

@@ -1,5 +1,4 @@
-//! A connection before its first request: the header of the PROXY protocol, if a proxy is to send one, and the handshake of
-//! TLS.
+//! Connection before its first request: the PROXY protocol header, if a proxy must send one, and the TLS handshake.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,64 +21,64 @@ use crate::memory_budget::Charge;
 use crate::metrics::{HandlerKind, Limit};
 use crate::tls::{ListenerTls, ServerConnection, TlsInfo, alerts};
 
-/// Bytes of a client's first message, with the heads of its records. They are kept until the message is whole. rustls takes
-/// no more; those of clients have some two thousand.
+/// Maximum length of a ClientHello, in bytes, with the headers of its records. It is kept until it is complete. rustls
+/// accepts no longer one; real clients send about two thousand bytes.
 const HELLO_BYTES_MAX: usize = 0xffff;
 
-/// Bytes of a first message up to which it is not counted as memory of the client: it is there for a moment.
+/// Length in bytes up to which a ClientHello is not charged to the client's memory, because it is kept only briefly.
 const UNCOUNTED_HELLO_BYTES: usize = 4 << 10;
 
-/// The connection.
+/// Connection before its first request.
 pub struct OpeningConnection {
     context: Rc<Context>,
-    /// Its place in the table of connections, until that is handed on.
+    /// Slot in the table of connections, until the opened connection takes it.
     slot: Option<u32>,
     listener: u16,
     client: LogClient,
     destination: Option<Box<SocketAddr>>,
     tls: Option<Arc<ListenerTls>>,
     awaited: Awaited,
-    /// What has come and is not done with; of the client's first message all, for the session reads it once more.
+    /// Unprocessed input. A ClientHello is kept as a whole, because the session reads it again.
     kept: Vec<u8>,
-    /// Bytes of it that were looked at for the client's first message.
+    /// Bytes of it that were already searched for the ClientHello.
     hello_bytes: usize,
-    /// The memory that a long first message takes.
+    /// Memory charge of a long ClientHello.
     charge: Option<Charge>,
     has_deadline: bool,
 }
 
-/// What is awaited of the client.
+/// Next step of the opening.
 enum Awaited {
     ProxyHeader(Socket),
-    /// Its first message, which says which site it wants.
+    /// ClientHello, which names the site.
     Hello(Socket, Box<Acceptor>),
-    /// Its turn, when there are many handshakes. Nothing is awaited of the client, but that it stays.
+    /// The connection's turn among many handshakes. The client must only stay connected.
     Turn(Socket, Box<Accepted>, Option<LinePlace>),
-    /// The end of the handshake. The id of the site, and the name that was asked for.
+    /// End of the handshake, with the identifier of the site and the requested server name.
     Handshake(Box<TlsSocket>, u32, Option<Box<str>>),
-    /// The end of a handshake that shows an authority something.
+    /// End of a handshake for ACME validation by TLS.
     Validation(Box<TlsSocket>),
-    /// The client to end, after it was told what is wrong.
+    /// End of the connection by the client, after an error was sent.
     End(Socket),
     /// Nothing more.
     Nothing,
 }
 
-/// A connection whose first request can come.
+/// Connection that is ready for its first request.
 pub struct OpenedConnection {
-    /// What carries its bytes.
+    /// Transport of its bytes.
     pub transport: Transport,
-    /// Who the client is, as far as the connection says.
+    /// Address of the client.
     pub client: LogClient,
-    /// Where the client has connected to, if a proxy has told it.
+    /// Local address that the client connected to, if a proxy reported it.
     pub destination: Option<Box<SocketAddr>>,
-    /// How it speaks TLS, if it does.
+    /// TLS state; `None` without TLS.
     pub tls: Option<Rc<TlsInfo>>,
-    /// The beginning of the first request, if it has come already.
+    /// Beginning of the first request, if it was received already.
     pub input: Vec<u8>,
-    /// Its place in the table of connections.
+    /// Slot in the table of connections.
     pub slot: u32,
-    /// Whether it speaks HTTP/2, as far as is known.
+    /// True if the client has negotiated HTTP/2. Without TLS, that is not known yet.
     pub is_http2: bool,
 }
 
@@ -89,7 +88,7 @@ const PLAIN_HTTP_HEAD: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/
 const PLAIN_HTTP_REASON: &[u8] = b"This port speaks TLS: ask for https:// instead, not for http://\n";
 
 impl OpenedConnection {
-    /// A connection over a socket that was just accepted, with nothing before the first request.
+    /// Makes a connection from a socket that was just accepted, with nothing before the first request.
     pub fn at_once(socket: Socket, client: LogClient, newcomer: Newcomer, context: &Context) -> Self {
         let slot = context.table.borrow_mut().insert(newcomer);
         Self {
@@ -105,7 +104,7 @@ impl OpenedConnection {
 }
 
 impl OpeningConnection {
-    /// A connection that was just accepted from a listener, and its place in the table of connections.
+    /// Makes a connection that was just accepted from a listener. Returns it with its slot in the table of connections.
     pub fn new(
         socket: Socket,
         client: LogClient,
@@ -139,22 +138,22 @@ impl OpeningConnection {
         )
     }
 
-    /// The listener it was accepted from.
+    /// Listener that accepted the connection.
     pub fn listener(&self) -> u16 {
         self.listener
     }
 
-    /// The client, as far as the connection says who it is.
+    /// Address of the client.
     pub fn client(&self) -> LogClient {
         self.client
     }
 
-    /// What it shares with all connections of the worker.
+    /// State that all connections of the worker share.
     pub fn context(&self) -> &Rc<Context> {
         &self.context
     }
 
-    /// Its socket, which is to be waited for when `poll` returned `Pending`.
+    /// Socket to wait for after `poll` returned `Pending`.
     pub fn socket(&mut self) -> Option<&mut Socket> {
         match &mut self.awaited {
             Awaited::ProxyHeader(socket)
@@ -166,15 +165,15 @@ impl OpeningConnection {
         }
     }
 
-    /// Goes on until something has to be waited for.
+    /// Runs until the connection must wait.
     ///
     /// # Errors
-    /// The connection is to be closed. Nobody is there who could make sense of a response.
+    /// The connection must be closed, because the client cannot interpret a response.
     pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<io::Result<OpenedConnection>> {
         let context = Rc::clone(&self.context);
         if let Some(slot) = self.slot {
             let table = &mut *context.table.borrow_mut();
-            // Out of time, or its place is needed: as for one that has sent nothing yet.
+            // The connection timed out or is evicted, and is closed like one that has sent nothing.
             if let Some(verdict) = table.take_verdict(slot) {
                 let is_handshaking = self.tls.is_some() && !matches!(self.awaited, Awaited::End(_));
                 if verdict == WakeReason::TimedOut && is_handshaking {
@@ -218,7 +217,7 @@ impl OpeningConnection {
                 },
                 Awaited::Validation(mut tls) => {
                     if let Poll::Ready(result) = tls.poll_handshake() {
-                        // It has seen what it wanted to see (RFC 8737, section 3).
+                        // The CA has seen the certificate that it asked for (RFC 8737, section 3).
                         return Poll::Ready(Err(result.err().unwrap_or(io::ErrorKind::ConnectionAborted.into())));
                     }
                     self.awaited = Awaited::Validation(tls);
@@ -227,7 +226,7 @@ impl OpeningConnection {
                 Awaited::End(mut socket) => {
                     match socket.poll_read(buffer) {
                         Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                        // The client still sends: others have their turn before it is read again.
+                        // The client still sends; other connections get their turn before the next read.
                         Poll::Ready(Ok(_)) => task.waker().wake_by_ref(),
                         Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                         Poll::Pending => {}
@@ -240,12 +239,12 @@ impl OpeningConnection {
         }
     }
 
-    /// Ends the sending side and waits for the client to end, but no longer than `linger-timeout`: bytes that were not read
+    /// Closes the sending side and waits for the client to end, at most for `linger-timeout`. Closing with unread bytes
     /// would reset the connection, and the client could lose the alert (RFC 9112, section 9.6).
     fn end(&mut self, socket: Socket, task: &Task<'_>) -> io::Result<Awaited> {
         (self.kept, self.charge) = Default::default();
         socket.shutdown_write()?;
-        // Local invariant: it has its place until it is handed on.
+        // Local invariant: the slot is set until the opened connection takes it.
         let slot = self.slot.ok_or(io::ErrorKind::NotConnected)?;
         let context = &self.context;
         let linger_ms = context.generation().limits.linger_timeout.as_millis() as u64;
@@ -254,15 +253,15 @@ impl OpeningConnection {
         Ok(Awaited::End(socket))
     }
 
-    /// Sends the alert and ends.
+    /// Sends the alert and closes.
     fn end_with_alert(&mut self, mut socket: Socket, alert: &[u8], task: &Task<'_>) -> io::Result<Awaited> {
         self.count_handshake(None);
-        // A socket on which nothing was sent yet takes all of it, unless the client has gone.
+        // A socket on which nothing was sent yet accepts all of it, unless the client has gone.
         let _ = socket.poll_write(alert);
         self.end(socket, task)
     }
 
-    /// Ends after a handshake has failed, of which the client was told if it is still there.
+    /// Closes after a failed handshake. An alert was sent if the client is still connected.
     fn end_session(&mut self, tls: TlsSocket, error: io::Error, task: &Task<'_>) -> io::Result<Awaited> {
         match error.kind() {
             io::ErrorKind::InvalidData => self.end(tls.into_socket(), task),
@@ -270,7 +269,7 @@ impl OpeningConnection {
         }
     }
 
-    /// Counts a handshake that is over; without a session, it has failed.
+    /// Counts a completed handshake; `None` means that it failed.
     fn count_handshake(&self, session: Option<&ServerConnection>) {
         let Some(metrics) = self.context.metrics() else { return };
         match session.map(|session| session.handshake_kind()) {
@@ -296,7 +295,7 @@ impl OpeningConnection {
             is_http2: tls.as_ref().is_some_and(|tls| tls.is_http2),
             tls,
             input: std::mem::take(&mut self.kept),
-            // Local invariant: it is handed on once, for nothing is awaited any more.
+            // Local invariant: the slot is taken once, because no further step follows.
             slot: self.slot.take().ok_or(io::ErrorKind::NotConnected)?,
         })
     }
@@ -317,7 +316,7 @@ impl OpeningConnection {
             match parse_proxy_header(&self.kept) {
                 Ok(None) => {}
                 Ok(Some((header, length))) => {
-                    // Otherwise it is the proxy's own connection, or of a client that has no address.
+                    // Without addresses, the connection is the proxy's own, or its client has no address.
                     if let ProxyHeader::Proxied(endpoints) = header {
                         self.client = LogClient::Ip(endpoints.source);
                         if let Some(slot) = self.slot {
@@ -329,8 +328,8 @@ impl OpeningConnection {
                     self.kept.drain(..length);
                     return Poll::Ready(Ok(Awaited::Hello(socket, Box::default())));
                 }
-                // A proxy that does not say who the client is must not be answered as if it had, nor with an error: that
-                // would go to a client whose request was never read.
+                // A proxy that does not name the client gets no response. The response could reach a client whose
+                // request was never read.
                 Err(MalformedProxyHeader(reason)) => {
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, reason)));
                 }
@@ -387,7 +386,7 @@ impl OpeningConnection {
         }
     }
 
-    /// Counts what a long first message takes: it is kept here, and rustls keeps it too and reads it into a message.
+    /// Charges a long ClientHello. It is kept here, and rustls keeps it, too, and decodes it into a message.
     fn charge_hello(&mut self) {
         if self.kept.len() <= UNCOUNTED_HELLO_BYTES {
             return;
@@ -400,10 +399,10 @@ impl OpeningConnection {
         }
     }
 
-    /// Tells a client that speaks HTTP without TLS why it gets no answer: no record of TLS begins with a letter (RFC 8446,
-    /// section 5.1), and each method that has been registered does.
+    /// Sends an error response to a client that speaks HTTP without TLS. Each registered method begins with a letter,
+    /// but no TLS record does (RFC 8446, section 5.1).
     fn refuse_plain_http(&self, socket: &mut Socket) {
-        // A socket on which nothing was sent yet takes all of it; one that has gone, nothing.
+        // A socket on which nothing was sent yet accepts all of it. If the client has gone, the error does not matter.
         let _ = socket.poll_write(&[PLAIN_HTTP_HEAD, PLAIN_HTTP_REASON].concat());
         let context = &self.context;
         let account = context.generation().router.default_account(self.listener);
@@ -414,7 +413,8 @@ impl OpeningConnection {
         record(context, peer, &account, Subject::Malformed(&self.kept), &[], told, now..now);
     }
 
-    /// Begins the handshake when it is its turn: handshakes take long, and others are not to wait for many of them.
+    /// Begins the handshake when its turn comes. Handshakes take long, so other connections must not wait for many of
+    /// them.
     fn poll_turn(
         &mut self,
         socket: Socket,
@@ -423,7 +423,7 @@ impl OpeningConnection {
         task: &mut Task<'_>,
     ) -> Poll<io::Result<Awaited>> {
         if socket.is_ended() {
-            // It can't send the rest of a handshake any more.
+            // The client can no longer send the rest of a handshake.
             return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
         }
         let now_ms = self.context.clock.now().monotonic_ms;
@@ -437,7 +437,7 @@ impl OpeningConnection {
             self.awaited = Awaited::Turn(socket, accepted, None);
             return Poll::Pending;
         }
-        // Local invariant: only connections with TLS come here.
+        // Local invariant: only connections with TLS reach this point.
         let Some(tls) = &self.tls else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
         let name = accepted.client_hello().server_name().map(str::to_ascii_lowercase);
         let site = tls.find(name.as_deref());

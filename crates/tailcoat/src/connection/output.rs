@@ -1,4 +1,4 @@
-//! Responses in the form of HTTP/1, gathered in the thread's output buffer.
+//! HTTP/1 responses, gathered in the thread's output buffer.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -14,70 +14,70 @@ use crate::config::FieldAction;
 use crate::handler::{Body, BuiltResponse, ChangedResponse, FieldChange, Form, Forwarded, Response, Segment};
 use crate::object_cache::{Object, ObjectContent, StoredResponse};
 
-/// Content in memory up to this size is copied behind its head, so that one plain write sends both and several responses
-/// share it; larger content is sent from where it is.
+/// Maximum size of content that is copied after its head. One plain write then sends both, and several responses share
+/// it. Larger content is sent without a copy.
 const COPY_BYTES_MAX: usize = 16 << 10;
 
-/// When this much is gathered, it is sent before the next request is answered.
+/// Output of this size is sent before the next request is answered.
 const GATHER_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes to send, and content to send behind them.
+/// Bytes to send, followed by content that is not copied.
 #[derive(Debug, Default)]
 pub struct Output {
     /// Heads and small content.
     pub bytes: Vec<u8>,
-    /// Content that is sent from where it is, after `bytes`.
+    /// Content sent without a copy, after `bytes`.
     pub tail: VecDeque<Segment>,
-    /// Content that comes while it is sent, after `tail`.
+    /// Streamed content, after `tail`.
     pub stream: Option<Box<StreamedContent>>,
 }
 
-/// What a response says about the connection.
+/// Persistence of a connection, as a response states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persistence {
     /// Another request may follow.
     Persistent,
-    /// The same, to a client of HTTP/1.0, which has to be told.
+    /// Another request may follow; an HTTP/1.0 client needs a field that says so.
     PersistentHttp10,
-    /// This is the last response.
+    /// This response is the last.
     Close,
-    /// This is the last one in HTTP: another protocol follows.
+    /// This response is the last in HTTP, because another protocol follows.
     Upgrade,
 }
 
-/// What the encoder needs to know besides the response.
+/// Data that the encoder needs in addition to the response.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner<'a> {
-    /// The text of the Date field.
+    /// Text of the Date field.
     pub date: &'a [u8; DATE_BYTES],
-    /// The time, in milliseconds of the clock that ages are counted on.
+    /// Current time, in milliseconds of the monotonic clock, for the ages of stored responses.
     pub now_ms: u64,
-    /// The Connection field.
+    /// Persistence for the Connection field.
     pub persistence: Persistence,
-    /// The request was HEAD: no content is sent.
+    /// True if the request was HEAD, so that no content is sent.
     pub is_head: bool,
-    /// Whether there is a Server field.
+    /// True if responses have a Server field.
     pub server_field: bool,
-    /// Whether the client understands chunks: HTTP/1.0 does not.
+    /// True if the client supports chunked coding, which HTTP/1.0 lacks.
     pub may_chunk: bool,
 }
 
 impl Output {
-    /// Whether there is nothing to send.
+    /// True if there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && !self.has_tail()
     }
 
-    /// Whether something follows `bytes`.
+    /// True if content follows `bytes`.
     pub fn has_tail(&self) -> bool {
         !self.tail.is_empty() || self.stream.is_some()
     }
 
-    /// Drops what has not been sent.
+    /// Drops output that has not been sent.
     #[inline]
     pub fn clear(&mut self) {
         self.bytes.clear();
-        // Seldom there is more, and letting go of nothing is not free either.
+        // A tail is rare, and dropping an empty one has a cost, too.
         if self.has_tail() {
             self.clear_tail();
         }
@@ -89,7 +89,7 @@ impl Output {
         self.stream = None;
     }
 
-    /// Whether it should be sent before anything is added.
+    /// True if the output must be sent before more is added.
     pub fn is_full(&self) -> bool {
         self.bytes.len() >= GATHER_BYTES_MAX || self.has_tail()
     }
@@ -101,7 +101,7 @@ impl Output {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Adds a response. Returns its status and the length of the content that is sent, as far as it is there.
+    /// Adds a response. Returns its status, and the length of its content without streamed content.
     pub fn write_response(&mut self, response: Response, manner: Manner<'_>) -> (Status, u64) {
         match response {
             Response::Cached { object, coding, form } => self.write_object(&object.object, (coding, form), &[], manner),
@@ -155,7 +155,7 @@ impl Output {
             ObjectContent::Memory(content) => {
                 let range = offset as usize..(offset + length) as usize;
                 if range.len() <= COPY_BYTES_MAX {
-                    // The hot path: a copy, without a reference to the content that all workers share.
+                    // Hot path: a copy avoids the reference count of content that all workers share.
                     self.bytes.extend_from_slice(&content[range]);
                 } else {
                     self.tail.push_back(Segment::Bytes(content.slice(range)));
@@ -166,7 +166,7 @@ impl Output {
         (status, length)
     }
 
-    /// Adds what changes while a response is stored (RFC 9111, section 5.1; RFC 9211, section 2).
+    /// Adds the fields that change while a response is stored (RFC 9111, section 5.1; RFC 9211, section 2).
     fn write_age(&mut self, response: &StoredResponse, now_ms: u64) {
         let stored = &response.stored;
         self.bytes.extend_from_slice(b"Age: ");
@@ -211,7 +211,7 @@ impl Output {
     fn write_built_head(&mut self, status: Status, fields: &Fields, forwarded: Option<&Forwarded>, manner: Manner<'_>) {
         let reason = forwarded.map_or(status.reason().as_bytes(), |forwarded| &forwarded.reason);
         write_status_line(&mut self.bytes, status, reason);
-        // Another server's Date and Server are its own business (RFC 9110, sections 6.6.1 and 10.2.4).
+        // Date and Server of an upstream response are forwarded unchanged (RFC 9110, sections 6.6.1 and 10.2.4).
         if forwarded.is_none() || !fields.has("Date") {
             self.bytes.extend_from_slice(b"Date: ");
             self.bytes.extend_from_slice(manner.date);
@@ -225,7 +225,7 @@ impl Output {
         }
     }
 
-    /// Adds content; returns the length of what is there of it.
+    /// Adds content; returns its length without streamed content.
     fn write_body(&mut self, body: Body, is_chunked: bool) -> u64 {
         let length = body.segments.iter().map(Segment::length).sum();
         for segment in body.segments {
@@ -270,11 +270,11 @@ impl Output {
     }
 }
 
-/// Changes the field lines of the head that begins at `start` and has no empty line at its end yet.
+/// Changes the field lines of the head that begins at `start` and does not have its final empty line yet.
 fn change_head(bytes: &mut Vec<u8>, start: usize, change: &FieldChange) {
     let FieldChange { action, name, value } = change;
     let mut at = start;
-    // The status line begins with no name of a field: those have no slash.
+    // The status line cannot match a field name, because it contains a slash.
     while at < bytes.len() {
         let end = memchr::memchr(b'\n', &bytes[at..]).map_or(bytes.len(), |length| at + length + 1);
         let line = &bytes[at..end];
@@ -296,7 +296,7 @@ fn change_head(bytes: &mut Vec<u8>, start: usize, change: &FieldChange) {
     }
 }
 
-/// The value of the Server field.
+/// Value of the Server field.
 pub const SERVER: &str = "tailcoat";
 
 #[cfg(test)]

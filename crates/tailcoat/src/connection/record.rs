@@ -1,4 +1,4 @@
-//! Access log and counters: what connections of all versions tell of a request.
+//! Access log and metrics of requests, for connections of all versions.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -14,30 +14,30 @@ use crate::routing::rules::Visit;
 use crate::tls::TlsInfo;
 use crate::traces::{ClientSpan, ServerSpan, Trace};
 
-/// Logged, as by nginx, when the client broke the connection off before it was answered; never sent.
+/// Logged status of a request whose client disconnected before the response, as in nginx; never sent.
 pub(super) const CLIENT_GONE: u16 = 499;
 
-/// Who sent a request, as far as the connection says, and how it speaks TLS.
+/// Sender of a request as the connection reports it, and the TLS state.
 #[derive(Clone, Copy)]
 pub(super) struct ClientPeer<'a> {
     pub(super) client: LogClient,
     pub(super) tls: Option<&'a TlsInfo>,
 }
 
-/// What is logged of an answer, besides request and time.
+/// Log data of a response, in addition to request and time.
 pub(super) struct LoggedResponse<'a> {
     pub(super) link: Option<&'a Rc<ClientLink>>,
-    /// Who has answered.
+    /// Kind of handler that responded.
     pub(super) handler: HandlerKind,
-    /// A stored response of another server was served.
+    /// True if a stored upstream response was sent.
     pub(super) is_hit: bool,
-    /// Its status, and bytes of content.
+    /// Status, and number of bytes of content.
     pub(super) sent: (Status, u64),
-    /// Whether that is all of it.
+    /// True if the content was sent completely.
     pub(super) is_complete: bool,
 }
 
-/// Logs and counts a request, from when it came to when it was answered.
+/// Logs and counts a request; `time` is from its arrival to its response.
 pub(super) fn record(
     context: &Context,
     peer: ClientPeer<'_>,
@@ -97,7 +97,7 @@ pub(super) fn record(
     });
 }
 
-/// A request, and who has sent it.
+/// Request with its client.
 struct LoggedRequest<'a> {
     request: Request<'a>,
     host: &'a [u8],
@@ -105,7 +105,7 @@ struct LoggedRequest<'a> {
     peer: ClientPeer<'a>,
 }
 
-/// Records what traces tell of a request.
+/// Records the spans of a request for traces.
 fn record_spans(
     trace: &Trace,
     seen: &LoggedRequest<'_>,
@@ -132,7 +132,7 @@ fn record_spans(
     trace.record(&server, client.as_ref());
 }
 
-/// Counts a request, and what has become of it on its way.
+/// Counts a request and its outcome.
 fn count(
     metrics: &WorkerMetrics,
     facts: &RequestFacts,
@@ -154,7 +154,7 @@ fn count(
     }
 }
 
-/// Whether it is another server's response, from the cache.
+/// True if the response is an upstream response from the cache.
 pub(super) fn is_hit(response: &Response) -> bool {
     let object = match response {
         Response::Cached { object, .. } => object,

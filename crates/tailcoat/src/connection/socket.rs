@@ -9,31 +9,32 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
-/// A connection's non-blocking socket, TCP or unix, and what is known of its readiness.
+/// Non-blocking socket of a connection, TCP or unix, and its known readiness.
 ///
-/// Whoever polls the connection makes the socket known to the worker's epoll instance when it has to be waited for, and
-/// tells it what epoll says. Most connections that end with their first answer never come to that.
+/// The owner registers the socket with the worker's epoll instance when it must wait, and passes events on to it. Most
+/// connections that end with their first response never need that.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
-    /// Reading may succeed. Edge-triggered: once it is false, epoll says when it is true again.
+    /// True if reading may succeed. Edge-triggered: after it becomes false, epoll reports when it is true again.
     is_readable: bool,
-    /// The same for writing.
+    /// True if writing may succeed; also edge-triggered.
     is_writable: bool,
-    /// The peer has ended its side, or the connection is broken: no edge will follow, so that reading always succeeds.
+    /// True if the peer has closed its side or the connection is broken. No edge will follow, so a read is always
+    /// tried.
     is_ended: bool,
-    /// Neither side can send any more: the peer has broken it off.
+    /// True if neither side can send any more, because the peer has reset or fully closed the connection.
     is_broken: bool,
     is_corked: bool,
-    /// What epoll watches it for; nothing: it is not known to it.
+    /// Events registered with epoll; empty if the socket is not registered.
     watched: EventFlags,
 }
 
-/// What is watched from the first wait on.
+/// Events that are watched from the first wait on.
 const READ_EVENTS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
 impl Socket {
-    /// A socket that was just accepted. It has to be non-blocking.
+    /// Wraps a socket that was just accepted; it must be non-blocking.
     pub fn new(fd: OwnedFd) -> Self {
         Self {
             fd,
@@ -46,14 +47,15 @@ impl Socket {
         }
     }
 
-    /// Reads what has come into `buffer`; 0 is the end.
+    /// Reads received bytes into `buffer`; 0 is the end of the stream.
     pub fn poll_read(&mut self, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         if !self.is_readable {
             return Poll::Pending;
         }
         match rustix::net::recv(&self.fd, &mut *buffer, RecvFlags::empty()) {
             Ok((_, count)) => {
-                // There is no more for now, unless it came since; of that epoll tells, also when it is asked only then.
+                // No more input was available at the read. epoll reports any later input, even if the socket is
+                // registered only afterwards.
                 self.is_readable = count == buffer.len() || count == 0 || self.is_ended;
                 Poll::Ready(Ok(count))
             }
@@ -66,67 +68,67 @@ impl Socket {
         }
     }
 
-    /// Sends what the kernel takes of `bytes`.
+    /// Sends as much of `bytes` as the kernel accepts.
     pub fn poll_write(&mut self, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_sending(bytes.len(), |socket| rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))
     }
 
-    /// Sends what the kernel takes of several pieces.
+    /// Sends as much of several pieces as the kernel accepts.
     pub fn poll_write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let mut no_control = SendAncillaryBuffer::default();
         let length = pieces.iter().map(|piece| piece.len()).sum();
         self.poll_sending(length, |socket| rustix::net::sendmsg(socket, pieces, &mut no_control, SendFlags::NOSIGNAL))
     }
 
-    /// Sends what the kernel takes of `bytes`, and lets it wait for what comes after them, so that a head and the
-    /// beginning of a file share a segment.
+    /// Sends as much of `bytes` as the kernel accepts, with `MSG_MORE`. A head and the beginning of a file then share a
+    /// segment.
     pub fn poll_write_more(&mut self, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_sending(bytes.len(), |socket| rustix::net::send(socket, bytes, SendFlags::MORE | SendFlags::NOSIGNAL))
     }
 
-    /// Sends what the kernel takes of a part of a file. 0 is the end of the file.
+    /// Sends as much of a part of a file as the kernel accepts. 0 is the end of the file.
     pub fn poll_send_file(&mut self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Poll<io::Result<usize>> {
         let sent = self.poll_call(|socket| rustix::fs::sendfile(socket, file, Some(&mut { offset }), length));
         if let Poll::Ready(Ok(count)) = sent
             && (1..length).contains(&count)
         {
-            // Either there is no more room, or the file is shorter by now. To ask which is less than to try again, for which pages
-            // of the file are looked up before room is.
+            // Either the socket is full, or the file is shorter now. Polling costs less than another sendfile, which
+            // looks up pages of the file before it checks for room.
             self.is_writable = self.has_room();
         }
         sent
     }
 
-    /// Where the client has connected to; `None` for a unix socket.
+    /// Local address that the client connected to; `None` for a unix socket.
     pub fn local_address(&self) -> Option<SocketAddr> {
         rustix::net::getsockname(&self.fd).ok()?.try_into().ok()
     }
 
-    /// Ends the sending side, so that the client sees the end of the last response.
+    /// Closes the sending side, so that the client sees the end of the last response.
     pub fn shutdown_write(&self) -> io::Result<()> {
         Ok(rustix::net::shutdown(&self.fd, Shutdown::Write)?)
     }
 
-    /// Makes closing reset the connection, so that the client doesn't take what it got for the whole.
+    /// Makes closing reset the connection, so that the client does not treat a partial response as complete.
     pub fn abort_on_close(&self) {
-        // Sockets that can't be reset are just closed.
+        // Sockets that cannot be reset are closed normally.
         let _ = rustix::net::sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
-    /// Whether the peer is known to have broken the connection off, so that nothing can be sent to it. One that only sends
-    /// nothing more may still wait for answers.
+    /// True if the peer is known to have fully closed or reset the connection, so that nothing can be sent to it. A
+    /// peer that only stopped sending may still wait for responses.
     pub fn is_broken(&self) -> bool {
         self.is_broken
     }
 
-    /// Whether the peer is known to have ended its side or broken the connection off, even if not all that it sent before
-    /// has been read.
+    /// True if the peer is known to have closed its side or reset the connection, even if its earlier input has not all
+    /// been read.
     pub fn is_ended(&self) -> bool {
         self.is_ended
     }
 
-    /// Has the kernel gather what is sent into full segments, or send what it has gathered. Sockets without segments don't
-    /// know that.
+    /// Makes the kernel gather output into full segments, or send what it has gathered. Has no effect on sockets
+    /// without segments.
     pub fn cork(&mut self, is_corked: bool) {
         if self.is_corked != is_corked {
             let _ = rustix::net::sockopt::set_tcp_cork(&self.fd, is_corked);
@@ -134,15 +136,15 @@ impl Socket {
         }
     }
 
-    /// What epoll is to watch it for and does not yet, now that it has to be waited for: events, and whether they are to
-    /// be added, for it is unknown, or modified.
+    /// Events that must be registered with epoll now that the socket must be waited for; `None` if all are registered.
+    /// The flag is true if the socket must be added, and false if its events must be modified.
     pub(super) fn unwatched(&mut self) -> Option<(EventFlags, bool)> {
         let wanted = if self.is_writable { READ_EVENTS | self.watched } else { READ_EVENTS | EventFlags::OUT };
         let is_new = self.watched.is_empty();
         (wanted != std::mem::replace(&mut self.watched, wanted)).then_some((wanted, is_new))
     }
 
-    /// Takes note of what epoll says.
+    /// Updates the readiness from epoll's events.
     pub(super) fn on_events(&mut self, events: EventFlags) {
         let is_broken = events.intersects(EventFlags::ERR | EventFlags::HUP);
         self.is_broken |= events.contains(EventFlags::HUP);
@@ -151,8 +153,8 @@ impl Socket {
         self.is_writable |= is_broken || events.contains(EventFlags::OUT);
     }
 
-    /// Waits until the socket takes more: TCP has all that it was given before, though it has not sent it. That is for who
-    /// sends through more than TCP (kTLS), where something may be left that ending the sending side would drop.
+    /// Waits until the socket accepts more, so that TCP holds everything sent before. Layers above TCP (kTLS) may still
+    /// hold data that closing the sending side would drop.
     pub(super) fn poll_room(&mut self) -> Poll<()> {
         if !self.is_writable {
             return Poll::Pending;
@@ -161,13 +163,13 @@ impl Socket {
         if self.is_writable { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Asks the kernel whether the socket takes more, or is broken. If not, epoll tells when it does.
+    /// Asks the kernel if the socket accepts more or is broken. If not, epoll reports when it does.
     fn has_room(&self) -> bool {
         let mut polled = [PollFd::new(&self.fd, PollFlags::OUT)];
         rustix::event::poll(&mut polled, Some(&Timespec::default())) != Ok(0)
     }
 
-    /// Makes a system call that sends so many bytes, as far as there is room.
+    /// Makes a system call that sends up to `length` bytes, and updates the readiness.
     fn poll_sending(
         &mut self,
         length: usize,
@@ -175,14 +177,14 @@ impl Socket {
     ) -> Poll<io::Result<usize>> {
         let sent = self.poll_call(call);
         if let Poll::Ready(Ok(count)) = sent {
-            // Fewer than asked for: there is no more room. The kernel has noted that it is waited for, as if it had been asked
-            // once more in vain.
+            // A partial send means that the socket is full. The kernel has recorded that room is awaited, just as after
+            // a failed call.
             self.is_writable = count == length;
         }
         sent
     }
 
-    /// Makes a system call that would block when the socket takes nothing.
+    /// Makes a system call that would block if the socket accepts nothing.
     pub(super) fn poll_call(
         &mut self,
         call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
@@ -238,7 +240,7 @@ mod tests {
         assert_eq!(read(&mut socket), None, "of what came since, only epoll tells");
         socket.on_events(EventFlags::IN);
         assert_eq!(read(&mut socket), Some(1));
-        // An error that another call has met already.
+        // Reports an error that another call has returned already.
         socket.on_events(EventFlags::ERR);
         assert_eq!([read(&mut socket), read(&mut socket)], [None, None]);
         client.write_all(b"1").unwrap();
@@ -260,7 +262,7 @@ mod tests {
         assert_eq!(socket.unwatched(), None);
     }
 
-    /// A call that has filled a socket is followed by none that fails, and the room that comes is told.
+    /// After a call has filled a socket, no further call fails, and epoll reports when there is room.
     #[test]
     fn a_full_socket_is_not_tried_again() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -306,7 +308,7 @@ mod tests {
             assert!(has_event());
             socket.on_events(EventFlags::OUT);
         }
-        // A file that is shorter than it was is no full socket.
+        // A file that has become shorter does not mean that the socket is full.
         file.set_len(10).unwrap();
         while socket.poll_write(&[0]).is_pending() {
             take_all();

@@ -1,4 +1,4 @@
-//! Content that comes while it is sent.
+//! Streamed content, which is produced while it is sent.
 
 use std::io;
 use std::ops::Range;
@@ -9,29 +9,29 @@ use wire::http::Fields;
 
 use crate::handler::{ContentSource, Filled};
 
-/// A piece of content is not asked for with less room than this.
+/// Minimum room in the buffer for which a piece is requested, in bytes.
 const PIECE_BYTES_MIN: usize = 4 << 10;
 
-/// Bytes of a buffer that are kept free around a piece of content for its chunk.
+/// Bytes of a buffer reserved for the framing of a chunk around a piece of content.
 const CHUNK_OVERHEAD_BYTES: usize = CHUNK_SIZE_LINE_BYTES_MAX + 2;
 
-/// A source of content, and how what comes from it is delimited.
+/// Source of content, and the framing of its output.
 pub struct StreamedContent {
     source: Box<dyn ContentSource>,
     framing: StreamFraming,
     is_complete: bool,
-    /// Bytes of content that came from the source so far.
+    /// Bytes of content received from the source so far.
     pub content_bytes: u64,
 }
 
-/// How streamed content is delimited (RFC 9112, section 6).
+/// Framing of streamed content (RFC 9112, section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamFraming {
-    /// So many bytes are to come.
+    /// Fixed length; the number of bytes still to come.
     Length(u64),
-    /// Chunks.
+    /// Chunked transfer coding.
     Chunked,
-    /// The end of the connection.
+    /// End of the connection.
     UntilClose,
 }
 
@@ -42,28 +42,28 @@ impl std::fmt::Debug for StreamedContent {
 }
 
 impl StreamedContent {
-    /// Content from this source.
+    /// Makes streamed content from a source.
     pub fn new(source: Box<dyn ContentSource>, framing: StreamFraming) -> Self {
         Self { source, framing, is_complete: false, content_bytes: 0 }
     }
 
-    /// Whether all has been given out.
+    /// True if all content has been returned.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// Lets the source read ahead while the client takes nothing.
+    /// Lets the source read ahead while the client accepts nothing.
     pub fn poll_ahead(&mut self, task: &mut Task<'_>) {
         if !self.is_complete {
             self.source.poll_ahead(task);
         }
     }
 
-    /// Puts what there is, in its framing, into `buffer`; returns where. Pending if there is nothing. Several pieces are
-    /// gathered, the end of the content with them, so that one write sends all.
+    /// Fills `buffer` with available content in its framing; returns the range that was filled. Pending if there is
+    /// none. Gathers several pieces and the end of the content, so that one write sends all.
     ///
     /// # Errors
-    /// The content can't be completed. The connection has to be closed in such a way that the client sees it.
+    /// The content cannot be completed. The caller must close the connection in a way that the client notices.
     pub fn poll_gather(&mut self, task: &mut Task<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<Range<usize>>> {
         let line_bytes = if self.framing == StreamFraming::Chunked { CHUNK_SIZE_LINE_BYTES_MAX } else { 0 };
         let mut gathered = 0..0;
@@ -81,7 +81,7 @@ impl StreamedContent {
         Poll::Ready(Ok(gathered))
     }
 
-    /// Frames content that was put at `start`, and joins it to what was gathered.
+    /// Adds the framing of content that was read to `start`, and moves it next to the content gathered before.
     fn on_content(
         &mut self,
         length: usize,
@@ -105,7 +105,7 @@ impl StreamedContent {
         if gathered.start == gathered.end {
             *gathered = piece;
         } else {
-            // Few bytes apart, because size lines differ in length. The first and largest piece is not moved.
+            // The gap is a few bytes, because size lines differ in length. The first and largest piece is not moved.
             buffer.copy_within(piece.clone(), gathered.end);
             gathered.end += piece.len();
         }
@@ -129,7 +129,7 @@ impl StreamedContent {
                 }
                 end.extend_from_slice(b"\r\n");
                 let at = gathered.end;
-                // Trailers have a limit of their own, which may be above what room is left.
+                // Trailers have their own limit, which may exceed the room left.
                 if buffer.len() < at + end.len() {
                     buffer.resize(at + end.len(), 0);
                 }

@@ -4,61 +4,62 @@ use super::eviction::{ClientProgress, ConnectionFacts, EvictionRank, Tier};
 use super::holdings::{Claimant, ClientOrigin, Holdings, Shares};
 use crate::metrics::StageCounts;
 
-/// The open connections of a worker: what each awaits, until when, and how to wake it.
+/// Open connections of a worker: their stages, deadlines and wakers.
 ///
-/// Deadlines are looked at in turns instead of each having a timer: setting one is a store, and a connection that has
-/// none pending costs 48 bytes here and nothing in the runtime.
+/// A periodic sweep checks the deadlines, so connections need no timers. Setting a deadline is a single store. A
+/// connection without work costs 48 bytes here and nothing in the runtime.
 #[derive(Debug, Default)]
 pub struct ConnectionTable {
     entries: Vec<ConnectionEntry>,
     free: Vec<u32>,
-    /// The part of the entries that the next sweep looks at.
+    /// Part of the entries that the next sweep checks.
     sweep_part: usize,
-    /// Connections in reserved places.
+    /// Number of connections in reserved places.
     reserved: usize,
-    /// Counted only while most places are taken.
+    /// Places held by clients and networks; counted only while most places are taken.
     holdings: Option<Holdings>,
-    /// Newcomers above a share for which no connection to close is looked for, because the last look found none: a client
-    /// whose connections all make progress must not cost a look at all connections with each further one. By whether it is
-    /// a network's share, and whether there are free places.
+    /// Number of newcomers over their share for which no search is made, because the last search found no connection to
+    /// close. Otherwise a client whose connections all make progress could cause a search of all connections with each
+    /// new one. Indexed by whether the share is a network's, and by whether there are free places.
     looks_to_skip: [[usize; 2]; 2],
 }
 
-/// What a connection awaits.
+/// Event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionStage {
-    /// The end of the TLS handshake, or the header of a proxy.
+    /// End of the TLS handshake, or the PROXY protocol header.
     Opening,
-    /// The first byte of a request: such a connection may be closed to make room.
+    /// First byte of a request. Such a connection may be closed to make room.
     Idle,
-    /// The same, since a moment ago; after that moment it gives memory back, and then is idle.
+    /// First byte of a request, for a short time after the last. After that time the connection frees memory and
+    /// becomes idle.
     Resting,
-    /// The rest of a head.
+    /// Rest of a head.
     Head,
     /// Content of a request.
     Content,
-    /// A handler's answer. It has its own limits.
+    /// Response of a handler, which has its own time limits.
     Answer,
-    /// The client to take what is sent.
+    /// Client that must accept output.
     Write,
-    /// The client to end, after the last answer.
+    /// End of the connection by the client, after the last response.
     Linger,
-    /// Either end of a tunnel to send something.
+    /// Data from either end of a tunnel.
     Tunnel,
 }
 
-/// Why a connection was woken out of turn.
+/// Reason that the table woke a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeReason {
-    /// Its deadline has passed.
+    /// The deadline has passed.
     TimedOut,
-    /// Its place is needed: it closes at once, whatever it awaits.
+    /// Another connection needs the place; this one closes at once in any stage.
     Evicted,
-    /// Clients hold too much memory, and its client more than others.
+    /// Clients hold too much memory, and this client more than others.
     Shed,
 }
 
-/// A connection that was accepted and has no place yet.
+/// Connection that was accepted and has no place yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Newcomer {
     /// Client and network that it counts for.
@@ -67,15 +68,15 @@ pub struct Newcomer {
     pub is_reserved: bool,
 }
 
-/// True if there is a place for a newcomer.
+/// Availability of a place for a newcomer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// There is one.
+    /// A place is free.
     Free,
-    /// Most places are taken, and the client or its network holds more than its share of them: it gives up some first.
-    /// True if there are free places for all that.
+    /// Most places are taken, and the client or its network has reached its share, so that it must first release some.
+    /// True if there are free places nevertheless.
     OverShare(Claimant, bool),
-    /// All are taken.
+    /// All places are taken.
     None,
 }
 
@@ -93,22 +94,22 @@ struct ConnectionEntry {
 
 const NEVER: u64 = u64::MAX;
 
-/// Sweeps that make a round: a deadline is noticed after this many at the latest.
+/// Sweeps in a round: an expired deadline is noticed within this many.
 pub const SWEEPS_A_ROUND: usize = 10;
 
-/// Places of each worker that connections to listeners for monitoring have besides all others.
+/// Additional places of each worker for connections to listeners for monitoring.
 pub const RESERVED_PLACES: usize = 16;
 
-/// Connections for each of which one newcomer is spared a look at all of them.
+/// Divisor of the number of connections. After a search without result, this part of them is the number of newcomers
+/// without another search.
 const LOOKS_PART: usize = 64;
 
-/// True if most of so many places are taken, so that clients are held to their shares. The rest is for those that hold
-/// less.
+/// True if most places are taken, so that clients are held to their shares. The rest is for clients that hold less.
 fn is_crowded(taken: usize, connections_max: usize) -> bool {
     taken >= connections_max - connections_max / 8
 }
 
-/// True if so few are taken that it is no longer counted who holds them.
+/// True if so few places are taken that holders are no longer counted.
 fn is_quiet(taken: usize, connections_max: usize) -> bool {
     taken < connections_max - connections_max / 4
 }
@@ -119,12 +120,12 @@ impl ConnectionTable {
         self.entries.len() - self.free.len()
     }
 
-    /// Whether no connection is open.
+    /// True if no connection is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many connections await what.
+    /// Number of connections in each stage.
     pub fn stages(&self) -> StageCounts {
         let mut counts = StageCounts::default();
         for entry in self.entries.iter().filter(|entry| !entry.is_free) {
@@ -141,7 +142,7 @@ impl ConnectionTable {
         counts
     }
 
-    /// Adds a connection; returns its place.
+    /// Adds a connection; returns its slot.
     pub fn insert(&mut self, newcomer: Newcomer) -> u32 {
         let Newcomer { origin, is_reserved } = newcomer;
         self.reserved += usize::from(is_reserved);
@@ -166,7 +167,7 @@ impl ConnectionTable {
         self.entries.len() as u32 - 1
     }
 
-    /// Notes for whom a connection counts, where a proxy has told that after it was accepted.
+    /// Changes the origin of a connection after a proxy has reported the client.
     pub fn set_origin(&mut self, slot: u32, origin: ClientOrigin) {
         let before = std::mem::replace(&mut self.entries[slot as usize].origin, origin);
         if let Some(holdings) = &mut self.holdings {
@@ -175,7 +176,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Frees a place.
+    /// Frees a slot.
     pub fn remove(&mut self, slot: u32) {
         let entry = &mut self.entries[slot as usize];
         entry.waker = None;
@@ -188,7 +189,7 @@ impl ConnectionTable {
         self.free.push(slot);
     }
 
-    /// Notes what a connection awaits from now on, and until when.
+    /// Sets the stage and deadline of a connection.
     pub fn enter(&mut self, slot: u32, stage: ConnectionStage, deadline_ms: Option<u64>, waker: &Waker) {
         let entry = &mut self.entries[slot as usize];
         let phase_before = entry.phase();
@@ -197,28 +198,29 @@ impl ConnectionTable {
         if entry.phase() != phase_before {
             entry.progress.begin();
         }
-        // A task's waker stays the same as long as the task lives.
+        // A task's waker does not change during the task's life.
         if entry.waker.is_none() {
             entry.waker = Some(waker.clone());
         }
     }
 
-    /// Notes bytes that the client has moved: content that it sent, or output that it took.
+    /// Records bytes that the client has moved: content that it sent, or output that it accepted.
     pub fn note_progress(&mut self, slot: u32, bytes: u64) {
         self.entries[slot as usize].progress.on_moved(bytes);
     }
 
-    /// What a connection was last said to await.
+    /// Current stage of a connection.
     pub fn stage(&self, slot: u32) -> ConnectionStage {
         self.entries[slot as usize].stage
     }
 
-    /// Why a connection was woken, if it was by this table.
+    /// Takes the reason that the table woke a connection; `None` if something else woke it.
     pub fn take_verdict(&mut self, slot: u32) -> Option<WakeReason> {
         self.entries[slot as usize].verdict.take()
     }
 
-    /// Wakes connections whose deadline has passed, looking at a tenth of all; for each of those, a second has passed.
+    /// Wakes connections whose deadline has passed. Checks a tenth of them in each sweep; for these, one second has
+    /// passed since their last sweep.
     pub fn sweep(&mut self, now_ms: u64) {
         let (part, count) = (self.sweep_part, self.entries.len());
         self.sweep_part = (part + 1) % SWEEPS_A_ROUND;
@@ -230,7 +232,7 @@ impl ConnectionTable {
         }
     }
 
-    /// True if there is a place for a newcomer among so many.
+    /// Checks if there is a place for a newcomer, out of `connections_max`.
     pub fn room(&mut self, newcomer: Newcomer, shares: Shares, connections_max: usize) -> Room {
         if newcomer.is_reserved {
             return if self.reserved < RESERVED_PLACES { Room::Free } else { Room::None };
@@ -256,8 +258,8 @@ impl ConnectionTable {
         })
     }
 
-    /// Wakes connections to be closed in favour of a newcomer: some of those that come first in the order. Tells what each
-    /// awaits; returns how many.
+    /// Wakes the first connections of the eviction order, to be closed in favour of a newcomer. Calls `told` with the
+    /// stage of each; returns their number.
     pub fn make_room(&mut self, newcomer: Newcomer, told: impl FnMut(ConnectionStage)) -> usize {
         let held = self.count_holdings().held(newcomer.origin);
         // A client that makes progress is not closed for one that holds as many places.
@@ -265,15 +267,15 @@ impl ConnectionTable {
         self.evict_first(newcomer.is_reserved, told, may_go)
     }
 
-    /// Wakes connections to be closed for whatever needs their file descriptors, but for those that make progress. Tells
-    /// what each awaits; returns how many.
+    /// Wakes connections to be closed because their file descriptors are needed, except those that make progress. Calls
+    /// `told` with the stage of each; returns their number.
     pub fn free_descriptors(&mut self, told: impl FnMut(ConnectionStage)) -> usize {
         self.evict_first(false, told, |_, standing| standing.tier != Tier::Busy)
     }
 
-    /// Wakes connections to be closed in favour of a newcomer whose client or network holds more than its share: some of
-    /// its own, but for those that make progress. Where no place is free, a client that holds little in a network that holds
-    /// much gets one as others do. Tells what each awaits; returns how many.
+    /// Wakes connections to be closed in favour of a newcomer whose client or network has reached its share. They are
+    /// the claimant's own, except those that make progress. If no place is free, a client with few places in a network
+    /// with many gets one like any other client. Calls `told` with the stage of each; returns their number.
     pub fn make_room_within(
         &mut self,
         claimant: Claimant,
@@ -324,7 +326,7 @@ impl ConnectionTable {
         count
     }
 
-    /// Wakes all idle connections to be closed: nothing more is awaited of them.
+    /// Wakes all idle connections to be closed.
     pub fn evict_all_idle(&mut self) {
         let is_idle = |entry: &&mut ConnectionEntry| {
             !entry.is_free
@@ -334,7 +336,7 @@ impl ConnectionTable {
         self.entries.iter_mut().filter(is_idle).for_each(|entry| entry.condemn(WakeReason::Evicted));
     }
 
-    /// Wakes a connection to be closed, whatever it is in the middle of: it holds too much memory.
+    /// Wakes a connection to be closed in any stage, because it holds too much memory.
     pub fn shed(&mut self, slot: u32) {
         let entry = &mut self.entries[slot as usize];
         if !entry.is_free {
@@ -342,13 +344,13 @@ impl ConnectionTable {
         }
     }
 
-    /// Wakes all connections, to do what they find to be done.
+    /// Wakes all connections, so that they check for changes.
     pub fn wake_all(&self) {
         self.entries.iter().filter_map(|entry| entry.waker.as_ref()).for_each(Waker::wake_by_ref);
     }
 }
 
-/// What a connection does, as far as its client has time for it.
+/// Phase of a connection, for the grace period of its client.
 #[derive(PartialEq, Eq)]
 enum ClientPhase {
     Opening,
@@ -395,7 +397,7 @@ mod tests {
         Newcomer { origin: ClientOrigin::new(client, client / 10), is_reserved: false }
     }
 
-    /// A table of connections, each of a client by its number.
+    /// Makes a table of connections with stage, deadline and client number.
     fn table_of(connections: &[(ConnectionStage, u64, u64)]) -> ConnectionTable {
         let mut table = ConnectionTable::default();
         for &(stage, deadline_ms, client) in connections {
@@ -405,7 +407,7 @@ mod tests {
         table
     }
 
-    /// One in which each is of a client of its own, in a network of its own.
+    /// Makes a table in which each connection has its own client and network.
     fn table(stages: &[(ConnectionStage, u64)]) -> ConnectionTable {
         let connections: Vec<_> =
             (1..).zip(stages).map(|(number, (stage, deadline_ms))| (*stage, *deadline_ms, number * 10)).collect();
@@ -416,7 +418,7 @@ mod tests {
         (0..table.entries.len()).map(|slot| table.take_verdict(slot as u32)).collect()
     }
 
-    /// Has seconds pass, in each of which connections move bytes: their places, and how many.
+    /// Simulates seconds in each of which connections, given by slot, move bytes.
     fn pass(table: &mut ConnectionTable, seconds: usize, moved: &[(u32, u64)]) {
         for _ in 0..seconds {
             moved.iter().for_each(|(slot, bytes)| table.note_progress(*slot, *bytes));
@@ -424,7 +426,7 @@ mod tests {
         }
     }
 
-    /// Evicts until no more can be, and frees the places; returns these in that order.
+    /// Evicts until no more connections can be, and frees their slots; returns the slots in order.
     fn evict_all_for(table: &mut ConnectionTable, newcomer: Newcomer) -> Vec<usize> {
         let mut order = Vec::new();
         while table.make_room(newcomer, |_| {}) > 0 {
@@ -472,7 +474,8 @@ mod tests {
         assert_eq!((table.insert(newcomer(0)), table.len()), (0, 2));
     }
 
-    /// Slow bodies and slow readers go by what they move; clients that make progress and handlers at work stay.
+    /// Slow bodies and slow readers are ordered by their progress. Clients that make progress and working handlers
+    /// stay.
     #[test]
     fn slow_clients_are_evicted_by_progress() {
         let mut table = table(&[
@@ -600,7 +603,7 @@ mod tests {
         assert_eq!(table.room(reserved, shares, 20), Room::Free);
     }
 
-    /// A slow client that sends a byte now and then begins nothing new with each.
+    /// A slow client does not start a new grace period with each byte.
     #[test]
     fn a_byte_now_and_then_does_not_look_like_a_beginning() {
         let mut table = table(&[(ConnectionStage::Content, 9), (ConnectionStage::Content, 9)]);
@@ -609,7 +612,7 @@ mod tests {
             table.enter(0, ConnectionStage::Idle, None, Waker::noop());
             table.enter(0, ConnectionStage::Content, Some(99), Waker::noop());
         }
-        // Another request, whose content is on its way.
+        // Another request whose content is being received.
         table.enter(1, ConnectionStage::Idle, Some(99), Waker::noop());
         table.enter(1, ConnectionStage::Content, Some(99), Waker::noop());
         assert_eq!(evict_all_for(&mut table, newcomer(0)), [0, 1]);

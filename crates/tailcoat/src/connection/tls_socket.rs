@@ -1,4 +1,4 @@
-//! TLS over a connection's socket, once the client's first message is there.
+//! TLS on a connection's socket, after the ClientHello was received.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,68 +14,68 @@ use super::Socket;
 use super::kernel_tls::{self, KernelSession, KernelTls, TlsRecordContent};
 use crate::tls::{ServerConnection, alerts};
 
-/// Bytes that are enciphered at once: four full records, which one write sends.
+/// Bytes encrypted at once: four full records, which one write sends.
 const WRITE_BYTES_MAX: usize = 64 << 10;
 
-/// Ciphertext that is read at once: no more than a record.
+/// Bytes of ciphertext read at once; at most one record.
 pub(super) const READ_BYTES_MAX: usize = 16 << 10;
 
-/// Bytes of a small record. A client can use nothing of a record before all of it has come.
+/// Length of a small record, in bytes. A client can use a record only after all of it has arrived.
 const SMALL_RECORD_BYTES: usize = 4 << 10;
 
-/// Bytes of a full record.
+/// Length of a full record, in bytes.
 const RECORD_BYTES_MAX: usize = 16 << 10;
 
-/// The first bytes of a connection, about what is sent before the client's first acknowledgement (RFC 6928), go in small
-/// records.
+/// Bytes at the beginning of a connection that go in small records. About as much is sent before the client's first
+/// acknowledgement (RFC 6928).
 const EARLY_BYTES: usize = 16 << 10;
 
-/// Bytes that may come before a message is complete: the largest that the session takes, and what enciphers it. Only a
-/// client's certificates need many.
+/// Maximum length of an incomplete message, in bytes: the longest that the session accepts, with its encryption. Only
+/// client certificates need so many.
 const UNREAD_BYTES_MAX: usize = 96 << 10;
 
-/// A socket with a session of TLS. While nothing is under way, neither has a buffer.
+/// Socket with a TLS session. While no data is in transit, neither has a buffer.
 pub struct TlsSocket {
     socket: Socket,
     session: TlsSession,
-    /// When the kernel is to take over, if it is and has not been asked yet.
+    /// Settings for encryption by the kernel; `None` if it is off or has already been tried.
     kernel: Option<KernelTls>,
-    /// Nothing has come since the session was last written to, so that it has nothing to answer.
+    /// True if nothing was received since the last write, so that the session has no response to send.
     is_settled: bool,
-    /// What has come of a message that is not complete, as the session has left it.
+    /// Input of an incomplete message, as the session has left it.
     unread: Vec<u8>,
-    /// Plaintext that nobody has taken.
+    /// Decrypted bytes that the caller has not read.
     plaintext: Vec<u8>,
-    /// Ciphertext that the socket has not taken, from `unsent_at` on.
+    /// Ciphertext that the socket has not accepted, from `unsent_at` on.
     unsent: Vec<u8>,
     unsent_at: usize,
-    /// Bytes that were enciphered, and not all sent.
+    /// Length of the plaintext that was encrypted and is not all sent.
     in_flight_bytes: usize,
-    /// How many bytes are still to go in small records.
+    /// Remaining bytes that must go in small records.
     early_bytes: usize,
-    /// What is written next begins a response.
+    /// True if the next write begins a response.
     has_read: bool,
-    /// The client sends no more.
+    /// True if the client sends no more.
     is_ended: bool,
 }
 
-/// Who has the keys.
+/// Owner of the keys.
 #[allow(clippy::large_enum_variant, reason = "nearly all connections are of the largest")]
 enum TlsSession {
-    /// This process has all of them.
+    /// This process has all keys.
     Here(ServerConnection),
-    /// The kernel has the one that enciphers.
+    /// The kernel has the key for sending.
     Kernel(Box<KernelSession>),
-    /// Nobody: handing one over has failed, or the session has.
+    /// The session is lost, because it failed or its handover to the kernel did.
     Lost,
 }
 
-/// What the connections of a thread use in turn.
+/// Buffers that the connections of a thread use in turn.
 #[derive(Default)]
 struct TlsScratch {
-    /// Ciphertext that has come.
+    /// Ciphertext received.
     incoming: Vec<u8>,
-    /// Ciphertext that is to be sent.
+    /// Ciphertext to send.
     outgoing: Vec<u8>,
 }
 
@@ -84,8 +84,8 @@ thread_local! {
 }
 
 impl TlsSocket {
-    /// A socket from which the client's first message was read, to be given with `feed`. `kernel` is when the kernel is to
-    /// take over, if ever.
+    /// Wraps a socket from which the ClientHello was read; the caller must pass that to `feed`. `kernel` has the
+    /// settings for encryption by the kernel.
     pub fn new(socket: Socket, session: ServerConnection, kernel: Option<KernelTls>) -> Self {
         Self {
             socket,
@@ -103,7 +103,7 @@ impl TlsSocket {
         }
     }
 
-    /// The session, which stays here until the first large file at least.
+    /// Session; `None` after the kernel has taken over, which happens at the first large file or later.
     pub fn session(&self) -> Option<&ServerConnection> {
         match &self.session {
             TlsSession::Here(session) => Some(session),
@@ -111,30 +111,30 @@ impl TlsSocket {
         }
     }
 
-    /// Bytes of memory that are kept of what has come, or is to be sent.
+    /// Bytes of memory held for received data and unsent output.
     pub fn held_bytes(&self) -> usize {
         self.unread.capacity() + self.plaintext.capacity() + self.unsent.capacity()
     }
 
-    /// The socket.
+    /// Socket below TLS.
     pub fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// The socket, for whoever waits for it.
+    /// Socket below TLS, for registering and waiting.
     pub fn socket_mut(&mut self) -> &mut Socket {
         &mut self.socket
     }
 
-    /// The socket alone, when the session is over.
+    /// Returns the bare socket after the session has ended.
     pub fn into_socket(self) -> Socket {
         self.socket
     }
 
-    /// Goes on with the handshake until it is complete.
+    /// Drives the handshake until it is complete.
     ///
     /// # Errors
-    /// The handshake failed, of which the client has been told as far as possible; `UnexpectedEof` if it has gone.
+    /// The handshake failed, and an alert was sent if possible; `UnexpectedEof` if the client has gone.
     pub fn poll_handshake(&mut self) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_flush())?;
@@ -148,8 +148,8 @@ impl TlsSocket {
         }
     }
 
-    /// Reads what has come; 0 is the end. A client that ends without saying so is one that has ended: what it sent says
-    /// itself whether it is complete.
+    /// Reads decrypted bytes; 0 is the end of the stream. A client that disconnects without `close_notify` has ended as
+    /// well; its message framing shows if the input was complete.
     pub fn poll_read(&mut self, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             if !self.plaintext.is_empty() {
@@ -160,7 +160,7 @@ impl TlsSocket {
                 return Poll::Ready(Ok(0));
             }
             let count = ready!(self.poll_feed(buffer))?;
-            // Answers to what concerns only TLS (a new key). If they are stuck, they go with what is written next.
+            // Replies of TLS itself, such as a new key. If they cannot be sent now, they go with the next write.
             if let Poll::Ready(Err(error)) = self.poll_flush() {
                 return Poll::Ready(Err(error));
             }
@@ -171,7 +171,7 @@ impl TlsSocket {
         }
     }
 
-    /// Sends several pieces, as far as they are taken.
+    /// Sends as much of several pieces as the socket accepts.
     pub fn poll_write(&mut self, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         if let TlsSession::Kernel(kernel) = &mut self.session {
             return kernel.poll_write(&mut self.socket, pieces);
@@ -184,7 +184,7 @@ impl TlsSocket {
         Poll::Ready(Ok(std::mem::take(&mut self.in_flight_bytes)))
     }
 
-    /// Sends a part of a file, as far as it is taken; 0 is the end of the file.
+    /// Sends as much of a part of a file as the socket accepts; 0 is the end of the file.
     pub fn poll_send_file(&mut self, file: BorrowedFd<'_>, offset: u64, length: usize) -> Poll<io::Result<usize>> {
         if let TlsSession::Kernel(kernel) = &mut self.session {
             return kernel.poll_send_file(&mut self.socket, file, offset, length);
@@ -199,21 +199,21 @@ impl TlsSocket {
         self.poll_write(&[IoSlice::new(&content)])
     }
 
-    /// Has the kernel take over before it is given a part of a file, if that is wanted and possible. Of the whole, `length`
-    /// bytes are to be sent.
+    /// Lets the kernel take over before a part of a file is sent, if that is enabled and possible. `length` is the
+    /// total number of bytes to send.
     ///
     /// # Errors
     /// The session is lost, and with it the connection.
     pub fn prepare_file(&mut self, length: u64) -> io::Result<()> {
         let (Some(kernel), TlsSession::Here(session)) = (self.kernel, &self.session) else { return Ok(()) };
-        // What has come in part only, the session has looked at, and so it can't be read by another.
+        // The session has already parsed an incomplete message, so no other reader could continue it.
         let is_between_messages = self.is_settled && self.unread.is_empty() && !self.is_ended;
         let has_sent_all = self.in_flight_bytes == 0 && self.unsent.is_empty();
         if !is_between_messages || !has_sent_all || !kernel.is_for(session, length) {
             return Ok(());
         }
         self.kernel = None;
-        // Nothing has happened if that fails: the client has just gone, or the kernel has lost its module.
+        // Failing to attach changes nothing: the client has just gone, or the kernel has lost its module.
         if kernel_tls::attach(&self.socket).is_ok()
             && let TlsSession::Here(session) = std::mem::replace(&mut self.session, TlsSession::Lost)
         {
@@ -223,7 +223,7 @@ impl TlsSocket {
         Ok(())
     }
 
-    /// Waits until TCP has all that was sent, so that the sending side may be ended.
+    /// Waits until TCP holds all output, so that the sending side may be closed.
     pub fn poll_drained(&mut self) -> Poll<()> {
         match &self.session {
             TlsSession::Kernel(_) => self.socket.poll_room(),
@@ -231,10 +231,10 @@ impl TlsSocket {
         }
     }
 
-    /// Says that nothing more comes, and ends the sending side.
+    /// Sends `close_notify` and closes the sending side.
     pub fn shutdown_write(&mut self) -> io::Result<()> {
         if let TlsSession::Kernel(_) = &self.session {
-            // If the socket takes nothing, the client finds out by the end.
+            // If the socket accepts nothing, the client notices the end of the stream instead.
             let _ = kernel_tls::send_alert(&mut self.socket, AlertDescription::CloseNotify);
             return self.socket.shutdown_write();
         }
@@ -244,21 +244,22 @@ impl TlsSocket {
             self.unsent.extend_from_slice(&outgoing[..length]);
             io::Result::Ok(())
         })?;
-        // If the socket takes nothing, the client has not even read the last response, and finds out by its end.
+        // If the socket accepts nothing, the client has not even read the last response. It notices the end of the
+        // stream instead.
         let _ = self.poll_flush()?;
         self.socket.shutdown_write()
     }
 
-    /// Gives the session what the client sent first.
+    /// Passes the ClientHello to the session.
     ///
     /// # Errors
-    /// It is wrong, of which the client has been told as far as possible.
+    /// The message is invalid; an alert was sent if possible.
     pub fn feed(&mut self, ciphertext: &[u8]) -> io::Result<()> {
         let mut incoming = ciphertext.to_vec();
         self.on_incoming(&mut incoming, &mut []).map(|_| ())
     }
 
-    /// Enciphers what fits, and has the socket take what it takes of it; returns how much was enciphered.
+    /// Encrypts up to `WRITE_BYTES_MAX`, and sends what the socket accepts. Returns the number of bytes encrypted.
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let total = pieces.iter().map(|piece| piece.len()).sum::<usize>().min(WRITE_BYTES_MAX);
         let mut small_bytes = self.early_bytes.min(total);
@@ -290,7 +291,7 @@ impl TlsSocket {
             }
             self.is_settled = true;
             let outgoing = &outgoing[..length];
-            // Not before what the session may have had to say first.
+            // Earlier output of the session must be sent first.
             let sent = match self.unsent.is_empty().then(|| self.socket.poll_write(outgoing)) {
                 Some(Poll::Ready(sent)) => sent?,
                 _ => 0,
@@ -300,7 +301,7 @@ impl TlsSocket {
         })
     }
 
-    /// Sends what is enciphered.
+    /// Sends pending ciphertext.
     fn poll_flush(&mut self) -> Poll<io::Result<()>> {
         while self.unsent_at < self.unsent.len() {
             self.unsent_at += ready!(self.socket.poll_write(&self.unsent[self.unsent_at..]))?;
@@ -310,7 +311,7 @@ impl TlsSocket {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads, and gives the session what has come; returns how much plaintext is in `buffer` now.
+    /// Reads, and passes the input to the session. Returns the length of the plaintext in `buffer`.
     fn poll_feed(&mut self, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         SCRATCH.with_borrow_mut(|TlsScratch { incoming, .. }| {
             let kept = self.unread.len();
@@ -330,8 +331,8 @@ impl TlsSocket {
         })
     }
 
-    /// Has the session look at all that has come. Returns how much plaintext is in `buffer`; what finds no room there is
-    /// kept, as is what can't be understood before more has come.
+    /// Lets the session process all input. Returns the length of the plaintext in `buffer`. Plaintext beyond that and
+    /// incomplete input are kept.
     fn on_incoming(&mut self, incoming: &mut [u8], buffer: &mut [u8]) -> io::Result<usize> {
         let session = match &mut self.session {
             TlsSession::Here(session) => session,
@@ -355,18 +356,18 @@ impl TlsSocket {
                 Ok(ConnectionState::EncodeTlsData(data)) => {
                     let begin = self.unsent.len();
                     encode(data, &mut self.unsent)?;
-                    // With the alert it is over. What was wrong is still there, and must not be looked at again.
+                    // The alert ends the session. The invalid input is still there and must not be processed again.
                     awaits_more = failure.is_some() && alerts::is_alert(&self.unsent[begin..]);
                 }
-                // It is on its way as soon as it is in `unsent`.
+                // Data in `unsent` counts as transmitted.
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => awaits_more = true,
-                // After the client has said that it ends, nothing counts.
+                // Input after the client's `close_notify` is ignored.
                 Ok(_) => {
                     self.is_ended = true;
                     awaits_more = true;
                 }
-                // What follows says to the client what is wrong.
+                // The next states produce the alert for the client.
                 Err(error) if failure.is_none() => failure = Some(error),
                 Err(_) => awaits_more = true,
             }
@@ -380,7 +381,7 @@ impl TlsSocket {
             Some(error) => {
                 self.session = TlsSession::Lost;
                 alerts::correct(&error, &mut self.unsent);
-                // It may have gone.
+                // The client may have gone, so an error does not matter.
                 let _ = self.poll_flush();
                 Err(invalid(error))
             }
@@ -388,7 +389,7 @@ impl TlsSocket {
         }
     }
 
-    /// The same for a client to which the kernel sends.
+    /// Processes all input of a client to which the kernel sends, in the same way.
     fn on_records(&mut self, incoming: &mut [u8], buffer: &mut [u8]) -> io::Result<usize> {
         let TlsSession::Kernel(kernel) = &mut self.session else { return Err(io::ErrorKind::NotConnected.into()) };
         let (mut at, mut filled) = (0, 0);
@@ -402,16 +403,16 @@ impl TlsSocket {
                 TlsRecordContent::NewKey { .. } | TlsRecordContent::Nothing => {}
             }
         }
-        // After the client has said that it ends, nothing counts.
+        // Input after the client's `close_notify` is ignored.
         self.unread = if self.is_ended { Vec::new() } else { incoming[at..].to_vec() };
         Ok(filled)
     }
 
-    /// Lets something be written, if it may be: not before the handshake, nor when the session has failed. Says whether.
+    /// Calls `write` if the session can send. Returns false before the end of the handshake and after a failure.
     fn write(&mut self, write: impl FnOnce(&mut TlsWriter<'_>) -> io::Result<()>) -> io::Result<bool> {
         let TlsSession::Here(session) = &mut self.session else { return Ok(false) };
         loop {
-            // Nothing of this has not been seen, but the session knows where in it its messages begin.
+            // The session has seen all of this input, but needs it to know where its messages begin.
             let UnbufferedStatus { mut discard, state } = session.process_tls_records(&mut self.unread);
             match state {
                 Ok(ConnectionState::WriteTraffic(mut writer)) => {
@@ -428,7 +429,7 @@ impl TlsSocket {
                 }
                 Ok(ConnectionState::EncodeTlsData(data)) => encode(data, &mut self.unsent)?,
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                // The client has ended, which does not keep us from answering; told once, it is over next time.
+                // The client has ended, but the server may still respond. The session reports this once.
                 Ok(ConnectionState::PeerClosed) => self.is_ended = true,
                 Ok(_) | Err(_) => return Ok(false),
             }
@@ -443,10 +444,10 @@ impl fmt::Debug for TlsSocket {
     }
 }
 
-/// What enciphers.
+/// State of the session in which it encrypts.
 type TlsWriter<'a> = WriteTraffic<'a, ServerConnectionData>;
 
-/// Appends a message of the handshake to what is to be sent.
+/// Appends a handshake message to the output.
 fn encode(mut data: EncodeTlsData<'_, ServerConnectionData>, unsent: &mut Vec<u8>) -> io::Result<()> {
     let length = unsent.len();
     let required_bytes = match data.encode(&mut []) {
@@ -458,7 +459,7 @@ fn encode(mut data: EncodeTlsData<'_, ServerConnectionData>, unsent: &mut Vec<u8
     Ok(())
 }
 
-/// Appends ciphertext to `outgoing[..length]`, which grows as it has to.
+/// Appends ciphertext to `outgoing[..length]`, which grows as needed.
 fn append(
     outgoing: &mut Vec<u8>,
     length: &mut usize,
@@ -476,8 +477,8 @@ fn append(
     }
 }
 
-/// Copies what fits of `content` to `buffer`, and keeps the rest; returns how much fits. In order: once something did not
-/// find room, nothing does.
+/// Copies as much of `content` to `buffer` as fits, and keeps the rest; returns the copied length. To preserve order,
+/// nothing is copied while earlier content is kept.
 fn deliver(content: &[u8], buffer: &mut [u8], kept: &mut Vec<u8>) -> usize {
     let fitting = if kept.is_empty() { buffer.len().min(content.len()) } else { 0 };
     buffer[..fitting].copy_from_slice(&content[..fitting]);
@@ -485,7 +486,7 @@ fn deliver(content: &[u8], buffer: &mut [u8], kept: &mut Vec<u8>) -> usize {
     fitting
 }
 
-/// Moves what fits to `buffer`; returns how much. What is left has no more memory than it needs.
+/// Moves as many bytes to `buffer` as fit; returns their number. The rest stays in memory of exactly its size.
 fn take_front(bytes: &mut Vec<u8>, buffer: &mut [u8]) -> usize {
     let count = buffer.len().min(bytes.len());
     buffer[..count].copy_from_slice(&bytes[..count]);
@@ -497,7 +498,7 @@ fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Er
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// A part of several pieces.
+/// Returns a part of several pieces.
 fn part<'a>(pieces: &'a [IoSlice<'a>], mut at: usize, mut length: usize) -> Vec<&'a [u8]> {
     let mut found = Vec::with_capacity(pieces.len());
     for piece in pieces {

@@ -1,4 +1,4 @@
-//! Sending: bytes, memory and files, as far as the socket takes them.
+//! Sending of bytes, memory and files, as far as the socket accepts them.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,43 +16,43 @@ use super::stream::StreamedContent;
 use crate::handler::Segment;
 use crate::object_cache::{Blocking, OpenFile, file_time_now_ns};
 
-/// Bytes of a file that are brought into the page cache at once.
+/// Bytes of a file that are loaded into the page cache at once.
 const WARM_BYTES: u64 = 512 << 10;
 
-/// Bytes of a file that are copied at once where it isn't sent by the kernel itself. At least so many are known to be in
-/// the page cache before they are.
+/// Bytes of a file copied at once where sendfile is not used. So many bytes are known to be in the page cache before.
 const COPY_CHUNK_BYTES: u64 = 64 << 10;
 
-/// The last bytes of a file are copied, so that the file can be looked at between reading and sending them. Few, for
-/// copying is what sendfile saves: with 64 KiB a file of 100 KiB took half as much CPU time again.
+/// Length of the last piece of a file, in bytes. The last piece is copied, so that the file can be checked between
+/// reading and sending it. Kept small, because sendfile avoids copying: with 64 KiB, a file of 100 KiB needed half as
+/// much CPU time again.
 const LAST_PIECE_BYTES: u64 = OpenFile::END_BYTES;
 
-/// Bytes that a connection sends before others have their turn: a piece of a file goes to the kernel in one call. Less,
-/// and calls cost a large file more than its bytes.
+/// Bytes that a connection sends before others get their turn. A piece of a file goes to the kernel in one call; with
+/// smaller pieces, the calls cost more than the bytes.
 const TURN_BYTES_MAX: u64 = OpenFile::PIECE_BYTES;
 
-/// Output that a socket has not taken yet: what a slow client costs in memory.
+/// Output that a socket has not accepted yet. This is the memory that a slow client costs.
 #[derive(Debug)]
 pub struct Transmission {
     bytes: Vec<u8>,
     bytes_sent: usize,
     tail: VecDeque<Segment>,
-    /// Where the file being sent is known to be in the page cache.
+    /// Range of the file that is known to be in the page cache.
     resident: Range<u64>,
-    /// The read that brings more of it there.
+    /// Read that loads more of the file into the page cache.
     warming: Option<Blocking<()>>,
-    /// Content that comes while it is sent, after all else.
+    /// Streamed content, after all other output.
     stream: Option<Box<StreamedContent>>,
-    /// The socket would have taken more, but other connections have their turn.
+    /// True if the socket would have accepted more, but other connections get their turn.
     has_yielded: bool,
-    /// Bytes taken by the socket so far.
+    /// Bytes accepted by the socket so far.
     pub total_sent: u64,
 }
 
-/// Sends `output`. If the socket doesn't take all of it at once, or a file has to be sent, what remains comes back as a
-/// transmission, and `output` is empty.
+/// Sends `output` and leaves it empty. Returns the rest as a transmission if the socket does not accept all of it, or if
+/// a file must be sent.
 ///
-/// If it `closes` the connection, the last bytes and the end of the stream leave in one segment, which saves another and
+/// If `closes` is true, the last bytes and the end of the stream leave in one segment. That saves another segment and
 /// its acknowledgement.
 pub fn send_now(socket: &mut Transport, output: &mut Output, closes: bool) -> io::Result<Option<Transmission>> {
     let mut sent = 0;
@@ -78,10 +78,10 @@ pub fn send_now(socket: &mut Transport, output: &mut Output, closes: bool) -> io
             Poll::Pending => break,
         }
     }
-    // If it is not drained, that is waited for as the rest of something is.
+    // If the transport is not drained, the caller waits for it as for unsent output.
     if output.is_empty() && !(closes && socket.poll_drained().is_pending()) {
         if closes {
-            // Not left to closing: that drops what is not yet sent if the client has sent something that nobody read.
+            // Closing the socket alone would drop unsent output if the client has sent bytes that were not read.
             socket.shutdown_write()?;
         }
         return Ok(None);
@@ -93,7 +93,7 @@ pub fn send_now(socket: &mut Transport, output: &mut Output, closes: bool) -> io
 }
 
 impl Transmission {
-    /// Takes all that is to be sent out of `output`.
+    /// Takes all output.
     pub fn new(output: &mut Output) -> Self {
         Self {
             bytes: std::mem::take(&mut output.bytes),
@@ -107,12 +107,12 @@ impl Transmission {
         }
     }
 
-    /// Bytes of memory that wait for the client, but for content that it shares with others.
+    /// Bytes of memory that wait for the client, without content shared with others.
     pub fn held_bytes(&self) -> usize {
         self.bytes.capacity() + self.tail.iter().map(Segment::own_bytes).sum::<usize>()
     }
 
-    /// Gives the output its buffers back, and keeps what is not sent yet in memory of just its size.
+    /// Returns the buffers to `output`, and keeps unsent data in memory of exactly its size.
     pub fn return_buffers(&mut self, output: &mut Output) {
         let bytes = self.bytes[self.bytes_sent..].to_vec();
         output.bytes = std::mem::replace(&mut self.bytes, bytes);
@@ -122,22 +122,22 @@ impl Transmission {
         output.tail = std::mem::replace(&mut self.tail, tail);
     }
 
-    /// Bytes that the socket has not taken yet.
+    /// Bytes that the socket has not accepted yet.
     pub fn remaining(&self) -> u64 {
         (self.bytes.len() - self.bytes_sent) as u64 + self.tail.iter().map(Segment::length).sum::<u64>()
     }
 
-    /// Content that came from a stream so far.
+    /// Bytes of content received from a stream so far.
     pub fn streamed_bytes(&self) -> u64 {
         self.stream.as_ref().map_or(0, |stream| stream.content_bytes)
     }
 
-    /// Whether the client has taken all that there is, so that nothing is awaited of it.
+    /// True if the client has accepted all available output, so that only the source is waited for.
     pub fn awaits_source(&self) -> bool {
         self.stream.is_some() && self.bytes.is_empty() && self.tail.is_empty()
     }
 
-    /// Lets the source of a stream read ahead, if the client keeps it waiting.
+    /// Lets the source of a stream read ahead while the client is slow.
     pub fn poll_ahead(&mut self, task: &mut Task<'_>) {
         if let Some(stream) = &mut self.stream
             && !self.has_yielded
@@ -146,12 +146,12 @@ impl Transmission {
         }
     }
 
-    /// Sends until the socket takes no more (pending), the source of a stream has no more for now (pending) or all is
-    /// sent. `buffer` is for content of streams.
+    /// Sends until all is sent. Pending if the socket accepts no more, or the source of a stream has no more for now.
+    /// `buffer` is used for streamed content.
     ///
     /// # Errors
-    /// The socket's, and `InvalidData` if a file changed under way, and those of a stream: then the response can't be
-    /// completed.
+    /// The error of the socket or of the stream, or `InvalidData` if a file changed meanwhile. The response then cannot
+    /// be completed.
     pub fn poll_send(
         &mut self,
         socket: &mut Transport,
@@ -162,7 +162,8 @@ impl Transmission {
         self.has_yielded = false;
         loop {
             if self.total_sent >= total_max {
-                // The others first: a client on the same machine takes whatever it is given.
+                // Other connections get their turn first, because a client on the same machine accepts output without
+                // limit.
                 self.has_yielded = true;
                 task.waker().wake_by_ref();
                 return Poll::Pending;
@@ -191,7 +192,8 @@ impl Transmission {
         }
     }
 
-    /// Sends what comes from the stream; returns how much the socket took, and keeps the rest. `None` at the end.
+    /// Sends content from the stream. Returns the number of bytes that the socket accepted, and keeps the rest; `None`
+    /// at the end.
     fn poll_stream(
         &mut self,
         socket: &mut Transport,
@@ -214,11 +216,11 @@ impl Transmission {
         self.total_sent += sent as u64;
         self.bytes = piece[sent..].to_vec();
         self.bytes_sent = 0;
-        // Counted above: what the loop counts is taken from `bytes`.
+        // The bytes were counted above; the loop counts only bytes taken from `bytes`.
         Poll::Ready(Ok(Some(0)))
     }
 
-    /// Sends a piece of the file at the front; returns how much the socket took.
+    /// Sends a piece of the first file; returns the number of bytes that the socket accepted.
     fn poll_send_file(&mut self, socket: &mut Transport, task: &mut Task<'_>) -> Poll<io::Result<usize>> {
         let Some(Segment::File { file, offset, length }) = self.tail.front() else {
             unreachable!("called with a file in front")
@@ -229,15 +231,15 @@ impl Transmission {
         if file.is_volatile(now_ns) {
             return poll_send_copy(socket, &file, offset, length);
         }
-        // The last piece is read, the file looked at once more, and only then the piece sent: so a response that is
-        // complete is of one version.
+        // The last piece is read, then the file is checked, and only then the piece is sent. A complete response is
+        // therefore of one version.
         if length <= LAST_PIECE_BYTES {
             return poll_send_last(socket, &file, offset, length);
         }
         socket.prepare_file(length)?;
         let chunk = (length - LAST_PIECE_BYTES).min(known_bytes(&self.resident, offset));
         if chunk == length - LAST_PIECE_BYTES {
-            // The last piece is to share a segment with what is before it.
+            // The last piece must share a segment with the bytes before it.
             socket.cork(true);
         }
         match ready!(socket.poll_send_file(&file, offset, chunk as usize))? {
@@ -246,7 +248,7 @@ impl Transmission {
         }
     }
 
-    /// Waits until the next piece of the file can be sent without waiting for a disk: that is done by another thread.
+    /// Waits until the next piece of the file can be sent without waiting for a disk; another thread loads it.
     fn poll_resident(
         &mut self,
         task: &mut Task<'_>,
@@ -256,7 +258,7 @@ impl Transmission {
         now_ns: i64,
     ) -> Poll<()> {
         if let Some(warming) = &mut self.warming {
-            // An error here (a panic, or the end of the process) is met again by whoever reads the file.
+            // An error (a panic, or the end of the process) is ignored here; the later read of the file meets it, too.
             let _ = ready!(Pin::new(warming).poll(task));
             self.warming = None;
             return Poll::Ready(());
@@ -274,20 +276,20 @@ impl Transmission {
         }
         self.resident = offset..offset + resident_bytes;
         let Some(warming) = &mut self.warming else { return Poll::Ready(()) };
-        // Not ready yet, but only who has polled it is woken.
+        // The new read is polled at once, because only a polled future wakes the task.
         let _ = ready!(Pin::new(warming).poll(task));
         self.warming = None;
         Poll::Ready(())
     }
 }
 
-/// Bytes from this offset on that are known to be in the page cache. Those before the known ones are not: ranges may be
-/// asked for in any order.
+/// Number of bytes from `offset` on that are known to be in the page cache. Returns 0 for an offset before the known
+/// range, because ranges may be requested in any order.
 fn known_bytes(resident: &Range<u64>, offset: u64) -> u64 {
     if resident.contains(&offset) { resident.end - offset } else { 0 }
 }
 
-/// Sends a piece by copying it. Before the last one, the file is looked at once more.
+/// Sends a piece by copying it. Checks the file again before the last piece.
 fn poll_send_copy(socket: &mut Transport, file: &OpenFile, offset: u64, length: u64) -> Poll<io::Result<usize>> {
     let mut buffer = vec![0; length.min(COPY_CHUNK_BYTES) as usize];
     file.read_exact_at(&mut buffer, offset)?;
@@ -297,7 +299,7 @@ fn poll_send_copy(socket: &mut Transport, file: &OpenFile, offset: u64, length: 
     socket.poll_write(&buffer)
 }
 
-/// Sends the last piece, if the file is still the same.
+/// Sends the last piece, if the file has not changed.
 fn poll_send_last(socket: &mut Transport, file: &OpenFile, offset: u64, length: u64) -> Poll<io::Result<usize>> {
     if offset + length != file.identity.size {
         return poll_send_copy(socket, file, offset, length);
@@ -312,7 +314,7 @@ fn changed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "file changed while it was sent")
 }
 
-/// Sends `bytes` and, if it is in memory, the segment behind them.
+/// Sends `bytes` and the segment after them, if that is in memory.
 fn poll_write_memory(socket: &mut Transport, bytes: &[u8], tail: &VecDeque<Segment>) -> Poll<io::Result<usize>> {
     match tail.front() {
         Some(Segment::Bytes(content)) if bytes.is_empty() => socket.poll_write(content),

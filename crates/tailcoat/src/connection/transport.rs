@@ -6,20 +6,21 @@ use std::task::Poll;
 use super::{Socket, TlsSocket};
 use crate::object_cache::OpenFile;
 
-/// What carries the bytes of a connection: its socket, or TLS over it.
+/// Transport of a connection: its socket, or TLS on it.
 ///
-/// What was to be written and was not taken (`Pending`) has to come first in the next attempt, for TLS has enciphered some
-/// of it.
+/// After a write returns `Pending`, the next write must begin with the same bytes, because TLS has encrypted some of
+/// them.
 #[derive(Debug)]
 pub enum Transport {
-    /// The socket.
+    /// Connection without TLS.
     Plain(Socket),
-    /// TLS.
+    /// Connection with TLS.
     Tls(Box<TlsSocket>),
 }
 
 impl Transport {
-    /// Reads what has come into `buffer`; 0 is the end. With TLS, `buffer` has room for more than a record.
+    /// Reads received bytes into `buffer`; 0 is the end of the stream. With TLS, `buffer` must have room for more than
+    /// a record.
     pub fn poll_read(&mut self, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_read(buffer),
@@ -27,7 +28,7 @@ impl Transport {
         }
     }
 
-    /// Sends what is taken of `bytes`.
+    /// Sends as much of `bytes` as the transport accepts.
     pub fn poll_write(&mut self, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_write(bytes),
@@ -35,7 +36,7 @@ impl Transport {
         }
     }
 
-    /// Sends what is taken of several pieces.
+    /// Sends as much of several pieces as the transport accepts.
     pub fn poll_write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_write_vectored(pieces),
@@ -43,8 +44,8 @@ impl Transport {
         }
     }
 
-    /// Sends what is taken of `bytes`, and lets it wait for what comes after them, so that a head and the beginning of a
-    /// file share a segment.
+    /// Sends as much of `bytes` as the transport accepts, and announces more. A head and the beginning of a file then
+    /// share a segment.
     pub fn poll_write_more(&mut self, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_write_more(bytes),
@@ -52,11 +53,11 @@ impl Transport {
         }
     }
 
-    /// To be called before a part of a file is sent, when all before it was taken: with TLS, the kernel may take over then.
-    /// Of the whole, `length` bytes are to be sent.
+    /// Must be called before a part of a file is sent, after all output before it was accepted. With TLS, the kernel
+    /// may take over at this point. `length` is the total number of bytes to send.
     ///
     /// # Errors
-    /// The connection can't go on.
+    /// The session is lost, so the connection must be closed.
     pub fn prepare_file(&mut self, length: u64) -> io::Result<()> {
         match self {
             Self::Plain(_) => Ok(()),
@@ -64,7 +65,7 @@ impl Transport {
         }
     }
 
-    /// Waits until all that was sent has come so far that the sending side may be ended without losing it.
+    /// Waits until all output is so far that the sending side may be closed without losing it.
     pub fn poll_drained(&mut self) -> Poll<()> {
         match self {
             Self::Plain(_) => Poll::Ready(()),
@@ -72,7 +73,8 @@ impl Transport {
         }
     }
 
-    /// Sends what is taken of a part of a file that is in the page cache. 0 is the end of the file.
+    /// Sends as much of a part of a file as the transport accepts; the part must be in the page cache. 0 is the end of
+    /// the file.
     pub fn poll_send_file(&mut self, file: &OpenFile, offset: u64, length: usize) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_send_file(file.fd.as_fd(), offset, length),
@@ -80,12 +82,12 @@ impl Transport {
         }
     }
 
-    /// Has the last, incomplete segment wait for what follows, or no longer.
+    /// Starts or ends holding back the last, incomplete segment until more output follows.
     pub fn cork(&mut self, is_corked: bool) {
         self.socket_mut().cork(is_corked);
     }
 
-    /// Ends the sending side, so that the client sees the end of the last response.
+    /// Closes the sending side, so that the client sees the end of the last response.
     pub fn shutdown_write(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(socket) => socket.shutdown_write(),
@@ -93,35 +95,35 @@ impl Transport {
         }
     }
 
-    /// Says that nothing more comes, before the connection is closed, where its end does not say so itself (RFC 8446,
-    /// section 6.1). Whether the client still hears it is no matter.
+    /// Sends `close_notify` with TLS before the connection is closed (RFC 8446, section 6.1). An error does not matter,
+    /// because the client may have gone.
     pub fn end(&mut self) {
         if let Self::Tls(tls) = self {
             let _ = tls.shutdown_write();
         }
     }
 
-    /// Makes closing reset the connection, so that the client doesn't take what it got for the whole.
+    /// Makes closing reset the connection, so that the client does not treat a partial response as complete.
     pub fn abort_on_close(&self) {
         self.socket().abort_on_close();
     }
 
-    /// Whether the peer is known to have broken the connection off.
+    /// True if the peer is known to have fully closed or reset the connection.
     pub fn is_broken(&self) -> bool {
         self.socket().is_broken()
     }
 
-    /// Whether the peer is known to have ended its side, even if not all that it sent before has been read.
+    /// True if the peer is known to have closed its side, even if its earlier input has not all been read.
     pub fn is_ended(&self) -> bool {
         self.socket().is_ended()
     }
 
-    /// Where the client has connected to; `None` for a unix socket.
+    /// Local address that the client connected to; `None` for a unix socket.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.socket().local_address()
     }
 
-    /// The socket, for whoever waits for it.
+    /// Socket of the transport, for registering and waiting.
     pub fn socket_mut(&mut self) -> &mut Socket {
         match self {
             Self::Plain(socket) => socket,
@@ -129,7 +131,7 @@ impl Transport {
         }
     }
 
-    /// Bytes of memory that TLS keeps of what has come, or is to be sent.
+    /// Bytes of memory that TLS holds for received data and unsent output.
     pub fn held_bytes(&self) -> usize {
         match self {
             Self::Plain(_) => 0,

@@ -1,10 +1,10 @@
-//! What tunnels of all versions share.
+//! Parts that tunnels of all versions share.
 
-/// Whether one of the two that are joined sends nothing more.
+/// State of one direction of a tunnel, by the end of its sender's data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum TunnelEnd {
     NotSeen,
-    /// The other has not been told: what came before is still on its way.
+    /// The receiver does not know the end yet, because earlier data is still in transit.
     Seen,
     PassedOn,
 }

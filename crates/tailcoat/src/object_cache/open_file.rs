@@ -11,16 +11,16 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::read::read_bytes;
 use super::{DiskAccess, OpenError};
 
-/// A file whose inode changed less than this ago may be in the middle of a write, or may change again under the same time
-/// stamp. File systems before Linux 6.13 use the time of the last timer tick, which is at most 10 ms old.
+/// Age of an inode's last change from which on the file counts as settled. A younger file may be in the middle of a
+/// write, or may change again under the same time stamp. File systems before Linux 6.13 use the time of the last timer
+/// tick, which is at most 10 ms old.
 const SETTLE_TIME: Duration = Duration::from_millis(20);
 
-/// A file that changed less than this ago may still be under the same write, if the writer had to wait for a disk or
-/// the CPU.
+/// Age of the last change below which the write that made it may still be running. The writer may have had to wait for a
+/// disk or the CPU.
 const QUIET_TIME: Duration = Duration::from_secs(2);
 
-/// A file that changed less than this ago is sent by copying, because pages that sendfile has queued still change with
-/// the file.
+/// Age of the last change below which a file is sent by copying. Pages that sendfile has queued still change with the file.
 const VOLATILE_TIME: Duration = Duration::from_secs(10);
 
 /// Distance in bytes between the probes of [`OpenFile::is_resident`]. Read-ahead fills the page cache in much longer

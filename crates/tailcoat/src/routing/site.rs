@@ -75,7 +75,8 @@ impl Site {
         }
         let is_skipped = |path: &[u8]| self.unlogged.iter().any(|unlogged| unlogged.matches(path));
         let mut scripts = self.scripts.iter().flat_map(|pattern| script_paths(pattern, path));
-        // A path that continues after a script's name is not logged only if the script itself is not logged either.
+        // Excluded from the log only if the path and each script in it are excluded. Otherwise a client could hide
+        // requests by text after a script's path.
         let is_logged = !is_skipped(path) || !scripts.all(is_skipped);
         RequestAccount { log: self.log.filter(|_| is_logged), ..self.account() }
     }

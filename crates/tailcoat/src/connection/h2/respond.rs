@@ -242,8 +242,8 @@ impl H2Connection {
         Some(ResponseStart { status, content })
     }
 
-    /// Sends content that is in memory, if no other content must be sent first. Returns the number of bytes sent; the
-    /// rest stays offered to the engine.
+    /// Sends content that is in memory, if no other content must be sent first. Returns the number of bytes that the
+    /// engine accepted; the rest stays offered.
     fn send_memory(&mut self, stream: StreamId, bytes: &[u8], priority: Priority, turn: &mut H2Turn<'_, '_>) -> u64 {
         let is_first = bytes.len() <= OUTPUT_BYTES
             && !self.wire.has_content_to_send()

@@ -211,7 +211,7 @@ fn record_type(kind: u8) -> [u8; CONTROL_BYTES] {
     control
 }
 
-/// Length of the header of a control message, in bytes. The header is aligned to the size of its length field.
+/// Length of the header of a control message, in bytes; a multiple of its alignment, so that no padding follows.
 const HEADER_BYTES: usize = size_of::<usize>() + 2 * size_of::<libc::c_int>();
 
 /// Length of a control message with one byte of data.
