@@ -58,7 +58,7 @@ pub(super) struct EvictionRank {
     deadline_ms: u64,
 }
 
-/// Tier of the order.
+/// Tiers of the order. Connections of a lower tier are closed before those of a higher one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tier {
     /// Awaits a request.

@@ -8,7 +8,6 @@ use crate::metrics::LiveRequest;
 /// Maximum number of bytes shown of a target or host.
 const TOLD_BYTES_MAX: usize = 200;
 
-/// Open request.
 pub(super) struct Live<'a> {
     pub(super) client: LogClient,
     pub(super) request: &'a OwnedRequest,

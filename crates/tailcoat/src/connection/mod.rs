@@ -228,7 +228,6 @@ impl Context {
         Newcomer { origin: self.origin(client), is_reserved: self.generation().is_reserved(listener) }
     }
 
-    /// Counts bytes received from clients.
     #[inline]
     fn count_received(&self, bytes: usize) {
         if let Some(metrics) = &self.metrics {
@@ -236,7 +235,6 @@ impl Context {
         }
     }
 
-    /// Counts bytes sent to clients.
     #[inline]
     fn count_sent(&self, bytes: u64) {
         if let Some(metrics) = &self.metrics {

@@ -60,7 +60,6 @@ enum Awaited {
     Validation(Box<TlsSocket>),
     /// End of the connection by the client, after an error was sent.
     End(Socket),
-    /// Nothing more.
     Nothing,
 }
 

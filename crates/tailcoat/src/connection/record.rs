@@ -27,7 +27,6 @@ pub(super) struct ClientPeer<'a> {
 /// Log data of a response, in addition to request and time.
 pub(super) struct LoggedResponse<'a> {
     pub(super) link: Option<&'a Rc<ClientLink>>,
-    /// Kind of handler that responded.
     pub(super) handler: HandlerKind,
     /// True if a stored upstream response was sent.
     pub(super) is_hit: bool,

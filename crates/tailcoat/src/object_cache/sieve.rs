@@ -55,7 +55,6 @@ impl Sieve {
         self.newest = slot;
     }
 
-    /// Removes a node.
     pub(super) fn remove(&mut self, slot: SieveSlot, nodes: &mut impl Nodes) {
         let Links { newer, older } = std::mem::take(nodes.links(slot));
         match newer {

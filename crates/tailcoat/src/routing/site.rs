@@ -46,7 +46,6 @@ struct Route {
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
 impl Site {
-    /// Makes a site.
     pub(super) fn new(setup: SiteSetup<'_>) -> Self {
         let patterns = setup.config.routes.iter().map(|route| route.path.clone());
         Self {
@@ -294,7 +293,6 @@ fn with_page(mut response: Box<BuiltResponse>, format: PageFormat) -> Box<BuiltR
 /// Result of asking the handlers.
 pub(super) enum RouteOutcome {
     Answered(Response),
-    /// All handlers declined.
     Declined,
     /// A handler found that this path serves the request.
     Elsewhere(Vec<u8>),

@@ -123,7 +123,7 @@ impl H1Connection {
             self.send_interim(context, task)?;
             if let Poll::Ready(response) = polled {
                 if is_given_up(&response) {
-                    // A client that can still read gets no response that says it has gone.
+                    // The handler's status 499 is only logged, even if the client could still read a response.
                     self.record_gone();
                     return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
                 }

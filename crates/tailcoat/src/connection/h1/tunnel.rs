@@ -80,7 +80,6 @@ impl H1Connection {
         Poll::Pending
     }
 
-    /// Logs the tunnel.
     pub(super) fn finish_tunneling(&mut self) {
         if let Some(tunneling) = self.tunneling.take()
             && let Some(mut exchange) = tunneling.exchange

@@ -40,7 +40,6 @@ pub(super) struct OutgoingContent {
 /// State of an offer to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offered {
-    /// All content is offered.
     All,
     /// The client must take the offered content first.
     AwaitsClient,

@@ -49,7 +49,6 @@ pub(super) struct Early {
     pub(super) has_ended: bool,
 }
 
-/// Current work of an exchange.
 pub(super) enum H2Work {
     /// Waits for the handler's response.
     Answering(ResponseFuture),
@@ -108,9 +107,7 @@ impl ClientWait {
     }
 }
 
-/// Result of polling an exchange.
 pub(super) enum Polled {
-    /// The exchange waits.
     Pending,
     /// The handler has responded.
     Answered(Response),
@@ -272,7 +269,6 @@ impl Exchanges {
         self.row.push_back(exchange);
     }
 
-    /// Iterates over all exchanges.
     pub(super) fn iter(&self) -> impl Iterator<Item = &H2Exchange> {
         self.row.iter()
     }
@@ -297,7 +293,6 @@ impl Exchanges {
         self.row.binary_search_by_key(&stream, |exchange| exchange.stream).ok()
     }
 
-    /// Exchange of this stream.
     pub(super) fn get(&mut self, stream: StreamId) -> Option<&mut H2Exchange> {
         let index = self.find(stream)?;
         Some(&mut self.row[index])
@@ -321,7 +316,6 @@ impl Exchanges {
         self.row.remove(index).expect("there is one at the place")
     }
 
-    /// Removes all exchanges.
     pub(super) fn take_all(&mut self) -> VecDeque<H2Exchange> {
         std::mem::take(&mut self.row)
     }

@@ -36,7 +36,6 @@ struct ResponseStart {
 
 /// Content that must follow a head.
 enum Begin {
-    /// No content.
     Nothing,
     /// Range of the content of an object in memory.
     Memory(Rc<CachedObject>, ContentCoding, Range<u64>),

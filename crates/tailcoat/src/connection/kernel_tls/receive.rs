@@ -12,7 +12,6 @@ const HEADER_BYTES: usize = 5;
 /// than the client.
 const FRUITLESS_RECORDS_MAX: u32 = 32;
 
-/// Decrypts records.
 pub(super) struct RecordOpener {
     suite: SupportedCipherSuite,
     decrypter: Box<dyn MessageDecrypter>,
@@ -21,7 +20,6 @@ pub(super) struct RecordOpener {
     fruitless_records: u32,
 }
 
-/// Content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::connection) enum TlsRecordContent<'a> {
     /// Application data.

@@ -230,22 +230,18 @@ impl SharedRules {
         &self.rules
     }
 
-    /// Rules about TLS.
     pub(super) fn https(&self) -> &Https {
         &self.https
     }
 
-    /// Password store of a rule.
     pub(super) fn password_store(&self, rule: usize) -> Option<&Arc<PasswordStore>> {
         self.stores[rule].as_ref()
     }
 
-    /// Limits on password verifications.
     pub(super) fn password_checks(&self) -> &Arc<PasswordChecks> {
         &self.checks
     }
 
-    /// Pattern of each password rule.
     pub(super) fn password_paths(&self) -> &[GuardPattern] {
         &self.password_paths
     }

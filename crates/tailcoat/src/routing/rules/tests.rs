@@ -62,7 +62,6 @@ impl RuleTestRequest {
     }
 }
 
-/// Parses rules of a site.
 pub(super) fn rules(text: &str) -> config::RulesConfig {
     site(text).sites[0].rules.clone()
 }
