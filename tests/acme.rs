@@ -1,4 +1,4 @@
-//! Automatic certificates, got from pebble, a test authority that makes all the trouble that RFC 8555 allows.
+//! Automatic certificates from pebble, a test CA that makes all the trouble that RFC 8555 permits.
 
 use std::fs;
 use std::io::Write;
@@ -20,33 +20,33 @@ use crate::support::real_server::{RealServer, Recipe};
 use crate::support::tls::{TestCa, TlsStream, ask, handshake};
 use crate::support::{PATIENCE, TestServer, tailcoat};
 
-/// An authority, the name server that it asks, and where it looks for us.
+/// Test CA, its name server, and the port where it validates.
 struct Pebble {
     // Both run until they are dropped.
     _names: RealServer,
     server: RealServer,
     management: u16,
     names_management: u16,
-    /// What vouches for the authority's own certificate.
+    /// Certificate that signs the CA's own HTTPS certificate.
     ca: TempDir,
     http: u16,
     https: u16,
 }
 
-/// What the authority is like.
+/// Behaviour of the CA.
 #[derive(Clone, Copy)]
 struct Manners<'a> {
     /// Members of its configuration, each with a comma.
     config: &'a str,
     environment: &'a [(&'a str, &'a str)],
-    /// Whether it looks at our port for http-01.
+    /// True if it can reach our port for http-01.
     finds_http: bool,
 }
 
 const STRICT: Manners<'_> = Manners { config: "", environment: &[("PEBBLE_VA_NOSLEEP", "1")], finds_http: true };
 
 impl Pebble {
-    /// Starts one; `None`, which is printed, if it is not installed.
+    /// Starts the CA. Prints and returns `None` if it is not installed.
     fn start(manners: Manners<'_>) -> Option<Self> {
         let [management, names_management, http, https] = [(); 4].map(|()| free_port());
         let names_command = [
@@ -90,7 +90,7 @@ impl Pebble {
         Some(Self { _names: names, server, management, names_management, ca, http, https })
     }
 
-    /// The options that have certificates got here, and tried again soon.
+    /// Options that get certificates from this CA, and retry soon.
     fn settings(&self, more: &str) -> String {
         format!(
             "automatic-certificates {{\n directory \"https://localhost:{}/dir\" ca-file=\"{}\"\n retry-interval \"1s\"\n{more}\n}}\n",
@@ -99,7 +99,7 @@ impl Pebble {
         )
     }
 
-    /// A site on the ports where the authority looks.
+    /// Site on the ports where the CA validates.
     fn site(&self, names: &str, inside: &str) -> String {
         let Self { http, https, .. } = self;
         format!(
@@ -108,7 +108,7 @@ impl Pebble {
         )
     }
 
-    /// What it says at a path of its management interface, by curl: it is no part of what is tested.
+    /// Response of its management interface, fetched by curl, which is not under test.
     fn ask(&self, path: &str, content: Option<&str>) -> String {
         let mut curl = Command::new("curl");
         curl.arg("-sS").arg("--cacert").arg(self.ca.path().join("ca.pem"));
@@ -120,7 +120,7 @@ impl Pebble {
         String::from_utf8(output.stdout).expect("it is text")
     }
 
-    /// A client that trusts the certificates that it has signed.
+    /// Client that trusts certificates signed by this CA.
     fn client(&self) -> Arc<ClientConfig> {
         let root = CertificateDer::from_pem_slice(self.ask("/roots/0", None).as_bytes()).expect("it is PEM");
         let mut roots = rustls::RootCertStore::empty();
@@ -130,7 +130,7 @@ impl Pebble {
         Arc::new(builder.expect("there are versions").with_root_certificates(roots).with_no_client_auth())
     }
 
-    /// A connection to a site, as soon as that has a certificate which pleases `is_wanted`.
+    /// Connects to a site as soon as its certificate satisfies `is_wanted`.
     fn connect(&self, name: &str, is_wanted: impl Fn(&CertificateDer<'_>) -> bool) -> TlsStream {
         let client = self.client();
         let deadline = Instant::now() + PATIENCE;
@@ -150,7 +150,7 @@ fn certificate_of(stream: &TlsStream) -> CertificateDer<'static> {
     stream.conn.peer_certificates().expect("there is one")[0].clone().into_owned()
 }
 
-/// Runs with a configuration, and keeps what has to outlive it there.
+/// Runs a configuration with this state directory.
 fn run(config: &str, state: &Path) -> TestServer {
     let file = tempfile::NamedTempFile::new().expect("a file for the configuration");
     fs::write(file.path(), config).expect("it can be written");
@@ -165,7 +165,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     entries.flat_map(|entry| if entry.path().is_dir() { files(&entry.path()) } else { vec![entry.path()] }).collect()
 }
 
-/// Waits until a file of this kind says something.
+/// Waits until a file with this extension contains this text.
 fn await_file(state: &Path, extension: &str, says: &str) {
     let deadline = Instant::now() + PATIENCE;
     let is_there = || {
@@ -182,11 +182,11 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\
 
 #[test]
 fn a_public_name_is_enough() {
-    // Every third nonce is refused, and each look takes its time.
+    // The CA rejects every third nonce and delays each validation.
     let environment = &[("PEBBLE_WFE_NONCEREJECT", "30"), ("PEBBLE_VA_SLEEPTIME", "1"), ("PEBBLE_AUTHZREUSE", "0")];
     let Some(pebble) = Pebble::start(Manners { environment, ..STRICT }) else { return };
     let state = tempfile::tempdir().expect("a state directory");
-    // What is asked for on port 80 is answered whatever the rules say.
+    // The server answers challenges on port 80 whatever the rules say.
     let rules = "redirect-to-https\n deny \"192.0.2.1\"\n rewrite \"/*\" \"/\"\n";
     let config = pebble.settings("") + &pebble.site("\"example.com\" \"www.example.com\"", rules);
     let server = run(&config, state.path());
@@ -194,7 +194,7 @@ fn a_public_name_is_enough() {
     let certificate = certificate_of(&stream);
     assert!(ask(&mut stream, GET).expect("an answer").ends_with("hello"));
     assert_eq!(certificate_of(&pebble.connect("www.example.com", |_| true)), certificate);
-    // What has been shown is shown no more.
+    // A challenge that is over is not served any more.
     let token = "GET /.well-known/acme-challenge/x HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n";
     let mut plain = TcpStream::connect(("127.0.0.1", pebble.http)).expect("the server takes connections");
     plain.write_all(token.as_bytes()).expect("it reads");
@@ -202,7 +202,7 @@ fn a_public_name_is_enough() {
     for path in files(state.path()) {
         assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o077, 0, "{path:?}");
     }
-    // Another process that shares the directory takes what is there, at once and without an order.
+    // Another process that shares the directory uses the stored certificate at once, without an order.
     drop(server);
     let account = fs::read(files(state.path()).into_iter().find(|path| path.ends_with("account.json")).expect("one"));
     let _server = run(&config, state.path());
@@ -260,7 +260,7 @@ fn accounts_that_belong_to_another() {
         fs::write(&key_file, key).expect("it can be written");
         format!("external-account \"kid-1\" key-file=\"{}\"", key_file.display())
     };
-    // Without, or with a wrong key, there is no account, and so no certificate.
+    // Without a key, or with a wrong one, there is no account, and so no certificate.
     for more in [String::new(), binding("AAAA")] {
         let server = run(&(pebble.settings(&more) + &pebble.site("\"example.com\"", "")), &state.path().join("wrong"));
         await_file(&state.path().join("wrong"), "json", "\"failures\":");
@@ -283,7 +283,7 @@ fn certificates_are_renewed() {
     let certificate = certificate_of(&first);
     let second = pebble.connect("example.com", |now| *now != certificate);
     pebble.connect("example.com", |now| ![&certificate, &certificate_of(&second)].contains(&now));
-    // Who has been there since the first goes on.
+    // A connection from before the first reload continues.
     assert!(ask(&mut first, GET).expect("an answer").ends_with("hello"));
 }
 
@@ -302,7 +302,7 @@ fn authorities_say_when_to_renew() {
     let window = r#"{"suggestedWindow":{"start":"2020-01-01T00:00:00Z","end":"2020-01-02T00:00:00Z"}}"#;
     let order = serde_json::json!({ "certificate": &pem[start..end], "ariResponse": window });
     pebble.ask("/set-renewal-info/", Some(&order.to_string()));
-    // As after a day, when it is asked again.
+    // Simulates the next day's check.
     for path in files(state.path()).iter().filter(|path| path.extension().is_some_and(|found| found == "json")) {
         if !path.ends_with("account.json") {
             fs::remove_file(path).expect("it can be removed");
@@ -326,14 +326,14 @@ fn reloads_and_upgrades_leave_orders_and_account_as_they_are() {
     let mut operated = Operated::start_with(directory, &config(&["a.example.com"]), keep_state);
     let account = || files(state.path()).into_iter().find(|path| path.ends_with("account.json")).map(fs::read);
     let certificate = |name: &str| certificate_of(&pebble.connect(name, |_| true));
-    // While it is ordered.
+    // During the order.
     await_file(state.path(), "json", "");
     operated.reload(&config(&["b.example.com", "a.example.com"]));
     let (first, second) = (certificate("a.example.com"), certificate("b.example.com"));
     operated.reload(&config(&["a.example.com", "b.example.com"]));
     let before = account().expect("there is one").expect("it can be read");
     assert_eq!((certificate("a.example.com"), certificate("b.example.com")), (first.clone(), second.clone()));
-    // While another is ordered, another process takes over, and begins that anew.
+    // An upgrade during another order; the new process starts the order again.
     operated.reload(&config(&["c.example.com", "a.example.com", "b.example.com"]));
     operated.upgrade();
     assert_eq!((certificate("a.example.com"), certificate("b.example.com")), (first, second));
@@ -354,12 +354,12 @@ fn reloads_and_upgrades_leave_orders_and_account_as_they_are() {
 fn an_authority_that_comes_later() {
     let Some(pebble) = Pebble::start(STRICT) else { return };
     let state = tempfile::tempdir().expect("a state directory");
-    // Where it will be, nobody listens yet.
+    // No process listens on the CA's future port yet.
     let nobody = free_port();
     let settings = pebble.settings("").replace(&format!(":{}/", pebble.server.address.port()), &format!(":{nobody}/"));
     let server = run(&(settings + &pebble.site("\"example.com\"", "")), state.path());
     await_file(state.path(), "json", "\"failures\":2");
-    // Meanwhile, the rest is served; only handshakes fail.
+    // Other sites are served meanwhile; only handshakes fail.
     let answer = server.exchange(b"GET / HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n");
     assert!(answer.ends_with("hello"), "{answer}");
     let socket = TcpStream::connect(("127.0.0.1", pebble.https)).expect("the server takes connections");

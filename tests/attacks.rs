@@ -1,4 +1,4 @@
-//! Attacks on the server as a whole, each named for what was tried.
+//! Attacks on the server as a whole, each named after the attempt.
 
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::support::{TestServer, read_all, tailcoat};
 
-/// A client that resets its connection before its answers are sent must not have them sent to the next one: what a
-/// worker could not send is dropped, though all its connections gather output in the same buffer.
+/// A client resets its connection before its responses are sent. The worker drops them, although all its connections
+/// gather output in one buffer, so that the next client never gets them.
 #[test]
 fn answers_to_a_client_that_resets_never_reach_another() {
     let site = tempfile::tempdir().unwrap();
@@ -24,7 +24,7 @@ fn answers_to_a_client_that_resets_never_reach_another() {
         "GET /private HTTP/1.1\r\nHost: h\r\n\r\nGET /large HTTP/1.1\r\nHost: h\r\n\r\n".to_owned(),
         "GET /private HTTP/1.1\r\nHost: h\r\n\r\nmalformed\r\n\r\n".to_owned(),
     ] {
-        // Request and reset are there when it looks, and so is the next client.
+        // Request, reset and the next client are all present when the server continues.
         server.signal("STOP");
         let mut resetting = server.connect();
         resetting.write_all(requests.as_bytes()).unwrap();
@@ -39,7 +39,7 @@ fn answers_to_a_client_that_resets_never_reach_another() {
     }
 }
 
-/// A path that was meant for a socket but has something else: whoever mistypes it must not lose a file.
+/// The path of a socket leads to another kind of file: a typing error must not delete it.
 #[test]
 fn no_file_but_an_abandoned_socket_makes_room_for_a_listener() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Clients that are kept out: by an operator for some time, by lists of networks, by how many come of one network.
+//! Clients that are banned: by an operator for some time, by lists of networks, by the number of connections of a
+//! network.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -13,7 +14,7 @@ fn request(operated: &Operated) -> Option<String> {
     use std::io::Write;
     let mut stream = TcpStream::connect(operated.server.address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    // A banned client's connection is closed, whenever that comes to it.
+    // The server closes a banned client's connection at any point.
     let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     let mut answer = String::new();
     let _ = stream.read_to_string(&mut answer);
@@ -36,7 +37,7 @@ fn who_is_banned_gets_nothing_until_the_ban_ends() {
     assert_eq!(request(&operated), None);
     assert!(get(&mut kept).starts_with("HTTP/1.1 403 "), "a connection that was there");
     assert!(order(&operated, &["bans"]).starts_with("127.0.0.0/8  "));
-    // It outlives configurations, and processes.
+    // The ban outlives reloads and upgrades.
     operated.reload(&(SITE.to_owned() + "limits { header-fields-max 50 }\n"));
     assert_eq!(request(&operated), None);
     operated.upgrade();
@@ -61,7 +62,7 @@ fn who_is_banned_gets_nothing_until_the_ban_ends() {
     assert_eq!(order(&operated, &["ban", "2001:db8:1:2:3::4"]), "2001:db8:1:2::/64 is banned for 1h\n");
 }
 
-/// What operators say while the new process starts holds for it as well.
+/// Bans that operators set while the new process starts apply to it as well.
 #[test]
 fn who_is_banned_during_an_upgrade_stays_so() {
     let mut operated = Operated::start(SITE);

@@ -1,4 +1,4 @@
-//! How much content a request may have, by who gets it.
+//! Limits of request content, by handler.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -9,7 +9,7 @@ use crate::support::{TestServer, ask, read_all, read_until};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 
-/// A site that answers at `/here` and forwards the rest, with these limits of all sites, the site, and what is forwarded.
+/// Site that responds at `/here` and forwards the rest, with limits of all sites, of the site, and of `forward`.
 fn server(upstream: SocketAddr, limits: &str, site: &str, forward: &str) -> TestServer {
     TestServer::run(&format!(
         "limits {{ {limits} }}\nsite {{\n listen \"127.0.0.1:0\"\n {site}\n respond \"/here\" 200 \"here\"\n\
@@ -25,7 +25,7 @@ fn post(path: &str, content_length: u64) -> String {
 fn the_narrowest_place_that_says_something_counts() {
     const MIB: u64 = 1 << 20;
     const MANY: u64 = 1 << 40;
-    // What the options say, and how many bytes may come for what is answered here and for what is forwarded.
+    // Options, and the content limits that result for local and forwarded requests.
     for (limits, site, forward, here, there) in [
         ("", "", "", MIB, MANY),
         ("body-bytes-max auto", "", "", MIB, MANY),
@@ -73,7 +73,7 @@ fn chunks_that_become_too_large_break_the_request_off() {
     let head = "POST /there HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
     let mut stream = server.connect();
     write!(stream, "{head}5\r\n12345\r\n").unwrap();
-    // It has gone on its way when the rest comes.
+    // The request is already forwarded when the rest arrives.
     std::thread::sleep(std::time::Duration::from_millis(100));
     stream.write_all(b"5\r\n67890\r\n1\r\nx\r\n0\r\n\r\n").unwrap();
     let answer = read_all(&mut stream);

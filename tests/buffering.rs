@@ -1,4 +1,4 @@
-//! Request and response buffering: slow clients hold no upstream, and nothing of what is buffered is lost or left behind.
+//! Request and response buffering: slow clients occupy no upstream, and buffered data is neither lost nor left on disk.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,21 +17,21 @@ use crate::support::real_server::{RealServer, Recipe};
 use crate::support::upstream::{ScriptStep, ScriptedUpstream};
 use crate::support::{PATIENCE, TestServer, ask, read_all, read_until};
 
-/// Connections that the upstream takes at once.
+/// Connections that the upstream accepts at once.
 const CONNECTIONS_MAX: usize = 4;
 
-/// Clients that are slow.
+/// Number of slow clients.
 const SLOW_CLIENTS: usize = 50;
 
-/// Bytes of a long response: more than all sockets between upstream and client hold.
+/// Size of a long response: more than all sockets between upstream and client hold.
 const LONG_BYTES: usize = 20 << 20;
 
-/// An upstream that works on few requests at a time, and refuses more.
+/// Upstream that handles few requests at a time, and rejects more.
 struct SmallUpstream {
     address: SocketAddr,
-    /// Requests of which anything has come, whatever becomes of them.
+    /// Number of requests that have started, however they end.
     begun: Arc<AtomicUsize>,
-    /// Responses that are complete.
+    /// Number of complete responses.
     ended: Arc<AtomicUsize>,
 }
 
@@ -47,7 +47,7 @@ impl SmallUpstream {
                 std::thread::spawn(move || {
                     let mut stream = stream.unwrap();
                     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-                    // A connection that breaks is a client's matter.
+                    // A broken connection is the client's doing.
                     let _ = serve(&mut stream, &busy, &begun, &ended);
                 });
             }
@@ -59,7 +59,7 @@ impl SmallUpstream {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Waits until so many responses are complete.
+    /// Waits until this many responses are complete.
     fn await_ended(&self, count: usize) {
         await_that(&format!("{count} responses are complete"), || self.ended.load(Ordering::SeqCst) >= count);
     }
@@ -73,7 +73,7 @@ fn await_that(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Answers requests with the number of bytes that came with them, or with a long response.
+/// Responds with the number of content bytes, or with a long response.
 fn serve(stream: &mut TcpStream, busy: &AtomicUsize, begun: &AtomicUsize, ended: &AtomicUsize) -> std::io::Result<()> {
     let mut buffer = vec![0; 1 << 20];
     let mut kept = Vec::new();
@@ -114,7 +114,7 @@ fn serve(stream: &mut TcpStream, busy: &AtomicUsize, begun: &AtomicUsize, ended:
     }
 }
 
-/// A place among the requests that the upstream works on.
+/// One of the requests that the upstream handles.
 struct ConcurrencyPlace<'a>(&'a AtomicUsize);
 
 impl<'a> ConcurrencyPlace<'a> {
@@ -138,7 +138,7 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     fields.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
 }
 
-/// A configuration in front of an upstream, with these options of `forward` and of the file.
+/// Configuration in front of an upstream, with options of `forward` and of the file.
 fn config(upstream: SocketAddr, options: &str, more: &str) -> String {
     format!(
         "server {{\n buffer-directory \"@DIR@\"\n}}\n{more}\n\
@@ -147,7 +147,7 @@ fn config(upstream: SocketAddr, options: &str, more: &str) -> String {
     )
 }
 
-/// A server with that configuration.
+/// Server with that configuration.
 fn front(upstream: SocketAddr, options: &str, more: &str) -> Operated {
     Operated::start(&config(upstream, options, more))
 }
@@ -160,7 +160,7 @@ fn get(server: &TestServer, path: &str) -> String {
     ask(server, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
-/// Begins a request with content of this length, and sends one byte of it.
+/// Starts a request with content of this length, and sends one byte of it.
 fn begin_post(server: &TestServer, path: &str, length: usize) -> TcpStream {
     let mut stream = server.connect();
     write!(stream, "POST {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {length}\r\n\r\nx")
@@ -168,14 +168,14 @@ fn begin_post(server: &TestServer, path: &str, length: usize) -> TcpStream {
     stream
 }
 
-/// Asks for something long, and reads the head of its response.
+/// Requests a long response, and reads its head.
 fn begin_long(server: &TestServer, path: &str) -> TcpStream {
     let mut stream = server.connect();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
     stream
 }
 
-/// Reads a response to its end; returns how long its content is.
+/// Reads a response to its end; returns the length of its content.
 fn finish_long(stream: &mut TcpStream) -> usize {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
@@ -184,7 +184,7 @@ fn finish_long(stream: &mut TcpStream) -> usize {
     bytes.len() - head
 }
 
-/// Files without names in this directory that a process has open.
+/// Number of unnamed files in this directory that a process has open.
 fn buffers_of(process: u32, directory: &Path) -> usize {
     let open = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
     let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
@@ -208,7 +208,7 @@ fn slow_posts_hold_no_upstream() {
     }
 }
 
-/// Without buffering the same clients hold the upstream: what the test above sees is buffering.
+/// Without buffering, the same clients occupy the upstream: the test above depends on buffering.
 #[test]
 fn slow_posts_hold_an_upstream_without_buffering() {
     let upstream = SmallUpstream::start();
@@ -243,7 +243,7 @@ fn slow_readers_of_http2_hold_no_upstream() {
     let operated = front(upstream.address, "", "");
     let mut clients: Vec<_> = (0..CONNECTIONS_MAX)
         .map(|_| {
-            // What is not read opens no window.
+            // A client that does not read opens no window.
             let mut client = H2Client::connect(&operated.server);
             let stream = client.ask("GET", "/long", &[], true);
             client.flush();
@@ -257,7 +257,7 @@ fn slow_readers_of_http2_hold_no_upstream() {
     }
 }
 
-/// A response that turns out too large for the cache is read ahead as any other.
+/// A response that is too large for the cache is buffered like any other.
 #[test]
 fn slow_readers_behind_a_cache_hold_no_upstream() {
     let upstream = SmallUpstream::start();
@@ -279,7 +279,7 @@ fn streams_and_what_says_so_are_not_buffered() {
         let mut stream = operated.server.connect();
         write!(stream, "GET /long HTTP/1.1\r\nHost: h\r\nX-More: {more}\r\nConnection: close\r\n\r\n").unwrap();
         read_until(&mut stream, "\r\n\r\n");
-        // The upstream is held up by the client, as it should be.
+        // The client slows the upstream down, as it should.
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!(upstream.ended.load(Ordering::SeqCst), 0, "{more}");
         assert_eq!(buffers_of(operated.server.id(), operated.path()), 0, "{more}");
@@ -362,7 +362,7 @@ fn content_that_fits_no_buffer_is_too_large() {
     let upstream = SmallUpstream::start();
     let operated = front(upstream.address, "buffer-memory-bytes-max \"64KiB\"; buffer-file-bytes-max \"64KiB\"", "");
     let server = &operated.server;
-    // It is answered before the content comes.
+    // The response comes before the content.
     let mut stream = begin_post(server, "/", 4 << 20);
     assert!(read_until(&mut stream, "\r\n\r\n").starts_with("HTTP/1.1 413 "));
     let send = |length: usize| {
@@ -371,7 +371,7 @@ fn content_that_fits_no_buffer_is_too_large() {
             .write_all(b"POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n")
             .unwrap();
         let content = vec![b'x'; length];
-        // It may be answered before all has been read.
+        // The server may respond before it has read everything.
         let _ = write!(stream, "{length:x}\r\n").and_then(|()| stream.write_all(&content));
         let _ = stream.write_all(b"\r\n0\r\n\r\n");
         read_until(&mut stream, "\r\n\r\n")
@@ -390,13 +390,13 @@ fn a_client_at_its_bound_is_told_to_come_again() {
     let head = read_until(&mut stream, "\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("Retry-After: "), "{head}");
     assert_eq!(upstream.begun(), 0);
-    // A response is neither lost nor cut off: its upstream waits.
+    // A response is neither lost nor cut short: its upstream waits.
     let mut slow = begin_long(&operated.server, "/long");
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(finish_long(&mut slow), LONG_BYTES);
 }
 
-/// Issue 17: a client with as much in files as it may made upstreams wait again, and so took all of their connections.
+/// Issue 17: a client at its limit of files made upstreams wait, and so occupied all of their connections.
 #[test]
 fn a_client_that_fills_its_share_holds_no_upstream() {
     let upstream = SmallUpstream::start();
@@ -408,7 +408,7 @@ fn a_client_that_fills_its_share_holds_no_upstream() {
         stream.write_all(b"GET /long HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
         stream
     };
-    // The first ones begin before any of them is known to be slow.
+    // The first ones start before the server knows that their client is slow.
     let mut slow: Vec<_> = (0..CONNECTIONS_MAX).map(|_| begin()).collect();
     upstream.await_ended(CONNECTIONS_MAX);
     let told = status(&operated);
@@ -418,7 +418,7 @@ fn a_client_that_fills_its_share_holds_no_upstream() {
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(upstream.begun(), CONNECTIONS_MAX, "its further requests reach no upstream");
     assert!(get(server, "/").ends_with("0 bytes, no Expect"), "other clients do");
-    // As soon as it has taken what waits for it, its requests go on.
+    // Once the client has read its responses, its other requests continue.
     for stream in &mut slow[..CONNECTIONS_MAX] {
         assert_eq!(finish_long(stream), LONG_BYTES);
     }
@@ -482,7 +482,7 @@ fn buffers_outlive_a_reload() {
     assert_eq!(finish_long(&mut reader), LONG_BYTES);
 }
 
-/// What both directions do where files cannot be written: they stream.
+/// Checks that both directions stream where files cannot be written.
 fn goes_on_without_files(operated: &Operated, upstream: &SmallUpstream, reason: &str) {
     let server = &operated.server;
     let mut slow = begin_long(server, "/long");
@@ -563,7 +563,7 @@ fn slow_clients_hold_no_php() {
     ));
     let mut posts: Vec<_> = (0..SLOW_CLIENTS).map(|_| begin_post(&server, "/posted.php", 1000)).collect();
     assert!(get(&server, "/posted.php").ends_with("0 posted"));
-    // Without buffering, four readers that read nothing would hold all of php-fpm's children.
+    // Without buffering, four idle readers would occupy all of php-fpm's children.
     let mut readers: Vec<_> = (0..8).map(|_| begin_long(&server, "/long.php")).collect();
     readers.iter_mut().for_each(|stream| _ = stream.read_exact(&mut [0; 9]));
     for _ in 0..5 {

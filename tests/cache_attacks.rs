@@ -1,11 +1,11 @@
-//! Attacks on the cache before another server, over the wire.
+//! Attacks on the cache in front of an upstream, over the wire.
 
 use std::io::{BufRead, BufReader, Write};
 
 use crate::response_cache::{CountingOrigin, ask_with, check, front};
 use crate::support::{TestServer, read_until};
 
-/// What breaks off is neither stored nor served as if it were whole; what is no response is none.
+/// Incomplete responses are neither stored nor served as complete; invalid ones are rejected.
 #[test]
 fn broken_responses() {
     for (path, begins, is_whole) in [
@@ -29,13 +29,13 @@ fn broken_responses() {
             assert!(!answer.contains("; hit"), "{path}: {answer}");
             assert!(!answer.contains("evil") && !answer.contains("Set-Cookie"), "{path}: {answer}");
             assert!(origin.requests() > before, "{path}: stored");
-            // One failure must not make the server count as down for the next.
+            // One failure must not make the upstream count as down for the next.
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
 }
 
-/// One user's response served to another (issue 17): the first response says nothing of what it depends on, and the 304 does.
+/// Issue 17: one user's response was served to another. The first response has no Vary, and the 304 has one.
 #[test]
 fn revalidation_keeps_users_apart() {
     for (validated, is_kept) in [
@@ -71,13 +71,13 @@ fn revalidation_keeps_users_apart() {
     }
 }
 
-/// A server with a page for each user. What was asked for once is said to be as it was, with these fields.
+/// Server with a page per user. It responds to revalidation with 304 and these fields.
 fn users(validated: &'static str) -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            // That the other side has gone is no failure here.
+            // A closed connection is no failure here.
             std::thread::spawn(move || drop(answer_user(stream, validated)));
         }
     });
@@ -97,7 +97,7 @@ fn answer_user(mut stream: std::net::TcpStream, validated: &str) -> std::io::Res
         let length = user.len();
         let answer = match (head.starts_with("HEAD"), head.contains("If-None-Match: \"1\"")) {
             (true, _) => format!("HTTP/1.1 200 OK\r\n{validated}\r\nContent-Length: {length}\r\n\r\n"),
-            // The page of the first user is validated by that user first.
+            // The first user revalidates their own page first.
             (false, true) if user == "anna" => format!("HTTP/1.1 304 Not Modified\r\n{validated}\r\n\r\n"),
             (false, _) => {
                 let fields = match user {
@@ -111,7 +111,7 @@ fn answer_user(mut stream: std::net::TcpStream, validated: &str) -> std::io::Res
     }
 }
 
-/// Whether an answer has all the content that its head promises.
+/// True if a response has all the content that its head promises.
 fn is_complete(answer: &str) -> bool {
     let (head, content) = answer.split_once("\r\n\r\n").expect("an answer has a head");
     let length = head.split("\r\n").find_map(|line| line.strip_prefix("Content-Length: "));
@@ -121,7 +121,7 @@ fn is_complete(answer: &str) -> bool {
     }
 }
 
-/// Response splitting: what comes behind a response, unasked, is nobody's.
+/// Response splitting: bytes after a response, unasked, go to no client.
 #[test]
 fn a_response_behind_another_is_dropped() {
     let origin = CountingOrigin::start();
@@ -133,7 +133,7 @@ fn a_response_behind_another_is_dropped() {
     check(&ask_with(&server, "GET /a", ""), "0002");
 }
 
-/// Web cache poisoning by hosts and fields: none of these is answered by, or instead of, what was stored for "/a" on "h".
+/// Web cache poisoning by hosts and fields: no such request uses, or replaces, the stored response for "/a" on "h".
 #[test]
 fn poisoning() {
     let origin = CountingOrigin::start();
@@ -156,7 +156,7 @@ fn poisoning() {
         assert_eq!(origin.requests(), before + 1, "{request} {lines}");
         check(&ask_with(&server, "GET /a", ""), "0001");
     }
-    // These are the same, and are answered alike: the fields never reach the server behind.
+    // Same response for all of them, because the fields never reach the upstream.
     let before = origin.requests();
     for (request, lines) in [
         ("GET /a", "Host: H\n"),
@@ -169,14 +169,14 @@ fn poisoning() {
         check(&ask_with(&server, request, lines), "0001");
     }
     assert_eq!(origin.requests(), before);
-    // What is ambiguous is no request at all.
+    // An ambiguous request is rejected.
     for lines in ["Host: h\nHost: evil\n", "Host: h evil\n", "Host: h/evil\n"] {
         let answer = ask_with(&server, "GET /a", lines);
         assert!(answer.starts_with("HTTP/1.1 400 "), "{lines}: {answer}");
     }
 }
 
-/// Web cache deception: what is routed below a cached path here may be another page there.
+/// Web cache deception: a route below a cached path here may be another page there.
 #[test]
 fn deception() {
     let origin = CountingOrigin::start();
@@ -185,7 +185,7 @@ fn deception() {
         ("/static/..%2fsilent", 2),
         ("/static/%2e%2e/silent", 2),
         ("/silent/../static/a.css", 2),
-        // Refused before the cache.
+        // Rejected before the cache.
         ("/static/..;/silent", 0),
     ] {
         let before = origin.requests();
@@ -194,7 +194,7 @@ fn deception() {
     }
 }
 
-/// A client that begins requests for what is stored slowly, and leaves, many times.
+/// Clients that start requests for stored responses slowly, and leave, many times.
 #[test]
 fn clients_that_leave() {
     let origin = CountingOrigin::start();

@@ -1,4 +1,4 @@
-//! The server as another user, and confined: what it still does, and what becomes of reloads that need more.
+//! The server as another user, and confined: what it still does, and reloads that need more permissions.
 
 use std::fs;
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ use crate::support::guests::guests;
 use crate::support::operated::Operated;
 use crate::support::{TestServer, ask};
 
-/// A line of what the kernel tells of a process.
+/// Line of a process's status in `/proc`.
 fn status(process: u32, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -25,12 +25,12 @@ fn get(server: &TestServer, path: &str) -> String {
     ask(server, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
-/// Root alone can become another.
+/// Only root can switch users.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A port below 1024 that nobody has.
+/// Free port below 1024.
 fn low_port() -> Option<u16> {
     (600..1024).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
 }
@@ -64,13 +64,13 @@ fn root_becomes_another_and_keeps_low_ports() {
     assert_eq!(status(server.id(), "Uid"), all_of(nobody.uid.as_raw()));
     assert_eq!(status(server.id(), "Gid"), all_of(nobody.gid.as_raw()));
     assert_eq!(status(server.id(), "Groups"), nobody.gid.to_string());
-    // CAP_NET_BIND_SERVICE, and nothing else, for good.
+    // CAP_NET_BIND_SERVICE and no other capability.
     for sets in ["CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         assert_eq!(status(server.id(), sets), "0000000000000400", "{sets}");
     }
     assert_eq!(status(server.id(), "NoNewPrivs"), "1");
     assert_eq!(status(server.id(), "Seccomp"), "2");
-    // Directories for the log and the socket were made for it; and another low port is not out of its reach.
+    // Root made the directories for the log and the socket; another low port is still within reach.
     fs::write(&file, config(&format!("\"127.0.0.1:{port}\" \"127.0.0.1:{other}\""))).unwrap();
     let reload = crate::support::tailcoat().arg("reload").arg("-c").arg(&file).output().unwrap();
     assert!(reload.status.success(), "{}", String::from_utf8_lossy(&reload.stderr));
@@ -107,21 +107,21 @@ fn a_reload_that_needs_more_becomes_an_upgrade() {
     let config = site(&directory.path().join("site"));
     let operated = Operated::start_in(directory, &config);
     assert!(get(&operated.server, "/page").ends_with("here"));
-    // Another root below what it has: the same process.
+    // Another root below a granted directory: the same process.
     operated.reload(&site(operated.path()));
     assert!(get(&operated.server, "/site/page").ends_with("here"));
     assert!(!operated.file("errors.log").contains("serves now"));
-    // One beyond: another process, and nobody notices.
+    // Another root outside: a new process, without a failed request.
     operated.write_config(&site(other.path()));
     let output = operated.order(&["reload"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
-    // Of those who come by now the process before takes none.
+    // The old process accepts no connections by now.
     assert!(get(&operated.server, "/page").ends_with("elsewhere"));
     let log = operated.file("errors.log");
     assert!(log.contains(&format!("reading {}", other.path().display())), "{log}");
     assert!(log.contains("serves now; this one ends after its open requests: pid="), "{log}");
-    // What is wrong is told as ever, by whoever can read it.
+    // Reports about errors stay the same: the launcher, which can read the files, makes them.
     operated.write_config("site { listen \"127.0.0.1:0\"; root \"/nowhere/at/all\" ; roof }\n");
     let output = operated.order(&["reload"]);
     assert_eq!(output.status.code(), Some(3));
@@ -131,7 +131,7 @@ fn a_reload_that_needs_more_becomes_an_upgrade() {
     end_successors(&log);
 }
 
-/// Ends the processes that a log says have taken over.
+/// Ends the processes that a log names as new servers.
 fn end_successors(log: &str) {
     for line in log.lines().filter(|line| line.contains("serves now")) {
         let process = line.split(" pid=").nth(1).unwrap();
@@ -167,7 +167,7 @@ fn programs_see_neither_keys_nor_the_server() {
     assert!(get(&server, "/private/x").starts_with("HTTP/1.1 401 "), "the server itself reads them");
 }
 
-/// Whether programs are kept from sending signals to others, as kernels can since 6.12.
+/// True if the kernel can keep programs from sending signals to other processes, as since Linux 6.12.
 fn confines_signals() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
@@ -204,7 +204,7 @@ fn programs_can_neither_end_nor_order_the_server() {
     assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
 }
 
-/// `cargo xtask kernel-tls` runs it on an older one.
+/// `cargo xtask kernel-tls` runs it on an older kernel.
 #[test]
 fn a_kernel_that_confines_less_is_told_of_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -237,7 +237,7 @@ fn memory_of_modules_is_kept_beside_programs() {
          site {{ listen \"127.0.0.1:0\"; cgi \"/cgi/*\" root=\"@DIR@\"; module \"*\" \"{}\" }}\n",
         guests.display()
     );
-    // As somebody who is not let into files of a process that is root's, as those of one that is not dumpable are.
+    // A user who cannot read the `/proc` files of root's processes, like those of an undumpable process.
     let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
     let operated = Operated::start_with(directory, &config, |command| {
         command.uid(nobody.uid.as_raw()).gid(nobody.gid.as_raw());
@@ -260,7 +260,7 @@ fn the_launcher_ignores_what_is_for_the_server() {
     let children = fs::read_to_string(&children).unwrap();
     let children = children.split_whitespace().map(|process| process.parse::<u32>().unwrap());
     let launcher = children.into_iter().find(is_launcher).expect("one of its children is the launcher");
-    // It has begun by now, but may not have come to that.
+    // The process has started, but may not have installed its signal handlers.
     let start = std::time::Instant::now();
     let catches_hangup = || {
         let status = fs::read_to_string(format!("/proc/{launcher}/status")).unwrap();

@@ -1,4 +1,4 @@
-//! The cases of `conformance/http1`, each in one write and byte by byte.
+//! Cases of `conformance/http1`, each in one write and byte by byte.
 
 use std::path::Path;
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn all_cases() {
     assert_none(&suite.run(&cases), &cases);
 }
 
-/// Requests through us to another server, and its answers back: nothing ambiguous goes either way.
+/// Forwards the requests, and the upstream's responses: nothing ambiguous passes in either direction.
 #[test]
 fn all_cases_forwarded() {
     const LANES: usize = 32;

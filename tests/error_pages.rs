@@ -1,4 +1,4 @@
-//! The operator's pages for errors: of files, and of servers that requests are forwarded to.
+//! Operator's error pages, for files and for upstreams.
 
 use std::net::TcpListener;
 
@@ -6,7 +6,7 @@ use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
 use crate::support::{TestServer, ask};
 
-/// A site with pages, and with these further options.
+/// Site with error pages, and these further options.
 fn server(options: &str) -> (tempfile::TempDir, TestServer) {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in [
@@ -30,7 +30,7 @@ fn server(options: &str) -> (tempfile::TempDir, TestServer) {
     (directory, server)
 }
 
-/// Asks twice, for pages are cached. The answer's status, content type and content.
+/// Sends the request twice, because pages are cached. Expects status, content type and content.
 fn check(server: &TestServer, target: &str, expect: (&str, &str, &str)) {
     for _ in 0..2 {
         let answer = ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
@@ -49,9 +49,9 @@ fn errors_have_the_pages_of_the_site() {
     check(&server, "/none", ("404", HTML, "own 404"));
     check(&server, "/part/none", ("404", HTML, "own 404"));
     check(&server, "/part/inside", ("200", "application/octet-stream", "inside"));
-    // A page that is not there is replaced by the server's.
+    // The server's own page replaces a missing one.
     check(&server, "/denied", ("403", HTML, "<span>403</span>"));
-    // Asked for itself, a page is a file.
+    // Requested directly, a page is a file.
     check(&server, "/404.html", ("200", HTML, "own 404"));
     let head = ask(&server, "HEAD /none HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 404 ") && head.contains("\r\nContent-Length: 7\r\n"), "{head}");
@@ -74,6 +74,6 @@ fn errors_of_other_servers_have_them_too() {
     ));
     check(&server, "/refused", ("502", "text/plain; charset=utf-8", "own 502, from elsewhere"));
     check(&server, "/silent", ("504", HTML, "own 5xx"));
-    // What the other server says of its own errors passes.
+    // The upstream's own error pages pass unchanged.
     check(&server, "/failing", ("502", "text/x", "theirs"));
 }

@@ -1,4 +1,4 @@
-//! HTTP/1 over a real connection: what the sans-io tests of `wire` can't see.
+//! HTTP/1 over a real connection: behaviour that the sans-io tests of `wire` cannot see.
 
 use std::io::Write;
 
@@ -112,7 +112,7 @@ fn a_small_file_that_is_asked_for_again() {
     assert_eq!(contents.collect::<Vec<_>>(), expect);
     std::fs::write(directory.path().join("new"), "another!").unwrap();
     std::fs::rename(directory.path().join("new"), &path).unwrap();
-    // It is seen within a second.
+    // The server notices within a second.
     let is_seen = (0..1_000).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(10));
         ask_all("another!")
@@ -142,7 +142,7 @@ fn a_client_that_waits_for_100_gets_it() {
     assert_eq!(read_until(&mut stream, "\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(b"abc").unwrap();
     assert!(read_until(&mut stream, "default").starts_with("HTTP/1.1 200 OK\r\n"));
-    // Whoever sends the content at once needs no leave.
+    // A client that sends content at once needs no 100 (Continue).
     stream.write_all(head).unwrap();
     stream.write_all(b"abcGET /x HTTP/1.0\r\n\r\n").unwrap();
     let answers = read_all(&mut stream);

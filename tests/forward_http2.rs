@@ -1,4 +1,4 @@
-//! Servers behind that speak HTTP/2: shared connections, refusals, resets, windows, time-outs; and hostile ones.
+//! HTTP/2 upstreams: shared connections, rejected streams, resets, windows, timeouts; and hostile ones.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::support::real_server::{RealServer, Recipe};
 use crate::support::{PATIENCE, TestServer, ask};
 use wire::h2::ErrorCode;
 
-/// A server in front of this one, with these options in the upstream and in `forward`.
+/// Server in front of this upstream, with options of the upstream and of `forward`.
 fn front(upstream: &H2Upstream, options: &str, forward: &str) -> TestServer {
     of_address(upstream.address, options, forward)
 }
@@ -23,7 +23,7 @@ fn of_address(address: SocketAddr, options: &str, forward: &str) -> TestServer {
     ))
 }
 
-/// Asks by HTTP/1.1.
+/// Sends a GET request over HTTP/1.1.
 fn get(server: &TestServer) -> String {
     ask(server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 }
@@ -90,7 +90,8 @@ fn servers_that_others_have_made() {
 
 #[test]
 fn requests_share_connections() {
-    // What each connection may have in progress, by the server's and by our word, and how many are opened for 30.
+    // Concurrent streams per connection by the upstream's settings and by our option, and the connections opened for 30
+    // requests.
     for (settings, options, expect) in [
         (&[][..], "", 1..=1),
         (&[(3, 10)], "", 3..=3),
@@ -102,7 +103,7 @@ fn requests_share_connections() {
             let mut waiting = Vec::new();
             while let Some(stream) = peer.await_request() {
                 waiting.push(stream);
-                // All that one has are in progress at once.
+                // All streams of one connection are open at once.
                 if stream == 1 {
                     std::thread::sleep(Duration::from_millis(100));
                 }
@@ -111,7 +112,7 @@ fn requests_share_connections() {
         });
         let server = front(&upstream, options, "");
         let mut client = H2Client::connect(&server);
-        // The first tells what the server lets us do.
+        // The first response carries the upstream's settings.
         assert_eq!(client.get("/").content, b"x");
         let streams: Vec<_> = (1..30).map(|_| client.ask("GET", "/", &[], true)).collect();
         for stream in streams {
@@ -124,7 +125,7 @@ fn requests_share_connections() {
 
 #[test]
 fn requests_that_were_not_looked_at_are_sent_again() {
-    // Whatever the method is, for nothing was done.
+    // Any method may be retried, because the upstream processed nothing.
     for method in ["GET", "POST"] {
         for refusal in ["reset", "goaway"] {
             let refused = Arc::new(AtomicUsize::new(0));
@@ -149,7 +150,7 @@ fn requests_that_were_not_looked_at_are_sent_again() {
             assert_eq!(refused.load(Ordering::SeqCst), 1);
         }
     }
-    // Not for ever.
+    // Retries are limited.
     let upstream = H2Upstream::start(|_, peer| {
         peer.greet(&[]);
         while let Some(stream) = peer.await_request() {
@@ -170,7 +171,7 @@ fn what_is_in_progress_outlives_a_goaway() {
         peer.write(kind::GOAWAY, 0, 0, &[first.to_be_bytes(), [0; 4]].concat());
         std::thread::sleep(Duration::from_millis(100));
         peer.data(first, b"late", true);
-        // Nothing more is asked, and the connection closed.
+        // No further request arrives, and the connection closes.
         sender.lock().unwrap().send(peer.await_request().is_none()).unwrap();
     });
     let server = front(&upstream, "", "");
@@ -184,7 +185,7 @@ fn closed_connections_are_no_fault_of_requests() {
         peer.greet(&[]);
         let stream = peer.await_request().expect("there is one");
         peer.answer(stream, b"once");
-        // Whatever comes next finds it closed.
+        // Later frames find it closed.
     });
     let server = front(&upstream, "", "");
     for _ in 0..5 {
@@ -219,7 +220,7 @@ fn resets_are_told_to_the_other_side() {
     assert!(answer.reset.is_some() && !answer.is_complete, "{answer:?}");
     let answer = get(&server);
     assert!(answer.contains(" 200 ") && !answer.ends_with("0\r\n\r\n"), "{answer}");
-    // And from the client to the server.
+    // And from the client to the upstream.
     let stream = client.ask("POST", "/", &[], false);
     client.send(stream, b"begun", false);
     std::thread::sleep(Duration::from_millis(100));
@@ -228,7 +229,7 @@ fn resets_are_told_to_the_other_side() {
     assert_eq!(resets.recv_timeout(PATIENCE).unwrap(), 8_u32.to_be_bytes());
 }
 
-/// Sends content as windows let it go, and gives how much.
+/// Sends content as the windows permit; returns the number of bytes.
 fn fill(peer: &mut RawPeer, stream: u32, window: &mut i64) -> usize {
     let mut sent = 0;
     while *window > 0 {
@@ -272,7 +273,7 @@ fn a_slow_client_holds_up_nobody_and_costs_a_window() {
     slow.wait(|client| client.answers[&stream].content.len() >= 60_000);
     std::thread::sleep(Duration::from_millis(200));
     let sent_before = sent.load(Ordering::SeqCst);
-    // What the client's window holds, what sockets do, and one window of ours.
+    // Sum of the client's window, the sockets' buffers, and one window of ours.
     assert!(sent_before < 1 << 20, "{sent_before}");
     let mut quick = H2Client::connect(&server);
     for _ in 0..200 {
@@ -316,7 +317,7 @@ fn silence_has_its_time() {
         peer.greet(&[]);
         let Some(stream) = peer.await_request() else { return };
         match number {
-            // Nothing at all; nothing behind a head.
+            // The first connection sends nothing at all, later ones nothing after the head.
             0 => {}
             _ => {
                 peer.head(stream, 200, false);
@@ -327,14 +328,14 @@ fn silence_has_its_time() {
     });
     let server = front(&upstream, "", "first-byte-timeout \"300ms\"\n between-bytes-timeout \"300ms\"");
     assert!(get(&server).contains(" 504 "));
-    // A connection on which nothing has come is left, one that is alive is not.
+    // A silent connection is abandoned, a live one is not.
     let answer = get(&server);
     assert!(answer.contains(" 200 ") && !answer.ends_with("0\r\n\r\n"), "{answer}");
     assert!(get(&server).ends_with("well"));
     assert_eq!(upstream.connections(), 2);
 }
 
-/// What a server does to do us harm, or by mistake, and whether the connection ends by it (or else only the exchange).
+/// Attacks and mistakes of an upstream; the flag says whether the connection ends, or only the stream.
 #[test]
 fn hostile_servers() {
     type Attack = fn(&mut RawPeer, u32);
@@ -380,7 +381,7 @@ fn hostile_servers() {
             (0..20_000).all(|_| peer.data(stream, &[0; 16_384], false));
         }),
         ("a head that is too large", false, |peer, stream| {
-            // HPACK bomb: an entry of 4 KiB that is named again and again.
+            // HPACK bomb: an entry of 4 KiB that is referenced many times.
             let value = vec![b'v'; 3_900];
             let mut bomb = block(&[(":status", "200")]);
             bomb.extend([&[0x40, 1, b'x', 0x7f, 0xbd, 0x1d][..], &value].concat());
@@ -425,13 +426,13 @@ fn hostile_servers() {
             while let Some(frame) = peer.read() {
                 is_reset |= frame.kind == kind::RST_STREAM;
                 match frame.kind {
-                    // What comes after an attack on one exchange is answered.
+                    // Requests after an attack on one stream get their responses.
                     kind::HEADERS => peer.answer(frame.stream, b"well"),
                     kind::GOAWAY => break,
                     _ => {}
                 }
             }
-            // The end has been seen, after a word or without.
+            // The connection ended, with or without GOAWAY.
             sender.lock().unwrap().send(is_reset).unwrap_or_default();
         });
         let server = front(&upstream, "tries-max 1", "");

@@ -1,4 +1,4 @@
-//! What the logs tell of forwarded requests: which server, how it went, and why it did not.
+//! Log lines about forwarded requests: the upstream, the timing, and the reason of a failure.
 
 use std::net::TcpListener;
 
@@ -12,12 +12,12 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 }
 
-/// A server as logs name it.
+/// Upstream as logs name it.
 fn name(address: std::net::SocketAddr) -> String {
     format!("http://{address}")
 }
 
-/// The lines of a log, when there are as many.
+/// Lines of a log, once there are this many.
 fn lines(path: &std::path::Path, count: usize) -> Vec<String> {
     let began = std::time::Instant::now();
     loop {
@@ -66,13 +66,13 @@ fn the_access_log_tells_the_server_and_its_times() {
     assert_eq!((&**path, &**status, &**server, &**answered), ("/slow", "201", &*name(slow.address), "201"));
     assert_eq!((&**tries, &**cache), ("1", "-"));
     let [connect, first, all] = [connect, first, all].map(|number| number.parse::<u64>().unwrap());
-    // The head may be noticed late, but the request was there before the pause.
+    // The head may be noticed late, but the request arrived before the pause.
     assert!(connect <= first && first <= all && all >= 30_000, "{lines_of:?}");
     assert_eq!(*seconds, format!("0.{all:06}"));
     assert_eq!(words(2)[..6], ["/refused", "502", &name(refused), "-", "1", "-"]);
     assert_eq!(words(3)[..5], ["/silent", "504", &name(silent.address), "-", "1"]);
     assert!(words(3)[7].parse::<u64>().unwrap() >= 190_000, "{lines_of:?}");
-    // The binary log has it as well, and becomes JSON as it would have been.
+    // The binary log has the same, and converts to the same JSON.
     let (log, mut server) = sites("\"binary\"", "binary");
     server.signal("TERM");
     assert!(server.wait());
@@ -132,7 +132,7 @@ fn the_servers_log_tells_which_server_failed_and_why() {
     let child = command.stderr(log.reopen().unwrap()).spawn().unwrap();
     let _child = Killed(child);
     let mut seen = 0;
-    // Who runs as root is told so before.
+    // As root, the server logs a warning first.
     let address: std::net::SocketAddr = loop {
         let all = lines(log.path(), seen + 1);
         seen += 1;
@@ -174,12 +174,12 @@ fn the_servers_log_tells_which_server_failed_and_why() {
     }
 }
 
-/// A process that ends with the test.
+/// Process that ends with the test.
 struct Killed(std::process::Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // Failing here would only hide what the test found.
+        // A failure here would only hide the finding of the test.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -198,7 +198,7 @@ fn busy_servers_say_when_to_come_again() {
     std::thread::sleep(std::time::Duration::from_millis(200));
     let answer = ask(&server, &get("/"));
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-    // Spread, so that clients don't come back all at once.
+    // Random, so that clients don't all return at once.
     assert!((1..=3).any(|seconds| answer.contains(&format!("\r\nRetry-After: {seconds}\r\n"))), "{answer}");
 }
 

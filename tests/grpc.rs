@@ -1,4 +1,4 @@
-//! gRPC through us: calls of all kinds, by a client and to a server that others have made.
+//! gRPC through the server: calls of all kinds, between third-party client and server.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +18,7 @@ const SERVER: Recipe<'_> = Recipe {
     environment: &[],
 };
 
-/// Runs the client, which calls what is at this address, with TLS if there is an authority.
+/// Runs the client against this address, with TLS if a CA is given.
 fn call(directory: &Path, address: &str, authority: Option<&Path>) {
     let client =
         Command::new("/usr/bin/python3").arg(directory.join("client.py")).arg(address).args(authority).output();
@@ -47,7 +47,7 @@ fn calls_of_all_kinds() {
     let enciphered = TestServer::run(&enciphered);
     let address = format!("localhost:{}", enciphered.address.port());
     call(directory, &address, Some(&authority_path));
-    // The way to the server enciphered, too.
+    // The connection to the upstream is encrypted, too.
     let twice = TestServer::run(&format!(
         "{}upstream \"calls\" {{\n server \"https://{address}\"\n tls-ca-file \"{}\"\n}}\n",
         site("", "calls"),

@@ -1,4 +1,4 @@
-//! Modules of http-wasm as filters: they pass a request on, changed or not, and have the response before the client.
+//! http-wasm modules as filters: they pass a request on, changed or not, and see the response before the client.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use crate::support::upstream::{ScriptStep, ScriptedUpstream};
 use crate::support::versions::AnyVersion;
 use crate::support::{PATIENCE, TestServer, ask, read_until};
 
-/// A site whose module is before files, with these rules.
+/// Site with a module in front of files, with these rules.
 fn server(filters: &Path, rules: &str, behind: &str) -> (TestServer, TempDir) {
     let files = tempfile::tempdir().unwrap();
     std::fs::write(files.path().join("file"), "a file").unwrap();
@@ -32,7 +32,7 @@ fn get(server: &TestServer, target: &str) -> String {
     ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
-/// The same site with and without rules, which requests go through in different ways.
+/// Configurations with and without rules, which send requests along different paths.
 const RULES: [&str; 2] = ["", "response-header \"X-Rule\" \"1\""];
 
 #[test]
@@ -41,7 +41,7 @@ fn requests_go_on_and_responses_come_back() {
     for rules in RULES {
         let (server, _files) = server(filters, rules, "");
         let check = |target: &str, status: &str, expect: &[&str], content: &str| {
-            // The second time the file is in the cache, and the instance was used.
+            // The second request uses the cached file and a used instance.
             for _ in 0..2 {
                 let answer = get(&server, target);
                 assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {answer}");
@@ -71,7 +71,7 @@ fn requests_go_on_and_responses_come_back() {
         check("/guest/status-of-next", "418", &[], "a file");
         check("/guest/replace", "200", &[], "instead");
         check("/guest/upper-case?/file", "200", &[], "A FILE");
-        // What was passed on for another method is that.
+        // The next handler sees the changed method.
         check("/guest/method?DELETE", "405", &[], "405");
         for (target, status) in [("/guest/trap-in-response", "500"), ("/guest/loop-in-response", "504")] {
             assert!(get(&server, target).starts_with(&format!("HTTP/1.1 {status} ")), "{target}");
@@ -101,7 +101,7 @@ fn a_client_that_goes_ends_what_was_passed_on() {
         let behind = TcpListener::bind("127.0.0.1:0").unwrap();
         let forward = format!("forward \"http://{}\" path=\"/slow\"", behind.local_addr().unwrap());
         let (server, _files) = server(filters, rules, &forward);
-        // An instance that was used answers at once.
+        // A used instance responds at once.
         assert!(get(&server, "/guest/uri?/file").ends_with("a file"));
         let mut client = server.connect();
         client.write_all(b"GET /guest/uri?/slow HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
@@ -117,7 +117,7 @@ fn a_client_that_goes_ends_what_was_passed_on() {
 fn what_the_server_behind_gets() {
     let Some(filters) = filters() else { return };
     for rules in ["", "request-header \"X-Rule\" \"1\""] {
-        // What comes in up to this, and the answer.
+        // Expected end of the upstream's input, and the response.
         let ask = |target: &str, fields: &str, content: &str, end: &'static str| {
             let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\nETag: \"x\"\r\n\r\nok";
             let upstream = ScriptedUpstream::start(vec![vec![ScriptStep::Read(end), ScriptStep::Write(answer)]]);

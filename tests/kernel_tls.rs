@@ -1,5 +1,5 @@
-//! Large files that the kernel enciphers (kTLS). Where its module is not loaded, only what is said then is tested: most
-//! machines for builds have none. `cargo xtask kernel-tls` runs these tests in a virtual machine that has it.
+//! Large files that the kernel encrypts (kTLS). Where its module is not loaded, as on most build machines, only the log
+//! line about that is tested. `cargo xtask kernel-tls` runs these tests in a virtual machine that has it.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -19,16 +19,16 @@ use crate::support::real_server::is_installed;
 use crate::support::tls::{TestCa, TlsStream, connect, handshake};
 use crate::support::{PATIENCE, TestServer, tailcoat};
 
-/// Bytes of `large`: more than all buffers between server and client hold.
+/// Size of `large`: more than all buffers between server and client hold.
 const LARGE_BYTES: usize = 16 << 20;
 
-/// Bytes of `medium`, from which on the kernel takes over, in these tests.
+/// Size of `medium`, from which on these tests use the kernel.
 const MEDIUM_BYTES: usize = 1 << 20;
 
-/// A file is sent by the kernel only once it has not changed for some time.
+/// The kernel sends a file only after it has been unchanged for some time.
 const SETTLING_TIME: Duration = Duration::from_secs(11);
 
-/// What all tests serve, with a certificate for `a.example`.
+/// Site of all tests, with a certificate for `a.example`.
 static SITE: LazyLock<(TestCa, TempDir)> = LazyLock::new(|| {
     let (authority, directory) = (TestCa::new(), tempfile::tempdir().expect("a directory"));
     let path = directory.path();
@@ -41,10 +41,10 @@ static SITE: LazyLock<(TestCa, TempDir)> = LazyLock::new(|| {
     (authority, directory)
 });
 
-/// One test at a time: the kernel counts for all of them together.
+/// Runs one test at a time, because the kernel's counters are global.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The turn of a test; `None`, which is printed, where the kernel has no TLS.
+/// Waits for the test's turn. Prints and returns `None` where the kernel has no TLS.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     if counted("TlsTxSw").is_none() {
         println!("skipped: the kernel's module `tls` is not loaded; `cargo xtask kernel-tls` tests with one");
@@ -53,19 +53,19 @@ fn turn() -> Option<MutexGuard<'static, ()>> {
     Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What the kernel has counted (linux/snmp.h).
+/// Counter of the kernel (linux/snmp.h).
 fn counted(what: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/net/tls_stat").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(char::is_whitespace))?;
     line.trim().parse().ok()
 }
 
-/// Connections that the kernel has enciphered for.
+/// Number of connections that the kernel has encrypted.
 fn kernel_connections() -> u64 {
     counted("TlsTxSw").expect("the module is loaded")
 }
 
-/// What is in all files, from their beginning on. No two pieces of it are the same.
+/// Content of all files, from their start. No two pieces of it are equal.
 static CONTENT: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let words = (0..LARGE_BYTES as u64 / 8).map(|word| word.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
     words.flatten().collect()
@@ -75,7 +75,7 @@ fn content(from: usize, to: usize) -> &'static [u8] {
     &CONTENT[from..to]
 }
 
-/// Time is no matter: an emulated machine is slow.
+/// Time limits are generous: an emulated machine is slow.
 fn config(directory: &Path, more: &str) -> String {
     let path = directory.display();
     format!(
@@ -120,7 +120,7 @@ fn read_response(stream: &mut impl Read) -> (u16, Vec<u8>) {
     (status, content)
 }
 
-/// Asks, and compares what comes with the file.
+/// Requests a file, and compares the content.
 fn expect_file(stream: &mut TlsStream, name: &str, length: usize) {
     stream.write_all(&get(name, "")).expect("the server reads");
     expect_response(stream, 200, 0, length);
@@ -129,7 +129,7 @@ fn expect_file(stream: &mut TlsStream, name: &str, length: usize) {
 fn expect_response(stream: &mut impl Read, status: u16, from: usize, to: usize) {
     let (is, comes) = read_response(stream);
     assert_eq!(is, status);
-    // Not with assert_eq, which prints both.
+    // Avoids assert_eq, which would print both.
     assert!(comes == content(from, to), "{} bytes came, not {}, or others", comes.len(), to - from);
 }
 
@@ -151,7 +151,7 @@ fn files_are_whole_by_all_suites() {
         assert_eq!(kernel_connections(), before, "{suite:?}: nothing large has been sent");
         expect_file(&mut stream, "large", LARGE_BYTES);
         assert_eq!(kernel_connections(), before + 1, "{suite:?}");
-        // What follows goes the same way.
+        // Later requests go the same way.
         expect_file(&mut stream, "small", MEDIUM_BYTES - 1);
         for (range, from, to) in
             [("0-0", 0, 1), ("77777-3333333", 77_777, 3_333_334), ("-5", LARGE_BYTES - 5, LARGE_BYTES)]
@@ -195,7 +195,7 @@ fn requests_may_come_while_a_file_goes() {
     let server = server();
     for suite in [suites::TLS13_AES_256_GCM_SHA384, suites::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256] {
         let mut stream = connect(&server, &client_of(suite), "a.example").expect("the handshake succeeds");
-        // Together with the first; then while that is sent; in pieces.
+        // Together with the first request; then while the file is sent; in pieces.
         stream.write_all(&[get("large", ""), get("small", "")].concat()).expect("the server reads");
         std::thread::sleep(Duration::from_millis(300));
         stream.write_all(&get("medium", "")).expect("the server reads");
@@ -206,12 +206,12 @@ fn requests_may_come_while_a_file_goes() {
         expect_response(&mut stream, 200, 0, MEDIUM_BYTES);
         stream.write_all(&last[20..]).expect("the server reads");
         expect_response(&mut stream, 200, 0, MEDIUM_BYTES);
-        // Without the alert that says so, the end would be an error.
+        // Without the close_notify alert, the end would be an error.
         assert_eq!(stream.read(&mut [0]).expect("the end is told"), 0);
     }
 }
 
-/// The last bytes are not with TCP yet when the kernel has taken them: ending the connection then must not drop them.
+/// The kernel may have accepted the last bytes before TCP has them: the end of the connection must not drop them.
 #[test]
 fn slow_clients_get_all_of_what_is_last() {
     let Some(_turn) = turn() else { return };
@@ -256,7 +256,7 @@ fn clients_that_break_off_disturb_nobody() {
             }
         }
     }
-    // Bytes that are no record, or none of this client.
+    // Bytes that are no record, or not one of this client.
     let mut garbles = connect(&server, &client(), "a.example").expect("the handshake succeeds");
     expect_file(&mut garbles, "medium", MEDIUM_BYTES);
     garbles.sock.write_all(b"\x17\x03\x03\x00\x20garbled garbled garbled garbled!").expect("the server reads");
@@ -271,7 +271,7 @@ fn clients_that_break_off_disturb_nobody() {
     }
 }
 
-/// Whether a connection can be given another key, as the kernel's version says.
+/// True if the kernel's version can change a connection's key.
 fn changes_keys() -> bool {
     let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel has a version");
     let mut numbers =
@@ -279,14 +279,14 @@ fn changes_keys() -> bool {
     (numbers.next(), numbers.next()) >= (Some(6), Some(14))
 }
 
-/// The client has a new key, and wants the server to have one.
+/// The client has a new key, and requests one from the server.
 #[test]
 fn clients_change_keys() {
     let Some(_turn) = turn() else { return };
     let server = server();
     for suite in [suites::TLS13_AES_128_GCM_SHA256, suites::TLS13_CHACHA20_POLY1305_SHA256] {
         let mut stream = connect(&server, &client_of(suite), "a.example").expect("the handshake succeeds");
-        // What is asked for before the first file is answered by rustls.
+        // rustls sends the responses before the first file.
         stream.conn.refresh_traffic_keys().expect("TLS 1.3 has new keys");
         expect_file(&mut stream, "medium", MEDIUM_BYTES);
         if !changes_keys() {
@@ -298,7 +298,7 @@ fn clients_change_keys() {
         for _ in 0..3 {
             stream.conn.refresh_traffic_keys().expect("TLS 1.3 has new keys");
             expect_file(&mut stream, "medium", MEDIUM_BYTES);
-            // While a file goes.
+            // During a file.
             stream.write_all(&get("large", "")).expect("the server reads");
             stream.conn.refresh_traffic_keys().expect("TLS 1.3 has new keys");
             stream.write_all(&get("small", "")).expect("the server reads");
@@ -308,7 +308,7 @@ fn clients_change_keys() {
     }
 }
 
-/// What a program says, as far as it has come.
+/// Output of a program so far.
 #[derive(Clone, Default)]
 struct ProgramOutput(Arc<Mutex<Vec<u8>>>);
 
@@ -340,7 +340,7 @@ impl ProgramOutput {
     }
 }
 
-/// The client has a new key, and wants none of the server: that is nothing to the kernel.
+/// The client has a new key, and requests none: no concern of the kernel.
 #[test]
 fn clients_change_their_own_key() {
     let Some(_turn) = turn() else { return };
@@ -360,7 +360,7 @@ fn clients_change_their_own_key() {
     for round in 1..=3 {
         input.write_all(&get("medium", "")).expect("it takes input");
         output.expect(content_end, round);
-        // A line of its own with this letter is an order to make a new key.
+        // A line with this letter orders a new key.
         input.write_all(b"k\n").expect("it takes input");
         notices.expect(b"KEYUPDATE", round);
     }

@@ -1,4 +1,4 @@
-//! Black-box tests of the built binary: one file a feature.
+//! Black-box tests of the built binary: one file per feature.
 
 mod access;
 mod acme;

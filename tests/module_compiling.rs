@@ -1,4 +1,4 @@
-//! Modules while they are compiled: the server listens, and their paths get 503; and compiling them before there is a server.
+//! Modules during compilation: the server listens, and their paths respond with 503; also compilation in advance.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,8 +14,8 @@ use crate::support::guests::{filters, guests};
 use crate::support::operated::Operated;
 use crate::support::{PATIENCE, TestServer, ask, tailcoat};
 
-/// A core module of http-wasm that answers nothing, and whose many functions take a while to compile. Without the functions of
-/// that ABI it is one that can't be used, which only compiling it tells.
+/// Writes a core module for http-wasm whose many functions take a while to compile. Without the functions of that ABI
+/// it is unusable, which only compiling detects.
 fn write_filter(file: &Path, functions: usize, is_usable: bool) {
     let mut text = "(module (memory (export \"memory\") 1)".to_owned();
     for number in 0..functions {
@@ -32,7 +32,7 @@ fn write_filter(file: &Path, functions: usize, is_usable: bool) {
     std::fs::rename(next, file).unwrap();
 }
 
-/// Functions that take some seconds, on whatever machine.
+/// Number of functions that take seconds to compile on any machine.
 const MANY: usize = 2000;
 
 fn config(modules: &str, file: &Path) -> String {
@@ -55,7 +55,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A number of the first module.
+/// Number in the status of the first module.
 fn status(operated: &Operated, what: &str) -> u64 {
     let status: Value = serde_json::from_slice(&operated.order(&["status", "--json"]).stdout).expect("JSON");
     status["modules"][0][what].as_u64().expect("a number")
@@ -100,19 +100,19 @@ fn a_module_that_cannot_be_used_is_told_of() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("filter.wasm");
     write_filter(&file, MANY, false);
-    // In time, the server does not start.
+    // A failure within `compile-wait` prevents the start.
     let waiting = directory.path().join("waiting.kdl");
     std::fs::write(&waiting, config("compiled off; compile-wait \"5m\"", &file)).unwrap();
     let output = tailcoat().args(["run", "-c"]).arg(&waiting).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && errors.contains("without the function handle_request"), "{errors}");
-    // Later, its paths stay closed, and a good file opens them.
+    // After a later failure, the module's paths stay at 503 until a good file arrives.
     let operated = Operated::start_in(directory, &config("compiled off; compile-wait \"0s\"", &file));
     operated.server.await_log("loading module failed: ");
     assert!(is_unavailable(&get(&operated.server, "/guarded")));
     assert!(get(&operated.server, "/open").ends_with("open"));
     assert_eq!((status(&operated, "compiling"), status(&operated, "unusable")), (0, 1));
-    // A reload would need it.
+    // A reload needs the module.
     let output = operated.order(&["reload"]);
     assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("filter.wasm"), "{output:?}");
     write_filter(&file, 1, true);
@@ -120,7 +120,7 @@ fn a_module_that_cannot_be_used_is_told_of() {
     assert_eq!(status(&operated, "unusable"), 0);
 }
 
-/// Whoever asks meanwhile is answered by the old process.
+/// The old process answers requests meanwhile.
 #[test]
 fn an_upgrade_waits_for_its_modules() {
     let directory = tempfile::tempdir().unwrap();
@@ -154,7 +154,7 @@ fn ask_at(address: std::net::SocketAddr) -> String {
     answer
 }
 
-/// The files of machine code below a directory.
+/// Files of machine code below a directory.
 fn compiled_files(directory: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(directory).unwrap() {
@@ -162,7 +162,7 @@ fn compiled_files(directory: &Path) -> BTreeSet<PathBuf> {
         if path.is_dir() {
             found.extend(compiled_files(&path));
         } else if path.extension().is_none() {
-            // Others are about how often each is used.
+            // Other files count how often each is used.
             found.insert(path);
         }
     }
@@ -187,18 +187,18 @@ fn modules_are_compiled_before_there_is_a_server() {
     assert_eq!(compiled.metadata().unwrap().mode() & 0o7777, 0o700);
     let files = compiled_files(&compiled);
     assert_eq!(files.len(), 1, "{files:?}");
-    // The server takes what is there.
+    // The server uses the compiled files.
     let server = TestServer::run_from(&file);
     wait_until("the module is ready", || !get(&server, "/guest/hello").starts_with("HTTP/1.1 503 "));
     assert_eq!(compiled_files(&compiled), files, "nothing was compiled again");
     drop(server);
-    // A directory that others can look into is none to run code from.
+    // The server runs no code from a directory that other users can read.
     std::fs::set_permissions(&compiled, std::fs::Permissions::from_mode(0o755)).unwrap();
     let output = compile(&[Path::new("-c"), &file, filters]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(1) && errors.contains("is open to other users"), "{errors}");
     std::fs::set_permissions(&compiled, std::fs::Permissions::from_mode(0o700)).unwrap();
-    // Neither is one that can't be used.
+    // Nor a file that it cannot use.
     let broken = directory.path().join("broken.wasm");
     write_filter(&broken, 1, false);
     let output = compile(&[Path::new("-c"), &file, &broken]);

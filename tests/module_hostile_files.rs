@@ -1,4 +1,4 @@
-//! Hostile modules that no compiler makes: written in WebAssembly's own text.
+//! Hostile modules that no compiler generates, written in WebAssembly's text format.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,14 +12,14 @@ fn get(server: &TestServer, target: &str) -> String {
     ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
-/// The file of a module with this text.
+/// File of a module with this text.
 fn assemble(directory: &Path, text: &str) -> std::path::PathBuf {
     let file = directory.join("hostile.wasm");
     std::fs::write(&file, wat::parse_str(text).expect("it is WebAssembly")).expect("it can be written");
     file
 }
 
-/// A server with this module at `/hostile`, and a file beside it.
+/// Server with this module at `/hostile`, and a file beside it.
 fn server(text: &str) -> (TestServer, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("file"), "a file").unwrap();
@@ -34,7 +34,7 @@ fn server(text: &str) -> (TestServer, TempDir) {
     (server, directory)
 }
 
-/// A module of http-wasm with these definitions, whose `handle_request` does this.
+/// http-wasm module with these definitions and this body of `handle_request`.
 fn filter(definitions: &str, handle_request: &str) -> String {
     format!(
         "(module {definitions} (func (export \"handle_response\") (param i32 i32))\n\
@@ -52,9 +52,9 @@ fn what_an_instance_takes_ends_its_own_request() {
             "limit reached: table-elements-max",
         ),
         (filter(MEMORY, &forever("memory.grow (i32.const 1)")), "memory-bytes-max of the module"),
-        // Too much from the beginning.
+        // Too much memory from the start.
         (filter("(memory (export \"memory\") 17)", "(i64.const 0)"), "memory-bytes-max of the module"),
-        // An address that is none.
+        // An invalid address.
         (
             filter(
                 &format!("(import \"http_handler\" \"set_uri\" (func $set_uri (param i32 i32)))\n{MEMORY}"),
@@ -62,14 +62,14 @@ fn what_an_instance_takes_ends_its_own_request() {
             ),
             "address outside the module's memory",
         ),
-        // A start that never ends.
+        // A start function that traps.
         (
             filter(&format!("{MEMORY} (func $start unreachable) (start $start)"), "(i64.const 0)"),
             "`unreachable` instruction executed",
         ),
     ] {
         let (server, _directory) = server(&text);
-        // More often than there is room for: what an instance had is free again.
+        // More requests than there are instances: a failed instance frees its resources.
         for _ in 0..6 {
             let answer = get(&server, "/hostile");
             assert!(answer.starts_with("HTTP/1.1 500 "), "{text}: {answer}");
@@ -79,7 +79,7 @@ fn what_an_instance_takes_ends_its_own_request() {
     }
 }
 
-/// A component of so many core instances, and as many tables.
+/// Component with this many core instances and tables.
 fn component(instances: u32, tables: u32) -> String {
     let mut text = "(component (core module $m) (core module $t (table 1 funcref))\n".to_owned();
     for (count, module) in [(instances, "$m"), (tables, "$t")] {
@@ -90,7 +90,7 @@ fn component(instances: u32, tables: u32) -> String {
     text + ")"
 }
 
-/// Whoever can put files where modules are gets no more than a line in the log by those that no instance could be made of.
+/// A writer of module files can cause no more than a line in the log with files that cannot be instantiated.
 #[test]
 fn new_files_that_want_too_much_are_not_used() {
     let Some(guests) = guests() else { return };

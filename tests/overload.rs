@@ -1,4 +1,4 @@
-//! More than the server, or an upstream, can do: what is shed, what is not, and that it ends.
+//! Overload of the server or an upstream: what is shed, what is not, and that it ends.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use crate::support::{PATIENCE, TestServer, ask, read_all, tailcoat};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 
-/// A server of one worker with a page, a status page, and an upstream that these options are for; with these limits.
+/// Server of one worker with a page, a status page, and an upstream with these options; and these limits.
 fn start(upstream: &str, options: &str, limits: &str) -> (TestServer, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("page.html"), "a page").unwrap();
@@ -45,7 +45,7 @@ fn overload(directory: &TempDir) -> Value {
     serde_json::from_slice::<Value>(&output.stdout).unwrap()["overload"].take()
 }
 
-/// Waits until `status` says this of overload.
+/// Waits until `status` reports such an overload.
 fn await_overload(directory: &TempDir, wanted: impl Fn(&Value) -> bool) -> Value {
     let began = Instant::now();
     loop {
@@ -63,14 +63,14 @@ fn shed(overload: &Value, reason: &str) -> u64 {
     counts.iter().find(|count| count["reason"] == reason).unwrap()["count"].as_u64().unwrap()
 }
 
-/// Asserts that a request was rejected so that its client knows when to come back.
+/// Checks that the rejection tells the client when to retry.
 fn assert_shed(answer: &str) {
     let retry_after = answer.split("\r\nRetry-After: ").nth(1).and_then(|rest| rest.split("\r\n").next());
     let seconds: u64 = retry_after.unwrap_or_else(|| panic!("{answer}")).parse().unwrap();
     assert!((1..=3).contains(&seconds), "{answer}");
 }
 
-/// Has the server stand still most of the time, as if it had far too much to do, until it is dropped.
+/// Stops the server most of the time, as if it were overloaded, until this is dropped.
 struct Stutter {
     ends: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -195,7 +195,7 @@ fn read_head_of(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// What waits for an upstream that hangs is rejected in time, and the upstream never sees it.
+/// Requests that wait for a hanging upstream are rejected in time, and the upstream never sees them.
 #[test]
 fn an_overloaded_queue_rejects_what_has_waited_too_long() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -208,7 +208,7 @@ fn an_overloaded_queue_rejects_what_has_waited_too_long() {
     read_head(&mut upstream);
     let mut waiting: Vec<_> = (0..10).map(|_| server.connect()).collect();
     waiting.iter_mut().for_each(|stream| stream.write_all(get("/app/waiting").as_bytes()).unwrap());
-    // One may wait for the only connection, however long; of the others each is told.
+    // One request may wait for the only connection, however long; all others get a response.
     let (told, answers) = std::sync::mpsc::channel();
     for mut stream in waiting {
         let told = told.clone();
@@ -252,7 +252,7 @@ fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// More clients than an upstream can answer in time: it works for those that are answered, and for no others.
+/// More clients than an upstream can serve in time: it works only for those that still wait.
 #[test]
 fn an_upstream_that_is_asked_for_too_much_does_no_work_for_nothing() {
     const CLIENTS: u64 = 60;
@@ -266,7 +266,7 @@ fn an_upstream_that_is_asked_for_too_much_does_no_work_for_nothing() {
             std::thread::spawn(move || {
                 let mut stream = stream.unwrap();
                 read_head(&mut stream);
-                // Two at a time make 100 a second at most.
+                // Two at a time make at most 100 per second.
                 std::thread::sleep(Duration::from_millis(20));
                 counted.fetch_add(1, Ordering::SeqCst);
                 let _ = stream.write_all(OK.as_bytes());
@@ -279,7 +279,7 @@ fn an_upstream_that_is_asked_for_too_much_does_no_work_for_nothing() {
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
-                // Each waits for its answer, so that 60 always wait: for 600 ms, if all were served in their order.
+                // Each client waits for its response, so that 60 always wait: 600 ms each, if served in order.
                 while served.load(Ordering::SeqCst) < 300 {
                     let answer = ask(&server, &get("/app/"));
                     match status_of(&answer) {

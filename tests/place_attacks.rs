@@ -1,5 +1,5 @@
-//! Attacks that take all places of a server (issue 17: 500 slow bodies from one address, `connections-max 400`): others are
-//! served all the same, and so is monitoring; the attacker evicts itself.
+//! Attacks that occupy all places of a server (issue 17: 500 slow bodies from one address, `connections-max 400`).
+//! Other clients and monitoring are served all the same; the attacker evicts itself.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -21,13 +21,13 @@ use crate::support::{PATIENCE, TestServer, read_all, site_with_large_file};
 const PLACES: usize = 400;
 const ATTACKERS: usize = 500;
 
-/// From where the attack of one address comes.
+/// Source address of the attack.
 const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// From where others come.
+/// Source address of other clients.
 const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
-/// A server of 400 places, and its directory, where its socket for monitoring is.
+/// Server with 400 places, and its directory, which contains its monitoring socket.
 fn server(site: &str) -> (TestServer, TempDir) {
     let files = site_with_large_file();
     let root = files.path().display();
@@ -40,7 +40,7 @@ fn server(site: &str) -> (TestServer, TempDir) {
 
 fn connect_from(address: Ipv4Addr, server: &TestServer) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    // As slow as a reader gets.
+    // Makes the reader as slow as possible.
     socket.set_recv_buffer_size(4096).unwrap();
     socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
     socket.connect(&server.address.into()).unwrap();
@@ -48,7 +48,7 @@ fn connect_from(address: Ipv4Addr, server: &TestServer) -> TcpStream {
     socket.into()
 }
 
-/// Asks from another address, and once from those that look after the server.
+/// Sends requests from another address, and one to the monitoring listener.
 #[track_caller]
 fn check_others(server: &TestServer, files: &TempDir) {
     for _ in 0..20 {
@@ -60,7 +60,7 @@ fn check_others(server: &TestServer, files: &TempDir) {
     assert!(status(files)["workers"].is_array());
 }
 
-/// Metrics from the listener for monitoring.
+/// Status from the monitoring listener.
 fn status(files: &TempDir) -> Value {
     let mut stream = UnixStream::connect(files.path().join("status.sock")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -72,14 +72,14 @@ fn status(files: &TempDir) -> Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
-/// Connections that were closed for others, by what they awaited.
+/// Counts of evicted connections, by what they awaited.
 fn evictions(files: &TempDir) -> Vec<(String, u64)> {
     let status = status(files);
     let evictions = status["evictions"].as_array().expect("they are counted").iter();
     evictions.map(|one| (one["awaited"].as_str().unwrap().to_owned(), one["count"].as_u64().unwrap())).collect()
 }
 
-/// A client that uploads steadily, from before the attack on. Ends with the status.
+/// Client that uploads steadily, from before the attack on; returns the status of its response.
 struct Uploading {
     is_done: Arc<AtomicBool>,
     thread: thread::JoinHandle<String>,
@@ -115,12 +115,12 @@ impl Uploading {
     }
 }
 
-/// Has attackers come, each by `attack`, and asks others meanwhile.
+/// Starts attackers, each by `attack`, and sends other requests meanwhile.
 #[track_caller]
 fn check(site: &str, source: impl Fn(usize) -> Ipv4Addr, attack: impl Fn(TcpStream) -> Box<dyn Send>) {
     let (server, files) = server(site);
     let uploading = Uploading::start(&server);
-    // It has shown by then that it makes progress.
+    // By then the upload has shown progress.
     thread::sleep(Duration::from_secs(4));
     let mut attackers = Vec::new();
     for number in 0..ATTACKERS {
@@ -141,12 +141,12 @@ fn one_address(_number: usize) -> Ipv4Addr {
     ATTACKER
 }
 
-/// Each in a network of its own.
+/// Addresses in separate networks.
 fn many_addresses(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 1 + (number / 250) as u8, (number % 250) as u8, 1)
 }
 
-/// Sends this, and no more. The server may have closed the connection already.
+/// Sends these bytes, and no more. The server may have closed the connection already.
 fn send(bytes: &'static [u8]) -> impl Fn(TcpStream) -> Box<dyn Send> {
     move |mut stream| {
         let _ = stream.write_all(bytes);
@@ -191,7 +191,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&head[..], payload].concat()
 }
 
-/// Asks for much over HTTP/2, on many streams, and lets the server send none of it.
+/// Requests much over many HTTP/2 streams, and opens no window.
 fn h2_slow_reader(mut stream: TcpStream) -> Box<dyn Send> {
     const SETTINGS: u8 = 4;
     const HEADERS: u8 = 1;
@@ -254,7 +254,8 @@ fn slow_bodies_over_http2_and_tls() {
     check_over_tls(&[b"h2"], &h2_slow_bodies());
 }
 
-/// Has attackers come over TLS, which speak the first of these protocols and send `attack`, or do not end their handshake.
+/// Starts attackers over TLS that speak the first of these protocols and send `attack`, or never complete their
+/// handshake.
 fn check_over_tls(protocols: &[&[u8]], attack: &[u8]) {
     let authority = TestCa::new();
     let certificates = tempfile::tempdir().unwrap();
@@ -276,7 +277,7 @@ fn check_over_tls(protocols: &[&[u8]], attack: &[u8]) {
     ));
     let (mut attackers, mut silent) = (Vec::new(), Vec::new());
     for number in 0..100 {
-        // Every other one does not even end its handshake.
+        // Every other attacker never completes its handshake.
         let socket = connect_from(ATTACKER, &server);
         if number % 2 == 0 {
             silent.push(socket);
@@ -297,7 +298,7 @@ fn check_over_tls(protocols: &[&[u8]], attack: &[u8]) {
     assert!(!evictions(&files).is_empty());
 }
 
-/// Trusted proxies speak for many, and a client that one names is told apart from the others.
+/// Trusted proxies forward for many clients; clients that a proxy names count separately.
 #[test]
 fn a_client_behind_a_proxy_does_not_take_the_proxy_s_places() {
     let files = site_with_large_file();

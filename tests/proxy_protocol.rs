@@ -1,11 +1,11 @@
-//! Listeners behind proxies that say, with the PROXY protocol, whose connections they pass on; and servers that we tell so.
+//! PROXY protocol, from proxies on our listeners and towards upstreams.
 
 use std::io::Write;
 
 use crate::support::real_server::{RealServer, Recipe};
 use crate::support::{PATIENCE, TestServer, read_all, read_until};
 
-/// A server on whose listener these proxies are trusted, and the file of its access log.
+/// Server whose listener trusts these proxies, and the file of its access log.
 fn server(trusted: &str) -> (TestServer, tempfile::NamedTempFile) {
     let log = tempfile::NamedTempFile::new().expect("a file for the log");
     let path = log.path().display();
@@ -17,7 +17,7 @@ fn server(trusted: &str) -> (TestServer, tempfile::NamedTempFile) {
     (server, log)
 }
 
-/// The lines that the log comes to have.
+/// Waits until the log has this many lines; returns them.
 fn lines(log: &tempfile::NamedTempFile, count: usize) -> Vec<String> {
     let deadline = std::time::Instant::now() + PATIENCE;
     loop {
@@ -46,7 +46,7 @@ fn the_client_is_who_the_proxy_says() {
     check(b"PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n", "HTTP/1.1 200 ");
     check(b"PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n", "HTTP/1.1 200 ");
     check(V2, "HTTP/1.1 200 ");
-    // Rules hold for the client, not for the proxy.
+    // Rules apply to the client, not to the proxy.
     check(b"PROXY TCP4 192.0.2.66 192.0.2.2 1 2\r\n", "HTTP/1.1 403 ");
     check(b"PROXY UNKNOWN\r\n", "HTTP/1.1 200 ");
     check(V2_LOCAL, "HTTP/1.1 200 ");
@@ -70,7 +70,7 @@ fn a_header_may_come_in_pieces() {
     assert!(read_until(&mut stream, "hello").starts_with("HTTP/1.1 200 "));
 }
 
-/// What a proxy that is trusted must not say is answered with nothing at all.
+/// Without a valid header from a trusted proxy, the connection closes without a response.
 #[test]
 fn no_request_is_read_without_a_header() {
     let (server, _log) = server("127.0.0.1");
@@ -79,7 +79,7 @@ fn no_request_is_read_without_a_header() {
     {
         assert_eq!(server.exchange(input), "", "{}", input.escape_ascii());
     }
-    // Nor is it waited for without an end.
+    // The wait for the header has a time limit.
     let mut stream = server.connect();
     stream.write_all(b"PROXY TCP4 ").expect("the server reads");
     assert_eq!(read_all(&mut stream), "");
@@ -121,7 +121,8 @@ const NGINX: Recipe<'_> = Recipe {
     environment: &[],
 };
 
-/// Each client's own address is told, also where connections to the server could be kept, and a proxy's word is passed on.
+/// Each client's own address reaches the upstream, even where upstream connections could be kept. A trusted proxy's
+/// header is passed on.
 #[test]
 fn servers_are_told_both_ends() {
     for (name, recipe) in [("HAProxy", HAPROXY), ("nginx", NGINX)] {

@@ -1,4 +1,4 @@
-//! What clients are told when a handshake or a record is wrong (RFC 8446, section 6), and how large a first message may be.
+//! Alerts for wrong handshakes and records (RFC 8446, section 6), and the limit of a first message.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ use crate::support::{PATIENCE, TestServer};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
 
-/// A server with a site that speaks TLS, who has signed its certificate, and where that is.
+/// Server with a TLS site, its CA, and its directory.
 fn serve() -> (TestServer, TestCa, TempDir) {
     let authority = TestCa::new();
     let directory = tempfile::tempdir().unwrap();
@@ -33,7 +33,7 @@ fn serve() -> (TestServer, TestCa, TempDir) {
     (server, authority, directory)
 }
 
-/// The first message of a client, in one record.
+/// ClientHello in one record.
 fn client_hello(authority: &TestCa) -> Vec<u8> {
     let name = "a.example".try_into().unwrap();
     let mut session = rustls::ClientConnection::new(Arc::new(authority.client(None)), name).unwrap();
@@ -42,7 +42,7 @@ fn client_hello(authority: &TestCa) -> Vec<u8> {
     hello
 }
 
-/// A message in records of at most so many bytes of content.
+/// Splits a message into records of at most this many content bytes.
 fn records(message: &[u8], content_bytes_max: usize) -> Vec<u8> {
     let record = |content: &[u8]| {
         let [high, low] = (content.len() as u16).to_be_bytes();
@@ -51,18 +51,18 @@ fn records(message: &[u8], content_bytes_max: usize) -> Vec<u8> {
     message.chunks(content_bytes_max).flat_map(record).collect()
 }
 
-/// Where a first message has its cipher suites (RFC 8446, section 4.1.2).
+/// Position of a ClientHello's cipher suites (RFC 8446, section 4.1.2).
 fn cipher_suites(hello: &[u8]) -> Range<usize> {
-    // Record and message heads, version, random number; then the session's id with its length.
+    // Skips record and message headers, version, random bytes; then the session id with its length.
     let at = 5 + 4 + 2 + 32;
     let at = at + 1 + usize::from(hello[at]);
     at + 2..at + 2 + number(&hello[at..])
 }
 
-/// Where it has an extension's type.
+/// Position of an extension's type.
 fn extension(hello: &[u8], wanted: u16) -> usize {
     let at = cipher_suites(hello).end;
-    // Compression methods, and the length of all extensions.
+    // Skips the compression methods and the length of all extensions.
     let mut at = at + 1 + usize::from(hello[at]) + 2;
     while number(&hello[at..]) != usize::from(wanted) {
         at += 4 + number(&hello[at + 2..]);
@@ -74,14 +74,14 @@ fn number(bytes: &[u8]) -> usize {
     usize::from(u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
-/// All that comes until the server ends. A reset is a failure: with it, a client can lose what came before.
+/// Reads until the server ends the connection. A reset fails the test, because it can destroy earlier data.
 fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("the connection is closed, and not reset");
     answer
 }
 
-/// A fatal alert in plain form.
+/// Fatal alert in plain text.
 fn alert(description: AlertDescription) -> Vec<u8> {
     vec![21, 3, 3, 0, 2, 2, u8::from(description)]
 }
@@ -99,7 +99,7 @@ fn a_first_message_may_have_60_kib() {
     }
 }
 
-/// What is sent after that does not reset the connection before the client has read the alert.
+/// Data after the oversized message does not reset the connection before the client has read the alert.
 #[test]
 fn a_first_message_beyond_64_kib_gets_an_alert() {
     let (server, ..) = serve();
@@ -139,7 +139,7 @@ fn alerts_say_what_is_wrong_with_a_first_message() {
     assert_eq!(told(&no_key_share), alert(AlertDescription::MissingExtension), "no key_share");
     let schemes = extension(&hello, 13);
     let no_common_scheme = changed(schemes + 6..schemes + 4 + number(&hello[schemes + 2..]), &[0x0a, 0x0a]);
-    // Not known before the ServerHello has been made, and so encrypted.
+    // Detected only after the ServerHello, so the alert is encrypted.
     let answer = told(&no_common_scheme);
     let [.., 23, 3, 3, 0, 19, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = answer.as_slice() else {
         panic!("no common signature scheme: {answer:?}");
@@ -150,7 +150,7 @@ fn alerts_say_what_is_wrong_with_a_first_message() {
         assert_eq!(told(&interleaved), alert(AlertDescription::UnexpectedMessage), "{between:?} between fragments");
     }
     assert_eq!(told(&records(&[0, 0, 0, 0], 4)), alert(AlertDescription::UnexpectedMessage), "a HelloRequest");
-    // However it is split, it is the same message.
+    // Split in any way, it is one message.
     let mut stream = server.connect();
     stream.write_all(&records(&hello[5..], 1)).unwrap();
     let mut begin = [0; 6];
@@ -158,7 +158,7 @@ fn alerts_say_what_is_wrong_with_a_first_message() {
     assert_eq!((begin[0], begin[5]), (22, 2), "a ServerHello");
 }
 
-/// A cipher suite whose client sends, for some words, records that no client may send.
+/// Cipher suite whose client sends forbidden records in place of certain words.
 fn hostile_suite() -> SupportedCipherSuite {
     let SupportedCipherSuite::Tls13(suite) = cipher_suite::TLS13_AES_128_GCM_SHA256 else { unreachable!("TLS 1.3") };
     let Tls13CipherSuite { ref common, hkdf_provider, aead_alg, quic } = *suite;

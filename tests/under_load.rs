@@ -1,5 +1,5 @@
-//! Reloads and upgrades while clients of all kinds are at it: no request fails, no connection is reset, no line of the log
-//! is lost. `cargo xtask operate` does as many of them as it is told.
+//! Reloads and upgrades under load from clients of all kinds: no request fails, no connection is reset, no log line is
+//! lost. `cargo xtask operate` repeats them as often as it is told.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -16,8 +16,8 @@ use crate::support::operated::Operated;
 use crate::support::tls::{TestCa, handshake};
 use crate::support::{PATIENCE, read_all};
 
-/// Loads of `tailor`, if it is there: in closed and open loop, with connections that are kept and others, over TLS with
-/// sessions and in HTTP/2. The URL comes last.
+/// Loads of `tailor`, if it is built: closed and open loop, keep-alive or not, TLS with session resumption, HTTP/2. The
+/// URL comes last.
 const TAILOR: [&[&str]; 4] = [
     &["-c", "4", "http://PLAIN/small"],
     &["-c", "16", "-R", "500", "--arrivals", "poisson", "--keep-alive", "0.5", "http://PLAIN/variant"],
@@ -25,35 +25,35 @@ const TAILOR: [&[&str]; 4] = [
     &["-c", "2", "-k", "--http2", "--streams", "8", "https://SECURE/small"],
 ];
 
-/// Requests of a run of it.
+/// Requests per run of `tailor`.
 const TAILOR_REQUESTS: u64 = 500;
 
-/// Bytes of the file that is downloaded: more than buffers hold.
+/// Size of the downloaded file: more than buffers hold.
 const LARGE_BYTES: usize = 4 << 20;
 
-/// Bytes that are uploaded.
+/// Size of an upload.
 const UPLOAD_BYTES: usize = 512 << 10;
 
-/// Bytes that a module sends back.
+/// Bytes that a module echoes.
 const ECHO_BYTES: usize = 64 << 10;
 
-/// Messages on a WebSocket.
+/// Messages per WebSocket.
 const MESSAGES: u32 = 40;
 
-/// How often each is done if nobody says otherwise.
+/// Default number of reloads and upgrades.
 const RELOADS: u32 = 12;
 const UPGRADES: u32 = 3;
 
-/// What the clients share.
+/// State that the clients share.
 struct SharedLoad {
     plain: SocketAddr,
     secure: SocketAddr,
     stop: AtomicBool,
-    /// Answers that came whole.
+    /// Number of complete responses.
     answers: AtomicU64,
 }
 
-/// Has the clients stop, also if the test has failed: they would be waited for.
+/// Stops the clients even if the test has failed; otherwise it would wait for them.
 struct Stopping<'a>(&'a AtomicBool);
 
 impl Drop for Stopping<'_> {
@@ -133,7 +133,7 @@ fn nothing_fails() {
     assert_eq!(lines, answers, "each answer has its line: {logged:?}");
 }
 
-/// How long a reload takes with many sites, and how long it makes a request wait: told, not judged, for that is a matter of
+/// Prints the time of a reload with many sites, and the longest request meanwhile. Not checked, because both depend on
 /// the machine.
 #[test]
 fn many_sites() {
@@ -168,7 +168,7 @@ fn many_sites() {
     );
 }
 
-/// The longest that one request took of those that two connections sent, one after the other, while this was done.
+/// Longest request during `work`, of those that two connections sent one after another.
 fn longest_request(address: SocketAddr, work: impl FnOnce()) -> Duration {
     let stop = AtomicBool::new(false);
     let ask = || {
@@ -193,7 +193,7 @@ fn longest_request(address: SocketAddr, work: impl FnOnce()) -> Duration {
     })
 }
 
-/// A configuration; each is another in what it answers, where it logs, which sites there are and which limits hold.
+/// Configuration; variants differ in responses, logs, sites and limits.
 fn config(variant: u32, origin: SocketAddr, secure: SocketAddr) -> String {
     let log = if variant.is_multiple_of(2) { "even" } else { "odd" };
     let more: String = (0..variant % 5)
@@ -213,7 +213,7 @@ fn config(variant: u32, origin: SocketAddr, secure: SocketAddr) -> String {
     )
 }
 
-/// Reloads and upgrades, evenly, broken ones among them; returns the longest time of a reload.
+/// Reloads and upgrades evenly, with invalid configurations among them; returns the longest time of a reload.
 fn operate(operated: &mut Operated, reloads: u32, upgrades: u32, config: impl Fn(u32) -> String) -> Duration {
     let mut longest = Duration::ZERO;
     let mut upgraded = 0;
@@ -254,7 +254,7 @@ impl SharedLoad {
         handshake(stream, client, "localhost").expect("handshakes succeed")
     }
 
-    /// Asks for something and reads the answer; says whether the connection may be used again.
+    /// Sends a request and reads the response; returns true if the connection may be used again.
     fn ask(&self, stream: &mut (impl Read + Write), request: &str, content: &[u8], expect: &[u8]) -> bool {
         stream.write_all(request.as_bytes()).expect("requests are taken");
         stream.write_all(content).expect("content is taken");
@@ -285,12 +285,12 @@ impl SharedLoad {
     fn ask_once(&self, stream: &mut (impl Read + Write)) {
         self.ask(stream, "GET /small HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"", b"small");
         let rest = stream.read(&mut [0; 1]);
-        // The end of TLS is said, or not, before the connection's.
+        // TLS may end with or without a close_notify before the connection ends.
         assert!(matches!(rest, Ok(0)), "{rest:?}");
     }
 }
 
-/// Has a module send back what it is sent, as it comes.
+/// Makes a module echo data as it arrives.
 fn module(load: &SharedLoad) {
     let mut stream = load.connect();
     let head = "POST /echo HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
@@ -312,7 +312,7 @@ fn module(load: &SharedLoad) {
     load.answers.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Asks on one connection as long as the server keeps it, but not for ever.
+/// Sends requests on one connection as long as the server keeps it open, within a limit.
 fn keep_asking(load: &SharedLoad, stream: &mut (impl Read + Write)) {
     for (count, path) in ["/small", "/variant"].iter().cycle().enumerate().take(2_000) {
         let is_last = count == 1_999 || load.stop.load(Ordering::Relaxed);
@@ -354,7 +354,7 @@ fn chat(load: &SharedLoad) {
     load.answers.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Many requests on a connection, as long as the server wants any more.
+/// Sends many requests on a connection, until the server closes it.
 fn h2(load: &SharedLoad) {
     let mut client = H2Client::connect_to(load.connect());
     for _ in 0..500 {
@@ -384,7 +384,7 @@ fn tailor(load: &SharedLoad, program: &OsStr, arguments: &[&str]) {
     load.answers.fetch_add(TAILOR_REQUESTS, Ordering::Relaxed);
 }
 
-/// A server that says how much was uploaded, or echoes.
+/// Upstream that reports the size of an upload, or echoes.
 fn origin() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -429,7 +429,7 @@ fn serve(mut stream: TcpStream) {
     }
 }
 
-/// An address that nobody listens on.
+/// Free address.
 fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("there is a free port")
 }

@@ -1,4 +1,4 @@
-//! WebSockets through us, to a server that others have made.
+//! WebSockets through the server, to a third-party server.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -52,7 +52,7 @@ fn all_that_the_protocol_has() {
     }
 }
 
-/// What one may cost the server in user space, in bytes.
+/// Limit of user-space memory per WebSocket, in bytes.
 const MEMORY_BYTES_MAX: u64 = 4 << 10;
 
 /// Sends a message and waits for its echo.
@@ -63,7 +63,7 @@ fn say(stream: &mut TcpStream, message: &str) {
     assert_eq!(String::from_utf8_lossy(&echo), message);
 }
 
-/// So many open ones, each of which has had messages both ways.
+/// Opens this many WebSockets, each with messages in both directions.
 #[test]
 fn two_thousand_open_ones() {
     const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
@@ -74,7 +74,7 @@ fn two_thousand_open_ones() {
         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nConnection: keep-alive, Upgrade\r\nPragma: no-cache\r\n\
         Cache-Control: no-cache\r\nUpgrade: websocket\r\n\r\n";
     const OPEN: [usize; 2] = [500, 2_000];
-    // Both their ends and those of the connections to the upstream are this process's.
+    // This process holds both the clients' and the upstream's ends.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let all = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, all).unwrap();

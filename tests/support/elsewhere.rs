@@ -1,4 +1,4 @@
-//! A directory that confinement grants to nobody by itself.
+//! Directory that confinement grants to no process by itself.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-/// Where programs may write, and what they see of it, whatever the configuration.
+/// Directories that programs may write, and read, under any configuration.
 const PROGRAMS_OWN: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
-/// A new directory where neither programs nor the configuration's directory reach. This repository may itself be in a place
+/// Creates a directory outside those of programs and of the configuration. This repository may itself be in a place
 /// that programs may read.
 pub(crate) fn elsewhere() -> TempDir {
     let places = [env!("CARGO_TARGET_TMPDIR"), "/run", "/var/lib"];

@@ -1,4 +1,4 @@
-//! An application behind FastCGI, which answers what a test says.
+//! FastCGI application that follows a test's script.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,35 +8,35 @@ use std::time::Duration;
 
 use super::PATIENCE;
 
-/// An application that does, for each request, what the test says.
+/// Application that runs the test's script for each request.
 pub(crate) struct Application {
     pub(crate) address: SocketAddr,
     requests: Receiver<FastCgiRequest>,
 }
 
-/// What has come of a request, when its connection had been answered.
+/// Request as received by the end of its response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FastCgiRequest {
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) content: Vec<u8>,
     pub(crate) is_kept: bool,
-    /// The number of its connection, from 0.
+    /// Number of its connection, from 0.
     pub(crate) connection: usize,
-    /// Whether the other side has closed the connection while it was still being answered.
+    /// True if the server closed the connection before the response was complete.
     pub(crate) is_aborted: bool,
 }
 
-/// What an application does, once a request is there whole.
+/// Action of an application after it has received a whole request.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     Write(Vec<u8>),
-    /// Writes the record again and again until the other side has had enough.
+    /// Repeats the record until the server closes the connection.
     Flood(Vec<u8>),
-    /// Does nothing for so many milliseconds.
+    /// Sleeps for this many milliseconds.
     Pause(u64),
-    /// Waits until the other side closes the connection.
+    /// Waits until the server closes the connection.
     AwaitClose,
-    /// Closes it.
+    /// Closes the connection.
     Close,
 }
 
@@ -62,7 +62,7 @@ impl Application {
                         request.connection = connection;
                         let goes_on = act(&mut stream, &acts(&request), &mut request);
                         let is_kept = request.is_kept;
-                        // A test that is not interested has gone.
+                        // The test may have dropped the receiver.
                         let _ = sender.send(request);
                         if !goes_on || !is_kept {
                             break;
@@ -74,12 +74,12 @@ impl Application {
         Self { address, requests }
     }
 
-    /// An application that answers each request so.
+    /// Application that sends this response to each request.
     pub(crate) fn answering(answer: Vec<u8>) -> Self {
         Self::start(move |_| vec![Act::Write(answer.clone())])
     }
 
-    /// A request that has been answered.
+    /// Next request that was answered.
     pub(crate) fn request(&self) -> FastCgiRequest {
         self.requests.recv_timeout(PATIENCE).expect("a request has been answered")
     }
@@ -89,7 +89,7 @@ impl Application {
     }
 }
 
-/// A record of the connection's request.
+/// Encodes a record of the connection's request.
 pub(crate) fn record(record_type: u8, content: &[u8]) -> Vec<u8> {
     let [high, low] = (content.len() as u16).to_be_bytes();
     [&[1, record_type, 0, 1, high, low, 0, 0], content].concat()
@@ -107,7 +107,7 @@ pub(crate) fn end() -> Vec<u8> {
     record(3, &[0; 8])
 }
 
-/// A whole answer.
+/// Encodes a whole response.
 pub(crate) fn answer(text: &str) -> Vec<u8> {
     let mut records = Vec::new();
     text.as_bytes().chunks(65_535).for_each(|piece| records.extend(record(6, piece)));
@@ -162,7 +162,7 @@ fn take_length(bytes: &mut &[u8]) -> usize {
     length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)) & 0x7fff_ffff
 }
 
-/// Whether the connection can have another request.
+/// Runs the actions; returns true if the connection can take another request.
 fn act(stream: &mut TcpStream, acts: &[Act], request: &mut FastCgiRequest) -> bool {
     for act in acts {
         match act {

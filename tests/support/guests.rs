@@ -1,4 +1,4 @@
-//! The modules that tests run: `tests/guests`, built once.
+//! Modules that tests run, built once per test process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,13 +6,13 @@ use std::sync::OnceLock;
 
 use super::TestServer;
 
-/// Components of `wasi:http`: `tests/guests`. `None`, which is printed, if there is no compiler for them.
+/// Components of `wasi:http`, from `tests/guests`. Prints and returns `None` if their compiler is missing.
 pub(crate) fn guests() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(|| build("guests", "wasm32-wasip2", "guests.wasm")).as_deref()
 }
 
-/// A core module of http-wasm, `tests/http_wasm_guests`, in the same way.
+/// Core module for http-wasm, from `tests/http_wasm_guests`. Prints and returns `None` if its compiler is missing.
 pub(crate) fn filters() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(|| build("http_wasm_guests", "wasm32-wasip1", "filters.wasm")).as_deref()
@@ -41,17 +41,17 @@ fn build(directory: &str, target: &str, file: &str) -> Option<PathBuf> {
     Some(built.join(target).join("release").join(file))
 }
 
-/// Where compiled modules are kept between tests: made as the server wants it.
+/// Directory for compiled modules, shared by all tests, with the permissions that the server needs.
 pub(crate) fn compiled_directory() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled")
 }
 
-/// A server whose site has the guests with these options at `/`, and other things before them.
+/// Server whose site has the guests with these options at `/`, and the options `before` ahead of them.
 pub(crate) fn serve_guests(guests: &Path, options: &str, before: &str) -> TestServer {
     serve_guests_with(guests, options, before, "")
 }
 
-/// The same, with options of `modules`.
+/// Server like that of [`serve_guests`], with options of `modules`.
 pub(crate) fn serve_guests_with(guests: &Path, options: &str, before: &str, shared: &str) -> TestServer {
     let (guests, compiled) = (guests.display(), compiled_directory());
     TestServer::run(&format!(
@@ -62,7 +62,7 @@ pub(crate) fn serve_guests_with(guests: &Path, options: &str, before: &str, shar
     ))
 }
 
-/// The content of an answer, without chunks: whether it has some depends on how quick the module was.
+/// Content of a response, with chunks decoded. The module's timing decides whether there are chunks.
 pub(crate) fn content(answer: &str) -> String {
     let (head, mut rest) = answer.split_once("\r\n\r\n").unwrap_or_default();
     if !head.contains("Transfer-Encoding: chunked") {

@@ -1,4 +1,4 @@
-//! A client of HTTP/2 that tests can make do anything, around the engine of `wire`.
+//! HTTP/2 client around the engine of `wire`, which can also send invalid frames.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -12,7 +12,7 @@ use wire::http::Fields;
 
 use super::{PATIENCE, TestServer};
 
-/// A connection.
+/// Connection to a server.
 pub(crate) struct H2Client {
     pub(crate) socket: TcpStream,
     pub(crate) engine: H2ClientConnection,
@@ -20,28 +20,28 @@ pub(crate) struct H2Client {
     output: H2Output,
     input: Vec<u8>,
     began: Instant,
-    /// Content that is sent.
+    /// Content to send, by stream.
     contents: BTreeMap<StreamId, Vec<u8>>,
     pub(crate) answers: BTreeMap<StreamId, H2TestResponse>,
-    /// What GOAWAY has said, the last time.
+    /// Error code of the last GOAWAY.
     pub(crate) go_away: Option<ErrorCode>,
-    /// The server has closed the connection.
+    /// True once the server has closed the connection.
     pub(crate) has_ended: bool,
-    /// Whether content that comes is taken, so that more may come.
+    /// True if the client consumes content, which opens the window.
     pub(crate) takes: bool,
 }
 
-/// Those of a client that takes content of any length.
+/// Limits of a client that accepts content of any length.
 pub(crate) fn limits() -> H2Limits {
     let mut limits = H2Limits::default();
     limits.body.body_bytes_max = u64::MAX;
     limits
 }
 
-/// What came back on a stream.
+/// Response on a stream.
 #[derive(Debug, Default)]
 pub(crate) struct H2TestResponse {
-    /// Of all heads, the last is the final one.
+    /// Statuses of all heads; the last is the final one.
     pub(crate) statuses: Vec<u16>,
     pub(crate) fields: Fields,
     pub(crate) content: Vec<u8>,
@@ -51,7 +51,7 @@ pub(crate) struct H2TestResponse {
 }
 
 impl H2TestResponse {
-    /// The final status.
+    /// Status of the final response.
     pub(crate) fn status(&self) -> u16 {
         self.statuses.last().copied().unwrap_or(0)
     }
@@ -63,12 +63,12 @@ impl H2Client {
         Self::with(server, limits())
     }
 
-    /// The same, with limits of its own.
+    /// Opens a connection with these limits.
     pub(crate) fn with(server: &TestServer, limits: H2Limits) -> Self {
         Self::over(server.connect(), limits)
     }
 
-    /// Goes on with a connection.
+    /// Starts HTTP/2 on an open connection.
     pub(crate) fn connect_to(socket: TcpStream) -> Self {
         Self::over(socket, limits())
     }
@@ -93,13 +93,13 @@ impl H2Client {
         client
     }
 
-    /// What the engine does, with its turn.
+    /// Runs an action on the engine.
     pub(crate) fn turn<T>(&mut self, action: impl FnOnce(&mut H2ClientConnection, &mut EngineTurn<'_>) -> T) -> T {
         let now = self.began.elapsed();
         action(&mut self.engine, &mut EngineTurn { now, limits: &self.limits, output: &mut self.output })
     }
 
-    /// Begins a request; `is_last` if it has no content.
+    /// Starts a request; `is_last` means no content.
     pub(crate) fn ask(&mut self, method: &str, path: &str, fields: &[(&str, &str)], is_last: bool) -> StreamId {
         let request = OutgoingRequest {
             method: method.as_bytes(),
@@ -111,7 +111,7 @@ impl H2Client {
         self.ask_as(&request, fields, is_last)
     }
 
-    /// The same, with any pseudo-fields.
+    /// Starts a request with any pseudo-header fields.
     pub(crate) fn ask_as(&mut self, request: &OutgoingRequest<'_>, fields: &[(&str, &str)], is_last: bool) -> StreamId {
         let mut lines = Fields::new();
         for (name, value) in fields {
@@ -124,7 +124,7 @@ impl H2Client {
         stream
     }
 
-    /// Sends content, as windows let it go.
+    /// Sends content as the windows permit.
     pub(crate) fn send(&mut self, stream: StreamId, content: &[u8], is_last: bool) {
         self.contents.entry(stream).or_default().extend_from_slice(content);
         self.turn(|engine, turn| engine.offer_content(stream, content.len() as u64, is_last, turn))
@@ -132,19 +132,19 @@ impl H2Client {
         self.flush();
     }
 
-    /// Sends bytes that no engine would.
+    /// Sends raw bytes, which no engine would.
     pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
-        // The server may have had enough.
+        // The server may have closed the connection.
         self.has_ended |= self.socket.write_all(bytes).is_err();
     }
 
-    /// GETs something, and waits for it.
+    /// Sends a GET request and waits for the response.
     pub(crate) fn get(&mut self, path: &str) -> &H2TestResponse {
         let stream = self.ask("GET", path, &[], true);
         self.finish(stream)
     }
 
-    /// Waits until an answer is complete, or given up.
+    /// Waits until a response is complete or reset.
     pub(crate) fn finish(&mut self, stream: StreamId) -> &H2TestResponse {
         self.wait(|client| {
             let answer = &client.answers[&stream];
@@ -153,7 +153,7 @@ impl H2Client {
         &self.answers[&stream]
     }
 
-    /// Reads until something is so; or the connection has ended, which it must not.
+    /// Reads until the condition holds; fails if the connection ends.
     #[track_caller]
     pub(crate) fn wait(&mut self, is_so: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
@@ -164,7 +164,7 @@ impl H2Client {
         }
     }
 
-    /// Reads until the connection has ended; what GOAWAY said.
+    /// Reads until the connection has ended; returns the error code of GOAWAY.
     #[track_caller]
     pub(crate) fn wait_for_end(&mut self) -> Option<ErrorCode> {
         self.wait_or_end(PATIENCE);
@@ -172,7 +172,7 @@ impl H2Client {
         self.go_away
     }
 
-    /// Reads for some time, or until the connection has ended.
+    /// Reads until the connection has ended, or for this time.
     pub(crate) fn wait_or_end(&mut self, time: Duration) {
         let deadline = Instant::now() + time;
         while !self.has_ended && Instant::now() < deadline {
@@ -235,7 +235,7 @@ impl H2Client {
         self.input = input[at..].to_vec();
     }
 
-    /// Sends what is to be sent.
+    /// Sends all pending output.
     pub(crate) fn flush(&mut self) {
         let (now, contents) = (self.began.elapsed(), &self.contents);
         let mut turn = EngineTurn { now, limits: &self.limits, output: &mut self.output };

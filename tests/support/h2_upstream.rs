@@ -1,4 +1,4 @@
-//! A server of HTTP/2 to forward to, which sends any frames that a test says.
+//! HTTP/2 upstream that sends any frames a test needs.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::PATIENCE;
 
-/// Kinds of frames (RFC 9113, section 6).
+/// Frame types (RFC 9113, section 6).
 pub(crate) mod kind {
     pub(crate) const DATA: u8 = 0;
     pub(crate) const HEADERS: u8 = 1;
@@ -20,20 +20,20 @@ pub(crate) mod kind {
     pub(crate) const CONTINUATION: u8 = 9;
 }
 
-/// The end of a message, and an acknowledgement.
+/// Flags: end of the message, and acknowledgement.
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const ACK: u8 = 1;
-/// The end of a header block.
+/// Flag: end of the header block.
 pub(crate) const END_HEADERS: u8 = 4;
 
-/// A server that does on each connection what the test says.
+/// Server that runs the test's script on each connection.
 pub(crate) struct H2Upstream {
     pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
 }
 
 impl H2Upstream {
-    /// `script` gets the number of the connection, from 0.
+    /// Starts the server. `script` gets the number of the connection, from 0.
     pub(crate) fn start(script: impl Fn(usize, &mut RawPeer) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
@@ -49,13 +49,13 @@ impl H2Upstream {
         Self { address, connections }
     }
 
-    /// How many connections there have been.
+    /// Number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 }
 
-/// A frame.
+/// Frame received from the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RawFrame {
     pub(crate) kind: u8,
@@ -64,7 +64,7 @@ pub(crate) struct RawFrame {
     pub(crate) payload: Vec<u8>,
 }
 
-/// The other end of a connection.
+/// Server's end of a connection.
 pub(crate) struct RawPeer {
     socket: TcpStream,
     input: Vec<u8>,
@@ -77,14 +77,14 @@ impl RawPeer {
         Self { socket, input: Vec::new() }
     }
 
-    /// Reads the preface, and answers with these settings.
+    /// Reads the preface, and responds with these settings.
     pub(crate) fn greet(&mut self, settings: &[(u16, u32)]) {
         assert_eq!(self.take(24).as_deref(), Some(&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..]));
         let pairs = settings.iter().flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()].concat());
         self.write(kind::SETTINGS, 0, 0, &pairs.collect::<Vec<_>>());
     }
 
-    /// The next frame; settings and pings are acknowledged. `None` at the end.
+    /// Reads the next frame; acknowledges settings and pings. `None` at the end.
     pub(crate) fn read(&mut self) -> Option<RawFrame> {
         let header = self.take(9)?;
         let length = u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize;
@@ -97,17 +97,17 @@ impl RawPeer {
         Some(frame)
     }
 
-    /// Reads until there is a frame of this kind. `None` at the end.
+    /// Reads until a frame of this type arrives. `None` at the end.
     pub(crate) fn await_frame(&mut self, kind: u8) -> Option<RawFrame> {
         std::iter::from_fn(|| self.read()).find(|frame| frame.kind == kind)
     }
 
-    /// Reads until a request's head has come, and gives its stream.
+    /// Reads until a request's head arrives; returns its stream.
     pub(crate) fn await_request(&mut self) -> Option<u32> {
         self.await_frame(kind::HEADERS).map(|frame| frame.stream)
     }
 
-    /// Sends a frame. The other side may have had enough.
+    /// Sends a frame; returns false if the client has closed the connection.
     pub(crate) fn write(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
         let length = payload.len() as u32;
         let mut frame = length.to_be_bytes()[1..].to_vec();
@@ -117,30 +117,30 @@ impl RawPeer {
         self.write_raw(&frame)
     }
 
-    /// Sends anything.
+    /// Sends raw bytes; returns false if the client has closed the connection.
     pub(crate) fn write_raw(&mut self, bytes: &[u8]) -> bool {
         self.socket.write_all(bytes).is_ok()
     }
 
-    /// Sends a head with this status.
+    /// Sends a response head with this status.
     pub(crate) fn head(&mut self, stream: u32, status: u16, is_last: bool) -> bool {
         let flags = END_HEADERS | if is_last { END_STREAM } else { 0 };
         self.write(kind::HEADERS, flags, stream, &block(&[(":status", &status.to_string())]))
     }
 
-    /// Sends content.
+    /// Sends a DATA frame.
     pub(crate) fn data(&mut self, stream: u32, content: &[u8], is_last: bool) -> bool {
         self.write(kind::DATA, if is_last { END_STREAM } else { 0 }, stream, content)
     }
 
-    /// Answers a request.
+    /// Sends a complete response.
     pub(crate) fn answer(&mut self, stream: u32, content: &[u8]) {
         let fields = block(&[(":status", "200"), ("content-length", &content.len().to_string())]);
         self.write(kind::HEADERS, END_HEADERS, stream, &fields);
         self.data(stream, content, true);
     }
 
-    /// Answers all requests alike, until the end.
+    /// Sends the same response to all requests, until the end.
     pub(crate) fn answer_all(&mut self, content: &[u8]) {
         while let Some(stream) = self.await_request() {
             self.answer(stream, content);
@@ -159,7 +159,7 @@ impl RawPeer {
     }
 }
 
-/// A header block of literals (RFC 7541, section 6.2.2), with names and values below 127 bytes.
+/// Encodes a header block of literals (RFC 7541, section 6.2.2); names and values must be below 127 bytes.
 pub(crate) fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
     fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()

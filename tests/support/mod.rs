@@ -1,4 +1,4 @@
-//! What the black-box tests share: the built server, started on a free port.
+//! Shared parts of the black-box tests: the built server, started on a free port.
 
 pub(crate) mod elsewhere;
 pub(crate) mod fastcgi;
@@ -26,29 +26,28 @@ use tempfile::TempDir;
 
 const SERVE: [&str; 5] = ["serve", "--workers", "1", "--listen", "127.0.0.1:0"];
 
-/// True if servers' own logs are printed, for the reports of failed tests. `conformance/attacks` prints only
-/// findings.
+/// True if server logs are printed, for the reports of failed tests. `conformance/attacks` prints only findings.
 pub(crate) static PRINTS_LOG: AtomicBool = AtomicBool::new(true);
 
-/// A running server, until it is dropped.
+/// Running server; dropping this kills it.
 pub(crate) struct TestServer {
     child: Child,
-    /// Where it listens.
+    /// Address of its first listener.
     pub(crate) address: SocketAddr,
-    /// The lines of its own log since it began to listen.
+    /// Lines of its server log since it began to listen.
     pub(crate) log: Arc<Mutex<Vec<String>>>,
     log_reader: Option<JoinHandle<()>>,
 }
 
 impl TestServer {
-    /// Serves a directory on a free port of the loopback, with one worker and these further arguments.
+    /// Serves a directory on a free loopback port, with one worker and these further arguments.
     pub(crate) fn serve(directory: &Path, arguments: &[&str]) -> Self {
         let mut command = tailcoat();
         command.args(SERVE).args(arguments).arg(directory);
         Self::start(command)
     }
 
-    /// Serves a directory like [`Self::serve`], with a limit of open descriptors.
+    /// Serves a directory like [`Self::serve`], with a limit of open file descriptors.
     pub(crate) fn serve_with_descriptors(directory: &Path, descriptors_max: u32) -> Self {
         let mut command = Command::new("sh");
         let limited = format!("ulimit -n {descriptors_max}; exec \"$@\"");
@@ -56,21 +55,21 @@ impl TestServer {
         Self::start(command)
     }
 
-    /// Runs with a configuration, whose site has `listen "127.0.0.1:0"`.
+    /// Runs a server with this configuration, whose site must have `listen "127.0.0.1:0"`.
     pub(crate) fn run(config: &str) -> Self {
         let file = tempfile::NamedTempFile::new().expect("a file for the configuration");
         std::fs::write(file.path(), config).expect("it can be written");
         Self::run_from(file.path())
     }
 
-    /// Runs with a configuration file.
+    /// Runs a server with this configuration file.
     pub(crate) fn run_from(file: &Path) -> Self {
         let mut command = tailcoat();
         command.arg("run").arg("-c").arg(file);
         Self::start(command)
     }
 
-    /// The same, with what it says on standard error in this file, too.
+    /// Runs like [`Self::run`], and copies standard error to this file.
     pub(crate) fn run_logging(config: &str, errors: &Path) -> Self {
         let file = tempfile::NamedTempFile::new().expect("a file for the configuration");
         std::fs::write(file.path(), config).expect("it can be written");
@@ -80,7 +79,7 @@ impl TestServer {
         Self::start(command)
     }
 
-    /// Its children that have ended, and that it has not waited for.
+    /// Number of its zombies: children that have ended and were not reaped.
     pub(crate) fn zombies(&self) -> usize {
         let parent = format!(" Z {} ", self.child.id());
         let processes = std::fs::read_dir("/proc").expect("the kernel tells").filter_map(Result::ok);
@@ -88,12 +87,12 @@ impl TestServer {
         stats.filter(|stat| stat.contains(&parent)).count()
     }
 
-    /// Starts the command, and waits until it says where it listens.
+    /// Starts the command, and waits until it prints its address.
     pub(crate) fn start(command: Command) -> Self {
         Self::start_with_input(command, Stdio::null())
     }
 
-    /// The same, with this as standard input.
+    /// Starts like [`Self::start`], with this standard input.
     pub(crate) fn start_with_input(mut command: Command, input: Stdio) -> Self {
         let mut child =
             command.stdin(input).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the built binary starts");
@@ -110,7 +109,7 @@ impl TestServer {
         let address = address.unwrap_or_else(|| panic!("the server does not listen: {}", said.join("\n")));
         let log = Arc::<Mutex<Vec<String>>>::default();
         let of_thread = Arc::clone(&log);
-        // What it says later must not fill the pipe.
+        // Keeps reading, because later lines would fill the pipe.
         let log_reader = std::thread::spawn(move || {
             lines.for_each(|line| {
                 if PRINTS_LOG.load(Ordering::Relaxed) {
@@ -129,7 +128,7 @@ impl TestServer {
         stream
     }
 
-    /// Opens a connection from another address of the loopback interface, as another client.
+    /// Opens a connection from another loopback address, as another client.
     pub(crate) fn connect_from(&self, client: [u8; 4]) -> TcpStream {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
         socket.bind(&SocketAddr::from((client, 0)).into()).expect("the loopback has it");
@@ -139,7 +138,7 @@ impl TestServer {
         stream
     }
 
-    /// Sends bytes on a new connection, ends the sending side, and returns all that comes back.
+    /// Sends bytes on a new connection, closes the sending side, and returns all that it receives.
     pub(crate) fn exchange(&self, input: &[u8]) -> String {
         let mut stream = self.connect();
         stream.write_all(input).expect("the server reads");
@@ -147,7 +146,7 @@ impl TestServer {
         read_all(&mut stream)
     }
 
-    /// Waits until a line of its own log has this text.
+    /// Waits until a line of its server log contains this text.
     pub(crate) fn await_log(&self, text: &str) {
         let start = Instant::now();
         while !self.log.lock().expect("nobody panics with it").iter().any(|line| line.contains(text)) {
@@ -156,7 +155,7 @@ impl TestServer {
         }
     }
 
-    /// Ends it, and returns its own log.
+    /// Ends the server, and returns its server log.
     pub(crate) fn end_with_log(mut self) -> Vec<String> {
         self.signal("TERM");
         assert!(self.wait(), "the server ends well");
@@ -164,78 +163,78 @@ impl TestServer {
         std::mem::take(&mut *self.log.lock().expect("nobody panics with it"))
     }
 
-    /// Sends it a signal: `TERM`, `USR1`, …
+    /// Sends a signal to the server: `TERM`, `USR1`, …
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
         assert!(status.is_ok_and(|status| status.success()), "signal {name}");
     }
 
-    /// The process.
+    /// Process id of the server.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The names of its threads.
+    /// Names of its threads.
     pub(crate) fn thread_names(&self) -> Vec<String> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
         let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
         names.map(|name| name.trim().to_owned()).collect()
     }
 
-    /// The most memory that it has had in RAM so far, in KiB.
+    /// Peak of its resident memory so far, in KiB.
     pub(crate) fn resident_kib_max(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel tells");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
-    /// The memory of its own, not of files, that it has in RAM now, in KiB.
+    /// Private resident memory, without file pages, in KiB.
     pub(crate) fn memory_kib(&self) -> u64 {
         let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).expect("it runs");
         let line = rollup.lines().find_map(|line| line.strip_prefix("Pss_Anon:")).expect("the kernel tells");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
-    /// Waits until it has ended; whether it said that all went well.
+    /// Waits until it has ended; returns true if it exited with success.
     pub(crate) fn wait(&mut self) -> bool {
         self.child.wait().expect("a child can be waited for").success()
     }
 }
 
-/// How long a test waits for what has to come. Not a measure of speed: it is far beyond what a slow machine takes.
+/// Time limit of waits for expected events. No measure of speed: it is far beyond the needs of a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The built binary.
+/// Command that runs the built binary.
 pub(crate) fn tailcoat() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tailcoat"))
 }
 
-/// Bytes of `large` in [`site_with_large_file`]: more than all buffers between server and client hold.
+/// Size of `large` in [`site_with_large_file`]: more than all buffers between server and client hold.
 pub(crate) const LARGE_BYTES: usize = 16 << 20;
 
-/// A directory with a large file, named `large`.
+/// Directory with a large file, named `large`.
 pub(crate) fn site_with_large_file() -> TempDir {
     let directory = tempfile::tempdir().expect("a directory for the site");
     std::fs::write(directory.path().join("large"), "x".repeat(LARGE_BYTES)).expect("it can be written");
     directory
 }
 
-/// The whole answer to a request on a connection of its own, which the client keeps open.
+/// Whole response to a request on a new connection, which the client keeps open.
 pub(crate) fn ask(server: &TestServer, request: &str) -> String {
     let mut stream = server.connect();
     stream.write_all(request.as_bytes()).expect("the server reads");
     read_all(&mut stream)
 }
 
-/// All that comes until the other side ends.
+/// Reads until the server ends the connection.
 pub(crate) fn read_all(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
-    // A reset after the answer is an end as well.
+    // A reset after the response counts as an end.
     let _ = stream.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Reads until this text has come.
+/// Reads until this text arrives.
 pub(crate) fn read_until(stream: &mut TcpStream, text: &str) -> String {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
@@ -249,7 +248,7 @@ pub(crate) fn read_until(stream: &mut TcpStream, text: &str) -> String {
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        // Failing here would only hide what the test found.
+        // A failure here would only hide the finding of the test.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

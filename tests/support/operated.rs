@@ -1,5 +1,5 @@
-//! A server that is changed while it runs: its configuration is in a file, orders are given on its control socket, and its
-//! binary is a link that may lead elsewhere.
+//! Server that is operated while it runs: configuration in a file, a control socket, and a binary behind a replaceable
+//! link.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -9,32 +9,33 @@ use tempfile::TempDir;
 
 use super::{TestServer, tailcoat};
 
-/// The server, and the directory that all of its files are in.
+/// Server with a directory for all of its files.
 pub(crate) struct Operated {
     pub(crate) server: TestServer,
-    /// Processes that have taken over, the latest last.
+    /// Ids of processes that have taken over, the latest last.
     successors: Vec<u32>,
     directory: TempDir,
 }
 
 impl Operated {
-    /// Starts a server with this configuration, in which `@DIR@` stands for the directory. It has a control socket, and its
-    /// own log is in `errors.log`.
+    /// Starts a server with this configuration, in which `@DIR@` stands for the directory. It has a control socket, and
+    /// its server log is in `errors.log`.
     pub(crate) fn start(config: &str) -> Self {
         Self::start_in(tempfile::tempdir().expect("a directory"), config)
     }
 
-    /// The same, in a directory in which there is something.
+    /// Starts a server in an existing directory.
     pub(crate) fn start_in(directory: TempDir, config: &str) -> Self {
         Self::start_with(directory, config, |_| {})
     }
 
-    /// The same, with changes to how it is started.
+    /// Starts a server with a changed command.
     pub(crate) fn start_with(directory: TempDir, config: &str, change: impl FnOnce(&mut Command)) -> Self {
         Self::start_with_input(directory, config, change, Stdio::null())
     }
 
-    /// The same, with this as standard input. The arguments begin with those of a shell, the second of which is a script.
+    /// Starts a server with this standard input. The arguments begin with those of a shell, the second of which is a
+    /// script.
     pub(crate) fn start_with_input(
         directory: TempDir,
         config: &str,
@@ -52,17 +53,17 @@ impl Operated {
         Self { server: TestServer::start_with_input(command, input), successors: Vec::new(), directory }
     }
 
-    /// Where its files are.
+    /// Path of the directory.
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The text of a file; empty if there is none.
+    /// Text of a file; empty if there is none.
     pub(crate) fn file(&self, name: &str) -> String {
         std::fs::read_to_string(self.path().join(name)).unwrap_or_default()
     }
 
-    /// How many of its threads have a name that begins so.
+    /// Number of its threads whose names begin so.
     pub(crate) fn threads(&self, name: &str) -> usize {
         self.server.thread_names().iter().filter(|thread| thread.starts_with(name)).count()
     }
@@ -72,21 +73,21 @@ impl Operated {
         write_config(self.path(), config);
     }
 
-    /// Writes another configuration and has it taken up.
+    /// Writes another configuration and reloads.
     pub(crate) fn reload(&self, config: &str) {
         self.write_config(config);
         let output = self.order(&["reload"]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Gives an order.
+    /// Runs a command of the control socket.
     pub(crate) fn order(&self, arguments: &[&str]) -> Output {
         let mut command = tailcoat();
         command.args(arguments).arg("--socket").arg(self.path().join("control.sock"));
         command.output().expect("the built binary starts")
     }
 
-    /// Has another process take over; returns its id.
+    /// Upgrades the server; returns the id of the new process.
     pub(crate) fn upgrade(&mut self) -> u32 {
         let output = self.order(&["upgrade"]);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -96,7 +97,7 @@ impl Operated {
         process
     }
 
-    /// Has its binary be this script from now on; without one, what it was.
+    /// Replaces the binary by this script; `None` restores it.
     pub(crate) fn replace_binary(&self, script: Option<&str>) {
         let binary = self.path().join("tailcoat");
         match script {
@@ -110,7 +111,7 @@ impl Operated {
         }
     }
 
-    /// Sends a signal to the process that serves.
+    /// Sends a signal to the serving process.
     pub(crate) fn signal(&self, name: &str) {
         match self.successors.last() {
             None => self.server.signal(name),
@@ -118,13 +119,13 @@ impl Operated {
         }
     }
 
-    /// Whether a process is still there.
+    /// True if a process is still running.
     pub(crate) fn is_running(process: u32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         !stat.is_empty() && !stat.contains(") Z ")
     }
 
-    /// All of its processes that are still there.
+    /// Ids of its processes that are still running.
     pub(crate) fn running(&self) -> Vec<u32> {
         let all = std::iter::once(self.server.id()).chain(self.successors.iter().copied());
         all.filter(|process| Self::is_running(*process)).collect()
@@ -134,7 +135,7 @@ impl Operated {
 impl Drop for Operated {
     fn drop(&mut self) {
         for process in &self.successors {
-            // It may have ended.
+            // The process may have ended.
             kill("KILL", *process);
         }
     }
@@ -151,7 +152,7 @@ fn link(to: &Path, at: &PathBuf) {
     symlink(to, &new).and_then(|()| std::fs::rename(&new, at)).expect("a link can be made");
 }
 
-/// A configuration that has options of `server` begins with them.
+/// Writes a configuration. Options of `server` must come first in it.
 fn write_config(directory: &Path, config: &str) {
     let options = config.strip_prefix("server {\n").and_then(|rest| rest.split_once("}\n"));
     let (options, config) = options.unwrap_or(("", config));

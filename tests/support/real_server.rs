@@ -1,4 +1,4 @@
-//! Servers that others have made, as far as they are installed; `.ci/run` installs them.
+//! Third-party servers, where they are installed (`.ci/run` installs them).
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -11,18 +11,17 @@ use tempfile::TempDir;
 use super::PATIENCE;
 use super::port::free_port;
 
-/// A server in a directory of its own, until it is dropped.
+/// Third-party server that runs in a directory of its own until this is dropped.
 pub(crate) struct RealServer {
     child: Child,
     pub(crate) address: SocketAddr,
     directory: TempDir,
 }
 
-/// How one is started: what is written and run for it. In texts, `@PORT@` is the port where it has to listen, and `@DIR@`
-/// its directory.
+/// Recipe for starting a server. In texts, `@PORT@` is the port that it must listen on, and `@DIR@` its directory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recipe<'a> {
-    /// What has to be installed: names of programs, or paths.
+    /// Programs or paths that must be installed.
     pub(crate) needs: &'a [&'a str],
     /// Names and contents of files in its directory.
     pub(crate) files: &'a [(&'a str, &'a str)],
@@ -30,7 +29,7 @@ pub(crate) struct Recipe<'a> {
     pub(crate) environment: &'a [(&'a str, &'a str)],
 }
 
-/// What configurations of Apache with PHP begin with: files are those of `root` in its directory.
+/// Start of Apache configurations with PHP; files come from `root` in its directory.
 pub(crate) const APACHE_BASE: &str = "\
     ServerRoot /usr/lib/apache2\nPidFile @DIR@/pid\nDefaultRuntimeDir @DIR@\nServerName localhost\n\
     Listen 127.0.0.1:@PORT@\nErrorLog @DIR@/log\nMutex pthread\nDocumentRoot @DIR@/root\n\
@@ -39,14 +38,15 @@ pub(crate) const APACHE_BASE: &str = "\
     TypesConfig /etc/mime.types\n";
 
 impl RealServer {
-    /// Starts it and waits until it listens. `None`, which is printed, if something it needs is not installed.
+    /// Starts the server and waits until it listens. Prints and returns `None` if a program or file that it needs is
+    /// not installed.
     pub(crate) fn start(recipe: &Recipe<'_>) -> Option<Self> {
         if let Some(missing) = recipe.needs.iter().find(|name| !is_installed(name)) {
             println!("skipped: {missing} is not installed");
             return None;
         }
         let directory = tempfile::tempdir().expect("a directory for the server");
-        // Servers that begin as root go on as somebody else, who has to get in as well.
+        // A server that starts as root switches to another user, who needs access as well.
         let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
         std::fs::set_permissions(directory.path(), open).expect("it can be opened");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
@@ -65,18 +65,18 @@ impl RealServer {
         Some(server)
     }
 
-    /// Its directory, with the files of its recipe.
+    /// Directory of the server, with the files of its recipe.
     pub(crate) fn directory(&self) -> &std::path::Path {
         self.directory.path()
     }
 
-    /// Sends it a signal: `HUP`, `USR1`, …
+    /// Sends a signal to the server: `HUP`, `USR1`, …
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
         assert!(status.is_ok_and(|status| status.success()), "signal {name}");
     }
 
-    /// Kills it without a warning, and starts it again where it was, after `pause`.
+    /// Kills the server without warning, and restarts it at the same address after `pause`.
     pub(crate) fn kill_and_restart(&mut self, recipe: &Recipe<'_>, pause: Duration) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("a child can be waited for");
@@ -99,13 +99,13 @@ impl RealServer {
     }
 }
 
-/// What it says of errors is only for who looks into its directory.
+/// Starts the program; its error output goes to a file in its directory.
 fn spawn(recipe: &Recipe<'_>, fill: impl Fn(&str) -> String, errors: std::fs::File) -> Child {
     let (program, arguments) = recipe.command.split_first().expect("a program is named");
     Command::new(find(program).expect("it is installed"))
         .args(arguments.iter().map(|argument| fill(argument)))
         .envs(recipe.environment.iter().map(|(name, value)| (name, fill(value))))
-        // Apache ends its whole group.
+        // Apache signals its whole process group at the end.
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -114,23 +114,23 @@ fn spawn(recipe: &Recipe<'_>, fill: impl Fn(&str) -> String, errors: std::fs::Fi
         .expect("it can be started")
 }
 
-/// Whether a program or file is there.
+/// True if a program or file exists.
 pub(crate) fn is_installed(name: &str) -> bool {
     find(name).is_some()
 }
 
-/// Debian keeps servers where only root's PATH looks.
+/// Debian installs servers where only root's PATH leads.
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
     let mut candidates = std::env::split_paths(&path).chain(usual).map(|directory| directory.join(name));
-    // Joined to an absolute path, a directory is forgotten.
+    // Joining an absolute path drops the directory.
     candidates.find(|path| path.exists())
 }
 
 impl Drop for RealServer {
     fn drop(&mut self) {
-        // Servers with children end these when they are told to end.
+        // SIGTERM lets a server end its children.
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let deadline = Instant::now() + Duration::from_secs(3);
         while matches!(self.child.try_wait(), Ok(None)) {

@@ -1,4 +1,4 @@
-//! Little memory and small disks for servers.
+//! Small memory limits and small disks for servers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use tempfile::TempDir;
 
 use super::PATIENCE;
 
-/// A control group (cgroups(7)) that has little memory; `None` where the system does not let one be made.
+/// Control group (cgroups(7)) with little memory; `None` where the system does not permit one.
 pub(crate) struct LittleMemory(PathBuf);
 
 impl LittleMemory {
     pub(crate) fn new(bytes: u64) -> Option<Self> {
         let groups = Path::new("/sys/fs/cgroup");
         let name = format!("tailcoat-test-{}-{bytes}", std::process::id());
-        // Of the first version, or of the second, where all of those above have to pass the controller on.
+        // Version 1, or version 2, where all parent groups must enable the controller.
         let (directory, limit) = match groups.join("memory").is_dir() {
             true => (groups.join("memory").join(name), "memory.limit_in_bytes"),
             false => {
@@ -30,15 +30,15 @@ impl LittleMemory {
         Some(group)
     }
 
-    /// Number of processes in it that the kernel killed because memory ran out; `None` if it does not say.
+    /// Number of its processes that the kernel killed for lack of memory; `None` if the kernel does not count them.
     pub(crate) fn kills(&self) -> Option<u64> {
-        // `memory.events` of the second version, `memory.oom_control` of the first.
+        // `memory.events` of version 2, `memory.oom_control` of version 1.
         let texts = ["memory.events", "memory.oom_control"].map(|name| fs::read_to_string(self.0.join(name)));
         let lines = texts.iter().flatten().flat_map(|text| text.lines());
         lines.filter_map(|line| line.strip_prefix("oom_kill ")).find_map(|count| count.trim().parse().ok())
     }
 
-    /// Has a command run in it.
+    /// Makes a command run in the group.
     pub(crate) fn take_in(&self, command: &mut Command) {
         let program = command.get_program().to_owned();
         let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
@@ -50,7 +50,7 @@ impl LittleMemory {
 
 impl Drop for LittleMemory {
     fn drop(&mut self) {
-        // A process that was killed in it takes a moment to be gone.
+        // The kernel takes a moment to remove a killed process.
         let start = Instant::now();
         while fs::remove_dir(&self.0).is_err() && start.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(10));
@@ -58,7 +58,7 @@ impl Drop for LittleMemory {
     }
 }
 
-/// A small disk; `None` where the system does not let one be mounted.
+/// Small disk; `None` where the system does not permit the mount.
 pub(crate) struct SmallDisk(TempDir);
 
 impl SmallDisk {

@@ -1,4 +1,4 @@
-//! Certificates, and a client that speaks TLS.
+//! Certificates, and a TLS client.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -13,10 +13,10 @@ use rustls::{ClientConfig, ClientConnection, NamedGroup, RootCertStore, StreamOw
 
 use super::TestServer;
 
-/// An authority.
+/// Certificate authority (CA) of a test.
 pub(crate) struct TestCa(CertifiedIssuer<'static, KeyPair>);
 
-/// A certificate and its key, as PEM.
+/// Certificate and its key, as PEM.
 pub(crate) struct Pair {
     pub(crate) certificate: String,
     pub(crate) key: String,
@@ -31,7 +31,7 @@ impl TestCa {
         Self(CertifiedIssuer::self_signed(params, key).expect("it can be signed"))
     }
 
-    /// Its own certificate.
+    /// Certificate of the CA itself, as PEM.
     pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
@@ -41,7 +41,7 @@ impl TestCa {
         self.sign_key(names, &KeyPair::generate().expect("a key can be made"))
     }
 
-    /// The same for a key of RSA.
+    /// Signs a certificate with an RSA key.
     pub(crate) fn sign_rsa(&self, names: &[&str]) -> Pair {
         let key = KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048);
         self.sign_key(names, &key.expect("a key can be made"))
@@ -55,20 +55,20 @@ impl TestCa {
         Pair { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
-    /// A client that trusts it, and shows a certificate if it has one.
+    /// Client configuration that trusts the CA; it presents the certificate `own`, if given.
     pub(crate) fn client(&self, own: Option<&Pair>) -> ClientConfig {
         self.client_of(rustls::DEFAULT_VERSIONS, own)
     }
 
-    /// The same, which speaks these versions.
+    /// Client configuration for these TLS versions.
     pub(crate) fn client_of(&self, versions: &[&'static SupportedProtocolVersion], own: Option<&Pair>) -> ClientConfig {
         let mut provider = rustls::crypto::aws_lc_rs::default_provider();
-        // As browsers have it.
+        // Same preference as browsers.
         provider.kx_groups.sort_by_key(|group| group.name() != NamedGroup::X25519MLKEM768);
         self.client_with(provider, versions, own)
     }
 
-    /// The same, which knows only the cipher suites and groups of this.
+    /// Client configuration with only the cipher suites and groups of `provider`.
     pub(crate) fn client_with(
         &self,
         provider: CryptoProvider,
@@ -100,15 +100,15 @@ impl Pair {
     }
 }
 
-/// A connection with TLS.
+/// TLS connection.
 pub(crate) type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
-/// Opens a connection and does the handshake.
+/// Opens a connection and performs the handshake.
 pub(crate) fn connect(server: &TestServer, client: &Arc<ClientConfig>, name: &str) -> io::Result<TlsStream> {
     handshake(server.connect(), client, name)
 }
 
-/// Does the handshake on a connection.
+/// Performs the handshake on a connection.
 pub(crate) fn handshake(socket: TcpStream, client: &Arc<ClientConfig>, name: &str) -> io::Result<TlsStream> {
     let name = ServerName::try_from(name.to_owned()).expect("it is a name");
     let session = ClientConnection::new(Arc::clone(client), name).map_err(io::Error::other)?;
@@ -119,7 +119,7 @@ pub(crate) fn handshake(socket: TcpStream, client: &Arc<ClientConfig>, name: &st
     Ok(stream)
 }
 
-/// Sends a request whose response is the last, and reads that.
+/// Sends the last request of a connection, and reads the response.
 pub(crate) fn ask(stream: &mut TlsStream, request: &str) -> io::Result<String> {
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();

@@ -1,4 +1,4 @@
-//! A server to forward to, which answers what a test says.
+//! Upstream that follows a test's script.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,27 +7,26 @@ use std::time::Duration;
 
 use super::PATIENCE;
 
-/// A server that does what the test says: on each connection, in their order, one of `scripts`; the last of them again
-/// and again.
+/// Server that follows one of `scripts` on each connection, in order; it repeats the last one.
 pub(crate) struct ScriptedUpstream {
     pub(crate) address: SocketAddr,
-    /// What came in, a string a connection, when it has ended.
+    /// Input of each connection, once that has ended.
     connections: Receiver<String>,
 }
 
-/// What is done on a connection: until `Read` has seen its text nothing is written.
+/// Step of a script. Later steps wait until `Read` has seen its text.
 #[derive(Clone, Debug)]
 pub(crate) enum ScriptStep {
-    /// Reads until this has come since the last step.
+    /// Reads until this text has arrived since the last step.
     Read(&'static str),
     Write(&'static str),
-    /// Reads and writes back what comes, until the end.
+    /// Echoes all input, until the end.
     Echo,
-    /// Writes so many bytes.
+    /// Writes this many bytes.
     Fill(usize),
-    /// Does nothing for so many milliseconds.
+    /// Sleeps for this many milliseconds.
     Pause(u64),
-    /// Closes so that the other side sees an error.
+    /// Closes with a reset.
     Reset,
 }
 
@@ -50,7 +49,7 @@ impl ScriptedUpstream {
         self.connections.recv_timeout(PATIENCE).expect("a connection has ended")
     }
 
-    /// What came in on a connection that has ended by now, if there is one.
+    /// Input of a connection that has ended, if there is one.
     pub(crate) fn try_connection(&self) -> Option<String> {
         self.connections.try_recv().ok()
     }
@@ -87,7 +86,7 @@ fn act(mut stream: TcpStream, script: &[ScriptStep]) -> String {
         }
     }
     if script.last().is_some_and(|step| matches!(step, ScriptStep::Read(_))) {
-        // Whatever else comes.
+        // Reads until the end of the connection.
         while let Ok(count @ 1..) = stream.read(&mut buffer) {
             input.extend_from_slice(&buffer[..count]);
         }

@@ -1,4 +1,4 @@
-//! A client, curl, that speaks all versions of HTTP: what is answered must not depend on the version.
+//! Client (curl) for all versions of HTTP, whose responses must not depend on the version.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::TestServer;
 use super::port::free_port;
 use super::tls::TestCa;
 
-/// A version, and how it is come to.
+/// HTTP version and transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TestVersion {
     /// HTTP/1.1
@@ -25,7 +25,7 @@ pub(crate) enum TestVersion {
 
 pub(crate) const ALL: [TestVersion; 4] = [TestVersion::H1, TestVersion::H1Tls, TestVersion::H2c, TestVersion::H2];
 
-/// A server that listens with and without TLS, with the same site.
+/// Server with the same site on a plain and a TLS listener.
 pub(crate) struct AnyVersion {
     _server: TestServer,
     plain: SocketAddr,
@@ -33,7 +33,7 @@ pub(crate) struct AnyVersion {
     directory: TempDir,
 }
 
-/// How a server behind is spoken to.
+/// Protocol towards an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamVersion {
     Http1,
@@ -44,16 +44,16 @@ pub(crate) enum UpstreamVersion {
     TlsHttp1,
 }
 
-/// A server behind that is spoken to in some way: one of ours, which passes all on to a server of HTTP/1.1, unless that
-/// can be spoken to as it is.
+/// Upstream that speaks the wanted protocol: a Tailcoat that forwards to an HTTP/1.1 server, or that server itself if
+/// it can.
 pub(crate) struct VersionUpstream {
     _server: Option<(TestServer, TempDir)>,
-    /// The upstream `behind`, for a configuration.
+    /// Configuration block of the upstream `behind`.
     pub(crate) upstream: String,
 }
 
 impl VersionUpstream {
-    /// A way to what is at this address.
+    /// Upstream that reaches the server at this address.
     pub(crate) fn start(way: UpstreamVersion, address: SocketAddr) -> Self {
         if way == UpstreamVersion::Http1 {
             let upstream = format!("upstream \"behind\" {{\n server \"http://{address}\"\n}}\n");
@@ -89,20 +89,20 @@ impl VersionUpstream {
     }
 }
 
-/// What came back.
+/// Response as compared between versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VersionResponse {
     pub(crate) status: u16,
-    /// Names in lower case and values, in order of names, without what is about a connection or a moment.
+    /// Names in lower case and values, in order of names, without hop-by-hop and time-dependent fields.
     pub(crate) fields: Vec<(String, String)>,
-    /// Interim responses, and trailers behind the last of them.
+    /// Interim responses, and trailers after the final one.
     pub(crate) interim: Vec<u16>,
     pub(crate) trailers: Vec<(String, String)>,
     pub(crate) content: Vec<u8>,
 }
 
 impl AnyVersion {
-    /// A site with these options in it. `None`, which is printed, if curl does not know HTTP/2.
+    /// Starts a site with these options. Prints and returns `None` if curl lacks HTTP/2.
     pub(crate) fn start(options: &str, elsewhere: &str) -> Option<Self> {
         let version = Command::new("curl").arg("--version").output().ok();
         if !version.is_some_and(|output| String::from_utf8_lossy(&output.stdout).contains("HTTP2")) {
@@ -114,7 +114,7 @@ impl AnyVersion {
         std::fs::write(directory.path().join("ca.pem"), authority.pem()).expect("it can be written");
         authority.sign(&["localhost"]).write(directory.path(), "localhost");
         let path = directory.path().display();
-        // The addresses are told in the order of the listeners.
+        // The server prints addresses in the order of its listeners.
         let [plain, tls] = free_ports();
         let server = TestServer::run(&format!(
             "site \"localhost\" {{\n listen \"{plain}\"\n listen \"{tls}\" tls=on\n default\n \
@@ -124,7 +124,7 @@ impl AnyVersion {
         Some(Self { _server: server, plain, tls, directory })
     }
 
-    /// Asks for something in this version, with these further arguments of curl.
+    /// Sends a request in this version, with further arguments for curl.
     pub(crate) fn ask(&self, version: TestVersion, path: &str, arguments: &[&str]) -> VersionResponse {
         let (scheme, address) = match version {
             TestVersion::H1 | TestVersion::H2c => ("http", self.plain),
@@ -152,12 +152,12 @@ impl AnyVersion {
         assert!(output.status.success(), "{version:?} {path} {arguments:?}: {errors}");
         let expect = if matches!(version, TestVersion::H1 | TestVersion::H1Tls) { "1.1" } else { "2" };
         assert_eq!(said, expect, "{version:?} {path}");
-        // For HEAD, curl takes the head for content.
+        // For HEAD, curl writes the head as content.
         let content = if arguments.contains(&"--head") { None } else { std::fs::read(content).ok() };
         VersionResponse::new(&std::fs::read_to_string(head).expect("there is a head"), content.unwrap_or_default())
     }
 
-    /// Asks in all versions, and gives what came back, which has to be the same.
+    /// Sends the request in all versions; the responses must be equal.
     pub(crate) fn ask_all(&self, path: &str, arguments: &[&str]) -> VersionResponse {
         let answers = ALL.map(|version| self.ask(version, path, arguments));
         for (version, answer) in ALL.iter().zip(&answers) {
@@ -169,7 +169,7 @@ impl AnyVersion {
 }
 
 impl VersionResponse {
-    /// From what curl dumps: interim heads, the head, trailers.
+    /// Parses curl's dump: interim heads, final head, trailers.
     fn new(dump: &str, content: Vec<u8>) -> Self {
         let mut answer = Self { content, ..Self::default() };
         let mut is_behind = false;
@@ -196,13 +196,13 @@ impl VersionResponse {
         answer
     }
 
-    /// The value of a field.
+    /// Value of a field.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// Two addresses that nobody has.
+/// Two free addresses.
 fn free_ports() -> [SocketAddr; 2] {
     [(), ()].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())))
 }
