@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measures whether tailor agrees with wrk, wrk2, ab, h2load and httperf on throughput and latency of the same server.
 
-  benches/agreement.py                                 all loads, with the release build
-  benches/agreement.py nginx-8 --rounds 20             one of them, for longer
-  benches/agreement.py --wrk2 ~/wrk2/wrk               the path of wrk2, whose program is also called wrk
+    benches/agreement.py                                 all loads, with the release build
+    benches/agreement.py nginx-8 --rounds 20             one of them, for longer
+    benches/agreement.py --wrk2 ~/wrk2/wrk               the path of wrk2, whose program is also called wrk
 
 Server on core 0, client on core 1. The clients take turns of about a second, forwards and backwards (A B B A). The figure is
 the median of the ratios tailor / other within a turn, in brackets their quartiles. `!` marks ratios more than 5 % off. The

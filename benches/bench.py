@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Measures Tailcoat beside its peers. BENCHMARKS.md shows the results files in benches/results.
 
-  benches/bench.py keepalive-1k                       one scenario, with the release build
-  benches/bench.py sizes --rounds 3 --size 1MiB       shorter, or one part
-  benches/bench.py close --servers floor,tailcoat     fewer servers
-  benches/bench.py keepalive-1k --servers tailcoat,old='/tmp/old/tailcoat'
-  benches/bench.py keepalive-1k --peer-root DIR       peers of another distribution, unpacked below DIR
-  benches/bench.py all --minutes 20                   every row of BENCHMARKS.md that is not recorded yet
-  benches/bench.py pool one.json two.json             several runs as one, from what --json wrote
+    benches/bench.py keepalive-1k                       one scenario, with the release build
+    benches/bench.py sizes --rounds 3 --size 1MiB       shorter, or one part
+    benches/bench.py close --servers floor,tailcoat     fewer servers
+    benches/bench.py keepalive-1k --servers tailcoat,old='/tmp/old/tailcoat'
+    benches/bench.py keepalive-1k --peer-root DIR       peers of another distribution, unpacked below DIR
+    benches/bench.py all --minutes 20                   every row of BENCHMARKS.md that is not recorded yet
+    benches/bench.py pool one.json two.json             several runs as one, from what --json wrote
 
 The server is pinned to core 0, the clients to core 1. Turns alternate (A B B A), ratios are taken within a turn, and
 `tailcoat-again` is the control: if tailcoat differs from itself by more than 3 %, or any response was wrong, the run is

@@ -2,20 +2,20 @@
  *
  *   cc -O2 -o load load.c;  ./load --port PORT --plan FILE --pattern FILE [option VALUE]...
  *
- *   --connections N               how many (64)
- *   --seconds S                   how long is measured (3), after
- *   --warmup S                    a time that isn't (0.3)
- *   --rate N                      open loop: N requests a second, each due at its time, whether or not the server
- *                                 keeps up; its latency runs from when it was due. Without: closed loop.
- *   --pipeline N                  requests sent at once on a connection (1)
- *   --requests-per-connection N   the last one says `Connection: close` (0: no limit)
- *   --tls GROUPS                  TLS 1.3 with these groups (`P-256`, `X25519`); built with -DWITH_TLS -lssl -lcrypto
- *   --resume                      each handshake except a connection's first resumes the one before
- *   --fast-open                   the first request goes with the first packet of its connection (RFC 7413)
- *   --sources N                   source addresses 127.0.0.1 to 127.0.0.N, so that ports in TIME_WAIT don't run out (1)
- *   --verify-every N              of so many bodies one is compared byte for byte (16)
- *   --usage FILE                  counter of the server's CPU time: cgroup's cpuacct.usage or cpu.stat
- *   --seed N                      of the order of requests (1)
+ *     --connections N               how many (64)
+ *     --seconds S                   how long is measured (3), after
+ *     --warmup S                    a time that isn't (0.3)
+ *     --rate N                      open loop: N requests a second, each due at its time, whether or not the server
+ *                                   keeps up; its latency runs from when it was due. Without: closed loop.
+ *     --pipeline N                  requests sent at once on a connection (1)
+ *     --requests-per-connection N   the last one says `Connection: close` (0: no limit)
+ *     --tls GROUPS                  TLS 1.3 with these groups (`P-256`, `X25519`); built with -DWITH_TLS -lssl -lcrypto
+ *     --resume                      each handshake except a connection's first resumes the one before
+ *     --fast-open                   the first request goes with the first packet of its connection (RFC 7413)
+ *     --sources N                   source addresses 127.0.0.1 to 127.0.0.N, so that ports in TIME_WAIT don't run out (1)
+ *     --verify-every N              of so many bodies one is compared byte for byte (16)
+ *     --usage FILE                  counter of the server's CPU time: cgroup's cpuacct.usage or cpu.stat
+ *     --seed N                      of the order of requests (1)
  *
  * Every response's status and length is checked. Prints one line of JSON; exits with 1 if any response was wrong.
  */

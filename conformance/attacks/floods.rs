@@ -95,7 +95,7 @@ fn flood(trial: &Trial, flood: Flood) -> Result<String, Skipped> {
             count += FRAMES_AT_ONCE;
             drain(&mut raw, Duration::from_millis(1));
             if u64::from(count) > FRAMES_MAX || began.elapsed() > FLOOD_TIME_MAX {
-                // It may have been slow to read.
+                // A slow server may not have read all frames yet.
                 raw.read(Duration::from_secs(5), |_| false);
                 if !raw.is_closed {
                     return Err(format!("not ended after {count} rounds in {:.1?}", began.elapsed()));

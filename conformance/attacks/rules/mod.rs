@@ -99,7 +99,7 @@ fn attack_handlers(trial: &Trial, directory: &Path, handlers: &str) -> Result<St
         config.push_str(&format!("site {{\n listen \"127.0.0.1:{port}\"\n{guard}\n {handlers}\n}}\n"));
     }
     let server = TestServer::run(&config);
-    // What each back end has, and the limits of `rate-limit` are used up.
+    // Files that each back end reveals without rules; requests for them also use up the limits of `rate-limit`.
     let there: Vec<&str> = GUARDED.iter().map(|(_, path)| *path).filter(|path| reveals(open, &plain(path))).collect();
     assert!(there.len() >= 3, "the back end has only {there:?}");
     let limited = ports[ports.len() - 1];

@@ -62,7 +62,7 @@ pub(super) fn of_file(path: &str, text: &str) -> Prose {
 
 /// True for sources that only tests use: their string literals are input and expectations, no messages.
 pub(super) fn is_test_file(path: &str) -> bool {
-    let is_test_folder = |part: &str| matches!(part, "tests" | "benches" | "fuzz");
+    let is_test_folder = |part: &str| matches!(part, "tests" | "benches" | "fuzz" | "attacks");
     path.split('/').any(is_test_folder) || path.ends_with("/tests.rs") || path.ends_with("_tests.rs")
 }
 

@@ -133,7 +133,7 @@ impl KdlValue {
         match self {
             Self::Text(value) => text.push_str(&quote(value)),
             Self::Word(value) if is_word(value) => text.push_str(value),
-            // It comes from nginx's configuration, and a check rejects it as a text.
+            // A word of nginx's configuration that is none here; as a text, `check` can point at it.
             Self::Word(value) => text.push_str(&quote(value)),
         }
     }

@@ -40,9 +40,9 @@ impl CallFailure {
         }
         match limiter.refused() {
             None => Self::failed(told(error)),
-            Some(refusal) => {
-                let how = format!("{} (limit reached: {refusal})", told(error));
-                Self::new(refusal.cause(), how)
+            Some(limit) => {
+                let how = format!("{} (limit reached: {limit})", told(error));
+                Self::new(limit.cause(), how)
             }
         }
     }
