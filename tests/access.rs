@@ -1,4 +1,4 @@
-//! Who may come, by address and by password, on the built server.
+//! Access control by address and password, on the built server.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::support::{PATIENCE, TestServer, tailcoat};
 
-/// A directory with a file, passwords and a log; and the server of it with these rules.
+/// Directory with a file, passwords and a log; and a server of it with these rules.
 fn server(settings: &str, rules: &str) -> (TempDir, TestServer) {
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("site")).unwrap();
@@ -27,13 +27,13 @@ fn server(settings: &str, rules: &str) -> (TempDir, TestServer) {
 
 fn write_passwords(directory: &TempDir, users: &[(&str, &str)]) {
     let lines: Vec<String> = users.iter().map(|(user, password)| hash_password(user, password, "4")).collect();
-    // Beside it and into its place, so that nobody sees a half of it.
+    // Renames a complete file into place, so that the server never reads half of it.
     let (temporary, path) = (directory.path().join("passwords.new"), directory.path().join("passwords"));
     std::fs::write(&temporary, lines.concat()).unwrap();
     std::fs::rename(temporary, path).unwrap();
 }
 
-/// What `tailcoat hash-password` prints.
+/// Output of `tailcoat hash-password`.
 fn hash_password(user: &str, password: &str, cost: &str) -> String {
     use std::io::Write;
     let mut child = tailcoat()
@@ -54,7 +54,7 @@ fn status(server: &TestServer, target: &str, fields: &str) -> String {
     exchange(server, target, fields).get(9..12).unwrap_or_default().to_owned()
 }
 
-/// The field of these credentials.
+/// Authorization field of these credentials.
 fn authorization(credentials: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut encoded = String::new();
@@ -91,7 +91,7 @@ fn passwords() {
     check("/admin/", &authorization("bert:secret"), "401");
     check("/admin/", "Authorization: Basic !!\r\n", "401");
     check("/admin/nothing", &authorization("anna:secret"), "200");
-    // No way around it: encoded, in parts, by rewrites, by what is missing.
+    // Attempts to bypass it: by encoding, segments, rewrites and missing files.
     for target in
         ["/%61dmin/", "//admin//", "/x/../admin/", "/./admin/index.html", "/back-door", "/admin/front-door", "/no"]
     {
@@ -99,14 +99,14 @@ fn passwords() {
         check(target, &authorization("anna:secret"), "200");
     }
     check("/admin/public/a", "", "200");
-    // The directory itself, and what it redirects to.
+    // The directory itself, and the target of its redirect.
     check("/admin", "", "401");
     check("/admin", &authorization("anna:secret"), "301");
     let answer = exchange(&server, "/admin/", "");
     assert!(answer.contains("WWW-Authenticate: Basic realm=\"A \\\"B\\\"\", charset=\"UTF-8\"\r\n"), "{answer}");
     assert!(!answer.contains("secrets") && !answer.contains("X-User"), "{answer}");
     assert!(exchange(&server, "/admin/", &authorization("anna:secret")).contains("X-User: anna\r\n"));
-    // Content is read before the answer, and the connection goes on.
+    // The server reads the content before it responds, and keeps the connection.
     let answer = server.exchange(
         b"POST /admin/ HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n12345GET / HTTP/1.1\r\nHost: h\r\n\r\n",
     );
@@ -131,7 +131,7 @@ fn users_are_logged() {
         assert!(start.elapsed() < PATIENCE, "{text}");
         thread::sleep(Duration::from_millis(20));
     };
-    // Two workers may have written them.
+    // Two workers may have written them, in any order.
     let users: BTreeSet<_> = text.lines().map(|line| line.split(' ').nth(2).unwrap()).collect();
     assert_eq!(users, BTreeSet::from(["anna", "bert", "-"]), "{text}");
 }
@@ -157,14 +157,14 @@ fn a_changed_file_counts_within_a_second_or_two() {
     await_status("anna:secret", "200");
 }
 
-/// Wrong passwords take the server's time, but not that of others: who is signed in, and who needs no password, goes on.
+/// Wrong passwords cost CPU time, but do not delay others: signed-in users and pages without passwords continue.
 #[test]
 fn a_flood_of_wrong_passwords() {
     let (directory, server) = server(
         "limits { password-checks-max 1; password-checks-waiting-max 8 }",
         "basic-auth \"/admin/*\" \"DIR/passwords\"",
     );
-    // Costly enough that those who flood meet.
+    // Costly enough that the attempts overlap.
     let line = hash_password("anna", "secret", "10");
     std::fs::write(directory.path().join("passwords"), line).unwrap();
     assert_eq!(status(&server, "/admin/", &authorization("anna:secret")), "200");
@@ -185,7 +185,7 @@ fn a_flood_of_wrong_passwords() {
         floods.into_iter().flat_map(|flood| flood.join().unwrap()).collect::<Vec<_>>()
     });
     assert!(statuses.iter().all(|status| status == "401" || status == "429"), "{statuses:?}");
-    // One client has one place among those that wait.
+    // Each client has one place in the queue.
     assert!(statuses.iter().any(|status| status == "429"), "{statuses:?}");
 }
 
@@ -247,7 +247,7 @@ fn what_is_no_file_holds_nobody_up() {
     let at = |name: &str| directory.path().join(name);
     mknodat(CWD, at("fifo"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
     std::fs::rename(at("fifo"), at("passwords")).unwrap();
-    // Until the file is looked at again, the old passwords may count.
+    // The old passwords may be valid until the next check of the file.
     let deadline = Instant::now() + PATIENCE;
     while status(&server, "/admin/", &authorization("anna:secret")) == "200" {
         assert!(Instant::now() < deadline, "the passwords are gone");

@@ -1,5 +1,5 @@
-//! A warm GET of a kept-alive connection allocates nothing, from the bytes read to the bytes written and logged: neither of a
-//! file nor of another server's response in the cache, neither in HTTP/1.1 nor in HTTP/2.
+//! A warm GET on a kept connection allocates nothing, from the bytes read to the bytes written and logged. This holds
+//! for files and cached responses, in HTTP/1.1 and HTTP/2.
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
@@ -30,17 +30,17 @@ use wire::h2::hpack::write_literal;
 
 const REQUESTS: usize = 100;
 
-/// Those before, which fill the cache and let buffers grow. In HTTP/2 some streams that have ended are remembered.
+/// Requests that fill the cache and grow the buffers first. HTTP/2 also remembers some closed streams.
 const WARMING_REQUESTS: usize = 40;
 
-/// Fields of a request that no answer depends on.
+/// Request fields on which no response depends.
 const FIELDS: &str = "Host: example.com\r\nUser-Agent: test\r\nAccept: */*\r\nAccept-Encoding: identity;q=1, *;q=0\r\n";
 
 #[test]
 fn a_warm_get_allocates_nothing() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("page.html"), "x".repeat(1024)).unwrap();
-    // What was written a moment ago may be written again, and isn't believed to be whole yet.
+    // The cache does not trust a file that was written a moment ago, because it may change again.
     std::thread::sleep(Duration::from_millis(200));
     let requests = [
         ("plain", "GET", "", "200"),
@@ -49,7 +49,7 @@ fn a_warm_get_allocates_nothing() {
         ("range", "GET", "Range: bytes=10-19\r\n", "206"),
         ("codings", "GET", "Accept-Encoding: x, gzip;q=0\r\n", "200"),
     ];
-    // Looking at the file again is not what is measured.
+    // Excludes checks of the file, which are not measured.
     let config = format!(
         "cache {{\n revalidate-after \"1h\"\n}}\nsite {{\n listen \"[::1]:1\"\n root \"{}\"\n}}\n",
         directory.path().display()
@@ -68,7 +68,7 @@ fn a_warm_hit_of_the_response_cache_allocates_nothing() {
             let _ = stream.read(&mut request).unwrap();
             let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nETag: \"e\"\r\nVary: Accept-Encoding, Accept\r\nContent-Length: 1024";
             stream.write_all(format!("{head}\r\n\r\n{}", "x".repeat(1024)).as_bytes()).unwrap();
-            // A second request would find nobody.
+            // A second request would find no upstream.
         }
     });
     let requests = [
@@ -86,14 +86,14 @@ fn a_warm_hit_of_the_response_cache_allocates_nothing() {
     answering.join().unwrap();
 }
 
-/// A version of HTTP, as a client speaks it.
+/// HTTP version of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientVersion {
     H1,
     H2,
 }
 
-/// Checks that none of these requests (name, method, further fields, status) allocates, of a site with this
+/// Checks that none of these requests (name, method, further fields, status) allocates, on a site with this
 /// configuration.
 fn check(config: &str, requests: &[(&str, &str, &str, &str)]) {
     for version in [ClientVersion::H1, ClientVersion::H2] {
@@ -133,7 +133,7 @@ fn check_in(version: ClientVersion, config: &str, requests: &[(&str, &str, &str,
 const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
 const SETTINGS_ACKNOWLEDGED: &[u8] = b"\0\0\0\x04\x01\0\0\0\0";
 
-/// A request; in HTTP/2 on the next stream, and with as much of the connection's window as its answer will take.
+/// Encodes a request. In HTTP/2 it uses the next stream, and opens the connection's window for the response.
 fn message(version: ClientVersion, stream: &mut u32, method: &str, lines: &str) -> Vec<u8> {
     if version == ClientVersion::H1 {
         return format!("{method} /page.html HTTP/1.1\r\n{lines}\r\n").into_bytes();
@@ -156,7 +156,7 @@ fn message(version: ClientVersion, stream: &mut u32, method: &str, lines: &str) 
 fn status_of(version: ClientVersion, answer: &[u8]) -> &str {
     match (version, answer) {
         (ClientVersion::H1, _) => std::str::from_utf8(&answer[9..12]).unwrap(),
-        // Indices of the static table (RFC 7541, appendix A) behind a header of HEADERS.
+        // Indices of the static table (RFC 7541, appendix A) after a HEADERS frame header.
         (ClientVersion::H2, [_, _, _, 1, _, _, _, _, _, 0x88, ..]) => "200",
         (ClientVersion::H2, [_, _, _, 1, _, _, _, _, _, 0x8a, ..]) => "206",
         (ClientVersion::H2, [_, _, _, 1, _, _, _, _, _, 0x8b, ..]) => "304",
@@ -164,12 +164,12 @@ fn status_of(version: ClientVersion, answer: &[u8]) -> &str {
     }
 }
 
-/// A connection to a worker's parts, put together on this thread.
+/// Connection to a worker's parts, assembled on this thread.
 fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
     let config = config::check_bytes("test", config.into(), Path::new("/")).config.expect("it is without errors");
     let server_log = ServerLog::stderr(config.server.log_level);
     let store = ObjectStore::new(config.cache.clone()).unwrap();
-    // Counting is a part of it.
+    // Counting in metrics is part of the measured path.
     let metrics = Metrics::new(1);
     let (site_slot, worker_metrics) = (metrics.site("site"), metrics.worker(0));
     worker_metrics.prepare([site_slot], []);
@@ -216,13 +216,13 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
     (client, log)
 }
 
-/// Lets the connection run until something has come, and takes it.
+/// Runs the connection until it has sent something, and reads that.
 fn receive(runtime: &LocalRuntime, client: &mut UnixStream) -> ([u8; 4096], usize) {
     let mut answer = [0; 4096];
     let length = runtime.block_on(poll_fn(|task| match client.read(&mut answer) {
         Ok(length) => Poll::Ready(length),
         Err(_) => {
-            // The runtime runs the connection, looks at its sockets, and asks again.
+            // Yields to the runtime, which runs the connection and polls its sockets.
             task.waker().wake_by_ref();
             Poll::Pending
         }

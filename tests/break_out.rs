@@ -1,5 +1,5 @@
-//! A process that is confined as the server is, and tries what the server must not do. Each case is a process of its own, with
-//! one thread: what is taken from it is never given back.
+//! A confined process tries the actions that the server must not be able to do. Each case is a process of its own with
+//! one thread, because dropped permissions never come back.
 
 #[path = "support/elsewhere.rs"]
 mod elsewhere;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
             case(Path::new(&directory));
             ExitCode::SUCCESS
         }
-        // As runners of tests ask for what there is.
+        // Test runners list the cases with this option.
         Some("--list") => {
             CASES.iter().for_each(|(name, _)| println!("{name}: test"));
             ExitCode::SUCCESS
@@ -55,7 +55,7 @@ fn run_all(filter: Option<&str>) -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// Runs a case in a process of its own, in a directory with a site in it.
+/// Runs a case in a new process, in a directory with a site in it.
 fn succeeds(name: &str) -> bool {
     let directory = elsewhere::elsewhere();
     for inner in ["site", "etc", "secret", "other"] {
@@ -79,10 +79,10 @@ fn read(directory: &Path, text: &str) -> Config {
     checked.config.unwrap_or_else(|| panic!("{}", checked.diagnostics.to_text(false)))
 }
 
-/// Confines this process to what this configuration needs.
+/// Confines this process to the needs of this configuration.
 fn confine_to(directory: &Path, text: &str) -> Confined {
     let mut config = read(directory, text);
-    // Whoever runs the tests stays who they are.
+    // The test keeps its user.
     config.server.user = None;
     change_user(&config).unwrap();
     let confined = confine(&config, &[directory.join("etc/tailcoat.kdl")]).unwrap();
@@ -99,7 +99,7 @@ const REFUSED: Result<(), io::ErrorKind> = Err(io::ErrorKind::PermissionDenied);
 
 const SITE: &str = "site { listen \"127.0.0.1:1\"; root \"@DIR@/site\" }\n";
 
-/// What a server of files can't do.
+/// Actions denied to a server of static files.
 fn files(directory: &Path) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = UnixListener::bind(directory.join("other/socket")).unwrap();
@@ -135,7 +135,7 @@ fn files(directory: &Path) {
     system_calls();
 }
 
-/// What no part of the server has any use for.
+/// System calls that no part of the server needs.
 fn system_calls() {
     let raw = rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, None);
     check("all that passes on the network", raw.map_err(io::Error::from), REFUSED);
@@ -145,7 +145,7 @@ fn system_calls() {
     check("another host name", rustix::system::sethostname(b"x").map_err(io::Error::from), REFUSED);
 }
 
-/// A server that forwards can connect, and look up names; and no more.
+/// A reverse proxy can connect and look up names, and no more.
 fn forwarding(directory: &Path) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     confine_to(directory, "site { listen \"127.0.0.1:1\"; forward \"http://localhost:1\" }\n");
@@ -156,7 +156,7 @@ fn forwarding(directory: &Path) {
     check("a shell", Command::new("/bin/sh").arg("-c").arg("true").status(), REFUSED);
 }
 
-/// Programs run, but not from everywhere, and have neither what is the server's nor what is others'.
+/// Programs run only from granted directories, and reach no files of the server or of other users.
 fn programs(directory: &Path) {
     let confined = confine_to(
         directory,
@@ -176,13 +176,13 @@ fn programs(directory: &Path) {
     assert_eq!(run("unshare --user true 2>/dev/null || echo no"), "no\n");
     assert_eq!(run("grep CapEff /proc/self/status | tr -d '[:space:]'"), "CapEff:0000000000000000");
     reaches_no_server(&run);
-    // All of this is for those threads alone.
+    // This holds for the spawner's threads only.
     check("a page, which is the server's here", fs::read(directory.join("secret/key")), Ok(()));
     check("what is the programs'", File::create(std::env::temp_dir().join("tailcoat-broken-out")), REFUSED);
     check("a shell", Command::new("/bin/sh").arg("-c").arg("true").status(), REFUSED);
 }
 
-/// Programs reach the server, who is the same user, by none of its threads: not its memory, nor by signals, nor by limits.
+/// Programs run as the server's user, and yet reach none of its threads: neither memory, nor signals, nor limits.
 fn reaches_no_server(run: &impl Fn(&str) -> String) {
     let each_thread = |command: &str| run(&format!("for thread in $(ls /proc/$PPID/task); do {command}; done; true"));
     assert!(each_thread("echo $thread").lines().count() > 1, "the spawner's threads are seen");
@@ -193,7 +193,7 @@ fn reaches_no_server(run: &impl Fn(&str) -> String) {
     assert_eq!(run("kill -0 -- -1 2>/dev/null || echo nobody else"), "nobody else\n");
     assert_eq!(run("sleep 60 & kill $! && wait $!; echo $?"), "143\n", "what they have started themselves");
     assert_eq!(run("ulimit -n 64 && ulimit -n"), "64\n");
-    // A port that the server's user listens on with SO_REUSEPORT would have two owners; one that the kernel chooses has not.
+    // Programs could share a port that the server opens with SO_REUSEPORT; a port that the kernel chooses, they cannot.
     let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     listener.set_reuse_port(true).unwrap();
     listener.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -218,7 +218,7 @@ fn run(spawner: &Spawner, script: &str, directory: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Who turns it off has it off.
+/// Confinement can be disabled.
 fn unconfined(directory: &Path) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     confine_to(directory, &format!("confinement {{ files off; connections off; system-calls allow }}\n{SITE}"));
@@ -227,9 +227,9 @@ fn unconfined(directory: &Path) {
     check("a connection", TcpStream::connect(listener.local_addr().unwrap()), Ok(()));
 }
 
-/// What another configuration lacks is found before it is used.
+/// Missing permissions of another configuration are found before its use.
 fn reloads(directory: &Path) {
-    // Before, for the files that are looked at are out of reach afterwards.
+    // Read first, because the files are out of reach afterwards.
     let configs = [
         ("", vec![]),
         ("limits { header-fields-max 5 }", vec![]),
@@ -251,7 +251,7 @@ fn reloads(directory: &Path) {
     }
 }
 
-/// With another thread there, which would keep everything, nothing is done; and threads that come later have no more.
+/// Fails while another thread exists, which would stay unconfined; later threads inherit the confinement.
 fn threads(directory: &Path) {
     let config = read(directory, SITE);
     let (sender, receiver) = std::sync::mpsc::channel::<()>();
@@ -259,7 +259,7 @@ fn threads(directory: &Path) {
     assert!(confine(&config, &[]).unwrap_err().to_string().contains("other threads"));
     drop(sender);
     let _ = other.join();
-    // The kernel may take a moment to forget it.
+    // The kernel may take a moment to remove the thread.
     while fs::read_dir("/proc/self/task").unwrap().count() > 1 {
         std::thread::yield_now();
     }

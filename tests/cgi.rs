@@ -1,4 +1,4 @@
-//! CGI/1.1: what programs are told, what becomes of their answers, how they end.
+//! CGI/1.1: variables and input of programs, their responses, and their ends.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
 use crate::support::{LARGE_BYTES, PATIENCE, TestServer, ask, read_all, read_until};
 
-/// A site whose programs are shell scripts with these names and texts, each in `/cgi-bin/`.
+/// Site whose programs are shell scripts with these names and texts, each in `/cgi-bin/`.
 struct CgiSite {
     directory: TempDir,
     server: TestServer,
@@ -27,7 +27,7 @@ impl CgiSite {
 
     fn with(scripts: &[(&str, &str)], options: &str, of_site: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        // Programs may run as somebody else.
+        // Programs may run as another user.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         for (name, text) in scripts {
             write_script(&directory.path().join(name), text, 0o755);
@@ -48,7 +48,7 @@ impl CgiSite {
         ask(&self.server, &format!("GET /cgi-bin/{path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
     }
 
-    /// The content of the answer.
+    /// Content of the response.
     fn content(&self, path: &str) -> String {
         let answered = self.get(path);
         assert!(answered.starts_with("HTTP/1.1 200 "), "{path}: {answered}");
@@ -96,7 +96,7 @@ const HEAD: &str = "printf 'Content-Type: text/plain\\n\\n'\n";
 fn variables_and_nothing_else() {
     let site = CgiSite::new(&[("env", &format!("{HEAD}exec /usr/bin/env"))], "variable \"MINE\" \"1\"");
     let mut lines: Vec<String> = site.content("env/a%20b?c=d").lines().map(str::to_owned).collect();
-    // What the shell itself sets.
+    // Variables that the shell itself sets.
     lines.retain(|line| !["_=", "PWD=", "SHLVL=", "OLDPWD="].iter().any(|own| line.starts_with(own)));
     lines.retain(|line| !line.starts_with("REMOTE_PORT="));
     lines.sort();
@@ -157,13 +157,14 @@ fn descriptors_signals_group_and_directory() {
     let site = CgiSite::new(&[("deep/er/state", &script)], "");
     let content = site.content("deep/er/state");
     let lines: Vec<&str> = content.lines().collect();
-    // What this test was started with, the server and the program were, too.
+    // Server and program inherit what this test inherited.
     let own = Command::new(site.file("deep/er/state")).output().expect("it runs");
     let own = String::from_utf8(own.stdout).unwrap();
     let own: Vec<&str> = own.lines().skip(2).collect();
     assert_eq!(lines[0], own[0], "descriptors: {content}");
     assert!(lines[1].ends_with("0000000000000000"), "no signal is blocked: {content}");
-    // Those that the server waits for are not ignored, whoever started it (a shell in the background ignores SIGINT).
+    // Signals that the server handles are not ignored, even if the parent ignores them (a shell in the background
+    // ignores SIGINT).
     let awaited = [1, 2, 3, 10, 12, 15].iter().fold(0, |mask, signal| mask | 1u64 << (signal - 1));
     let ignored = |line: &str| u64::from_str_radix(line.rsplit('\t').next().unwrap(), 16).unwrap();
     assert_eq!(ignored(lines[2]), ignored(own[2]) & !awaited, "ignored signals: {content}");
@@ -279,7 +280,7 @@ fn content_of_requests() {
     let post = |path: &str, head: &str, content: &[u8]| {
         let mut stream = site.server.connect();
         write!(stream, "POST /cgi-bin/{path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{head}\r\n\r\n").unwrap();
-        // One that answers without having read may be gone.
+        // A program that responds without reading may have ended.
         let _ = stream.write_all(content);
         let mut answered = String::new();
         let _ = stream.read_to_string(&mut answered);
@@ -456,7 +457,7 @@ fn processes_are_limited_and_no_zombie_is_left() {
     wait_until("all have been waited for", || site.server.zombies() == 0);
 }
 
-/// Issue 17, defect 8: one client with many slow programs leaves places for others to run theirs.
+/// Issue 17, defect 8: one client with many slow programs leaves places for others.
 #[test]
 fn one_client_can_not_take_all_places_for_programs() {
     let site = CgiSite::new(
@@ -479,7 +480,8 @@ fn one_client_can_not_take_all_places_for_programs() {
     assert_eq!(served, 4 + 8, "those that ran, and half of the queue: the rest is 503");
 }
 
-/// Issue 17, defect 8: one client with many waiting requests neither fills the queue nor has others wait for all of them.
+/// Issue 17, defect 8: one client with many waiting requests neither fills the queue nor makes others wait for all of
+/// them.
 #[test]
 fn one_client_can_not_fill_the_queue_for_programs() {
     let script = "echo $REMOTE_ADDR >> order\nwhile [ ! -e go ]; do sleep 0.05; done";
@@ -513,7 +515,7 @@ fn request_for(path: &str) -> String {
     format!("GET /cgi-bin/{path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 }
 
-/// So many requests for a program, each on a connection of its own.
+/// Sends this many requests for a program, each on its own connection.
 fn ask_for(site: &CgiSite, path: &str, count: usize) -> Vec<TcpStream> {
     let ask = |_| {
         let mut stream = site.server.connect();

@@ -1,4 +1,4 @@
-//! Memory that clients make the server hold: a connection no more than SECURITY.md says, all together no more than
+//! Memory that clients make the server hold: per connection at most the bound in SECURITY.md, in total at most
 //! `client-memory-bytes-max`.
 
 use std::io::{Read, Write};
@@ -14,15 +14,15 @@ use crate::support::upstream::ScriptStep::{Pause, Read as Await};
 use crate::support::upstream::ScriptedUpstream;
 use crate::support::{PATIENCE, TestServer, read_until, site_with_large_file};
 
-/// What SECURITY.md says that a connection of HTTP/2 costs at most, without content that it uploads.
+/// Bound of an HTTP/2 connection in SECURITY.md, without uploaded content.
 const HTTP2_KIB_MAX: u64 = 512;
 
-/// The same for HTTP/1: 80 KiB of responses, and `head-bytes-max` + 16 KiB of requests.
+/// Bound of HTTP/1: 80 KiB of responses, and `head-bytes-max` + 16 KiB of requests.
 const HTTP1_KIB_MAX: u64 = 80 + 32;
 
 const STREAMS: u32 = 100;
 
-/// A literal that goes into the dynamic table, with a value of 3,900 bytes.
+/// Literal with a value of 3,900 bytes, for the dynamic table.
 fn large_field(name: &str) -> Vec<u8> {
     let length = 3_900 - 127;
     let mut field = vec![0x40, name.len() as u8];
@@ -32,8 +32,8 @@ fn large_field(name: &str) -> Vec<u8> {
     field
 }
 
-/// A client that opens no window, puts one large field in the dynamic table, and asks for a large file on many streams, each
-/// with four references of one byte to that field.
+/// Client that opens no window and puts one large field in the dynamic table. It requests a large file on many streams,
+/// each with four one-byte references to that field.
 fn amplifier(mut stream: TcpStream, field: &str) -> TcpStream {
     let mut bytes = [&PREFACE[..], &frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]), &frame(4, 1, 0, b"")].concat();
     for number in 0..STREAMS {
@@ -45,7 +45,7 @@ fn amplifier(mut stream: TcpStream, field: &str) -> TcpStream {
         block.extend([0xbe; 3]);
         bytes.extend(frame(1, 5, 1 + 2 * number, &block));
     }
-    // A server that has had enough may close while this is sent.
+    // The server may close the connection while this is sent.
     let _ = stream.write_all(&bytes);
     stream
 }
@@ -85,8 +85,8 @@ fn sample(server: &TestServer, name: &str) -> f64 {
     }
 }
 
-/// Issue 17, defect 1: each waiting stream kept a whole decoded head, 2 MB a connection for 9 KB on the wire. The second
-/// field is one that the log wants.
+/// Issue 17, defect 1: each waiting stream kept a whole decoded head, 2 MB per connection for 9 KB on the wire. The log
+/// uses the second field.
 #[test]
 fn http2_memory_amplification() {
     for field in ["x-a", "user-agent"] {
@@ -105,7 +105,7 @@ fn http2_memory_amplification() {
     }
 }
 
-/// The attack of 400 connections that had the server killed in a small container.
+/// Attack by 400 connections, which got the server killed in a small container.
 #[test]
 fn clients_together_hold_no_more_than_they_may() {
     const LIMIT_BYTES: f64 = (8 << 20) as f64;
@@ -135,7 +135,7 @@ fn clients_together_hold_no_more_than_they_may() {
     server.await_log("closed connections that held most memory: connections=");
 }
 
-/// A client of HTTP/2 that is shed learns why from GOAWAY (RFC 9113, section 6.8), as far as it reads.
+/// A shed HTTP/2 client gets the reason in GOAWAY (RFC 9113, section 6.8), if it reads.
 #[test]
 fn a_connection_that_holds_too_much_gets_goaway() {
     const GOAWAY: u8 = 7;
@@ -148,7 +148,7 @@ fn a_connection_that_holds_too_much_gets_goaway() {
     let shed = held.into_iter().filter_map(|mut stream| {
         stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         let mut received = Vec::new();
-        // Connections that are served stay open.
+        // Connections in service stay open.
         let has_ended = stream.read_to_end(&mut received).is_ok();
         has_ended.then_some(received)
     });
@@ -166,7 +166,7 @@ fn a_connection_that_holds_too_much_gets_goaway() {
     }
 }
 
-/// Requests that wait for an upstream keep their heads: as many as a connection may hold, and no more.
+/// Requests that wait for an upstream keep their heads, up to the limit of their connection.
 #[test]
 fn heads_that_wait_for_an_upstream_are_bounded() {
     let upstream = ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Pause(100_000)]]);
@@ -176,7 +176,7 @@ fn heads_that_wait_for_an_upstream_are_bounded() {
     ));
     assert_eq!(H2Client::connect(&server).get("/fixed").status(), 200);
     let (each_kib, _held) = each_kib(&server, 10, || amplifier(server.connect(), "x-a"));
-    // With what the upstream's side keeps of each request.
+    // Includes the upstream side's memory of each request.
     assert!(each_kib < 4 * HTTP2_KIB_MAX, "{each_kib} KiB a connection");
     assert_eq!(H2Client::connect(&server).get("/fixed").status(), 200);
 }
@@ -190,7 +190,7 @@ fn http1_pipelined_requests_without_a_reader() {
         let mut stream = server.connect();
         stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
         let requests = request.repeat(100);
-        // Until the server takes nothing for a while: a busy machine is not a stuck one.
+        // Until the server accepts nothing for a while: a busy machine may look stuck for a moment.
         while stream.write_all(requests.as_bytes()).is_ok() {}
         stream
     });
@@ -202,7 +202,7 @@ fn http1_pipelined_requests_without_a_reader() {
     assert!(read_until(&mut stream, "\r\n\r\n").starts_with("HTTP/1.1 200 "));
 }
 
-/// Content that came from an upstream of HTTP/2, and that the client does not take, counts as the client's.
+/// Content from an HTTP/2 upstream that the client does not read counts as the client's.
 #[test]
 fn content_of_http2_upstreams_is_counted() {
     const CLIENTS: usize = 8;

@@ -1,4 +1,4 @@
-//! Attacks on kept connections to upstreams: a client prepares what the server answers to whoever comes next.
+//! Attacks on kept upstream connections: a client prepares the response that the next client gets.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,17 +17,18 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n/good";
 const EVIL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n/evil";
 const GET: &str = "GET /good HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
-/// Content that a server takes for a request: a whole one, which it answers late, and one that swallows the next request.
+/// Content that an upstream takes for a request: a complete one, with a late response, and one that swallows the next
+/// request.
 const HIDDEN: [&str; 2] = ["GET /evil HTTP/1.1\r\nHost: h\r\n\r\n", "GET /evil HTTP/1.1\r\nX: "];
 
-/// A server whose responses have the path of their request as content.
+/// Upstream whose responses have the path of their request as content.
 struct Back {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
 }
 
 impl Back {
-    /// It ignores Content-Length: it takes what follows a head for the next request.
+    /// Upstream that ignores Content-Length: it takes the bytes after a head for the next request.
     fn deaf() -> Self {
         Self::start(false)
     }
@@ -62,7 +63,7 @@ fn answer_heads(mut stream: TcpStream, reads_content: bool) {
                 break;
             }
             if path == "/evil" {
-                // So that the connection is idle meanwhile.
+                // The connection is idle meanwhile.
                 std::thread::sleep(Duration::from_millis(200));
             }
             let length = path.len();
@@ -87,7 +88,7 @@ fn front(upstream: SocketAddr, options: &str, of_server: &str, of_forward: &str)
     TestServer::run(&(config(upstream, options, of_forward) + &server))
 }
 
-/// Sends content on this connection, with these fields, and has the server answer what it was sent for.
+/// Sends content on this connection, with these fields, and reads the upstream's response.
 fn hide(stream: &mut TcpStream, fields: &str, content: &str) {
     let length = content.len();
     write!(stream, "POST /post HTTP/1.1\r\nHost: h\r\n{fields}Content-Length: {length}\r\n\r\n{content}").unwrap();
@@ -118,7 +119,7 @@ fn hidden_content_is_answered_to_no_other_client() {
             }
         }
     }
-    // So it is the policy that keeps others from it.
+    // Control: with `reuse always`, the attack succeeds.
     let upstream = Back::deaf();
     let server = front(upstream.address, "reuse always", "", "");
     hide(&mut server.connect(), "", HIDDEN[1]);
@@ -145,7 +146,7 @@ fn hidden_content_is_answered_to_no_other_client_of_http2() {
     }
 }
 
-/// A proxy in front has the requests of many clients on one connection.
+/// A proxy in front sends requests of many clients over one connection.
 #[test]
 fn clients_behind_a_proxy_are_told_apart() {
     for (of_server, fields) in [
@@ -167,7 +168,7 @@ fn clients_behind_a_proxy_are_told_apart() {
     }
 }
 
-/// What a client gets on a connection that it has prepared must not be stored for others.
+/// A response on a prepared connection must not be stored for others.
 #[test]
 fn hidden_content_is_not_stored() {
     let upstream = Back::deaf();
@@ -198,8 +199,8 @@ fn hidden_content_is_answered_to_no_other_client_after_a_reload() {
     }
 }
 
-/// A server that sends content where a response has none, or more than it has promised: the next client must not take it
-/// for a response.
+/// An upstream sends content where a response has none, or more than it has promised. The next client must not get it
+/// as a response.
 #[test]
 fn content_where_none_belongs_is_no_response() {
     for (request, answer) in [
@@ -224,7 +225,7 @@ fn content_where_none_belongs_is_no_response() {
     }
 }
 
-/// What the policy costs: connections that are opened for two clients, which both send content twice, and then a request
+/// Cost of the policy: connections opened for two clients, which both send two requests with content, and then one
 /// without.
 #[test]
 fn connections_are_kept_as_far_as_the_policy_allows() {

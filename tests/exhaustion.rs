@@ -1,6 +1,5 @@
-//! The system has no more of something: descriptors, processes, room on a disk. The server stays, says so once, and goes on by
-//! itself when there is more again. (`tests/limits.rs` has what it does for connections meanwhile, `log/tests.rs` a full disk below
-//! access logs.)
+//! Exhausted system resources: file descriptors, processes, disk space. The server keeps running, logs it once, and
+//! recovers by itself. (`tests/limits.rs` covers connections meanwhile, `log/tests.rs` a full disk under access logs.)
 
 use std::fs;
 use std::io::{Read, Write};
@@ -21,7 +20,7 @@ fn get(server: &TestServer, path: &str) -> String {
     ask(server, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
-/// A site with pages, a program and a place for logs, that everybody may read.
+/// Site with pages, a program and a directory for logs, readable by all users.
 fn site() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -56,7 +55,7 @@ fn no_descriptors_are_told_of_once() {
     assert!(count(&operated.file("errors.log"), "accepting a connection failed") <= 1);
 }
 
-/// A file that reaches RLIMIT_FSIZE sends SIGXFSZ, which ends a process that does not handle it.
+/// A write beyond RLIMIT_FSIZE raises SIGXFSZ, which kills a process that does not handle it.
 #[test]
 fn a_log_at_the_limit_of_file_size_ends_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -71,7 +70,7 @@ fn a_log_at_the_limit_of_file_size_ends_nothing() {
         *command = Command::new("sh");
         command.args(["-c", "ulimit -f 16; exec \"$@\"", "sh"]).arg(program).args(arguments);
     });
-    // Some 100 bytes a line; the limit is 8 or 16 KiB, depending on the shell.
+    // About 100 bytes per line; the limit is 8 or 16 KiB, depending on the shell.
     for _ in 0..400 {
         assert!(get(&operated.server, "/").starts_with("HTTP/1.1 200 "));
     }
@@ -84,7 +83,8 @@ fn a_log_at_the_limit_of_file_size_ends_nothing() {
     assert!(fs::metadata(&log).unwrap().len() <= 16 << 10);
 }
 
-/// Files can't be opened, and servers not be connected to: that is answered, not held against them, and over when it is over.
+/// Files and upstreams that cannot be opened get an error response. It is not held against the upstream, and ends with
+/// the shortage.
 #[test]
 fn no_descriptors_for_files_and_servers() {
     let upstream = ScriptedUpstream::start(
@@ -120,7 +120,7 @@ fn no_descriptors_for_files_and_servers() {
     };
     let open = fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap();
     let open: Vec<u32> = open.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
-    // The lowest number that is free is the next one.
+    // The next descriptor is the lowest free number.
     limit(&(0..).find(|number| !open.contains(number)).unwrap().to_string());
     for number in 0..3 {
         assert_eq!(ask_on(&format!("/{number}.html")), "503");
@@ -131,13 +131,13 @@ fn no_descriptors_for_files_and_servers() {
     assert!(get(server, "/app").ends_with("there"), "nothing was held against the server");
 }
 
-/// A user of its own, whose processes are counted.
+/// User id for this test only, because the kernel counts processes by user.
 const USER: u32 = 54_321;
 
-/// Processes that the server's user may have.
+/// Limit of processes of that user.
 const PROCESSES: u32 = 60;
 
-/// Others of the same user, who have all processes that there may be; until it is dropped.
+/// Other processes of the same user that use up the limit, until this is dropped.
 struct Others(Child);
 
 impl Others {
@@ -192,7 +192,7 @@ fn no_processes_are_left() {
     }
 }
 
-/// The container has less memory than there is to serve, and to compress in three ways; the cache fits itself to it.
+/// The container has less memory than the files need, with compression in three ways; the cache adapts to it.
 #[test]
 fn less_memory_than_files() {
     const MEMORY_BYTES: u64 = 128 << 20;
@@ -257,7 +257,7 @@ fn no_room_for_logs_and_state() {
         let path = format!("/{}", "x".repeat(3_000));
         assert!(get(&operated.server, &path).starts_with("HTTP/1.1 404 "), "it serves all the same");
     }
-    // A state file is whole or not there.
+    // A state file is whole or missing.
     let state = tailcoat()
         .args(["serve", "--tls", "--listen", "127.0.0.1:0"])
         .arg(directory.path())
@@ -275,7 +275,7 @@ fn no_room_for_logs_and_state() {
         assert!(start.elapsed() < PATIENCE, "it logs again");
     }
     let log = operated_log(&disk);
-    // The last one may be on its way.
+    // The last line may be incomplete.
     let (whole, _) = log.rsplit_once('\n').unwrap();
     for line in whole.lines() {
         assert!(line.starts_with("127.0.0.1 ") && line.contains("\" "), "{line}");

@@ -1,4 +1,4 @@
-//! Which script a path is for, and what can't be run by tricks with paths.
+//! Mapping of paths to scripts, and paths that must not run anything.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::support::fastcgi::{Act, Application, FastCgiRequest, answer};
 use crate::support::{TestServer, ask};
 
-/// A site with scripts, files, what was uploaded, and something outside.
+/// Site with scripts, files, uploads, and a file outside.
 fn site() -> TempDir {
     let outer = tempfile::tempdir().unwrap();
     let root = outer.path().join("root");
@@ -36,7 +36,7 @@ fn site() -> TempDir {
     outer
 }
 
-/// Says which script it was asked for, and with what.
+/// Responds with the script's path and its input.
 fn echo() -> Application {
     Application::start(|request: &FastCgiRequest| {
         let part = |name| request.get(name).unwrap_or("-");
@@ -60,7 +60,7 @@ fn front(root: &Path, application: &Application, options: &str) -> TestServer {
     ))
 }
 
-/// Status and content of the answer; of a redirect, where it leads.
+/// Status and content of the response; for a redirect, its target.
 fn get(server: &TestServer, method: &str, target: &str) -> String {
     let answered = ask(server, &format!("{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
     let status = answered.split(' ').nth(1).unwrap_or_default();
@@ -110,7 +110,7 @@ fn what_is_not_run_and_not_sent() {
     let server = front(&site.path().join("root"), &application, "");
     for target in [
         "/missing.php",
-        // "cgi.fix_pathinfo": an uploaded file that is run because of what follows it.
+        // "cgi.fix_pathinfo": an uploaded file that runs because of the path after it.
         "/upload/x.jpg/y.php",
         "/upload/x.jpg/.php",
         "/upload/x.jpg%2Fy.php",
@@ -121,10 +121,10 @@ fn what_is_not_run_and_not_sent() {
         "/directory.php/",
         "/outside.php",
         "/outside.php/x",
-        // Hidden.
+        // Hidden files.
         "/.git/hook.php",
         "/.hidden.php",
-        // Programs by other extensions are not sent.
+        // Programs with other extensions are not sent.
         "/upload/x.jpg.phtml",
         "/static/",
         "/wiki/missing",
@@ -177,13 +177,13 @@ fn what_guards_a_script_holds_for_all_ways_to_it() {
     assert_eq!(get(&one, "GET", "/wiki/"), "403");
     assert_eq!(get(&one, "GET", "/wiki/index.php/x"), "403");
     assert!(get(&one, "GET", "/nothing").starts_with("/index.php|"));
-    // A script that is asked for by its own path still sees what the client asked for.
+    // A script that is requested by its own path still sees the client's request.
     let open = TestServer::run(&text("request-limit \"*.php\" 9"));
     assert!(get(&open, "GET", "/wiki/").starts_with("/wiki/index.php|-|"), "{}", get(&open, "GET", "/wiki/"));
     assert!(get(&open, "GET", "/nothing?a").ends_with("|/nothing?a"), "{}", get(&open, "GET", "/nothing?a"));
 }
 
-/// Who tries passwords at a script is logged, whatever is written behind its path.
+/// Password attempts at a script are logged, whatever path follows the script's name.
 #[test]
 fn scripts_are_not_kept_out_of_the_log_by_what_follows_them() {
     let (site, application) = (site(), echo());
@@ -202,7 +202,7 @@ fn scripts_are_not_kept_out_of_the_log_by_what_follows_them() {
     assert_eq!(fs::read_to_string(log).unwrap(), "/a.php\n/a.php/x.css\n/nothing.php/x.css\n");
 }
 
-/// Scripts find out by REQUEST_URI which page is wanted: it is the client's, whatever path the script is run for.
+/// Scripts choose the page by REQUEST_URI: it is the client's, whatever path selected the script.
 #[test]
 fn what_was_asked_for_before_it_was_rewritten() {
     let (site, application) = (site(), echo());
@@ -219,7 +219,7 @@ fn what_was_asked_for_before_it_was_rewritten() {
     };
     check("/pretty/x?y=%2F", "/index.php", "/pretty/x?y=%2F");
     check("/2026/a-post//?x", "/a.php", "/2026/a-post//?x");
-    // What is cached for one page is none for another, though both are the same script's.
+    // The cached response for one page never serves another, even if the same script makes both.
     check("/2026/b-post?x", "/a.php", "/2026/b-post?x");
     check("/a.php?x", "/a.php", "/a.php?x");
     check("/index.php?r=x", "/index.php", "/index.php?r=x");
@@ -245,7 +245,7 @@ fn files_that_the_server_sees_elsewhere() {
     assert_eq!(get(&nested, "GET", "/a.php"), "404");
 }
 
-/// Issue 17: scripts were told of a path that no guard had seen, in REQUEST_URI.
+/// Issue 17: REQUEST_URI contained a path that no guard had checked.
 #[test]
 fn scripts_see_the_path_that_guards_have_seen() {
     let (site, application) = (site(), echo());
@@ -267,7 +267,7 @@ fn scripts_see_the_path_that_guards_have_seen() {
         ("http://h//x/y", "/x/y"),
         ("/wiki//x/../doku.php", "/wiki/doku.php"),
         ("/blog/panel/../x", "/blog/x"),
-        // Anything else is told as it was sent.
+        // All other targets pass unchanged.
         ("/a//b%2Fc;d?e", "/a//b%2Fc;d?e"),
         ("/caf%c3%a9", "/caf%c3%a9"),
     ] {
@@ -284,7 +284,7 @@ fn scripts_see_the_path_that_guards_have_seen() {
     assert_eq!(get(&server, "GET", "/x/..;/nothing"), "400");
 }
 
-/// An application's name is the front of a path only up to a slash.
+/// A prefix names an application only up to a slash.
 #[test]
 fn an_application_is_named_by_whole_segments() {
     let application = echo();

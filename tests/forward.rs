@@ -1,4 +1,4 @@
-//! Requests that another server answers: what reaches that server, and what comes back.
+//! Reverse proxy: requests as they reach the upstream, and its responses as they reach the client.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -10,7 +10,7 @@ use crate::support::{TestServer, ask, read_all, read_until};
 
 const HEAD: &str = "\r\n\r\n";
 
-/// A server in front of `upstream`, with these options of `forward`.
+/// Server in front of `upstream`, with these options of `forward`.
 fn front(upstream: SocketAddr, options: &str) -> TestServer {
     TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{upstream}\" {{\n forwarded-headers none\n \
@@ -112,7 +112,7 @@ fn an_answer_is_the_same_however_it_is_split() {
         let got = ask(&front(upstream.address, ""), GET);
         assert!(got.starts_with("HTTP/1.1 200 OK\r\nDate: d\r\n"), "{got}");
         let (_, content) = got.split_once(HEAD).unwrap();
-        // In what chunks it comes depends on how it was read.
+        // Chunk boundaries depend on how the content was read.
         let content: String = content.chars().filter(char::is_ascii_alphabetic).collect();
         assert_eq!(content, "abc", "{got}");
     }
@@ -289,7 +289,7 @@ fn a_server_that_breaks_off_in_the_head_costs_no_request() {
         broken.address, sound.address
     ));
     assert!(ask(&server, GET).ends_with("\r\n\r\nok"));
-    // What may not be done twice is not.
+    // Requests that are not idempotent are never repeated.
     let post = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     assert!(ask(&server, post).starts_with("HTTP/1.1 502 "));
 }
@@ -297,7 +297,7 @@ fn a_server_that_breaks_off_in_the_head_costs_no_request() {
 #[test]
 fn a_stale_connection_costs_no_request() {
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-    // The first connection is closed when its second request comes; the second answers.
+    // The first connection closes at its second request; the second one responds.
     let upstream =
         ScriptedUpstream::start(vec![vec![Await(HEAD), Say(ok), Await(HEAD), Reset], vec![Await(HEAD), Say(ok)]]);
     let server = front(upstream.address, "");
@@ -340,7 +340,7 @@ fn a_connection_becomes_a_tunnel_after_101_only() {
     }
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(read_all(&mut stream), "", "the end passes through");
-    // A server that does not change protocols gets the next request as HTTP.
+    // An upstream that does not switch protocols gets the next request as HTTP.
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno";
     let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(ok), Await(HEAD), Say(ok)]]);
     let answer = ask(&front(upstream.address, ""), &[upgrade, GET].concat());

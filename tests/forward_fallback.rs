@@ -1,4 +1,4 @@
-//! The accelerator: what is here is answered here, and all else by another server.
+//! Accelerator: local files are served directly, and an upstream answers all else.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -13,7 +13,7 @@ fn upstream() -> ScriptedUpstream {
     ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Say(THERE)]])
 }
 
-/// A site with something of everything.
+/// Site with every kind of file.
 fn site() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     for name in
@@ -30,7 +30,7 @@ fn site() -> tempfile::TempDir {
     directory
 }
 
-/// Asks twice: from the disk, and from the cache.
+/// Sends the request twice, for the file system and the cache.
 fn check(server: &TestServer, request: &str, expect: &str) {
     for _ in 0..2 {
         let answer = ask(server, &format!("{request} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
@@ -54,18 +54,18 @@ fn what_is_not_here_is_elsewhere() {
     for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND"] {
         check(&format!("{method} /here.txt"), "there");
     }
-    // Programs are run there, and not shown here.
+    // Programs run at the upstream; their source stays here.
     check("GET /shop.php", "there");
     check("GET /shop.php?id=1", "there");
     check("GET /shop.php/path/info", "there");
     check("GET /program/", "there");
     check("GET /program/index.php", "there");
-    // What is refused here may be another's to answer, or to refuse.
+    // The upstream decides about requests that are rejected here.
     check("GET /.other", "there");
     check("GET /outside", "there");
     check("GET /none/", "there");
     check("GET /none", "there");
-    // A hidden file is nobody's: the server behind may have the same root.
+    // No client gets a hidden file: the upstream may have the same root.
     for method in ["GET", "POST"] {
         let hidden = ask(&server, &format!("{method} /.secret HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
         assert!(hidden.starts_with("HTTP/1.1 404 "), "{method}: {hidden}");

@@ -1,4 +1,4 @@
-//! What only HTTP/2 has: many requests at a time, windows, tunnels in streams, graceful ends.
+//! Features of HTTP/2 alone: multiplexing, windows, tunnels in streams, graceful shutdown.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::support::{LARGE_BYTES, TestServer, site_with_large_file};
 
 const HEAD: &str = "\r\n\r\n";
 
-/// A server with one worker and this site, and what else there is to configure.
+/// Server with one worker, this site, and further configuration.
 fn server(site: &str, elsewhere: &str) -> TestServer {
     TestServer::run(&format!("site {{\n listen \"127.0.0.1:0\"\n{site}\n}}\nserver {{\n workers 1\n}}\n{elsewhere}"))
 }
@@ -42,7 +42,7 @@ fn many_at_a_time() {
     assert_eq!(answer.fields.get("content-length"), Some(&b"0"[..]));
 }
 
-/// A client that takes nothing makes the server keep little, however much there is; and gets all when it goes on.
+/// A client that opens no window makes the server hold little, however much there is; later it gets everything.
 #[test]
 fn a_client_that_does_not_take() {
     const STREAMS: usize = 20;
@@ -71,7 +71,7 @@ fn a_client_that_does_not_take() {
     }
 }
 
-/// An upload stops when the server behind does not read.
+/// An upload stops while the upstream does not read.
 #[test]
 fn a_server_behind_that_does_not_read() {
     let upstream = ScriptedUpstream::start(vec![vec![
@@ -127,7 +127,7 @@ fn protocol_request(path: &'static str, protocol: &'static str) -> OutgoingReque
 
 const WEBSOCKET: &[(&str, &str)] = &[("sec-websocket-version", "13"), ("origin", "http://localhost")];
 
-/// RFC 8441
+/// RFC 8441.
 #[test]
 fn a_websocket_in_a_stream() {
     let upstream = ScriptedUpstream::start(vec![vec![
@@ -151,7 +151,7 @@ fn a_websocket_in_a_stream() {
         client.send(stream, &vec![b'm'; length], false);
         client.wait(|client| client.answers[&stream].content.len() == length);
     }
-    // Others go on meanwhile; and the end is passed on.
+    // Other streams continue meanwhile; and the end is passed on.
     client.send(stream, b"", true);
     assert!(client.finish(stream).is_complete);
     let _first = upstream.connection();
@@ -238,22 +238,22 @@ fn time_limits() {
     let site = site_with_large_file();
     let files = server(&format!(" root \"{}\"", site.path().display()), LIMITS);
     let forwarding = server(&forward(&upstream, slow), LIMITS);
-    // No request.
+    // No request at all.
     let mut client = H2Client::connect(&files);
     assert_eq!(client.wait_for_end(), Some(ErrorCode::NO_ERROR));
-    // A frame that does not come to its end.
+    // An incomplete frame.
     let mut client = H2Client::connect(&files);
     client.get("/nothing");
     client.send_raw(b"\0\0\x08\x06");
     let began = Instant::now();
     assert_eq!(client.wait_for_end(), Some(ErrorCode::ENHANCE_YOUR_CALM));
     assert!(began.elapsed() > Duration::from_millis(300));
-    // Content that does not come to its end.
+    // Incomplete content.
     let mut client = H2Client::connect(&forwarding);
     let stream = client.ask("POST", "/", &[], false);
     client.send(stream, b"some", false);
     assert_eq!(client.finish(stream).status(), 408);
-    // A server that does not answer in time.
+    // An upstream that does not respond in time.
     let waiting = server(&forward(&upstream, slow), "");
     assert_eq!(H2Client::connect(&waiting).get("/").status(), 504);
     // A client that does not read: its window stays closed.
@@ -321,7 +321,7 @@ fn versions_that_are_not_spoken() {
     let both = site("\"2\" \"1.1\"");
     assert!(both.exchange(H1).starts_with("HTTP/1.1 200 "));
     assert_eq!(H2Client::connect(&both).get("/").status(), 200);
-    // The preface may come in pieces.
+    // The preface may arrive in pieces.
     let mut client = both.connect();
     for piece in wire::h2::PREFACE.chunks(5).chain([&b"\0\0\0\x04\0\0\0\0\0"[..]]) {
         std::io::Write::write_all(&mut client, piece).unwrap();
@@ -332,7 +332,7 @@ fn versions_that_are_not_spoken() {
     assert_eq!(settings[3], 4, "{settings:?}");
 }
 
-/// Bytes of user space that an idle connection takes.
+/// User-space memory of an idle connection, in bytes.
 #[test]
 fn idle_connections_take_little() {
     const CONNECTIONS: usize = 500;

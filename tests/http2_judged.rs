@@ -1,4 +1,4 @@
-//! HTTP/2 judged by others: h2spec in strict mode, nghttp, h2load, as far as they are installed.
+//! HTTP/2 checked by third-party tools: h2spec in strict mode, nghttp, h2load, where they are installed.
 
 use std::process::{Command, Output};
 
@@ -6,7 +6,7 @@ use crate::support::real_server::is_installed;
 use crate::support::tls::TestCa;
 use crate::support::{LARGE_BYTES, TestServer, site_with_large_file};
 
-/// What a program says; `None` if it isn't installed.
+/// Output of a program; `None` if it is not installed.
 fn run(program: &str, arguments: &[&str]) -> Option<Output> {
     if !is_installed(program) {
         println!("skipped: {program} is not installed");
@@ -15,7 +15,7 @@ fn run(program: &str, arguments: &[&str]) -> Option<Output> {
     Some(Command::new("timeout").args(["200", program]).args(arguments).output().expect("it can be started"))
 }
 
-/// Servers of the same files, with and without TLS; of them one speaks nothing else.
+/// Servers of the same files, with and without TLS; the one without speaks only HTTP/2.
 fn servers() -> [(TestServer, &'static str, tempfile::TempDir); 2] {
     [("https", " tls=on"), ("http", "")].map(|(scheme, tls)| {
         let site = site_with_large_file();

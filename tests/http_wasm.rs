@@ -1,4 +1,4 @@
-//! Modules of http-wasm that answer requests themselves: what an instance gets, gives, may, and keeps.
+//! http-wasm modules that respond themselves: input, output, permissions and state of an instance.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::support::guests::{compiled_directory, filters, serve_guests};
 use crate::support::versions::AnyVersion;
 use crate::support::{TestServer, ask, read_all, read_until};
 
-/// Limits that a test can wait for.
+/// Limits low enough for a test to reach.
 const LIMITS: &str = "memory-bytes-max \"16MiB\"; cpu-time-max \"200ms\"; buffered-bytes-max \"1MiB\"";
 
 fn get(server: &TestServer, target: &str) -> String {
@@ -23,7 +23,7 @@ fn check(server: &TestServer, target: &str, expect: &str) {
     assert_eq!(answer.split_once("\r\n\r\n").unwrap().1, expect, "{target}");
 }
 
-/// A server with a file beside the module.
+/// Server with a file beside the module.
 fn server(filters: &Path, options: &str) -> (TestServer, TempDir) {
     let files = tempfile::tempdir().unwrap();
     std::fs::write(files.path().join("file"), "a file").unwrap();
@@ -101,7 +101,7 @@ fn what_is_kept_between_requests() {
         let server = serve_guests(filters, options, "");
         let counts: Vec<_> =
             (0..3).map(|_| get(&server, "/guest/count").rsplit("\r\n").next().unwrap().to_owned()).collect();
-        // What has grown can't be made what it was.
+        // An instance whose memory has grown cannot be reset.
         check(&server, "/guest/grow", "3145728");
         check(&server, "/guest/hello", "hello\n");
         counts.join(" ")
@@ -134,7 +134,7 @@ fn hostile_guests() {
             assert!(!answer.contains("x-b: 2"), "{target}: {answer}");
             server.await_log(logged);
             assert!(get(&server, "/file").ends_with("a file"), "after {target}");
-            // An instance that failed is not used again.
+            // A failed instance is not used again.
             check(&server, "/guest/count", "1");
         }
     }
@@ -174,7 +174,7 @@ fn places_and_content_that_have_to_be_waited_for() {
     stream.write_all(b"def").unwrap();
     read_until(&mut stream, "abcdef");
     assert!(read_all(&mut waiting).ends_with("hello\n"));
-    // One that leaves leaves its place to others.
+    // A client that leaves frees its instance's place.
     let mut stream = server.connect();
     stream.write_all(b"POST /guest/echo HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nabc").unwrap();
     std::thread::sleep(Duration::from_millis(100));

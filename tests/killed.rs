@@ -1,4 +1,4 @@
-//! kill -9 at any time: the next server finds nothing half written, and nothing that keeps it from starting.
+//! kill -9 at any time: the next server finds no half-written file, and nothing that prevents its start.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::{TestServer, tailcoat};
 
-/// How often it is killed.
+/// Number of kills.
 const KILLS: u64 = 12;
 
 #[test]
@@ -40,13 +40,13 @@ fn a_server_that_is_killed_leaves_whole_lines_and_can_be_started_again() {
         stop.store(true, Ordering::Relaxed);
         assert!(load.join().unwrap() > 0);
     }
-    // The end of the last line may be missing as long as no other server has begun.
+    // The end of the last line may be missing until another server starts.
     drop(TestServer::run_from(&at("tailcoat.kdl")));
     let log = std::fs::read_to_string(at("access.log")).unwrap();
     let torn = log.lines().filter(|line| !is_whole(line)).count() as u64;
     assert!(log.ends_with('\n') && torn <= KILLS, "{torn} lines are not whole");
     assert!(log.lines().filter(|line| is_whole(line)).count() > 100);
-    // Each line is one: no torn beginning has swallowed the one behind it.
+    // Each line is one record: no torn line contains the next.
     assert!(log.lines().all(|line| line.matches("\"GET ").count() <= 1));
     let mut left: Vec<_> =
         std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -58,7 +58,7 @@ fn is_whole(line: &str) -> bool {
     line.starts_with("127.0.0.1 - - [") && line.ends_with("\"-\" \"-\"")
 }
 
-/// Asks until it is stopped or nobody answers; returns how often.
+/// Sends requests until it is stopped or the server is gone; returns their number.
 fn load(address: SocketAddr, stop: &AtomicBool) -> u64 {
     let mut count = 0;
     let Ok(mut stream) = TcpStream::connect(address) else { return 0 };

@@ -1,4 +1,4 @@
-//! Every limit, reached: what the client is told, and that nobody else pays.
+//! Every limit, reached: the client's response, and no effect on other clients.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::{LARGE_BYTES, TestServer, read_all, read_until, site_with_large_file};
 
-/// A site with an answer at `/`, a large one at `/large`, and these limits.
+/// Site with a response at `/`, a large one at `/large`, and these limits.
 fn server(limits: &str) -> (TestServer, TempDir) {
     let files = site_with_large_file();
     let root = files.path().display();
@@ -65,7 +65,7 @@ fn slow_head_slowloris() {
     stream.write_all(b"GET / HTTP/1.1\r\n").unwrap();
     let mut trickle = stream.try_clone().unwrap();
     std::thread::spawn(move || {
-        // A field line now and then does not buy time.
+        // An occasional field line does not extend the time limit.
         while trickle.write_all(b"X: y\r\n").is_ok() {
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
@@ -96,14 +96,14 @@ fn slow_readers_are_cut_off() {
     for limits in [
         // One that reads nothing,
         "write-timeout \"1s\"; rate-bytes-per-second-min 0",
-        // and one that reads too little to ever be done.
+        // and one that reads too slowly to ever finish.
         "write-timeout \"1s\"; rate-bytes-per-second-min \"1MiB\"",
     ] {
         let (server, _files) = server(limits);
         let mut stream = server.connect();
         stream.write_all(get("/large").as_bytes()).unwrap();
         let drips = limits.contains("MiB");
-        // Both end although they would go on: the server closes, and what it had sent before is all there is.
+        // Both would go on; the server closes, and its earlier data is all they get.
         let mut total = 0;
         let mut buffer = [0; 512];
         if drips {
@@ -130,7 +130,7 @@ fn idle_connections_make_room_for_new_ones() {
     for _ in 0..50 {
         assert_eq!(statuses(&server.exchange(get("/").as_bytes())), ["200"]);
     }
-    // The oldest had to go.
+    // The oldest connection was evicted.
     assert_eq!(read_all(&mut idle[0]), "");
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::examples::{StagedExample, repository};
 use crate::support::{TestServer, tailcoat};
 
-/// Set this variable to have the pages show what commands print now.
+/// Environment variable that makes the test rewrite the pages with the commands' present output.
 const REWRITE: &str = "MANUAL_REWRITE";
 
 /// Addresses of the server and of the application on the pages.
@@ -205,7 +205,7 @@ fn echo() -> SocketAddr {
     address
 }
 
-/// A text without values that differ from run to run: dates, entity tags, and numbers except statuses.
+/// Text without values that differ between runs: dates, entity tags, and numbers except statuses.
 fn stable(text: &str) -> String {
     text.lines().map(stable_line).collect::<Vec<_>>().join("\n")
 }
@@ -221,7 +221,7 @@ fn stable_line(line: &str) -> String {
     if first.parse::<u16>().is_ok_and(|status| (100..600).contains(&status)) {
         return format!("{first} {}", digits_aside(rest));
     }
-    // The time of a line in the access log.
+    // Time of a line in the access log.
     match line.split_once('[').and_then(|(before, rest)| Some((before, rest.split_once("] \"")?.1))) {
         Some((before, after)) => digits_aside(&format!("{before}{after}")),
         None => digits_aside(line),

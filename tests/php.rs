@@ -1,4 +1,4 @@
-//! php-fpm, as far as it is installed: a real application server behind FastCGI.
+//! php-fpm, where it is installed: a real FastCGI application server.
 
 use std::io::{Read, Write};
 

@@ -1,4 +1,4 @@
-//! Attacks on what stands between clients and the servers behind: on what those are told, and on their connections.
+//! Attacks on upstreams and their connections: forged fields and disturbed requests.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ const HEAD: &str = "\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 const GET: &str = "GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
-/// A server before these servers, with options of `upstream`, of its site, and of `forward`.
+/// Server in front of these upstreams, with options of `upstream`, of its site, and of `forward`.
 fn front(servers: &[SocketAddr], upstream: &str, site: &str, forward: &str) -> TestServer {
     let servers: String = servers.iter().map(|address| format!(" server \"http://{address}\"\n")).collect();
     TestServer::run(&format!(
@@ -21,7 +21,7 @@ fn front(servers: &[SocketAddr], upstream: &str, site: &str, forward: &str) -> T
     ))
 }
 
-/// What the operator tells a server can't be said by clients as well, nor be taken away by them.
+/// Clients can neither set nor remove the fields that the operator's configuration sets.
 #[test]
 fn told_fields_are_ours_however_they_are_spelt() {
     for lines in [
@@ -38,7 +38,7 @@ fn told_fields_are_ours_however_they_are_spelt() {
     }
 }
 
-/// Servers may join trailers to the head: those pass that are named, and no others (issue 17).
+/// Upstreams may merge trailers into the head: only named trailers pass (issue 17).
 #[test]
 fn trailers_are_no_way_around_rules() {
     for (options, last) in [("", "Content-Digest: 1"), ("request-trailers \"X-Sum\"", "X-Sum: 1")] {
@@ -70,7 +70,7 @@ fn trailers_are_no_way_around_rules() {
     }
 }
 
-/// The other way: a client, or a proxy before us, may join them too.
+/// The reverse direction: a client, or a proxy in front of us, may merge them, too.
 #[test]
 fn trailers_of_responses_pass_by_name() {
     const TRAILED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n1\r\na\r\n0\r\n\
@@ -85,7 +85,7 @@ fn trailers_of_responses_pass_by_name() {
     }
 }
 
-/// A field that may not be a trailer can't be named either.
+/// No option can name a field that must not be a trailer.
 #[test]
 fn no_option_lets_fields_of_the_head_be_trailers() {
     for option in ["request-trailers \"Authorization\"", "response-trailers \"X-A\" \"Set-Cookie\""] {
@@ -98,7 +98,7 @@ fn no_option_lets_fields_of_the_head_be_trailers() {
     }
 }
 
-/// A metadata field of an application's own is in no list.
+/// No list contains an application's own metadata fields.
 #[test]
 fn metadata_of_grpc_passes_in_trailers() {
     let upstream = ScriptedUpstream::start(vec![vec![
@@ -117,7 +117,8 @@ fn metadata_of_grpc_passes_in_trailers() {
     assert!(answer.ends_with("0\r\nshop_order-bin: 1\r\ngrpc-status: 0\r\ngrpc-message: ok\r\n\r\n"), "{answer}");
 }
 
-/// Forwards to itself: each pass takes two file descriptors, and there was no end before the head was too large (issue 17).
+/// A site forwards to itself. Each pass takes two file descriptors; there was no end before the head was too large
+/// (issue 17).
 #[test]
 fn a_site_that_forwards_to_itself_is_a_loop() {
     for (options, passes_max) in
@@ -167,7 +168,7 @@ fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// What clients say of their address reaches no application, as X-Forwarded-* do not (issue 17).
+/// Fields in which clients state their address reach no application, like X-Forwarded-* (issue 17).
 #[test]
 fn clients_do_not_choose_their_address() {
     const LINES: &str = "X-Real-IP: 6.6.6.6\r\nTrue-Client-IP: 6.6.6.6\r\nCF-Connecting-IP: 6.6.6.6\r\nX-Client-IP: 6.6.6.6\r\n\
@@ -183,7 +184,7 @@ fn clients_do_not_choose_their_address() {
     }
 }
 
-/// A guard that looks at the target is of no use where an application takes the path from another field (issue 17).
+/// A guard of the target is useless where an application takes the path from another field (issue 17).
 #[test]
 fn clients_do_not_choose_the_path_by_a_field() {
     const LINES: &str = "X-Original-URL: /admin\r\nX-Rewrite-URL: /admin\r\nX_Rewrite_Url: /admin\r\n";
@@ -209,13 +210,13 @@ fn what_follows_a_request_does_not_hide_that_its_client_has_gone() {
             socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
         }
         drop(client);
-        // It ends only when it is given up. One for what follows may have begun.
+        // The connection ends only when the request is aborted. One for the next request may have started.
         let mut ended = std::iter::repeat_with(|| upstream.connection()).take(2);
         assert!(ended.any(|seen| seen.starts_with("GET /hang ")), "{behind:?} {is_reset}");
     }
 }
 
-/// Whether a request waits, and is not answered 503 at once.
+/// True if a request waits, instead of getting a 503 at once.
 fn waits(stream: &mut TcpStream) -> bool {
     stream.write_all(GET.as_bytes()).unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -234,7 +235,7 @@ fn clients_that_left_are_in_no_queue() {
     for number in 2..60 {
         server.connect_from([127, 0, 0, number]).write_all(GET.as_bytes()).unwrap();
     }
-    // When the server has seen to all of them, the queue is empty.
+    // Once the server has handled all of them, the queue is empty.
     let began = Instant::now();
     while !waits(&mut server.connect()) {
         assert!(began.elapsed() < PATIENCE / 2, "the queue stays full");
@@ -258,7 +259,7 @@ fn one_client_can_not_fill_the_queue() {
     drop(attackers);
 }
 
-/// A client that asks for what the server can't answer well must not have it passed over for all.
+/// Bad responses to one client's special requests must not mark the upstream as down for all.
 #[test]
 fn faulty_answers_do_not_take_a_server_out() {
     let large = || vec![Await(HEAD), Say("HTTP/1.1 302 Found\r\nX: "), Fill(70_000), Say("\r\n\r\n")];
@@ -287,7 +288,7 @@ fn heads_may_be_as_large_as_they_may() {
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok"), "{}", answer.len());
 }
 
-/// The same, where another fetches what they wanted: the log tells when they are done with.
+/// Another request fetches the response that these clients wanted: the log shows their end.
 #[test]
 fn clients_that_left_wait_for_no_fetch() {
     let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Await("never")]]);

@@ -1,4 +1,5 @@
-//! README.md and SECURITY.md: the first command starts a server, the configuration is valid, figures and limits are true.
+//! README.md and SECURITY.md: the first command starts a server, the configuration is valid, and figures and limits are
+//! true.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,13 +12,13 @@ const README: &str = include_str!("../README.md");
 const SECURITY: &str = include_str!("../SECURITY.md");
 const CONFORMANCE: &str = include_str!("../conformance/README.md");
 
-/// The numbers in a text, thousands with commas or without.
+/// Numbers in a text, with or without commas between thousands.
 fn numbers(text: &str) -> Vec<u32> {
     let is_part = |character: char| character.is_ascii_digit() || character == ',';
     text.split(|character| !is_part(character)).filter_map(|word| word.replace(',', "").parse().ok()).collect()
 }
 
-/// The block of the README in this language.
+/// Block of the README in this language.
 fn block(language: &str) -> &'static str {
     let (_, rest) = README.split_once(&format!("\n```{language}\n")).expect("the README has such a block");
     rest.split_once("```").expect("the block ends").0
@@ -46,7 +47,7 @@ fn the_first_command_serves() {
 fn the_configuration_is_right() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("tailcoat.kdl");
-    // Where logs go is there before the server is.
+    // The log directory must exist before the server starts.
     let text = block("kdl").replace("/var/log/tailcoat", directory.path().to_str().expect("UTF-8"));
     std::fs::write(&file, text).expect("it can be written");
     let output = tailcoat().arg("check").arg("-c").arg(&file).output().expect("the built binary starts");
@@ -67,8 +68,8 @@ fn the_limits_are_those_of_the_configuration() {
     }
 }
 
-/// Figures of speed are in pictures and pages that are drawn from measured data. None is typed by hand, and each picture is
-/// in the repository.
+/// Figures of speed appear only in charts and pages generated from measured data. No one types them by hand, and each
+/// picture is in the repository.
 #[test]
 fn figures_of_speed_are_pictures() {
     let is_ratio = |word: &str| word.contains('.') && word.parse::<f64>().is_ok();
@@ -86,7 +87,7 @@ fn figures_of_speed_are_pictures() {
 fn the_figures_are_those_that_were_found() {
     let found = CONFORMANCE.lines().find_map(|line| line.strip_prefix("| all |")).expect("the sums of the table");
     let paragraph = README.split("\n\n").find_map(|text| text.strip_prefix("Of ")).expect("the README has figures");
-    // The name of a server can end with a digit.
+    // A server's name can end with a digit.
     let claimed = numbers(&paragraph.replace("h2o", ""));
     assert_eq!(claimed, numbers(found));
 }

@@ -1,11 +1,11 @@
-//! Why requests were refused, in the server's own log.
+//! Reasons of rejected requests in the server log.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
 use crate::support::{TestServer, ask};
 
-/// The lines that a server with this site has logged after these requests, without their time.
+/// Lines that a server with this site logs for these requests, without their time.
 fn logged(options: &str, requests: &[&str]) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("empty")).unwrap();
@@ -57,7 +57,7 @@ fn each_has_its_reason() {
     check("", "/nothing", "");
 }
 
-/// One client's are told less often than those of many together.
+/// The log repeats lines about one client less often than those about many clients.
 #[test]
 fn many_alike_are_counted() {
     let lines = logged("", &["GET /outside"; 50]);

@@ -1,4 +1,4 @@
-//! The cache before another server: what that server is asked, and what clients get.
+//! Response cache: requests that reach the upstream, and responses that reach clients.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{TestServer, read_all, tailcoat};
 
-/// A server that counts its requests, and answers as their paths say, with the count as content.
+/// Server that counts its requests, and responds as their paths say, with the count as content.
 pub(crate) struct CountingOrigin {
     address: SocketAddr,
     shared: Arc<CountingOriginShared>,
@@ -18,7 +18,7 @@ pub(crate) struct CountingOrigin {
 struct CountingOriginShared {
     requests: AtomicUsize,
     connections: Mutex<Vec<TcpStream>>,
-    /// Set, it breaks all connections off.
+    /// While true, closes all connections at once.
     is_down: std::sync::atomic::AtomicBool,
 }
 
@@ -32,7 +32,7 @@ impl CountingOrigin {
             for stream in listener.incoming().map_while(Result::ok) {
                 let shared = Arc::clone(&of_connections);
                 shared.connections.lock().unwrap().push(stream.try_clone().unwrap());
-                // That the other side has gone is no failure here.
+                // A closed connection is no failure here.
                 std::thread::spawn(move || drop(answer(stream, &shared)));
             }
         });
@@ -55,7 +55,7 @@ fn answer(mut stream: TcpStream, shared: &CountingOriginShared) -> std::io::Resu
     let mut reader = BufReader::new(stream.try_clone()?);
     while let Some((path, head)) = read_head(&mut reader)? {
         if shared.is_down.load(Ordering::SeqCst) {
-            // Not only dropped: there is a clone of it.
+            // Shut down, because dropping is not enough while a clone exists.
             return stream.shutdown(Shutdown::Both);
         }
         let count = shared.requests.fetch_add(1, Ordering::SeqCst) + 1;
@@ -82,7 +82,7 @@ fn answer(mut stream: TcpStream, shared: &CountingOriginShared) -> std::io::Resu
         };
         let content = format!("{count:04}") + if path.starts_with("/large") { &LARGE } else { "" };
         std::thread::sleep(Duration::from_millis(if path == "/slow-private" { 300 } else { 0 }));
-        // The content comes by itself, so that the head is passed on before it is there.
+        // Sends the content separately, so that the head is forwarded before it.
         let length = content.len();
         stream.write_all(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {length}\r\n\r\n").as_bytes())?;
         std::thread::sleep(Duration::from_millis(if path == "/slow" { 300 } else { 1 }));
@@ -93,10 +93,10 @@ fn answer(mut stream: TcpStream, shared: &CountingOriginShared) -> std::io::Resu
     Ok(())
 }
 
-/// What follows the count in large content.
+/// Bytes after the count in large content.
 static LARGE: LazyLock<String> = LazyLock::new(|| "x".repeat(100 << 10));
 
-/// Responses that break off, or are none, by path. `NNNN` is the count.
+/// Incomplete and invalid responses, by path. `NNNN` stands for the count.
 fn broken(path: &str) -> Option<&'static str> {
     let responses = [
         ("/cut-length", "HTTP/1.1 200 OK\r\nCache-Control: max-age=100\r\nContent-Length: 8\r\n\r\nNNNN"),
@@ -140,7 +140,7 @@ fn read_head(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<(Strin
     Ok(Some((path, head)))
 }
 
-/// A server before the origin, with these options of `cache` and of `server`.
+/// Server in front of the origin, with these options of `cache` and of `server`.
 pub(crate) fn front(origin: &CountingOrigin, cache: &str, server: &str) -> TestServer {
     let address = origin.address;
     TestServer::run(&format!(
@@ -149,12 +149,12 @@ pub(crate) fn front(origin: &CountingOrigin, cache: &str, server: &str) -> TestS
     ))
 }
 
-/// Asks on a connection of its own, which any worker may get.
+/// Sends a request on its own connection, which any worker may accept.
 fn ask(server: &TestServer, method: &str, path: &str) -> String {
     ask_with(server, &format!("{method} {path}"), "")
 }
 
-/// The same, with these fields as lines; for another host, if they name one.
+/// Sends a request with these header lines; they may name another host.
 pub(crate) fn ask_with(server: &TestServer, request: &str, lines: &str) -> String {
     let mut stream = server.connect();
     let host = if lines.starts_with("Host: ") { "" } else { "Host: h\r\n" };
@@ -187,7 +187,7 @@ fn fresh_answers_are_served_by_all_workers() {
         assert!(!answer.contains("\r\nServer: "), "the origin names none: {answer}");
     }
     check(&ask(&server, "HEAD", "/a"), "");
-    // A request more is not answered by what is there for another URL.
+    // The stored response for one URL never serves another.
     check(&ask(&server, "GET", "/b"), "0002");
     check(&ask(&server, "GET", "/a?b"), "0003");
     assert_eq!(origin.requests(), 3);
@@ -204,7 +204,7 @@ fn a_pipeline_of_hits_is_answered_in_order() {
         input += &format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
     }
     let input = input.trim_end().to_owned() + "\r\nConnection: close\r\n\r\n";
-    // Not ended before the answer: then none would be waited for.
+    // The sending side stays open until the response, because a closed one would abort the request.
     let mut stream = server.connect();
     stream.write_all(input.as_bytes()).unwrap();
     let answers = read_all(&mut stream);
@@ -244,7 +244,7 @@ fn those_who_each_get_their_own_do_not_wait_for_each_other() {
         let clients: Vec<_> = (0..100).map(|_| scope.spawn(|| ask(&server, "GET", "/slow-private"))).collect();
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
-    // One after the other they would take 30 seconds.
+    // In sequence they would take 30 seconds.
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     answers.sort_unstable();
     answers.dedup();
@@ -390,7 +390,7 @@ fn whose_answers_are_for_all() {
     let server = front(&origin, "bypass-cookies \"login\"", "");
     let asked = |path: &str, lines: &str| ask_with(&server, &format!("GET {path}"), lines);
     const AUTHORIZATION: &str = "Authorization: Basic eDp5\n";
-    // RFC 9111, section 3.5: only what says that it is for others, too.
+    // RFC 9111, section 3.5: only responses that permit sharing are stored.
     check(&asked("/a", AUTHORIZATION), "0001");
     check(&asked("/a", ""), "0002");
     check(&asked("/public", AUTHORIZATION), "0003");
@@ -428,7 +428,7 @@ fn limits_of_memory_and_of_objects() {
         "cache {{\n memory-bytes-max \"1MiB\"\n}}\n\
          site {{\n listen \"127.0.0.1:0\"\n forward \"http://{address}\" {{\n cache {{\n cache-status\n }}\n }}\n}}\n"
     ));
-    // A hundred times 100 KiB: what is asked for again and again stays, and others make room.
+    // A hundred times 100 KiB: a response in frequent use stays, and others are evicted.
     ask(&server, "GET", "/often");
     for number in 0..100 {
         let answer = ask(&server, "GET", &format!("/large{number}"));

@@ -1,10 +1,10 @@
-//! Redirects, rewrites, and fields that are changed, on the built server.
+//! Redirects, rewrites, and changed fields, on the built server.
 
 use crate::support::TestServer;
 use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
 
-/// A site with some files, in `ROOT`, and these rules.
+/// Site with some files, in `ROOT`, and these rules.
 fn server(rules: &str) -> (tempfile::TempDir, TestServer) {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
@@ -23,7 +23,7 @@ fn server(rules: &str) -> (tempfile::TempDir, TestServer) {
     (directory, server)
 }
 
-/// Status, a field, and content of the answer.
+/// Status, a field, and content of the response.
 struct RuleTestResponse {
     text: String,
 }
@@ -71,14 +71,14 @@ fn rewrites_and_redirects() {
     check("POST /12 HTTP/1.1\r\nContent-Length: 0", "405", &[], "Method Not Allowed");
     check("GET /out/?to=../../etc/passwd HTTP/1.1", "400", &[], "Bad Request");
     check("GET /out/?to=about.html HTTP/1.1", "200", &[], "about");
-    // What no handler has.
+    // Targets without a handler of their own.
     check("GET /about HTTP/1.1", "200", &[], "about");
     check("GET /about.html HTTP/1.1", "200", &[], "about");
     check("GET /gone HTTP/1.1", "302", &["/about"], "");
     check("GET /nothing HTTP/1.1", "404", &[], "Not Found");
     check("GET /fixed HTTP/1.1", "200", &[], "fixed");
     check("OPTIONS * HTTP/1.1", "204", &[], "");
-    // Once more, now that files are in the cache.
+    // Again, now that files are in the cache.
     check("GET /about HTTP/1.1", "200", &[], "about");
     check("GET /nothing HTTP/1.1", "404", &[], "Not Found");
 }
@@ -217,7 +217,7 @@ fn pipelined_files_with_changed_fields_stay_whole() {
     }
 }
 
-/// As CVE-2022-31813: what is set here, and the server behind relies on, is no client's to take away.
+/// As CVE-2022-31813: what is set here, and the upstream relies on, is no client's to take away.
 #[test]
 fn connection_takes_nothing_away_that_was_set_here() {
     let answer = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";

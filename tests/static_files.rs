@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::TestServer;
 
-/// A connection that is kept alive.
+/// Kept connection of a client.
 struct KeepAliveClient {
     stream: BufReader<TcpStream>,
 }
@@ -35,7 +35,7 @@ impl KeepAliveClient {
         self.stream.get_mut().write_all(request.as_bytes()).unwrap();
     }
 
-    /// Receives an answer; `None` if the connection ends before it is complete.
+    /// Receives a response; `None` if the connection ends before it is complete.
     fn receive(&mut self, method: &str) -> Option<RawResponse> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -66,7 +66,7 @@ impl RawResponse {
     }
 }
 
-/// Numbers that look random and are always the same.
+/// Deterministic pseudo-random numbers.
 struct FixedRandom(u64);
 
 impl FixedRandom {
@@ -99,7 +99,7 @@ fn a_tree_byte_for_byte() {
         let folder = ["", "a/", "a/b c/", "ünï/%41/", "deep/er/and/deep/er/"][index as usize % 5];
         let extension = ["html", "png", "bin", "txt"][index as usize % 4];
         let path = format!("{folder}file {index}.{extension}");
-        // Sizes around the limits of copying, of keeping in memory, and of a socket's buffer.
+        // Sizes around the limits for copying, for the memory cache, and of a socket's buffer.
         let length = match index % 6 {
             0 => index % 3,
             1 => random.below(2000),
@@ -116,7 +116,7 @@ fn a_tree_byte_for_byte() {
     let server = TestServer::serve(directory.path(), &[]);
     let mut client = KeepAliveClient::connect(server.address);
     for round in 0..2 {
-        // Sixteen at a time, so that answers from memory and from files follow each other.
+        // Sixteen at a time, so that responses from memory and from files alternate.
         for batch in files.chunks(16) {
             for (target, _) in batch {
                 client.send("GET", target, "");
@@ -141,7 +141,7 @@ fn ranges_are_slices() {
     for (name, content) in &contents {
         fs::write(directory.path().join(&name[1..]), content).unwrap();
     }
-    // What is just being written has no strong entity tag, and so no If-Range.
+    // A file that has just been written has no strong entity tag, and so no If-Range.
     thread::sleep(Duration::from_millis(50));
     let server = TestServer::serve(directory.path(), &[]);
     let mut client = KeepAliveClient::connect(server.address);
@@ -196,7 +196,8 @@ fn a_release_is_switched_by_a_link() {
     }
 }
 
-/// A file of 300 KB is changed all the time; slow and fast clients each get one version of it, or see that they didn't.
+/// Changes a file of 300 KB all the time. Slow and fast clients each get one version of it, or can detect that they did
+/// not.
 #[track_caller]
 fn check_storm(write: impl Fn(&Path, &[u8]) + Sync) {
     const LENGTH: usize = 300_000;
@@ -255,9 +256,9 @@ fn a_file_rewritten_all_the_time() {
     check_storm(|path, content| fs::write(path, content).unwrap());
 }
 
-/// Files that have long been what they are go out from the page cache, which is believed to have them for a moment. What
-/// overwrites pages that are queued already can't be noticed, so here nothing does: truncating to nothing drops them
-/// (truncating in part writes zeros into large ones).
+/// The server sends files that have long been unchanged from the page cache, and trusts them for a moment. It cannot
+/// detect writes into queued pages, so this test makes none: truncating to zero drops the pages (truncating to another
+/// length writes zeros into large ones).
 #[test]
 fn settled_files_that_change_while_they_are_sent() {
     const LENGTH: usize = 300_000;
@@ -284,13 +285,13 @@ fn settled_files_that_change_while_they_are_sent() {
         assert!(client.get(&target, "").body == vec![b'a'; LENGTH]);
         client.send("GET", &target, "");
         if index % 2 == 0 {
-            // More than nothing of it is on its way.
+            // A part of the file is on its way.
             client.stream.fill_buf().unwrap();
         }
         changes[index / 10](&directory.path().join(name));
         let Some(got) = client.receive("GET") else { continue };
         let content = &got.body;
-        // Whoever asks late enough gets the new file, which is whole as well.
+        // A client that asks late enough gets the new file, also whole.
         assert_eq!(got.field("Content-Length"), Some(&*content.len().to_string()));
         let version = content.first().copied().unwrap_or_default();
         let is_grown = content.len() == 2 * LENGTH && content[LENGTH..].iter().all(|byte| *byte == 0);

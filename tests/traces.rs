@@ -1,4 +1,4 @@
-//! Traces: the context that requests bring, and spans that a collector gets.
+//! Traces: context of incoming requests, and exported spans.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const NAMED: &str = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n";
 
-/// A collector that OpenTelemetry's own classes read for.
+/// Collector that parses with OpenTelemetry's own classes.
 const COLLECTOR: Recipe<'_> = Recipe {
     needs: &["/usr/bin/python3", "/usr/local/lib/opentelemetry/opentelemetry/proto"],
     files: &[("collector.py", include_str!("applications/otlp_collector.py"))],
@@ -29,7 +29,7 @@ fn get(path: &str, lines: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: h.example:8080\r\nConnection: close\r\n{lines}\r\n")
 }
 
-/// A server that forwards `/app/*` to there.
+/// Server that forwards `/app/*` to this address.
 fn forwarding(to: &str, further: &str) -> TestServer {
     TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n respond \"/here\" 200\n forward \"http://{to}\" path=\"/app/*\"\n}}\n\
@@ -37,13 +37,13 @@ fn forwarding(to: &str, further: &str) -> TestServer {
     ))
 }
 
-/// The values of a field in a head.
+/// Values of a field in a head.
 fn values(head: &str, name: &str) -> Vec<String> {
     let lines = head.lines().filter_map(|line| line.split_once(": "));
     lines.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned()).collect()
 }
 
-/// The spans that the collector has written, when there are so many.
+/// Spans that the collector has written, once there are this many.
 fn spans(directory: &Path, count: usize) -> Vec<Value> {
     let began = Instant::now();
     loop {
@@ -68,10 +68,10 @@ fn whose_context_goes_on() {
     };
     let with_state = format!("{NAMED}tracestate: a=1\r\nTraceState: b=2\r\n");
     let named = NAMED.trim_end().split_once(": ").unwrap().1;
-    // Without the block they are fields like any other.
+    // Without the block they are ordinary fields.
     check("", &with_state, &|parents, states| parents == [named] && states == ["a=1", "b=2"]);
     check("", "", &|parents, states| parents.is_empty() && states.is_empty());
-    // Nothing of ours is told to anybody, so that who comes before and after us are neighbours.
+    // No spans are exported, so the caller's span stays the parent.
     check("traces {}", &with_state, &|parents, states| parents == [named] && states == ["a=1,b=2"]);
     let is_begun = |parents: &[String], states: &[String]| {
         let [parent] = parents else { return false };
@@ -133,7 +133,7 @@ fn a_collector_gets_spans() {
     );
     let agent = "User-Agent: 0123456789abcdef and more\r\n";
     ask(&server, &get("/app/a?b=c&sig=d", &format!("{NAMED}tracestate: a=1\r\n{agent}")));
-    // Those that nobody wants are none.
+    // Requests without sampling, or invalid ones, create no span.
     ask(&server, &get("/here", &NAMED.replace("-01\r", "-00\r")));
     ask(&server, &get("/none", "").replace("GET", "BREW"));
     let told = spans(collector.directory(), 3);
@@ -169,7 +169,7 @@ fn a_collector_gets_spans() {
     assert_eq!(way["attributes"]["server.port"], upstream.address.port());
     assert_eq!(way["events"], serde_json::json!(["connected", "response head"]));
     assert!(way["nanoseconds"].as_u64() > Some(0), "{way}");
-    // Who is asked is told which span asks.
+    // The upstream's parent is our span.
     let parent = &values(&upstream.connection(), "traceparent")[0];
     assert_eq!(*parent, format!("00-{TRACE}-{}-01", way["span"].as_str().unwrap()));
     assert_eq!((&other["parent"], &other["error"]), (&"".into(), &true.into()), "{other}");
@@ -177,7 +177,7 @@ fn a_collector_gets_spans() {
     assert_eq!(other["attributes"]["error.type"], "501");
 }
 
-/// What waits is sent when the server ends; and by TLS, to a collector that the file's authority vouches for.
+/// Shutdown sends the waiting spans; also over TLS, to a collector whose CA the configuration names.
 #[test]
 fn spans_are_sent_at_the_end() {
     let Some(collector) = RealServer::start(&COLLECTOR) else { return };
@@ -221,7 +221,7 @@ fn no_request_waits_for_a_collector() {
 #[test]
 fn what_becomes_of_spans_is_counted() {
     let busy = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n";
-    // Rejected one (field 1 of field 1 is 1), and says why.
+    // One rejected span (field 1 of field 1 is 1), with a reason.
     let partial = "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n\x0a\x05\x08\x01\x12\x01x";
     let collector = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(busy)], vec![Await(HEAD), Say(partial)]]);
     let directory = TempDir::new().unwrap();
@@ -242,7 +242,7 @@ fn what_becomes_of_spans_is_counted() {
     let server = TestServer::run_from(&config);
     let metrics = || ask(&server, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert!(!metrics().contains("tailcoat_trace_spans"));
-    // A reload begins it.
+    // A reload enables traces.
     text(&format!("traces {{ endpoint \"http://{}\"; batch-delay \"200ms\"; }}", collector.address));
     server.signal("HUP");
     server.await_log("configuration reloaded");
@@ -258,7 +258,7 @@ fn what_becomes_of_spans_is_counted() {
     let exported = metrics();
     let line = exported.lines().find(|line| line.starts_with("tailcoat_trace_spans_total{result=\"exported\"}"));
     assert!(line.is_some_and(|line| !line.ends_with(" 0")), "{line:?}");
-    // And ends it.
+    // A reload disables traces.
     text("");
     server.signal("HUP");
     let began = Instant::now();
@@ -266,7 +266,7 @@ fn what_becomes_of_spans_is_counted() {
         assert!(began.elapsed() < PATIENCE, "{}", metrics());
         std::thread::sleep(Duration::from_millis(20));
     }
-    // The thread ends after what it had to send.
+    // The thread ends once it has sent its spans.
     while server.thread_names().contains(&"traces".to_owned()) {
         assert!(began.elapsed() < PATIENCE, "{:?}", server.thread_names());
         std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! What servers that others have made answer, asked directly and through us: the same, byte for byte where HTTP allows.
+//! Responses of third-party servers, directly and through the server: byte for byte the same where HTTP permits.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -103,8 +103,8 @@ const TOMCAT: Recipe<'_> = Recipe {
 
 const TEXT: &str = "0123456789abcdefghijklmnopqrstuvwxyz\n";
 
-/// Asked of all servers, each with `Connection: close` added: targets and methods, with fields and content where they have
-/// any.
+/// Requests to all servers, each with `Connection: close` added: targets and methods, with fields and content where
+/// they have any.
 const REQUESTS: &[(&str, &str)] = &[
     ("GET /a", ""),
     ("HEAD /a", ""),
@@ -124,7 +124,7 @@ const REQUESTS: &[(&str, &str)] = &[
         "TE: trailers\r\nConnection: TE\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\nX-Sum: 5\r\n\r\n",
     ),
     ("POST /a", "Expect: 100-continue\r\nContent-Length: 5\r\n\r\nabcde"),
-    // Targets reach the server as the client wrote them: what they mean, it decides.
+    // Targets reach the upstream as the client wrote them, because only the upstream knows their meaning.
     ("GET /a?", ""),
     ("GET /a??b=c&b=%00", ""),
     ("GET /a?q=%41+%2f/../", ""),
@@ -145,7 +145,7 @@ const REQUESTS: &[(&str, &str)] = &[
     ),
     ("GET /a", "X-Quoted: \"a, b\\\"\" ; c=d\t e\r\nX_Under_Score: 1\r\n"),
     ("GET /nothing/here", ""),
-    // Answers.
+    // Responses.
     ("GET /a?do=empty", ""),
     ("GET /a?do=cookies", ""),
     ("HEAD /a?do=cookies", ""),
@@ -173,7 +173,7 @@ const REQUESTS: &[(&str, &str)] = &[
     ("POST /text.txt", "Content-Length: 3\r\n\r\nabc"),
 ];
 
-/// An answer, in a form in which two can be compared.
+/// Response, in a form that can be compared.
 #[derive(Debug, PartialEq, Eq)]
 struct ComparableResponse {
     /// Heads of interim and final responses: status line, then fields in their order and case.
@@ -186,7 +186,7 @@ struct ComparableResponse {
 fn ask(address: SocketAddr, request: &str) -> ComparableResponse {
     let mut stream = TcpStream::connect(address).expect("it takes connections");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket has a read time-out");
-    // A test's text is latin-1, as fields may be.
+    // A test's text is Latin-1, as fields may be.
     let bytes: Vec<u8> = request.chars().map(|character| character as u8).collect();
     stream.write_all(&bytes).expect("it reads");
     let (mut input, mut buffer, mut is_reset) = (Vec::new(), [0; 65_536], false);
@@ -202,7 +202,7 @@ fn ask(address: SocketAddr, request: &str) -> ComparableResponse {
         }
     }
     let mut text: String = input.into_iter().map(char::from).collect();
-    // What is between the parts of several ranges, servers make up.
+    // Servers choose random boundaries between ranges.
     if let Some((_, boundary)) = text.split_once("boundary=") {
         let boundary = boundary.split("\r\n").next().unwrap_or_default().to_owned();
         text = text.replace(&boundary, &"-".repeat(boundary.len()));
@@ -236,7 +236,7 @@ fn read_answer(mut text: String, is_head: bool, is_reset: bool) -> ComparableRes
         (None, None) => (text.clone(), "", !is_reset),
     };
     if !has_none {
-        // It has been looked at. What came in chunks may go on with a length, if all is there.
+        // A response in chunks may arrive with a length if all of it was present.
         let head = answer.heads.last_mut().expect("there is one");
         head.retain(|line| !line.to_ascii_lowercase().starts_with("content-length:"));
     }
@@ -248,7 +248,7 @@ fn read_answer(mut text: String, is_head: bool, is_reset: bool) -> ComparableRes
 
 fn join_chunks(mut text: &str) -> (String, &str, bool) {
     let mut content = String::new();
-    // Latin-1 has become characters of more than one byte: chunks are counted in characters.
+    // Latin-1 bytes became characters of several bytes: chunks are counted in characters.
     while let Some((size, rest)) = text.split_once("\r\n") {
         let size = usize::from_str_radix(size, 16).expect("a chunk's size");
         if size == 0 {
@@ -263,7 +263,7 @@ fn join_chunks(mut text: &str) -> (String, &str, bool) {
 }
 
 impl ComparableResponse {
-    /// Without what each hop has for itself, what differs from second to second, and what only we add.
+    /// Removes hop-by-hop and time-dependent fields, and those that only we add.
     fn comparable(mut self, is_forwarded: bool) -> Self {
         const HOP: [&str; 6] = ["connection", "keep-alive", "transfer-encoding", "via", "te", "date"];
         let is_hop = |line: &String| {
@@ -274,20 +274,20 @@ impl ComparableResponse {
             head.retain(|line| !is_hop(line));
             framing_last(head);
         }
-        // What the application has seen of our request.
+        // The application's view of our request.
         self.content.retain(|line| !is_hop(line));
         framing_last(&mut self.content);
-        // 100 (Continue) is between neighbours.
+        // 100 (Continue) is hop-by-hop.
         self.heads.retain(|head| !head[0].contains(" 100 "));
         if is_forwarded {
-            // HTTP/1.1 is what we speak, whatever the server behind does.
+            // We speak HTTP/1.1, whatever the upstream does.
             self.heads.iter_mut().for_each(|head| head[0] = head[0].replace("HTTP/1.0", "HTTP/1.1"));
         }
         self
     }
 }
 
-/// Where fields stand that a proxy makes anew is no matter.
+/// Ignores the position of fields that a proxy generates.
 fn framing_last(lines: &mut [String]) {
     lines.sort_by_key(|line| {
         let name = line.split(':').next().unwrap_or_default().to_ascii_lowercase();
@@ -295,7 +295,7 @@ fn framing_last(lines: &mut [String]) {
     });
 }
 
-/// Dot segments are the exception: what guards paths here has resolved them, and so has what the server gets.
+/// Dot segments are the exception: guards see them resolved, and so does the upstream.
 const RESOLVED: &[(&str, &str)] = &[
     ("GET /a/./b", "GET /a/b"),
     ("GET /a/b/../c?d", "GET /a/c?d"),
@@ -332,7 +332,7 @@ fn check(name: &str, recipe: &Recipe<'_>) {
     assert!(failures.is_empty(), "{name}:\n{}", failures.join("\n"));
 }
 
-/// Of an answer that breaks off, it is enough that it can be seen to.
+/// For an incomplete response, both must be recognizably incomplete.
 fn is_same(direct: &ComparableResponse, forwarded: &ComparableResponse) -> bool {
     if direct.is_whole { direct == forwarded } else { !forwarded.is_whole || forwarded.heads[0][0].contains(" 502 ") }
 }

@@ -1,5 +1,5 @@
 //! Reloads and upgrades under load from clients of all kinds: no request fails, no connection is reset, no log line is
-//! lost. `cargo xtask operate` repeats them as often as it is told.
+//! lost. `cargo xtask operate` sets the number of rounds.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

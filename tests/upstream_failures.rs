@@ -1,5 +1,5 @@
-//! Servers that are killed, started again, or close their connections while requests are forwarded to them: no client
-//! sees anything of it, as long as its requests can be repeated (RFC 9110, section 9.2.2).
+//! Upstreams that are killed, restarted, or close their connections under load. No client sees an error if its requests
+//! can be repeated (RFC 9110, section 9.2.2).
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::support::real_server::{RealServer, Recipe};
 use crate::support::{PATIENCE, TestServer};
 
-/// nginx in this mode; without a master, killing it leaves no workers behind.
+/// Recipe of nginx in this mode; without a master, killing it leaves no workers.
 macro_rules! nginx {
     ($mode:literal) => {
         Recipe {
@@ -50,7 +50,7 @@ const APACHE: Recipe<'_> = Recipe {
 
 const FILE: &str = "the content of the file\n";
 
-/// How often servers are killed. It was tried with 20, too.
+/// Number of kills. Also run with 20.
 const KILLS: u32 = 4;
 
 fn front(upstreams: &[SocketAddr]) -> TestServer {
@@ -60,7 +60,7 @@ fn front(upstreams: &[SocketAddr]) -> TestServer {
     ))
 }
 
-/// Clients that ask again and again while `disturb` is at work: how many answers they got, and what else.
+/// Runs clients that repeat requests during `disturb`; returns the number of good responses, and the errors.
 fn under_load(server: &TestServer, disturb: impl FnOnce()) -> (u64, Vec<String>) {
     const CLIENTS: usize = 8;
     let (is_over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -89,7 +89,7 @@ fn under_load(server: &TestServer, disturb: impl FnOnce()) -> (u64, Vec<String>)
     (answers.into_inner(), errors)
 }
 
-/// Asks for the file on a connection that is kept.
+/// Requests the file on a kept connection.
 fn ask(stream: &mut TcpStream) -> Result<(), String> {
     stream.write_all(b"GET /file HTTP/1.1\r\nHost: h\r\n\r\n").map_err(|error| error.to_string())?;
     let (mut text, mut buffer) = (String::new(), [0; 4096]);
@@ -143,7 +143,7 @@ fn restarted_gracefully() {
     }
 }
 
-/// A server that closes each connection some time after an answer, without having said so.
+/// Upstream that closes each connection some time after a response, unannounced.
 fn fickle(seed: u64) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it has an address");
@@ -160,7 +160,7 @@ fn fickle(seed: u64) -> SocketAddr {
                         return;
                     }
                 }
-                // Sometimes with the next request unread, so that the other side sees a reset.
+                // Sometimes the next request is unread, so that we see a reset.
                 std::thread::sleep(Duration::from_micros(random.u64(0..500)));
             });
         }

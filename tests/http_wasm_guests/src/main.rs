@@ -1,4 +1,4 @@
-//! A module that does what the path says: what handlers and filters usually do, and what they must not get away with.
+//! Module that follows the request's path: normal work of handlers and filters, and actions that the host must prevent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,10 +7,10 @@ use http_wasm_guest::{Guest, register};
 
 struct Filter;
 
-/// How often this instance was asked.
+/// Number of requests that this instance has handled.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// What `handle_response` is told that the path says.
+/// Contexts that `handle_request` passes to `handle_response`, by the path.
 const PASS: i32 = 1;
 const CHANGE: i32 = 2;
 const STATUS: i32 = 3;
