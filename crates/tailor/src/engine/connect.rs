@@ -40,7 +40,7 @@ impl Connector {
         }
     }
 
-    /// How many source addresses are in use.
+    /// Number of source addresses that connections use.
     pub(crate) fn sources(&self) -> usize {
         self.sources.len().max(1)
     }

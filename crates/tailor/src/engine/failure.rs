@@ -1,19 +1,19 @@
-//! How a request can fail.
+//! Classes of failed requests, and counts by class.
 
 use serde::{Deserialize, Serialize};
 
 macro_rules! failure_classes {
     ($($(#[$doc:meta])* $class:ident = $name:literal;)*) => {
-        /// The class of a failed request. Each failed request is counted in exactly one, and never as served.
+        /// Class of a failed request. Each failed request counts in exactly one class, and never as served.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum FailureClass { $($(#[$doc])* $class,)* }
 
         impl FailureClass {
-            /// All of them, in the order of the report.
+            /// All classes, in the order of the report.
             pub const ALL: &[Self] = &[$(Self::$class,)*];
 
-            /// The name in reports.
+            /// Name of the class in reports.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$class => $name,)* }
             }
@@ -22,25 +22,25 @@ macro_rules! failure_classes {
 }
 
 failure_classes! {
-    /// No connection: refused, unreachable, no port or descriptor left.
+    /// No connection: closed port, unreachable host, or no local port or file descriptor left.
     Connect = "failed connect";
     /// The TLS handshake or a TLS record failed.
     Tls = "TLS failure";
-    /// The server closed or reset the connection after the request was written and before the response was whole.
+    /// The server closed or reset the connection after the request was written and before the response was complete.
     EarlyClose = "early close";
     /// The connection ended before the request was written.
     Write = "write failure";
-    /// Connecting or the response took longer than allowed.
+    /// Connecting or the response took longer than the timeout.
     TimeOut = "time-out";
-    /// What came is not an HTTP response.
+    /// The server sent bytes that are not an HTTP response.
     Malformed = "malformed response";
-    /// A status that was not expected.
+    /// Unexpected status.
     Status = "wrong status";
-    /// A content length that was not expected, or more bytes than announced.
+    /// Unexpected content length, or more bytes than announced.
     Length = "wrong length";
-    /// A field is missing or has another value.
+    /// A field that is missing or has another value.
     Field = "wrong field";
-    /// Other content than expected.
+    /// Unexpected content.
     Body = "wrong body";
 }
 
@@ -49,17 +49,17 @@ failure_classes! {
 pub struct Failures([u64; FailureClass::ALL.len()]);
 
 impl Failures {
-    /// Counts one.
+    /// Counts a failed request.
     pub fn add(&mut self, class: FailureClass) {
         self.0[class as usize] += 1;
     }
 
-    /// How many there are of a class.
+    /// Number of failed requests of a class.
     pub fn of(&self, class: FailureClass) -> u64 {
         self.0[class as usize]
     }
 
-    /// How many there are.
+    /// Number of failed requests of all classes.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }

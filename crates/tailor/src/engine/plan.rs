@@ -48,8 +48,8 @@ pub struct LoadPlan {
     pub persistence: ConnectionPersistence,
     /// Requests in flight on a connection: pipelined, or as HTTP/2 streams.
     pub pipeline: usize,
-    /// Whether to use HTTP/2. Over TLS the server must agree; without TLS the client uses prior knowledge. Each request
-    /// of the workload must have its HTTP/2 form.
+    /// True to use HTTP/2. Over TLS the server must agree; without TLS the client uses prior knowledge. Each request of
+    /// the workload must have its HTTP/2 form.
     pub is_http2: bool,
     /// Simulated line of each connection.
     pub line: Option<SimulatedLine>,
@@ -58,7 +58,7 @@ pub struct LoadPlan {
     /// Source addresses of connections, in turn. If empty, and the target is on the loopback, the engine uses further
     /// loopback addresses when ports run short.
     pub sources: Vec<IpAddr>,
-    /// Whether to count for each request how often it was sent and served, including the warm-up.
+    /// True to count for each request how often it was sent and served, including the warm-up.
     pub is_tallied: bool,
 }
 

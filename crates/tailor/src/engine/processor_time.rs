@@ -1,24 +1,24 @@
-//! Processor time of the calling thread, split into user and system.
+//! CPU time of the calling thread, split into user and system.
 
 use rustix::time::{ClockId, clock_gettime};
 
 use super::clock::{Nanos, SECOND};
 
-/// Processor time, in nanoseconds.
+/// CPU time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorTime {
-    /// All of it, exactly.
+    /// Exact sum of both parts.
     pub total: Nanos,
-    /// In user space, as the kernel's statistics divide it.
+    /// CPU time in user space, by the kernel's ratio of ticks.
     pub user: Nanos,
-    /// In the kernel.
+    /// CPU time in the kernel.
     pub system: Nanos,
-    /// Time in which the thread was ready to run and no processor was free; none of the others.
+    /// Time in which the thread was ready to run but no CPU was free; not included in `total`.
     pub waited: Nanos,
 }
 
 impl ProcessorTime {
-    /// What the calling thread has used.
+    /// CPU time that the calling thread has used.
     pub(crate) fn of_thread() -> Self {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         let total = time.tv_sec as u64 * SECOND + time.tv_nsec as u64;
@@ -32,7 +32,7 @@ impl ProcessorTime {
         Self { total, user, system: total - user, waited: waited().unwrap_or(0) }
     }
 
-    /// The time since an earlier reading.
+    /// Difference to an earlier reading.
     pub fn since(self, earlier: Self) -> Self {
         let total = self.total.saturating_sub(earlier.total);
         let user = self.user.saturating_sub(earlier.user).min(total);
@@ -49,7 +49,7 @@ impl std::ops::AddAssign for ProcessorTime {
     }
 }
 
-/// How long the calling thread waited for a processor: the second number of its schedstat (the kernel's
+/// Time that the calling thread waited for a CPU: the second number of its schedstat (the kernel's
 /// Documentation/scheduler/sched-stats.rst).
 fn waited() -> Option<Nanos> {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;

@@ -1,4 +1,4 @@
-//! What a thread counts, interval by interval.
+//! Counts and histograms of each thread, by interval.
 
 use std::collections::BTreeMap;
 

@@ -143,7 +143,7 @@ impl RunningLoad {
                 return Some(interval);
             }
         }
-        // These are intervals that some thread did not finish, and the rest after the last one.
+        // All that is left are intervals that some thread did not finish, and the rest after the last one.
         self.open.pop_first().map(|(_, (_, interval))| interval)
     }
 

@@ -27,7 +27,7 @@ pub struct WorkloadRequest {
 pub struct RequestForm {
     /// HTTP/1.0 or HTTP/1.1.
     pub version: Version,
-    /// Whether this is the last request on its connection.
+    /// True for the last request on its connection.
     pub is_last: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Every fault is counted, in its class, to the number; nothing failed counts as served.
+//! Failure counts: each fault counts exactly once in its class, and no failed request counts as served.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use crate::{bench, failures};
 
 const CONTENT: &[u8] = b"0123456789";
 
-/// The fault that the faulty server makes of its `number`th request, of ten in turn.
+/// Fault of the `number`th request; the faults repeat after ten requests.
 fn fault(number: usize) -> FakeServerAction {
     match number % 10 {
         1 => FakeServerAction::Reply(response("200 OK", "X-Field: yes\r\n", b"012345678")),
@@ -76,7 +76,7 @@ fn what_takes_too_long_is_a_time_out() {
 
 #[test]
 fn refused_connections() {
-    // A port that was just free, and nobody listens on.
+    // A port that was free a moment ago, so that no process listens on it.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (report, code) = bench(&format!("http://{address}"), &["-c", "3", "-n", "12"]);
     assert_eq!(failures(&report), [("failed connect".to_owned(), 12)]);
@@ -95,13 +95,13 @@ fn the_first_wrong_status_is_told() {
 
 #[test]
 fn requests_that_cannot_be_written() {
-    // The server reads nothing of the content and resets the connection.
+    // The server does not read the content, and resets the connection.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             std::thread::sleep(std::time::Duration::from_millis(150));
-            drop(stream); // Unread bytes make this a reset.
+            drop(stream); // Unread bytes make the kernel send a reset.
         }
     });
     let content = tempfile::NamedTempFile::new().unwrap();
@@ -120,7 +120,7 @@ fn a_server_that_closes_idle_connections_is_no_failure() {
     });
     let (report, _) = bench(&server.url, &["-c", "2", "-n", "100"]);
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(100)));
-    // Five requests on each; the last two connections may share what is left unevenly.
+    // Each connection takes five requests; the last two connections may share the rest unevenly.
     assert!(matches!(report["connections"].as_u64(), Some(20 | 21)), "{}", report["connections"]);
 }
 

@@ -1,4 +1,4 @@
-//! Servers that mean harm: whatever comes, the run ends in its time, counts each request once, and does not fall over.
+//! Hostile servers: the run must end in time, count each request once, and not crash.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::{bench, failures, in_parallel};
 
-/// What takes longer hangs: no machine is so busy.
+/// Limit from which a run counts as hanging; no machine is this slow.
 const RUN_MAX: Duration = Duration::from_secs(120);
 
-/// A server that does `act` to each connection once a request has come, as long as it can write.
+/// Starts a server that runs `act` once on each connection, after the first bytes of a request.
 fn start(act: impl Fn(&mut TcpStream) -> std::io::Result<()> + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -26,7 +26,7 @@ fn start(act: impl Fn(&mut TcpStream) -> std::io::Result<()> + Clone + Send + 's
     url
 }
 
-/// A server that writes `first`, and then `again` without end, after a pause each time.
+/// Starts a server that writes `first`, then `again` endlessly, with a pause after each.
 fn flood(first: &'static [u8], again: &'static [u8], pause: Duration) -> String {
     start(move |stream| {
         stream.write_all(first)?;
@@ -37,12 +37,12 @@ fn flood(first: &'static [u8], again: &'static [u8], pause: Duration) -> String 
     })
 }
 
-/// A name, the URL of a server, and the class in which each request to it must end.
+/// Name, URL of the server, and the class in which each request must end.
 type HostileCase<'a> = (&'a str, String, &'a str);
 
 fn check(rows: &[HostileCase<'_>]) {
     in_parallel(rows, |(name, url, class)| {
-        // Where time is not what ends a request, there is so much of it that a busy machine does not matter.
+        // Except for rows that test the timeout, it is so long that a busy machine cannot reach it.
         let time_out = if *class == "time-out" { "200ms" } else { "60s" };
         for arguments in [&[][..], &["--pipeline", "4"], &["-R", "50"]] {
             let begin = Instant::now();
@@ -103,7 +103,7 @@ fn framing_that_is_none() {
     check(&answers.map(|(name, answer)| {
         let url = start(move |stream| {
             stream.write_all(answer.as_bytes())?;
-            // The client is the one to give up.
+            // Wait until the client closes.
             while stream.read(&mut [0; 4096])? > 0 {}
             Ok(())
         });
@@ -113,7 +113,8 @@ fn framing_that_is_none() {
 
 #[test]
 fn bytes_that_nobody_asked_for() {
-    // Each request is answered twice: the first answer is too long, and the second is never taken for another's.
+    // The server answers each request twice. The first response is too long, and the second must not count for another
+    // request.
     let url = start(|stream| {
         loop {
             stream.write_all(&b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx".repeat(2))?;

@@ -1,4 +1,4 @@
-//! HTTP/2: streams side by side, each with its own fate, and what the server does to all of them.
+//! HTTP/2: concurrent streams, each with its own result, and faults that affect all streams of a connection.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -14,40 +14,40 @@ use crate::server::FakeServerStream;
 use crate::tls::LocalhostCa;
 use crate::{bench, failures, in_parallel, percentile_ms};
 
-/// What to do with a request.
+/// Action of the fake server on a request.
 enum H2Action {
-    /// Answer with these fields and this content.
+    /// Send a response with this status, these fields and this content.
     Reply(u16, &'static [(&'static str, &'static str)], Vec<u8>),
-    /// Answer once so many more requests have come.
+    /// Send the response after this number of further requests.
     ReplyAfter(usize),
-    /// Begin to answer, and reset the stream.
+    /// Start a response, and reset the stream.
     Reset(ErrorCode),
-    /// Say nothing.
+    /// Send nothing.
     Stall,
-    /// Send this between frames.
+    /// Send these bytes between frames.
     Raw(&'static [u8]),
-    /// Answer, and take no more requests.
+    /// Send a response and GOAWAY.
     ReplyAndGoAway,
-    /// Close, without a word.
+    /// Close the connection without GOAWAY.
     Close,
 }
 
-/// A running server; it ends with the process.
+/// Running server; it ends with the process.
 struct FakeH2Server {
     url: String,
     connections: Arc<AtomicUsize>,
-    /// Most requests that were under way on a connection.
+    /// Maximum number of concurrent requests on a connection.
     streams_max: Arc<AtomicUsize>,
 }
 
-/// Starts a server that does to each request what `act` says of its number, path and content.
+/// Starts a server that answers each request by `act`, which gets its number, path and content.
 fn start(limits: H2Limits, act: impl Fn(usize, &str, &[u8]) -> H2Action + Send + Sync + 'static) -> FakeH2Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     start_on(listener, url, limits, act, |socket| Some(Box::new(socket)))
 }
 
-/// Starts a server whose connections `open` makes of those accepted.
+/// Starts a server on a listener; `open` converts each accepted connection, for example to TLS.
 fn start_on(
     listener: TcpListener,
     url: String,
@@ -65,7 +65,7 @@ fn start_on(
             std::thread::spawn(move || {
                 let _ = socket.set_nodelay(true);
                 if let Some(stream) = open(socket) {
-                    // It ends when the client closes, or we are told to.
+                    // The connection ends when the client closes it, or when an action says so.
                     let _ = FakeH2Connection::new(limits, stream).serve(&*act, &number, &streams_max);
                 }
             });
@@ -79,7 +79,7 @@ struct FakeH2Connection {
     connection: H2ServerConnection,
     limits: H2Limits,
     output: H2Output,
-    /// Content of requests and of responses.
+    /// Path and received content of each request.
     requests: HashMap<StreamId, (String, Vec<u8>)>,
     responses: HashMap<StreamId, Vec<u8>>,
     waiting: Vec<StreamId>,
@@ -103,7 +103,7 @@ impl FakeH2Connection {
         action(&mut self.connection, &mut turn)
     }
 
-    /// `None` at the end.
+    /// Serves the connection. Returns `None` at its end.
     fn serve(
         &mut self,
         act: &dyn Fn(usize, &str, &[u8]) -> H2Action,
@@ -162,7 +162,7 @@ impl FakeH2Connection {
             H2Action::ReplyAfter(count) => {
                 self.waiting.push(stream);
                 if self.waiting.len() > count {
-                    // The last that came is answered first.
+                    // Answer the latest request first.
                     for stream in std::mem::take(&mut self.waiting).into_iter().rev() {
                         self.reply(stream, 200, &[], b"x".to_vec());
                     }
@@ -198,13 +198,13 @@ impl FakeH2Connection {
         let length = content.len() as u64;
         self.responses.insert(stream, content);
         self.turn(|connection, turn| {
-            // If the client has reset it, it does not want it.
+            // If the client has reset the stream, the response fails, and that is fine.
             let _ = connection.send_response(stream, status, &all, false, turn);
             let _ = connection.offer_content(stream, length, true, turn);
         });
     }
 
-    /// Sends all that windows let through.
+    /// Sends as much content as the flow control windows allow.
     fn flush(&mut self) -> Option<()> {
         let mut turn = EngineTurn { now: Duration::ZERO, limits: &self.limits, output: &mut self.output };
         let responses = &self.responses;
@@ -228,12 +228,13 @@ fn streams_side_by_side() {
     for (arguments, streams, connections) in [
         (&["--streams", "8"][..], 8, 2),
         (&["-m", "8", "-t", "2"], 8, 2),
-        (&["--max-concurrent-streams", "100"], 20, 2), // As many as the server takes.
+        (&["--max-concurrent-streams", "100"], 20, 2), // The server's limit of 20 applies.
         (&[], 1, 2),
         (&["--streams", "8", "--requests-per-connection", "100"], 8, 10),
     ] {
         let server = start(H2Limits { concurrent_streams_max: 20, ..H2Limits::default() }, |_, _, _| ok());
-        // More at first than the server takes: it has not said so yet, and refuses them.
+        // The client's first requests can exceed a limit that it does not know yet; the server answers them with
+        // REFUSED_STREAM.
         let requests = if streams == 20 { "20" } else { "1000" };
         let (report, _) = bench(&server.url, &[&["--http2", "-c", "2", "-n", requests], arguments].concat());
         assert_eq!((failures(&report), report["served"].to_string()), (vec![], requests.to_owned()), "{arguments:?}");
@@ -254,7 +255,7 @@ fn responses_in_any_order() {
 
 #[test]
 fn contents_of_all_lengths_both_ways() {
-    // Longer than a frame, than the first window of a stream, and than that of the connection.
+    // Longer than a frame, than a stream's initial window, and than the connection's initial window.
     for length in [0, 1, 16_384, 16_385, 65_536, 1_000_000] {
         let content: Vec<u8> = (0..length).map(|index: u32| (index % 251) as u8).collect();
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -271,7 +272,7 @@ fn contents_of_all_lengths_both_ways() {
     }
 }
 
-/// Each fault is of its stream alone.
+/// A fault affects only its own stream.
 #[test]
 fn a_faulty_server_is_counted_to_the_number() {
     const FIELD: &[(&str, &str)] = &[("x-field", "yes")];
@@ -311,7 +312,7 @@ fn a_faulty_server_is_counted_to_the_number() {
 
 #[test]
 fn what_ends_a_connection() {
-    // An answer to a stream that nobody opened, a frame that is too long, and HTTP/1.
+    // A response on a stream that the client did not open, a frame that is too long, and HTTP/1.
     const ORPHAN: &[u8] = &[0, 0, 1, 1, 5, 0, 0, 0, 99, 0x88];
     const TOO_LONG: &[u8] = &[255, 255, 255, 0, 0, 0, 0, 0, 1];
     type Row = (&'static str, fn() -> H2Action, &'static str);
@@ -349,7 +350,7 @@ fn aborts_are_of_streams() {
     assert!((12..=48).contains(&aborted), "{aborted} of 60");
 }
 
-/// What falls due while others are under way on the same connection need not wait for them.
+/// A request that falls due while others are in progress on the same connection does not wait for them.
 #[test]
 fn an_open_loop_uses_all_streams() {
     let act = |_, path: &str, _: &[u8]| if path == "/slow" { H2Action::Stall } else { ok() };
@@ -364,7 +365,7 @@ fn an_open_loop_uses_all_streams() {
     assert!(percentile_ms(&report["latency"], 50.0) < 1_000.0, "none of those answered waits for one that isn't");
 }
 
-/// Over TLS the server must agree to it.
+/// Over TLS, the server must agree to HTTP/2 by ALPN.
 #[test]
 fn over_tls() {
     for (protocols, served) in [(&[&b"h2"[..], b"http/1.1"][..], 300), (&[b"http/1.1"], 0), (&[], 0)] {

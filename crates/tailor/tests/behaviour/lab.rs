@@ -1,4 +1,4 @@
-//! A lab from start to end, with a server that is nearly everywhere: Python's.
+//! Labs from start to end, with Python's server, which is installed almost everywhere.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn a_lab_from_start_to_end() {
     std::fs::write(path("lab.kdl"), LAB).unwrap();
     let output = tailor(&["compare", &path("lab.kdl"), "--json", &path("old.json"), "--html", &path("page.html")]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // Whether the A/A control holds on a busy machine is chance: both ends are fine, but nothing else.
+    // On a busy machine, the A/A control may hold or not. Both exit codes are right, but no other.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("python (again)") && text.contains("nobody: skipped"), "{text}");
     assert!(text.contains("4, x python [95 %]:\n  server "), "a table of ratios at each value: {text}");
@@ -43,7 +43,7 @@ fn a_lab_from_start_to_end() {
         let processor = measurement["user_micros_per_request"].as_f64().unwrap()
             + measurement["system_micros_per_request"].as_f64().unwrap();
         assert!((20.0..100_000.0).contains(&processor), "{processor} us a request");
-        // A server of one thread that is busy from the start: what it used while the load warmed up is not counted.
+        // The server has one thread, busy from the start. CPU time during the warm-up must not count.
         let seconds = |name: &str| measurement[name].as_f64().unwrap();
         let used = seconds("user_seconds") + seconds("system_seconds");
         assert!(used <= seconds("counted_seconds") * 1.5, "{used} s");
@@ -57,19 +57,19 @@ fn a_lab_from_start_to_end() {
     let page = std::fs::read_to_string(path("page.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("<h2>Environment</h2>"));
 
-    // On a busy machine it may be off, and then nothing may be compared.
+    // On a busy machine the control may be off, and then the runs could not be compared.
     for step in report["steps"].as_array_mut().unwrap() {
         step["control"] = serde_json::json!({"median": 1.0, "low": 1.0, "high": 1.0});
     }
     std::fs::write(path("old.json"), report.to_string()).unwrap();
 
-    // The run against itself: nothing differs, and no difference is shown.
+    // Compared with itself, the run has no difference.
     let output = tailor(&["compare", &path("old.json"), &path("old.json")]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.contains("x 1.000") && text.contains("no difference shown"), "{text}");
 
-    // Another lab: may not be compared.
+    // Runs of different labs cannot be compared.
     let mut other = report;
     other["lab_text"] = "another".into();
     std::fs::write(path("new.json"), other.to_string()).unwrap();
@@ -78,7 +78,7 @@ fn a_lab_from_start_to_end() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("Not comparable"));
 }
 
-/// A lab with a Python server and these nodes besides; returns its record, what it printed, and its exit code.
+/// Runs a lab with a Python server and these nodes. Returns its record, its output and its exit code.
 fn run_lab(directory: &Path, nodes: &str) -> Option<(Value, String, Option<i32>)> {
     if std::process::Command::new("python3").arg("--version").output().is_err() {
         eprintln!("not run: python3 is not installed");
@@ -109,7 +109,7 @@ fn an_endurance_test_with_commands_before_and_beside_it() {
         path("commands")
     );
     let Some((record, text, code)) = run_lab(directory.path(), &nodes) else { return };
-    // One server, one round, no control: it passes if nothing failed.
+    // With one server and one round there is no control: the lab passes if no request failed.
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(record["steps"][0]["servers"].as_array().unwrap().len(), 1);
     assert_eq!(std::fs::read_to_string(path("commands")).unwrap(), "before\nbeside\n");
@@ -140,7 +140,7 @@ fn an_endurance_test_with_commands_before_and_beside_it() {
 fn servers_take_turns() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("commands").to_str().unwrap().to_owned();
-    // A command before each start: one for the server, one for its control.
+    // The `before` command runs for each start: once for the server, once for its control.
     let nodes = format!(
         r#"turns 3
         before "sh" "-c" "echo before >> {path}"

@@ -1,4 +1,4 @@
-//! Latencies are those that the server made, stalls included.
+//! Latencies: they must match the delays of the server, including stalls.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -8,15 +8,15 @@ use crate::{bench, failures, in_parallel, percentile_ms};
 
 #[test]
 fn a_programmed_distribution() {
-    // 100 requests in each round: 20, 22 … 218 ms. In the closed loop on some connections, so that the run is short; in the
-    // open loop on as many as are under way.
+    // Each round has 100 requests with delays of 20, 22 … 218 ms. The closed loop has several connections, so that the
+    // run is short. The open loop has as many as requests in progress.
     in_parallel(&[&["-c", "20"][..], &["-c", "100", "-R", "200"]], |arguments| {
         let made = Arc::new(Mutex::new(Vec::new()));
         let delays = made.clone();
         let server = start(move |request| {
             let begin = Instant::now();
             std::thread::sleep(Duration::from_millis(20 + 2 * (request.number * 37 % 100) as u64));
-            // On a busy machine sleeping takes longer than it should; what counts is how long it took.
+            // On a busy machine, sleeping takes longer than requested, so use the measured time.
             delays.lock().unwrap().push(begin.elapsed().as_secs_f64() * 1e3);
             FakeServerAction::Reply(ok(b"x"))
         });
@@ -24,7 +24,7 @@ fn a_programmed_distribution() {
         let mut made = made.lock().unwrap().clone();
         made.sort_by(f64::total_cmp);
         assert_eq!((failures(&report), report["latency"]["count"].as_u64(), made.len()), (vec![], Some(300), 300));
-        // On a busy machine requests may be held up on their way, above all some few.
+        // On a busy machine, requests may be delayed on their way, above all a few of them.
         for (percentile, excess_max_ms) in [(10.0, 50.0), (50.0, 50.0), (90.0, 100.0), (99.0, 500.0), (100.0, 1000.0)] {
             let expect_ms = made[(percentile / 100.0 * 300.0) as usize - 1];
             let measured = percentile_ms(&report["latency"], percentile);
@@ -39,7 +39,7 @@ fn a_programmed_distribution() {
 
 #[test]
 fn a_stall_is_not_hidden() {
-    // From second 1 to second 2 nobody is answered.
+    // The server answers no request from second 1 to second 2.
     static START: OnceLock<Instant> = OnceLock::new();
     let server = start(|_| {
         let elapsed = START.get_or_init(Instant::now).elapsed();
@@ -49,13 +49,13 @@ fn a_stall_is_not_hidden() {
     let (report, _) = bench(&server.url, &["-c", "4", "-R", "400", "-d", "3s"]);
     let (corrected, uncorrected) = (&report["latency"], &report["latency_uncorrected"]);
     assert_eq!((failures(&report), corrected["count"].as_u64()), (vec![], Some(1200)));
-    // A third of the requests fell due within the stall, and waited from 1 s down to nothing.
-    // A busy machine may make it longer, never shorter.
+    // A third of the requests fell due during the stall and waited between 1 s and 0 s. A busy machine can make the
+    // wait longer, never shorter.
     for (percentile, expect_ms) in [(70.0, 100.0), (80.0, 400.0), (90.0, 700.0), (99.0, 970.0)] {
         let excess_ms = percentile_ms(corrected, percentile) - expect_ms;
         assert!((-20.0..500.0).contains(&excess_ms), "p{percentile}: {excess_ms} ms more than {expect_ms} ms");
     }
-    // Four connections had a request under way; the clock of all others stood still.
+    // Only the four requests in progress during the stall show it in their uncorrected latency.
     let hidden = percentile_ms(uncorrected, 99.0);
     assert!(hidden < 500.0, "the uncorrected 99th percentile: {hidden} ms");
     assert!(percentile_ms(uncorrected, 100.0) > 900.0);
@@ -70,7 +70,7 @@ fn an_open_loop_keeps_its_rate() {
         let expect = if *arrivals == "constant" { 1000..=1000 } else { 870..=1130 };
         assert!(expect.contains(&served), "{arrivals}: {served}");
         assert_eq!(report["load"]["pace"], *arrivals);
-        // Made ahead of the first request.
+        // The connections were established before the first request.
         assert_eq!((report["connections"].as_u64(), report["connect"]["count"].as_u64()), (Some(8), Some(8)));
     });
 }
@@ -78,7 +78,7 @@ fn an_open_loop_keeps_its_rate() {
 #[test]
 fn requests_that_fall_due_and_find_no_connection_fail_in_the_end() {
     let server = start(|_| FakeServerAction::Delay(Duration::from_millis(100), ok(b"x")));
-    // One connection answers 10 a second; 100 a second are due.
+    // One connection serves 10 requests per second, but 100 per second are due.
     let (report, _) = bench(&server.url, &["-c", "1", "-R", "100", "-d", "1s", "--timeout", "500ms"]);
     let served = report["served"].as_u64().unwrap();
     let time_outs = report["failures"]["time-out"].as_u64().unwrap();

@@ -1,4 +1,4 @@
-//! The client says when it was itself the limit, and helps itself as far as it can.
+//! Limits of the client: it reports each one that it reaches, and avoids those it can.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::failures;
 use crate::server::{FakeServerAction, ok, start};
 
-/// The report of a run of `tailor bench` that ends with these words of a shell.
+/// Runs `tailor bench` from a shell script that ends with `exec "$@"`, and returns the report.
 fn bench_in_shell(shell: &str, arguments: &[&str]) -> Value {
     let program = [env!("CARGO_BIN_EXE_tailor"), "bench", "--quiet", "--json", "-"];
     let output = Command::new("sh").args(["-c", shell, "sh"]).args(program).args(arguments).output().unwrap();
@@ -29,7 +29,7 @@ fn limits(report: &Value) -> Vec<&str> {
 #[test]
 fn descriptors() {
     let server = start(|_| FakeServerAction::Reply(ok(b"x")));
-    // What the soft limit forbids is taken as long as the hard limit allows it.
+    // The client raises the soft limit of file descriptors up to the hard limit.
     let report = bench_in_shell(r#"ulimit -S -n 20; exec "$@""#, &["-c", "40", "-n", "400", &server.url]);
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(400)));
     assert!(!limits(&report).iter().any(|limit| limit.starts_with("file descriptors")), "{:?}", limits(&report));
@@ -40,7 +40,7 @@ fn descriptors() {
     assert!(limits(&report).iter().any(|limit| limit.starts_with("file descriptors: none was free")), "{report}");
 }
 
-/// Runs in a network of its own that has twenty ports; see [`ports`].
+/// Runs in a network namespace of its own with twenty ports; see [`ports`].
 #[test]
 #[ignore = "run by the test `ports`"]
 fn in_a_network_of_twenty_ports() {
@@ -48,12 +48,12 @@ fn in_a_network_of_twenty_ports() {
     let run = |url: &str, arguments: &[&str]| {
         parse(&crate::tailor(&[&["bench", "--quiet", "--json", "-", url], arguments].concat()))
     };
-    // The server leaves it to the client to close: its ports go to TIME_WAIT.
+    // The server lets the client close first, so the client's ports enter TIME_WAIT.
     let url = greedy_server("127.0.0.1:30003");
     let report = run(&url, &["-c", "19", "-d", "3s", "--keep-alive", "0"]);
-    // However soon the kernel gives such a port away again: that is after a second at least, and twenty are used before.
+    // The kernel reuses such a port after one second at the earliest, and twenty are used up before.
     assert!(limits(&report).iter().any(|limit| limit.contains("in TIME_WAIT")), "{report}");
-    // More connections at a time than an address has ports: further addresses are taken.
+    // With more concurrent connections than one address has ports, the client uses further addresses.
     let url = greedy_server("127.0.0.1:30001");
     let report = run(&url, &["-c", "70", "-n", "700"]);
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(700)), "{report}");
@@ -62,7 +62,7 @@ fn in_a_network_of_twenty_ports() {
         limits(&report).iter().any(|limit| limit.contains("times; ") && limit.starts_with("ports: none was free")),
         "{report}"
     );
-    // There is no further address on the loopback network of IPv6.
+    // The IPv6 loopback network has no further address.
     let url = greedy_server("[::1]:30002");
     let report = run(&url, &["-c", "70", "-n", "700"]);
     let failed = report["failures"]["failed connect"].as_u64().unwrap();
@@ -76,7 +76,7 @@ fn ports() {
     let words = ["--user", "--map-root-user", "--net", "sh", "-c", script];
     let Ok(output) = Command::new("unshare").args(words).arg(std::env::current_exe().unwrap()).output() else { return };
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    // Not everybody may make a network of their own.
+    // Some machines do not let users create a network namespace.
     if text.contains("running 1 test") {
         assert!(output.status.success(), "{text}");
     } else {
@@ -84,7 +84,7 @@ fn ports() {
     }
 }
 
-/// Answers every request, and never closes a connection.
+/// Starts a server that answers every request and never closes a connection.
 fn greedy_server(address: &str) -> String {
     let listener = TcpListener::bind(address).unwrap();
     std::thread::spawn(move || {

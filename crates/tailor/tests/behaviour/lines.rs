@@ -1,4 +1,4 @@
-//! Lines carry what they should, no more and no less; a busy machine may make them a little slower, never faster.
+//! Simulated lines: they must keep their rate. A busy machine may make them a little slower, never faster.
 
 use crate::server::{FakeServerAction, ok, start};
 use crate::{bench, failures, percentile_ms};
@@ -13,12 +13,12 @@ fn each_line_keeps_its_rate() {
     assert_eq!(lines["count"].as_u64(), Some(20));
     let rate = |name: &str| lines[name].as_f64().unwrap();
     assert!(rate("max") < 408e3 && rate("median") > 200e3, "{}", lines["rates"]);
-    // 100,040 bytes at 400 kbit/s, and the request before them.
+    // The response has 100,040 bytes at 400 kbit/s, and the request is sent before it.
     let median = percentile_ms(&report["latency"], 50.0);
     assert!((1_960.0..4_000.0).contains(&median), "{median} ms");
 }
 
-/// One that takes more at a time than a slow one's buffer holds.
+/// A fast line carries more at a time than the buffer of a slow line holds.
 #[test]
 fn a_fast_line_keeps_its_rate() {
     let content = vec![b'x'; 1_000_000];

@@ -1,4 +1,4 @@
-//! Tests of the built `tailor` against servers whose behaviour is known to the request.
+//! Tests of the built `tailor` against fake servers that control each response.
 
 mod failures;
 mod hostile;
@@ -17,7 +17,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// Runs `tailor bench` with these arguments; returns its JSON report and exit code.
+/// Runs `tailor bench` with these arguments. Returns its JSON report and exit code.
 fn bench(url: &str, arguments: &[&str]) -> (Value, i32) {
     let output = tailor(&[&["bench", "--quiet", "--json", "-", url], arguments].concat());
     let text = String::from_utf8_lossy(&output.stdout);
@@ -30,7 +30,7 @@ fn tailor(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tailor")).args(arguments).output().expect("tailor starts")
 }
 
-/// Checks all rows of a table at once, for most of their time goes in waiting.
+/// Checks all rows of a table in parallel, because they mostly wait.
 fn in_parallel<T: Sync>(rows: &[T], check: impl Fn(&T) + Sync) {
     std::thread::scope(|scope| {
         for row in rows {
@@ -39,7 +39,7 @@ fn in_parallel<T: Sync>(rows: &[T], check: impl Fn(&T) + Sync) {
     });
 }
 
-/// The failures of a report that are not 0, by class.
+/// Failure counts of a report that are not 0, by class.
 fn failures(report: &Value) -> Vec<(String, u64)> {
     let classes = report["failures"].as_object().expect("failures by class");
     classes
@@ -49,7 +49,7 @@ fn failures(report: &Value) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// A percentile of a distribution, in milliseconds.
+/// Percentile of a distribution in milliseconds.
 fn percentile_ms(distribution: &Value, percentile: f64) -> f64 {
     let points = distribution["percentiles"].as_array().expect("percentiles");
     let point = points.iter().find(|point| point["percentile"].as_f64().unwrap() >= percentile).expect("a percentile");

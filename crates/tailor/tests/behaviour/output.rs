@@ -1,4 +1,4 @@
-//! What is written, and how the program ends.
+//! Output of the program, and its exit codes.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -72,7 +72,7 @@ fn what_can_not_be_is_told_before_the_run() {
     assert!(server.heads.lock().unwrap().is_empty());
 }
 
-/// As wrk is called.
+/// Like wrk, the program takes a URL as its first argument.
 #[test]
 fn a_url_first_is_a_benchmark() {
     let server = start(|_| FakeServerAction::Reply(ok(b"x")));
@@ -103,8 +103,8 @@ fn the_report_is_what_the_published_schema_says() {
     assert!(std::panic::catch_unwind(|| check_schema(&schema, &schema, &wrong, "report")).is_err(), "the check checks");
 }
 
-/// Panics if the value is not what the schema says; of JSON Schema it knows what our schemas use. Properties that a schema
-/// does not name are mistakes.
+/// Panics if the value does not match the schema. It supports only the parts of JSON Schema that our schemas use. A
+/// property that the schema does not name is an error.
 fn check_schema(root: &Value, schema: &Value, value: &Value, place: &str) {
     if let Some(reference) = schema["$ref"].as_str() {
         let target = root.pointer(reference.trim_start_matches('#')).unwrap_or_else(|| panic!("{reference} is there"));

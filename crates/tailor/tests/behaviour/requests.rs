@@ -1,4 +1,4 @@
-//! What is sent, and on which connections.
+//! Requests that the client sends, and the connections it uses for them.
 
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::server::{FakeServerAction, ok, start};
 use crate::{bench, failures};
 
-/// How many of these heads hold a text.
+/// Number of heads that contain a text.
 fn count(heads: &[String], text: &str) -> usize {
     heads.iter().filter(|head| head.contains(text)).count()
 }
@@ -54,7 +54,7 @@ fn persistence() {
         (&[], 4..=4, 0, 0, 0),
     ] {
         let server = start(|request| {
-            // As HTTP/1.0 needs it; HTTP/1.1 does not mind.
+            // HTTP/1.0 needs this field for keep-alive; HTTP/1.1 ignores it.
             let is_kept = request.head.contains("Connection: keep-alive");
             let fields = if is_kept { "Connection: keep-alive\r\n" } else { "" };
             FakeServerAction::Reply(crate::server::response("200 OK", fields, b"x"))
@@ -62,7 +62,7 @@ fn persistence() {
         let (report, _) = bench(&server.url, &[&["-c", "4", "-n", "100"], arguments].concat());
         assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(100)), "{arguments:?}");
         let used = server.connections.load(Ordering::SeqCst);
-        // With a number of requests on each, the last connections may be begun and not used up.
+        // With a number of requests per connection, the last connections may start and not be used up.
         assert!(
             connections.contains(&used) || (used > *connections.end() && used <= connections.end() + 4),
             "{arguments:?}: {used}"

@@ -1,4 +1,4 @@
-//! A server that does to each request what a test says.
+//! Fake server for HTTP/1 that handles each request as a test says.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -6,54 +6,54 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What to do with a request.
+/// Action of the fake server on a request.
 pub(crate) enum FakeServerAction {
-    /// Answer, and go on.
+    /// Send this response, and keep the connection open.
     Reply(Vec<u8>),
-    /// Wait, then answer.
+    /// Wait, then send this response.
     Delay(Duration, Vec<u8>),
-    /// Send this (maybe nothing) and close, without a word of TLS.
+    /// Send these bytes, which may be none, and close without close_notify.
     Close(Vec<u8>),
-    /// Send this and end the connection in order.
+    /// Send these bytes and close the connection properly, with close_notify over TLS.
     End(Vec<u8>),
-    /// Send this below TLS.
+    /// Send these bytes to the socket, below TLS.
     Raw(Vec<u8>),
     /// Reset the connection.
     Reset,
-    /// Say nothing until the client gives up.
+    /// Send nothing until the client closes.
     Stall,
 }
 
-/// A request as it came.
+/// Request that the server received.
 pub(crate) struct ReceivedRequest {
-    /// Its number among all requests, from 0.
+    /// Number of the request among all requests, from 0.
     pub(crate) number: usize,
-    /// Its number on its connection, from 0.
+    /// Number of the request on its connection, from 0.
     pub(crate) number_on_connection: usize,
     pub(crate) head: String,
     pub(crate) content: Vec<u8>,
 }
 
-/// A running server; it ends with the process.
+/// Running server; it ends with the process.
 pub(crate) struct FakeServer {
     pub(crate) url: String,
-    /// The heads of all requests, in the order they came.
+    /// Heads of all requests, in the order of arrival.
     pub(crate) heads: Arc<Mutex<Vec<String>>>,
     pub(crate) connections: Arc<AtomicUsize>,
 }
 
-/// Starts a server that does to each request what `act` says.
+/// Starts a server that answers each request by `act`.
 pub(crate) fn start(act: impl Fn(&ReceivedRequest) -> FakeServerAction + Send + Sync + 'static) -> FakeServer {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     start_on(listener, url, act, |stream| Some(Box::new(stream)))
 }
 
-/// What a server speaks over: TCP, or TLS over it.
+/// Transport of a connection: TCP, or TLS over TCP.
 pub(crate) trait FakeServerStream: Read + Write {
-    /// The TCP below.
+    /// TCP connection below.
     fn tcp(&self) -> &TcpStream;
-    /// Ends the connection in order.
+    /// Closes the connection properly.
     fn end(&mut self);
 }
 
@@ -67,7 +67,7 @@ impl FakeServerStream for TcpStream {
     }
 }
 
-/// Starts a server whose connections `open` makes of those accepted.
+/// Starts a server on a listener; `open` converts each accepted connection, for example to TLS.
 pub(crate) fn start_on(
     listener: TcpListener,
     url: String,
@@ -91,7 +91,7 @@ pub(crate) fn start_on(
     server
 }
 
-/// A response of status 200 with this content.
+/// Response with status 200 and this content.
 pub(crate) fn ok(content: &[u8]) -> Vec<u8> {
     response("200 OK", "", content)
 }

@@ -1,4 +1,4 @@
-//! TLS: handshakes are made and counted, certificates verified, and what fails is counted as TLS failure.
+//! TLS: the client counts handshakes, verifies certificates, and counts faults as TLS failures.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,15 +13,15 @@ use serde_json::Value;
 use crate::server::{FakeServer, FakeServerAction, FakeServerStream, ReceivedRequest, ok, start_on};
 use crate::{bench, failures};
 
-/// A certificate authority, and a server's settings with a certificate of it for `localhost`.
+/// Certificate authority (CA), and the settings of a server with a certificate from it for `localhost`.
 pub(crate) struct LocalhostCa {
-    /// Its certificate, as `--cacert` takes it.
+    /// Certificate of the CA, for `--cacert`.
     file: tempfile::NamedTempFile,
     config: Arc<ServerConfig>,
 }
 
 impl LocalhostCa {
-    /// Its server speaks these versions of TLS, and agrees to one of these protocols (ALPN), if there are any.
+    /// Creates a CA. Its server uses these TLS versions, and offers these protocols by ALPN if there are any.
     pub(crate) fn new(versions: &[&'static SupportedProtocolVersion], protocols: &[&[u8]]) -> Self {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -38,25 +38,25 @@ impl LocalhostCa {
         Self { file, config: Arc::new(config) }
     }
 
-    /// The file of its certificate.
+    /// Path of the CA's certificate.
     pub(crate) fn path(&self) -> &str {
         self.file.path().to_str().unwrap()
     }
 
-    /// Makes a server's TLS of a connection.
+    /// Converter of accepted connections to TLS.
     pub(crate) fn opener(&self) -> impl Fn(TcpStream) -> Option<Box<dyn FakeServerStream>> + Send + Sync + 'static {
         let config = self.config.clone();
         move |stream| Some(Box::new(StreamOwned::new(ServerConnection::new(config.clone()).ok()?, stream)))
     }
 
-    /// A server that does to each request what `act` says.
+    /// Starts a server that answers each request by `act`.
     fn start(&self, act: impl Fn(&ReceivedRequest) -> FakeServerAction + Send + Sync + 'static) -> FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
         start_on(listener, url, act, self.opener())
     }
 
-    /// Loads a server of this authority, whose certificate is verified.
+    /// Loads a server whose certificate is verified with this CA.
     fn bench(&self, server: &FakeServer, arguments: &[&str]) -> (Value, i32) {
         bench(&server.url, &[&["--cacert", self.path()], arguments].concat())
     }
@@ -83,7 +83,7 @@ fn handshakes_are_counted() {
             (&[][..], 4..=4, 0..=0),
             (&["--keep-alive", "0"], 100..=100, 0..=0),
             (&["--requests-per-connection", "10"], 10..=13, 0..=0),
-            // The first connections have no session yet to resume.
+            // The first connections have no session to resume.
             (&["--keep-alive", "0", "--resume"], 1..=12, 88..=99),
         ] {
             let server = authority.start(|_| FakeServerAction::Reply(ok(b"x")));
@@ -104,7 +104,7 @@ fn handshakes_are_counted() {
 #[test]
 fn contents_of_all_lengths() {
     let authority = LocalhostCa::new(BOTH, &[]);
-    // Longer than a record, than the buffer of a socket, and than what is read at once.
+    // Longer than a TLS record, than a socket's buffer, and than one read.
     for length in [0, 1, 16_384, 16_385, 3_000_000] {
         let content: Vec<u8> = (0..length).map(|index: u32| (index % 251) as u8).collect();
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -129,7 +129,7 @@ fn certificates_are_verified() {
     for (url, arguments, served) in [
         (&server.url, vec!["--cacert".into(), file(&authority)], 10),
         (&server.url, vec!["--cacert".into(), file(&other)], 0),
-        (&elsewhere, vec!["--cacert".into(), file(&authority)], 0), // Not the certificate's name.
+        (&elsewhere, vec!["--cacert".into(), file(&authority)], 0), // The certificate has another name.
         (&elsewhere, vec!["--insecure".into()], 10),
         (&elsewhere, vec!["-k".into()], 10),
     ] {
@@ -154,11 +154,11 @@ fn a_faulty_server_is_counted_to_the_number() {
         1 => FakeServerAction::Close(format!("{head}01234").into()),
         2 => FakeServerAction::End(format!("{head}01234").into()),
         3 => FakeServerAction::End("HTTP/1.1 200 OK\r\n\r\nuntil the end".into()),
-        // Whoever cut this off, it may not be whole.
+        // Without close_notify, an attacker may have cut the content short.
         4 => FakeServerAction::Close("HTTP/1.1 200 OK\r\n\r\nuntil the".into()),
         5 => FakeServerAction::Reset,
         6 => FakeServerAction::Close(Vec::new()),
-        // A record that nobody can decrypt.
+        // A record that cannot be decrypted.
         7 => FakeServerAction::Raw([&[23, 3, 3, 0, 32][..], &[0; 32]].concat()),
         _ => FakeServerAction::Reply(format!("{head}0123456789").into()),
     });
@@ -193,7 +193,7 @@ fn a_handshake_that_takes_too_long_is_a_time_out() {
     }
 }
 
-/// A server that answers the first bytes with these, and then ends the connection or leaves it open.
+/// Starts a server that answers the first bytes with `answer`, then closes the connection or leaves it open.
 fn raw_server(answer: &[u8], is_ended: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", listener.local_addr().unwrap());

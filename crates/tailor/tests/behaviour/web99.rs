@@ -1,5 +1,5 @@
-//! The web99 workload against a server that runs the reference implementation, and makes of it the mistakes that the
-//! checker is there to find.
+//! The web99 workload against a server that runs the reference implementation. The server makes the faults that the
+//! checker must find.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,43 +13,43 @@ use serde_json::Value;
 use crate::server::{FakeServerAction, ReceivedRequest, ok, response, start};
 use crate::{in_parallel, tailor};
 
-/// A mistake of the server.
+/// Fault of the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
-    /// A byte of a static file is another.
+    /// Changes a byte of a static file.
     StaticBody,
-    /// A byte of the file within a dynamic reply is another.
+    /// Changes a byte of the file within a dynamic reply.
     DynamicBody,
-    /// The advertisement's name is left as it is.
+    /// Leaves the advertisement's name as it is on disk.
     RotationBody,
-    /// The cookie names the advertisement after the right one.
+    /// Names the advertisement after the right one in the cookie.
     RotationCookie,
-    /// The POST's cookie is of another user.
+    /// Sends the cookie of another user in the reply to a POST.
     PostCookie,
     NoContentLength,
-    /// Answered rightly, and not recorded.
+    /// Sends the right response, and does not record the POST.
     LostRecord,
-    /// Answered rightly, and recorded twice.
+    /// Sends the right response, and records the POST twice.
     DoubledRecord,
-    /// Recorded with another file.
+    /// Records the POST with another file.
     WrongRecord,
-    /// Each record is put before the one that came before it.
+    /// Inserts each record before the previous one.
     Order,
-    /// The log is not emptied.
+    /// Does not empty the log on Reset.
     Reset,
 }
 
-/// A site with the reference implementation.
+/// Site with the reference implementation.
 struct ReferenceSite {
-    /// Where its tables and post log are.
+    /// Directory of its tables and post log.
     data: tempfile::TempDir,
     interpreter: &'static str,
     script: &'static str,
 }
 
 impl ReferenceSite {
-    /// `None` where the interpreter is not installed.
+    /// Creates the site. Returns `None` if the interpreter is not installed.
     fn new(interpreter: &'static str, script: &'static str) -> Option<Self> {
         if Command::new(interpreter).arg("-v").output().is_err() {
             eprintln!("not run: {interpreter} is not installed");
@@ -58,7 +58,7 @@ impl ReferenceSite {
         Some(Self { data: tempfile::tempdir().unwrap(), interpreter, script })
     }
 
-    /// The file set is the same for all tests: written once, where tests may leave something.
+    /// Directory of the file set, which all tests share. It is written once, to a directory that outlives the tests.
     fn root(&self) -> PathBuf {
         static ROOT: OnceLock<PathBuf> = OnceLock::new();
         let write = || {
@@ -74,7 +74,7 @@ impl ReferenceSite {
         self.data.path()
     }
 
-    /// Starts a server with one fault on this site.
+    /// Starts a server for this site that makes one fault.
     fn serve(self: &Arc<Self>, fault: Fault) -> String {
         let site = Arc::clone(self);
         let posts = AtomicUsize::new(0);
@@ -138,7 +138,7 @@ impl ReferenceSite {
                 write(&now);
             }
             Fault::Order if now.len() > 11 + 139 => {
-                // The numbers stay where they are, the rest of the last two records changes places.
+                // The numbers stay in place; the rest of the last two records is swapped.
                 let (last, earlier) = (now.len() - 139, now.len() - 2 * 139);
                 for at in 10..139 {
                     now.swap(last + at, earlier + at);
@@ -184,7 +184,7 @@ fn split_head(output: &[u8]) -> (&str, &[u8]) {
     (std::str::from_utf8(&output[..at]).unwrap(), &output[at + 4..])
 }
 
-/// Runs the checker; returns what it printed and its exit code.
+/// Runs the checker. Returns its output and its exit code.
 fn check(url: &str, arguments: &[&str]) -> (String, Option<i32>) {
     let output = tailor(&[&["web99", "check", url, "-c", "1"], arguments].concat());
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
@@ -205,7 +205,7 @@ fn both_reference_implementations_pass_the_checker() {
 fn the_checker_finds_each_fault() {
     let Some(site) = ReferenceSite::new("perl", "cgi-bin/web99.pl") else { return };
     let site = Arc::new(site);
-    // Shares of static GET, dynamic GET, rotation, POST and CGI GET: of each fault, those that it is in.
+    // Shares of static GET, dynamic GET, rotation, POST and CGI GET: for each fault, a mix in which it can occur.
     for (fault, mix, expect) in [
         (Fault::StaticBody, "100,0,0,0,0", "static GET: /file_set/dir00000/class0_0: wrong content"),
         (Fault::DynamicBody, "0,100,0,0,0", "dynamic GET: /web99.php?/file_set/dir00024/class3_0: wrong content"),
@@ -226,7 +226,7 @@ fn the_checker_finds_each_fault() {
     }
 }
 
-/// Loads a server over a few fast lines; returns the report and the exit code.
+/// Loads a server over a few fast lines. Returns the report and the exit code.
 fn run(url: &str, seconds: &str, arguments: &[&str]) -> (Value, Option<i32>) {
     let base = ["web99", "run", url, "--no-check", "--ramp-up", "0", "--warm-up", "0", "-d", seconds, "-q", "--json"];
     let output = tailor(&[&base[..], arguments].concat());
@@ -236,7 +236,7 @@ fn run(url: &str, seconds: &str, arguments: &[&str]) -> (Value, Option<i32>) {
     (report, output.status.code())
 }
 
-/// Only operations that the server is busy with: many POSTs.
+/// Arguments for mixes with many POSTs: few connections on fast lines, so that the server is the limit.
 const BUSY: [&str; 8] = ["-c", "4", "--directories", "25", "--line", "4M", "--conforming-rate", "1k"];
 
 #[test]
@@ -244,18 +244,18 @@ fn a_run_counts_lost_and_doubled_records_to_the_number() {
     let Some(site) = ReferenceSite::new("perl", "cgi-bin/web99.pl") else { return };
     let site = Arc::new(site);
     for fault in [Fault::None, Fault::LostRecord, Fault::DoubledRecord, Fault::WrongRecord] {
-        // One connection: the reference implementation is right with more, this server's mistakes are not.
+        // Use one connection: the faults, unlike the reference implementation, are not safe for concurrent requests.
         let mut arguments = BUSY;
         arguments[1] = "1";
         let mix = ["--mix", "40,10,10,39,1"];
         let run = |seconds| run(&site.serve(fault), seconds, &[&arguments[..], &mix[..]].concat());
         let served = |report: &Value| report["web99"]["post_log"]["served"].as_u64().unwrap();
-        // Enough for two mistakes, however busy the machine.
+        // A long enough run makes two faults even on a busy machine.
         let mut runs = ["1", "4", "16", "64"].into_iter().map(run);
         let (report, code) = runs.find(|(report, _)| served(report) > 6).expect("seven POSTs in a minute");
         let log = &report["web99"]["post_log"];
         let (count, served) = (|name: &str| log[name].as_u64().unwrap(), served(&report));
-        // Every third POST; what was cut off at the end may have been one.
+        // Every third POST is affected; a POST that was cut off at the end may be one of them.
         let is_third = |number: u64| number == served / 3 || number == count("sent") / 3;
         let expect = match fault {
             Fault::LostRecord => is_third(count("lost")) && count("doubled") + count("wrong") == 0,
@@ -291,7 +291,7 @@ fn a_run_counts_wrong_bodies_and_cookies() {
 fn lines_conform_by_their_rate() {
     let Some(site) = ReferenceSite::new("perl", "cgi-bin/web99.pl") else { return };
     let root = site.root();
-    // Far from what they need or have, so that a busy machine makes no difference.
+    // The delays are far from the limit, so that a busy machine makes no difference.
     in_parallel(&[(0, 6), (3000, 0)], |&(delay_ms, conforming)| {
         let root = root.clone();
         let url = start(move |request| {
@@ -316,7 +316,7 @@ fn the_search_finds_where_a_server_falls_off() {
     let (root, active) = (site.root(), AtomicUsize::new(0));
     let url = start(move |request| {
         let content = std::fs::read(root.join(&request.head.split(' ').nth(1).unwrap()[1..])).unwrap();
-        // More than 8 at a time have to wait longer than they are measured.
+        // More than 8 concurrent requests wait longer than the measurement lasts.
         let is_late = active.fetch_add(1, Ordering::SeqCst) >= 8;
         std::thread::sleep(Duration::from_millis(if is_late { 5000 } else { 20 }));
         active.fetch_sub(1, Ordering::SeqCst);
