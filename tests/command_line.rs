@@ -1,4 +1,4 @@
-//! The command line: exit codes, messages, pages, and what becomes of files.
+//! Command line: exit codes, messages, pages, and effects on files.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,19 +7,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// A command of the built binary, in this directory.
+/// Command of the built binary, in this directory.
 fn tailcoat(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailcoat"));
     command.args(arguments).current_dir(directory).stdin(Stdio::null()).env_remove("NOTIFY_SOCKET");
     command
 }
 
-/// What came of a command: exit code, standard output and standard error.
+/// Exit code, standard output and standard error of a command.
 fn run(directory: &Path, arguments: &[&str]) -> (i32, String, String) {
     finish(tailcoat(directory, arguments).output().expect("the binary starts"))
 }
 
-/// The same with this on standard input.
+/// Result of a command with this standard input.
 fn run_with(input: &str, directory: &Path, arguments: &[&str]) -> (i32, String, String) {
     let mut command = tailcoat(directory, arguments);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -36,7 +36,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A directory with a file.
+/// Directory with one file.
 fn directory_with(name: &str, text: &str) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join(name), text).unwrap();
@@ -95,7 +95,7 @@ fn exit_codes() {
     assert_eq!(fs::read_to_string(directory.path().join("worse.kdl")).unwrap(), "site {", "left as it was");
 }
 
-/// A report as it is printed where there is no terminal. When one changes on purpose: `UPDATE_GOLDEN=1 cargo test`.
+/// Reports without a terminal. After a deliberate change: `UPDATE_GOLDEN=1 cargo test`.
 #[test]
 fn reports_are_as_committed() {
     let golden = repository().join("tests/golden");
@@ -119,7 +119,7 @@ fn reports_are_as_committed() {
     assert!(cases >= 4, "the reports are there");
 }
 
-/// Orders say what is missing; `-c` may stand before the last word, too.
+/// Orders report a missing server; `-c` may also precede the last word.
 #[test]
 fn who_can_not_be_given_orders() {
     let directory = tempfile::tempdir().unwrap();
@@ -162,8 +162,7 @@ fn editors_get_json() {
         assert_eq!(one["end_column"].as_u64(), Some(column + word.len() as u64));
     };
     check(0, "grace-perid", 2, 5, "did you mean `grace-period`?");
-    // A column is a character, not a byte.
-    // That there is no such root is told all the same.
+    // Columns count characters, not bytes. The missing root is reported as well.
     check(2, "workers", 4, 18, "use `workers` in `server`");
 }
 
@@ -190,7 +189,7 @@ fn examples_of_applications_are_valid_and_formatted() {
         }
         let (code, stdout, _) = run(&directory, &["check", "--json", "-c", &name]);
         assert_eq!(code, 0, "{name}: {stdout}");
-        // That the application is not installed is all that may be said.
+        // The only finding may be that the application is not installed.
         let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
         let mut messages = report["diagnostics"].as_array().unwrap().iter().map(|one| one["message"].to_string());
         assert!(messages.all(|message| message.contains("the root ")), "{name}: {stdout}");
@@ -206,7 +205,7 @@ fn the_default_configuration_has_no_error_and_is_formatted() {
     assert_eq!(code, 0);
     let (code, stdout, _) = run_with(&text, Path::new("/"), &["check", "--json", "-c", "-"]);
     assert_eq!(code, 0, "{stdout}");
-    // That its root is not there yet is all that may be said of it.
+    // The only finding may be that its root does not exist.
     let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     let messages = report["diagnostics"].as_array().unwrap().iter().map(|one| one["message"].to_string());
     assert!(messages.clone().all(|message| message.contains("/var/www/html")), "{stdout}");
@@ -262,10 +261,10 @@ fn a_reader_that_goes_away_is_no_failure() {
     assert!(child.wait().unwrap().success());
 }
 
-/// A server that is ended when it is no longer needed.
+/// Server that is killed when this is dropped.
 struct Serving {
     child: Child,
-    /// What it says at start, up to the URL.
+    /// Output at the start, up to the URL.
     said: Vec<String>,
     port: u16,
 }
@@ -296,7 +295,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // It may have ended by itself, and then there is nothing to do.
+        // The server may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -313,7 +312,7 @@ fn serve_serves_a_directory() {
     let response = serving.get("/hello.txt");
     assert!(response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with("\r\n\r\nhello\n"), "{response}");
     assert!(serving.get("/").contains("hello.txt"), "the directory is listed");
-    // Records are written behind, within a second.
+    // Records are written with a delay of up to a second.
     let log = directory.path().join("access.log");
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while !fs::read_to_string(&log).unwrap_or_default().contains("\"GET / HTTP/1.1\" 200 ") {
@@ -325,7 +324,7 @@ fn serve_serves_a_directory() {
 #[test]
 fn serve_takes_the_next_free_port() {
     let directory = directory_with("a.txt", "a\n");
-    // Whether or not another program has it, from here on 8080 is taken.
+    // From here on 8080 is in use, by this test or another program.
     let _taken = TcpListener::bind("127.0.0.1:8080");
     let serving = Serving::start(directory.path(), &["serve", "--workers", "1"]);
     assert!(serving.port > 8080);
@@ -345,7 +344,7 @@ fn an_address_that_was_asked_for_and_is_taken_is_a_failure() {
     assert!(stderr.contains(&address) && stderr.contains("another program listens there"), "{stderr}");
 }
 
-/// All in one go: also what is only seen in a site that has other errors.
+/// Reports all errors at once, also those of a site with other errors.
 #[test]
 fn one_error_hides_no_other() {
     let text = "site \"a.example\" {\n    listen 20080\n    nonsense 1\n    forward \"nowhere\"\n    \
@@ -368,7 +367,7 @@ fn one_error_hides_no_other() {
     }
 }
 
-/// The server becomes another user before it opens these.
+/// The server switches users before it opens these.
 #[test]
 fn check_looks_as_the_user_whom_the_server_becomes() {
     if !rustix::process::geteuid().is_root() {
@@ -399,9 +398,9 @@ fn check_looks_as_the_user_whom_the_server_becomes() {
     let shown = key.file_name().unwrap().to_str().unwrap();
     assert!(stderr.lines().any(|line| line.contains(shown) && line.contains("for `")), "{stderr}");
     assert!(stderr.contains("has 2 errors"), "{stderr}");
-    // As whoever starts it otherwise, and where the user may.
+    // As the user who starts the server, and where the user has access.
     assert_eq!(check(&config.replace("65534", "0")).0, 0);
-    // Root makes the directory of a log for that user.
+    // Root creates the log's directory for that user.
     let (code, _, stderr) = check(&config.replace("x.log", "logs/x.log").replace("65534", "0"));
     assert_eq!((code, stderr.contains("root creates ")), (0, true), "{stderr}");
     let user = Some(rustix::fs::Uid::from_raw(65_534));
@@ -414,7 +413,7 @@ fn check_looks_as_the_user_whom_the_server_becomes() {
     assert!(stderr.contains("it can't be reloaded"), "{stderr}");
 }
 
-/// What keeps `run` from starting, `check` finds before.
+/// `check` finds in advance what would keep `run` from starting.
 #[test]
 fn check_looks_for_what_will_be_opened() {
     let directory = directory_with("good.log", "");

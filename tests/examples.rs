@@ -1,4 +1,4 @@
-//! The configurations in examples/configs: each is valid, and does what it says in front of a real server, if one is
+//! Configurations in examples/configs: each is valid, and works as it says in front of a real server, if one is
 //! installed.
 
 use std::fs;
@@ -15,14 +15,15 @@ use crate::support::upstream::{ScriptStep, ScriptedUpstream};
 use crate::support::{TestServer, ask, tailcoat};
 use crate::transparency::{NGINX, NODE, UVICORN};
 
-/// A configuration whose paths lead into a directory of its own, with all files that it names, certificates included.
+/// Configuration with its paths moved into a directory of its own. All files that it names exist there, including
+/// certificates.
 pub(crate) struct StagedExample {
     directory: TempDir,
     authority: TestCa,
     pub(crate) text: String,
 }
 
-/// Directories in which configurations of examples and of the manual have their files.
+/// Directories that configurations of examples and of the manual use.
 const PLACES: [&str; 9] = [
     "/etc/ssl/",
     "/etc/tailcoat/",
@@ -35,7 +36,7 @@ const PLACES: [&str; 9] = [
     "/usr/lib/cgi-bin",
 ];
 
-/// A module of http-wasm that passes each request on: it exports `memory`, `handle_request` and `handle_response`.
+/// http-wasm module that passes each request on: it exports `memory`, `handle_request` and `handle_response`.
 const MODULE: &[u8] =
     b"\0asm\x01\0\0\0\x01\x0a\x02\x60\0\x01\x7e\x60\x02\x7f\x7f\0\x03\x03\x02\0\x01\x05\x03\x01\0\x01\x07\x2d\x03\
     \x06memory\x02\0\x0ehandle_request\0\0\x0fhandle_response\0\x01\
@@ -62,7 +63,7 @@ impl StagedExample {
         example
     }
 
-    /// Makes what is named in quotes and begins with the directory: certificates, pages, and directories.
+    /// Creates the quoted paths in the test's directory: certificates, pages, and directories.
     fn make_files(&self) {
         let start = self.directory.path().to_str().unwrap();
         let quoted = self.text.split('"').map(|text| text.trim_start_matches("file:").trim_start_matches("unix:"));
@@ -112,7 +113,7 @@ impl StagedExample {
         (output.status.success(), String::from_utf8(output.stderr).unwrap())
     }
 
-    /// Runs it on a free port, with these servers in the place of the upstreams that it names.
+    /// Runs it on a free port, with these servers instead of its upstreams.
     pub(crate) fn run(&self, servers: &[(&str, SocketAddr)]) -> TestServer {
         let mut text = self.text.clone();
         for (name, address) in servers {
@@ -129,7 +130,7 @@ impl StagedExample {
         TestServer::run(&lines.collect::<Vec<_>>().join("\n"))
     }
 
-    /// The response to a request over TLS.
+    /// Response to a request over TLS.
     fn ask(&self, server: &TestServer, host: &str, target: &str, fields: &str) -> String {
         let client = Arc::new(self.authority.client(None));
         let mut stream = tls::connect(server, &client, host).unwrap();
@@ -145,10 +146,10 @@ fn get(host: &str, target: &str, fields: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{fields}Connection: close\r\n\r\n")
 }
 
-/// Checks status, a line of the head, and how the content ends.
+/// Checks the status, a line of the head, and the end of the content.
 fn check(answer: &str, status: &str, line: &str, end: &str) {
     let head_line = if line.is_empty() { String::new() } else { format!("\r\n{line}\r\n") };
-    // Of content in chunks, the last.
+    // Removes the last chunk.
     let content = answer.strip_suffix("\r\n0\r\n\r\n").unwrap_or(answer);
     assert_eq!(answer.get(9..12), Some(status), "{answer}");
     assert!(answer.contains(&head_line) && content.ends_with(end), "{line:?} {end:?}: {answer}");
@@ -180,7 +181,7 @@ fn in_front_of_a_server() {
     check(&ask("/here.txt"), "200", "", "here");
 }
 
-/// Apache with PHP, and an application that is built like WordPress: what is no file goes to index.php.
+/// Apache with PHP, and an application that is built like WordPress: index.php handles all paths without a file.
 const WORDPRESS: Recipe<'_> = Recipe {
     needs: &["apache2", "/usr/lib/apache2/modules/libphp8.2.so"],
     files: &[
@@ -276,7 +277,7 @@ fn several_servers() {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
     let well = || ScriptedUpstream::start(vec![vec![ScriptStep::Read("\r\n\r\n"), ScriptStep::Write(answer)]]);
     let example = StagedExample::new("several-servers.kdl");
-    // One that is down from the beginning.
+    // One upstream is down from the start.
     let down = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (second, third, backup) = (well(), well(), well());
     let server = example.run(&[

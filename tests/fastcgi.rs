@@ -1,4 +1,4 @@
-//! FastCGI: what applications are told, what becomes of their answers, and what hostile ones can do.
+//! FastCGI: parameters that applications get, their responses, and hostile ones.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -8,12 +8,12 @@ use crate::support::fastcgi::{Act, Application, FastCgiRequest, answer, end, err
 use crate::support::h2::H2Client;
 use crate::support::{LARGE_BYTES, PATIENCE, TestServer, ask, read_until};
 
-/// A server in front of an application, with these options of `fastcgi`.
+/// Server in front of an application, with these options of `fastcgi`.
 fn front(application: SocketAddr, options: &str) -> TestServer {
     front_of_site(application, options, "")
 }
 
-/// The same, with these options of the site.
+/// Server in front of an application, with options of `fastcgi` and of the site.
 fn front_of_site(application: SocketAddr, options: &str, of_site: &str) -> TestServer {
     TestServer::run(&format!(
         "site {{\n listen \"127.0.0.1:0\"\n {of_site}\n\
@@ -24,7 +24,7 @@ fn front_of_site(application: SocketAddr, options: &str, of_site: &str) -> TestS
 
 const GET: &str = "GET /app/a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
-/// What an application is told of a request, but for what is the same for all.
+/// Parameters that an application gets for a request, without those that are always the same.
 fn told(request: &str, options: &str) -> Vec<String> {
     const SAME: [&str; 12] = [
         "GATEWAY_INTERFACE",
@@ -94,7 +94,7 @@ fn fields_become_variables() {
     check("Authorization: Basic x\r\n", &["HTTP_AUTHORIZATION=Basic x"]);
     // httpoxy (CVE-2016-5385)
     check("Proxy: http://evil/\r\nproxy: x\r\n", &[]);
-    // As CGI has it, an underscore is a hyphen: nobody forges a field by it.
+    // In CGI, an underscore is a hyphen: no client can forge a field with it.
     check("X_Mine: 127.0.0.1\r\nContent_Length: 9\r\nX-Mine: 1\r\n", &["HTTP_X_MINE=1"]);
     // Nor the client's address (issue 17).
     check("X_Real_IP: 1\r\nX-Real-IP: 1\r\nClient-IP: 1\r\nTrue-Client-IP: 1\r\nCF-Connecting-IP: 1\r\n", &[]);
@@ -131,7 +131,7 @@ fn the_client_and_the_server() {
     );
 }
 
-/// Also where another handler is asked first, and waited for; in HTTP/2 as well.
+/// Also if another handler runs first, and in HTTP/2.
 #[test]
 fn where_the_client_has_connected_to() {
     let application = Application::answering(answer("A: b\n\n"));
@@ -270,7 +270,7 @@ fn errors_without_end_end() {
         assert!(began.elapsed() < PATIENCE / 2, "it is given up");
         assert!(answered.is_empty() || answered.contains("504") || answered.contains("abc"), "{answered}");
         assert!(!answered.ends_with("0\r\n\r\n"), "nobody takes it for whole");
-        // Meanwhile, and after it, others are served.
+        // Other requests are served, meanwhile and after it.
         assert!(
             ask(&server, "GET /other HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").starts_with("HTTP/1.1 404")
         );
@@ -324,7 +324,7 @@ fn content_goes_both_ways_in_constant_memory() {
     client.write_all(&vec![b'x'; LARGE_BYTES]).unwrap();
     let head = read_until(&mut client, "\r\n\r\n");
     assert!(head.contains(&format!("X-Got: {LARGE_BYTES}\r\n")), "{head}");
-    // The client takes its time; what it does not take is not fetched.
+    // The client is slow; the server fetches only as much as the client reads.
     std::thread::sleep(Duration::from_millis(300));
     let mut count = 0;
     let mut buffer = [0; 65_536];

@@ -1,4 +1,4 @@
-//! Programs beside files: their source is for nobody, whoever runs them, and however a request comes to them.
+//! Programs beside files: no client gets their source, whichever server runs them, and however the request is written.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::support::{TestServer, ask, tailcoat};
 
 const THERE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nthere";
 
-/// A tree as PHP applications have them, and a server in front of who runs them.
+/// Directory tree of a PHP application, and a server in front of the one that runs it.
 struct ProgramSite {
     directory: tempfile::TempDir,
     upstream: ScriptedUpstream,
@@ -38,7 +38,7 @@ fn tree() -> tempfile::TempDir {
 }
 
 impl ProgramSite {
-    /// With these options, in which `URL` is where to forward to.
+    /// Site with these options, in which `URL` is the upstream.
     fn new(options: &str) -> Self {
         let (directory, upstream) = (tree(), ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Say(THERE)]]));
         let options = options.replace("URL", &format!("http://{}", upstream.address));
@@ -47,8 +47,8 @@ impl ProgramSite {
         Self { directory, upstream, server }
     }
 
-    /// Asks twice, from the disk and from the cache, and compares: with the target that the server behind got, or with
-    /// status and content of what was answered here.
+    /// Sends the request twice, for file system and cache. Expects the target at the upstream, or the status and
+    /// content of a local response.
     fn check(&self, request: &str, expect: &str) {
         for _ in 0..2 {
             let length = if request.starts_with("POST") { "Content-Length: 0\r\n" } else { "" };
@@ -86,15 +86,15 @@ fn a_front_controller_and_who_runs_php() {
     site.check("GET /page/", "200 source");
     site.check("POST /", "to /index.php");
     site.check("POST /wp-admin/", "to /wp-admin/index.php");
-    // What is no program by its path, and yet one on the disk.
+    // Not a program by its path, but on disk.
     site.check("GET /t.phtml", "to /index.php");
     site.check("GET /up/X.PHP", "to /index.php");
     site.check("GET /index.php/", "to /index.php");
     site.check("GET /index.php/path/info", "to /index.php");
     site.check("GET /wp-admin/index.php/info", "to /index.php");
-    // Guards of the program's own path hold for its directory.
+    // Guards of the program's own path apply to its directory.
     site.check("GET /guarded/", "403");
-    // Hidden files are nobody's.
+    // No client gets hidden files.
     site.check("GET /.env", "404");
     site.check("POST /.env", "404");
     site.check("GET /.git/none", "404");

@@ -1,4 +1,4 @@
-//! Rules in front of another server: what it is asked, and that it is not asked at all.
+//! Rules in front of an upstream: the requests that reach it, and those that never do.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -12,11 +12,11 @@ use crate::support::{TestServer, ask, read_until};
 const HEAD: &str = "\r\n\r\n";
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nX-Powered-By: PHP\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 
-/// A server behind, and the one before it with these rules. `DIR` in them is a directory in which `passwords` has
+/// Upstream, and a server in front of it with these rules. `DIR` in them is a directory in which `passwords` has
 /// anna's, `secret`.
 fn server(outside: &str, rules: &str) -> (ScriptedUpstream, TestServer, TempDir) {
     let directory = tempfile::tempdir().unwrap();
-    // By `htpasswd -nbB -C 4`.
+    // Made by `htpasswd -nbB -C 4`.
     let users = "anna:$2y$04$DiDPKk.3jQ0BKempAh9hluEEI1sUe4ymTdbxXFaDSLiiXtOrgRIaW\n";
     std::fs::write(directory.path().join("passwords"), users).unwrap();
     let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(ANSWER)]]);
@@ -32,7 +32,7 @@ fn get(target: &str, fields: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: h.example\r\n{fields}Connection: close\r\n\r\n")
 }
 
-/// Sends a request; its answer, and what the server behind was asked, if it was.
+/// Sends a request; returns the response, and the upstream's request if there was one.
 fn forward(upstream: &ScriptedUpstream, server: &TestServer, request: &str) -> (String, Option<String>) {
     let answer = ask(server, request);
     let asked = answer.ends_with("ok").then(|| upstream.connection());
@@ -93,7 +93,7 @@ fn fields_both_ways() {
         assert_eq!(values(&asked, name), expect, "{asked}");
     }
     assert_eq!((values(&answer, "X-Powered-By"), values(&answer, "X-Frame-Options")), (vec![], vec!["DENY"]));
-    // What a client says of its connection takes none of ours away (hop-by-hop header abuse).
+    // A client's Connection field removes none of our fields (hop-by-hop header abuse).
     for connection in ["X-Remote, close", "close, x-remote,X-Scheme", "close\r\nConnection: x_remote, X-REMOTE"] {
         let request =
             get("/", "X-Remote: 6.6.6.6\r\n").replace("Connection: close", &format!("Connection: {connection}"));
@@ -117,7 +117,7 @@ fn passwords_and_addresses() {
          allow \"192.0.2.0/24\" path=\"/either/*\"\n deny all path=\"/either/closed/*\"",
     );
     let office = "X-Forwarded-For: 192.0.2.1\r\n";
-    // Status; what the server behind learns of user and password.
+    // Status; the user and password as the upstream sees them.
     let check = |target: &str, fields: &str, expect: (&str, Option<(&[&str], bool)>)| {
         let (answer, asked) = forward(&upstream, &server, &get(target, fields));
         let told = asked.as_deref().map(|head| (values(head, "X-User"), !values(head, "Authorization").is_empty()));
@@ -132,19 +132,19 @@ fn passwords_and_addresses() {
     check("/passed/a", anna, ("200", Some((&["anna"], true))));
     check("/office/a", "", ("403", None));
     check("/office/a", office, ("200", Some((&[], false))));
-    // Whoever is let in by address needs no password; and whoever has none is asked for it.
+    // A client whose address is allowed needs no password; others must give one.
     check("/either/a", office, ("200", Some((&[], false))));
     check("/either/a", &format!("{office}{anna}"), ("200", Some((&[], false))));
     check("/either/a", "", ("401", None));
     check("/either/a", anna, ("200", Some((&["anna"], false))));
     check("/either/closed/a", "", ("401", None));
     check("/either/closed/a", anna, ("200", Some((&["anna"], false))));
-    // A server that drops parameters, or takes a backslash for a slash, reads no other path than the rules did.
+    // An upstream that drops parameters, or takes a backslash for a slash, reads the same path as the rules did.
     for path in ["/private;a/b", "/private%3Ba/b", "/;x/private/b", "/private%5Cb", "/a;b/../private;/b"] {
         check(path, "", ("401", None));
         check(path, anna, ("200", Some((&["anna"], false))));
     }
-    // One that runs programs, ignores case, or finds files as Windows does.
+    // An upstream that runs programs, ignores case, or finds files as Windows does.
     check("/office;a=b/c;d", "", ("403", None));
     check("/open;a/b", "", ("200", Some((&[], false))));
     for path in ["/open/..;/office/a", "/open/..;/x", "/open/..%3b/x", "/open/%2e%2e;a=b/x", "/open/..%5Cx", "/a/.;/x"]
@@ -153,7 +153,7 @@ fn passwords_and_addresses() {
     }
 }
 
-/// Issue 17: a path with something behind it, that the upstream takes for the guarded one.
+/// Issue 17: a path with a suffix, which the upstream takes for the guarded one.
 #[test]
 fn guards_hold_for_what_the_upstream_reads() {
     let anna = "Authorization: Basic YW5uYTpzZWNyZXQ=\r\n";
@@ -189,7 +189,7 @@ fn guards_hold_for_what_the_upstream_reads() {
     assert_eq!(values(&asked.unwrap(), "X-Remote"), Vec::<&str>::new());
 }
 
-/// A target with two slashes at its start names a host for many parsers, with another path behind it.
+/// Many parsers read a host from a target with two leading slashes, with another path after it.
 #[test]
 fn targets_that_begin_like_a_host_are_forwarded_in_normal_form() {
     let (upstream, server, _directory) = server("", "deny all path=\"/panel/*\"");
@@ -200,7 +200,7 @@ fn targets_that_begin_like_a_host_are_forwarded_in_normal_form() {
     assert_eq!(&ask(&server, &get("//panel/users", ""))[9..12], "403");
 }
 
-/// Issue 17, with the server that it was found with: mod_php and CGI of Apache.
+/// Issue 17, with the original upstream: mod_php and CGI of Apache.
 #[test]
 fn guards_hold_in_front_of_apache() {
     use crate::support::real_server::{APACHE_BASE, RealServer, Recipe};
@@ -293,7 +293,7 @@ fn requests_in_progress() {
     read_until(&mut first, "\r\n\r\no");
     let refused = ask(&server, &get("/slow", ""));
     assert!(refused.starts_with("HTTP/1.1 429 ") && values(&refused, "Retry-After") == ["1"], "{refused}");
-    // It counts until its answer has ended, or its client has.
+    // The request counts until its response has ended, or its client has.
     drop(first);
     let deadline = std::time::Instant::now() + crate::support::PATIENCE;
     while !ask(&server, &get("/slow", "")).starts_with("HTTP/1.1 200 ") {

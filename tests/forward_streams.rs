@@ -1,5 +1,4 @@
-//! Contents that are forwarded as they come: as long as they like, as slowly as their receiver takes them, in as much memory
-//! as short ones.
+//! Forwarded content as a stream: of any length, as slow as its receiver, in no more memory than short content.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,13 +6,13 @@ use std::time::Duration;
 
 use crate::support::{PATIENCE, TestServer, read_until};
 
-/// Far more than it may cost. It was tried with 2 GiB, too, which takes minutes without optimisation.
+/// Size far beyond the memory limit. Also run with 2 GiB, which takes minutes without optimisation.
 const LONG_BYTES: u64 = 128 << 20;
 
-/// What long contents may cost besides what the server has anyway, in KiB: its buffers, and what the allocator keeps.
+/// Memory that long content may add, in KiB: the server's buffers, and the allocator's reserve.
 const MEMORY_KIB_MAX: u64 = 4 << 10;
 
-/// A server on whose first connection this is done.
+/// Upstream that runs `act` on its first connection.
 fn upstream(act: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -28,7 +27,7 @@ fn front(upstream: SocketAddr) -> TestServer {
     ))
 }
 
-/// Asks for something small, so that the server has all that it needs for any request.
+/// Sends a small request, so that the server allocates what any request needs.
 fn warm_up(server: &TestServer) -> u64 {
     let mut stream = server.connect();
     stream.write_all(b"GET /here HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
@@ -36,7 +35,7 @@ fn warm_up(server: &TestServer) -> u64 {
     server.resident_kib_max()
 }
 
-/// Writes so many bytes, in chunks if asked for.
+/// Writes this many bytes, chunked or not.
 fn write_long(stream: &mut TcpStream, is_chunked: bool) {
     let piece = vec![b'x'; 1 << 20];
     for _ in 0..LONG_BYTES / piece.len() as u64 {
@@ -53,7 +52,7 @@ fn write_long(stream: &mut TcpStream, is_chunked: bool) {
     }
 }
 
-/// Counts the `x` that come until the end.
+/// Counts the `x` bytes until the end.
 fn count_x(stream: &mut TcpStream, until: Option<u64>) -> u64 {
     let (mut buffer, mut count) = (vec![0; 1 << 20], 0);
     while until.is_none_or(|until| count < until) {
@@ -99,7 +98,7 @@ fn long_contents_cost_no_memory() {
     }
 }
 
-/// Writes until nothing more is taken for a while; returns how much was.
+/// Writes until the server accepts nothing for a while; returns the number of bytes.
 fn write_until_stuck(stream: &mut TcpStream) -> usize {
     stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
     let (piece, mut count) = (vec![b'x'; 1 << 20], 0);
@@ -113,7 +112,7 @@ fn write_until_stuck(stream: &mut TcpStream) -> usize {
     }
 }
 
-/// The kernel's buffers of both connections fill, ours don't.
+/// The kernel's buffers of both connections fill, ours do not grow.
 #[test]
 fn who_reads_slowly_is_sent_to_slowly() {
     let (sender, written) = std::sync::mpsc::channel();

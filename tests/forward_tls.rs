@@ -1,11 +1,11 @@
-//! Servers behind that are spoken to by TLS: who is trusted, what is shown to them.
+//! TLS towards upstreams: trusted CAs and presented certificates.
 
 use std::path::Path;
 
 use crate::support::tls::TestCa;
 use crate::support::{PATIENCE, TestServer, ask, tailcoat};
 
-/// A server with a certificate for `app.example`, which logs by which version it was asked, and by whom.
+/// Upstream with a certificate for `app.example`, which logs the version and the client certificate of each request.
 fn behind(directory: &Path, more: &str) -> TestServer {
     let path = directory.display();
     TestServer::run(&format!(
@@ -14,7 +14,7 @@ fn behind(directory: &Path, more: &str) -> TestServer {
     ))
 }
 
-/// Waits until the last line of a file has this in it.
+/// Waits until the last line of a file contains this text.
 fn await_line(file: &Path, expect: &str) {
     let began = std::time::Instant::now();
     loop {
@@ -42,7 +42,7 @@ fn who_is_trusted() {
     for (options, expect) in [
         (format!("tls-ca-file \"{ours}\"\n {name}"), Ok("HTTP/2")),
         (format!("tls-ca-file \"{ours}\"\n {name}\n tls-http2 off"), Ok("HTTP/1.1")),
-        // The certificate is not for the address; its authority is not known, or another.
+        // The certificate does not match the address; its CA is unknown, or another one.
         (format!("tls-ca-file \"{ours}\""), Err("certificate")),
         (name.to_owned(), Err("certificate")),
         (format!("tls-ca-file \"{others}\"\n {name}"), Err("certificate")),
@@ -81,7 +81,7 @@ fn a_certificate_is_shown() {
     let shown = format!("tls-certificate \"{0}/proxy.pem\" key=\"{0}/proxy.key\"", path.display());
     for (options, status) in [
         (format!("{shown}\n health-check \"/\" interval=\"100ms\""), " 200 "),
-        // A check could have found out before, and then nobody is asked (503).
+        // A health check could have found it before; the response is a 503 then.
         (String::new(), " 502 "),
     ] {
         let server = TestServer::run(&format!(
@@ -94,7 +94,7 @@ fn a_certificate_is_shown() {
         assert!(answer.contains(status), "{options}: {answer}");
         if status == " 200 " {
             await_line(&path.join("log"), "CN=proxy.example");
-            // Its health checks come through, too.
+            // Health checks succeed, too.
             std::thread::sleep(std::time::Duration::from_millis(500));
             assert!(ask(&server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").contains(status));
         }
@@ -131,7 +131,7 @@ fn new_files_are_taken_up() {
     let known = path.join("ca.pem").display().to_string();
     let behind = behind(path, &format!(" client-certificate \"required\" ca-file=\"{known}\""));
     let errors = path.join("errors");
-    // No connection is kept, so that each request makes a handshake.
+    // No connection is kept, so that each request needs a handshake.
     let server = TestServer::run_logging(
         &format!(
             "upstream \"u\" {{\n server \"https://127.0.0.1:{}\"\n tls-ca-file \"{1}/trusted.pem\"\n \

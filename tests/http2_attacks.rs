@@ -1,5 +1,5 @@
-//! Attacks by name against the built server: each ends its own connection, in memory that is bounded, and others are served
-//! meanwhile. The engine's own tests of them, each with its budget, are in `crates/wire/src/h2/tests/attacks.rs`.
+//! Named attacks on the built server. Each ends its own connection, within bounded memory, and other clients are served
+//! meanwhile. The engine's tests of them, each with its budget, are in `crates/wire/src/h2/tests/attacks.rs`.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -38,7 +38,7 @@ fn get(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_STREAM | END_HEADERS, stream, GET)
 }
 
-/// A server whose files are slow to get: another one has them, and does not answer.
+/// Server whose files are slow: an upstream has them, and does not respond.
 fn server() -> (TestServer, ScriptedUpstream) {
     let upstream = ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Pause(100_000)]]);
     let server = TestServer::run(&format!(
@@ -48,7 +48,7 @@ fn server() -> (TestServer, ScriptedUpstream) {
     (server, upstream)
 }
 
-/// A client that sends what it likes and only looks for what it is told.
+/// Client that sends arbitrary frames and only records what it receives.
 struct Attacker {
     socket: TcpStream,
     received: Vec<u8>,
@@ -63,11 +63,11 @@ impl Attacker {
     }
 
     fn send(&mut self, bytes: &[u8]) {
-        // The server may have had enough.
+        // The server may have closed the connection.
         self.has_ended |= self.socket.write_all(bytes).is_err();
     }
 
-    /// Reads for some time, or until the connection has ended.
+    /// Reads until the connection has ended, or for this time.
     fn read(&mut self, time: Duration) {
         let (deadline, mut buffer) = (Instant::now() + time, [0; 16 << 10]);
         self.socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
@@ -81,7 +81,7 @@ impl Attacker {
         }
     }
 
-    /// Kinds and payloads of the frames that came.
+    /// Types and payloads of the received frames.
     fn frames(&self) -> Vec<(u8, &[u8])> {
         let (mut frames, mut rest) = (Vec::new(), &self.received[..]);
         while let Some((header, behind)) = rest.split_at_checked(9) {
@@ -93,7 +93,7 @@ impl Attacker {
         frames
     }
 
-    /// What GOAWAY said.
+    /// Error code of GOAWAY.
     fn go_away(&self) -> Option<ErrorCode> {
         let frames = self.frames();
         let (_, payload) = frames.iter().rfind(|(kind, _)| *kind == GOAWAY)?;
@@ -101,10 +101,10 @@ impl Attacker {
     }
 }
 
-/// Memory that an attack may make the server have more, in KiB.
+/// Limit of the memory that an attack may add, in KiB.
 const MEMORY_KIB_MAX: u64 = 16 << 10;
 
-/// Sends what `attack` makes of 0, 1, 2 … and checks how that ends.
+/// Sends `attack` of 0, 1, 2 … and checks the end.
 #[track_caller]
 fn check(expect: ErrorCode, attack: impl Fn(u32) -> Vec<u8>) {
     let (server, _upstream) = server();
@@ -125,7 +125,7 @@ fn check(expect: ErrorCode, attack: impl Fn(u32) -> Vec<u8>) {
         }
         attacker.read(Duration::from_secs(5));
         assert!(attacker.has_ended, "nobody stops it");
-        // Where the client goes on sending, the connection may be reset before it has read why.
+        // If the client keeps sending, a reset may overtake GOAWAY.
         assert!(attacker.go_away().is_none_or(|code| code == expect), "{:?}", attacker.go_away());
         assert_eq!(others.get("/fixed").status(), 200);
     }
@@ -179,7 +179,7 @@ fn empty_frames_cve_2019_9518() {
     });
 }
 
-/// A large field in the table, and thousands of references to it: each request is refused before it has grown.
+/// A large field in the table, and thousands of references to it: each request is rejected before it grows.
 #[test]
 fn hpack_bomb_cve_2016_6581() {
     let (server, _upstream) = server();
@@ -202,8 +202,8 @@ fn hpack_bomb_cve_2016_6581() {
     assert!(taken_kib < MEMORY_KIB_MAX, "{taken_kib} KiB");
 }
 
-/// Clients that ask for much and read nothing, by windows (CVE-2016-1546) or by not reading their socket at all
-/// (internal data buffering, CVE-2019-9517).
+/// Clients that request much and read nothing, by windows (CVE-2016-1546) or by not reading their socket (internal data
+/// buffering, CVE-2019-9517).
 #[test]
 fn slow_read() {
     let site = site_with_large_file();
@@ -218,7 +218,7 @@ fn slow_read() {
                 H2Limits { stream_window_bytes: window_bytes, connection_window_bytes: window_bytes, ..limits() },
             );
             for stream in 0..50 {
-                // Behind those of the client's engine, which does not know of them.
+                // Uses streams after those of the client's engine, which does not know them.
                 client.send_raw(&frame(
                     HEADERS,
                     END_STREAM | END_HEADERS,
@@ -235,7 +235,7 @@ fn slow_read() {
     assert_eq!(H2Client::connect(&server).get("/nothing").status(), 404);
 }
 
-/// Window tricks (data dribble, CVE-2019-9511): the window is opened by a byte at a time.
+/// Data dribble (CVE-2019-9511): the window opens one byte at a time.
 #[test]
 fn data_dribble_cve_2019_9511() {
     let site = site_with_large_file();

@@ -1,4 +1,4 @@
-//! Configurations of nginx, translated: both servers answer the same.
+//! Imported nginx configurations: both servers respond alike.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ const NGINX: Recipe<'_> = Recipe {
     environment: &[],
 };
 
-/// Requests by path, and the fields of responses that are compared besides status and content.
+/// Requests by path, and response fields that are compared in addition to status and content.
 const PATHS: [&str; 43] = [
     "/",
     "/index.html",
@@ -80,7 +80,7 @@ const PATHS: [&str; 43] = [
     "/query?a=2",
 ];
 
-/// The same of a site with guards that can't be said; and what nobody gets here whom nginx refuses, or may refuse.
+/// Paths of a site with guards that cannot be imported; this server must reject every request that nginx may reject.
 const GUARDED_PATHS: [&str; 11] = [
     "/",
     "/page.html",
@@ -103,7 +103,7 @@ const REFUSED_PATHS: [&str; 7] = [
     "/cookie/file.txt",
     "/dynamic/page.html",
 ];
-/// Paths that nginx refuses for what they lead to, and others beside them that it answers.
+/// Paths that nginx rejects because of their destination, and similar ones that it serves.
 const WAYS: [(&str, bool); 25] = [
     ("/", true),
     ("/page.html", true),
@@ -168,7 +168,7 @@ fn no_way_leads_around_a_guard() {
     }
 }
 
-/// A server with the translation of a file of nginx's, and its text.
+/// Server with the imported configuration of an nginx file, and its text.
 fn translated(nginx: &RealServer, file: &str, code: i32, expect: &str) -> (TestServer, String) {
     let output = tailcoat().arg("import").arg(nginx.directory().join(file)).output().unwrap();
     let remarks = String::from_utf8(output.stderr).unwrap();
@@ -180,7 +180,7 @@ fn translated(nginx: &RealServer, file: &str, code: i32, expect: &str) -> (TestS
     (TestServer::run(&config.replace(&format!("listen {address}"), "listen \"127.0.0.1:0\"")), config)
 }
 
-/// Status, compared fields and content. Error pages that each server has of its own, and ports in URLs, differ.
+/// Status, compared fields and content, without each server's own error pages and the ports in URLs.
 fn answer(address: SocketAddr, host: &str, path: &str) -> (String, Vec<String>, String) {
     let (method, path) = path.strip_prefix("-X ").and_then(|request| request.split_once(' ')).unwrap_or(("GET", path));
     let output = Command::new("curl")
@@ -223,7 +223,7 @@ fn what_cannot_be_read_is_said() {
     let written = directory.path().join("tailcoat.kdl");
     check(&[file.as_os_str(), "-o".as_ref(), written.as_os_str()], 0, "nginx.conf:1: wonder on: not translated");
     assert!(fs::read_to_string(&written).unwrap().contains("root \"/srv\""));
-    // What is there is never overwritten.
+    // Existing files are never overwritten.
     check(&[file.as_os_str(), "-o".as_ref(), written.as_os_str()], 1, "already exists");
     fs::write(&file, "server { listen 80; root /srv; auth_request /a; }").unwrap();
     check(&[file.as_os_str()], 4, "Rejected paths, because their rules");

@@ -1,4 +1,4 @@
-//! From the start to the end: listeners, signals, draining.
+//! From start to shutdown: listeners, signals, draining.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -25,7 +25,7 @@ fn server(workers: usize, options: &str) -> (TestServer, TempDir) {
 #[test]
 fn a_drain_answers_what_was_asked_and_closes_the_rest() {
     for signal in ["TERM", "INT", "QUIT"] {
-        // One alone: that a connection was closed tells that it knows.
+        // A single worker: one closed connection shows that it knows of the shutdown.
         let (mut server, _files) = server(1, "grace-period \"60s\"");
         let mut idle = server.connect();
         idle.write_all(GET).unwrap();
@@ -35,7 +35,7 @@ fn a_drain_answers_what_was_asked_and_closes_the_rest() {
         read_until(&mut busy, "\r\n\r\n");
         let mut half = server.connect();
         half.write_all(b"GET / HTTP/1.1\r\n").unwrap();
-        // It is a request in progress when the server has read it; nothing else tells that it has.
+        // The request is in progress once the server has read it, which is not visible from outside.
         std::thread::sleep(Duration::from_millis(200));
         server.signal(signal);
         assert_eq!(read_all(&mut idle), "", "{signal}: an idle connection is closed");
@@ -120,7 +120,7 @@ fn unix_sockets() {
         server.wait();
     };
     start();
-    // The killed server has left its socket behind.
+    // The killed server has left its socket file.
     start();
 }
 
@@ -132,7 +132,7 @@ fn inherited_sockets() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let config = "site {\n listen \"127.0.0.1:0\" \"systemd:web\"\n respond \"/\" 200 \"hello\"\n}\n";
     std::fs::write(file.path(), config).unwrap();
-    // The shell puts the socket, which comes as its standard input, where systemd would.
+    // The shell moves the socket from its standard input to the place where systemd would put it.
     let mut command = std::process::Command::new("sh");
     command
         .arg("-c")

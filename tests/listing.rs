@@ -1,4 +1,4 @@
-//! Listings of directories, and error pages, from the built server.
+//! Directory listings and error pages of the built server.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::{TestServer, read_until};
 
-/// A directory with names of all sorts, one of them not UTF-8.
+/// Directory with names of all sorts, one of them not UTF-8.
 fn directory() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("a b")).unwrap();
@@ -22,7 +22,7 @@ fn directory() -> TempDir {
     directory
 }
 
-/// The answer to a GET with these fields, head and body.
+/// Response to a GET with these fields, head and body.
 fn get(server: &TestServer, target: &str, fields: &str) -> String {
     server.exchange(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n").as_bytes())
 }
@@ -81,8 +81,8 @@ fn who_breaks_off_is_not_worked_for() {
     fs::create_dir(directory.path().join("sub")).unwrap();
     let log = directory.path().join("access.log");
     let server = TestServer::serve(directory.path(), &["--browse", "--access-log", log.to_str().unwrap()]);
-    // Each sorted in another way, so that each is made for itself, and the last has to wait for its turn. Should it have
-    // been answered all the same before the server saw the end, again.
+    // Each with another sort order, so that none is shared, and the last must wait for its turn. Repeats if the server
+    // responded before it saw the end.
     for _ in 0..100 {
         let busy: Vec<_> = ["name", "size", "modified"]
             .into_iter()

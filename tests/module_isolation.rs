@@ -1,4 +1,4 @@
-//! Hostile modules: each costs its own request, and nobody else anything.
+//! Hostile modules: each harms its own request, and no other.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -10,11 +10,11 @@ use tempfile::TempDir;
 use crate::support::guests::{content, guests, serve_guests, serve_guests_with};
 use crate::support::{PATIENCE, TestServer, ask, read_all, read_until};
 
-/// Limits that a test can wait for. Those of time that passes have a test of their own: on a busy machine a module that
-/// computes has few of the processor's.
+/// Limits low enough for a test to reach. Wall-clock limits have a test of their own: on a busy machine, a module gets
+/// little CPU time.
 const LIMITS: &str = "memory-bytes-max \"16MiB\"; cpu-time-max \"200ms\"; response-bytes-max \"1MiB\"";
 
-/// A server with hostile modules and a file beside them.
+/// Server with hostile modules and a file beside them.
 fn server(guests: &Path) -> (TestServer, TempDir) {
     let files = tempfile::tempdir().unwrap();
     std::fs::write(files.path().join("file"), "a file").unwrap();
@@ -26,13 +26,13 @@ fn get(server: &TestServer, target: &str) -> String {
     ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
-/// What is still served: a file, and another request of the same module.
+/// Checks that a file and another request of the same module are still served.
 fn check_others(server: &TestServer, target: &str) {
     assert!(get(server, "/file").ends_with("a file"), "after {target}");
     assert!(get(server, "/hello").contains("hello\n"), "after {target}");
 }
 
-/// What hostile request comes to, and what the log says of it.
+/// Checks the response to a hostile request, and its log line.
 fn check(server: &TestServer, target: &str, status: &str, logged: &str) {
     let answer = get(server, target);
     assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {answer}");
@@ -67,7 +67,7 @@ fn too_much_before_an_answer() {
     check("/fields-without-end", "500", "total size of fields exceeds limit");
 }
 
-/// Handles of a stream's pollables are none of `handles-max`, but count as memory.
+/// Handles of a stream's pollables do not count for `handles-max`, but as memory.
 #[test]
 fn pollables_without_end_take_the_instance_s_own_memory() {
     let Some(guests) = guests() else { return };
@@ -84,10 +84,10 @@ fn failures_in_the_middle_of_content() {
     let (server, _files) = server(guests);
     for target in ["/trap-in-content", "/loop-in-content", "/flood"] {
         let answer = get(&server, target);
-        // What fails at once fails before its head was sent.
+        // An immediate failure happens before the head was sent.
         let is_early = target == "/trap-in-content" && answer.starts_with("HTTP/1.1 500 ");
         assert!(is_early || answer.starts_with("HTTP/1.1 200 "), "{target}: {answer}");
-        // Whoever reads chunks knows that it is not whole (RFC 9112, section 8).
+        // A client that decodes chunks sees that the content is incomplete (RFC 9112, section 8).
         assert!(!answer.ends_with("0\r\n\r\n"), "{target}: {answer}");
         assert!(answer.len() < 2 << 20, "{target}");
         check_others(&server, target);
@@ -96,7 +96,7 @@ fn failures_in_the_middle_of_content() {
     let short = get(&server, "/length?10-5");
     let is_early = short.starts_with("HTTP/1.1 500 ");
     assert!(is_early || short.contains("Content-Length: 10\r\n") && !short.ends_with("xxxxxxxxxx"), "{short}");
-    // The answer is complete; what goes on behind it ends as well.
+    // The response is complete; the instance's further work ends as well.
     assert!(get(&server, "/loop-after").contains("done"));
     server.await_log("cpu-time-max\" request=\"GET /loop-after\"");
 }
@@ -140,7 +140,7 @@ fn instances_have_limits() {
     for stream in &mut hanging {
         stream.write_all(b"GET /hang HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     }
-    // They wait for the first two to end, and then hang in their places.
+    // Later requests wait for the first two to end, and then hang in their places.
     held.iter_mut().for_each(|stream| assert!(read_all(stream).contains("three")));
     std::thread::sleep(Duration::from_millis(100));
     let answer = get(&server, "/hello");
@@ -163,14 +163,14 @@ fn instances_and_memory_of_all_modules_have_limits() {
         assert!(get(&server, "/hello").contains("hello\n"), "{shared}");
         let mut held = server.connect();
         held.write_all(b"GET /hang HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-        // When it has come to its instance.
+        // Waits until the request has reached its instance.
         let start = Instant::now();
         while !get(&server, "/hello").starts_with("HTTP/1.1 50") {
             assert!(start.elapsed() < PATIENCE, "{shared}");
         }
         server.await_log(logged);
         drop(held);
-        // When the server has noticed.
+        // Waits until the server has noticed.
         let start = Instant::now();
         while !get(&server, "/hello").contains("hello\n") {
             assert!(start.elapsed() < PATIENCE, "{shared}");
@@ -198,10 +198,10 @@ fn no_request_sees_anothers_data_unless_instances_are_used_again() {
     for waits in ["waits-for-disk on", "waits-for-disk off"] {
         let check = |reset: &str, targets: &str, expect: &str| check(&format!("{reset}; {waits}"), targets, expect);
         check("reset fresh", "/count /count /count", "1 1 1");
-        // That is for what has a memory that the server can reach.
+        // `reset memory` works only for modules whose memory the server can reach.
         check("reset memory", "/count /count /count", "1 1 1");
         check("reset none; idle-instances-max 0", "/count /count", "1 1");
-        // Whoever failed, or is not done, is not used again.
+        // A failed or unfinished instance is not used again.
         for target in ["/trap", "/exit", "/kept-answer", "/kept-content", "/after", "/loop-in-content"] {
             check("reset none; cpu-time-max \"500ms\"", &format!("/count {target} /count"), "1 1");
         }
@@ -215,7 +215,8 @@ fn instances_are_used_again_if_configured() {
     for waits in ["on", "off"] {
         let options = format!("reset none; waits-for-disk {waits}; directory \"/data\" \"{}\"", files.path().display());
         let server = serve_guests(guests, &options, "");
-        // On a busy machine an instance may be interrupted between its answer and its end; then the next is a fresh one.
+        // On a busy machine an instance may be interrupted between its response and its end; the next request gets a
+        // new one then.
         let start = Instant::now();
         while content(&get(&server, "/count")) != "5" {
             assert!(start.elapsed() < PATIENCE, "waits-for-disk {waits}");
@@ -233,7 +234,7 @@ fn what_an_instance_keeps_is_no_answer() {
         assert!(answer.starts_with("HTTP/1.1 500 "), "{reset}: {answer}");
         server.await_log("it sent no response");
         assert_eq!(content(&get(&server, "/kept-content")), "begun", "{reset}");
-        // One that piles up handles goes before it has none left.
+        // An instance that accumulates handles is dropped before it runs out of them.
         for _ in 0..50 {
             assert_eq!(content(&get(&server, "/kept-handle")), "kept", "{reset}");
         }

@@ -1,5 +1,4 @@
-//! Modules that are operated: what is counted of them, their replacement and a reload while clients are at it, and what they
-//! keep over it.
+//! Modules in operation: counters, replacement and reload under load, and state that survives.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -14,10 +13,10 @@ use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
 use crate::support::{PATIENCE, ask, read_until};
 
-/// Limits that a test can wait for.
+/// Limits low enough for a test to reach.
 const LIMITS: &str = "memory-bytes-max \"16MiB\"; cpu-time-max \"200ms\"; response-bytes-max \"1MiB\"";
 
-/// One site of a module and a file, with what else is in either.
+/// One site with a module and a file, and further options of both.
 fn config(module: &str, options: &str, site: &str) -> String {
     format!(
         "modules {{ compile-wait \"5m\"; compiled \"{}\"; check-interval \"100ms\" }}\nsite \"h\" {{\n listen \"127.0.0.1:0\"\n {site}\n \
@@ -36,7 +35,7 @@ fn get(operated: &Operated, target: &str) -> String {
     ask(&operated.server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
-/// The whole answer on a connection that goes on. Whether it comes in chunks depends on how quick the module is.
+/// Whole response on a kept connection. The module's timing decides whether it is chunked.
 fn ask_again(stream: &mut TcpStream, target: &str) -> String {
     write!(stream, "GET {target} HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     let mut answer = read_until(stream, "\r\n\r\n");
@@ -61,7 +60,7 @@ fn status(operated: &Operated) -> Value {
     serde_json::from_slice(&operated.order(&["status", "--json"]).stdout).expect("JSON")
 }
 
-/// Looks again and again until that is so.
+/// Polls the status until the condition holds.
 fn await_status(operated: &Operated, is_so: impl Fn(&Value) -> bool) -> Value {
     let began = Instant::now();
     loop {
@@ -92,7 +91,7 @@ fn what_is_counted_of_a_module() {
     let status = await_status(&operated, |status| status["modules"][0]["requests"] == 8);
     let module = &status["modules"][0];
     assert_eq!(module["name"], "guests");
-    // The one that waits; the others have ended, and given all back.
+    // Only the waiting instance is left; the others have ended and released everything.
     let status = await_status(&operated, |status| status["modules"][0]["instances"] == 1);
     let held = status["modules"][0]["memory_bytes"].as_u64().unwrap();
     assert!((64 << 10..16 << 20).contains(&held), "{held}");
@@ -128,7 +127,7 @@ fn what_is_counted_of_a_module() {
     });
 }
 
-/// By count: loops that have not ended by the time that so many other requests of the same workers have.
+/// Measured by count: loops still run after this many other requests of the same workers.
 #[test]
 fn others_are_answered_while_modules_loop() {
     let Some(guests) = guests() else { return };
@@ -157,7 +156,8 @@ fn others_are_answered_while_modules_loop() {
     await_status(&operated, |status| status["modules"][0]["instances"] == 8);
     let start = busy_us(&operated);
     ask_others();
-    // Processor time of the workers' own threads: the loops have left them. A worker that ran them would be busy all the time.
+    // CPU time of the workers' own threads: the loops have left them. A worker that ran them would be busy all the
+    // time.
     let disturbed = busy_us(&operated) - start;
     assert!(disturbed < 3 * undisturbed + 100_000, "{disturbed} us, {undisturbed} us without loops");
     for stream in &mut loops {
@@ -168,7 +168,7 @@ fn others_are_answered_while_modules_loop() {
     assert_eq!(failures(&status(&operated)["modules"][0], "cpu-time-max"), 0);
 }
 
-/// A module's file with so many sections that nobody needs (Binary Format, section 5.5.3), so that it is another.
+/// Copies a module's file with this many custom sections (Binary Format, section 5.5.3), which make it another file.
 fn put(original: &Path, file: &Path, count: usize) {
     let mut bytes = std::fs::read(original).unwrap();
     // Id, size, length of its name, name.
@@ -178,8 +178,8 @@ fn put(original: &Path, file: &Path, count: usize) {
     std::fs::rename(next, file).unwrap();
 }
 
-/// Clients that ask all the time while something is done: on kept connections, on new ones, and by HTTP/2. Each answer has to
-/// come, and to be right; returns how many did.
+/// Runs clients during `operate`: on kept connections, on new ones, and over HTTP/2. Each response must arrive and be
+/// right; returns their number.
 fn under_load(operated: &Operated, target: &str, expect: &str, operate: impl FnOnce(&AtomicU64)) -> u64 {
     let (is_done, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let go_on = |ask: &mut dyn FnMut()| {
@@ -217,7 +217,7 @@ fn under_load(operated: &Operated, target: &str, expect: &str, operate: impl FnO
     count.into_inner()
 }
 
-/// Waits until so many more were answered.
+/// Waits for this many more responses.
 fn await_answers(count: &AtomicU64, more: u64) {
     let (wanted, began) = (count.load(Ordering::Relaxed) + more, Instant::now());
     while count.load(Ordering::Relaxed) < wanted {
@@ -265,7 +265,7 @@ fn reloads_under_load_keep_what_modules_have() {
     under_load(&operated, "/hello", "hello\n", |count| {
         for number in 1..=3 {
             await_answers(count, 20);
-            // Another site with the same file, which is compiled for an engine of its own.
+            // Another site with the same file, compiled for another engine.
             let more = format!(
                 "site \"more\" {{\n listen \"127.0.0.1:0\"\n module \"*\" \"{module}\" {{ environment \"N\" \"{number}\" }}\n}}\n"
             );
@@ -276,6 +276,6 @@ fn reloads_under_load_keep_what_modules_have() {
         await_answers(count, 20);
     });
     assert!(get(&operated, "/key-value?default,get,colour").contains("red"));
-    // What was counted goes on.
+    // Counters continue.
     assert!(status(&operated)["modules"][0]["requests"].as_u64().unwrap() > 80);
 }

@@ -1,4 +1,4 @@
-//! WebAssembly modules: what an instance gets, gives, and may.
+//! WebAssembly modules: input, output and permissions of an instance.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::support::upstream::{ScriptStep, ScriptedUpstream};
 use crate::support::versions::{ALL, AnyVersion};
 use crate::support::{PATIENCE, TestServer, ask, read_all, read_until};
 
-/// The answer to a GET, whole.
+/// Whole response to a GET.
 fn get(server: &TestServer, target: &str) -> String {
     ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h.example\r\nConnection: close\r\n\r\n"))
 }
@@ -56,7 +56,7 @@ fn what_a_module_gets() {
         "PURGE /request HTTP/1.0\r\n",
         &[r#"Method::Other("PURGE") Some(Scheme::Http) Some("localhost") Some("/request")"#],
     );
-    // What is about the connection, or forged, does not reach it.
+    // Hop-by-hop and forged fields do not reach the module.
     let hostile = described(
         "GET /request HTTP/1.1\r\nHost: h\r\nConnection: x-mine, close\r\nX-Mine: 1\r\nKeep-Alive: 5\r\nProxy: evil\r\n\
          X-Forwarded-For: 192.0.2.1\r\nX_Forwarded_For: 192.0.2.1\r\nTE: trailers\r\n",
@@ -114,7 +114,7 @@ fn modules_answer_alike_in_all_versions() {
             let told = String::from_utf8_lossy(&answer.content);
             assert_eq!(answer.status, status, "{version:?} {path}");
             assert!(if status < 400 { told == expect } else { told.contains(&expect) }, "{version:?} {path}: {told}");
-            // Whether there is a length depends on how quick the module was.
+            // The module's timing decides if there is a length.
             answer.fields.retain(|(name, _)| name != "content-length");
         }
         for (version, answer) in ALL.iter().zip(&answers) {
@@ -123,7 +123,7 @@ fn modules_answer_alike_in_all_versions() {
         }
         assert_eq!(path == "/trailers", answers[0].trailers == [("x-checksum".to_owned(), "42".to_owned())], "{path}");
     }
-    // What the module is told is the same but for the scheme and the port.
+    // The module sees the same request, except scheme and port.
     let described = ALL.map(|version| {
         let answer = server.ask(version, "/request?a=%20", &["--user-agent", "x", "--cookie", "a=b; c=d"]);
         let told = String::from_utf8_lossy(&answer.content).into_owned();
@@ -211,7 +211,7 @@ fn long_content_takes_little_memory() {
     write!(stream, "POST /echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {BYTES}\r\n\r\n").unwrap();
     let mut reader = stream.try_clone().unwrap();
     let writer = std::thread::spawn(move || stream.write_all(&vec![b'y'; BYTES]));
-    // The client takes nothing for a while: neither does the module then, nor the server.
+    // The client reads nothing for a while: then neither module nor server reads on.
     std::thread::sleep(Duration::from_millis(500));
     let grown = server.memory_kib().saturating_sub(before);
     assert!(grown < 8 << 10, "{grown} KiB");
@@ -250,7 +250,7 @@ fn nothing_is_granted_by_default() {
     check(&server, "/list?/", "error: NotFound");
     check(&server, "/write?/tmp/x", "error: NotFound");
     check(&server, &format!("/connect?{}", server.address), "error: PermissionDenied");
-    // No name is looked up, which would tell somebody.
+    // Names are not looked up, because a query would leak data.
     check(&server, "/connect?localhost:80", "error: Uncategorized");
     check(&server, "/key-value?default,get,a", "access denied");
     check(&server, &format!("/ask?http://{}/hello", server.address), "error: ErrorCode::HttpRequestDenied");
@@ -280,7 +280,7 @@ fn what_was_granted() {
 fn a_key_value_store_is_shared_by_a_modules_instances_alone() {
     let Some(guests) = guests() else { return };
     let options = "key-value on; key-value-bytes-max \"1KiB\"";
-    // The guest goes by the path, so that another module with a store is another site.
+    // The guest uses the path, so another module with a store needs another site.
     let other = format!("module \"*\" \"{}\" {{ key-value on }}", guests.display());
     let server = TestServer::run(&format!(
         "modules {{ compile-wait \"5m\"; compiled \"{}\" }}\nsite \"h.example\" {{\n listen \"127.0.0.1:0\"\n \
@@ -291,7 +291,7 @@ fn a_key_value_store_is_shared_by_a_modules_instances_alone() {
     let check = |operation: &str, expect: &str| check(&server, &format!("/key-value?{operation}"), expect);
     check("default,get,colour", "none");
     check("default,set,colour,red", "set");
-    // By another name the same, which is the only one.
+    // Other names lead to the same store, the only one.
     check(",get,colour", "red");
     check("mine,get,colour", "no such store");
     check("default,exists,colour", "true");
@@ -308,7 +308,7 @@ fn a_key_value_store_is_shared_by_a_modules_instances_alone() {
     check("default,keys", "visits");
     check("default,fill,large,2000", "error: the store is full");
     check("default,fill,large,500", "set");
-    // Increments of many at a time are none lost.
+    // Concurrent increments are never lost.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..10).for_each(|_| drop(get(&server, "/key-value?default,increment,n,1"))));
@@ -405,7 +405,7 @@ fn a_new_file_takes_the_place_of_the_old_one_without_a_failed_request() {
             }
             count
         });
-        // Broken at first: the old one stays. Then another, which is smaller by what nobody needs.
+        // Broken at first: the old one stays. Then a valid one, with an additional custom section.
         std::fs::write(&file, b"\0asm\x0d\0\x01\0broken").unwrap();
         server.await_log("loading new module file failed");
         let mut bytes = std::fs::read(guests).unwrap();
@@ -473,7 +473,8 @@ fn clients_that_leave_end_their_instances() {
     }
 }
 
-/// JavaScript's engine takes a pollable for each piece of content and never drops it. Each would be one of `handles-max`.
+/// JavaScript's engine takes a pollable for each piece of content and never drops it. Each would count for
+/// `handles-max`.
 #[test]
 fn a_guest_that_keeps_its_pollables_reads_64_mib() {
     let Some(guests) = guests() else { return };

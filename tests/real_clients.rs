@@ -1,4 +1,4 @@
-//! The clients that people have: wget and curl, which `.ci/run` installs.
+//! Common clients: wget and curl, which `.ci/run` installs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::support::{TestServer, tailcoat};
 
-/// All files below a directory, by their names from there.
+/// All files below a directory, by relative path.
 fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -22,7 +22,7 @@ fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// What curl prints.
+/// Output of curl.
 fn curl(arguments: &[&str]) -> String {
     let output = Command::new("curl").args(["--silent", "--show-error"]).args(arguments).output();
     let output = output.expect("curl is installed");
@@ -80,7 +80,7 @@ fn curl_goes_on_and_decodes() {
     assert_eq!(curl(&[&status[..], &["--etag-compare", tag_file, url]].concat()), "304");
     assert_eq!(curl(&[&status[..], &["--time-cond", file, url]].concat()), "304");
     assert_eq!(curl(&[&status[..], &["--data", "a=b", url]].concat()), "405");
-    // Two requests on one connection: the second is made without connecting.
+    // Two requests on one connection: the second needs no connect.
     let connects =
         curl(&["--output", "/dev/null", "--output", "/dev/null", "--write-out", "%{num_connects}", url, url]);
     assert_eq!(connects, "10");

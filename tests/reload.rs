@@ -1,4 +1,4 @@
-//! Another configuration for a running server: what is under way goes on, and what is wrong changes nothing.
+//! Reload of a running server: open requests continue, and an invalid configuration changes nothing.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ use crate::support::{PATIENCE, read_all, read_until};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// A site that says this.
+/// Site that responds with this text.
 fn saying(text: &str) -> String {
     format!("site {{\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"{text}\"\n}}\n")
 }
@@ -32,7 +32,8 @@ fn get(stream: &mut (impl Read + Write), text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Asks on a connection of its own. Its sending side stays open: who forwards takes its end for the client's.
+/// Sends a request on a new connection. Its sending side stays open, because a closed one would abort a forwarded
+/// request.
 fn ask_once(operated: &Operated, path: &str) -> String {
     let mut stream = operated.server.connect();
     let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
@@ -60,7 +61,7 @@ fn a_connection_that_is_open_gets_the_next_answer_by_the_new_configuration() {
     get(&mut h1, "second");
     assert_eq!(h2.get("/").content, b"second");
     get(&mut operated.server.connect(), "second");
-    // By signal, of which the log tells.
+    // By signal; the log has the result.
     operated.write_config(&saying("third"));
     operated.server.signal("HUP");
     wait_until("the signal", || operated.file("errors.log").matches("configuration reloaded").count() == 2);
@@ -99,7 +100,7 @@ fn a_wrong_configuration_changes_nothing_and_says_why() {
         get(&mut stream, "right");
         get(&mut operated.server.connect(), "right");
     }
-    // Findings have their line, and a caret below what is meant.
+    // Findings show their line, with a caret below the place.
     operated.write_config(&(saying("wrong") + "site {\n listn \"127.0.0.1:0\"\n}\n"));
     let said = String::from_utf8_lossy(&operated.order(&["reload"]).stderr).into_owned();
     assert!(said.contains("listn \"127.0.0.1:0\"") && said.contains("^^|^^"), "{said}");
@@ -141,7 +142,7 @@ fn what_is_under_way_goes_on() {
     let mut socket = operated.server.connect();
     socket.write_all(b"GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").unwrap();
     read_until(&mut socket, "101 Switching Protocols");
-    // Nothing is left of where these came from, nor of the log.
+    // The server drops their origins, and the log.
     operated.reload(&format!("access-log \"@DIR@/after.log\" format=\"{{path}} {{status}}\"\n{}", saying("other")));
     operated.reload(&format!("access-log \"@DIR@/after.log\" format=\"{{path}} {{status}}\"\n{}", saying("another")));
     uploading.write_all(&[b'u'; 500_000]).unwrap();
@@ -163,7 +164,7 @@ fn what_is_under_way_goes_on() {
     }
     assert!(count <= BYTES && count > BYTES - 4096, "{count}");
     drop(socket);
-    // They end in the log that they began with.
+    // Requests end in the log that they began with.
     wait_until("the log", || operated.file("before.log").lines().count() == 3);
     let mut lines: Vec<String> = operated.file("before.log").lines().map(str::to_owned).collect();
     lines.sort();
@@ -187,14 +188,14 @@ fn listeners_come_and_go() {
     get(&mut at("second").unwrap(), "second");
     get(&mut tcp, "second");
     assert!(at("first").is_err(), "its file is gone");
-    // Who was connected there may ask once more, and is told that it is the last time.
+    // Clients of the removed listener may send one more request, and get `Connection: close`.
     let answer = get(&mut first, "first");
     assert!(answer.contains("Connection: close"), "{answer}");
     assert_eq!(first.read(&mut [0; 10]).unwrap(), 0);
-    // There and back again, while it is still being given up.
+    // There and back again, during the retirement.
     operated.reload(&unix("first"));
     get(&mut at("first").unwrap(), "first");
-    // The same socket with other permissions.
+    // Same socket with other permissions.
     operated.reload(&unix("first").replace("listen \"unix", "listen mode=\"600\" \"unix"));
     get(&mut at("first").unwrap(), "first");
 }
@@ -211,7 +212,7 @@ fn an_address_of_tcp_is_given_up_and_taken_again() {
         let mut stream = connect().unwrap();
         get(&mut stream, "there");
         operated.reload(&saying("here"));
-        // Some kernels let only root filter what comes.
+        // Some kernels permit socket filters to root only.
         let is_filtered = !operated.file("errors.log").contains("Operation not permitted");
         assert!(!is_filtered || connect().is_err(), "round {round}: the kernel answers nobody any more");
         let answer = get(&mut stream, "there");
@@ -245,7 +246,7 @@ fn what_is_known_is_kept() {
     let other = "site \"other.example\" {\n listen \"127.0.0.1:0\"\n respond \"/\" 200\n}\n";
     for (first, timeout) in [(other, "10s"), ("", "20s")] {
         operated.reload(&config(first, timeout));
-        // A second connection would be a second request, which the upstream of the test does not answer in this way.
+        // A second connection would be a second request, which this upstream does not answer.
         assert!(ask("/cached").contains("Age: "), "{first}");
         assert!(ask("/limited").starts_with("HTTP/1.1 429 "), "{first}");
     }
@@ -271,7 +272,7 @@ fn what_waits_for_the_next_start_is_told() {
         ("watch", "", "watch off\n"),
         ("watches-max", "", "watches-max 77\n"),
     ] {
-        // As long as it is so, and no longer.
+        // The warning lasts as long as the difference.
         for (server, cache, expect) in [(server, cache, true), (server, cache, true), ("", "", false)] {
             let (code, said) = write(server, cache);
             assert_eq!(code, Some(0), "{said}");
@@ -299,7 +300,7 @@ fn what_is_counted_goes_on() {
     };
     let of_site = |site: &str| counted(&format!("http_request_duration_seconds_count{{site=\"{site}\"}}"));
     let mut open = operated.server.connect();
-    // Without a request it would be accepted a second later (TCP_DEFER_ACCEPT), and counted in some round.
+    // Without a request the connection would be accepted a second later (TCP_DEFER_ACCEPT), and counted in some round.
     write!(open, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").unwrap();
     read_until(&mut open, "\r\n\r\n");
     let mut opened = counted("connections_opened_total");
@@ -315,7 +316,7 @@ fn what_is_counted_goes_on() {
             ask("a.example", "/");
         }
         operated.reload(config);
-        // Workers that come count where others with their numbers have.
+        // New workers reuse the counters of earlier ones with the same index.
         for workers in ["1", "3"] {
             assert!(operated.order(&["set", "workers", workers]).status.success());
         }
@@ -325,13 +326,13 @@ fn what_is_counted_goes_on() {
     }
     ask("b.example", "/");
     assert_eq!(of_site("a.example"), 12 + 1, "without a site of its own it is the first one's");
-    // Who looks sees what there is now.
+    // The status shows the present workers.
     wait_until("all workers answer that there are", || {
         let status = String::from_utf8(operated.order(&["status", "--json"]).stdout).unwrap();
         let status: serde_json::Value = serde_json::from_str(&status).unwrap();
         let there = status["workers"].as_array().unwrap().iter().filter(|worker| worker["has_ended"] == false);
         let answers: Vec<_> = there.map(|worker| worker["has_answered"] == true).collect();
-        // A fourth one if the open connection is that of one which leaves: it stays as long as the connection.
+        // A fourth one if a leaving worker has the open connection, with which it stays.
         answers == [true; 3] || answers == [true; 4]
     });
     write!(open, "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n").unwrap();
@@ -410,7 +411,7 @@ fn workers_come_and_go_and_nobody_notices() {
     wait_until("the workers that go have gone", || operated.threads("worker-") == 2);
 }
 
-/// Whether or not they are looked at in between: the interval is long.
+/// Independent of the checks in between: their interval is long.
 #[test]
 fn modules_are_as_new_as_the_reload() {
     let Some(guests) = guests() else { return };
@@ -429,7 +430,7 @@ fn modules_are_as_new_as_the_reload() {
     streaming.write_all(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nold").unwrap();
     read_until(&mut streaming, "old");
     assert!(ask_once(&operated, "/hello").contains("hello\n"));
-    // One that can't be used changes nothing.
+    // An unusable module changes nothing.
     let put = |bytes: &[u8]| {
         std::fs::write(operated.path().join("next"), bytes).unwrap();
         std::fs::rename(operated.path().join("next"), &module).unwrap();
@@ -439,13 +440,13 @@ fn modules_are_as_new_as_the_reload() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("shop.wasm"), "{said}");
     assert!(ask_once(&operated, "/hello").contains("hello\n"));
-    // Another program, which is as old and as large as can be told apart.
+    // Another program with the same time stamp and size, as far as the file system tells.
     let other = std::fs::read(guests).unwrap();
     let at = other.windows(6).position(|window| window == b"hello\n").unwrap();
     put(&[&other[..at], b"HELLO\n", &other[at + 6..]].concat());
     operated.reload(&config("first"));
     assert!(ask_once(&operated, "/hello").contains("HELLO\n"), "the module is the new one when the command has ended");
-    // With other settings it is another module, of the same file: what both are is the new one.
+    // With other settings it is another module of the same file: both run the new code.
     operated.reload(&config("second"));
     assert!(ask_once(&operated, "/hello").contains("HELLO\n"));
     assert!(
@@ -456,7 +457,8 @@ fn modules_are_as_new_as_the_reload() {
     read_until(&mut streaming, "end");
 }
 
-/// What comes before scripts decides whether an index is asked for by its own path: a reload may bring it, and nothing else.
+/// Guards and handlers before scripts decide whether an index is requested by its own path. A reload may add them, and
+/// nothing else.
 #[test]
 fn new_guards_and_handlers_hold_for_indexes_of_scripts() {
     let site = |before: &str| {
@@ -518,7 +520,7 @@ fn limits_and_levels_change_until_the_next_reload() {
     assert!(operated.server.exchange(long.as_bytes()).starts_with("HTTP/1.1 404 "));
 }
 
-/// What operators set one by one is kept side by side.
+/// Options that operators set one by one do not undo each other.
 #[test]
 fn what_is_set_does_not_undo_what_was_set() {
     let operated = Operated::start(&saying("hello"));
@@ -545,8 +547,8 @@ fn what_is_set_does_not_undo_what_was_set() {
     assert!(operated.file("errors.log").contains("configuration reloaded"));
 }
 
-/// Who has been told that they are connected, and has said nothing yet, is answered whatever becomes of the socket in whose
-/// queue they are: workers go and come, the address is given up, another process takes over.
+/// Clients whose handshake is complete, and that have sent nothing yet, get a response whatever happens to their
+/// socket: workers change, the address is removed, another process takes over.
 #[test]
 fn connections_that_wait_to_be_accepted_are_answered() {
     const COUNT: usize = 60;
@@ -596,7 +598,7 @@ fn a_file_in_the_place_of_a_socket_is_left_alone() {
         assert!(said.contains("/file: the path is a file that is not a socket"), "{said}");
         assert_eq!(operated.file("file"), "precious");
     }
-    // Nor is what was put there since.
+    // Nor is a file that has replaced it since.
     operated.reload(&format!("site {{\n listen \"unix:@DIR@/socket\"\n respond \"/\" 200\n}}\n{}", saying("here")));
     std::fs::rename(operated.path().join("file"), operated.path().join("socket")).unwrap();
     operated.reload(&saying("here"));
@@ -659,7 +661,7 @@ fn a_server_is_drained() {
     let name = format!("http://{}", first.address);
     assert!(operated.order(&["drain", "app", &name]).status.success());
     assert_eq!(count_of_first(), 0);
-    // Another configuration of the same servers leaves it so.
+    // Another configuration with the same servers keeps the state.
     operated.reload(&config(" tries-max 2\n"));
     assert_eq!(count_of_first(), 0);
     assert!(operated.order(&["drain", "app", &name, "--end"]).status.success());

@@ -1,4 +1,4 @@
-//! Limits of rate and number by client, on the built server.
+//! Limits of request rate and concurrency by client, on the built server.
 
 use std::io::{Read, Write};
 use std::thread;
@@ -35,7 +35,7 @@ fn rates() {
     let (_, wait) = status_and_wait(&server, "/login", "");
     assert!(wait.is_some_and(|wait| (590..=600).contains(&wait)), "one comes back in ten minutes: {wait:?}");
     check("/other", "", &["200"; 10]);
-    // Each client has its own; of IPv6, each network.
+    // Each client has its own limit; for IPv6, each network.
     check("/login", "X-Forwarded-For: 192.0.2.1\r\n", &["200", "200", "200", "200", "429"]);
     check("/login", "X-Forwarded-For: 2001:db8::1\r\n", &["200", "200", "200", "200", "429"]);
     check("/login", "X-Forwarded-For: 2001:db8::2\r\n", &["429"]);
@@ -43,7 +43,7 @@ fn rates() {
     check("/key", "X-Key: b\r\n", &["200", "503"]);
     check("/key", "", &["200", "503"]);
     check("/dry", "", &["200"; 5]);
-    // For all sites together.
+    // Shared by all sites.
     check("/shared", "", &["200", "200"]);
     let answer = server.exchange(b"GET /shared HTTP/1.1\r\nHost: other.example\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -75,7 +75,7 @@ fn requests_at_the_same_time() {
     assert!(head.starts_with("HTTP/1.1 200"), "{head:.100}");
     assert_eq!(status_and_wait(&server, "/large", ""), ("429".into(), Some(1)));
     assert_eq!(status_and_wait(&server, "/small", ""), ("200".into(), None));
-    // One ends by being read, the other by going away.
+    // One ends because the client reads it, the other because the client leaves.
     let mut taken = 0;
     let mut buffer = vec![0; 1 << 16];
     while taken < LARGE_BYTES - (1 << 17) {

@@ -100,7 +100,7 @@ fn a_single_entry_for_what_is_no_file() {
     check("/", "home");
     check("/about.html", "about");
     check("/2026/11/a-post/?p=1", "app");
-    // A directory without an index is no file either.
+    // A directory without an index is no file.
     check("/empty/", "app");
     check("/empty/file.txt", "file");
 }
@@ -110,7 +110,7 @@ fn no_index_and_no_fallback_leads_around_a_guard() {
     let check = |rules: &str, statuses: &[(&str, &str)]| {
         let (_directory, server) = server(rules);
         for (target, status) in statuses {
-            // From the disk, from the cache, in part, and on a condition.
+            // From the file system, from the cache, in part, and conditionally.
             for field in ["X: y", "X: y", "Range: bytes=0-1,3-3", "If-None-Match: *", "Accept-Encoding: gzip"] {
                 let answer = RuleTestResponse::of(&server, &format!("GET {target} HTTP/1.1\r\n{field}"));
                 let is_open = matches!(answer.status(), "200" | "206" | "304");
@@ -136,7 +136,7 @@ fn no_index_and_no_fallback_leads_around_a_guard() {
         "files \"/blog/*\" { fallback \"/index.html\" }\nrate-limit \"/blog/*\" \"1000/s\" burst=1000",
         &[("/blog/none", "200")],
     );
-    // Handlers before, without a rule.
+    // Handlers before the fallback, without a rule.
     check("files \"/blog/*\" { fallback off; }\nfallback \"/index.html\"", &[("/none", "200"), ("/blog/none", "200")]);
     check("respond \"/index.html\" 410", &[("/", "410"), ("/index.html", "410"), ("/blog/", "200")]);
 }
@@ -174,7 +174,7 @@ fn fields_of_responses() {
          respond \"/fixed\" 200 \"fixed\"",
     );
     let check = |head: &str, status: &str, cache_control: &[&str]| {
-        // The second time, files come from the cache.
+        // The second response comes from the cache.
         for _ in 0..2 {
             let answer = RuleTestResponse::of(&server, head);
             assert_eq!(answer.status(), status, "{head}: {}", answer.text);
@@ -217,7 +217,7 @@ fn pipelined_files_with_changed_fields_stay_whole() {
     }
 }
 
-/// As CVE-2022-31813: what is set here, and the upstream relies on, is no client's to take away.
+/// As CVE-2022-31813: a client cannot remove fields that the configuration sets and the upstream relies on.
 #[test]
 fn connection_takes_nothing_away_that_was_set_here() {
     let answer = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
@@ -241,8 +241,8 @@ fn connection_takes_nothing_away_that_was_set_here() {
     assert!(!seen.contains("root") && !seen.contains("old") && !seen.contains("X-Mine"), "{seen}");
 }
 
-/// The fields about the client too: what the configuration says of them takes the place both of what the client says and of
-/// what is told without a word of it.
+/// Fields about the client as well: values of the configuration replace both the client's and the server's default
+/// ones.
 #[test]
 fn what_is_set_here_wins() {
     const FORGED: &str = "X-Forwarded-User: root\r\nx_forwarded_proto: gopher\r\nForwarded: for=6.6.6.6\r\n\

@@ -1,11 +1,11 @@
-//! SCGI and uwsgi: applications of other protocols with the same answers.
+//! SCGI and uwsgi: other application protocols with the same responses.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use crate::support::{TestServer, ask};
 
-/// An application that reads so many bytes, answers, and ends the connection; and what it has read.
+/// Application that reads until `is_whole`, responds, and ends the connection; returns its address and input.
 fn application(answer: &'static str, is_whole: fn(&[u8]) -> bool) -> (String, std::thread::JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

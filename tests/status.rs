@@ -1,4 +1,4 @@
-//! What there is to see of the running server: metrics, the status page, `status`, `upstreams`, `log tail`, `doctor`.
+//! Observability of the running server: metrics, the status page, `status`, `upstreams`, `log tail`, `doctor`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::support::{PATIENCE, TestServer, read_all, tailcoat};
 
-/// A server of one worker with a page, a control socket and what tells of it, and what else is in its site and server.
+/// Server of one worker with a page, a control socket and a status page, and further options of its site and `server`.
 fn start(site: &str, server: &str) -> (TestServer, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("page.html"), "a page").unwrap();
@@ -28,12 +28,12 @@ fn start(site: &str, server: &str) -> (TestServer, TempDir) {
 
 fn get(server: &TestServer, target: &str, host: &str, fields: &str) -> String {
     let mut stream = server.connect();
-    // The sending side stays open: who ends it gives up what is forwarded.
+    // The sending side stays open, because a closed one would abort a forwarded request.
     write!(stream, "GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{fields}\r\n").unwrap();
     read_all(&mut stream)
 }
 
-/// What a command says of the server that was started in this directory.
+/// Output of a command about the server of this directory.
 fn tell(directory: &Path, arguments: &[&str]) -> String {
     let output =
         tailcoat().args(arguments).arg("--socket").arg(directory.join("control.sock")).output().expect("it runs");
@@ -45,7 +45,7 @@ fn status(directory: &Path) -> Value {
     serde_json::from_str(&tell(directory, &["status", "--json"])).expect("JSON")
 }
 
-/// Looks again and again until this is there.
+/// Polls the status until the value is present.
 fn await_status<T>(directory: &Path, wanted: impl Fn(&Value) -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -58,7 +58,7 @@ fn await_status<T>(directory: &Path, wanted: impl Fn(&Value) -> Option<T>) -> T 
     }
 }
 
-/// The value of a sample of metrics, without spaces in its labels.
+/// Value of a metrics sample, whose labels contain no spaces.
 fn sample(metrics: &str, name: &str) -> Option<f64> {
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     Some(line.parse().expect("a number"))
@@ -85,7 +85,7 @@ fn requests_are_counted_by_site_handler_status_and_version() {
         assert_eq!(sample(&metrics, &name), Some(count), "{name} in\n{metrics}");
     }
     assert_eq!(sample(&metrics, "tailcoat_http_request_duration_seconds_count{site=\"a.example\"}"), Some(7.0));
-    // When it was looked at last decides which of the two it is.
+    // The time of the last check decides which of the two it is.
     let lookups =
         |result: &str| sample(&metrics, &format!("tailcoat_object_cache_lookups_total{{result=\"{result}\"}}"));
     assert_eq!(lookups("hit").zip(lookups("miss")).map(|(hits, misses)| hits + misses), Some(4.0), "{metrics}");
@@ -110,7 +110,7 @@ fn metrics_come_in_the_format_that_is_asked_for() {
         "{open}"
     );
     assert!(open.ends_with("# EOF\n"), "{open}");
-    // The same at the address of its own.
+    // Same metrics on a listener of their own.
     let mut stream = UnixStream::connect(directory.path().join("status.sock")).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -121,7 +121,7 @@ fn metrics_come_in_the_format_that_is_asked_for() {
 #[test]
 fn without_a_guard_only_this_machine_is_told() {
     let (server, _directory) = start("", "trusted-proxies \"127.0.0.1\"");
-    // The word of a proxy is taken, so that nobody knows who looks.
+    // The trusted proxy names a client on another machine.
     let answer = get(&server, "/metrics", "127.0.0.1", "X-Forwarded-For: 192.0.2.1\r\n");
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
     let (server, _directory) = start("", "");
@@ -129,7 +129,7 @@ fn without_a_guard_only_this_machine_is_told() {
         ("/metrics", "127.0.0.1", "200"),
         ("/status", "localhost", "200"),
         ("/status?json", "[::1]", "200"),
-        // A page that has got its name to lead here.
+        // A page whose host name resolves to this machine (DNS rebinding).
         ("/metrics", "evil.example", "403"),
         ("/status?json", "a.example", "403"),
     ] {
@@ -162,7 +162,7 @@ fn a_proxy_on_this_machine_makes_nothing_public() {
     let (server, _directory) = start("", "");
     fields.iter().for_each(|field| check(&server, field, "403"));
     check(&server, "X-Forward: 1", "200");
-    // A trusted proxy says who the client is.
+    // A trusted proxy names the client.
     let (server, _directory) = start("", "trusted-proxies \"127.0.0.1\"");
     for field in fields {
         check(&server, field, if field.ends_with("127.0.0.1") { "200" } else { "403" });
@@ -239,7 +239,7 @@ fn an_open_request_is_told_of_with_all_that_is_known() {
     assert_eq!((&seen["requests_open"], &seen["workers"][0]["connections"]["answering"]), (&1.into(), &1.into()));
     let overview = tell(directory.path(), &["status"]);
     assert!(overview.contains("GET a.example/slow/file?q=1 HTTP/1.1"), "{overview}");
-    // The client goes, and the request with it: counted as such.
+    // The client leaves, which ends its request; metrics count it as aborted.
     drop(stream);
     await_status(directory.path(), |status| (status["requests_open"] == 0).then_some(()));
     let sites = status(directory.path())["sites"].clone();
@@ -248,7 +248,7 @@ fn an_open_request_is_told_of_with_all_that_is_known() {
 
 #[test]
 fn upstreams_and_their_servers_are_shown() {
-    // Nobody listens there any more.
+    // No process listens there any more.
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (server, directory) = start(&format!("forward \"http://{gone}\" path=\"/app/*\""), "");
     let answer = get(&server, "/app/", "a.example", "");
@@ -311,7 +311,7 @@ fn the_log_is_followed_with_filters() {
     command.args(["log", "tail", "--status", "4xx", "--path", "/no", "--format", "{status} {path}", "--socket"]);
     let mut tail = command.arg(directory.path().join("control.sock")).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
-    // Until it looks on, requests are not shown.
+    // Requests appear only once the tail is connected.
     let start = Instant::now();
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -341,7 +341,7 @@ fn the_log_is_followed_with_filters() {
     assert!(!refused.status.success());
 }
 
-/// Those who look on, and those who say nothing, keep nobody else from being told.
+/// Log tails and silent clients on the control socket leave room for others.
 #[test]
 fn the_control_socket_has_room_for_others() {
     let (_server, directory) = start("", "");
@@ -354,7 +354,7 @@ fn the_control_socket_has_room_for_others() {
     let idle: Vec<UnixStream> = (0..20).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     let mut looking_on: Vec<_> = (0..18).map(|_| look_on()).collect();
     let start = Instant::now();
-    // Those for whom there is no place are told so.
+    // Clients without a place get a message.
     while looking_on.iter_mut().filter_map(|tail| tail.try_wait().unwrap()).count() < 2 {
         assert!(start.elapsed() < PATIENCE, "two are refused");
         std::thread::sleep(Duration::from_millis(20));
@@ -372,7 +372,7 @@ fn the_control_socket_has_room_for_others() {
     drop(idle);
 }
 
-/// What asks about the server itself is counted apart, and is not among what visitors wait for.
+/// Requests about the server itself are counted apart, and not in the latency of visitors' requests.
 #[test]
 fn looking_is_not_counted_as_a_visit() {
     let (server, directory) = start("", "");

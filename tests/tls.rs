@@ -1,4 +1,4 @@
-//! TLS: versions, names, certificates and what comes of them.
+//! TLS: versions, names, certificates, sessions.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::support::{LARGE_BYTES, PATIENCE, TestServer, read_all, site_with_larg
 
 const LAST_GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
 
-/// A directory with the authority's certificate, and certificates for these names, called so.
+/// Directory with the CA's certificate, and certificates for these names, in files of the same names.
 fn certificates(authority: &TestCa, names: &[&str]) -> TempDir {
     let directory = tempfile::tempdir().expect("a directory for certificates");
     std::fs::write(directory.path().join("ca.pem"), authority.pem()).expect("it can be written");
@@ -30,7 +30,7 @@ fn certificates(authority: &TestCa, names: &[&str]) -> TempDir {
     directory
 }
 
-/// The option for a certificate that [`certificates`] has made.
+/// Option for a certificate that [`certificates`] has made.
 fn certificate(directory: &Path, name: &str) -> String {
     let path = directory.join(name.replace('*', "any"));
     format!("certificate \"{0}.pem\" key=\"{0}.key\"", path.display())
@@ -45,7 +45,7 @@ fn site(directory: &Path, name: &str, inside: &str) -> String {
 
 const ONE_WORKER: &str = "server { workers 1 }\n";
 
-/// The first message of a client.
+/// ClientHello of a client.
 fn client_hello(authority: &TestCa) -> Vec<u8> {
     let name = "a.example".try_into().expect("it is a name");
     let mut session = rustls::ClientConnection::new(Arc::new(authority.client(None)), name).expect("a session");
@@ -54,7 +54,7 @@ fn client_hello(authority: &TestCa) -> Vec<u8> {
     hello
 }
 
-/// One client that begins many handshakes, and stays or leaves: another waits for few of them.
+/// One client starts many handshakes, and stays or leaves: another client waits for few of them.
 #[test]
 fn many_handshakes_of_one_client_hold_up_no_other() {
     let authority = TestCa::new();
@@ -99,7 +99,7 @@ fn requests_are_answered_as_without() {
         let mut stream = connect(&server, &client, "localhost").expect("the handshake succeeds");
         assert_eq!(stream.conn.protocol_version(), Some(version.version));
         assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
-        // Requests in a row; then some at once, large ones among them.
+        // Requests in sequence; then some at once, large ones among them.
         let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         for _ in 0..3 {
             stream.write_all(get("/").as_bytes()).expect("the server reads");
@@ -135,7 +135,7 @@ fn the_name_chooses_site_and_certificate() {
         let answer = ask(&mut stream, &request).expect("an answer comes");
         assert!(answer.ends_with(&format!("\r\n\r\n{expect}")), "{name}: {answer}");
     }
-    // An unknown name gets the first site's certificate, which is not for it.
+    // An unknown name gets the first site's certificate, which does not match.
     assert!(connect(&server, &client, "c.test").is_err());
 }
 
@@ -143,7 +143,8 @@ fn the_name_chooses_site_and_certificate() {
 fn sessions_are_resumed_by_whichever_worker() {
     let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
-    // A certificate is to be shown each time: a session may be of a site on another listener, which asks for none.
+    // The client must present a certificate each time: a session may be of a site on another listener, which needs
+    // none.
     let asks = format!("client-certificate \"optional\" ca-file=\"{}\"\n", keys.path().join("ca.pem").display());
     for (option, expect) in
         [("", HandshakeKind::Resumed), ("tls-tickets off\n", HandshakeKind::Full), (asks.as_str(), HandshakeKind::Full)]
@@ -185,7 +186,7 @@ fn clients_show_certificates() {
         (Some(&friend), "b.example", "b.example", Some("200")),
         (Some(&stranger), "b.example", "b.example", None),
         (None, "b.example", "b.example", Some("200")),
-        // What one site asks for is not had by coming to another.
+        // A connection to one site gives no access to another with stricter client certificates.
         (None, "c.example", "a.example", Some("421")),
         (None, "b.example", "a.example", Some("421")),
         (Some(&friend), "a.example", "c.example", Some("200")),
@@ -241,7 +242,7 @@ fn clients_get_the_kind_of_certificate_that_they_understand() {
     }
 }
 
-/// A client can use nothing of a record before all of it has come; many small ones cost much.
+/// A client can use a record only when it is complete; many small ones cost much.
 #[test]
 fn records_are_small_at_first_and_full_later() {
     // TLS 1.3: the type, and the tag (RFC 8446, section 5.2).
@@ -257,7 +258,7 @@ fn records_are_small_at_first_and_full_later() {
     let server = TestServer::run(&(site(keys.path(), "a.example", &root) + ONE_WORKER));
     let client = Arc::new(authority.client(None));
     let mut stream = connect(&server, &client, "a.example").expect("the handshake succeeds");
-    // The lengths of the records' contents, until so much has come.
+    // Lengths of the records' content, until this many bytes have arrived.
     let mut records = |path: &str, content_bytes: usize| {
         write!(stream, "GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n").expect("the server reads");
         let mut lengths = Vec::new();
@@ -281,7 +282,7 @@ fn records_are_small_at_first_and_full_later() {
     assert_eq!(records("/", "a.example".len()).len(), 1, "head and content are joined");
 }
 
-/// Trusts anybody, and keeps what is said of whether the certificate still holds (RFC 6066, section 8).
+/// Verifier that trusts any certificate, and keeps the stapled OCSP response (RFC 6066, section 8).
 #[derive(Debug)]
 struct Stapled(Arc<CryptoProvider>, Mutex<Vec<u8>>);
 
@@ -334,7 +335,7 @@ fn an_ocsp_response_is_sent_as_long_as_its_file_has_it() {
         let verifier = Arc::new(Stapled(Arc::new(default_provider()), Mutex::default()));
         let builder = ClientConfig::builder_with_protocol_versions(&[version]).dangerous();
         let mut client = builder.with_custom_certificate_verifier(Arc::clone(&verifier) as _).with_no_client_auth();
-        // One that is resumed has no certificate.
+        // A resumed session has no certificate.
         client.resumption = Resumption::disabled();
         let client = Arc::new(client);
         let stapled = || {
@@ -365,7 +366,7 @@ fn clients_are_sent_to_https_and_told_to_stay() {
     let mut answer = String::new();
     plain.read_to_string(&mut answer).expect("an answer comes");
     assert!(answer.starts_with("HTTP/1.1 308 "), "{answer}");
-    // The port is the configured one, which in tests is any.
+    // The port is the configured one: 0 in tests.
     assert!(answer.contains("\r\nLocation: https://a.example:0/b%20c?d\r\n"), "{answer}");
     assert!(!answer.contains("Strict-Transport-Security"), "{answer}");
     let client = Arc::new(authority.client(None));
@@ -386,7 +387,7 @@ fn slow_and_senseless_handshakes_end() {
         stream.write_all(input).expect("the server reads");
         assert_eq!(read_all(&mut stream), "", "{input:?}");
     }
-    // An alert, in plain form (RFC 8446, section 6): fatal, and which.
+    // Alert in plain text (RFC 8446, section 6): level fatal, and its description.
     for input in [&b"get / HTTP/1.1\r\n\r\n"[..], &[22, 3, 1, 0, 4, 2, 0, 0, 0], &[0; 64]] {
         let mut stream = server.connect();
         stream.write_all(input).expect("the server reads");
@@ -394,7 +395,7 @@ fn slow_and_senseless_handshakes_end() {
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.is_empty() || answer.starts_with(&[21, 3]), "{input:?} {answer:?}");
     }
-    // Others are served meanwhile, however their bytes are split.
+    // Other clients are served meanwhile, however their bytes are split.
     let client = Arc::new(authority.client(None));
     let mut stream = connect(&server, &client, "a.example").expect("the handshake succeeds");
     for byte in LAST_GET.as_bytes() {
@@ -438,7 +439,7 @@ fn servers_behind_are_told_of_tls() {
     assert!(head.contains(";proto=https"), "{head}");
 }
 
-/// Also of an answer that comes in pieces, clients can tell the end from an attacker's (RFC 8446, section 6.1).
+/// Clients can tell the end of a streamed response from an attacker's (RFC 8446, section 6.1).
 #[test]
 fn the_end_is_told() {
     let authority = TestCa::new();
@@ -453,7 +454,7 @@ fn the_end_is_told() {
     let config = site(keys.path(), "a.example", &forward).replace("respond \"/\" 200 \"a.example\"", "");
     let server = TestServer::run(&(config + ONE_WORKER + "limits { idle-timeout \"300ms\" }\n"));
     let client = Arc::new(authority.client(None));
-    // The end of the connection is that of the content; and a request that never comes.
+    // The end of the connection ends the content; and a request that never arrives.
     for (request, end) in
         [("GET / HTTP/1.0\r\nHost: a.example\r\n\r\n", "\r\n\r\nok"), (LAST_GET, "0\r\n\r\n"), ("", "")]
     {
@@ -483,7 +484,7 @@ fn logs_and_servers_behind_are_told_how() {
     let mut server = TestServer::run(&(config + ONE_WORKER));
     let anna = clients.sign(&["anna, O=Admins"]);
     let request = LAST_GET.replace("Connection", "X-Client: CN=root\r\nX_Client: CN=root\r\nConnection");
-    // The second time with the ticket of the first: the certificate is as good as it was.
+    // The second connection uses the ticket of the first, with the same client certificate.
     let friend = Arc::new(authority.client_of(&[&rustls::version::TLS13], Some(&anna)));
     let stranger = Arc::new(authority.client_of(&[&rustls::version::TLS12], None));
     for (client, version, suite, names) in [
@@ -532,7 +533,7 @@ fn versions_and_suites_are_those_that_are_allowed() {
     assert_eq!(stream.conn.protocol_version(), Some(ProtocolVersion::TLSv1_3));
     let suite = stream.conn.negotiated_cipher_suite().map(|suite| suite.suite());
     assert_eq!(suite, Some(rustls::CipherSuite::TLS13_CHACHA20_POLY1305_SHA256));
-    // By default, the key exchange is one that quantum computers don't break.
+    // By default, the key exchange withstands quantum computers.
     let group = stream.conn.negotiated_key_exchange_group().map(|group| group.name());
     assert_eq!(group, Some(rustls::NamedGroup::X25519MLKEM768));
 }
@@ -549,7 +550,7 @@ fn wrong_certificates_are_found_before_the_start() {
         std::fs::write(&file, text).expect("it can be written");
         let output = tailcoat().arg("check").arg("-c").arg(&file).output().expect("the built binary starts");
         let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-        // Messages are broken into lines.
+        // Messages are wrapped into lines.
         let said = said.split(|character: char| character.is_whitespace() || character == '│').collect::<String>();
         assert!(said.contains(&expect.replace(' ', "")), "{option}: {said}");
         output.status.success()
@@ -582,7 +583,7 @@ fn http_without_tls_is_told_so() {
     let (head, content) = answer.split_once("\r\n\r\n").expect("there is an answer");
     assert!(head.starts_with("HTTP/1.1 400 ") && content.contains("https://"), "{answer}");
     assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", content.len())), "{head}");
-    // What is neither is not answered in HTTP.
+    // Input that is neither TLS nor HTTP gets no HTTP response.
     assert!(!crate::support::ask(&server, "\x00\x01nonsense").contains("HTTP/1.1"));
     server.signal("TERM");
     let mut server = server;
@@ -591,7 +592,7 @@ fn http_without_tls_is_told_so() {
     assert!(logged.contains("\"GET /a HTTP/1.1\" 400 "), "{logged}");
 }
 
-/// `serve --tls`, with what it keeps in `state`.
+/// Runs `serve --tls` with this state directory.
 fn serve_tls(files: &Path, state: &Path) -> TestServer {
     let mut command = tailcoat();
     command.args(["serve", "--tls", "--workers", "1", "--listen", "127.0.0.1:0"]).arg(files);
@@ -599,7 +600,7 @@ fn serve_tls(files: &Path, state: &Path) -> TestServer {
     TestServer::start(command)
 }
 
-/// What curl is answered that trusts the authority in `state`.
+/// Response to curl, which trusts the CA in `state`.
 fn curl_trusting(state: &Path, host: &str, server: &TestServer) -> String {
     let (authority, port) = (state.join("tailcoat/local-ca.pem"), server.address.port());
     let url = format!("https://{host}:{port}/");

@@ -1,4 +1,4 @@
-//! Another binary for a running server: it takes over, or nothing has happened.
+//! Upgrade of a running server: the new binary takes over, or nothing changes.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -52,7 +52,7 @@ fn another_process_takes_over_and_what_is_under_way_goes_on() {
     let new = operated.upgrade();
     assert_ne!(new, old);
     ask(&mut operated.server.connect());
-    // Who had nothing under way may ask once more.
+    // A client with an idle connection may send one more request.
     let answer = ask(&mut idle);
     assert!(answer.contains("Connection: close"), "{answer}");
     socket.write_all(b"still there").unwrap();
@@ -60,7 +60,7 @@ fn another_process_takes_over_and_what_is_under_way_goes_on() {
     assert!(Operated::is_running(old));
     drop(socket);
     wait_until("the old process ends", || !Operated::is_running(old));
-    // Sockets of files are where they were, and orders are for the new process.
+    // Socket files are where they were, and orders reach the new process.
     let mut unix = UnixStream::connect(operated.path().join("web.sock")).unwrap();
     ask(&mut unix);
     operated.reload(&site.replace("hello", "other hello"));
@@ -76,7 +76,7 @@ fn another_process_takes_over_and_what_is_under_way_goes_on() {
     assert!(lines.iter().filter(|line| *line == "/ 200").count() >= 3, "{lines:?}");
 }
 
-/// Who follows the log sees the requests of the process that takes over, and is told when there are no more.
+/// `log tail` shows the requests of the new process, and ends when there are no more.
 #[test]
 fn the_log_is_followed_across_it() {
     let mut operated = Operated::start(&format!("access-log \"@DIR@/access.log\"\n{SITE}"));
@@ -177,7 +177,7 @@ fn sessions_of_tls_outlive_it() {
     let client = Arc::new(authority.client(None));
     let mut first = connect(&operated.server, &client, "a.example").unwrap();
     first.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").unwrap();
-    // The ticket comes before the answer.
+    // The ticket comes before the response.
     let _ = first.read(&mut [0; 4096]).unwrap();
     for _ in 0..2 {
         operated.upgrade();
@@ -189,7 +189,7 @@ fn sessions_of_tls_outlive_it() {
     operated.signal("TERM");
 }
 
-/// What systemd is told, in the order of sd_notify(3).
+/// Messages to systemd, in the order of sd_notify(3).
 #[test]
 fn systemd_is_told_of_all_of_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ fn systemd_is_told_of_all_of_it() {
     assert_eq!(next().trim(), "STOPPING=1");
 }
 
-/// Issue 17, defect 12: a process that has handed over, and still has requests under way, keeps no address from the new one.
+/// Issue 17, defect 12: an old process that still has open requests keeps no address from the new one.
 #[test]
 fn an_address_that_was_removed_can_be_listened_on_again() {
     let hanging = ScriptedUpstream::start(vec![vec![ScriptStep::Read("\r\n\r\n"), ScriptStep::Read("never")]]);
@@ -254,7 +254,7 @@ fn an_address_that_was_removed_can_be_listened_on_again() {
     operated.write_config(&with);
     operated.upgrade();
     is_there(&operated);
-    // Upgraded, removed, and added when the process that serves has closed it.
+    // Upgraded, removed, and added once the serving process has closed it.
     operated.reload(&without);
     wait_until("it is closed", || {
         let connected =
@@ -268,13 +268,13 @@ fn an_address_that_was_removed_can_be_listened_on_again() {
     operated.signal("TERM");
 }
 
-/// Sockets that systemd has opened, and keeps: they are handed on, also while no site wants them.
+/// Sockets that systemd has opened, and keeps: they are handed over even while no site uses them.
 #[test]
 fn inherited_sockets_are_handed_on() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (with, without) = (SITE.replace(" \"unix", " \"systemd:web\" \"unix"), SITE);
-    // The shell puts the socket, which comes as its standard input, where systemd would.
+    // The shell moves the socket from its standard input to the place where systemd would put it.
     let inherit = |command: &mut std::process::Command| {
         let arguments: Vec<_> = command.get_args().map(|argument| argument.to_owned()).collect();
         let script = format!(
@@ -300,18 +300,18 @@ fn inherited_sockets_are_handed_on() {
     operated.reload(without);
     operated.upgrade();
     wait_until("the second process ends", || operated.running().len() == 1);
-    // Whoever comes while nobody wants it waits.
+    // Clients that connect while no site uses the socket wait.
     let mut waiting = connect();
     operated.reload(&with);
     ask(&mut waiting);
     ask(&mut connect());
     operated.signal("TERM");
     wait_until("the last process ends", || operated.running().is_empty());
-    // The one who copies the log has inherited it as well, and ends when nobody writes any more.
+    // The process that copies the log has inherited the socket as well, and ends with the last writer.
     wait_until("the socket is closed", || std::net::TcpStream::connect(address).is_err());
 }
 
-/// Killed at any time, it leaves nothing that the next start would stumble over.
+/// A server killed at any time leaves nothing that prevents the next start.
 #[test]
 fn a_killed_server_starts_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -325,7 +325,7 @@ fn a_killed_server_starts_again() {
     assert!(operated.order(&["reload"]).status.success(), "its control socket is there again");
 }
 
-/// As the first process of a container it stays, so that the others do, and passes signals on.
+/// As process 1 of a container it stays, because its end would kill the others, and forwards signals.
 #[test]
 fn the_first_process_of_a_container_stays() {
     let directory = tempfile::tempdir().unwrap();
@@ -341,7 +341,7 @@ fn the_first_process_of_a_container_stays() {
         command.arg("-c").arg(copying);
         command.arg("bash").args(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]).args(&inner[1..]);
     });
-    // By its number in there, which says nothing out here.
+    // The message has the process id inside the container, which differs out here.
     let output = operated.order(&["upgrade"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     ask(&mut operated.server.connect());

@@ -1,4 +1,4 @@
-//! Requests and their answers are the same in HTTP/1.1 and HTTP/2, with and without TLS, on our side and behind.
+//! Requests and responses are the same in HTTP/1.1 and HTTP/2, with and without TLS, towards clients and upstreams.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::support::upstream::ScriptStep::{Pause, Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
 use crate::support::versions::{ALL, AnyVersion, UpstreamVersion, VersionUpstream};
 
-/// Bytes that differ from each other, so that none may be missing or in the wrong place.
+/// Bytes in a pattern that reveals missing and misplaced ones.
 fn bytes(length: u32) -> Vec<u8> {
     (0..length).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect()
 }
@@ -22,7 +22,7 @@ fn files() {
     let text: String = (0..5_000).map(|number| format!("line {number}\n")).collect();
     fs::write(path.join("text.txt"), &text).unwrap();
     fs::create_dir(path.join("folder")).unwrap();
-    // What is just being written has no strong entity tag.
+    // A file that has just been written has no strong entity tag.
     std::thread::sleep(std::time::Duration::from_millis(50));
     let root = format!(" root \"{}\"\n browse", path.display());
     let Some(server) = AnyVersion::start(&root, "") else { return };
@@ -62,7 +62,7 @@ fn files() {
     assert_eq!(server.ask_all("/%zz", &[]).status, 400);
 }
 
-/// An upstream that says this, once it has read that, on each connection.
+/// Upstream that sends `say` on each connection, after it has read this.
 fn saying(read: &'static str, say: &[&'static str]) -> ScriptedUpstream {
     let mut script = vec![Await(read)];
     for piece in say {
@@ -160,7 +160,7 @@ fn what_a_server_behind_gets() {
         server.ask(version, "/%41//b?c=%20", &arguments);
         let head = upstream.connection().to_ascii_lowercase();
         let (line, fields) = head.trim_end().split_once("\r\n").expect("a request line");
-        // Via says which version it came in, and Host the port; the order is the client's.
+        // Via names the version, and Host the port; the order is the client's.
         let fields = fields.lines().filter(|field| !field.starts_with("via:") && !field.starts_with("host:"));
         let mut fields: Vec<_> = fields.map(str::to_owned).collect();
         fields.sort();

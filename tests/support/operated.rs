@@ -1,5 +1,5 @@
-//! Server that is operated while it runs: configuration in a file, a control socket, and a binary behind a replaceable
-//! link.
+//! Server that is operated while it runs: configuration in a file, a control socket, and a replaceable link to the
+//! binary.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};

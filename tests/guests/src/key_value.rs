@@ -1,4 +1,4 @@
-//! What a module does with the host's key-value store (`wasi:keyvalue`), and what it is told.
+//! Guest's access to the host's key-value store (`wasi:keyvalue`), and the results.
 
 use self::wasi::keyvalue::store::Error;
 use self::wasi::keyvalue::{atomics, batch, store};
@@ -8,7 +8,7 @@ wit_bindgen::generate!({
     generate_all,
 });
 
-/// Carries out `STORE,OPERATION,ARGUMENTS…`, and tells what came of it.
+/// Runs `STORE,OPERATION,ARGUMENTS…`, and returns the result.
 pub(crate) fn answer(query: &str) -> String {
     match carry_out(&query.split(',').collect::<Vec<_>>()) {
         Ok(told) => told,

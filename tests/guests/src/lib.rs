@@ -1,4 +1,4 @@
-//! A module that does what the path says: what modules usually do, and what they must not get away with.
+//! Module that follows the request's path: normal work of modules, and actions that the host must prevent.
 
 mod key_value;
 
@@ -60,7 +60,7 @@ impl Guest for Component {
     }
 }
 
-/// What a module must not get away with.
+/// Actions that the host must prevent.
 fn misbehave(path: &str, request: &IncomingRequest, out: ResponseOutparam) {
     match path {
         "/loop" => forever(),
@@ -120,7 +120,7 @@ fn misbehave(path: &str, request: &IncomingRequest, out: ResponseOutparam) {
             sleep_ms(u64::MAX / 1_000_000);
         }
         "/hang-on-content" => {
-            // It asks for content and waits for what does not come, but is still there.
+            // Waits for content that never arrives, without ending.
             let body = request.consume().unwrap();
             let stream = body.stream().unwrap();
             while stream.blocking_read(1 << 20).is_ok() {}
@@ -152,7 +152,7 @@ fn misbehave(path: &str, request: &IncomingRequest, out: ResponseOutparam) {
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// One in each instance that is of its own.
+/// Number of requests of this instance.
 fn count(out: ResponseOutparam) {
     let count = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
     send(out, 200, &[], count.to_string().as_bytes());
@@ -213,7 +213,7 @@ fn large(out: ResponseOutparam, bytes: usize) {
     OutgoingBody::finish(body, None).unwrap();
 }
 
-/// `DECLARED-WRITTEN`: tells one length, and writes another.
+/// `DECLARED-WRITTEN`: declares one length, and writes another.
 fn with_length(out: ResponseOutparam, query: &str) {
     let (declared, written) = query.split_once('-').unwrap();
     let (body, stream) = begin(out, 200, &[("content-length", declared)]);
@@ -306,7 +306,7 @@ fn clock() -> String {
     format!("{} {}", unix.as_secs(), monotonic_clock::resolution())
 }
 
-/// Asks `SCHEME://AUTHORITY/PATH`, and tells the status and what the content is.
+/// Requests `SCHEME://AUTHORITY/PATH`; returns status and content.
 fn ask(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap();
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
