@@ -89,6 +89,8 @@ impl Prose {
             in_fence ^= is_fence;
             // Indented lines are commands and examples.
             let is_code = is_fence || in_fence || comment.text.starts_with("    ");
+            // An option of a usage text begins a passage.
+            begins_passage |= comment.text.trim_start().starts_with("--");
             if is_code || comment.text.trim().is_empty() {
                 begins_passage = true;
                 continue;
@@ -146,16 +148,18 @@ fn of_slash_comments(text: &str) -> Prose {
 /// Comments after `#`, and documentation strings of Python.
 fn of_hash_comments(text: &str) -> Prose {
     let mut comments = Vec::new();
-    let mut in_string: Option<(&str, bool)> = None;
+    // Quotes that end the string, whether it is documentation, and its indentation in bytes.
+    let mut in_string: Option<(&str, bool, usize)> = None;
     for (index, line) in text.split('\n').enumerate() {
         let mut add = |marker: &'static str, text: &str, is_trailing: bool| {
             let text = text.strip_prefix(' ').unwrap_or(text).trim_end();
             comments.push(Comment { line: index + 1, marker, text: text.to_owned(), is_trailing });
         };
-        if let Some((quotes, is_doc)) = in_string {
+        if let Some((quotes, is_doc, indentation)) = in_string {
             let content = line.split(quotes).next().unwrap_or(line);
             if is_doc {
-                add("///", content.trim(), false);
+                let is_indented = content.get(..indentation).is_some_and(|start| start.trim().is_empty());
+                add("///", &format!(" {}", if is_indented { &content[indentation..] } else { content.trim() }), false);
             }
             if content.len() < line.len() {
                 in_string = None;
@@ -169,7 +173,7 @@ fn of_hash_comments(text: &str) -> Prose {
                 add("///", content.split(quotes).next().unwrap_or(content).trim(), false);
             }
             if !content.contains(quotes) {
-                in_string = Some((quotes, is_doc));
+                in_string = Some((quotes, is_doc, at));
             }
             continue;
         }
@@ -322,6 +326,12 @@ mod tests {
             ("a.kdl", "// One.\nroot \"a // b\"\n/* Two. */\n", "Comment!/1/One. Comment!/3/Two."),
             ("a.toml", "# One.\na = \"b # c\" # Two.\n", "Comment!/1/One. Comment!/2/Two."),
             ("a.py", "#!/usr/bin/python3\n\"\"\"One\ntwo.\"\"\"\nx = \"\"\"\nnot\n\"\"\"\n", "Doc!/2/One two."),
+            ("a.py", "def f():\n    \"\"\"One.\n\n        command\n\n    Two.\"\"\"\n", "Doc!/2/One. Doc/6/Two."),
+            (
+                "a.c",
+                "/* One.\n *   --a N  Two\n *   --b    three */\n",
+                "Comment!/1/One. Comment/2/--a N  Two Comment/3/--b    three",
+            ),
             ("a.py.template", "# One.\n", "Comment!/1/One."),
             (
                 "a.md",
