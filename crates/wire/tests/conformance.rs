@@ -1,6 +1,8 @@
-//! The cases of `conformance/http1` against the server's side of a connection, without a socket: whole, byte by byte and
-//! in longer pieces. What is tested is what becomes of the connection; the answers to well-formed requests are
-//! only as far those of a server of files as the cases need it.
+//! Runs the cases of `conformance/http1` against the server's side of a connection, without a socket. The input comes
+//! as a whole, byte by byte and in longer pieces.
+//!
+//! The test compares the events of the connection. For well-formed requests it imitates a static file server only as
+//! far as the cases need one.
 
 use std::path::Path;
 
@@ -20,7 +22,7 @@ fn check(case: &Case) -> Result<(), String> {
     let whole = run(&case.input, case.input.len().max(1));
     let expect = case.tailcoat.as_ref().unwrap_or(&case.expect);
     expect.check(&whole, false).map_err(|message| format!("{}: {message}", case.name))?;
-    // A head is parsed again for each piece of it: long ones in longer pieces.
+    // Each piece makes the connection parse an incomplete head again, so long input comes in longer pieces.
     let steps = if case.input.len() < 4096 { [1, 7] } else { [700, 4001] };
     for step in steps {
         let pieces = run(&case.input, step);
@@ -31,7 +33,7 @@ fn check(case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-/// What a connection makes of `input`, fed in pieces of `step` bytes.
+/// Runs a connection on `input`, in pieces of `step` bytes, and returns its responses and its end.
 fn run(input: &[u8], step: usize) -> CaseOutcome {
     let limits = InputLimits::default();
     let (mut connection, mut head) = (H1ServerConnection::default(), RequestHead::default());
@@ -45,7 +47,8 @@ fn run(input: &[u8], step: usize) -> CaseOutcome {
                 let mut buffer = Vec::new();
                 let status = status(request.method(), incoming.target.path, &mut buffer);
                 let closes = !incoming.framing.is_persistent || request.method() == Method::Connect;
-                // As the server does: who waits for 100 is not asked for content that nobody reads.
+                // Like the server, do not send 100 (Continue) for content that no handler reads; send the final
+                // response and close.
                 let is_answered_early = incoming.framing.expects_continue && start + incoming.head_bytes == input.len();
                 start += incoming.head_bytes;
                 awaited = Some((status, closes || is_answered_early));
@@ -67,7 +70,7 @@ fn run(input: &[u8], step: usize) -> CaseOutcome {
                 return outcome(responses, ConnectionEnd::Closed);
             }
         }
-        // A request is answered when its content has turned out sound.
+        // The response follows the content, which must be valid.
         if !connection.awaits_content()
             && let Some((status, closes)) = awaited.take()
         {
@@ -93,7 +96,7 @@ fn status(method: Method, target_path: &[u8], buffer: &mut Vec<u8>) -> u16 {
     }
 }
 
-/// A response with all fields that cases ask for.
+/// Builds a response with all fields that the cases check.
 fn response(status: u16) -> ParsedResponse {
     let fields = ["Allow", "Connection", "Content-Length", "Date"].map(|name| (name.to_owned(), String::new()));
     ParsedResponse { status, fields: fields.into(), body: Vec::new() }

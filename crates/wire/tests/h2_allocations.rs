@@ -1,4 +1,4 @@
-//! A warm HTTP/2 connection allocates nothing, from the bytes of a request to the bytes of its response.
+//! HTTP/2 on a warm connection makes no allocation, from the bytes of a request to the bytes of its response.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn a_warm_request_allocates_nothing() {
     let mut server = H2ServerConnection::new(Duration::ZERO, &limits);
     let (mut encoder, mut stream) = (Encoder::new(4096), 1);
     let mut serve = |input: &[u8]| serve(&mut server, input, &block, &limits, &mut output, &mut head, &mut text);
-    // The window of the connection is opened far enough once for all.
+    // Open the connection's window far enough for all responses.
     let mut input = [PREFACE, &b"\0\0\0\x04\0\0\0\0\0"[..], b"\0\0\x04\x08\0\0\0\0\0\x7f\0\0\0"].concat();
     for _ in 0..10 {
         requests(&mut encoder, &mut stream, &mut input);
@@ -35,7 +35,7 @@ fn a_warm_request_allocates_nothing() {
     }
 }
 
-/// What a connection holds while nothing happens on it: little, for thousands are idle at a time.
+/// Bounds the memory of an idle connection, because a server may have thousands of them.
 #[test]
 fn an_idle_connection_keeps_little() {
     let limits = H2Limits::default();
@@ -49,7 +49,7 @@ fn an_idle_connection_keeps_little() {
         requests(&mut encoder, &mut stream, inputs.last_mut().unwrap());
     }
     let mut connection = None;
-    // What is lent to it grows on another connection.
+    // Another connection grows the buffers that all connections share.
     let mut other = H2ServerConnection::new(Duration::ZERO, &limits);
     inputs.iter().for_each(|input| serve(&mut other, input, &block, &limits, &mut output, &mut head, &mut text));
     let counts = allocation_counter::measure(|| {
@@ -62,7 +62,7 @@ fn an_idle_connection_keeps_little() {
     assert!(counts.bytes_current <= 2048, "{} bytes", counts.bytes_current);
 }
 
-/// HEADERS of as many requests as are sent at once, as browsers send them.
+/// Header blocks of a batch of requests, with the fields that browsers send.
 fn requests(encoder: &mut Encoder, stream: &mut u32, input: &mut Vec<u8>) {
     for _ in 0..STREAMS {
         let mut block = Vec::new();

@@ -1,5 +1,5 @@
-//! The vectors of <https://github.com/http2jp/hpack-test-case>: what a dozen encoders made of real header lists. They are
-//! not part of this repository: the test reads them from the directory that HPACK_TEST_CASES names, and passes without it.
+//! Test vectors of <https://github.com/http2jp/hpack-test-case>: real header lists, encoded by a dozen encoders. They
+//! are not part of this repository: the test reads them from the directory in HPACK_TEST_CASES, and passes without it.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ fn directory(path: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(path).expect("a directory").map(|entry| entry.expect("an entry").path()).collect()
 }
 
-/// Decodes the blocks of one connection; returns how many there are.
+/// Decodes the blocks of one connection. Returns their number.
 fn check_story(path: &Path) -> usize {
     let story: Value = serde_json::from_slice(&std::fs::read(path).expect("a story")).expect("JSON");
     let mut decoder = Decoder::default();

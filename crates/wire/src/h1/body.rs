@@ -33,7 +33,7 @@ pub struct DecodedBody {
     pub consumed_bytes: usize,
     /// Range of the input that is content.
     pub content: Range<usize>,
-    /// Whether the message ends with the consumed bytes.
+    /// True if the message ends with the consumed bytes.
     pub is_complete: bool,
 }
 

@@ -78,8 +78,8 @@ pub fn write_fields(out: &mut Vec<u8>, fields: &Fields) {
 /// Maximum length of a chunk's size line.
 pub const CHUNK_SIZE_LINE_BYTES_MAX: usize = 18;
 
-/// Writes the size line of a chunk of `length` bytes at the end of `place` and returns the line's length, for which
-/// `place` must have room.
+/// Writes the size line of a chunk of `length` bytes at the end of `place`. Returns the line's length. The caller must
+/// provide enough room in `place`.
 pub fn write_chunk_size_line(place: &mut [u8], mut length: usize) -> usize {
     let end = place.len();
     let mut at = end - 2;

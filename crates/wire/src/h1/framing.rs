@@ -20,9 +20,9 @@ pub enum BodyFraming {
 pub struct Framing {
     /// Delimitation of the content.
     pub body: BodyFraming,
-    /// Whether the client may send another request on this connection (RFC 9112, section 9.3).
+    /// True if the client may send another request on this connection (RFC 9112, section 9.3).
     pub is_persistent: bool,
-    /// Whether the client waits for 100 (Continue) before it sends content (RFC 9110, section 10.1.1).
+    /// True if the client waits for 100 (Continue) before it sends content (RFC 9110, section 10.1.1).
     pub expects_continue: bool,
 }
 

@@ -79,7 +79,7 @@ pub enum ClientEvent {
         stream: StreamId,
         /// Status of the response. After a 1xx status another head follows.
         status: Status,
-        /// Whether the response is complete.
+        /// True if the response is complete.
         is_last: bool,
     },
     /// Piece of a response's content. It occupies the window until the caller [takes](H2ClientConnection::take_content)
@@ -89,7 +89,7 @@ pub enum ClientEvent {
         stream: StreamId,
         /// Range of the input that is content.
         content: Range<usize>,
-        /// Whether the response is complete.
+        /// True if the response is complete.
         is_last: bool,
     },
     /// Trailer fields, in `fields`; the response is complete.
@@ -103,7 +103,7 @@ pub enum ClientEvent {
         stream: StreamId,
         /// Error code. After [`ErrorCode::REFUSED_STREAM`] the client may retry the request (RFC 9113, section 8.7).
         code: ErrorCode,
-        /// Whether the server has reset the stream. Otherwise this side has, because the server violated the protocol.
+        /// True if the server has reset the stream. Otherwise this side has, because the server violated the protocol.
         is_by_peer: bool,
     },
     /// The server accepts no more requests. It has not handled the streams after `last_stream`; they are closed.

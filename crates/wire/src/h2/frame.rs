@@ -51,7 +51,7 @@ pub(super) struct FrameHeader {
 pub(super) enum H2Frame<'a> {
     Headers {
         fragment: &'a [u8],
-        /// Whether the stream depends on itself (RFC 7540, section 5.3.1).
+        /// True if the stream depends on itself (RFC 7540, section 5.3.1).
         is_own_dependency: bool,
     },
     Continuation {

@@ -30,7 +30,7 @@ pub struct H2Limits {
     /// Limit for the growth of both windows, for peers that fill them within a round trip. This is also the content
     /// that one connection can make the caller buffer.
     pub window_bytes_max: u32,
-    /// Whether to enable extended CONNECT (RFC 8441).
+    /// True to enable extended CONNECT (RFC 8441).
     pub enables_connect_protocol: bool,
     /// Own output (replies to PING and SETTINGS, heads) that may wait to be sent. Beyond it the connection handles no
     /// input until the peer reads.

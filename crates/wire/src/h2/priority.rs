@@ -8,7 +8,7 @@ pub(super) const URGENCIES: usize = 8;
 pub struct Priority {
     /// From 0, the most urgent, to 7.
     pub urgency: u8,
-    /// Whether the client can use parts of the response, so that it shares bandwidth with others of the same urgency.
+    /// True if the client can use parts of the response, so that it shares bandwidth with others of the same urgency.
     pub is_incremental: bool,
 }
 

@@ -11,7 +11,7 @@ pub(super) struct ReadyStreams {
     rows: [ReadyList; 2 * URGENCIES],
     /// Bit set of the lists that are not empty.
     filled: u16,
-    /// Whether the incremental list of an urgency comes next.
+    /// True if the incremental list of an urgency comes next.
     is_incremental_next: bool,
 }
 

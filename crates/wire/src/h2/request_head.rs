@@ -13,15 +13,15 @@ use crate::http::{Host, KnownField, Method, Request, RequestHead, RequestTarget,
 pub struct H2IncomingRequest {
     /// Stream for the response.
     pub stream: StreamId,
-    /// Whether content follows. Without content the request is complete.
+    /// True if content follows. Without content the request is complete.
     pub has_content: bool,
     /// Content-Length, if the client has sent it.
     pub content_length: Option<u64>,
-    /// Whether the client waits for 100 (Continue) before it sends content (RFC 9110, section 10.1.1).
+    /// True if the client waits for 100 (Continue) before it sends content (RFC 9110, section 10.1.1).
     pub expects_continue: bool,
     /// `:protocol` of an extended CONNECT (RFC 8441). Unlike for CONNECT, the target is then a path.
     pub protocol: Option<Span>,
-    /// Whether `:scheme` is https. The client may send either on any connection.
+    /// True if `:scheme` is https. The client may send either on any connection.
     pub is_https: bool,
     /// Priority of the response.
     pub priority: Priority,

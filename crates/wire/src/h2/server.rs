@@ -46,7 +46,7 @@ pub enum ServerEvent {
         stream: StreamId,
         /// Range of the input that is content.
         content: Range<usize>,
-        /// Whether the request is complete.
+        /// True if the request is complete.
         is_last: bool,
     },
     /// Trailer fields; the request is complete. They come from the peer; only their syntax has been checked.
@@ -62,7 +62,7 @@ pub enum ServerEvent {
         stream: StreamId,
         /// Error code of the reset.
         code: ErrorCode,
-        /// Whether the peer has reset the stream. Otherwise this side has, because the peer violated the protocol or
+        /// True if the peer has reset the stream. Otherwise this side has, because the peer violated the protocol or
         /// was too slow.
         is_by_peer: bool,
     },

@@ -29,7 +29,7 @@ pub struct PeerSettings {
     pub frame_bytes_max: u32,
     /// Maximum size of a header list; informational.
     pub header_list_bytes_max: u32,
-    /// Whether the peer supports extended CONNECT (RFC 8441).
+    /// True if the peer supports extended CONNECT (RFC 8441).
     pub enables_connect_protocol: bool,
 }
 

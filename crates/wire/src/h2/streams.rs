@@ -20,15 +20,15 @@ pub(super) const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct H2Stream {
     pub id: u32,
-    /// Whether the peer has ended its message.
+    /// True if the peer has ended its message.
     pub is_received: bool,
-    /// Whether content is dropped, because the message was rejected.
+    /// True if content is dropped, because the message was rejected.
     pub discards_content: bool,
-    /// Whether the head of the peer's message has arrived. A client's streams begin without.
+    /// True if the head of the peer's message has arrived. A client's streams begin without.
     pub has_head: bool,
-    /// Whether the stream is a CONNECT tunnel: each direction ends on its own, and content has no limit.
+    /// True if the stream is a CONNECT tunnel: each direction ends on its own, and content has no limit.
     pub is_tunnel: bool,
-    /// Whether the response has no content whatever its Content-Length: after HEAD, or because of its status.
+    /// True if the response has no content whatever its Content-Length: after HEAD, or because of its status.
     pub has_no_content: bool,
     pub receive: ReceiveWindow,
     /// Content that is missing according to Content-Length (section 8.1.1).
@@ -36,13 +36,13 @@ pub(super) struct H2Stream {
     pub received_bytes: u64,
     /// Limit of the content.
     pub body_bytes_max: u64,
-    /// Whether the head of this side's message was sent.
+    /// True if the head of this side's message was sent.
     pub is_head_sent: bool,
     pub send: SendWindow,
     /// Content that the caller has offered and the connection has not sent.
     pub offered_bytes: u64,
     pub sent_bytes: u64,
-    /// Whether the offered content is the last.
+    /// True if the offered content is the last.
     pub is_end_offered: bool,
     /// Trailers to send after the content.
     pub trailers: Option<Box<Fields>>,

@@ -6,7 +6,7 @@ use super::Span;
 pub struct Fields {
     bytes: Vec<u8>,
     lines: Vec<FieldLine>,
-    /// Whether some of the bytes belong to removed lines.
+    /// True if some of the bytes belong to removed lines.
     has_gaps: bool,
 }
 

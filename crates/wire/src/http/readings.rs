@@ -9,7 +9,7 @@
 pub struct Reading {
     /// Path in the form of [`normalise`](super::path::normalise).
     pub path: Vec<u8>,
-    /// Whether the server sees the same segments in another spelling: parameters removed, or a backslash as a slash.
+    /// True if the server sees the same segments in another spelling: parameters removed, or a backslash as a slash.
     /// Otherwise the server looks for a different file than the whole path names.
     pub is_spelling: bool,
 }

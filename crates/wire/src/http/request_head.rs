@@ -51,7 +51,7 @@ pub struct FieldSpan {
     pub value: Span,
     /// Known field that the name denotes, or [`KnownField::Other`].
     pub known: KnownField,
-    /// Whether the server has added the field, and not the client.
+    /// True if the server has added the field, and not the client.
     pub is_set_here: bool,
 }
 
@@ -69,7 +69,7 @@ pub struct RequestHead {
     pub version: Version,
     /// All field lines, in order.
     pub fields: Vec<FieldSpan>,
-    /// Whether the request had credentials that the server has removed from its fields after it checked them. The
+    /// True if the request had credentials that the server has removed from its fields after it checked them. The
     /// response must be as private as with Authorization (RFC 9111, section 3.5).
     pub had_credentials: bool,
     /// Target as the client sent it, if the server has rewritten it.

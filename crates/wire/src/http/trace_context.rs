@@ -33,9 +33,9 @@ pub struct TraceParent {
     pub trace_id: TraceId,
     /// Span of the sender.
     pub parent_id: SpanId,
-    /// Whether the sender may have recorded its span.
+    /// True if the sender may have recorded its span.
     pub is_sampled: bool,
-    /// Whether the last 7 bytes of the trace id are random (level 2, section 3.2.2.5.2).
+    /// True if the last 7 bytes of the trace id are random (level 2, section 3.2.2.5.2).
     pub is_random: bool,
 }
 
@@ -241,7 +241,7 @@ mod tests {
         for value in [" 00-T-P-01", "\t00-T-P-01", "00-T-P-01 ", "\t 00-T-P-01 \t"] {
             check(value, Some("00-T-P-01"));
         }
-        // what separates
+        // separators: illegal characters
         for value in ["00_T-P-01", "00-T_P-01", "00-T-P_01"] {
             check(value, None);
         }

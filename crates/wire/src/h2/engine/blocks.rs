@@ -15,7 +15,7 @@ use super::{Engine, EngineStep, Role};
 pub(in super::super) struct Block {
     pub stream: u32,
     pub purpose: BlockPurpose,
-    /// Whether the block ends the message.
+    /// True if the block ends the message.
     pub is_last: bool,
     pub fragment: Fragment,
     continuations: u32,

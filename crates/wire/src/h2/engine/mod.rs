@@ -72,7 +72,7 @@ pub(super) struct Engine {
     peer_last_stream: Option<u32>,
     /// Priorities of streams that are not open yet (RFC 9218, section 7.1).
     early_priorities: Vec<(u32, Priority)>,
-    /// Whether new streams are rejected even if there are not too many.
+    /// True if new streams are rejected even if there are not too many.
     pub refuses_streams: bool,
     /// Bytes of DATA frames that may arrive on streams reset by this side, because the peer sent them before it knew.
     late_bytes: u64,

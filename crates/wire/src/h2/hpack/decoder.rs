@@ -27,7 +27,7 @@ pub struct DecodedField {
     /// Index of the name in the static table, if the block or the dynamic table gave it. 0 does not mean that the
     /// static table lacks the name. A name with an index needs no validation.
     pub name_index: u8,
-    /// Whether intermediaries must not index the field either (RFC 7541, section 6.2.3).
+    /// True if intermediaries must not index the field either (RFC 7541, section 6.2.3).
     pub is_never_indexed: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct DecodedField {
 pub struct DecodedBlock {
     /// Size of the header list in bytes (RFC 9113, section 6.5.2).
     pub list_bytes: usize,
-    /// Whether the list exceeded its limit. The decoder dropped the fields beyond, but added them to the table.
+    /// True if the list exceeded its limit. The decoder dropped the fields beyond, but added them to the table.
     pub is_too_large: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct Decoder {
     table: DynamicTable,
     /// Limit for the peer: SETTINGS_HEADER_TABLE_SIZE after the peer has acknowledged it.
     table_bytes_max: usize,
-    /// Whether the table exceeds a reduced limit, so that the next block must begin with a size update (section 4.2).
+    /// True if the table exceeds a reduced limit, so that the next block must begin with a size update (section 4.2).
     awaits_size_update: bool,
 }
 

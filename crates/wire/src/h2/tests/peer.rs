@@ -79,9 +79,9 @@ pub struct TestPeer {
     decoder: Decoder,
     /// Input that is not consumed.
     pending: Vec<u8>,
-    /// Whether complete requests are answered with an empty response.
+    /// True if complete requests are answered with an empty response.
     pub answers: bool,
-    /// Whether received content is taken immediately.
+    /// True if received content is taken immediately.
     pub takes: bool,
 }
 

@@ -45,7 +45,7 @@ fn malformed() {
         fields
     };
     let mut cases: Vec<Vec<(&str, &str)>> = (0..4).map(|index| with(&GET[..index], &GET[index + 1..])).collect();
-    cases.remove(2); // Without an authority, it is refused with 400.
+    cases.remove(2); // Without `:authority`, the response has status 400.
     cases.extend(GET.iter().map(|field| with(GET, &[*field])));
     cases.extend([
         with(&GET[..3], &[("accept", "*/*"), (":path", "/")]),

@@ -36,7 +36,7 @@ pub struct ResponseDirectives {
     pub stale_if_error: Option<u32>,
     /// Field names in `no-cache` or `private`, in lower case. The cache must not store these fields.
     pub omitted_fields: Vec<Box<[u8]>>,
-    /// Whether the directives came from a targeted field (RFC 9213), which overrides Expires.
+    /// True if the directives came from a targeted field (RFC 9213), which overrides Expires.
     pub is_targeted: bool,
 }
 
@@ -158,7 +158,7 @@ impl RequestDirectives {
 struct CacheDirective<'a> {
     name: &'a [u8],
     argument: Option<&'a [u8]>,
-    /// Whether there is no white space around `=`.
+    /// True if there is no white space around `=`.
     is_exact: bool,
 }
 

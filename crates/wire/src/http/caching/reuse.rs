@@ -84,7 +84,8 @@ mod tests {
         };
         check(STORED, NONE, 59_999, Serve);
         check(STORED, NONE, 60_000, Validate);
-        // Issue 17: a worker whose clock is behind served what another one had just stored with `max-age=0`.
+        // Issue 17: a worker whose clock was slow served a response that another worker had just stored with
+        // `max-age=0`.
         check(StoredResponseMeta { born_ms: 5, lifetime_seconds: 0, ..STORED }, NONE, 4, Validate);
         check(StoredResponseMeta { born_ms: 5, ..STORED }, NONE, 4, Serve);
         check(StoredResponseMeta { is_no_cache: true, ..STORED }, NONE, 0, Validate);

@@ -11,7 +11,7 @@ pub struct Defaults {
     /// Lifetime of responses with this status, in seconds; `None` leaves it to `heuristic`. A value also permits to
     /// store the response, whatever its status.
     pub lifetime_seconds: Option<u32>,
-    /// Whether to derive a lifetime from Last-Modified (section 4.2.2).
+    /// True to derive a lifetime from Last-Modified (section 4.2.2).
     pub heuristic: bool,
     /// Time in seconds that a stale response is served during validation (RFC 5861, section 3).
     pub stale_while_revalidate_seconds: u32,
@@ -30,9 +30,9 @@ pub struct StoredResponseMeta {
     pub stale_while_revalidate_seconds: u32,
     /// Time in seconds that the stale response may be served if validation fails.
     pub stale_if_error_seconds: u32,
-    /// Whether the response must be validated before every reuse.
+    /// True if the response must be validated before every reuse.
     pub is_no_cache: bool,
-    /// Whether the response must never be served stale.
+    /// True if the response must never be served stale.
     pub forbids_stale: bool,
 }
 
