@@ -155,7 +155,7 @@ fn lists_of_networks_are_read_again() {
     assert_eq!(output.status.code(), Some(3));
     let said = String::from_utf8_lossy(&output.stderr).replace(['\n', ' ', '|', ':'], "");
     assert!(said.contains("line2`localhost`isnotanaddress"), "{said}");
-    assert!(request(&operated).unwrap().starts_with("HTTP/1.1 403 "), "what was in use stays in use");
+    assert!(request(&operated).unwrap().starts_with("HTTP/1.1 403 "), "the lists in use stay in use");
 }
 
 #[test]

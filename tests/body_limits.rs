@@ -63,7 +63,7 @@ fn what_is_too_large_is_not_asked_for() {
         assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("\r\nConnection: close\r\n"), "{answer}");
     }
     drop(server);
-    assert!(upstream.try_connection().is_none(), "the server behind has not been asked");
+    assert!(upstream.try_connection().is_none(), "the upstream got no request");
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn confine_to(directory: &Path, text: &str) -> Confined {
     config.server.user = None;
     change_user(&config).unwrap();
     let confined = confine(&config, &[directory.join("etc/tailcoat.kdl")]).unwrap();
-    assert_eq!(confined.shortcomings(), None, "this kernel lacks what is tested");
+    assert_eq!(confined.shortcomings(), None, "this kernel lacks the tested features");
     confined
 }
 
@@ -191,7 +191,7 @@ fn reaches_no_server(run: &impl Fn(&str) -> String) {
     assert_eq!(each_thread("kill -0 $thread 2>/dev/null && echo $thread"), "");
     assert_eq!(each_thread("prlimit --pid $thread --nofile=8 2>/dev/null && echo $thread"), "");
     assert_eq!(run("kill -0 -- -1 2>/dev/null || echo nobody else"), "nobody else\n");
-    assert_eq!(run("sleep 60 & kill $! && wait $!; echo $?"), "143\n", "what they have started themselves");
+    assert_eq!(run("sleep 60 & kill $! && wait $!; echo $?"), "143\n", "programs may signal their own children");
     assert_eq!(run("ulimit -n 64 && ulimit -n"), "64\n");
     // Programs could share a port that the server opens with SO_REUSEPORT; a port that the kernel chooses, they cannot.
     let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();

@@ -447,7 +447,7 @@ fn a_buffered_request_goes_to_another_server() {
     };
     let answered = request("PUT");
     assert!(answered.ends_with("3 bytes, no Expect"), "{answered}");
-    assert!(request("POST").starts_with("HTTP/1.1 502 "), "what is not idempotent is not repeated");
+    assert!(request("POST").starts_with("HTTP/1.1 502 "), "a request that is not idempotent is not repeated");
 }
 
 #[test]

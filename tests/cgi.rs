@@ -542,7 +542,7 @@ fn standard_error_is_logged_with_the_name_of_the_script() {
     );
     let get = |path: &str| ask(&server, &format!("GET /cgi-bin/{path} HTTP/1.0\r\n\r\n"));
     assert!(get("fails").starts_with("HTTP/1.1 200"));
-    assert!(get("floods").ends_with("done\n"), "what is not logged is read all the same");
+    assert!(get("floods").ends_with("done\n"), "output that is not logged is read all the same");
     let log = || String::from_utf8_lossy(&fs::read(&errors).unwrap_or_default()).into_owned();
     assert!(get("plain").starts_with("HTTP/1.1 403"));
     for expect in [

@@ -99,7 +99,7 @@ fn http2_memory_amplification() {
         drop(held);
         let start = Instant::now();
         while sample(&server, "tailcoat_client_memory_bytes") > 0.0 {
-            assert!(start.elapsed() < PATIENCE, "what was counted is released with the connections");
+            assert!(start.elapsed() < PATIENCE, "counted memory is released with the connections");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -236,7 +236,7 @@ fn content_of_http2_upstreams_is_counted() {
     }
     drop(held);
     while sample(&server, "tailcoat_client_memory_bytes") > 0.0 {
-        assert!(start.elapsed() < 2 * PATIENCE, "what was counted is released with the connections");
+        assert!(start.elapsed() < 2 * PATIENCE, "counted memory is released with the connections");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

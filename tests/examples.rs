@@ -220,7 +220,7 @@ fn wordpress() {
         check(&first, "200", "X-Proto: https", page);
         assert_eq!(content(ask(page, "")), content(first.clone()), "it is kept for all");
         let own = ask(page, "Cookie: wordpress_logged_in_ab12=anna\r\n");
-        assert_ne!(content(own), content(first), "but not for who is logged in");
+        assert_ne!(content(own), content(first), "signed-in users get no cached page");
     }
     for target in ["/xmlrpc.php", "/wp-config.php.bak", "/wp-content/uploads/shell.php", "/WP-content/uploads/a.PHP/x"]
     {

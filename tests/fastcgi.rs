@@ -267,9 +267,9 @@ fn errors_without_end_end() {
         let server = front(application.address, "first-byte-timeout \"500ms\"\n between-bytes-timeout \"500ms\"");
         let began = Instant::now();
         let answered = ask(&server, GET);
-        assert!(began.elapsed() < PATIENCE / 2, "it is given up");
+        assert!(began.elapsed() < PATIENCE / 2, "the server aborts the request");
         assert!(answered.is_empty() || answered.contains("504") || answered.contains("abc"), "{answered}");
-        assert!(!answered.ends_with("0\r\n\r\n"), "nobody takes it for whole");
+        assert!(!answered.ends_with("0\r\n\r\n"), "the response does not look complete");
         // Other requests are served, meanwhile and after it.
         assert!(
             ask(&server, "GET /other HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").starts_with("HTTP/1.1 404")
@@ -282,7 +282,7 @@ fn time_is_limited() {
     let application = Application::start(|_| vec![Act::AwaitClose]);
     let server = front(application.address, "first-byte-timeout \"300ms\"");
     assert!(ask(&server, GET).starts_with("HTTP/1.1 504"));
-    assert!(application.request().is_aborted, "it is told by the end of its connection");
+    assert!(application.request().is_aborted, "the end of its connection tells the application");
     let refused = TestServer::run(
         "site {\n listen \"127.0.0.1:0\"\n fastcgi \"/app/*\" \"unix:/nowhere/at/all.sock\" { application \"/app\" }\n }\n",
     );

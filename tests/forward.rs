@@ -122,7 +122,7 @@ fn an_answer_is_the_same_however_it_is_split() {
 fn errors_have_the_status_of_their_cause() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let answer = ask(&front(refused, ""), GET);
-    assert!(answer.starts_with("HTTP/1.1 502 "), "nobody listens: {answer}");
+    assert!(answer.starts_with("HTTP/1.1 502 "), "no process listens: {answer}");
     const POST: &str = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     for (name, request, script, status) in [
         ("closed without an answer, and no other server to ask", GET, vec![Await(HEAD), Say("")], "HTTP/1.1 502 "),

@@ -442,7 +442,7 @@ fn hostile_servers() {
         if *ends_connection {
             assert!(ended.recv_timeout(PATIENCE).is_ok(), "{name}: the connection goes on");
         }
-        assert!(get(&server).ends_with("well"), "{name}: what follows is not answered");
+        assert!(get(&server).ends_with("well"), "{name}: later requests get no response");
         assert_eq!(upstream.connections(), 1 + usize::from(*ends_connection), "{name}");
     }
 }

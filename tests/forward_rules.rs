@@ -264,7 +264,7 @@ fn limits() {
     let check = |target: &str, fields: &str, expect: &str, waits: std::ops::RangeInclusive<u64>| {
         let (answer, asked) = forward(&upstream, &server, &get(target, fields));
         assert_eq!(&answer[9..12], expect, "{target} {fields}");
-        assert_eq!(asked.is_some(), expect == "200", "who comes too often does not reach the server behind");
+        assert_eq!(asked.is_some(), expect == "200", "requests above the limit do not reach the upstream");
         let wait = values(&answer, "Retry-After").first().map_or(0, |wait| wait.parse().unwrap());
         assert!(waits.contains(&wait), "{answer}");
     };

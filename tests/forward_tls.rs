@@ -159,7 +159,7 @@ fn new_files_are_taken_up() {
     std::fs::write(path.join("trusted.pem"), other.pem()).unwrap();
     let began = std::time::Instant::now();
     while get().contains(" 200 ") {
-        assert!(began.elapsed() < PATIENCE, "who is not trusted any more is still asked");
+        assert!(began.elapsed() < PATIENCE, "an upstream that is not trusted any more still gets requests");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }

@@ -124,7 +124,7 @@ fn check(expect: ErrorCode, attack: impl Fn(u32) -> Vec<u8>) {
             }
         }
         attacker.read(Duration::from_secs(5));
-        assert!(attacker.has_ended, "nobody stops it");
+        assert!(attacker.has_ended, "the server did not stop the attack");
         // If the client keeps sending, a reset may overtake GOAWAY.
         assert!(attacker.go_away().is_none_or(|code| code == expect), "{:?}", attacker.go_away());
         assert_eq!(others.get("/fixed").status(), 200);

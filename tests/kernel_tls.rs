@@ -207,7 +207,7 @@ fn requests_may_come_while_a_file_goes() {
         stream.write_all(&last[20..]).expect("the server reads");
         expect_response(&mut stream, 200, 0, MEDIUM_BYTES);
         // Without the close_notify alert, the end would be an error.
-        assert_eq!(stream.read(&mut [0]).expect("the end is told"), 0);
+        assert_eq!(stream.read(&mut [0]).expect("the end has a close_notify"), 0);
     }
 }
 
@@ -225,7 +225,7 @@ fn slow_clients_get_all_of_what_is_last() {
         let mut comes = Vec::new();
         let mut buffer = vec![0; 64 << 10];
         loop {
-            match stream.read(&mut buffer).expect("the end is told") {
+            match stream.read(&mut buffer).expect("the end has a close_notify") {
                 0 => break,
                 count => comes.extend_from_slice(&buffer[..count]),
             }

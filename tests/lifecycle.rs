@@ -61,7 +61,7 @@ fn the_grace_time_and_a_second_signal_end_a_drain() {
             server.signal("TERM");
         }
         assert!(server.wait());
-        assert!(read_all(&mut busy).len() < LARGE_BYTES, "what was not sent is not made to look complete");
+        assert!(read_all(&mut busy).len() < LARGE_BYTES, "a cut response does not look complete");
     }
 }
 

@@ -236,7 +236,7 @@ fn an_overloaded_queue_rejects_what_has_waited_too_long() {
     let mut next = server.connect();
     next.write_all(get("/app/next").as_bytes()).unwrap();
     let (mut upstream, _) = listener.accept().unwrap();
-    assert!(read_head(&mut upstream).starts_with("GET /app/next "), "nothing of what was rejected");
+    assert!(read_head(&mut upstream).starts_with("GET /app/next "), "the upstream gets no rejected request");
     upstream.write_all(OK.as_bytes()).unwrap();
     assert_eq!(status_of(&read_all(&mut next)), "200");
 }

@@ -214,7 +214,7 @@ fn an_address_of_tcp_is_given_up_and_taken_again() {
         operated.reload(&saying("here"));
         // Some kernels permit socket filters to root only.
         let is_filtered = !operated.file("errors.log").contains("Operation not permitted");
-        assert!(!is_filtered || connect().is_err(), "round {round}: the kernel answers nobody any more");
+        assert!(!is_filtered || connect().is_err(), "round {round}: the kernel accepts no new connections");
         let answer = get(&mut stream, "there");
         assert!(answer.contains("Connection: close"), "round {round}: {answer}");
     }

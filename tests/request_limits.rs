@@ -119,7 +119,7 @@ fn connections_of_one_client() {
     drop(open);
     let start = Instant::now();
     while serves().is_none() {
-        assert!(start.elapsed() < PATIENCE, "what was closed makes room");
+        assert!(start.elapsed() < PATIENCE, "a closed connection makes room");
         thread::sleep(Duration::from_millis(20));
     }
 }

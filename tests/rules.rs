@@ -94,7 +94,7 @@ fn a_single_entry_for_what_is_no_file() {
             let answer = RuleTestResponse::of(&server, &format!("{method} {target} HTTP/1.1"));
             let expect = if method == "HEAD" { "" } else { content };
             assert_eq!((answer.status(), answer.content()), ("200", expect), "{method} {target}");
-            assert_eq!(answer.fields("X-Path"), [target], "what the client asked for");
+            assert_eq!(answer.fields("X-Path"), [target], "the target as the client sent it");
         }
     };
     check("/", "home");

@@ -240,7 +240,7 @@ fn check_storm(write: impl Fn(&Path, &[u8]) + Sync) {
         ended.store(true, Ordering::Relaxed);
         whole
     });
-    assert!(whole > 0, "nobody got anything");
+    assert!(whole > 0, "no client got a whole response");
 }
 
 #[test]
@@ -320,8 +320,8 @@ fn a_download_outlives_its_file() {
             fs::write(&path, vec![b'x'; content.len()]).unwrap();
         }
         match client.receive("GET") {
-            Some(got) => assert!(replace && got.body == content, "what is whole is one version"),
-            None => assert!(!replace, "a file that was replaced is still there for whoever reads it"),
+            Some(got) => assert!(replace && got.body == content, "a whole response is one version"),
+            None => assert!(!replace, "a replaced file stays readable for its readers"),
         }
     }
 }

@@ -211,7 +211,7 @@ fn new_certificates_are_taken_up() {
     let first = serial();
     std::fs::write(keys.path().join("a.example.pem"), "broken").expect("it can be written");
     std::thread::sleep(std::time::Duration::from_millis(300));
-    assert_eq!(serial(), first, "what can't be used is not");
+    assert_eq!(serial(), first, "an unusable certificate is not used");
     authority.sign(&["a.example"]).write(keys.path(), "a.example");
     let deadline = std::time::Instant::now() + PATIENCE;
     while serial() == first {

@@ -210,7 +210,7 @@ fn systemd_is_told_of_all_of_it() {
     operated.write_config("site {");
     assert!(!operated.order(&["reload"]).status.success());
     assert!(next().starts_with("RELOADING=1"));
-    assert_eq!(next().trim(), "READY=1", "what was in use is");
+    assert_eq!(next().trim(), "READY=1", "the configuration in use is ready again");
     operated.write_config(SITE);
     let new = operated.upgrade();
     assert_eq!(next().trim(), format!("MAINPID={new}"));
