@@ -162,7 +162,7 @@ fn check_objects_to_programs_that_nothing_runs() {
     check("fallback \"/index.php\"", "nothing runs `/index.php`: clients would get its source");
     check(
         "index \"index.php\"\nforward \"http://127.0.0.1:1\" path=\"*.cgi\"",
-        "nothing runs `index.php`: nobody would get",
+        "nothing runs `index.php`: no client would get it",
     );
     check("index \"index.php\"\nforward \"http://127.0.0.1:1\" path=\"*.php\"", "");
     check("index \"index.php\"\nforward \"http://127.0.0.1:1\"", "");
