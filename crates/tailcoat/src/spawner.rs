@@ -18,7 +18,8 @@ use tokio::sync::oneshot;
 
 use crate::config::ProgramUser;
 
-/// Number of threads. The kernel does the work of starting; more threads would take CPU time from the programs.
+/// Upper bound of the number of threads. The kernel does the work of starting; more threads would take CPU time from
+/// the programs.
 const THREADS_MAX: usize = 4;
 
 /// Limit of file descriptors of a program, unless it raises it. Programs that use select, or close all possible

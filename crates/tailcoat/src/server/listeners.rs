@@ -92,7 +92,7 @@ impl Listeners {
         self.open.values().map(|address| key(&address.listen)).collect()
     }
 
-    /// Leaves these addresses to the new process and closes the others. The workers drain the queues through their own
+    /// Leaves these addresses to the new process and retires the others. The workers drain the queues through their own
     /// descriptors. No descriptor stays here, because this process may live long. While it has a socket open, the new
     /// process could not listen again on an address that it has closed.
     pub(super) fn hand_on(&mut self, taken: &[Listen], log: &ServerLog) {

@@ -152,8 +152,8 @@ impl Acceptor {
         }
     }
 
-    /// Waits for a place for an accepted connection and evicts others for it. Returns false if the client exceeds its
-    /// share; no connection of that client is evicted, because others are waiting.
+    /// Waits for a place for an accepted connection and evicts others for it. A client above its share can only replace
+    /// its own connections. If that fails and no place is free, returns false at once, because other clients wait.
     async fn find_place(&self, client: LogClient, newcomer: Newcomer) -> bool {
         let mut has_evicted = false;
         loop {

@@ -48,7 +48,7 @@ pub struct GenerationPlan {
     pub site_logs: Vec<Option<LogId>>,
     /// TLS identity of each site that has TLS: [`SiteTls::id`](crate::tls::SiteTls::id).
     pub site_tls: Vec<Option<u32>>,
-    /// Formats and filters of the access logs.
+    /// Access logs, as the worker's recorder needs them.
     pub logs: LogView,
     /// Banned clients and networks.
     pub bans: Arc<Bans>,
