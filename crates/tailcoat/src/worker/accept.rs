@@ -152,7 +152,7 @@ impl Acceptor {
         }
     }
 
-    /// Waits for a place for an accepted connection and evicts others for it. A client above its share can only replace
+    /// Waits for a place for an accepted connection and evicts others for it. A client above its share mostly replaces
     /// its own connections. If that fails and no place is free, returns false at once, because other clients wait.
     async fn find_place(&self, client: LogClient, newcomer: Newcomer) -> bool {
         let mut has_evicted = false;
