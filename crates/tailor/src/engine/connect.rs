@@ -10,7 +10,7 @@ use socket2::SockRef;
 use super::line::SimulatedLine;
 use super::plan::{LoadPlan, TargetAddress};
 
-/// A slow line's segments are those of an Ethernet, not the 64 KiB of the loopback.
+/// Segment size of slow lines: that of an Ethernet instead of the 64 KiB of the loopback interface.
 const LINE_SEGMENT_BYTES: u32 = 1460;
 /// Loopback addresses to connect from when ports run short: 127.0.0.1 to 127.0.0.250.
 const LOOPBACK_SOURCES_MAX: usize = 250;
@@ -45,7 +45,7 @@ impl Connector {
         self.sources.len().max(1)
     }
 
-    /// Begins to connect; the socket is writable once it is connected.
+    /// Starts to connect. The socket becomes writable when it is connected.
     pub(crate) fn open(&mut self) -> Result<OwnedFd, Errno> {
         let mut sources_tried = 0;
         loop {

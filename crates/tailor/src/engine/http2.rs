@@ -334,7 +334,7 @@ pub(crate) struct Http2Request {
 }
 
 impl Http2Request {
-    /// Encodes a request. Host in `fields` becomes the authority (RFC 9113, section 8.3.1).
+    /// Encodes a request. Host in `fields` becomes `:authority` (RFC 9113, section 8.3.1).
     pub(crate) fn new(method: &str, is_tls: bool, target: &str, fields: &Fields, content: &[u8]) -> Self {
         let mut others = fields.clone();
         others.remove("Host");

@@ -1,8 +1,8 @@
-//! The load generator's engine: threads, each with one epoll loop over many connections.
+//! Engine of the load generator: threads, each with one epoll loop for many connections.
 //!
-//! A [`LoadPlan`] says what to do; [`start`] begins it; what the threads counted comes back interval by interval. The hot path
-//! of a request is one `send` and one `recv`, without allocation: requests are encoded before the run, and a response
-//! head that is the same as the last is compared instead of parsed.
+//! [`start`] runs a [`LoadPlan`] and returns the counts of the threads by interval. The hot path of a request is one
+//! `send` and one `recv`, without allocation. The engine encodes requests before the run. It parses a response head
+//! only if it differs from the last one.
 
 mod arrivals;
 mod check;

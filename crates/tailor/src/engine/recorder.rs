@@ -9,46 +9,46 @@ use serde::{Deserialize, Serialize};
 use super::clock::{Nanos, SECOND};
 use super::failure::{FailureClass, Failures};
 
-/// Longest time a histogram tells from longer ones.
+/// Maximum time that a histogram can record; longer times count as this one.
 const LATENCY_MAX: Nanos = 3600 * SECOND;
 
-/// Counts and histograms of a time: of a thread's interval first, then merged. Times are in nanoseconds, with three
-/// significant digits.
+/// Counts and histograms of an interval: first of one thread, then merged over all. Times are in nanoseconds, with
+/// three significant digits.
 #[derive(Clone, Debug)]
 pub struct IntervalRecord {
     /// Responses that passed all checks.
     pub served: u64,
     /// Failed requests by class.
     pub failures: Failures,
-    /// Of each class of them, why the first failed, where more is known than its class.
+    /// Reason of the first failed request of each class, if more is known than the class.
     pub failure_reasons: BTreeMap<FailureClass, String>,
-    /// Requests that the client broke off on purpose.
+    /// Requests that the client aborted on purpose.
     pub aborted: u64,
     /// Responses by the first digit of their status, from 1xx at index 1.
     pub statuses: [u64; 10],
     /// Connections established.
     pub connections: u64,
-    /// Of them, those with a TLS handshake.
+    /// Completed TLS handshakes of these connections.
     pub handshakes: HandshakeCounts,
     /// Bytes received from sockets, including heads and TLS records.
     pub bytes_received: u64,
     /// Bytes sent to sockets, including heads and TLS records.
     pub bytes_sent: u64,
-    /// Time from when a request was due to the last byte of its response.
+    /// Time from the due time of a request to the last byte of its response.
     pub latency: Histogram<u64>,
-    /// Open loop: time from when a request was sent to the last byte of its response, which hides the wait before.
+    /// Open loop: time from sending a request to the last byte of its response. It omits the wait before sending.
     pub service: Histogram<u64>,
-    /// Open loop: how late requests were started.
+    /// Open loop: delay between the due time of a request and its start.
     pub lag: Histogram<u64>,
-    /// Open loop: requests that found no free connection when they were due.
+    /// Open loop: requests that found no free connection at their due time.
     pub waited: u64,
-    /// Time to establish a connection, TLS included.
+    /// Time to connect, including the TLS handshake.
     pub connect: Histogram<u64>,
-    /// Of it, that of the TLS handshake.
+    /// Time of the TLS handshake.
     pub handshake: Histogram<u64>,
 }
 
-/// TLS handshakes that were completed.
+/// Completed TLS handshakes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Handshakes")]
 pub struct HandshakeCounts {

@@ -75,7 +75,8 @@ pub struct RunOutcome {
     pub port_shortages: u64,
     /// Number of times that no file descriptor was free.
     pub descriptor_shortages: u64,
-    /// CPU time of the busiest thread without polling, plus its wait for a CPU, as a share of the counted time.
+    /// CPU time without polling of the busiest thread, as a share of the counted time. The busiest thread has the
+    /// largest sum of this share and the next one.
     pub busiest_thread_share: f64,
     /// Time that the same thread waited for a CPU, as a share of the counted time.
     pub waiting_share: f64,

@@ -195,7 +195,7 @@ pub struct GeneratorUsage {
     pub system_seconds: f64,
     /// CPU time of busy-waiting for send times, in seconds; included in the two above.
     pub spin_seconds: f64,
-    /// CPU time of the busiest thread as a share of the run.
+    /// CPU time of the busiest thread without busy-waiting, as a share of the run.
     pub busiest_thread_share: f64,
     /// Time that this thread waited for a CPU, as a share of the run.
     pub waiting_share: f64,
