@@ -61,7 +61,7 @@ def call_often():
     try:
         for _ in range(20):
             check(unary(b"xy", timeout=30), b"yx", "many at a time")
-    except Exception as error:  # Whatever it is, it is told below.
+    except Exception as error:  # Reported below.
         failures.append(error)
 
 

@@ -23,7 +23,7 @@ class Collector(BaseHTTPRequestHandler):
     def do_POST(self):
         content = self.rfile.read(int(self.headers["Content-Length"]))
         request = ExportTraceServiceRequest.FromString(content)
-        # What it does not know is kept aside; of what we send, it has to know all.
+        # The parser keeps unknown fields apart, and a request of ours must have none.
         assert request == ExportTraceServiceRequest.FromString(request.SerializeToString())
         with SPANS.open("a") as out:
             for of_resource in request.resource_spans:

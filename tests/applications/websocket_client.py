@@ -1,4 +1,4 @@
-"""Asks a WebSocket server that sends back what comes for all that the protocol has."""
+"""Tries all features of the protocol against a WebSocket server that echoes messages."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Sends back what comes; a message "close" closes with the code that follows it."""
+"""Echoes messages; a message "close" closes with the code that follows it."""
 
 import asyncio
 import sys

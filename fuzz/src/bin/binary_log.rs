@@ -73,7 +73,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The input is a number, records up to a line `--`, and bytes that are in the log before and after the records.
+// The input is a number, records up to a line `--`, and bytes that are in the log before and after the records.
 fuzz_target!(|input: &[u8]| {
     let (number, rest) = take_number(input);
     let (lines, noise) = match rest.windows(4).position(|window| window == b"\n--\n") {

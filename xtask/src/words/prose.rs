@@ -125,7 +125,11 @@ fn of_rust(text: &str, in_tests: bool) -> Prose {
             continue;
         }
         let mut begins_passage = true;
+        let mut continues = true;
         for (index, line) in literal.text.split('\n').enumerate() {
+            // An indented line is an example and begins a passage, unless the source only breaks the line.
+            begins_passage |= line.starts_with("  ") && !continues;
+            continues = line.ends_with('\\');
             let line = line.trim_end_matches('\\').replace("\\n", " ").replace("\\\"", "\"");
             // An option of a usage text begins a passage.
             begins_passage |= line.trim().is_empty() || line.trim_start().starts_with("--");
@@ -322,6 +326,7 @@ mod tests {
             ("a.rs", "// One:\n//     nobody\n// Two.\n", "Comment!/1/One: Comment/3/Two."),
             ("a.rs", "// One.\na(); // Two.\n// Three.\n", "Comment!/1/One. Comment!/2/Two. Comment!/3/Three."),
             ("a.rs", "a(\"cannot open\\n\\\n  it\"); b(\"word\");\n", "Message/1/cannot open it"),
+            ("a.rs", "a(\"One:\n  do it\n  or not\");\n", "Message/1/One: Message/2/do it Message/3/or not"),
             ("tests/a.rs", "a(\"cannot open it\"); // Why.\n", "Comment!/1/Why."),
             ("a.kdl", "// One.\nroot \"a // b\"\n/* Two. */\n", "Comment!/1/One. Comment!/3/Two."),
             ("a.toml", "# One.\na = \"b # c\" # Two.\n", "Comment!/1/One. Comment!/2/Two."),

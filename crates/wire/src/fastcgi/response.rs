@@ -121,7 +121,7 @@ impl ResponseDecoder {
                     at += count;
                     self.state = after(padding_bytes - count as u8, then);
                 }
-                FastCgiRecordState::Done => return Err(MalformedRecord("bytes behind the end of the answer")),
+                FastCgiRecordState::Done => return Err(MalformedRecord("bytes after the end of the response")),
             }
             if let FastCgiRecordState::Padding { padding_bytes: 0, then: Some(ended) } = self.state {
                 self.state = FastCgiRecordState::Done;
@@ -160,10 +160,10 @@ impl ResponseDecoder {
                 return Ok(());
             }
             record_type::END_REQUEST => return Err(MalformedRecord("an end of unknown form")),
-            _ => return Err(MalformedRecord("a record that has no place in an answer")),
+            _ => return Err(MalformedRecord("a record that a response cannot have")),
         };
         if *has_ended && content_bytes > 0 {
-            return Err(MalformedRecord("output behind its end"));
+            return Err(MalformedRecord("output after its end"));
         }
         // A stream ends with an empty record (section 3.3). Applications may omit it.
         *has_ended |= content_bytes == 0;

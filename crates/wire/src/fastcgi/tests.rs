@@ -99,12 +99,12 @@ fn hostile_records() {
     check("request id with a high byte", with(2, 1), other);
     check("management record", with(3, 0), other);
     check("HTTP", b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), other);
-    let misplaced = "a record that has no place in an answer";
+    let misplaced = "a record that a response cannot have";
     for record_type in [0, 1, 2, 4, 5, 8, 9, 10, 11, 255] {
         check("type", record(record_type, b"abc", 0), misplaced);
     }
-    check("output goes on", [output("a"), output(""), output("b")].concat(), "output behind its end");
-    check("errors go on", [error(""), error("b")].concat(), "output behind its end");
+    check("output goes on", [output("a"), output(""), output("b")].concat(), "output after its end");
+    check("errors go on", [error(""), error("b")].concat(), "output after its end");
     check("short end", record(record_type::END_REQUEST, &[0; 7], 0), "an end of unknown form");
     check("long end", record(record_type::END_REQUEST, &[0; 9], 0), "an end of unknown form");
     check("status", end(0, 4, 0), "an end of unknown status");
@@ -117,7 +117,7 @@ fn nothing_is_read_behind_the_end() {
     assert_eq!((said.output.as_str(), said.rest_bytes), ("a", output("of another request").len()));
     let mut decoder = ResponseDecoder::default();
     decoder.decode(&end(0, 0, 0)).unwrap();
-    assert_eq!(decoder.decode(b"x").unwrap_err().0, "bytes behind the end of the answer");
+    assert_eq!(decoder.decode(b"x").unwrap_err().0, "bytes after the end of the response");
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl Engine {
         if known.is_end_offered {
             return Err(StreamGone);
         }
-        debug_assert!(known.is_head_sent, "content comes behind its head");
+        debug_assert!(known.is_head_sent, "content follows the head");
         if known.offered_bytes == 0 {
             known.progress_at = turn.now;
         }
