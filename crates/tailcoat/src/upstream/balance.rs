@@ -72,8 +72,9 @@ impl Balancer {
         let first = self.draw(candidates, None);
         let second = self.draw(candidates, Some(first));
         let [first, second] = [candidates[first], candidates[second]];
-        // Compares (in_use + 1) / weight without dividing.
-        let burden = |one: Candidate, other: Candidate| (u64::from(one.in_use) + 1) * u64::from(other.weight);
+        // Compares in_use / weight without dividing. Equally busy servers get shares by weight, because the first draw is
+        // weighted and wins: otherwise, an idle server of less weight would never be chosen.
+        let burden = |one: Candidate, other: Candidate| u64::from(one.in_use) * u64::from(other.weight);
         if burden(second, first) < burden(first, second) { second.server } else { first.server }
     }
 
@@ -192,8 +193,9 @@ mod tests {
                 assert!(count.abs_diff(expect) < 5_000, "{weights:?}: {counts:?}");
             }
         }
-        // With no requests in progress, the heavier of two servers wins, and equal ones are chosen alike.
-        assert_eq!(shares(Balance::LeastConnections, &candidates(&[3, 1], &[0, 0]), 1_000, 1), [1_000, 0]);
+        // With no requests in progress, shares follow the weights.
+        let counts = shares(Balance::LeastConnections, &candidates(&[3, 1], &[0, 0]), 100_000, 1);
+        assert!(counts[0].abs_diff(75_000) < 500, "{counts:?}");
         let counts = shares(Balance::LeastConnections, &candidates(&[1, 1, 1, 1], &[0; 4]), 100_000, 1);
         assert!(counts.iter().all(|count| count.abs_diff(25_000) < 500), "{counts:?}");
     }
@@ -243,7 +245,7 @@ mod tests {
         };
         check([1, 1], [1, 0], 1);
         check([1, 1], [0, 1], 0);
-        check([2, 1], [2, 1], 0);
+        check([2, 1], [1, 1], 0);
         check([2, 1], [4, 1], 1);
     }
 

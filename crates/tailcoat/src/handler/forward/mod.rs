@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use wire::h1::{HeadLimits, ResponseHead};
 use wire::http::readings::has_hidden_dot_segments;
-use wire::http::{Fields, Method, Status, cookies};
+use wire::http::{Fields, Method, Status, Version, cookies};
 
 use self::buffering::{awaits_room, receive_content, wait_for_room};
 pub use self::client_fields::told_scheme;
@@ -282,9 +282,14 @@ impl ForwardInner {
         self.overload.sheds(self.destination.cost()).then(|| overloaded(routed))
     }
 
-    /// True if the request has content that must be received whole before forwarding.
+    /// True if the request has content that must be received whole before forwarding. A gRPC call that a gRPC server can
+    /// receive must stream. Any client can claim to make one, so other upstreams are protected from it.
     fn buffers_request(&self, routed: &Routed<'_>) -> bool {
-        self.plan.buffers_requests && routed.link.get().is_some_and(|link| !link.is_received()) && !is_grpc(routed)
+        let must_stream = || {
+            let is_http2 = routed.request.head.version == Version::Http2 && self.destination.may_speak_http2();
+            is_http2 && is_grpc(routed)
+        };
+        self.plan.buffers_requests && routed.link.get().is_some_and(|link| !link.is_received()) && !must_stream()
     }
 
     /// True if the request waits for its client before forwarding.
