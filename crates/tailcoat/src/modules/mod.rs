@@ -108,7 +108,7 @@ impl From<ModuleLoadError> for std::io::Error {
 impl Modules {
     /// Loads all modules of a configuration from compiled code, or compiles them. Without modules, sets up nothing.
     /// Modules with an unchanged configuration are reused, with their key-value stores. If their files have changed,
-    /// [`Self::renew`] switches them to the new code. `metrics` counts their work, if given. Modules that compile
+    /// [`Self::apply`] switches them to the new code. `metrics` counts their work, if given. Modules that compile
     /// longer than `patience` have no code until they are compiled.
     ///
     /// # Errors
