@@ -54,7 +54,8 @@ impl Default for MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// Bytes that clients hold, without the unpublished part: at most [`holder::PUBLISHED_STEP_BYTES`] per worker.
+    /// Bytes that clients hold, without the unpublished part: at most [`holder::PUBLISHED_STEP_BYTES`] per worker, and
+    /// for about a second.
     pub fn held_bytes(&self) -> u64 {
         let held = self.held_bytes.load(Ordering::Relaxed);
         if held > u64::MAX / 2 { 0 } else { held }
