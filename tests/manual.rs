@@ -264,9 +264,12 @@ fn options_in_the_tables_of_other_servers_are_valid() {
     }
 }
 
-/// Checks that each option in the second column of a guide's table is valid in the block that the third column names.
+/// Checks that each option in the second column of a guide's directives is valid in the block that the third column
+/// names.
 fn check_table(page: &str, options_min: usize) {
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    let (_, section) = page.split_once("\n## Directives\n").expect("the guide has a table of directives");
+    let table = section.split("\n## ").next().unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
     let mut count = 0;
     for row in rows {
         let [_, ours, place] = row.split(" | ").collect::<Vec<_>>()[..] else { continue };

@@ -119,7 +119,7 @@ const FORBIDDEN_DEPENDENCIES: [(&str, &[&str]); 3] =
 const DECISIONS: &str = "docs/decisions/";
 
 /// Other documents whose mentions must be true.
-const DOCUMENTS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"];
+const DOCUMENTS: [&str; 5] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "docs/internals.md"];
 
 /// Faults of the repository at `root`, a line each.
 pub(crate) fn check(root: &Path) -> Vec<String> {
