@@ -10,6 +10,8 @@ pub(super) struct KdlNode {
     properties: Vec<(&'static str, KdlValue)>,
     /// Nodes in its block.
     pub(super) children: Vec<KdlNode>,
+    /// True if an empty block is written, too.
+    needs_block: bool,
     comment: Option<String>,
 }
 
@@ -23,7 +25,14 @@ enum KdlValue {
 
 impl KdlNode {
     pub(super) fn new(name: &'static str) -> Self {
-        Self { name, values: Vec::new(), properties: Vec::new(), children: Vec::new(), comment: None }
+        Self {
+            name,
+            values: Vec::new(),
+            properties: Vec::new(),
+            children: Vec::new(),
+            needs_block: false,
+            comment: None,
+        }
     }
 
     /// A line with a text as its first value.
@@ -70,6 +79,11 @@ impl KdlNode {
         self
     }
 
+    /// Adds the block of an option that must have one, such as `site`.
+    pub(super) fn required_block(self, children: Vec<KdlNode>) -> Self {
+        Self { children, needs_block: true, ..self }
+    }
+
     pub(super) fn has_values(&self) -> bool {
         !self.values.is_empty()
     }
@@ -103,6 +117,10 @@ impl KdlNode {
             && self.properties.iter().all(|(name, _)| *name == "status")
     }
 
+    fn has_block(&self) -> bool {
+        self.needs_block || !self.children.is_empty()
+    }
+
     fn write(&self, depth: usize, text: &mut String) {
         let indent = "    ".repeat(depth);
         for line in self.comment.iter().flat_map(|comment| comment.lines()) {
@@ -118,7 +136,7 @@ impl KdlNode {
             let _ = write!(text, " {name}=");
             value.write(text);
         }
-        if self.children.is_empty() {
+        if !self.has_block() {
             text.push('\n');
             return;
         }
@@ -143,8 +161,7 @@ impl KdlValue {
 pub(super) fn write(nodes: &[KdlNode]) -> String {
     let mut text = String::new();
     for (index, node) in nodes.iter().enumerate() {
-        let is_block = |node: &KdlNode| !node.children.is_empty();
-        if index > 0 && (is_block(node) || is_block(&nodes[index - 1])) {
+        if index > 0 && (node.has_block() || nodes[index - 1].has_block()) {
             text.push('\n');
         }
         node.write(0, &mut text);
@@ -218,5 +235,13 @@ mod tests {
         let server = KdlNode::new("server-x").block(vec![KdlNode::new("workers").word("auto").comment("each core")]);
         let expect = "site \"example.com\" {\n    listen 80\n}\n\nserver-x {\n    // each core\n    workers auto\n}\n";
         assert_eq!(write(&[site, server]), expect);
+    }
+
+    /// Found by fuzzing (issue 17): a site without lines had no block.
+    #[test]
+    fn empty_blocks_are_written_where_one_is_required() {
+        let check = |node: KdlNode, expect: &str| assert_eq!(write(&[node]), expect);
+        check(KdlNode::new("site").required_block(Vec::new()), "site {\n}\n");
+        check(KdlNode::with("forward", "http://b").block(Vec::new()), "forward \"http://b\"\n");
     }
 }

@@ -1,6 +1,7 @@
 //! Files of a location: where they are, and what is done if there is none.
 
 use super::matching::LocationMatch;
+use super::scene::Scene;
 use super::syntax::NginxDirective;
 use super::{Chain, Notes};
 use crate::import::kdl::KdlNode;
@@ -37,6 +38,11 @@ impl<'a> FilesBlock<'a> {
             _ => return false,
         }
         true
+    }
+
+    /// Returns `true` if an `alias` says where the files are.
+    pub(super) fn is_below_alias(&self, scene: Scene<'_>) -> bool {
+        self.alias.is_some() || (self.root.is_none() && scene.alias_around().is_some())
     }
 }
 

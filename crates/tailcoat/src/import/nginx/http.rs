@@ -31,12 +31,20 @@ pub(super) fn translate(directives: &[NginxDirective], notes: &mut Notes) -> Vec
     for directive in directives {
         file.main(directive, notes);
     }
-    // A file of `sites-enabled` alone has no `http` around it.
-    let bare: Vec<NginxDirective> =
-        directives.iter().filter(|directive| is_of_http(&directive.name)).cloned().collect();
-    file.http(&bare, notes);
+    // A file of `sites-enabled` alone has no `http` around it. Several `http` blocks, which nginx rejects, are one.
+    let block: Vec<NginxDirective> = directives.iter().flat_map(of_http).cloned().collect();
+    file.http(&block, notes);
     file.comments.extend(notes.unwritten());
     file.into_nodes()
+}
+
+/// Directives of `http` that a directive of the file has or is.
+fn of_http(directive: &NginxDirective) -> &[NginxDirective] {
+    match directive.name.as_str() {
+        "http" => directive.children(),
+        name if is_of_http(name) => std::slice::from_ref(directive),
+        _ => &[],
+    }
 }
 
 fn is_of_http(name: &str) -> bool {
@@ -62,7 +70,7 @@ impl ImportedFile {
         let mut nodes = Vec::new();
         for (name, options) in [("server", self.server), ("limits", self.limits)] {
             if !options.is_empty() {
-                nodes.push(KdlNode::new(name).block(options));
+                nodes.push(KdlNode::new(name).required_block(options));
             }
         }
         nodes.extend(self.settings);
@@ -76,7 +84,8 @@ impl ImportedFile {
 
     fn main(&mut self, directive: &NginxDirective, notes: &mut Notes) {
         match directive.name.as_str() {
-            "http" => self.http(directive.children(), notes),
+            // All `http` blocks are translated together.
+            "http" => {}
             "events" => directive.children().iter().for_each(|child| self.events(child, notes)),
             "worker_processes" => set(&mut self.server, KdlNode::new("workers").word(directive.first())),
             "worker_cpu_affinity" => {

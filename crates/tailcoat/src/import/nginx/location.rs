@@ -94,14 +94,20 @@ impl LocationParts {
         } else if needs_files && files.elsewhere.is_none() {
             files.options = std::mem::take(&mut rules.files);
             let stripped = |child| Some((child, rewrite::stripped_prefix(child, location)?));
-            if let Some((rewrite, prefix)) = block.iter().find_map(stripped) {
-                leading::refuse_stripped_index(rewrite, prefix, scene, &mut rules, notes);
-                files.options.push(KdlNode::with("strip-prefix", prefix));
+            match block.iter().find_map(stripped) {
+                Some((rewrite, _)) if files.is_below_alias(scene) => {
+                    self.refuse(rewrite, location, "an `alias` removes a prefix from the path, too", notes);
+                }
+                Some((rewrite, prefix)) => {
+                    leading::refuse_stripped_index(rewrite, prefix, scene, &mut rules, notes);
+                    files.options.push(KdlNode::with("strip-prefix", prefix));
+                    self.add_files(files, scene, notes);
+                }
+                None => self.add_files(files, scene, notes),
             }
-            self.add_files(files, scene, notes);
         }
         self.keep_apart(scene, block, &mut rules);
-        self.take(rules);
+        self.take(rules, notes);
     }
 
     /// Keeps away what wider locations say of redirects and of `Cache-Control`: nginx takes what one location says.
@@ -161,7 +167,7 @@ impl LocationParts {
 
     /// Lines of an inner location go before those of outer ones if the first match counts, and after them if the last
     /// does.
-    fn take(&mut self, rules: ImportedRules) {
+    fn take(&mut self, rules: ImportedRules, notes: &mut Notes) {
         self.rules.closed.extend(rules.closed);
         self.rules.fixed.extend(rules.fixed);
         self.rules.answers.extend(rules.answers);
@@ -169,6 +175,9 @@ impl LocationParts {
         self.rules.redirects.extend(rules.redirects);
         self.rules.fields.splice(0..0, rules.fields);
         self.rules.others.extend(rules.others);
+        if let Some(log) = rules.access_log {
+            self.rules.add_access_log(log, notes);
+        }
     }
 
     fn add_pass(&mut self, pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) {

@@ -13,7 +13,7 @@ use super::rewrite::redirect;
 use super::scene::Scene;
 use super::settings::{DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
-use super::upstream::set;
+use super::upstream::{keep_first, set};
 use super::{Chain, Notes, guard, leading};
 use crate::import::kdl::KdlNode;
 
@@ -273,7 +273,13 @@ impl ImportedSite {
         parts
     }
 
-    fn into_node(self, chain: Chain<'_>, rules: ImportedRules, mut parts: LocationParts, notes: &mut Notes) -> KdlNode {
+    fn into_node(
+        self,
+        chain: Chain<'_>,
+        mut rules: ImportedRules,
+        mut parts: LocationParts,
+        notes: &mut Notes,
+    ) -> KdlNode {
         let mut node = KdlNode::new("site");
         for name in &self.names {
             node = node.text(name);
@@ -295,6 +301,7 @@ impl ImportedSite {
         let own_root = parts.rules.files.iter().find(|node| node.name() == "root");
         let own_root = own_root.map(|node| node.last_value().to_owned()).or(root);
         parts.rules.answers.extend(&rules.answers);
+        rules.add_inner_access_log(parts.rules.access_log.take(), notes);
         let handlers = parts.take_handlers(own_root.as_deref(), notes);
         let mut files = rules.files;
         for option in std::mem::take(&mut parts.rules.files) {
@@ -310,9 +317,9 @@ impl ImportedSite {
         lines.extend(rules.fixed);
         lines.extend(parts.rules.fixed);
         let is_redirected = !self.redirects.is_empty() || !rules.redirects.is_empty();
-        lines.extend(self.redirects);
-        lines.extend(rules.redirects);
-        lines.extend(parts.rules.redirects);
+        let mut redirects = [self.redirects, rules.redirects, parts.rules.redirects].concat();
+        keep_first(&mut redirects, "redirect-to-https");
+        lines.extend(redirects);
         lines.extend(rules.fields);
         lines.extend(parts.rules.fields);
         let has_nothing = handlers.is_empty() && parts.last.is_none() && self.answer.is_none();
@@ -323,6 +330,7 @@ impl ImportedSite {
         }
         lines.extend(self.answer);
         lines.extend(parts.last);
+        lines.extend(rules.access_log.map(|log| log.node));
         // Without files there is nothing below the site's root.
         let page_root = own_root.filter(|_| !parts.has_files);
         let others = rules.others.into_iter().chain(parts.rules.others);
@@ -332,7 +340,7 @@ impl ImportedSite {
             }
             _ => node,
         }));
-        node.block(lines)
+        node.required_block(lines)
     }
 }
 

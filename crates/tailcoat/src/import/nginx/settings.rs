@@ -6,10 +6,14 @@ use super::Notes;
 use super::condition::ConditionalAction;
 use super::http::HttpBlock;
 use super::syntax::NginxDirective;
-use super::upstream::set;
+use super::upstream::{keep_first, set};
 use super::values::{self, Within, duration, size, time};
 use super::{condition, guard, leading, needless, rewrite};
 use crate::import::kdl::KdlNode;
+
+/// Reasons for which an access log is not written.
+const SAME_LOG: &str = "the same access log is given twice";
+const LOG_OF_SITE: &str = "an access log applies to all paths of a site";
 
 /// Block of a directive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,14 +58,59 @@ pub(super) struct ImportedRules {
     pub(super) fields: Vec<KdlNode>,
     /// Options of files. For a path, they go into a block `files`.
     pub(super) files: Vec<KdlNode>,
-    /// Error pages and logs, which only a site has.
+    /// The access log of all paths.
+    pub(super) access_log: Option<ImportedAccessLog>,
+    /// Error pages, and paths that are not logged, which only a site has.
     pub(super) others: Vec<KdlNode>,
+}
+
+/// An access log, and the directive that it is the translation of.
+pub(super) struct ImportedAccessLog {
+    pub(super) node: KdlNode,
+    directive: NginxDirective,
+}
+
+impl ImportedAccessLog {
+    fn is_off(&self) -> bool {
+        self.directive.first() == "off"
+    }
 }
 
 impl ImportedRules {
     /// All lines.
-    pub(super) fn into_nodes(self) -> Vec<KdlNode> {
-        [self.files, self.closed, self.guards, self.redirects, self.fields, self.others].concat()
+    pub(super) fn into_nodes(mut self) -> Vec<KdlNode> {
+        keep_first(&mut self.redirects, "redirect-to-https");
+        let log = self.access_log.map(|log| log.node).into_iter().collect();
+        [self.files, self.closed, self.guards, self.redirects, self.fields, log, self.others].concat()
+    }
+
+    /// Adds an access log of a block. A site has one: the first, unless `access_log off` turns off all logs of the block.
+    pub(super) fn add_access_log(&mut self, log: ImportedAccessLog, notes: &mut Notes) {
+        let (kept, other) = match self.access_log.take() {
+            Some(first) if log.is_off() && !first.is_off() => (log, Some(first)),
+            Some(first) => (first, Some(log)),
+            None => (log, None),
+        };
+        if let Some(other) = other {
+            if kept.node == other.node {
+                notes.needless(&other.directive, SAME_LOG);
+            } else if kept.is_off() {
+                notes.needless(&other.directive, "`access_log off` turns off all logs of its block");
+            } else {
+                notes.left(&other.directive, "a site has one access log, which another `access_log` sets");
+            }
+        }
+        self.access_log = Some(kept);
+    }
+
+    /// Adds the access log of the location that has all paths. The site's own log goes before it.
+    pub(super) fn add_inner_access_log(&mut self, log: Option<ImportedAccessLog>, notes: &mut Notes) {
+        match (&self.access_log, log) {
+            (Some(own), Some(log)) if own.node == log.node => notes.needless(&log.directive, SAME_LOG),
+            (Some(_), Some(log)) => notes.left(&log.directive, LOG_OF_SITE),
+            (None, log) => self.access_log = log,
+            (Some(_), None) => {}
+        }
     }
 
     /// Rejects the paths of a guard that cannot be translated.
@@ -295,8 +344,12 @@ impl ImportedRules {
         match directive.name.as_str() {
             "access_log" => match level.pattern() {
                 Some(pattern) if directive.first() == "off" => self.others.push(KdlNode::with("log-skip", pattern)),
-                Some(_) => notes.left(directive, "an access log applies to all paths of a site"),
-                None => self.others.extend(access_log(directive, shared, notes)),
+                Some(_) => notes.left(directive, LOG_OF_SITE),
+                None => {
+                    if let Some(node) = access_log(directive, shared, notes) {
+                        self.add_access_log(ImportedAccessLog { node, directive: directive.clone() }, notes);
+                    }
+                }
             },
             "log_not_found" | "log_subrequest" | "open_log_file_cache" => {
                 notes.needless(directive, "missing files are not reported in the server log");

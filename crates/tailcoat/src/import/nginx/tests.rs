@@ -445,6 +445,54 @@ fn formats_that_escape_for_json_are_objects() {
     }
 }
 
+/// Found by fuzzing (issue 17): an access log was written twice.
+#[test]
+fn a_site_has_one_access_log() {
+    const SAME: &str = "needs nothing here: the same access log is given twice";
+    const OFF: &str = "needs nothing here: `access_log off` turns off all logs";
+    const SECOND: &str = "not translated: a site has one access log";
+    const OF_LOCATION: &str = "not translated: an access log applies to all paths of a site";
+    let check = |inside: &str, expect: &str, why: &[&str]| {
+        let (lines, remarks) = site(inside);
+        assert_eq!(lines, format!("root \"/srv\"\n{expect}"), "{inside}");
+        assert_eq!(remarks.len(), why.len(), "{inside}: {remarks:?}");
+        assert!(remarks.iter().zip(why).all(|(remark, why)| remark.contains(why)), "{remarks:?}");
+    };
+    let log = |name: &str| format!("access-log \"{name}\"");
+    check("access_log /a; access_log /a;", &log("/a"), &[SAME]);
+    check("access_log /a; access_log /a combined;", &log("/a"), &[SAME]);
+    check("access_log /a; access_log /b;", &log("/a"), &["access_log /b: not translated: a site has one"]);
+    check("access_log /a; access_log /b; access_log /c;", &log("/a"), &[SECOND, SECOND]);
+    check("access_log off; access_log off;", "access-log off", &[SAME]);
+    check("access_log /a; access_log off;", "access-log off", &[OFF]);
+    check("access_log off; access_log /a;", "access-log off", &[OFF]);
+    check("location / { access_log /a; }", &log("/a"), &[]);
+    check("location / { access_log /a; access_log /a; }", &log("/a"), &[SAME]);
+    check("access_log /a; location / { access_log /a; }", &log("/a"), &[SAME]);
+    check("access_log /a; location / { access_log /b; }", &log("/a"), &[OF_LOCATION]);
+    check("location / { access_log off; } access_log /a;", &log("/a"), &[OF_LOCATION]);
+    let (text, remarks) = translated("http { access_log /a; } http { access_log /a; server { access_log /a; } }");
+    assert_eq!(text.matches("access-log").count(), 2, "{text}");
+    assert!(remarks.len() == 1 && remarks[0].contains(SAME), "{remarks:?}");
+}
+
+/// Lines that a block may have once, from several directives.
+#[test]
+fn options_are_given_once() {
+    let to_tls = "if ($scheme = http) { return 301 https://$host$request_uri; }";
+    check_site(&format!("{to_tls} location / {{ {to_tls} }}"), "root \"/srv\"\nredirect-to-https");
+    let (lines, remarks) = site("location /a/ { alias /x/; rewrite ^/a/(.*)$ /$1 break; }");
+    assert!(!lines.contains("strip-prefix") && lines.contains("respond \"/a/*\" 502"), "{lines}");
+    assert!(remarks.len() == 1 && remarks[0].contains("removes a prefix from the path, too"), "{remarks:?}");
+}
+
+/// Found by fuzzing (issue 17): a server without a translation was a site without a block.
+#[test]
+fn servers_without_a_translation_are_empty_sites() {
+    let (text, _) = translated("server { }");
+    assert_eq!(text, "// n:1\nsite {}\n");
+}
+
 #[test]
 fn error_pages_are_files() {
     let check = |inside: &str, expect: &str, why: &[&str]| {

@@ -74,7 +74,7 @@ pub(super) fn translate(directive: &NginxDirective, scheme: ProxyScheme, notes: 
         return None;
     }
     servers.append(&mut options);
-    Some(KdlNode::with("upstream", directive.first()).block(servers))
+    Some(KdlNode::with("upstream", directive.first()).required_block(servers))
 }
 
 fn server(
@@ -124,6 +124,12 @@ fn hash(directive: &NginxDirective, options: &mut Vec<KdlNode>, notes: &mut Note
         },
     };
     set(options, KdlNode::new("balance").word("hash").property("by", by));
+}
+
+/// Removes repetitions of a line that a block may have once.
+pub(super) fn keep_first(nodes: &mut Vec<KdlNode>, name: &str) {
+    let mut is_found = false;
+    nodes.retain(|node| node.name() != name || !std::mem::replace(&mut is_found, true));
 }
 
 /// Puts a line in, instead of one of the same name.
