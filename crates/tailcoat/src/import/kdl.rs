@@ -149,10 +149,9 @@ impl KdlNode {
 impl KdlValue {
     fn write(&self, text: &mut String) {
         match self {
-            Self::Text(value) => text.push_str(&quote(value)),
             Self::Word(value) if is_word(value) => text.push_str(value),
-            // A word of nginx's configuration that is none here; as a text, `check` can point at it.
-            Self::Word(value) => text.push_str(&quote(value)),
+            // A word of nginx's configuration that is none here is a text, so that `check` can point at it.
+            Self::Text(value) | Self::Word(value) => text.push_str(&quote(value)),
         }
     }
 }
