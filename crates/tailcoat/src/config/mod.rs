@@ -81,7 +81,7 @@ pub use tls::*;
 pub use traces::*;
 pub use upstream::*;
 pub use value::{LOG_FIELDS, SYSLOG_FACILITIES};
-pub(crate) use value::{format_duration, format_size};
+pub(crate) use value::{format_duration, format_size, is_own_request_field};
 
 use build::ConfigDraft;
 use rustix::process::geteuid;

@@ -23,6 +23,7 @@ pub use log::{LOG_FIELDS, SYSLOG_FACILITIES};
 pub(super) use network::{all_addresses, parse_listen_text as parse_listen};
 pub(super) use open_redirect::{Openness, openness};
 pub(super) use parse::{meant_size, parse, parse_time};
+pub(crate) use rules::is_own_request_field;
 pub(super) use rules::{check_target, parse_network};
 pub(super) use upstream::parse_server_address;
 

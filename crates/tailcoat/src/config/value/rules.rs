@@ -389,10 +389,15 @@ pub(super) fn parse_request_field_name(text: &str) -> Result<String, Wrong> {
     if !is_token(text) {
         return Err(Wrong::new(format!("`{text}` is not the name of a header field (RFC 9110, section 5.1)")));
     }
-    if OWN_REQUEST_FIELDS.contains(&text.to_ascii_lowercase().as_str()) {
+    if is_own_request_field(text) {
         return Err(Wrong::new(format!("`{text}` controls how the request is sent, and cannot be changed")));
     }
     Ok(text.to_owned())
+}
+
+/// Returns `true` if the server alone sets this request header field.
+pub(crate) fn is_own_request_field(name: &str) -> bool {
+    OWN_REQUEST_FIELDS.contains(&name.to_ascii_lowercase().as_str())
 }
 
 /// Fields of a request that frame it, or are of the connection.

@@ -8,6 +8,7 @@ use super::syntax::NginxDirective;
 use super::upstream::ProxyScheme;
 use super::values::{self, Within};
 use super::{Chain, Notes, caching, rewrite};
+use crate::config;
 use crate::import::kdl::KdlNode;
 
 /// Directives that forward requests.
@@ -61,11 +62,7 @@ fn forward(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result
     let to = if shared.upstreams.contains(&authority) { authority } else { scheme.address(&authority) };
     let mut options = Vec::new();
     options.extend(prefix(&path, scene)?);
-    if chain.all("proxy_set_header").iter().all(|field| !field.first().eq_ignore_ascii_case("host"))
-        && pass.name == "proxy_pass"
-    {
-        options.push(KdlNode::new("host").word("upstream"));
-    }
+    options.extend(host(pass, chain, notes));
     answer_options("proxy", chain, &mut options, notes);
     let node = KdlNode::with("forward", to);
     let node = match location.pattern() {
@@ -73,6 +70,30 @@ fn forward(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result
         None => node,
     };
     Ok(node.block(options))
+}
+
+/// `Host` for the upstream, if it is not the client's.
+fn host(pass: &NginxDirective, chain: Chain<'_>, notes: &mut Notes) -> Option<KdlNode> {
+    let of_upstream = || Some(KdlNode::new("host").word("upstream"));
+    let fields = chain.all(if pass.name == "grpc_pass" { "grpc_set_header" } else { "proxy_set_header" });
+    let Some(field) = fields.into_iter().rfind(|field| is_host(field.first())) else {
+        return of_upstream().filter(|_| pass.name == "proxy_pass");
+    };
+    let why = match field.argument(1) {
+        "$host" | "$http_host" | "$host:$server_port" => return None,
+        "$proxy_host" | "$proxy_host:$proxy_port" => return of_upstream(),
+        "" => "an upstream always gets a `Host`",
+        // The option has these words for something else.
+        "keep" | "upstream" => "add a port or a domain, because `host` has this word for another value",
+        host if host.contains('$') => "the value of `host` must be fixed",
+        host => return Some(KdlNode::with("host", host)),
+    };
+    notes.left(field, why);
+    None
+}
+
+fn is_host(name: &str) -> bool {
+    name.eq_ignore_ascii_case("host")
 }
 
 /// Replacement of a location's prefix: none, the same, an empty one, or a prefix that a rewrite has put after it.
@@ -277,7 +298,12 @@ pub(super) fn fields(chain: Chain<'_>, level: &DirectiveLevel, shared: &HttpBloc
     let mut nodes = Vec::new();
     for directive in [chain.all("proxy_set_header"), chain.all("grpc_set_header")].concat() {
         let (name, value) = (directive.first(), directive.argument(1));
-        if is_by_default(name, value, shared) {
+        // The handler has an option for `Host`.
+        if is_host(name) || is_by_default(name, value, shared) {
+            continue;
+        }
+        if config::is_own_request_field(name) {
+            notes.left(directive, "this field controls how the request is sent, and cannot be changed");
             continue;
         }
         match values::text(value, Within::Field) {
@@ -299,25 +325,20 @@ pub(super) fn fields(chain: Chain<'_>, level: &DirectiveLevel, shared: &HttpBloc
 /// Returns `true` if the client's value of a field passes by default.
 fn is_forgeable(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    let is_of_message = matches!(name.as_str(), "host" | "connection" | "upgrade" | "te" | "transfer-encoding")
-        || name.starts_with("content-");
     // The server sets these fields itself.
     let is_about_client = name.starts_with("x-forwarded-") || matches!(name.as_str(), "forwarded" | "via" | "proxy");
-    !is_of_message && !is_about_client
+    !name.starts_with("content-") && !is_about_client
 }
 
 /// Returns `true` if the upstream gets the field anyway.
 fn is_by_default(name: &str, value: &str, shared: &HttpBlock) -> bool {
     match name.to_ascii_lowercase().as_str() {
-        "host" => matches!(value, "$host" | "$http_host" | "$proxy_host" | "$host:$server_port"),
         "x-forwarded-for" => matches!(value, "$proxy_add_x_forwarded_for" | "$remote_addr"),
         "x-forwarded-proto" | "x-forwarded-scheme" => value == "$scheme",
         "x-forwarded-host" => matches!(value, "$host" | "$http_host"),
         "upgrade" => value == "$http_upgrade",
         "connection" => {
-            value.is_empty()
-                || value.eq_ignore_ascii_case("upgrade")
-                || matches!(value, "keep-alive" | "close" | "$http_connection")
+            matches!(value.to_ascii_lowercase().as_str(), "" | "upgrade" | "keep-alive" | "close" | "$http_connection")
                 || shared.upgrades.contains(value)
         }
         "proxy" => value.is_empty(),

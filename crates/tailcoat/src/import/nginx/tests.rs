@@ -133,6 +133,35 @@ fn servers_behind_are_asked() {
 }
 
 #[test]
+fn upstreams_get_the_host_that_nginx_sends() {
+    let check = |fields: &str, expect: &str, why: Option<&str>| {
+        let (lines, remarks) = site(&format!("location / {{ proxy_pass http://b:1; {fields} }}"));
+        let block = if expect.is_empty() { String::new() } else { format!(" {{\n    host {expect}\n}}") };
+        assert_eq!(lines, format!("forward \"http://b:1\"{block}"), "{fields}");
+        assert!(
+            remarks.len() == why.iter().len() && remarks.iter().zip(why).all(|(remark, why)| remark.contains(why)),
+            "{fields}: {remarks:?}"
+        );
+    };
+    check("", "upstream", None);
+    check("proxy_set_header Host $host;", "", None);
+    check("proxy_set_header Host $http_host;", "", None);
+    check("proxy_set_header Host $proxy_host;", "upstream", None);
+    check("proxy_set_header HOST app.example:81;", "\"app.example:81\"", None);
+    check("proxy_set_header Host a; proxy_set_header host b;", "\"b\"", None);
+    check("proxy_set_header Host $own;", "", Some("the value of `host` must be fixed"));
+    check("proxy_set_header Host $remote_addr;", "", Some("the value of `host` must be fixed"));
+    check("proxy_set_header Host upstream;", "", Some("`host` has this word for another value"));
+    check("proxy_set_header Host \"\";", "", Some("always gets a `Host`"));
+    let keep = "proxy_set_header Host $host; proxy_set_header";
+    check(&format!("{keep} Expect \"\";"), "", Some("controls how the request is sent"));
+    check(&format!("{keep} Connection Keep-Alive;"), "", None);
+    check(&format!("{keep} Connection TE;"), "", Some("controls how the request is sent"));
+    let (lines, remarks) = site("location / { grpc_pass b:1; grpc_set_header Host c; proxy_set_header Host d; }");
+    assert_eq!((lines.as_str(), remarks.len()), ("forward \"h2c://b:1\" {\n    host \"c\"\n}", 0), "{remarks:?}");
+}
+
+#[test]
 fn what_guards_is_never_dropped() {
     let check = |inside: &str, expect: &str, why: &[&str]| {
         let (lines, remarks) = site(inside);
