@@ -274,8 +274,22 @@ const STANDARD: [&str; 27] = [
     "SERVER_SOFTWARE",
 ];
 
+/// Returns `true` if a variable has the value of a request header field, as scripts get it by default.
+fn is_field_by_default(variable: &str, value: &str) -> bool {
+    match (variable, value) {
+        ("HTTP_HOST", "$host") => true,
+        (variable, value) => {
+            variable.starts_with("HTTP_")
+                && value.strip_prefix('$').is_some_and(|value| value == variable.to_ascii_lowercase())
+        }
+    }
+}
+
 fn variables(name: &str, chain: Chain<'_>, options: &mut Vec<KdlNode>, notes: &mut Notes) {
-    for directive in chain.all(name).iter().filter(|directive| !STANDARD.contains(&directive.first())) {
+    let is_by_default = |directive: &NginxDirective| {
+        STANDARD.contains(&directive.first()) || is_field_by_default(directive.first(), directive.argument(1))
+    };
+    for directive in chain.all(name).iter().filter(|directive| !is_by_default(directive)) {
         if directive.argument(1).contains('$') {
             notes.left(directive, "the value of `variable` must be fixed");
             if directive.first().starts_with("HTTP_") {

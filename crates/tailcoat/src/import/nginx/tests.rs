@@ -288,6 +288,23 @@ fn scripts_are_those_that_nginx_runs() {
     check("$own$fastcgi_script_name", "respond \"*.php\" 502");
 }
 
+/// Issue 23: scripts lost their host.
+#[test]
+fn scripts_keep_the_header_fields_that_they_get_by_default() {
+    let check = |variable: &str, expect: &str, count: usize| {
+        let (lines, remarks) = site(&format!("location / {{ scgi_pass b:1; scgi_param {variable}; }}"));
+        let block = if expect.is_empty() { String::new() } else { format!(" {{\n    variable {expect}\n}}") };
+        assert_eq!(lines, format!("scgi \"*\" \"tcp://b:1\"{block}"), "{variable}");
+        assert_eq!(remarks.len(), count, "{variable}: {remarks:?}");
+    };
+    check("HTTP_HOST $host", "", 0);
+    check("HTTP_HOST $http_host", "", 0);
+    check("HTTP_X_TOKEN $http_x_token", "", 0);
+    check("HTTP_X_TOKEN $http_x_user", "\"HTTP_X_TOKEN\" \"\"", 1);
+    check("HTTP_HOST $own", "\"HTTP_HOST\" \"\"", 1);
+    check("HTTP_HOST a.example", "\"HTTP_HOST\" \"a.example\"", 0);
+}
+
 #[test]
 fn guards_are_those_of_the_location_that_has_the_path() {
     let check = |inside: &str, expect: &str| assert_eq!(site(inside).0, format!("root \"/srv\"\n{expect}"), "{inside}");
