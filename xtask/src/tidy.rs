@@ -205,7 +205,7 @@ fn check_shape(file: &TidyFile, problems: &mut Vec<String>) {
             problems.push(format!("{path}:{number}: not finished: {mark}"));
         }
         for home in HOMES.iter().map(|home| home.concat()).filter(|home| line.contains(home.as_str())) {
-            problems.push(format!("{path}:{number}: somebody's own directory: {home}"));
+            problems.push(format!("{path}:{number}: home directory of one person: {home}"));
         }
     }
 }

@@ -82,7 +82,7 @@ fn credentials(user: &str, by_bearer: bool) -> String {
     }
 }
 
-/// Pages that are somebody's own, each marked in another way, asked for by several users at once.
+/// Personal pages, each marked as such in another way. Several users request them at once.
 fn users(trial: &Trial) -> Result<String, Skipped> {
     let asked = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&asked);
@@ -204,7 +204,7 @@ fn revalidation(trial: &Trial) -> Result<String, Skipped> {
         for _ in 0..random.usize(4..16) {
             if random.bool() {
                 let manner = Manner { full: pick(random, &MANNERS), short: pick(random, &MANNERS) };
-                // Without a word of the user in its own response, a page may be anybody's.
+                // A page whose response names no user may belong to any user.
                 let manner = if random.bool() { Manner { full: MANNERS[0], ..manner } } else { manner };
                 set(manner, None);
                 history.push_str(&format!("\n{manner:?}"));

@@ -10,7 +10,7 @@ pub(super) struct ProsePassage {
     pub(super) kind: PassageKind,
     /// Lines with their numbers in the file. Code within text is replaced by a lone backtick.
     pub(super) lines: Vec<(usize, String)>,
-    /// True where a comment begins, so that its first word is an opening.
+    /// True where a comment begins, or the text below one of its headings, so that the first word is an opening.
     pub(super) is_opening: bool,
 }
 
@@ -73,6 +73,7 @@ impl Prose {
         let mut last = (0, "");
         let mut in_fence = false;
         let mut begins_passage = true;
+        let mut is_below_heading = false;
         for comment in comments {
             let follows = last == (comment.line - 1, comment.marker) && !comment.is_trailing;
             if let Some((_, reason)) = comment.text.split_once(EXCUSE) {
@@ -83,7 +84,7 @@ impl Prose {
             }
             last = (comment.line, if comment.is_trailing { "" } else { comment.marker });
             if !follows {
-                (in_fence, begins_passage) = (false, true);
+                (in_fence, begins_passage, is_below_heading) = (false, true, false);
             }
             let is_fence = comment.text.trim_start().starts_with("```");
             in_fence ^= is_fence;
@@ -96,8 +97,11 @@ impl Prose {
                 continue;
             }
             let kind = if matches!(comment.marker, "///" | "//!") { PassageKind::Doc } else { PassageKind::Comment };
-            self.add_line(kind, comment.line, &comment.text, begins_passage, !follows);
-            begins_passage = false;
+            // A heading such as `# Errors` is a passage, and the text below it begins like a comment.
+            let is_heading = kind == PassageKind::Doc && comment.text.starts_with("# ");
+            let is_opening = !follows || (is_below_heading && !is_heading);
+            self.add_line(kind, comment.line, &comment.text, begins_passage || is_heading, is_opening);
+            (begins_passage, is_below_heading) = (is_heading, is_heading);
         }
     }
 
@@ -323,6 +327,12 @@ mod tests {
                 "/// One\n/// two.\n///\n/// Three.\n/// ```\n/// code\n/// ```\n",
                 "Doc!/1/One two. Doc/4/Three.",
             ),
+            (
+                "a.rs",
+                "/// One.\n/// # Errors\n/// Two\n/// three.\n///\n/// Four.\n",
+                "Doc!/1/One. Doc/2/# Errors Doc!/3/Two three. Doc/6/Four.",
+            ),
+            ("a.rs", "//! # One\n//!\n//! Two.\n", "Doc!/1/# One Doc!/3/Two."),
             ("a.rs", "// One:\n//     nobody\n// Two.\n", "Comment!/1/One: Comment/3/Two."),
             ("a.rs", "// One.\na(); // Two.\n// Three.\n", "Comment!/1/One. Comment!/2/Two. Comment!/3/Three."),
             ("a.rs", "a(\"cannot open\\n\\\n  it\"); b(\"word\");\n", "Message/1/cannot open it"),

@@ -60,7 +60,7 @@ impl Store {
     /// Creates the directories, readable only for their owner.
     ///
     /// # Errors
-    /// They cannot be created.
+    /// Fails if the directories cannot be created.
     pub(super) fn create(&self) -> io::Result<()> {
         create_private_directory(&self.directory)?;
         create_private_directory(&self.certificates())
@@ -103,7 +103,7 @@ impl Store {
     /// Saves a certificate with its key.
     ///
     /// # Errors
-    /// It cannot be written; the old file stays.
+    /// Fails if the file cannot be written; the old file stays.
     pub(super) fn save_certificate(&self, path: &Path, issued: &Issued) -> io::Result<()> {
         write_private(path, &format!("{}{}", issued.key_pem, issued.chain_pem))
     }
@@ -117,7 +117,7 @@ impl Store {
     /// Saves the result for a restart.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Fails if the file cannot be written.
     pub(super) fn save_attempts(&self, certificate: &Path, attempts: Attempts) -> io::Result<()> {
         let text = serde_json::to_string(&attempts).map_err(io::Error::other)?;
         write_private(&attempts_path(certificate), &text)
@@ -143,7 +143,7 @@ impl Store {
     /// Saves an account.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Fails if the file cannot be written.
     pub(super) fn save_account(&self, account: &AccountCredentials) -> io::Result<()> {
         write_private(&self.account_path(), &serde_json::to_string(account).map_err(io::Error::other)?)
     }

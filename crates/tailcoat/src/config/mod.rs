@@ -213,7 +213,7 @@ fn check(name: &str, bytes: Vec<u8>, directory: &Path, probe: fn(&ConfigDraft, &
 ///
 /// # Errors
 ///
-/// What is wrong with it, for a person.
+/// A message for people if the text is invalid.
 pub fn listen_from_text(text: &str, directory: &Path) -> Result<Vec<Listen>, String> {
     value::parse_listen(text, directory).map_err(|wrong| wrong.to_string())
 }
@@ -222,16 +222,16 @@ pub fn listen_from_text(text: &str, directory: &Path) -> Result<Vec<Listen>, Str
 ///
 /// # Errors
 ///
-/// What is wrong with it, for a person.
+/// A message for people if the text is invalid.
 pub fn server_address_from_text(text: &str, directory: &Path) -> Result<UpstreamServerAddress, String> {
     value::parse_server_address(text, directory).map_err(|wrong| wrong.to_string())
 }
 
-/// Reads a network, or an address: of one of IPv6 the first 64 bits count, for the rest is the client's to choose.
+/// Reads a network, or an address: of an IPv6 address, the first 64 bits count, because the client chooses the rest.
 ///
 /// # Errors
 ///
-/// What is wrong with it, for a person.
+/// A message for people if the text is invalid.
 pub fn network_from_text(text: &str) -> Result<Network, String> {
     let whole = value::parse_network(text).map_err(|wrong| wrong.to_string())?;
     let is_address_of_v6 = whole.first.is_ipv6() && !text.contains('/');
@@ -243,7 +243,7 @@ pub fn network_from_text(text: &str) -> Result<Network, String> {
 ///
 /// # Errors
 ///
-/// What is wrong with it, for a person.
+/// A message for people if the text is invalid.
 pub fn duration_from_text(text: &str) -> Result<Duration, String> {
     const YEAR: Duration = Duration::from_secs(365 * 86_400);
     value::parse_time(text, Duration::from_secs(1), YEAR).map_err(|wrong| wrong.to_string())
@@ -253,7 +253,7 @@ pub fn duration_from_text(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 ///
-/// What is wrong with it, for a person.
+/// A message for people if the text is invalid.
 pub fn user_from_text(text: &str) -> Result<ProgramUser, String> {
     value::parse_user(text).map_err(|wrong| wrong.to_string())
 }
@@ -279,7 +279,7 @@ pub fn limits_from_text(limits: &Limits, text: &str) -> Result<Limits, String> {
 ///
 /// # Errors
 ///
-/// What is wrong with it, for a person.
+/// A message for people if the text is invalid.
 pub fn log_format_from_text(text: &str) -> Result<AccessLogFormat, String> {
     value::parse_log_format(text).map_err(|wrong| wrong.to_string())
 }
@@ -288,7 +288,7 @@ pub fn log_format_from_text(text: &str) -> Result<AccessLogFormat, String> {
 ///
 /// # Errors
 ///
-/// What keeps it from being read.
+/// Diagnostics of a text that is not valid KDL.
 pub fn format_bytes(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
     let mut diagnostics = Diagnostics::default();
     let source = text::to_source(name, bytes, Path::new("/"), &mut diagnostics);

@@ -18,7 +18,7 @@ const PIECES_MAX: usize = 4;
 /// Parses a text.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error of the KDL parser.
 pub(super) fn parse(text: &str) -> Result<KdlDocument, KdlError> {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let count = (text.len() / PIECE_BYTES_MIN).min(cores).min(PIECES_MAX);

@@ -159,7 +159,7 @@ impl Precedence {
 
     /// Returns `true` if a request for `path` that the handler answers with the content of `other` must be routed by `other`.
     /// This is so if different rules apply to both. If `other` is not a path of the handler, clients cannot request
-    /// it here; then only a guard of it counts.
+    /// it here, and only guards of `other` count.
     pub fn tells_apart(&self, path: &[u8], other: &[u8]) -> bool {
         let differs = |pattern: &PathPattern| pattern.guards(path) != pattern.guards(other);
         path != other

@@ -314,7 +314,7 @@ impl Regex {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The expression's error.
     pub fn new(text: &str) -> Result<Self, regex::Error> {
         let mut builder = regex::bytes::RegexBuilder::new(text);
         builder.unicode(false).dot_matches_new_line(true).size_limit(REGEX_BYTES_MAX).build().map(Self)

@@ -38,11 +38,11 @@ pub struct Traces {
 /// Requests whose trace context is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptContext {
-    /// Anybody's.
+    /// Trace contexts of all clients.
     Any,
     /// Requests through trusted proxies.
     TrustedProxies,
-    /// Nobody's: each request begins a trace.
+    /// No trace context: each request begins a trace.
     None,
 }
 

@@ -114,7 +114,7 @@ pub(super) struct PreparedBoundary(Option<RulesetCreated>);
 /// Creates a boundary.
 ///
 /// # Errors
-/// Those of the kernel, except that it has no Landlock.
+/// Errors of the kernel. A kernel without Landlock is no error.
 pub(super) fn prepare(wanted: WantedAccess<'_>) -> io::Result<(Boundary, PreparedBoundary)> {
     let WantedAccess { files, connects, chooses_ports, signals_others } = wanted;
     let mut boundary = Boundary { granted: files.map(|_| HashMap::new()), forbids_connections: !connects };
@@ -163,7 +163,7 @@ impl PreparedBoundary {
     /// restrict.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors of the kernel.
     pub(super) fn restrict(&self) -> io::Result<Option<ABI>> {
         let Some(ruleset) = &self.0 else { return Ok(None) };
         let status = ruleset.try_clone()?.restrict_self().map_err(io::Error::other)?;

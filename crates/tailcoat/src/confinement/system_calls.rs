@@ -304,7 +304,7 @@ type SeccompRules = BTreeMap<c_long, Vec<SeccompRule>>;
 /// Limits this thread, and those that it starts, to the calls of the server. `loads_code` allows memory to become code.
 ///
 /// # Errors
-/// Those of the kernel, for messages.
+/// Text of the kernel's error.
 pub(super) fn confine_server(calls: SystemCalls, loads_code: bool) -> Result<(), String> {
     let Some(otherwise) = action(calls) else { return Ok(()) };
     // The arguments of clone3 are in memory, which no filter can read. The C library uses clone if clone3 is missing.
@@ -317,7 +317,7 @@ pub(super) fn confine_server(calls: SystemCalls, loads_code: bool) -> Result<(),
 /// Limits this thread, and the programs that it starts, to the calls of programs.
 ///
 /// # Errors
-/// Those of the kernel, for messages.
+/// Text of the kernel's error.
 pub(super) fn confine_programs(calls: SystemCalls) -> Result<(), String> {
     let Some(refused) = action(calls) else { return Ok(()) };
     let mut rules: SeccompRules = NOT_FOR_PROGRAMS.iter().map(|number| (*number, Vec::new())).collect();

@@ -109,7 +109,7 @@ fn c_name_of(user: ProgramUser) -> io::Result<Option<CString>> {
 /// as other users.
 ///
 /// # Errors
-/// Those of the kernel.
+/// Errors of the kernel.
 pub(super) fn keep_for_starting_programs() -> io::Result<()> {
     // Old kernels have no ambient capabilities.
     let _ = clear_ambient_capability_set();

@@ -51,7 +51,7 @@ impl Signals {
     /// Starts handling signals. Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Errors of the kernel.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,

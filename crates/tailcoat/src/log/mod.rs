@@ -175,7 +175,7 @@ impl LogHandle {
     /// change may be in progress.
     ///
     /// # Errors
-    /// Those of [`start`].
+    /// Errors of [`start`].
     pub fn prepare(&self, logs: &[AccessLog], options: LogOptions) -> io::Result<LogChange> {
         let known = self.known();
         let mut change = LogChange { ids: Vec::with_capacity(logs.len()), new: Vec::new(), options };

@@ -40,7 +40,7 @@ impl LogStream {
     /// Opens a file for appending; creates it if needed (mode 0640), but not its directory.
     ///
     /// # Errors
-    /// Those of open(2).
+    /// Errors of open(2).
     pub(super) fn open(path: &Path, unit: Unit) -> io::Result<Self> {
         let file = open_to_append(path)?;
         // Other processes have it open, and may be writing a line, which they complete themselves.
@@ -54,7 +54,7 @@ impl LogStream {
     /// Opens standard output.
     ///
     /// # Errors
-    /// Those of dup(2).
+    /// Errors of dup(2).
     pub(super) fn stdout(unit: Unit) -> io::Result<Self> {
         Ok(Self::new(None, File::from(io::stdout().as_fd().try_clone_to_owned()?), unit))
     }
@@ -85,7 +85,7 @@ impl LogStream {
     /// number of records of that unit.
     ///
     /// # Errors
-    /// Those of open(2); the old file stays in use.
+    /// Errors of open(2); the old file stays in use.
     pub(super) fn reopen(&mut self) -> io::Result<u64> {
         let Some(path) = &self.path else { return Ok(0) };
         self.file = open_to_append(path)?;

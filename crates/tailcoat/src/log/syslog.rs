@@ -60,7 +60,7 @@ impl Syslog {
     /// Sends a line, which `push_line` appends.
     ///
     /// # Errors
-    /// Those of connect(2) and send(2); the line is lost.
+    /// Errors of connect(2) and send(2); the line is lost.
     pub(super) fn send(&mut self, push_line: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         self.datagram.clear();
         self.datagram.extend_from_slice(&self.head);

@@ -156,7 +156,7 @@ impl OpenFile {
     /// changed. A sender that fetches these bytes last, and sends them last, has sent one single version.
     ///
     /// # Errors
-    /// The same as [`Self::read_exact_at`].
+    /// Errors of [`Self::read_exact_at`].
     pub fn unchanged_end(&self) -> io::Result<Option<&[u8]>> {
         if let Some(end) = self.end.get() {
             return Ok(self.is_unchanged().then_some(end));

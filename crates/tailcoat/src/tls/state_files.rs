@@ -8,7 +8,7 @@ use std::path::Path;
 /// Creates a directory that only its owner can read, and its missing parents.
 ///
 /// # Errors
-/// It cannot be created, or belongs to another user.
+/// Fails if the directory cannot be created, or belongs to another user.
 pub fn create_private_directory(path: &Path) -> io::Result<()> {
     let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at)?;
@@ -24,7 +24,7 @@ pub const PUBLIC_FILE: u32 = 0o644;
 /// Writes a file that only its owner can read, atomically.
 ///
 /// # Errors
-/// It cannot be written; the old file stays.
+/// Fails if the file cannot be written; the old file stays.
 pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
     write(path, text, 0o600)
 }
@@ -32,7 +32,7 @@ pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
 /// Writes a world-readable file, atomically.
 ///
 /// # Errors
-/// It cannot be written; the old file stays.
+/// Fails if the file cannot be written; the old file stays.
 pub fn write_public(path: &Path, text: &str) -> io::Result<()> {
     write(path, text, PUBLIC_FILE)
 }

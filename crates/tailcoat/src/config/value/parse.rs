@@ -25,7 +25,8 @@ use crate::config::suggest::did_you_mean;
 pub(super) const SIZE_UNITS: &[(&str, u64)] =
     &[("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
 
-/// Units of sizes as others write them, for the same in ours: nobody's limit is meant to the byte. `m` is none, but minutes.
+/// Units of sizes in other servers, and the unit here that replaces each. A limit need not be exact to the byte. `m` is
+/// missing, because it means minutes.
 const OTHER_SIZE_UNITS: &[(&str, &str)] = &[
     ("K", "KiB"),
     ("k", "KiB"),

@@ -30,7 +30,7 @@ pub(super) fn is_foreign(name: &str) -> bool {
 ///
 /// # Errors
 ///
-/// Why there is none.
+/// The reason why there is none.
 pub(super) fn handler(pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> Result<KdlNode, String> {
     let family = pass.name.trim_end_matches("_pass");
     let withheld = ["headers", "body"].into_iter().find(|part| {

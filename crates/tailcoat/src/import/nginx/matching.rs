@@ -24,7 +24,7 @@ impl LocationMatch {
     ///
     /// # Errors
     ///
-    /// Why its expression can't be one of ours.
+    /// The reason why its expression cannot be translated.
     pub(super) fn read(directive: &NginxDirective) -> Result<Self, String> {
         let second = directive.argument(1).to_owned();
         Ok(match directive.first() {

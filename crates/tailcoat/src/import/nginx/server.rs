@@ -344,7 +344,7 @@ impl ImportedSite {
     }
 }
 
-/// Paths that would go to the wrong one of two locations are nobody's, unless both say the same.
+/// Rejects paths that would go to the wrong one of two locations, unless both say the same.
 fn refuse_conflict(conflict: Conflict<'_, '_>, server: Chain<'_>, rules: &mut ImportedRules, notes: &mut Notes) {
     let Conflict { prefix, expression } = conflict;
     if guard::mean_the_same(prefix, expression, server) {

@@ -108,7 +108,7 @@ const VARIABLES: [(&str, &str, &str, &str); 36] = [
 ///
 /// # Errors
 ///
-/// Which variable has no counterpart there.
+/// The name of a variable that has no counterpart there.
 pub(super) fn target(text: &str, pattern: &str) -> Result<String, String> {
     let expression = pattern.strip_prefix('~').and_then(|expression| Regex::new(expression).ok());
     let groups: Vec<&str> = expression.iter().flat_map(|expression| expression.capture_names()).flatten().collect();
@@ -119,7 +119,7 @@ pub(super) fn target(text: &str, pattern: &str) -> Result<String, String> {
 ///
 /// # Errors
 ///
-/// Which variable has no counterpart there.
+/// The name of a variable that has no counterpart there.
 pub(super) fn text(text: &str, within: Within) -> Result<String, String> {
     with_placeholders(text, within, &[])
 }
