@@ -261,100 +261,98 @@ fn errors_are_found_in_one_run() {
     check("site { respond \"*\" 200 }\nsite { respond \"*\" 200 }", &["2: two default sites on 0.0.0.0:80"]);
 }
 
-/// The wrong values of a node, and what is said of them.
+/// Wrong values of nodes by their block, and the message for each.
 #[test]
 fn wrong_values_are_explained() {
-    let check = |place: OptionContext, node: &str, expect: &str| {
-        let found = messages(&in_place(place, node));
-        let found: Vec<_> = found.iter().filter_map(|message| message.split_once(": ")).map(|(_, text)| text).collect();
-        assert_eq!(found, [expect], "{node}");
+    let check = |place: OptionContext, nodes: &[(&str, &str)]| {
+        for (node, expect) in nodes {
+            let found = messages(&in_place(place, node));
+            let texts: Vec<_> = found.iter().filter_map(|message| Some(message.split_once(": ")?.1)).collect();
+            assert_eq!(texts, [*expect], "{node}");
+        }
     };
-    check(OptionContext::Server, "workers", "`workers` needs `count`");
-    check(OptionContext::Server, "workers 1 2", "`workers` takes one value");
     check(
         OptionContext::Server,
-        "workers 1.5",
-        "expected `auto` or a number, from 1 to 1024, found a number with a fraction",
+        &[
+            ("workers", "`workers` needs `count`"),
+            ("workers 1 2", "`workers` takes one value"),
+            ("workers 1.5", "expected `auto` or a number, from 1 to 1024, found a number with a fraction"),
+            ("workers \"4\"", "expected `auto` or a number, from 1 to 1024, found a text"),
+            ("workers #null", "expected `auto` or a number, from 1 to 1024, found nothing (`#null`)"),
+            ("workers -1", "-1 is out of range"),
+            ("workers 99999999999999999999999", "99999999999999999999999 is out of range"),
+            ("workers 1 fast=on", "`workers` has no property `fast`"),
+            ("workers (u8)1", "type annotations are not supported"),
+            ("(a)workers 1", "type annotations are not supported"),
+            ("workers 1 { a }", "`workers` has no block"),
+            ("pin-workers 1", "expected `on` or `off`, found a number"),
+            ("pin-workers yes", "`yes` is neither `on` nor `off`"),
+            ("log-level loud", "`loud` is not a valid value"),
+            ("grace-period \"30\"", "`30` is not a time"),
+            ("grace-period \"s\"", "`s` is not a time"),
+            ("grace-period \"1.5s\"", "`1.5s` is not a time"),
+            ("grace-period \"999999999999999999999s\"", "the time is out of range"),
+            ("grace-period \"18446744073709551615d\"", "the time is out of range"),
+        ],
     );
-    check(OptionContext::Server, "workers \"4\"", "expected `auto` or a number, from 1 to 1024, found a text");
     check(
-        OptionContext::Server,
-        "workers #null",
-        "expected `auto` or a number, from 1 to 1024, found nothing (`#null`)",
+        OptionContext::Limits,
+        &[
+            ("head-bytes-max \"16k\"", "`16k` is not a size"),
+            ("head-bytes-max \"-1KiB\"", "`-1KiB` is not a size"),
+            ("head-bytes-max \"1TiB\"", "the size is out of range"),
+            ("head-bytes-max \"4KiB\"", "`target-bytes-max` is above `head-bytes-max`"),
+            ("idle-timeout \"0s\"", "the time is out of range"),
+        ],
     );
-    check(OptionContext::Server, "workers -1", "-1 is out of range");
-    check(OptionContext::Server, "workers 99999999999999999999999", "99999999999999999999999 is out of range");
-    check(OptionContext::Server, "workers 1 fast=on", "`workers` has no property `fast`");
-    check(OptionContext::Server, "workers (u8)1", "type annotations are not supported");
-    check(OptionContext::Server, "(a)workers 1", "type annotations are not supported");
-    check(OptionContext::Server, "workers 1 { a }", "`workers` has no block");
-    check(OptionContext::Server, "pin-workers 1", "expected `on` or `off`, found a number");
-    check(OptionContext::Server, "pin-workers yes", "`yes` is neither `on` nor `off`");
-    check(OptionContext::Server, "log-level loud", "`loud` is not a valid value");
-    check(OptionContext::Server, "grace-period \"30\"", "`30` is not a time");
-    check(OptionContext::Server, "grace-period \"s\"", "`s` is not a time");
-    check(OptionContext::Server, "grace-period \"1.5s\"", "`1.5s` is not a time");
-    check(OptionContext::Server, "grace-period \"999999999999999999999s\"", "the time is out of range");
-    check(OptionContext::Server, "grace-period \"18446744073709551615d\"", "the time is out of range");
-    check(OptionContext::Limits, "head-bytes-max \"16k\"", "`16k` is not a size");
-    check(OptionContext::Limits, "head-bytes-max \"-1KiB\"", "`-1KiB` is not a size");
-    check(OptionContext::Limits, "head-bytes-max \"1TiB\"", "the size is out of range");
-    check(OptionContext::Limits, "head-bytes-max \"4KiB\"", "`target-bytes-max` is above `head-bytes-max`");
-    check(OptionContext::Limits, "idle-timeout \"0s\"", "the time is out of range");
-    check(OptionContext::Site, "listen \"example.com:80\"", "`example.com` is not an IP address");
-    check(OptionContext::Site, "listen \"127.0.0.1\"", "`127.0.0.1` has no port");
-    check(OptionContext::Site, "listen \"::1\"", "`::1` has no port");
-    check(OptionContext::Site, "listen \"80a\"", "`80a` is not an address to listen on");
-    check(OptionContext::Site, "listen 65536", "65536 is not a port, which is from 0 to 65535");
-    check(OptionContext::Site, "listen \"unix:\"", "a path or name is missing");
-    check(OptionContext::Site, "listen \"unix:/a\" mode=\"8\"", "`8` is not a file mode");
-    check(
-        OptionContext::Site,
-        "listen \"unix:/a\" mode=660",
-        "expected permissions in octal, such as `\"660\"`, found a number",
-    );
-    check(OptionContext::Site, "listen 80\nlisten 80", "this site listens twice on 0.0.0.0:80");
     let long = format!("listen \"unix:/{}\"", "a".repeat(107));
-    check(OptionContext::Site, &long, "the path of a unix socket has at most 107 bytes");
-    check(OptionContext::Site, "redirect \"a\" \"/b\"", "`a` is not a path");
-    check(OptionContext::Site, "redirect \"/a/*/b\" \"/b\"", "`/a/*/b` has a `*` in the wrong place");
-    check(OptionContext::Site, "redirect \"/a%20b\" \"/b\"", "`/a%20b` matches no request: paths are compared decoded");
-    check(OptionContext::Site, "redirect \"/a/../b\" \"/b\"", {
-        "`/a/../b` matches no request: paths are compared without `//`, `.` and `..`"
-    });
     check(
         OptionContext::Site,
-        "redirect \"/a?b\" \"/b\"",
-        "`/a?b` matches no request: a path has no query and no fragment",
+        &[
+            ("listen \"example.com:80\"", "`example.com` is not an IP address"),
+            ("listen \"127.0.0.1\"", "`127.0.0.1` has no port"),
+            ("listen \"::1\"", "`::1` has no port"),
+            ("listen \"80a\"", "`80a` is not an address to listen on"),
+            ("listen 65536", "65536 is not a port, which is from 0 to 65535"),
+            ("listen \"unix:\"", "a path or name is missing"),
+            ("listen \"unix:/a\" mode=\"8\"", "`8` is not a file mode"),
+            ("listen \"unix:/a\" mode=660", "expected permissions in octal, such as `\"660\"`, found a number"),
+            ("listen 80\nlisten 80", "this site listens twice on 0.0.0.0:80"),
+            (long.as_str(), "the path of a unix socket has at most 107 bytes"),
+            ("redirect \"a\" \"/b\"", "`a` is not a path"),
+            ("redirect \"/a/*/b\" \"/b\"", "`/a/*/b` has a `*` in the wrong place"),
+            ("redirect \"/a%20b\" \"/b\"", "`/a%20b` matches no request: paths are compared decoded"),
+            (
+                "redirect \"/a/../b\" \"/b\"",
+                "`/a/../b` matches no request: paths are compared without `//`, `.` and `..`",
+            ),
+            ("redirect \"/a?b\" \"/b\"", "`/a?b` matches no request: a path has no query and no fragment"),
+            ("redirect \"/a\" \"/{tail}\"", "`{tail}` is not a placeholder here"),
+            ("redirect \"/a\" \"/{host\"", "`/{host` has a brace that is not closed"),
+            ("redirect \"/a\" \"javascript:alert(1)\"", "`javascript:alert(1)` is not a path or URL"),
+            ("redirect \"/a\" \"/b\\r\\nX: 1\"", "the value of a field has no control characters"),
+            ("redirect \"/a\" \"/b\" status=304", "304 can't be used here"),
+            ("respond \"/a\" 99", "99 can't be used here"),
+            ("error-page 200 \"/a\"", "this is no error status"),
+            ("error-page \"504-500\" \"/a\"", "this is no error status"),
+            ("error-page 404 \"a.html\"", "`a.html` is neither below the root nor a file elsewhere"),
+            ("header \"X Y\" \"1\"", "`X Y` is not the name of a header field (RFC 9110, section 5.1)"),
+            ("header \"transfer-encoding\" \"x\"", "`transfer-encoding` is set by the server itself"),
+            ("header \"X\" \"a\\nb\"", "the value of a field has no control characters"),
+            ("header \"x y\" \"X\" \"a\"", "`x y` is neither a path nor a content type"),
+            ("index \"a/b\"", "`a/b` is not the name of a file"),
+            ("type \"text/x\" \".x\"", "`.x` is not an extension"),
+            ("type \"text\" \"x\"", "`text` is not a content type"),
+            ("fallback \"index.html\"", "`index.html` is not a path"),
+            ("access-log \"syslog:loca0\"", "`loca0` is not a valid value"),
+            ("access-log \"a\" format=\"jsn\"", "`jsn` is not a format"),
+            ("compress-bytes-min \"2MiB\"", "`compress-bytes-min` is above `compress-bytes-max`"),
+            ("files \"/a/*\" { strip-prefix \"/b\" }", "no path of this pattern begins with `/b`"),
+            ("files \"/a/*\" root=\"/x/{hots}\"", "`{hots}` is not a placeholder here"),
+            ("files \"/a/*\" root=\"/x/{host:0}\"", "`{host:0}` is not a placeholder here"),
+            ("redirect \"/c/*\" \"/b\"\nrespond \"/c/d\" 200", "this is never used"),
+        ],
     );
-    check(OptionContext::Site, "redirect \"/a\" \"/{tail}\"", "`{tail}` is not a placeholder here");
-    check(OptionContext::Site, "redirect \"/a\" \"/{host\"", "`/{host` has a brace that is not closed");
-    check(OptionContext::Site, "redirect \"/a\" \"javascript:alert(1)\"", "`javascript:alert(1)` is not a path or URL");
-    check(OptionContext::Site, "redirect \"/a\" \"/b\\r\\nX: 1\"", "the value of a field has no control characters");
-    check(OptionContext::Site, "redirect \"/a\" \"/b\" status=304", "304 can't be used here");
-    check(OptionContext::Site, "respond \"/a\" 99", "99 can't be used here");
-    check(OptionContext::Site, "error-page 200 \"/a\"", "this is no error status");
-    check(OptionContext::Site, "error-page \"504-500\" \"/a\"", "this is no error status");
-    check(OptionContext::Site, "error-page 404 \"a.html\"", "`a.html` is neither below the root nor a file elsewhere");
-    check(
-        OptionContext::Site,
-        "header \"X Y\" \"1\"",
-        "`X Y` is not the name of a header field (RFC 9110, section 5.1)",
-    );
-    check(OptionContext::Site, "header \"transfer-encoding\" \"x\"", "`transfer-encoding` is set by the server itself");
-    check(OptionContext::Site, "header \"X\" \"a\\nb\"", "the value of a field has no control characters");
-    check(OptionContext::Site, "header \"x y\" \"X\" \"a\"", "`x y` is neither a path nor a content type");
-    check(OptionContext::Site, "index \"a/b\"", "`a/b` is not the name of a file");
-    check(OptionContext::Site, "type \"text/x\" \".x\"", "`.x` is not an extension");
-    check(OptionContext::Site, "type \"text\" \"x\"", "`text` is not a content type");
-    check(OptionContext::Site, "fallback \"index.html\"", "`index.html` is not a path");
-    check(OptionContext::Site, "access-log \"syslog:loca0\"", "`loca0` is not a valid value");
-    check(OptionContext::Site, "access-log \"a\" format=\"jsn\"", "`jsn` is not a format");
-    check(OptionContext::Site, "compress-bytes-min \"2MiB\"", "`compress-bytes-min` is above `compress-bytes-max`");
-    check(OptionContext::Site, "files \"/a/*\" { strip-prefix \"/b\" }", "no path of this pattern begins with `/b`");
-    check(OptionContext::Site, "files \"/a/*\" root=\"/x/{hots}\"", "`{hots}` is not a placeholder here");
-    check(OptionContext::Site, "files \"/a/*\" root=\"/x/{host:0}\"", "`{host:0}` is not a placeholder here");
-    check(OptionContext::Site, "redirect \"/c/*\" \"/b\"\nrespond \"/c/d\" 200", "this is never used");
 }
 
 #[test]
