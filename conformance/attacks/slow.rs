@@ -44,11 +44,16 @@ struct Kind {
     connect: fn(&Site, &mut Rng) -> Client,
 }
 
-const IDLE: Kind = Kind {
-    says: "A slow client costs its socket and a few hundred bytes.",
-    kib_max: 2,
-    connect: |site, _| site.http1(b""),
-};
+impl Kind {
+    const fn new(says: &'static str, kib_max: u64, connect: fn(&Site, &mut Rng) -> Client) -> Self {
+        Self { says, kib_max, connect }
+    }
+}
+
+/// The sentence that holds for all connections of HTTP/1.
+const HTTP1_SAYS: &str = "at most 80 KiB of responses and `head-bytes-max` + 16 KiB of requests.";
+
+const IDLE: Kind = Kind::new("A slow client costs its socket and a few hundred bytes.", 2, |site, _| site.http1(b""));
 
 const HEADS: Kind = Kind {
     says: "It also costs the part of a head that it has sent",
@@ -60,7 +65,7 @@ const HEADS: Kind = Kind {
 };
 
 const BODIES: Kind = Kind {
-    says: "at most 80 KiB of responses and `head-bytes-max` + 16 KiB of requests.",
+    says: HTTP1_SAYS,
     kib_max: 16 + 16,
     connect: |site, random| {
         let length = random.usize(1..10_000);
@@ -69,14 +74,14 @@ const BODIES: Kind = Kind {
     },
 };
 
-const READERS: Kind = Kind {
-    says: "Content in memory is shared with the cache, and content of files is not read ahead for it",
-    kib_max: 4,
-    connect: |site, _| site.http1(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n"),
-};
+const READERS: Kind = Kind::new(
+    "Content in memory is shared with the cache, and content of files is not read ahead for it",
+    4,
+    |site, _| site.http1(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n"),
+);
 
 const PIPELINES: Kind = Kind {
-    says: "at most 80 KiB of responses and `head-bytes-max` + 16 KiB of requests.",
+    says: HTTP1_SAYS,
     kib_max: 80 + 32,
     connect: |site, random| {
         let filler = "x".repeat(random.usize(1..1_000));
@@ -130,7 +135,7 @@ const TLS_READERS: Kind = Kind {
 /// The sentence that holds for all connections of HTTP/2.
 const H2_SAYS: &str = "| responses | 64 KiB | | input | `head-bytes-max` + 16 KiB | | each open stream | some 2 KiB |";
 
-const H2_IDLE: Kind = Kind { says: H2_SAYS, kib_max: 6, connect: |site, _| site.http2(&[0, 4, 0, 0, 0xff, 0xff], &[]) };
+const H2_IDLE: Kind = Kind::new(H2_SAYS, 6, |site, _| site.http2(&[0, 4, 0, 0, 0xff, 0xff], &[]));
 
 const H2_READERS: Kind = Kind {
     says: H2_SAYS,
