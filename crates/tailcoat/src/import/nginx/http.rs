@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::settings::{DirectiveLevel, ImportedRules};
+use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
 use super::upstream::{self, ProxyScheme, set};
 use super::values::{self, Within, size, time};
@@ -144,10 +144,11 @@ impl ImportedFile {
             set(&mut self.server, proxies);
         }
         let mut rules = ImportedRules::default();
+        let context = DirectiveContext { level: &DirectiveLevel::Http, shared: &shared };
         for directive in block {
             let known = self.of_http(directive, notes)
                 || forward::is_option(directive, notes)
-                || rules.add(directive, &DirectiveLevel::Http, &shared, notes);
+                || rules.add(directive, context, notes);
             if !known {
                 notes.unknown(directive);
             }

@@ -6,7 +6,7 @@ use super::matching::LocationMatch;
 use super::precedence::ServerLocation;
 use super::rewrite::{self, redirect};
 use super::scene::Scene;
-use super::settings::{DirectiveLevel, ImportedRules};
+use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
 use super::upstream::set;
 use super::{Chain, Notes, forward, guard, leading};
@@ -71,7 +71,7 @@ impl LocationParts {
                 || forward::is_option(child, notes)
                 || rewrite::stripped_prefix(child, location).is_some()
                 || leading::refuse_further(child, scene, &level, &mut rules, notes)
-                || rules.add(child, &level, shared, notes);
+                || rules.add(child, DirectiveContext { level: &level, shared }, notes);
             if !known {
                 notes.unknown(child);
             }

@@ -11,7 +11,7 @@ use super::matching::LocationMatch;
 use super::precedence::{self, Conflict, ServerLocation};
 use super::rewrite::redirect;
 use super::scene::Scene;
-use super::settings::{DirectiveLevel, ImportedRules};
+use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
 use super::upstream::{keep_first, set};
 use super::{Chain, Notes, guard, leading};
@@ -24,12 +24,13 @@ pub(super) fn translate(directive: &NginxDirective, http: Chain<'_>, shared: &Ht
     let mut site = ImportedSite::default();
     let mut rules = ImportedRules::default();
     let refused = guard::of_told_addresses(block, chain, &mut rules, notes);
+    let context = DirectiveContext { level: &DirectiveLevel::Server, shared };
     for child in block {
         let known = refused.is_some_and(|refused| std::ptr::eq(refused, child))
             || site.add(child, chain, notes)
             || forward::is_option(child, notes)
             || leading::refuse(child, block, block, &DirectiveLevel::Server, &mut rules, notes)
-            || rules.add(child, &DirectiveLevel::Server, shared, notes);
+            || rules.add(child, context, notes);
         if !known {
             notes.unknown(child);
         }

@@ -41,6 +41,13 @@ impl DirectiveLevel {
     }
 }
 
+/// A directive's block, and definitions to which the directive may refer.
+#[derive(Clone, Copy)]
+pub(super) struct DirectiveContext<'a> {
+    pub(super) level: &'a DirectiveLevel,
+    pub(super) shared: &'a HttpBlock,
+}
+
 /// Rules for a path, in lists that differ in which of several lines counts.
 #[derive(Default)]
 pub(super) struct ImportedRules {
@@ -145,20 +152,15 @@ impl ImportedRules {
         self.fixed.extend(rewrites);
     }
 
-    /// Takes a directive up, and says whether it is one of these.
-    pub(super) fn add(
-        &mut self,
-        directive: &NginxDirective,
-        level: &DirectiveLevel,
-        shared: &HttpBlock,
-        notes: &mut Notes,
-    ) -> bool {
+    /// Translates a directive. Returns `true` if it is one of these.
+    pub(super) fn add(&mut self, directive: &NginxDirective, context: DirectiveContext<'_>, notes: &mut Notes) -> bool {
+        let level = context.level;
         self.add_file_option(directive, level, notes)
             || guard::add(self, directive, level, notes)
-            || self.add_guard(directive, level, shared, notes)
+            || self.add_guard(directive, context, notes)
             || self.add_field(directive, level, notes)
             || self.add_redirect(directive, level, notes)
-            || self.add_other(directive, level, shared, notes)
+            || self.add_other(directive, context, notes)
             || needless::add(directive, notes)
     }
 
@@ -196,13 +198,8 @@ impl ImportedRules {
         true
     }
 
-    fn add_guard(
-        &mut self,
-        directive: &NginxDirective,
-        level: &DirectiveLevel,
-        shared: &HttpBlock,
-        notes: &mut Notes,
-    ) -> bool {
+    fn add_guard(&mut self, directive: &NginxDirective, context: DirectiveContext<'_>, notes: &mut Notes) -> bool {
+        let DirectiveContext { level, shared } = context;
         let with_path = |name: &'static str| match level.pattern() {
             Some(pattern) => KdlNode::with(name, pattern),
             None => KdlNode::new(name),
@@ -334,13 +331,8 @@ impl ImportedRules {
         true
     }
 
-    fn add_other(
-        &mut self,
-        directive: &NginxDirective,
-        level: &DirectiveLevel,
-        shared: &HttpBlock,
-        notes: &mut Notes,
-    ) -> bool {
+    fn add_other(&mut self, directive: &NginxDirective, context: DirectiveContext<'_>, notes: &mut Notes) -> bool {
+        let DirectiveContext { level, shared } = context;
         match directive.name.as_str() {
             "access_log" => match level.pattern() {
                 Some(pattern) if directive.first() == "off" => self.others.push(KdlNode::with("log-skip", pattern)),
