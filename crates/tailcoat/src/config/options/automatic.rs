@@ -42,7 +42,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         parameters: &[many("url", ValueKind::Text)],
         doc: "Contact URL for the CA, such as a `mailto:` URL.",
         example: r#"contact "mailto:admin@example.com""#,
-        known_as: KnownAs { nginx: &["contact"], apache: &["MDContactEmail"], caddy: &["email"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["contact"]).apache(&["MDContactEmail"]).caddy(&["email"]),
         set: OptionSetter::Automatic(|automatic, values| automatic.contacts = values.texts("url")),
         ..OPTION
     },
@@ -78,11 +78,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               once. When the program exits after `add`, the name servers must already serve the record. It is killed \
               after `timeout` (default 2 minutes).",
         example: r#"dns-hook "/usr/local/bin/dns-record" "--zone" "example.com" timeout="5m""#,
-        known_as: KnownAs {
-            apache: &["MDChallengeDns01"],
-            caddy: &["acme_dns", "dns", "propagation_delay"],
-            ..KnownAs::NONE
-        },
+        known_as: KnownAs::NONE.apache(&["MDChallengeDns01"]).caddy(&["acme_dns", "dns", "propagation_delay"]),
         set: OptionSetter::Automatic(|automatic, values| {
             automatic.dns_hook = values.file("program").map(|program| DnsHook {
                 program,
@@ -117,7 +113,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         parameters: &[one("name", ValueKind::Text)],
         doc: "Certificate profile requested from the CA.",
         example: r#"profile "shortlived""#,
-        known_as: KnownAs { nginx: &["profile"], apache: &["MDProfile"], caddy: &["profile"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["profile"]).apache(&["MDProfile"]).caddy(&["profile"]),
         set: OptionSetter::Automatic(|automatic, values| automatic.profile = values.text("name")),
         ..OPTION
     },
@@ -128,7 +124,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Time to wait after a failure before the next attempt. It doubles with each further failure, up to a \
               day, and is longer if the CA asks for it.",
         example: r#"retry-interval "10m""#,
-        known_as: KnownAs { apache: &["MDRetryDelay", "MDRetryFailover"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.apache(&["MDRetryDelay", "MDRetryFailover"]),
         set: OptionSetter::Automatic(|automatic, values| {
             automatic.retry_interval = values.duration("time").unwrap_or(MINUTE);
         }),
@@ -143,7 +139,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: r#"order-timeout "10m""#,
         doc: "Maximum time of a certificate order, the CA's and the hook's time included. After it, the order fails.",
         example: r#"order-timeout "30m""#,
-        known_as: KnownAs { caddy: &["propagation_timeout"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.caddy(&["propagation_timeout"]),
         set: OptionSetter::Automatic(|automatic, values| {
             automatic.order_timeout = values.duration("time").unwrap_or(10 * MINUTE);
         }),

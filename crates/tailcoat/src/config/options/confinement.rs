@@ -16,7 +16,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Lets the server read and write only what the configuration names: roots, certificates, logs, state \
               (Landlock). On kernels without Landlock (before 5.13) it has no effect, and the log says so.",
         example: "files off",
-        known_as: KnownAs { apache: &["ChrootDir"], others: &["landlock", "chroot", "ProtectSystem"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.apache(&["ChrootDir"]).others(&["landlock", "chroot", "ProtectSystem"]),
         set: OptionSetter::Confinement(|confinement, values| confinement.files = values.on()),
         ..OPTION
     },
@@ -27,7 +27,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Lets the server open TCP connections only if the configuration needs them (Landlock, Linux 6.7 or \
               later). Upstreams, automatic certificates, modules with `outgoing`, and programs of `cgi` need them.",
         example: "connections off",
-        known_as: KnownAs { others: &["RestrictAddressFamilies"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.others(&["RestrictAddressFamilies"]),
         set: OptionSetter::Confinement(|confinement, values| confinement.connections = values.on()),
         ..OPTION
     },
@@ -40,7 +40,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               loading kernel modules (seccomp). `refuse` makes them fail, `log` allows them and lets the kernel log \
               them (`dmesg`, the audit log), `allow` allows them.",
         example: "system-calls log",
-        known_as: KnownAs { others: &["seccomp", "SystemCallFilter"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.others(&["seccomp", "SystemCallFilter"]),
         set: OptionSetter::Confinement(|confinement, values| {
             confinement.system_calls = match values.text("which").as_deref() {
                 Some("log") => SystemCalls::Logged,
@@ -56,7 +56,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "More files and directories that the server may read. If you list a directory in which sites come and \
               go, reloads need no upgrade.",
         example: r#"read "/srv""#,
-        known_as: KnownAs { others: &["ReadOnlyPaths", "BindReadOnlyPaths"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.others(&["ReadOnlyPaths", "BindReadOnlyPaths"]),
         set: OptionSetter::Confinement(|confinement, values| confinement.read = files(values)),
         ..OPTION
     },
@@ -65,7 +65,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         parameters: &[many("path", ValueKind::File)],
         doc: "More files and directories that the server and programs of `cgi` may read and change.",
         example: r#"write "/var/lib/forum""#,
-        known_as: KnownAs { others: &["ReadWritePaths", "BindPaths"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.others(&["ReadWritePaths", "BindPaths"]),
         set: OptionSetter::Confinement(|confinement, values| confinement.write = files(values)),
         ..OPTION
     },
@@ -75,7 +75,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "More files and directories whose programs `cgi` programs and `dns-hook` may read and run. The system's \
               directories (`/usr`, `/bin`, `/sbin`, `/lib`) are allowed if the configuration has any of these.",
         example: r#"execute "/opt/perl""#,
-        known_as: KnownAs { others: &["ExecPaths"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.others(&["ExecPaths"]),
         set: OptionSetter::Confinement(|confinement, values| confinement.execute = files(values)),
         ..OPTION
     },

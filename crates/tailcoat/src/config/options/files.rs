@@ -38,7 +38,7 @@ pub(super) static BLOCK: &[OptionDefinition] = &[OptionDefinition {
           `/srv/dl`, `/downloads/a` is the file `/srv/dl/downloads/a`. With `strip-prefix \"/downloads\"`, it is \
           `/srv/dl/a`.",
     example: r#"strip-prefix "/downloads""#,
-    known_as: KnownAs { nginx: &["alias"], apache: &["Alias"], caddy: &["handle_path", "uri"], ..KnownAs::NONE },
+    known_as: KnownAs::NONE.nginx(&["alias"]).apache(&["Alias"]).caddy(&["handle_path", "uri"]),
     set: OptionSetter::Files(|files, values| files.strip_prefix = values.text("prefix").unwrap_or_default()),
     ..OPTION
 }];
@@ -83,10 +83,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               and JSON carry `Listing-Truncated: ?1`. An entry needs about 300 bytes of memory while the page is \
               made.",
         example: "browse-entries-max 1000",
-        known_as: KnownAs { caddy: &["file_limit"], ..KnownAs::NONE },
-        set: OptionSetter::Files(|files, values| {
-            files.browse_entries_max = values.number("count").unwrap_or_default() as usize;
-        }),
+        known_as: KnownAs::NONE.caddy(&["file_limit"]),
+        set: OptionSetter::Files(|files, values| files.browse_entries_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -96,7 +94,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Serves files and directories whose names begin with a dot. `.well-known` is always served. A hidden \
               file below the root gets 404, even if a `forward` follows.",
         example: "hidden",
-        known_as: KnownAs { caddy: &["hide"], others: &["dotfiles"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.caddy(&["hide"]).others(&["dotfiles"]),
         set: OptionSetter::Files(|files, values| files.hidden = values.on()),
         ..OPTION
     },
@@ -106,12 +104,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "File sent with status 200 for paths that have no file, as single-page applications need. `off` turns \
               it off for a part of a site.",
         example: r#"fallback "/index.html""#,
-        known_as: KnownAs {
-            nginx: &["try_files"],
-            apache: &["FallbackResource"],
-            caddy: &["try_files"],
-            ..KnownAs::NONE
-        },
+        known_as: KnownAs::NONE.nginx(&["try_files"]).apache(&["FallbackResource"]).caddy(&["try_files"]),
         set: OptionSetter::Files(|files, values| files.fallback = values.text("path").filter(|path| !path.is_empty())),
         ..OPTION
     },
@@ -158,7 +151,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["minimum_length"],
             ..KnownAs::NONE
         },
-        set: OptionSetter::Files(|files, values| files.compress_bytes_min = values.number("size").unwrap_or_default()),
+        set: OptionSetter::Files(|files, values| files.compress_bytes_min = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -167,8 +160,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: r#"compress-bytes-max "1MiB""#,
         doc: "Maximum size of files that are compressed. Larger files are sent as they are.",
         example: r#"compress-bytes-max "4MiB""#,
-        known_as: KnownAs { apache: &["DeflateInflateLimitRequestBody"], ..KnownAs::NONE },
-        set: OptionSetter::Files(|files, values| files.compress_bytes_max = values.number("size").unwrap_or_default()),
+        known_as: KnownAs::NONE.apache(&["DeflateInflateLimitRequestBody"]),
+        set: OptionSetter::Files(|files, values| files.compress_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -178,7 +171,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Serves only files that all users may read and that are neither executable nor sticky (the rule of TUX). \
               Other files are left to the next handler, or get 403.",
         example: "permission-rule",
-        known_as: KnownAs { others: &["mode_allowed", "mode_forbidden"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.others(&["mode_allowed", "mode_forbidden"]),
         set: OptionSetter::Files(|files, values| files.permission_rule = values.on()),
         ..OPTION
     },
@@ -212,7 +205,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Ignores the query (`?a=b`) when serving files. With `off`, requests with a query are left to the next \
               handler, if there is one.",
         example: "ignore-query off",
-        known_as: KnownAs { others: &["ignore_query"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.others(&["ignore_query"]),
         set: OptionSetter::Files(|files, values| files.ignore_query = values.on()),
         ..OPTION
     },
@@ -222,11 +215,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: r#"charset "utf-8""#,
         doc: "`charset` sent with text types; `\"\"` sends none.",
         example: r#"charset "iso-8859-1""#,
-        known_as: KnownAs {
-            nginx: &["charset", "charset_types"],
-            apache: &["AddDefaultCharset", "AddCharset"],
-            ..KnownAs::NONE
-        },
+        known_as: KnownAs::NONE.nginx(&["charset", "charset_types"]).apache(&["AddDefaultCharset", "AddCharset"]),
         set: OptionSetter::Files(|files, values| files.charset = values.text("name").unwrap_or_default()),
         ..OPTION
     },
@@ -257,7 +246,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: r#"default-type "application/octet-stream""#,
         doc: "Content type of files with an unknown extension.",
         example: r#"default-type "text/plain""#,
-        known_as: KnownAs { nginx: &["default_type"], apache: &["ForceType", "DefaultType"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["default_type"]).apache(&["ForceType", "DefaultType"]),
         set: OptionSetter::Files(|files, values| files.default_type = values.text("type").unwrap_or_default()),
         ..OPTION
     },
@@ -274,7 +263,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               `\"text/html\"` matches both. A later option replaces an earlier one of the same name; an empty value \
               removes the field.",
         example: r#"header "*.woff2" "Access-Control-Allow-Origin" "*""#,
-        known_as: KnownAs { caddy: &["header"], others: &["headers", "header.add"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.caddy(&["header"]).others(&["headers", "header.add"]),
         set: OptionSetter::Files(|files, values| {
             add_field(files, values.field_match("match"), values.text("name"), values.text("value"))
         }),

@@ -94,7 +94,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               `Digest` and `Content-MD5`. All others are dropped, because many applications treat a trailer as a \
               header field.",
         example: r#"request-trailers "X-Checksum""#,
-        known_as: KnownAs { apache: &["MergeTrailers"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.apache(&["MergeTrailers"]),
         set: OptionSetter::Forward(|forward, values| forward.intermediary.request_trailers = lower_case(values)),
         ..OPTION
     },
@@ -106,7 +106,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               always pass. In gRPC responses, all trailers pass except those that are never allowed there, such as \
               `Set-Cookie`.",
         example: r#"response-trailers "X-Checksum""#,
-        known_as: KnownAs { nginx: &["proxy_pass_trailers", "grpc_pass_trailers"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["proxy_pass_trailers", "grpc_pass_trailers"]),
         set: OptionSetter::Forward(|forward, values| forward.intermediary.response_trailers = lower_case(values)),
         ..OPTION
     },
@@ -117,7 +117,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Name of this proxy in `Via` (RFC 9110, section 7.6.3). `via-passes-max` counts it to detect loops. \
               Give chained proxies different names if there are more of them than `via-passes-max`.",
         example: r#"via-name "edge""#,
-        known_as: KnownAs { apache: &["ProxyVia"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.apache(&["ProxyVia"]),
         set: OptionSetter::Forward(|forward, values| {
             forward.intermediary.via_name = values.text("name").unwrap_or_default();
         }),
@@ -130,14 +130,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Maximum number of times that proxies with this `via-name` may forward a request. One more is a loop, \
               and the client gets 508.",
         example: "via-passes-max 3",
-        known_as: KnownAs {
-            apache: &["ProxyMaxForwards", "LimitInternalRecursion"],
-            others: &["CDN-Loop"],
-            ..KnownAs::NONE
-        },
-        set: OptionSetter::Forward(|forward, values| {
-            forward.intermediary.via_passes_max = values.number("count").unwrap_or_default() as usize;
-        }),
+        known_as: KnownAs::NONE.apache(&["ProxyMaxForwards", "LimitInternalRecursion"]).others(&["CDN-Loop"]),
+        set: OptionSetter::Forward(|forward, values| forward.intermediary.via_passes_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -189,9 +183,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["stream_timeout"],
             others: &["timeout tunnel"],
         },
-        set: OptionSetter::Forward(|forward, values| {
-            forward.tunnel_timeout = values.duration("time").unwrap_or_default()
-        }),
+        set: OptionSetter::Forward(|forward, values| forward.tunnel_timeout = values.time()),
         ..OPTION
     },
 ];
@@ -232,9 +224,7 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
             caddy: &["response_header_timeout"],
             others: &["timeout server"],
         },
-        set: OptionSetter::Forward(|forward, values| {
-            forward.first_byte_timeout = values.duration("time").unwrap_or_default()
-        }),
+        set: OptionSetter::Forward(|forward, values| forward.first_byte_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -258,9 +248,7 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
             caddy: &["read_timeout", "write_timeout"],
             ..KnownAs::NONE
         },
-        set: OptionSetter::Forward(|forward, values| {
-            forward.between_bytes_timeout = values.duration("time").unwrap_or_default();
-        }),
+        set: OptionSetter::Forward(|forward, values| forward.between_bytes_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -292,9 +280,7 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
             caddy: &["max_response_header"],
             others: &["tune.bufsize"],
         },
-        set: OptionSetter::Forward(|forward, values| {
-            forward.response_head_bytes_max = values.number("size").unwrap_or_default() as usize;
-        }),
+        set: OptionSetter::Forward(|forward, values| forward.response_head_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -303,10 +289,8 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
         default: "response-header-fields-max 256",
         doc: "Maximum number of header field lines in an upstream response.",
         example: "response-header-fields-max 1000",
-        known_as: KnownAs { apache: &["LimitRequestFields"], others: &["tune.http.maxhdr"], ..KnownAs::NONE },
-        set: OptionSetter::Forward(|forward, values| {
-            forward.response_fields_max = values.number("count").unwrap_or_default() as usize;
-        }),
+        known_as: KnownAs::NONE.apache(&["LimitRequestFields"]).others(&["tune.http.maxhdr"]),
+        set: OptionSetter::Forward(|forward, values| forward.response_fields_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -369,9 +353,7 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
             caddy: &["request_buffers", "response_buffers"],
             ..KnownAs::NONE
         },
-        set: OptionSetter::Forward(|forward, values| {
-            forward.buffers.memory_bytes_max = values.number("size").unwrap_or_default() as usize;
-        }),
+        set: OptionSetter::Forward(|forward, values| forward.buffers.memory_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -381,7 +363,7 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
         doc: "Maximum size of a buffered request or response in a file of `buffer-directory`; 0 uses no file. `auto` \
               is 1 GiB, or `body-bytes-max` if that is larger.",
         example: r#"buffer-file-bytes-max "100MiB""#,
-        known_as: KnownAs { nginx: &["proxy_max_temp_file_size", "fastcgi_max_temp_file_size"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["proxy_max_temp_file_size", "fastcgi_max_temp_file_size"]),
         set: OptionSetter::Forward(|forward, values| forward.buffers.file_bytes_max = values.number_or_auto("size")),
         ..OPTION
     },

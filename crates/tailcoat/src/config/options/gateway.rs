@@ -52,7 +52,7 @@ pub(super) static SCRIPTS: &[OptionDefinition] = &[
         doc: "Prefix removed from a path before its script is looked up below the root. With `\"/cgi-bin\"`, the \
               path `/cgi-bin/a` is the file `a`.",
         example: r#"strip-prefix "/cgi-bin""#,
-        known_as: KnownAs { nginx: &["alias"], apache: &["ScriptAlias"], caddy: &["handle_path"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["alias"]).apache(&["ScriptAlias"]).caddy(&["handle_path"]),
         set: OptionSetter::Gateway(|gateway, values| gateway.strip_prefix = values.text("prefix").unwrap_or_default()),
         ..OPTION
     },
@@ -66,7 +66,7 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         doc: "Program that runs the scripts, with the script as its only argument. Scripts then need not be \
               executable. By default, the script itself is run.",
         example: r#"interpreter "/usr/bin/php-cgi""#,
-        known_as: KnownAs { apache: &["Action", "ScriptInterpreterSource"], others: &["cgi.assign"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.apache(&["Action", "ScriptInterpreterSource"]).others(&["cgi.assign"]),
         set: OptionSetter::Gateway(|gateway, values| gateway.programs.interpreter = values.file("program")),
         ..OPTION
     },
@@ -76,7 +76,7 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         doc: "User, and `group`, that programs run as. The group defaults to the user's own; supplementary groups \
               are dropped. This needs a server that runs as root. By default, programs run as the server's user.",
         example: r#"user "www-data""#,
-        known_as: KnownAs { apache: &["SuexecUserGroup", "Suexec", "AssignUserID"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.apache(&["SuexecUserGroup", "Suexec", "AssignUserID"]),
         set: OptionSetter::Gateway(|gateway, values| {
             gateway.programs.user = values.program_user("name");
             if let (Some(user), Some(group_id)) = (&mut gateway.programs.user, values.number("group")) {
@@ -93,10 +93,8 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
               run at most four times as many programs as there are free places; alone, it gets about four fifths of \
               all.",
         example: "processes-max 8",
-        known_as: KnownAs { apache: &["RLimitNPROC", "FcgidMaxProcesses"], ..KnownAs::NONE },
-        set: OptionSetter::Gateway(|gateway, values| {
-            gateway.programs.processes_max = values.number("count").unwrap_or_default() as usize;
-        }),
+        known_as: KnownAs::NONE.apache(&["RLimitNPROC", "FcgidMaxProcesses"]),
+        set: OptionSetter::Gateway(|gateway, values| gateway.programs.processes_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -107,9 +105,7 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
               order of arrival, except that a client with many waiting requests lets others go first. When the queue \
               is half full, one client may hold an eighth of it.",
         example: "queue-max 50",
-        set: OptionSetter::Gateway(|gateway, values| {
-            gateway.programs.queue_max = values.number("count").unwrap_or_default() as usize;
-        }),
+        set: OptionSetter::Gateway(|gateway, values| gateway.programs.queue_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -118,9 +114,7 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         default: r#"queue-timeout "10s""#,
         doc: "Maximum time that a request waits for a program to end. After it, the client gets 503.",
         example: r#"queue-timeout "2s""#,
-        set: OptionSetter::Gateway(|gateway, values| {
-            gateway.programs.queue_timeout = values.duration("time").unwrap_or_default();
-        }),
+        set: OptionSetter::Gateway(|gateway, values| gateway.programs.queue_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -130,10 +124,8 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         doc: "Maximum run time of a program, including time spent waiting for its client or running on after its \
               response. After it, Tailcoat ends the program's whole process group.",
         example: r#"run-time-max "1m""#,
-        known_as: KnownAs { apache: &["RLimitCPU", "FcgidBusyTimeout"], others: &["cgi.limits"], ..KnownAs::NONE },
-        set: OptionSetter::Gateway(|gateway, values| {
-            gateway.programs.run_time_max = values.duration("time").unwrap_or_default();
-        }),
+        known_as: KnownAs::NONE.apache(&["RLimitCPU", "FcgidBusyTimeout"]).others(&["cgi.limits"]),
+        set: OptionSetter::Gateway(|gateway, values| gateway.programs.run_time_max = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -143,10 +135,8 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         doc: "Time that a program has to exit after SIGTERM. Tailcoat sends SIGTERM when the run time is over or the \
               client has disconnected, and SIGKILL after this time.",
         example: r#"end-timeout "1s""#,
-        known_as: KnownAs { apache: &["FcgidZombieScanInterval"], others: &["cgi.limits"], ..KnownAs::NONE },
-        set: OptionSetter::Gateway(|gateway, values| {
-            gateway.programs.end_timeout = values.duration("time").unwrap_or_default();
-        }),
+        known_as: KnownAs::NONE.apache(&["FcgidZombieScanInterval"]).others(&["cgi.limits"]),
+        set: OptionSetter::Gateway(|gateway, values| gateway.programs.end_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -156,10 +146,8 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         doc: "Maximum size of a program's output, head included; 0 means no limit. A program that writes more is \
               ended, and its response is cut off.",
         example: r#"output-bytes-max "100MiB""#,
-        known_as: KnownAs { apache: &["FcgidOutputBufferSize"], ..KnownAs::NONE },
-        set: OptionSetter::Gateway(|gateway, values| {
-            gateway.programs.output_bytes_max = values.number("size").unwrap_or_default();
-        }),
+        known_as: KnownAs::NONE.apache(&["FcgidOutputBufferSize"]),
+        set: OptionSetter::Gateway(|gateway, values| gateway.programs.output_bytes_max = values.integer("size")),
         ..OPTION
     },
 ];
@@ -212,7 +200,7 @@ pub(super) static FASTCGI: &[OptionDefinition] = &[
               `upstream` say. PHP-FPM uses a process for each connection, so an idle connection takes one away. Give \
               it more processes than can be kept (workers × `idle-max`).",
         example: "keep-connections",
-        known_as: KnownAs { nginx: &["fastcgi_keep_conn"], apache: &["enablereuse"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["fastcgi_keep_conn"]).apache(&["enablereuse"]),
         set: OptionSetter::Gateway(|gateway, values| gateway.keeps_connections = values.on()),
         ..OPTION
     },
@@ -246,14 +234,8 @@ pub(super) static ALL: &[OptionDefinition] = &[
         doc: "Maximum number of local redirects that a script may make for one request (RFC 3875, section 6.2.2). \
               After it, the client gets 500. 0 passes such responses to clients as redirects.",
         example: "local-redirects-max 1",
-        known_as: KnownAs {
-            apache: &["LimitInternalRecursion"],
-            others: &["X-Accel-Redirect", "X-Sendfile"],
-            ..KnownAs::NONE
-        },
-        set: OptionSetter::Gateway(|gateway, values| {
-            gateway.local_redirects_max = values.number("count").unwrap_or_default() as u32;
-        }),
+        known_as: KnownAs::NONE.apache(&["LimitInternalRecursion"]).others(&["X-Accel-Redirect", "X-Sendfile"]),
+        set: OptionSetter::Gateway(|gateway, values| gateway.local_redirects_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -269,9 +251,7 @@ pub(super) static ALL: &[OptionDefinition] = &[
             caddy: &["capture_stderr"],
             ..KnownAs::NONE
         },
-        set: OptionSetter::Gateway(|gateway, values| {
-            gateway.error_bytes_max = values.number("size").unwrap_or_default() as usize;
-        }),
+        set: OptionSetter::Gateway(|gateway, values| gateway.error_bytes_max = values.integer("size")),
         ..OPTION
     },
 ];

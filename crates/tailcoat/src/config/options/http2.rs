@@ -38,9 +38,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             others: &["max_concurrent_streams", "tune.h2.fe.max-concurrent-streams"],
             ..KnownAs::NONE
         },
-        set: OptionSetter::Limits(|limits, values| {
-            limits.http2.concurrent_streams_max = values.number("count").unwrap_or_default() as u32
-        }),
+        set: OptionSetter::Limits(|limits, values| limits.http2.concurrent_streams_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -56,9 +54,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             others: &["tune.h2.fe.initial-window-size"],
             ..KnownAs::NONE
         },
-        set: OptionSetter::Limits(|limits, values| {
-            limits.http2.window_bytes_max = values.number("size").unwrap_or_default() as u32
-        }),
+        set: OptionSetter::Limits(|limits, values| limits.http2.window_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -68,10 +64,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         doc: "Maximum size of a connection's HPACK table, in which the server keeps request header fields that the \
               client refers to later.",
         example: r#"http2-header-table-bytes-max "8KiB""#,
-        known_as: KnownAs { nginx: &["http2_max_field_size"], others: &["tune.h2.header-table-size"], ..KnownAs::NONE },
-        set: OptionSetter::Limits(|limits, values| {
-            limits.http2.header_table_bytes_max = values.number("size").unwrap_or_default() as u32
-        }),
+        known_as: KnownAs::NONE.nginx(&["http2_max_field_size"]).others(&["tune.h2.header-table-size"]),
+        set: OptionSetter::Limits(|limits, values| limits.http2.header_table_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -81,10 +75,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         doc: "Maximum number of CONTINUATION frames of a head (CVE-2024-27316). If a client sends more, the \
               connection is closed.",
         example: "http2-continuations-max 4",
-        known_as: KnownAs { others: &["tune.h2.fe.glitches-threshold"], ..KnownAs::NONE },
-        set: OptionSetter::Limits(|limits, values| {
-            limits.http2.continuations_max = values.number("count").unwrap_or_default() as u32
-        }),
+        known_as: KnownAs::NONE.others(&["tune.h2.fe.glitches-threshold"]),
+        set: OptionSetter::Limits(|limits, values| limits.http2.continuations_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -93,7 +85,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         default: "http2-resets-max 500 50",
         doc: "Budget for streams that a client resets (rapid reset, CVE-2023-44487).",
         example: "http2-resets-max 250 25",
-        known_as: KnownAs { others: &["tune.h2.fe.glitches-threshold"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.others(&["tune.h2.fe.glitches-threshold"]),
         set: OptionSetter::Limits(|limits, values| limits.http2.peer_resets = budget(values)),
         ..OPTION
     },
@@ -104,7 +96,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         doc: "Budget for streams that the server must reset because of a client's protocol errors (MadeYouReset, \
               CVE-2025-8671).",
         example: "http2-faults-max 100 5",
-        known_as: KnownAs { others: &["tune.h2.fe.glitches-threshold"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.others(&["tune.h2.fe.glitches-threshold"]),
         set: OptionSetter::Limits(|limits, values| limits.http2.stream_faults = budget(values)),
         ..OPTION
     },

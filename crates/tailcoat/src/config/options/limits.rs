@@ -22,9 +22,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             caddy: &["max_header_size"],
             others: &["tune.bufsize"],
         },
-        set: OptionSetter::Limits(|limits, values| {
-            limits.head_bytes_max = values.number("size").unwrap_or_default() as usize
-        }),
+        set: OptionSetter::Limits(|limits, values| limits.head_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -34,15 +32,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         doc: "Maximum number of header field lines in a request. More get 431. Trailers are limited by \
               `head-bytes-max`.",
         example: "header-fields-max 50",
-        known_as: KnownAs {
-            nginx: &["max_headers"],
-            apache: &["LimitRequestFields"],
-            others: &["tune.http.maxhdr"],
-            ..KnownAs::NONE
-        },
-        set: OptionSetter::Limits(|limits, values| {
-            limits.fields_max = values.number("count").unwrap_or_default() as usize
-        }),
+        known_as: KnownAs::NONE.nginx(&["max_headers"]).apache(&["LimitRequestFields"]).others(&["tune.http.maxhdr"]),
+        set: OptionSetter::Limits(|limits, values| limits.fields_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -51,10 +42,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         default: r#"target-bytes-max "8KiB""#,
         doc: "Maximum size of a request's target: its path and query. A larger one gets 414.",
         example: r#"target-bytes-max "4KiB""#,
-        known_as: KnownAs { nginx: &["large_client_header_buffers"], apache: &["LimitRequestLine"], ..KnownAs::NONE },
-        set: OptionSetter::Limits(|limits, values| {
-            limits.target_bytes_max = values.number("size").unwrap_or_default() as usize
-        }),
+        known_as: KnownAs::NONE.nginx(&["large_client_header_buffers"]).apache(&["LimitRequestLine"]),
+        set: OptionSetter::Limits(|limits, values| limits.target_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -82,10 +71,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         doc: "Maximum number of requests on a connection; the last response carries `Connection: close`. 0 means no \
               limit.",
         example: "requests-per-connection-max 1000",
-        known_as: KnownAs { nginx: &["keepalive_requests"], apache: &["MaxKeepAliveRequests"], ..KnownAs::NONE },
-        set: OptionSetter::Limits(|limits, values| {
-            limits.requests_per_connection_max = values.number("count").unwrap_or_default() as u32
-        }),
+        known_as: KnownAs::NONE.nginx(&["keepalive_requests"]).apache(&["MaxKeepAliveRequests"]),
+        set: OptionSetter::Limits(|limits, values| limits.requests_per_connection_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -120,7 +107,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
               limit. With `auto`, neither have 127.0.0.1 and ::1, because proxies on the same machine connect from \
               there.",
         example: "connections-per-client-max 100",
-        known_as: KnownAs { nginx: &["limit_conn", "limit_conn_zone"], apache: &["MaxConnPerIP"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["limit_conn", "limit_conn_zone"]).apache(&["MaxConnPerIP"]),
         set: OptionSetter::Limits(|limits, values| {
             limits.connections_per_client_max = values.number_or_auto("count").map(|count| count as u32)
         }),
@@ -135,7 +122,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
               `auto` works as for `connections-per-client-max`, with a quarter of the places. The same clients are \
               exempt.",
         example: "connections-per-network-max 1000",
-        known_as: KnownAs { nginx: &["limit_conn", "geo"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["limit_conn", "geo"]),
         set: OptionSetter::Limits(|limits, values| {
             limits.connections_per_network_max = values.number_or_auto("count").map(|count| count as u32)
         }),
@@ -162,7 +149,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
               for as long as its hash requires. Correct passwords are remembered for some minutes and not verified \
               again.",
         example: "password-checks-max 8",
-        known_as: KnownAs { nginx: &["auth_delay"], caddy: &["hash_cache"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["auth_delay"]).caddy(&["hash_cache"]),
         set: OptionSetter::Limits(|limits, values| {
             limits.password_checks_max = values.number("count").unwrap_or(1) as usize
         }),
@@ -192,7 +179,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             caddy: &["idle"],
             others: &["timeout http-keep-alive"],
         },
-        set: OptionSetter::Limits(|limits, values| limits.idle_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Limits(|limits, values| limits.idle_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -207,7 +194,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             caddy: &["read_header"],
             others: &["timeout http-request"],
         },
-        set: OptionSetter::Limits(|limits, values| limits.head_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Limits(|limits, values| limits.head_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -216,10 +203,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         default: r#"tls-handshake-timeout "10s""#,
         doc: "Maximum time from accepting a TLS connection to the end of its handshake.",
         example: r#"tls-handshake-timeout "5s""#,
-        known_as: KnownAs { nginx: &["ssl_handshake_timeout"], apache: &["RequestReadTimeout"], ..KnownAs::NONE },
-        set: OptionSetter::Limits(|limits, values| {
-            limits.tls_handshake_timeout = values.duration("time").unwrap_or_default();
-        }),
+        known_as: KnownAs::NONE.nginx(&["ssl_handshake_timeout"]).apache(&["RequestReadTimeout"]),
+        set: OptionSetter::Limits(|limits, values| limits.tls_handshake_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -230,10 +215,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
               most for half of `tls-handshake-timeout`. One client may have an eighth of the waiting places; further \
               connections are closed. Whatever the limit, open connections are served after every few handshakes.",
         example: "tls-handshakes-per-second-max 500",
-        known_as: KnownAs { others: &["maxsslrate"], ..KnownAs::NONE },
-        set: OptionSetter::Limits(|limits, values| {
-            limits.tls_handshakes_per_second_max = values.number("count").unwrap_or_default() as u32;
-        }),
+        known_as: KnownAs::NONE.others(&["maxsslrate"]),
+        set: OptionSetter::Limits(|limits, values| limits.tls_handshakes_per_second_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -248,7 +231,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             caddy: &["read_body"],
             others: &["timeout client"],
         },
-        set: OptionSetter::Limits(|limits, values| limits.body_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Limits(|limits, values| limits.body_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -259,8 +242,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
               send buffer counts as progress when a third of it is gone. That is up to 1.3 MiB on a fast line. So 25 \
               kB/s are enough with the default, and far less on slow lines.",
         example: r#"write-timeout "10s""#,
-        known_as: KnownAs { nginx: &["send_timeout"], apache: &["TimeOut"], caddy: &["write"], ..KnownAs::NONE },
-        set: OptionSetter::Limits(|limits, values| limits.write_timeout = values.duration("time").unwrap_or_default()),
+        known_as: KnownAs::NONE.nginx(&["send_timeout"]).apache(&["TimeOut"]).caddy(&["write"]),
+        set: OptionSetter::Limits(|limits, values| limits.write_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -270,10 +253,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         doc: "Minimum average rate of a request body or response after the first `write-timeout`, in bytes per \
               second. Slower clients are disconnected. 0 means no limit.",
         example: r#"rate-bytes-per-second-min "1KiB""#,
-        known_as: KnownAs { apache: &["MinRate", "RequestReadTimeout"], ..KnownAs::NONE },
-        set: OptionSetter::Limits(|limits, values| {
-            limits.rate_bytes_per_second_min = values.number("size").unwrap_or_default()
-        }),
+        known_as: KnownAs::NONE.apache(&["MinRate", "RequestReadTimeout"]),
+        set: OptionSetter::Limits(|limits, values| limits.rate_bytes_per_second_min = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -287,7 +268,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
               cached responses, the status page and ACME challenges are always answered. Values are rounded to \
               tenths of a second; `0s` turns it off.",
         example: r#"lag-max "500ms""#,
-        set: OptionSetter::Limits(|limits, values| limits.lag_max = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Limits(|limits, values| limits.lag_max = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -296,14 +277,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         default: "ranges-max 16",
         doc: "Maximum number of ranges in a request. A request with more gets the whole file; 0 turns ranges off.",
         example: "ranges-max 1",
-        known_as: KnownAs {
-            nginx: &["max_ranges"],
-            apache: &["MaxRanges", "MaxRangeOverlaps", "MaxRangeReversals"],
-            ..KnownAs::NONE
-        },
-        set: OptionSetter::Limits(|limits, values| {
-            limits.ranges_max = values.number("count").unwrap_or_default() as usize
-        }),
+        known_as: KnownAs::NONE.nginx(&["max_ranges"]).apache(&["MaxRanges", "MaxRangeOverlaps", "MaxRangeReversals"]),
+        set: OptionSetter::Limits(|limits, values| limits.ranges_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -314,7 +289,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
               `auto` is 128 MiB, but at most an eighth of the memory of the machine, or of its container or service \
               (cgroups).",
         example: r#"buffered-memory-bytes-max "1GiB""#,
-        known_as: KnownAs { nginx: &["proxy_buffers"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["proxy_buffers"]),
         set: OptionSetter::Limits(|limits, values| limits.buffers.memory_bytes_max = values.number_or_auto("size")),
         ..OPTION
     },
@@ -326,7 +301,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
               then gets 503; an upstream waits for the client that reads its response. `auto` is half of the file \
               system's free space at startup.",
         example: r#"buffered-file-bytes-max "20GiB""#,
-        known_as: KnownAs { nginx: &["proxy_max_temp_file_size"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["proxy_max_temp_file_size"]),
         set: OptionSetter::Limits(|limits, values| limits.buffers.file_bytes_max = values.number_or_auto("size")),
         ..OPTION
     },
@@ -356,7 +331,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             apache: &["LingeringTimeout"],
             ..KnownAs::NONE
         },
-        set: OptionSetter::Limits(|limits, values| limits.linger_timeout = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Limits(|limits, values| limits.linger_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -366,10 +341,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         doc: "Memory of each worker for log records that wait for the log writer. When it is full, requests are \
               served without being logged, and counted.",
         example: r#"access-log-ring-bytes-max "16MiB""#,
-        known_as: KnownAs { nginx: &["access_log"], apache: &["BufferedLogs"], ..KnownAs::NONE },
-        set: OptionSetter::Limits(|limits, values| {
-            limits.access_log_ring_bytes_max = values.number("size").unwrap_or_default() as usize
-        }),
+        known_as: KnownAs::NONE.nginx(&["access_log"]).apache(&["BufferedLogs"]),
+        set: OptionSetter::Limits(|limits, values| limits.access_log_ring_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -379,10 +352,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         doc: "Memory of each log for lines that wait while the log's target accepts no data. When it is full, lines \
               are dropped and counted.",
         example: r#"access-log-pending-bytes-max "16MiB""#,
-        known_as: KnownAs { nginx: &["access_log", "buffer"], apache: &["BufferedLogs"], ..KnownAs::NONE },
-        set: OptionSetter::Limits(|limits, values| {
-            limits.access_log_pending_bytes_max = values.number("size").unwrap_or_default() as usize
-        }),
+        known_as: KnownAs::NONE.nginx(&["access_log", "buffer"]).apache(&["BufferedLogs"]),
+        set: OptionSetter::Limits(|limits, values| limits.access_log_pending_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -391,9 +362,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         default: r#"access-log-value-bytes-max "8KiB""#,
         doc: "Maximum size of a logged target or header field. Longer values are cut and marked.",
         example: r#"access-log-value-bytes-max "1KiB""#,
-        set: OptionSetter::Limits(|limits, values| {
-            limits.access_log_value_bytes_max = values.number("size").unwrap_or_default() as usize
-        }),
+        set: OptionSetter::Limits(|limits, values| limits.access_log_value_bytes_max = values.integer("size")),
         ..OPTION
     },
 ];

@@ -81,6 +81,22 @@ impl KnownAs {
     /// For options without a counterpart, and for fields that a definition leaves out.
     pub(super) const NONE: Self = Self { nginx: &[], apache: &[], caddy: &[], others: &[] };
 
+    const fn nginx(self, nginx: &'static [&'static str]) -> Self {
+        Self { nginx, ..self }
+    }
+
+    const fn apache(self, apache: &'static [&'static str]) -> Self {
+        Self { apache, ..self }
+    }
+
+    const fn caddy(self, caddy: &'static [&'static str]) -> Self {
+        Self { caddy, ..self }
+    }
+
+    const fn others(self, others: &'static [&'static str]) -> Self {
+        Self { others, ..self }
+    }
+
     /// Names by server, for people.
     pub(super) fn servers(&self) -> [(&'static str, &'static [&'static str]); 4] {
         [("nginx", self.nginx), ("Apache", self.apache), ("Caddy", self.caddy), ("others", self.others)]

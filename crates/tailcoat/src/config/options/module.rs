@@ -24,9 +24,7 @@ pub(super) static SHARED: &[OptionDefinition] = &[
               costs no memory. Where address space is limited, fewer are possible. A request that finds no free \
               instance gets 503.",
         example: "instances-max 100",
-        set: OptionSetter::Modules(|modules, values| {
-            modules.instances_max = values.number("count").unwrap_or_default() as u32;
-        }),
+        set: OptionSetter::Modules(|modules, values| modules.instances_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -35,9 +33,7 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         default: r#"memory-bytes-max "4GiB""#,
         doc: "Maximum memory of all instances together. An instance that asks for more does not get it.",
         example: r#"memory-bytes-max "1GiB""#,
-        set: OptionSetter::Modules(|modules, values| {
-            modules.memory_bytes_max = values.number("size").unwrap_or_default()
-        }),
+        set: OptionSetter::Modules(|modules, values| modules.memory_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -48,7 +44,7 @@ pub(super) static SHARED: &[OptionDefinition] = &[
               worker that has its request; these threads yield to the workers. `auto` is one for each CPU core that \
               the process may use.",
         example: "threads 2",
-        known_as: KnownAs { nginx: &["thread_pool"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["thread_pool"]),
         set: OptionSetter::Modules(|modules, values| {
             modules.threads = values.number_or_auto("count").map(|count| count as usize);
         }),
@@ -75,9 +71,7 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         doc: "Interval at which module files are checked for changes. A changed file is compiled and serves the \
               requests that begin afterwards. If it is invalid, the old one stays in use.",
         example: r#"check-interval "1m""#,
-        set: OptionSetter::Modules(|modules, values| {
-            modules.check_interval = values.duration("time").unwrap_or_default()
-        }),
+        set: OptionSetter::Modules(|modules, values| modules.check_interval = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -90,9 +84,7 @@ pub(super) static SHARED: &[OptionDefinition] = &[
               get 503 until you replace the file. Modules that are already compiled are ready at once (`compiled`, \
               `tailcoat module compile`). A reload or upgrade always waits for all modules.",
         example: r#"compile-wait "2m""#,
-        set: OptionSetter::Modules(|modules, values| {
-            modules.compile_wait = values.duration("time").unwrap_or_default()
-        }),
+        set: OptionSetter::Modules(|modules, values| modules.compile_wait = values.time()),
         ..OPTION
     },
 ];
@@ -128,7 +120,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         doc: "Directory that the module may read, and its path inside the module. With `write=on`, the module may \
               also change files. By default, a module has no access to files.",
         example: r#"directory "/data" "/srv/shop" write=on"#,
-        known_as: KnownAs { others: &["dir", "preopen", "mapdir", "volumes"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.others(&["dir", "preopen", "mapdir", "volumes"]),
         set: OptionSetter::Module(|module, values| {
             module.grants.directories.push(GrantedDirectory {
                 name: values.text("name").unwrap_or_default(),
@@ -146,7 +138,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
               for files in memory (tmpfs, or a few files in constant use): the module then runs on the workers, \
               which is faster. If a read does wait for a disk, every request of that worker waits too.",
         example: "waits-for-disk off",
-        known_as: KnownAs { nginx: &["aio"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["aio"]),
         set: OptionSetter::Module(|module, values| module.waits_for_disk = values.on()),
         ..OPTION
     },
@@ -158,7 +150,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
               all names below one; `\"127.0.0.1:8080\"` names a port other than the scheme's default. The name \
               counts, whatever address it resolves to. By default, a module may send none.",
         example: r#"outgoing "api.example.com" "*.cdn.example""#,
-        known_as: KnownAs { others: &["allowed_outbound_hosts", "allow-host", "allowed_hosts"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.others(&["allowed_outbound_hosts", "allow-host", "allowed_hosts"]),
         set: OptionSetter::Module(|module, values| {
             for (value, _) in values.all("host") {
                 let OptionValue::OutgoingHost(host) = value else { unreachable!("a host is {value:?}") };
@@ -174,7 +166,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         doc: "Gives the module a key-value store (`wasi:keyvalue`). It is in memory, shared by the module's \
               instances, and lost when the server stops.",
         example: "key-value",
-        known_as: KnownAs { others: &["key_value_stores", "kv"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.others(&["key_value_stores", "kv"]),
         set: OptionSetter::Module(|module, values| module.grants.key_value = values.on()),
         ..OPTION
     },
@@ -211,9 +203,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         default: "instances-max 1000",
         doc: "Maximum number of instances of this module. Each instance handles one request at a time.",
         example: "instances-max 50",
-        set: OptionSetter::Module(|module, values| {
-            module.limits.instances_max = values.number("count").unwrap_or_default() as usize;
-        }),
+        set: OptionSetter::Module(|module, values| module.limits.instances_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -238,9 +228,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         doc: "Maximum number of idle instances that each worker keeps, with `reset memory` or `reset none`. They \
               count towards `instances-max` and `memory-bytes-max` of `modules`.",
         example: "idle-instances-max 4",
-        set: OptionSetter::Module(|module, values| {
-            module.limits.idle_instances_max = values.number("count").unwrap_or_default() as usize;
-        }),
+        set: OptionSetter::Module(|module, values| module.limits.idle_instances_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -259,9 +247,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         doc: "Maximum memory for a request body, and for a response body, that an http-wasm module writes or reads \
               ahead. If a request has more, the client gets 413; if a response has more, 500.",
         example: r#"buffered-bytes-max "256KiB""#,
-        set: OptionSetter::Module(|module, values| {
-            module.limits.buffered_bytes_max = values.number("size").unwrap_or_default() as usize;
-        }),
+        set: OptionSetter::Module(|module, values| module.limits.buffered_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -271,9 +257,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         doc: "Maximum time that a request waits while `instances-max` instances are in use. After it, the client \
               gets 503.",
         example: r#"queue-timeout "10s""#,
-        set: OptionSetter::Module(|module, values| {
-            module.limits.queue_timeout = values.duration("time").unwrap_or_default()
-        }),
+        set: OptionSetter::Module(|module, values| module.limits.queue_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -283,10 +267,8 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         doc: "Maximum memory of one instance. A request for more memory fails. Most languages then panic, and the \
               client gets 500.",
         example: r#"memory-bytes-max "512MiB""#,
-        known_as: KnownAs { apache: &["RLimitMEM"], ..KnownAs::NONE },
-        set: OptionSetter::Module(|module, values| {
-            module.limits.memory_bytes_max = values.number("size").unwrap_or_default() as usize;
-        }),
+        known_as: KnownAs::NONE.apache(&["RLimitMEM"]),
+        set: OptionSetter::Module(|module, values| module.limits.memory_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -295,9 +277,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         default: "table-elements-max 100000",
         doc: "Maximum number of elements in all tables of an instance, mostly references to its functions.",
         example: "table-elements-max 10000",
-        set: OptionSetter::Module(|module, values| {
-            module.limits.table_elements_max = values.number("count").unwrap_or_default() as usize;
-        }),
+        set: OptionSetter::Module(|module, values| module.limits.table_elements_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -307,10 +287,8 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         doc: "Maximum CPU time of an instance for one request. After it, the client gets 504; if the response has \
               begun, its connection is closed.",
         example: r#"cpu-time-max "100ms""#,
-        known_as: KnownAs { apache: &["RLimitCPU"], ..KnownAs::NONE },
-        set: OptionSetter::Module(|module, values| {
-            module.limits.processor_time_max = values.duration("time").unwrap_or_default();
-        }),
+        known_as: KnownAs::NONE.apache(&["RLimitCPU"]),
+        set: OptionSetter::Module(|module, values| module.limits.processor_time_max = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -326,9 +304,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
             caddy: &["response_header_timeout"],
             ..KnownAs::NONE
         },
-        set: OptionSetter::Module(|module, values| {
-            module.limits.first_byte_timeout = values.duration("time").unwrap_or_default();
-        }),
+        set: OptionSetter::Module(|module, values| module.limits.first_byte_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -338,15 +314,8 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         doc: "Maximum pause between two parts of the module's response. After it, the client's connection is closed. \
               It also limits how long the module may run on after its response is complete.",
         example: r#"between-bytes-timeout "10m""#,
-        known_as: KnownAs {
-            nginx: &["proxy_read_timeout"],
-            apache: &["ProxyTimeout"],
-            caddy: &["read_timeout"],
-            ..KnownAs::NONE
-        },
-        set: OptionSetter::Module(|module, values| {
-            module.limits.between_bytes_timeout = values.duration("time").unwrap_or_default();
-        }),
+        known_as: KnownAs::NONE.nginx(&["proxy_read_timeout"]).apache(&["ProxyTimeout"]).caddy(&["read_timeout"]),
+        set: OptionSetter::Module(|module, values| module.limits.between_bytes_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -355,10 +324,8 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         default: r#"response-bytes-max "1GiB""#,
         doc: "Maximum size of a module's response body. If it is larger, the client's connection is closed.",
         example: r#"response-bytes-max "10MiB""#,
-        known_as: KnownAs { apache: &["LimitXMLRequestBody"], ..KnownAs::NONE },
-        set: OptionSetter::Module(|module, values| {
-            module.limits.response_bytes_max = values.number("size").unwrap_or_default();
-        }),
+        known_as: KnownAs::NONE.apache(&["LimitXMLRequestBody"]),
+        set: OptionSetter::Module(|module, values| module.limits.response_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -368,9 +335,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         doc: "Maximum size of a module's standard output and standard error for one request. The server log records \
               them as lines with the module's name. The rest is dropped, and one line says so.",
         example: r#"log-bytes-max "0B""#,
-        set: OptionSetter::Module(|module, values| {
-            module.limits.log_bytes_max = values.number("size").unwrap_or_default() as usize;
-        }),
+        set: OptionSetter::Module(|module, values| module.limits.log_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -381,9 +346,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
               fields, outgoing requests. An instance that asks for more fails. All pollables of one stream count \
               once, because some languages never drop them; they count towards `memory-bytes-max`.",
         example: "handles-max 100",
-        set: OptionSetter::Module(|module, values| {
-            module.limits.handles_max = values.number("count").unwrap_or_default() as usize;
-        }),
+        set: OptionSetter::Module(|module, values| module.limits.handles_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -393,9 +356,7 @@ pub(super) static MODULE: &[OptionDefinition] = &[
         doc: "Maximum size of all keys and values in the module's store. The module gets an error when it stores \
               more.",
         example: r#"key-value-bytes-max "1GiB""#,
-        set: OptionSetter::Module(|module, values| {
-            module.limits.key_value_bytes_max = values.number("size").unwrap_or_default() as usize;
-        }),
+        set: OptionSetter::Module(|module, values| module.limits.key_value_bytes_max = values.integer("size")),
         ..OPTION
     },
 ];

@@ -23,14 +23,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Maximum size of a response body that is cached. Larger responses are passed on uncached. All cached \
               responses and files share `memory-bytes-max`.",
         example: r#"object-bytes-max "16MiB""#,
-        known_as: KnownAs {
-            apache: &["CacheMaxFileSize"],
-            others: &["maximum_object_size", "max-object-size"],
-            ..KnownAs::NONE
-        },
-        set: OptionSetter::Caching(|caching, values| {
-            caching.object_bytes_max = values.number("size").unwrap_or_default()
-        }),
+        known_as: KnownAs::NONE.apache(&["CacheMaxFileSize"]).others(&["maximum_object_size", "max-object-size"]),
+        set: OptionSetter::Caching(|caching, values| caching.object_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -49,7 +43,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["default_ttl"],
         },
         set: OptionSetter::Caching(|caching, values| {
-            let age = values.duration("time").unwrap_or_default();
+            let age = values.time();
             let named = values.all("status").filter_map(|(value, _)| match value {
                 OptionValue::Status(status) => Some(*status),
                 _ => None,
@@ -88,9 +82,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["stale"],
             others: &["grace", "beresp.grace"],
         },
-        set: OptionSetter::Caching(|caching, values| {
-            caching.stale_while_revalidate = values.duration("time").unwrap_or_default();
-        }),
+        set: OptionSetter::Caching(|caching, values| caching.stale_while_revalidate = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -106,9 +98,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["stale"],
             others: &["beresp.keep"],
         },
-        set: OptionSetter::Caching(|caching, values| {
-            caching.stale_if_error = values.duration("time").unwrap_or_default()
-        }),
+        set: OptionSetter::Caching(|caching, values| caching.stale_if_error = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -172,7 +162,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               all parameters count except those in `ignore-parameters`. A parameter always counts if its name has \
               characters other than letters, digits, `_` and `-`; it may be another spelling of a listed one.",
         example: r#"key-parameters "page" "q""#,
-        known_as: KnownAs { nginx: &["proxy_cache_key"], caddy: &["key"], others: &["hash_data"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["proxy_cache_key"]).caddy(&["key"]).others(&["hash_data"]),
         set: OptionSetter::Caching(|caching, values| caching.key_parameters = patterns(values)),
         ..OPTION
     },
@@ -242,7 +232,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Response header fields that replace `Cache-Control` and `Expires` for this cache (RFC 9213). The first \
               one that is present and valid counts. `\"off\"` uses none.",
         example: r#"targeted-fields "Example-Cache-Control" "CDN-Cache-Control""#,
-        known_as: KnownAs { nginx: &["X-Accel-Expires"], others: &["surrogate-control"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["X-Accel-Expires"]).others(&["surrogate-control"]),
         set: OptionSetter::Caching(|caching, values| {
             let names = texts(values).map(str::to_ascii_lowercase).filter(|name| name != "off");
             caching.targeted_fields = names.map(Into::into).collect();
@@ -262,9 +252,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["collapsed_forwarding"],
             ..KnownAs::NONE
         },
-        set: OptionSetter::Caching(|caching, values| {
-            caching.collapse_timeout = values.duration("time").unwrap_or_default()
-        }),
+        set: OptionSetter::Caching(|caching, values| caching.collapse_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -275,10 +263,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               the upstream, and so do all if the response cannot be shared. `connections-max` and `queue-max` of the \
               `upstream` then protect it.",
         example: "collapse-max 100",
-        known_as: KnownAs { nginx: &["proxy_cache_lock"], ..KnownAs::NONE },
-        set: OptionSetter::Caching(|caching, values| {
-            caching.collapse_max = values.number("count").unwrap_or_default() as usize;
-        }),
+        known_as: KnownAs::NONE.nginx(&["proxy_cache_lock"]),
+        set: OptionSetter::Caching(|caching, values| caching.collapse_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {

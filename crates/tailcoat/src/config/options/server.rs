@@ -19,12 +19,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
               but drops all privileges except binding to ports below 1024. A server started by another user keeps \
               that user.",
         example: r#"user "www-data""#,
-        known_as: KnownAs {
-            nginx: &["user"],
-            apache: &["User", "Group"],
-            others: &["setuid", "user_name"],
-            ..KnownAs::NONE
-        },
+        known_as: KnownAs::NONE.nginx(&["user"]).apache(&["User", "Group"]).others(&["setuid", "user_name"]),
         set: OptionSetter::Server(|server, values| {
             server.user = values.program_user("name");
             if let (Some(user), Some(group_id)) = (&mut server.user, values.number("group")) {
@@ -56,7 +51,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         default: "pin-workers on",
         doc: "Binds each worker to its own CPU core. Turn it off if other busy programs share the cores.",
         example: "pin-workers off",
-        known_as: KnownAs { nginx: &["worker_cpu_affinity"], others: &["cpu-map"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["worker_cpu_affinity"]).others(&["cpu-map"]),
         set: OptionSetter::Server(|server, values| server.pin_workers = values.on()),
         ..OPTION
     },
@@ -72,7 +67,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
             caddy: &["grace_period", "shutdown_delay"],
             others: &["hard-stop-after"],
         },
-        set: OptionSetter::Server(|server, values| server.grace_time = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Server(|server, values| server.grace_time = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -82,9 +77,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         doc: "Maximum time that a new process has to become ready when the binary is upgraded. After it, the new \
               process is killed and the old one keeps serving.",
         example: r#"upgrade-timeout "10s""#,
-        set: OptionSetter::Server(|server, values| {
-            server.upgrade_timeout = values.duration("time").unwrap_or_default()
-        }),
+        set: OptionSetter::Server(|server, values| server.upgrade_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -94,10 +87,8 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         doc: "Interval at which certificate files are checked, those for upstreams included. Changed files are read \
               again.",
         example: r#"certificate-check-interval "1m""#,
-        known_as: KnownAs { apache: &["MDCheckInterval"], caddy: &["renew_interval"], ..KnownAs::NONE },
-        set: OptionSetter::Server(|server, values| {
-            server.certificate_check_interval = values.duration("time").unwrap_or_default();
-        }),
+        known_as: KnownAs::NONE.apache(&["MDCheckInterval"]).caddy(&["renew_interval"]),
+        set: OptionSetter::Server(|server, values| server.certificate_check_interval = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -106,7 +97,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         default: "server-tokens on",
         doc: "Adds the header field `Server: tailcoat` to responses.",
         example: "server-tokens off",
-        known_as: KnownAs { nginx: &["server_tokens"], apache: &["ServerTokens", "ServerSignature"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["server_tokens"]).apache(&["ServerTokens", "ServerSignature"]),
         set: OptionSetter::Server(|server, values| server.server_field = values.on()),
         ..OPTION
     },
@@ -165,10 +156,8 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         doc: "Length of each listener's queue of connections that wait to be accepted. The kernel caps it at \
               `net.core.somaxconn`.",
         example: "listen-backlog 1024",
-        known_as: KnownAs { nginx: &["backlog"], apache: &["ListenBacklog"], ..KnownAs::NONE },
-        set: OptionSetter::Server(|server, values| {
-            server.listen_backlog = values.number("count").unwrap_or_default() as u32
-        }),
+        known_as: KnownAs::NONE.nginx(&["backlog"]).apache(&["ListenBacklog"]),
+        set: OptionSetter::Server(|server, values| server.listen_backlog = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -178,12 +167,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         doc: "Lets the kernel hand over a connection only when its first bytes have arrived, or after a second \
               (TCP_DEFER_ACCEPT).",
         example: "defer-accept off",
-        known_as: KnownAs {
-            nginx: &["deferred"],
-            apache: &["AcceptFilter"],
-            others: &["defer-accept"],
-            ..KnownAs::NONE
-        },
+        known_as: KnownAs::NONE.nginx(&["deferred"]).apache(&["AcceptFilter"]).others(&["defer-accept"]),
         set: OptionSetter::Server(|server, values| server.defer_accept = values.on()),
         ..OPTION
     },
@@ -193,10 +177,8 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         default: "fast-open-queue 0",
         doc: "Length of the TCP Fast Open queue; 0 turns TCP Fast Open off.",
         example: "fast-open-queue 256",
-        known_as: KnownAs { nginx: &["fastopen"], others: &["tfo"], ..KnownAs::NONE },
-        set: OptionSetter::Server(|server, values| {
-            server.fast_open_queue = values.number("count").unwrap_or_default() as u32
-        }),
+        known_as: KnownAs::NONE.nginx(&["fastopen"]).others(&["tfo"]),
+        set: OptionSetter::Server(|server, values| server.fast_open_queue = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -205,7 +187,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         default: "tcp-nodelay on",
         doc: "Sends data without waiting for full segments (TCP_NODELAY).",
         example: "tcp-nodelay off",
-        known_as: KnownAs { nginx: &["tcp_nodelay"], others: &["tcp-smart-connect"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["tcp_nodelay"]).others(&["tcp-smart-connect"]),
         set: OptionSetter::Server(|server, values| server.no_delay = values.on()),
         ..OPTION
     },
@@ -222,7 +204,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
               as root); without it, the server logs this once and encrypts itself. Before Linux 6.14, a connection \
               closes if the client asks for a new key, which is rare. Changing it needs a restart or upgrade.",
         example: "kernel-tls on",
-        known_as: KnownAs { nginx: &["ssl_conf_command"], others: &["ktls"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["ssl_conf_command"]).others(&["ktls"]),
         set: OptionSetter::Server(|server, values| server.kernel_tls.is_wanted = values.on()),
         ..OPTION
     },
@@ -233,10 +215,8 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         doc: "Minimum size of a file for which the kernel takes over a connection's encryption, with `kernel-tls \
               on`.",
         example: r#"kernel-tls-bytes-min "16MiB""#,
-        known_as: KnownAs { nginx: &["ssl_conf_command"], others: &["ktls"], ..KnownAs::NONE },
-        set: OptionSetter::Server(|server, values| {
-            server.kernel_tls.file_bytes_min = values.number("size").unwrap_or_default()
-        }),
+        known_as: KnownAs::NONE.nginx(&["ssl_conf_command"]).others(&["ktls"]),
+        set: OptionSetter::Server(|server, values| server.kernel_tls.file_bytes_min = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -246,10 +226,8 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         doc: "Maximum number of threads that a worker uses for reads that wait for a disk, so that other requests do \
               not wait.",
         example: "blocking-threads-max 64",
-        known_as: KnownAs { nginx: &["thread_pool", "aio"], ..KnownAs::NONE },
-        set: OptionSetter::Server(|server, values| {
-            server.blocking_threads_max = values.number("count").unwrap_or_default() as usize
-        }),
+        known_as: KnownAs::NONE.nginx(&["thread_pool", "aio"]),
+        set: OptionSetter::Server(|server, values| server.blocking_threads_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -258,12 +236,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         default: "log-level info",
         doc: "Minimum severity of messages in the server log, which goes to standard error.",
         example: "log-level debug",
-        known_as: KnownAs {
-            nginx: &["error_log"],
-            apache: &["LogLevel", "ErrorLog"],
-            caddy: &["level", "debug"],
-            ..KnownAs::NONE
-        },
+        known_as: KnownAs::NONE.nginx(&["error_log"]).apache(&["LogLevel", "ErrorLog"]).caddy(&["level", "debug"]),
         set: OptionSetter::Server(|server, values| {
             server.log_level = values.text("level").as_deref().and_then(LogLevel::of_name).unwrap_or(LogLevel::Info);
         }),
@@ -276,10 +249,8 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         doc: "Maximum time until a request is written to its access log. The first request after a pause is written \
               at once.",
         example: r#"access-log-flush-interval "1s""#,
-        known_as: KnownAs { nginx: &["flush"], apache: &["BufferedLogs"], ..KnownAs::NONE },
-        set: OptionSetter::Server(|server, values| {
-            server.access_log_flush_interval = values.duration("time").unwrap_or_default()
-        }),
+        known_as: KnownAs::NONE.nginx(&["flush"]).apache(&["BufferedLogs"]),
+        set: OptionSetter::Server(|server, values| server.access_log_flush_interval = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -288,9 +259,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         default: r#"access-log-report-interval "5s""#,
         doc: "Minimum time between two messages in the server log about requests that could not be logged.",
         example: r#"access-log-report-interval "1m""#,
-        set: OptionSetter::Server(|server, values| {
-            server.access_log_report_interval = values.duration("time").unwrap_or_default()
-        }),
+        set: OptionSetter::Server(|server, values| server.access_log_report_interval = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -350,12 +319,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         default: "counters on",
         doc: "Counts what the workers do, for `tailcoat status`, `metrics` and `status-page`.",
         example: "counters off",
-        known_as: KnownAs {
-            nginx: &["stub_status"],
-            apache: &["ExtendedStatus"],
-            caddy: &["metrics"],
-            ..KnownAs::NONE
-        },
+        known_as: KnownAs::NONE.nginx(&["stub_status"]).apache(&["ExtendedStatus"]).caddy(&["metrics"]),
         set: OptionSetter::Server(|server, values| server.counters = values.on()),
         ..OPTION
     },
@@ -366,10 +330,8 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         doc: "Maximum number of sites, and of upstreams, with metrics of their own. Further ones are counted \
               together as `other`. It bounds the number of series in `metrics`.",
         example: "counted-names-max 500",
-        known_as: KnownAs { caddy: &["per_host"], ..KnownAs::NONE },
-        set: OptionSetter::Server(|server, values| {
-            server.counted_names_max = values.number("count").unwrap_or_default() as usize
-        }),
+        known_as: KnownAs::NONE.caddy(&["per_host"]),
+        set: OptionSetter::Server(|server, values| server.counted_names_max = values.integer("count")),
         ..OPTION
     },
 ];
@@ -402,8 +364,8 @@ pub(super) static CACHE: &[OptionDefinition] = &[
         doc: "Maximum size of a file kept in memory. Larger files are kept as open file descriptors and sent by the \
               kernel.",
         example: r#"object-bytes-max "256KiB""#,
-        known_as: KnownAs { nginx: &["open_file_cache"], apache: &["CacheSocacheMaxSize"], ..KnownAs::NONE },
-        set: OptionSetter::Cache(|cache, values| cache.object_bytes_max = values.number("size").unwrap_or_default()),
+        known_as: KnownAs::NONE.nginx(&["open_file_cache"]).apache(&["CacheSocacheMaxSize"]),
+        set: OptionSetter::Cache(|cache, values| cache.object_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -412,12 +374,8 @@ pub(super) static CACHE: &[OptionDefinition] = &[
         default: "files-max 1024",
         doc: "Maximum number of file descriptors kept open for larger files.",
         example: "files-max 10000",
-        known_as: KnownAs {
-            nginx: &["open_file_cache", "worker_rlimit_nofile"],
-            apache: &["CacheFile"],
-            ..KnownAs::NONE
-        },
-        set: OptionSetter::Cache(|cache, values| cache.files_max = values.number("count").unwrap_or_default() as usize),
+        known_as: KnownAs::NONE.nginx(&["open_file_cache", "worker_rlimit_nofile"]).apache(&["CacheFile"]),
+        set: OptionSetter::Cache(|cache, values| cache.files_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -427,8 +385,8 @@ pub(super) static CACHE: &[OptionDefinition] = &[
         doc: "Time for which a cached file is served before it is checked for changes. Where `watch` works, changes \
               are seen at once.",
         example: r#"revalidate-after "5s""#,
-        known_as: KnownAs { nginx: &["open_file_cache_valid"], ..KnownAs::NONE },
-        set: OptionSetter::Cache(|cache, values| cache.revalidate_after = values.duration("time").unwrap_or_default()),
+        known_as: KnownAs::NONE.nginx(&["open_file_cache_valid"]),
+        set: OptionSetter::Cache(|cache, values| cache.revalidate_after = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -437,7 +395,7 @@ pub(super) static CACHE: &[OptionDefinition] = &[
         default: "watch on",
         doc: "Watches directories for changes (inotify), so that changed files are served at once.",
         example: "watch off",
-        known_as: KnownAs { nginx: &["open_file_cache"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["open_file_cache"]),
         set: OptionSetter::Cache(|cache, values| cache.watch = values.on()),
         ..OPTION
     },
@@ -448,9 +406,7 @@ pub(super) static CACHE: &[OptionDefinition] = &[
         doc: "Maximum number of directories watched. Changes in others are seen after `revalidate-after`, as are \
               changes beyond the kernel's own limit, `fs.inotify.max_user_watches`.",
         example: "watches-max 100000",
-        set: OptionSetter::Cache(|cache, values| {
-            cache.watches_max = values.number("count").unwrap_or_default() as usize
-        }),
+        set: OptionSetter::Cache(|cache, values| cache.watches_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -460,7 +416,7 @@ pub(super) static CACHE: &[OptionDefinition] = &[
         doc: "Maximum number of directories of a `root` with `{host}` that are kept open, one for each host. Beyond \
               it, the least recently used are closed and their cached files dropped.",
         example: "roots-max 50000",
-        set: OptionSetter::Cache(|cache, values| cache.roots_max = values.number("count").unwrap_or_default() as usize),
+        set: OptionSetter::Cache(|cache, values| cache.roots_max = values.integer("count")),
         ..OPTION
     },
 ];

@@ -59,12 +59,7 @@ pub(super) static TOP: &[OptionDefinition] = &[
         name: "traces",
         doc: "Distributed tracing: joins requests to W3C traces and exports spans to OpenTelemetry.",
         example: r#"traces { endpoint "http://localhost:4318" }"#,
-        known_as: KnownAs {
-            nginx: &["otel_trace"],
-            caddy: &["tracing"],
-            others: &["opentelemetry", "otel"],
-            ..KnownAs::NONE
-        },
+        known_as: KnownAs::NONE.nginx(&["otel_trace"]).caddy(&["tracing"]).others(&["opentelemetry", "otel"]),
         set: OptionSetter::Block(OptionContext::Traces),
         ..OPTION
     },
@@ -72,12 +67,7 @@ pub(super) static TOP: &[OptionDefinition] = &[
         name: "server",
         doc: "Settings of the server process and its workers.",
         example: "server { workers 4 }",
-        known_as: KnownAs {
-            nginx: &["events", "main"],
-            caddy: &["global-options", "servers"],
-            others: &["global"],
-            ..KnownAs::NONE
-        },
+        known_as: KnownAs::NONE.nginx(&["events", "main"]).caddy(&["global-options", "servers"]).others(&["global"]),
         set: OptionSetter::Block(OptionContext::Server),
         ..OPTION
     },
@@ -85,7 +75,7 @@ pub(super) static TOP: &[OptionDefinition] = &[
         name: "confinement",
         doc: "Restrictions that the server applies to itself after it has started (sandbox).",
         example: r#"confinement { read "/srv" }"#,
-        known_as: KnownAs { apache: &["ChrootDir"], others: &["chroot", "sandbox"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.apache(&["ChrootDir"]).others(&["chroot", "sandbox"]),
         set: OptionSetter::Block(OptionContext::Confinement),
         ..OPTION
     },
@@ -93,7 +83,7 @@ pub(super) static TOP: &[OptionDefinition] = &[
         name: "limits",
         doc: "Limits on request size, connections and slow clients. The defaults are safe on the open Internet.",
         example: r#"limits { idle-timeout "15s" }"#,
-        known_as: KnownAs { apache: &["RequestReadTimeout"], caddy: &["timeouts"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.apache(&["RequestReadTimeout"]).caddy(&["timeouts"]),
         set: OptionSetter::Block(OptionContext::Limits),
         ..OPTION
     },
@@ -101,7 +91,7 @@ pub(super) static TOP: &[OptionDefinition] = &[
         name: "cache",
         doc: "Memory cache for static files and responses.",
         example: r#"cache { memory-bytes-max "2GiB" }"#,
-        known_as: KnownAs { nginx: &["open_file_cache"], apache: &["CacheFile", "MMapFile"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["open_file_cache"]).apache(&["CacheFile", "MMapFile"]),
         set: OptionSetter::Block(OptionContext::Cache),
         ..OPTION
     },
@@ -119,12 +109,7 @@ pub(super) static TOP: &[OptionDefinition] = &[
         doc: "Reads other files as if their content stood here. With a `*` in the name, all matching files are read, \
               sorted by name. An included file cannot include others.",
         example: r#"include "sites/*.kdl""#,
-        known_as: KnownAs {
-            nginx: &["include"],
-            apache: &["Include", "IncludeOptional"],
-            caddy: &["import"],
-            ..KnownAs::NONE
-        },
+        known_as: KnownAs::NONE.nginx(&["include"]).apache(&["Include", "IncludeOptional"]).caddy(&["import"]),
         set: OptionSetter::Include,
         ..OPTION
     },
@@ -286,7 +271,7 @@ pub(super) static SITE: &[OptionDefinition] = &[
         repeatable: true,
         doc: "Forwards matching paths to an application over SCGI.",
         example: r#"scgi "/app/*" "unix:/run/app.sock" { application "/app" }"#,
-        known_as: KnownAs { nginx: &["scgi_pass"], apache: &["SCGIMount"], others: &["scgi.server"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["scgi_pass"]).apache(&["SCGIMount"]).others(&["scgi.server"]),
         set: OptionSetter::Block(OptionContext::Scgi),
         ..OPTION
     },
@@ -296,7 +281,7 @@ pub(super) static SITE: &[OptionDefinition] = &[
         repeatable: true,
         doc: "Forwards matching paths to an application over the uwsgi protocol.",
         example: r#"uwsgi "*" "unix:/run/uwsgi/app.sock""#,
-        known_as: KnownAs { nginx: &["uwsgi_pass"], apache: &["uWSGIHandler"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["uwsgi_pass"]).apache(&["uWSGIHandler"]),
         set: OptionSetter::Block(OptionContext::Uwsgi),
         ..OPTION
     },
@@ -327,12 +312,7 @@ pub(super) static SITE: &[OptionDefinition] = &[
         repeatable: true,
         doc: "Sends a fixed response. `type` defaults to `\"text/plain; charset=utf-8\"`.",
         example: r#"respond "/healthz" 200 "ok" type="text/plain""#,
-        known_as: KnownAs {
-            nginx: &["return"],
-            caddy: &["respond", "abort"],
-            others: &["static_response"],
-            ..KnownAs::NONE
-        },
+        known_as: KnownAs::NONE.nginx(&["return"]).caddy(&["respond", "abort"]).others(&["static_response"]),
         set: OptionSetter::Site(|site, values| {
             let respond = RespondConfig {
                 status: values.status("status").unwrap_or(Status::OK),

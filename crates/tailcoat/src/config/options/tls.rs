@@ -157,7 +157,7 @@ pub(super) static HTTPS: &[OptionDefinition] = &[
         doc: "Tells browsers to use HTTPS only, for this time (default: a year). It adds `Strict-Transport-Security` \
               to responses over TLS (RFC 6797).",
         example: r#"hsts "180d" subdomains=on"#,
-        known_as: KnownAs { apache: &["MDRequireHttps"], others: &["Strict-Transport-Security"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.apache(&["MDRequireHttps"]).others(&["Strict-Transport-Security"]),
         set: OptionSetter::Rules(|rules, values| {
             let seconds = values.duration("time").map_or(YEAR_SECONDS, |time| time.as_secs());
             let mut value = format!("max-age={seconds}");

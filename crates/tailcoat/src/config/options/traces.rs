@@ -36,11 +36,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "CA certificates (PEM) that must have signed the certificate of a collector at `https://…`. By default, \
               Tailcoat trusts the system's CAs.",
         example: r#"tls-ca-file "/etc/ssl/internal-ca.pem""#,
-        known_as: KnownAs {
-            nginx: &["trusted_certificate"],
-            others: &["OTEL_EXPORTER_OTLP_CERTIFICATE"],
-            ..KnownAs::NONE
-        },
+        known_as: KnownAs::NONE.nginx(&["trusted_certificate"]).others(&["OTEL_EXPORTER_OTLP_CERTIFICATE"]),
         set: OptionSetter::Traces(|traces, values| traces.authorities = values.file("file")),
         ..OPTION
     },
@@ -50,7 +46,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         repeatable: true,
         doc: "Header field of requests to the collector, such as an API key.",
         example: r#"header "Authorization" "Bearer 1234""#,
-        known_as: KnownAs { nginx: &["header"], others: &["OTEL_EXPORTER_OTLP_HEADERS"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["header"]).others(&["OTEL_EXPORTER_OTLP_HEADERS"]),
         set: OptionSetter::Traces(|traces, values| {
             traces.headers.extend(values.text("name").zip(values.text("value")))
         }),
@@ -62,7 +58,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: r#"service-name "tailcoat""#,
         doc: "Name of this server in spans (`service.name`).",
         example: r#"service-name "edge""#,
-        known_as: KnownAs { nginx: &["otel_service_name"], others: &["OTEL_SERVICE_NAME"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["otel_service_name"]).others(&["OTEL_SERVICE_NAME"]),
         set: OptionSetter::Traces(|traces, values| traces.service_name = values.text("name").unwrap_or_default()),
         ..OPTION
     },
@@ -90,7 +86,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Share of traces begun here whose spans are recorded, from 0 to 1. A trace begun elsewhere keeps the \
               decision made there.",
         example: "sample-ratio 0.05",
-        known_as: KnownAs { nginx: &["otel_trace"], others: &["OTEL_TRACES_SAMPLER_ARG"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["otel_trace"]).others(&["OTEL_TRACES_SAMPLER_ARG"]),
         set: OptionSetter::Traces(|traces, values| traces.sample_ratio = values.ratio("ratio").unwrap_or_default()),
         ..OPTION
     },
@@ -102,7 +98,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               `none`. Other requests begin a new trace. A client that names a trace also decides whether it is \
               recorded.",
         example: "accept-context none",
-        known_as: KnownAs { nginx: &["otel_trace_context"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.nginx(&["otel_trace_context"]),
         set: OptionSetter::Traces(|traces, values| {
             traces.accept_context = match values.text("whose").as_deref() {
                 Some("trusted-proxies") => AcceptContext::TrustedProxies,
@@ -118,10 +114,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: r#"attribute-bytes-max "1KiB""#,
         doc: "Maximum size of an attribute's value, such as a path. Longer values are cut.",
         example: r#"attribute-bytes-max "256B""#,
-        known_as: KnownAs { others: &["OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"], ..KnownAs::NONE },
-        set: OptionSetter::Traces(|traces, values| {
-            traces.attribute_bytes_max = values.number("size").unwrap_or_default() as usize;
-        }),
+        known_as: KnownAs::NONE.others(&["OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"]),
+        set: OptionSetter::Traces(|traces, values| traces.attribute_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {
@@ -131,10 +125,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Maximum number of spans that wait to be exported. Further spans are dropped and counted, so that no \
               request waits for a collector.",
         example: "queue-spans-max 16384",
-        known_as: KnownAs { nginx: &["batch_count"], others: &["OTEL_BSP_MAX_QUEUE_SIZE"], ..KnownAs::NONE },
-        set: OptionSetter::Traces(|traces, values| {
-            traces.queue_spans_max = values.number("count").unwrap_or_default() as usize
-        }),
+        known_as: KnownAs::NONE.nginx(&["batch_count"]).others(&["OTEL_BSP_MAX_QUEUE_SIZE"]),
+        set: OptionSetter::Traces(|traces, values| traces.queue_spans_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -143,10 +135,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: "batch-spans-max 512",
         doc: "Maximum number of spans in one export.",
         example: "batch-spans-max 2048",
-        known_as: KnownAs { nginx: &["batch_size"], others: &["OTEL_BSP_MAX_EXPORT_BATCH_SIZE"], ..KnownAs::NONE },
-        set: OptionSetter::Traces(|traces, values| {
-            traces.batch_spans_max = values.number("count").unwrap_or_default() as usize
-        }),
+        known_as: KnownAs::NONE.nginx(&["batch_size"]).others(&["OTEL_BSP_MAX_EXPORT_BATCH_SIZE"]),
+        set: OptionSetter::Traces(|traces, values| traces.batch_spans_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -155,8 +145,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: r#"batch-delay "5s""#,
         doc: "Maximum time that a span waits for others to be exported with it.",
         example: r#"batch-delay "1s""#,
-        known_as: KnownAs { nginx: &["interval"], others: &["OTEL_BSP_SCHEDULE_DELAY"], ..KnownAs::NONE },
-        set: OptionSetter::Traces(|traces, values| traces.batch_delay = values.duration("time").unwrap_or_default()),
+        known_as: KnownAs::NONE.nginx(&["interval"]).others(&["OTEL_BSP_SCHEDULE_DELAY"]),
+        set: OptionSetter::Traces(|traces, values| traces.batch_delay = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -165,8 +155,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: r#"timeout "10s""#,
         doc: "Maximum time of one export attempt, from connecting to the response.",
         example: r#"timeout "2s""#,
-        known_as: KnownAs { others: &["OTEL_EXPORTER_OTLP_TIMEOUT"], ..KnownAs::NONE },
-        set: OptionSetter::Traces(|traces, values| traces.timeout = values.duration("time").unwrap_or_default()),
+        known_as: KnownAs::NONE.others(&["OTEL_EXPORTER_OTLP_TIMEOUT"]),
+        set: OptionSetter::Traces(|traces, values| traces.timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -176,7 +166,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Time for which an export is retried while the collector cannot be reached or is busy. After it, the \
               spans are dropped and counted.",
         example: r#"retry-time "5m""#,
-        set: OptionSetter::Traces(|traces, values| traces.retry_time = values.duration("time").unwrap_or_default()),
+        set: OptionSetter::Traces(|traces, values| traces.retry_time = values.time()),
         ..OPTION
     },
 ];

@@ -96,9 +96,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["dial_timeout"],
             others: &["timeout connect"],
         },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.connect_timeout = values.duration("time").unwrap_or_default();
-        }),
+        set: OptionSetter::Upstream(|upstream, values| upstream.connect_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -116,9 +114,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["max_conns_per_host", "unhealthy_request_count"],
             others: &["maxconn"],
         },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.connections_max = values.number("count").unwrap_or_default() as u32;
-        }),
+        set: OptionSetter::Upstream(|upstream, values| upstream.connections_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -134,9 +130,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["keepalive_idle_conns_per_host", "keepalive_idle_conns"],
             others: &["pool-max-conn"],
         },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.idle_max = values.number("count").unwrap_or_default() as usize;
-        }),
+        set: OptionSetter::Upstream(|upstream, values| upstream.idle_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -152,9 +146,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["keepalive"],
             others: &["pool-purge-delay", "keepalive_idle_timeout"],
         },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.idle_timeout = values.duration("time").unwrap_or_default()
-        }),
+        set: OptionSetter::Upstream(|upstream, values| upstream.idle_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -170,7 +162,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               most requests with a body. FastCGI and HTTP/2 frame bodies themselves, so `safe` shares their \
               connections.",
         example: "reuse always",
-        known_as: KnownAs { others: &["http-reuse"], ..KnownAs::NONE },
+        known_as: KnownAs::NONE.others(&["http-reuse"]),
         set: OptionSetter::Upstream(|upstream, values| {
             upstream.reuse = match values.text("policy").as_deref() {
                 Some("never") => ConnectionReuse::Never,
@@ -186,10 +178,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: "requests-per-connection-max 0",
         doc: "Maximum number of requests on a connection before it is closed; 0 means no limit.",
         example: "requests-per-connection-max 1000",
-        known_as: KnownAs { nginx: &["keepalive_requests"], others: &["http-keep-alive"], ..KnownAs::NONE },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.requests_per_connection_max = values.number("count").unwrap_or_default() as u32;
-        }),
+        known_as: KnownAs::NONE.nginx(&["keepalive_requests"]).others(&["http-keep-alive"]),
+        set: OptionSetter::Upstream(|upstream, values| upstream.requests_per_connection_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -205,9 +195,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["max_concurrent_streams"],
             ..KnownAs::NONE
         },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.streams_per_connection_max = values.number("count").unwrap_or_default() as usize;
-        }),
+        set: OptionSetter::Upstream(|upstream, values| upstream.streams_per_connection_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -217,10 +205,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Maximum age of a connection on which a request is sent. It makes Tailcoat move to new addresses when a \
               server's name resolves differently.",
         example: r#"connection-age-max "5m""#,
-        known_as: KnownAs { nginx: &["keepalive_time"], ..KnownAs::NONE },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.connection_age_max = values.duration("time").unwrap_or_default();
-        }),
+        known_as: KnownAs::NONE.nginx(&["keepalive_time"]),
+        set: OptionSetter::Upstream(|upstream, values| upstream.connection_age_max = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -232,10 +218,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               requests lets others go first. When the queue is half full, one client may hold an eighth of it. \
               Requests leave the queue when their client disconnects.",
         example: "queue-max 50",
-        known_as: KnownAs { nginx: &["queue"], others: &["maxqueue", "max_queue"], ..KnownAs::NONE },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.queue_max = values.number("count").unwrap_or_default() as usize;
-        }),
+        known_as: KnownAs::NONE.nginx(&["queue"]).others(&["maxqueue", "max_queue"]),
+        set: OptionSetter::Upstream(|upstream, values| upstream.queue_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -244,10 +228,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: r#"queue-timeout "10s""#,
         doc: "Maximum time that a request waits in the queue. After it, the client gets 503.",
         example: r#"queue-timeout "2s""#,
-        known_as: KnownAs { nginx: &["queue"], apache: &["acquire"], others: &["timeout queue"], ..KnownAs::NONE },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.queue_timeout = values.duration("time").unwrap_or_default()
-        }),
+        known_as: KnownAs::NONE.nginx(&["queue"]).apache(&["acquire"]).others(&["timeout queue"]),
+        set: OptionSetter::Upstream(|upstream, values| upstream.queue_timeout = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -282,9 +264,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["lb_retries", "lb_try_duration", "lb_try_interval", "lb_retry_match"],
             others: &["retries", "redispatch"],
         },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.tries_max = values.number("count").unwrap_or_default() as usize;
-        }),
+        set: OptionSetter::Upstream(|upstream, values| upstream.tries_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -302,9 +282,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["max_fails", "unhealthy_request_count", "unhealthy_status"],
             others: &["observe", "error-limit"],
         },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.fail_max = values.number("count").unwrap_or_default() as u32
-        }),
+        set: OptionSetter::Upstream(|upstream, values| upstream.fail_max = values.integer("count")),
         ..OPTION
     },
     OptionDefinition {
@@ -313,10 +291,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: r#"fail-window "10s""#,
         doc: "Time within which failures in a row count together.",
         example: r#"fail-window "1m""#,
-        known_as: KnownAs { nginx: &["fail_timeout"], caddy: &["fail_duration"], ..KnownAs::NONE },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.fail_window = values.duration("time").unwrap_or_default()
-        }),
+        known_as: KnownAs::NONE.nginx(&["fail_timeout"]).caddy(&["fail_duration"]),
+        set: OptionSetter::Upstream(|upstream, values| upstream.fail_window = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -332,9 +308,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["fail_duration"],
             others: &["base_ejection_time"],
         },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.eject_time = values.duration("time").unwrap_or_default()
-        }),
+        set: OptionSetter::Upstream(|upstream, values| upstream.eject_time = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -343,10 +317,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         default: r#"eject-time-max "5m""#,
         doc: "Maximum time for which a server is ejected after repeated failures.",
         example: r#"eject-time-max "1m""#,
-        known_as: KnownAs { others: &["max_ejection_time"], ..KnownAs::NONE },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.eject_time_max = values.duration("time").unwrap_or_default();
-        }),
+        known_as: KnownAs::NONE.others(&["max_ejection_time"]),
+        set: OptionSetter::Upstream(|upstream, values| upstream.eject_time_max = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -371,10 +343,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         doc: "Time in which a recovered server returns to its full share of requests, starting from a tenth. 0 turns \
               it off.",
         example: r#"slow-start "30s""#,
-        known_as: KnownAs { nginx: &["slow_start"], others: &["slowstart"], ..KnownAs::NONE },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.slow_start = values.duration("time").unwrap_or_default()
-        }),
+        known_as: KnownAs::NONE.nginx(&["slow_start"]).others(&["slowstart"]),
+        set: OptionSetter::Upstream(|upstream, values| upstream.slow_start = values.time()),
         ..OPTION
     },
     OptionDefinition {
@@ -390,9 +360,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caddy: &["resolvers", "refresh", "dynamic"],
             others: &["hold"],
         },
-        set: OptionSetter::Upstream(|upstream, values| {
-            upstream.resolve_interval = values.duration("time").unwrap_or_default();
-        }),
+        set: OptionSetter::Upstream(|upstream, values| upstream.resolve_interval = values.time()),
         ..OPTION
     },
     OptionDefinition {

@@ -337,6 +337,16 @@ impl Values {
         self.flag("on").unwrap_or(true)
     }
 
+    /// A number as the type of a setting. The range of its parameter fits that type.
+    pub(super) fn integer<T: TryFrom<u64> + Default>(&self, parameter: &str) -> T {
+        self.number(parameter).and_then(|number| T::try_from(number).ok()).unwrap_or_default()
+    }
+
+    /// Value of an option that is a length of time.
+    pub(super) fn time(&self) -> Duration {
+        self.duration("time").unwrap_or_default()
+    }
+
     /// A number; `None` is `auto`.
     pub(super) fn number_or_auto(&self, parameter: &str) -> Option<u64> {
         match self.get(parameter) {
