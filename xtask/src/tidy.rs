@@ -32,6 +32,7 @@ const EDGES: &[(&str, &str, &[&str])] = &[
     ("wire", "proxy_protocol", &[]),
     ("wire", "cgi", &["h1", "http"]),
     ("wire", "fastcgi", &[]),
+    ("wire", "ftp", &["http"]),
     ("tailcoat", "config", &[]),
     ("tailcoat", "import", &["config"]),
     ("tailcoat", "log", &["config"]),

@@ -5,12 +5,14 @@
 //! - [`http`]: the common part of all HTTP versions (RFC 9110).
 //! - [`cgi`]: CGI/1.1 (RFC 3875), SCGI and uwsgi.
 //! - [`fastcgi`]: FastCGI 1.0.
+//! - [`ftp`]: FTP (RFC 959), server side.
 //! - [`h1`]: HTTP/1.0 and HTTP/1.1 (RFC 9112).
 //! - [`h2`]: HTTP/2 (RFC 9113).
 //! - [`proxy_protocol`]: the PROXY protocol, which passes on a client's address.
 
 pub mod cgi;
 pub mod fastcgi;
+pub mod ftp;
 pub mod h1;
 pub mod h2;
 pub mod http;
