@@ -338,8 +338,8 @@ fn silence_has_its_time() {
 /// Attacks and mistakes of an upstream; the flag says whether the connection ends, or only the stream.
 #[test]
 fn hostile_servers() {
-    type Attack = fn(&mut RawPeer, u32);
-    let attacks: &[(&str, bool, Attack)] = &[
+    type UpstreamAttack = fn(&mut RawPeer, u32);
+    let attacks: &[(&str, bool, UpstreamAttack)] = &[
         ("HTTP/1.1 instead", true, |peer, _| {
             peer.write_raw(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
         }),

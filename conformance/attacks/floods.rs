@@ -56,10 +56,10 @@ const GROWTH_KIB_MAX: u64 = 32 << 10;
 const HONEST_P99_MAX: Duration = Duration::from_secs(2);
 
 /// Frames of a round, from its number and the random choices of the connection.
-type Flood = fn(u32, &Shape) -> Vec<u8>;
+type Flood = fn(u32, &FloodChoices) -> Vec<u8>;
 
 /// Choices that hold for a connection.
-struct Shape {
+struct FloodChoices {
     first: u64,
     second: u64,
 }
@@ -86,11 +86,11 @@ fn flood(trial: &Trial, flood: Flood) -> Result<String, Skipped> {
     let honest = Honest::start(server.address, "/fixed", "fixed");
     let (frames, longest) = (AtomicU64::new(0), AtomicU64::new(0));
     trial.run(ATTACKERS, |case| {
-        let shape = Shape { first: case.random.u64(..), second: case.random.u64(..) };
+        let choices = FloodChoices { first: case.random.u64(..), second: case.random.u64(..) };
         let mut raw = connect(server.address, b"")?;
         let (began, mut count) = (Instant::now(), 0);
         while !raw.is_closed {
-            let bytes: Vec<u8> = (0..FRAMES_AT_ONCE).flat_map(|more| flood(count + more, &shape)).collect();
+            let bytes: Vec<u8> = (0..FRAMES_AT_ONCE).flat_map(|more| flood(count + more, &choices)).collect();
             raw.send(&bytes);
             count += FRAMES_AT_ONCE;
             drain(&mut raw, Duration::from_millis(1));
@@ -123,18 +123,18 @@ fn stream(count: u32) -> u32 {
 }
 
 /// CVE-2023-44487.
-fn rapid_reset(count: u32, shape: &Shape) -> Vec<u8> {
-    let code = (shape.first % 14) as u32;
-    let (flags, block) = if shape.second.is_multiple_of(2) { (END_STREAM, GET) } else { (0, POST) };
+fn rapid_reset(count: u32, choices: &FloodChoices) -> Vec<u8> {
+    let code = (choices.first % 14) as u32;
+    let (flags, block) = if choices.second.is_multiple_of(2) { (END_STREAM, GET) } else { (0, POST) };
     let request = frame(HEADERS, flags | END_HEADERS, stream(count), block);
     [request, frame(RST_STREAM, 0, stream(count), &code.to_be_bytes())].concat()
 }
 
 /// CVE-2025-8671: requests with a fault that has the server reset them.
-fn made_you_reset(count: u32, shape: &Shape) -> Vec<u8> {
+fn made_you_reset(count: u32, choices: &FloodChoices) -> Vec<u8> {
     let stream = stream(count);
     let request = |flags| frame(HEADERS, flags | END_HEADERS, stream, if flags == 0 { POST } else { GET });
-    let fault = match shape.first % 5 {
+    let fault = match choices.first % 5 {
         0 => [request(0), frame(WINDOW_UPDATE, 0, stream, &[0; 4])],
         1 => [request(0), frame(PRIORITY, 0, stream, &[&stream.to_be_bytes()[..], &[1]].concat())],
         2 => [request(END_STREAM), frame(DATA, 0, stream, b"x")],
@@ -149,30 +149,30 @@ fn made_you_reset(count: u32, shape: &Shape) -> Vec<u8> {
 }
 
 /// CVE-2019-9512.
-fn ping(count: u32, shape: &Shape) -> Vec<u8> {
-    frame(PING, 0, 0, &(shape.first ^ u64::from(count)).to_be_bytes())
+fn ping(count: u32, choices: &FloodChoices) -> Vec<u8> {
+    frame(PING, 0, 0, &(choices.first ^ u64::from(count)).to_be_bytes())
 }
 
 /// CVE-2019-9515.
-fn settings(count: u32, shape: &Shape) -> Vec<u8> {
+fn settings(count: u32, choices: &FloodChoices) -> Vec<u8> {
     let one = |identifier: u16, value: u32| [&identifier.to_be_bytes()[..], &value.to_be_bytes()].concat();
-    let payload = match shape.first % 4 {
+    let payload = match choices.first % 4 {
         0 => Vec::new(),
         1 => one(4, 0xffff + count % 2),
         // One that is not known, many times.
-        2 => one(0xff00, count).repeat(1 + (shape.second % 50) as usize),
+        2 => one(0xff00, count).repeat(1 + (choices.second % 50) as usize),
         _ => one(1, (count % 2) * 4096),
     };
     frame(SETTINGS, 0, 0, &payload)
 }
 
 /// CVE-2024-27316: a header block without end.
-fn continuation(count: u32, shape: &Shape) -> Vec<u8> {
+fn continuation(count: u32, choices: &FloodChoices) -> Vec<u8> {
     let mut field = Vec::new();
-    match shape.first % 3 {
+    match choices.first % 3 {
         0 => {}
         1 => literal(&mut field, b"x", b"y"),
-        _ => literal(&mut field, b"x", &vec![b'y'; (shape.second % 8_000) as usize]),
+        _ => literal(&mut field, b"x", &vec![b'y'; (choices.second % 8_000) as usize]),
     }
     match count {
         0 => frame(HEADERS, END_STREAM, 1, GET),
@@ -181,8 +181,8 @@ fn continuation(count: u32, shape: &Shape) -> Vec<u8> {
 }
 
 /// CVE-2019-9518.
-fn empty_frames(count: u32, shape: &Shape) -> Vec<u8> {
-    match (count, shape.first % 3) {
+fn empty_frames(count: u32, choices: &FloodChoices) -> Vec<u8> {
+    match (count, choices.first % 3) {
         (0, _) => frame(HEADERS, END_HEADERS, 1, POST),
         (_, 0) => frame(DATA, 0, 1, b""),
         // Only padding.
@@ -192,8 +192,8 @@ fn empty_frames(count: u32, shape: &Shape) -> Vec<u8> {
 }
 
 /// Content on a stream that the server has reset, as large as a frame may be or small.
-fn data_on_reset(count: u32, shape: &Shape) -> Vec<u8> {
-    let length = 1 + (shape.first % 16_384) as usize;
+fn data_on_reset(count: u32, choices: &FloodChoices) -> Vec<u8> {
+    let length = 1 + (choices.first % 16_384) as usize;
     match count {
         0 => [frame(HEADERS, END_HEADERS, 1, POST), frame(WINDOW_UPDATE, 0, 1, &[0; 4])].concat(),
         _ => frame(DATA, 0, 1, &vec![b'x'; length]),
@@ -201,28 +201,28 @@ fn data_on_reset(count: u32, shape: &Shape) -> Vec<u8> {
 }
 
 /// CVE-2019-9511 and its like: a window that opens by a byte at a time.
-fn window_updates(count: u32, shape: &Shape) -> Vec<u8> {
-    let of = if shape.first.is_multiple_of(2) { 1 } else { 0 };
+fn window_updates(count: u32, choices: &FloodChoices) -> Vec<u8> {
+    let of = if choices.first.is_multiple_of(2) { 1 } else { 0 };
     match count {
         0 => [
             frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]),
             frame(HEADERS, END_STREAM | END_HEADERS, 1, b"\x82\x86\x04\x06/large\x01\x01a"),
         ]
         .concat(),
-        _ => frame(WINDOW_UPDATE, 0, of, &[0, 0, 0, 1]).repeat(1 + (shape.second % 4) as usize),
+        _ => frame(WINDOW_UPDATE, 0, of, &[0, 0, 0, 1]).repeat(1 + (choices.second % 4) as usize),
     }
 }
 
 /// CVE-2019-9513.
-fn priorities(count: u32, shape: &Shape) -> Vec<u8> {
-    let of = if shape.first.is_multiple_of(2) { stream(count % 100) } else { stream(count) };
-    let on = stream((count + 1 + (shape.second % 50) as u32) % 100) + 200;
+fn priorities(count: u32, choices: &FloodChoices) -> Vec<u8> {
+    let of = if choices.first.is_multiple_of(2) { stream(count % 100) } else { stream(count) };
+    let on = stream((count + 1 + (choices.second % 50) as u32) % 100) + 200;
     frame(PRIORITY, 0, of, &[&on.to_be_bytes()[..], &[count as u8]].concat())
 }
 
 /// Frames of kinds that nothing is known of, which must be ignored, but not without end.
-fn unknown_frames(_count: u32, shape: &Shape) -> Vec<u8> {
-    frame(0x10 + (shape.first % 0xe0) as u8, shape.second as u8, 0, &vec![0; (shape.second % 100) as usize])
+fn unknown_frames(_count: u32, choices: &FloodChoices) -> Vec<u8> {
+    frame(0x10 + (choices.first % 0xe0) as u8, choices.second as u8, 0, &vec![0; (choices.second % 100) as usize])
 }
 
 /// CVE-2016-6581: a large field in the dynamic table, and requests with thousands of references to it. Each must be rejected

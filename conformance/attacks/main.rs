@@ -42,7 +42,7 @@ const SHORT_TIME: Duration = Duration::from_secs(1);
 /// Time for everything with `--short`. Attacks that would begin later count as skipped.
 const SHORT_TIME_MAX: Duration = Duration::from_secs(110);
 
-struct Options {
+struct AttackOptions {
     wanted: Vec<String>,
     time: Duration,
     is_short: bool,
@@ -102,10 +102,16 @@ fn fits(attack: &Attack, wanted: &str) -> bool {
     attack.name == wanted || attack.class() == wanted
 }
 
-fn read_options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
+fn read_options(mut arguments: impl Iterator<Item = String>) -> Result<Option<AttackOptions>, String> {
     let clock = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs());
-    let mut options =
-        Options { wanted: Vec::new(), time: DEFAULT_TIME, is_short: false, seed: clock, case: None, is_list: false };
+    let mut options = AttackOptions {
+        wanted: Vec::new(),
+        time: DEFAULT_TIME,
+        is_short: false,
+        seed: clock,
+        case: None,
+        is_list: false,
+    };
     while let Some(argument) = arguments.next() {
         let mut number = || {
             let value = arguments.next().unwrap_or_default();
@@ -126,7 +132,7 @@ fn read_options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Op
 }
 
 /// Runs attacks one after the other and prints a line for each.
-fn run(attacks: &[Attack], options: &Options) -> ExitCode {
+fn run(attacks: &[Attack], options: &AttackOptions) -> ExitCode {
     println!("seed {}", options.seed);
     let began = Instant::now();
     let [mut passed, mut failed, mut skipped] = [0; 3];

@@ -36,16 +36,16 @@ pub(crate) const ATTACKS: [Attack; 12] = [
 const THREADS: u64 = 8;
 
 /// A kind of slow client.
-struct Kind {
+struct SlowClientKind {
     /// Sentence of SECURITY.md; `measure` checks that it is there.
     says: &'static str,
     /// Memory of a connection that this allows, in KiB.
     kib_max: u64,
-    connect: fn(&Site, &mut Rng) -> Client,
+    connect: fn(&SlowClientSite, &mut Rng) -> Client,
 }
 
-impl Kind {
-    const fn new(says: &'static str, kib_max: u64, connect: fn(&Site, &mut Rng) -> Client) -> Self {
+impl SlowClientKind {
+    const fn new(says: &'static str, kib_max: u64, connect: fn(&SlowClientSite, &mut Rng) -> Client) -> Self {
         Self { says, kib_max, connect }
     }
 }
@@ -53,9 +53,10 @@ impl Kind {
 /// The sentence that holds for all connections of HTTP/1.
 const HTTP1_SAYS: &str = "at most 80 KiB of responses and `head-bytes-max` + 16 KiB of requests.";
 
-const IDLE: Kind = Kind::new("A slow client costs its socket and a few hundred bytes.", 2, |site, _| site.http1(b""));
+const IDLE: SlowClientKind =
+    SlowClientKind::new("A slow client costs its socket and a few hundred bytes.", 2, |site, _| site.http1(b""));
 
-const HEADS: Kind = Kind {
+const HEADS: SlowClientKind = SlowClientKind {
     says: "It also costs the part of a head that it has sent",
     kib_max: 16 + 4,
     connect: |site, random| {
@@ -64,7 +65,7 @@ const HEADS: Kind = Kind {
     },
 };
 
-const BODIES: Kind = Kind {
+const BODIES: SlowClientKind = SlowClientKind {
     says: HTTP1_SAYS,
     kib_max: 16 + 16,
     connect: |site, random| {
@@ -74,13 +75,13 @@ const BODIES: Kind = Kind {
     },
 };
 
-const READERS: Kind = Kind::new(
+const READERS: SlowClientKind = SlowClientKind::new(
     "Content in memory is shared with the cache, and content of files is not read ahead for it",
     4,
     |site, _| site.http1(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n"),
 );
 
-const PIPELINES: Kind = Kind {
+const PIPELINES: SlowClientKind = SlowClientKind {
     says: HTTP1_SAYS,
     kib_max: 80 + 32,
     connect: |site, random| {
@@ -95,7 +96,7 @@ const PIPELINES: Kind = Kind {
     },
 };
 
-const UPSTREAM: Kind = Kind {
+const UPSTREAM: SlowClientKind = SlowClientKind {
     says: "A request that waits for an upstream costs its head and what the client sent after it: `head-bytes-max` + 16 KiB at most.",
     // The head twice: as the client sent it and as it is sent on. The connection to the upstream comes on top.
     kib_max: 2 * (16 + 16),
@@ -108,7 +109,7 @@ const UPSTREAM: Kind = Kind {
     },
 };
 
-const HELLOS: Kind = Kind {
+const HELLOS: SlowClientKind = SlowClientKind {
     says: "a connection costs what it has sent of its first message, in memory up to three times.",
     kib_max: 3 * 16 + 4,
     connect: |site, random| {
@@ -120,7 +121,7 @@ const HELLOS: Kind = Kind {
     },
 };
 
-const TLS_READERS: Kind = Kind {
+const TLS_READERS: SlowClientKind = SlowClientKind {
     says: "| responses | 64 KiB |",
     // Keys and buffers of rustls, and at most 64 KiB of output that waits.
     kib_max: 64 + 32,
@@ -135,9 +136,9 @@ const TLS_READERS: Kind = Kind {
 /// The sentence that holds for all connections of HTTP/2.
 const H2_SAYS: &str = "| responses | 64 KiB | | input | `head-bytes-max` + 16 KiB | | each open stream | some 2 KiB |";
 
-const H2_IDLE: Kind = Kind::new(H2_SAYS, 6, |site, _| site.http2(&[0, 4, 0, 0, 0xff, 0xff], &[]));
+const H2_IDLE: SlowClientKind = SlowClientKind::new(H2_SAYS, 6, |site, _| site.http2(&[0, 4, 0, 0, 0xff, 0xff], &[]));
 
-const H2_READERS: Kind = Kind {
+const H2_READERS: SlowClientKind = SlowClientKind {
     says: H2_SAYS,
     kib_max: 64 + 32 + 2 * 100,
     connect: |site, random| {
@@ -149,13 +150,13 @@ const H2_READERS: Kind = Kind {
     },
 };
 
-const H2_AMPLIFICATION: Kind = Kind {
+const H2_AMPLIFICATION: SlowClientKind = SlowClientKind {
     says: "So 100 streams with four one-byte references each to a field of 3.9 KB (HTTP/2 memory amplification) cost less than 512 KiB a connection",
     kib_max: 512,
     connect: |site, random| site.http2(&[0, 4, 0, 0, 0, 0], &amplification(100, random)),
 };
 
-const H2_BODIES: Kind = Kind {
+const H2_BODIES: SlowClientKind = SlowClientKind {
     says: "| request content that no handler has read | `http2-window-bytes-max` |",
     // 128 KiB for a connection that is slow.
     kib_max: 128 + 32 + 2 * 20,
@@ -194,14 +195,14 @@ pub(crate) fn amplification(streams: u32, random: &mut Rng) -> Vec<u8> {
 type Client = Box<dyn Send>;
 
 /// The server, and what its clients need.
-struct Site {
+struct SlowClientSite {
     server: TestServer,
     tls: SocketAddr,
     client: Arc<rustls::ClientConfig>,
     _files: tempfile::TempDir,
 }
 
-impl Site {
+impl SlowClientSite {
     /// Starts it, and the upstream that does not answer.
     fn start() -> (Self, ScriptedUpstream) {
         let (authority, files) = (TestCa::new(), site_with_large_file());
@@ -247,12 +248,12 @@ fn send(mut socket: TcpStream, bytes: &[u8]) -> TcpStream {
 }
 
 /// Connects some clients and measures what each of them costs.
-fn measure(trial: &Trial, kind: &Kind) -> Result<String, Skipped> {
+fn measure(trial: &Trial, kind: &SlowClientKind) -> Result<String, Skipped> {
     // Line breaks may move.
     let text = include_str!("../../SECURITY.md").split_whitespace().collect::<Vec<_>>().join(" ");
     trial.expect(text.contains(kind.says), || format!("SECURITY.md does not say {:?}", kind.says));
     let count = if trial.time() < Duration::from_secs(5) { 24 } else { 96 };
-    let (site, _upstream) = Site::start();
+    let (site, _upstream) = SlowClientSite::start();
     let mut random = trial.random(0);
     let fixed = "GET /fixed HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
     // The first ones make each worker allocate what all connections share.

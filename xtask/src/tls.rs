@@ -19,7 +19,7 @@ const GET_SUITE: &str = "\
 git clone https://github.com/tlsfuzzer/tlsfuzzer target/tlsfuzzer
 python3 -m pip install --pre tlslite-ng";
 
-struct Options {
+struct TlsSuiteOptions {
     suite: PathBuf,
     server: Option<SocketAddr>,
     scripts: Vec<String>,
@@ -52,8 +52,8 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
     Ok(command.status()?.success())
 }
 
-fn read_options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, Box<dyn Error>> {
-    let mut options = Options { suite: "target/tlsfuzzer".into(), server: None, scripts: Vec::new() };
+fn read_options(mut arguments: impl Iterator<Item = String>) -> Result<Option<TlsSuiteOptions>, Box<dyn Error>> {
+    let mut options = TlsSuiteOptions { suite: "target/tlsfuzzer".into(), server: None, scripts: Vec::new() };
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {

@@ -150,14 +150,14 @@ fn users(trial: &Trial) -> Result<String, Skipped> {
 
 /// Fields that the upstream of [`revalidation`] sends for a page from now on.
 #[derive(Clone, Copy, Debug)]
-struct Manner {
+struct CacheFields {
     /// Fields of responses with content.
     full: &'static str,
     /// Fields of 304 and of responses to HEAD.
     short: &'static str,
 }
 
-const MANNERS: [&str; 8] = [
+const CACHE_FIELDS: [&str; 8] = [
     "Cache-Control: max-age=0\r\n",
     "Cache-Control: max-age=0\r\nVary: Cookie\r\n",
     "Cache-Control: private\r\n",
@@ -172,19 +172,19 @@ const MANNERS: [&str; 8] = [
 /// user gets another's.
 fn revalidation(trial: &Trial) -> Result<String, Skipped> {
     // By page: how it is answered, and whether it has said that it depends on the user.
-    let pages = Arc::new(Mutex::new(HashMap::<String, (Manner, bool)>::new()));
+    let pages = Arc::new(Mutex::new(HashMap::<String, (CacheFields, bool)>::new()));
     let told = Arc::clone(&pages);
     let upstream = origin::start(move |request| {
         let mut pages = told.lock().expect("no thread panics with it");
-        let Some((manner, is_restricted)) = pages.get_mut(&request.target) else {
+        let Some((fields, is_restricted)) = pages.get_mut(&request.target) else {
             return OriginResponse { status: 200, fields: String::new(), content: "open".into() };
         };
         let user = user_of(request);
         let tag = format!("\"{user}\"");
         let is_same = request.field("if-none-match").split(", ").any(|other| other == tag);
         let is_short = is_same || request.method == "HEAD";
-        let own = if is_short { manner.short } else { manner.full };
-        *is_restricted |= own != MANNERS[0];
+        let own = if is_short { fields.short } else { fields.full };
+        *is_restricted |= own != CACHE_FIELDS[0];
         let fields = format!("{own}ETag: {tag}\r\n");
         OriginResponse { status: if is_same { 304 } else { 200 }, fields, content: format!("<{user}>") }
     });
@@ -194,20 +194,20 @@ fn revalidation(trial: &Trial) -> Result<String, Skipped> {
         let random = &mut case.random;
         let target = format!("/{}", case.number);
         let mut history = String::new();
-        let set = |manner: Manner, is_restricted: Option<bool>| {
+        let set = |fields: CacheFields, is_restricted: Option<bool>| {
             let mut pages = pages.lock().expect("no thread panics with it");
-            let page = pages.entry(target.clone()).or_insert((manner, false));
-            *page = (manner, is_restricted.unwrap_or(page.1));
+            let page = pages.entry(target.clone()).or_insert((fields, false));
+            *page = (fields, is_restricted.unwrap_or(page.1));
         };
         let is_restricted = || pages.lock().expect("no thread panics with it")[&target].1;
-        set(Manner { full: MANNERS[0], short: MANNERS[0] }, Some(false));
+        set(CacheFields { full: CACHE_FIELDS[0], short: CACHE_FIELDS[0] }, Some(false));
         for _ in 0..random.usize(4..16) {
             if random.bool() {
-                let manner = Manner { full: pick(random, &MANNERS), short: pick(random, &MANNERS) };
+                let fields = CacheFields { full: pick(random, &CACHE_FIELDS), short: pick(random, &CACHE_FIELDS) };
                 // A page whose response names no user may belong to any user.
-                let manner = if random.bool() { Manner { full: MANNERS[0], ..manner } } else { manner };
-                set(manner, None);
-                history.push_str(&format!("\n{manner:?}"));
+                let fields = if random.bool() { CacheFields { full: CACHE_FIELDS[0], ..fields } } else { fields };
+                set(fields, None);
+                history.push_str(&format!("\n{fields:?}"));
             }
             let was_restricted = is_restricted();
             let (user, method) = (pick(random, &USERS[..3]), pick(random, &["GET", "GET", "GET", "HEAD"]));

@@ -41,7 +41,7 @@ const SILENCE: Duration = Duration::from_millis(80);
 const NOTING_TIME: Duration = Duration::from_secs(3);
 
 /// Bytes that a case sent, and their meaning.
-struct Sending {
+struct SentCase {
     case: u64,
     bytes: Vec<u8>,
     is_http2: bool,
@@ -79,7 +79,7 @@ fn run_batch(trial: &Trial, back_end: SocketAddr, notes: &Path) -> (usize, usize
     let ports = [server.address.port(), buffering];
     let sendings = Mutex::new(Vec::new());
     trial.run_batch(CLIENTS, BATCH_CASES, |case| {
-        let sending = Sending::new(case);
+        let sending = SentCase::new(case);
         let result = exchange(&sending, case, ports);
         sendings.lock().expect("no thread panics with it").push(sending);
         result
@@ -90,7 +90,7 @@ fn run_batch(trial: &Trial, back_end: SocketAddr, notes: &Path) -> (usize, usize
     counts
 }
 
-impl Sending {
+impl SentCase {
     fn new(case: &mut AttackCase) -> Self {
         let number = case.number;
         let is_http2 = case.random.u8(0..4) == 0;
@@ -119,7 +119,7 @@ fn as_forwarded(target: &str) -> String {
 }
 
 /// Sends a case, reads what comes back, and has another client ask for something else.
-fn exchange(sending: &Sending, case: &mut AttackCase, ports: [u16; 2]) -> Result<(), String> {
+fn exchange(sending: &SentCase, case: &mut AttackCase, ports: [u16; 2]) -> Result<(), String> {
     let address = ([127, 0, 0, 1], ports[case.random.usize(..2)]).into();
     let received = if sending.is_http2 {
         let mut raw = frames::connect(address, b"")?;
@@ -159,7 +159,7 @@ fn answered_targets(received: &[u8]) -> Vec<String> {
 }
 
 /// Compares what the server sent with what clients meant, and with what the back end saw. Returns how many requests each was.
-fn compare(trial: &Trial, sent: &SentBytes, notes: (&Path, usize), sendings: &[Sending]) -> (usize, usize) {
+fn compare(trial: &Trial, sent: &SentBytes, notes: (&Path, usize), sendings: &[SentCase]) -> (usize, usize) {
     let mut meant: HashSet<(&str, String, &[u8])> = HashSet::new();
     let mut targets: HashSet<&str> = HashSet::new();
     for sending in sendings {
@@ -241,7 +241,7 @@ fn wait_for_notes((file, before): (&Path, usize), heads: &HashMap<u16, Vec<Strin
 }
 
 /// The case whose request began a connection to the back end.
-fn case_of(bytes: &[u8], sendings: &[Sending]) -> Option<u64> {
+fn case_of(bytes: &[u8], sendings: &[SentCase]) -> Option<u64> {
     let text = String::from_utf8_lossy(bytes);
     let mut markers = text.split(['/', '-', ' ', '\r']).filter_map(|word| word.parse::<u64>().ok());
     markers.find(|number| sendings.iter().any(|sending| sending.case == *number))

@@ -38,11 +38,11 @@ pub struct FairQueue {
     is_overloaded: AtomicBool,
     /// Number of requests that had to leave because of overload.
     shed: AtomicU64,
-    list: Mutex<List>,
+    list: Mutex<WaiterList>,
 }
 
 #[derive(Debug, Default)]
-struct List {
+struct WaiterList {
     next_ticket: u64,
     waiters: VecDeque<Waiter>,
     load: QueueLoad,
@@ -113,7 +113,7 @@ impl FairQueue {
         }
     }
 
-    fn call(&self, which: impl FnOnce(&mut List) -> Option<&mut Waiter>) {
+    fn call(&self, which: impl FnOnce(&mut WaiterList) -> Option<&mut Waiter>) {
         let waker = which(&mut self.lock()).map(|waiter| {
             waiter.is_called = true;
             waiter.waker.clone()
@@ -122,7 +122,7 @@ impl FairQueue {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    fn lock(&self) -> MutexGuard<'_, List> {
+    fn lock(&self) -> MutexGuard<'_, WaiterList> {
         // No code that changes the list can panic halfway.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -249,7 +249,7 @@ fn note<Q: QueueOwner>(owner: &Q, change: Option<LoadChange>) {
     }
 }
 
-impl List {
+impl WaiterList {
     /// Adds a request, if the queue and its client's share have room. Returns its ticket, and the waker of the request
     /// that it displaces.
     fn join(&mut self, client: Option<u64>, queue_max: usize, now_ms: u64) -> (Option<u64>, Option<Waker>) {

@@ -44,7 +44,7 @@ impl Finding {
     }
 }
 
-struct Options {
+struct WordsOptions {
     /// Counts by area and rule instead of findings.
     is_summary: bool,
     /// Rules whose findings count; all if empty.
@@ -78,8 +78,8 @@ fn is_path_end(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with('/')
 }
 
-fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options { is_summary: false, rules: Vec::new(), base: None, paths: Vec::new() };
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<WordsOptions, String> {
+    let mut options = WordsOptions { is_summary: false, rules: Vec::new(), base: None, paths: Vec::new() };
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--summary" => options.is_summary = true,

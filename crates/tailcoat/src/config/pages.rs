@@ -6,7 +6,7 @@ use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 use super::DEFAULT_PATH;
 use super::lookup::known_as_line;
-use super::options::{OptionContext, OptionDefinition, OptionSetter, Parameter, SECTIONS, Shape, foreign};
+use super::options::{OptionContext, OptionDefinition, OptionSetter, Parameter, ParameterShape, SECTIONS, foreign};
 use super::value::LOG_FIELDS;
 
 /// Syntax of the configuration: the beginning of the reference and of the manual page.
@@ -114,11 +114,11 @@ pub(super) fn syntax(option: &OptionDefinition) -> String {
         let Parameter { name, shape, .. } = parameter;
         let word = if *name == "on" { "on|off".to_owned() } else { name.to_uppercase() };
         let _ = match shape {
-            Shape::One => write!(syntax, " {word}"),
-            Shape::Optional => write!(syntax, " [{word}]"),
-            Shape::Many => write!(syntax, " {word}..."),
-            Shape::Any => write!(syntax, " [{word}...]"),
-            Shape::Property => write!(syntax, " [{name}={word}]"),
+            ParameterShape::One => write!(syntax, " {word}"),
+            ParameterShape::Optional => write!(syntax, " [{word}]"),
+            ParameterShape::Many => write!(syntax, " {word}..."),
+            ParameterShape::Any => write!(syntax, " [{word}...]"),
+            ParameterShape::Property => write!(syntax, " [{name}={word}]"),
         };
     }
     if matches!(option.set, OptionSetter::Block(_)) {

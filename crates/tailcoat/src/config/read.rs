@@ -7,7 +7,9 @@ use kdl::{KdlDocument, KdlEntry, KdlNode};
 use miette::SourceSpan;
 
 use super::diagnostic::{ConfigSource, Diagnostic, Diagnostics, Severity};
-use super::options::{OptionContext, OptionDefinition, OptionSetter, Parameter, Shape, foreign, places_of, renamed};
+use super::options::{
+    OptionContext, OptionDefinition, OptionSetter, Parameter, ParameterShape, foreign, places_of, renamed,
+};
 use super::suggest::nearest;
 use super::value::{self, Values};
 
@@ -138,7 +140,7 @@ impl ConfigReader<'_> {
         let name = span(node.name().span());
         if takes_block && node.children().is_none() {
             // `files "/a/*" root="/b"` and `scgi "/a/*" "unix:/b"` need none.
-            let has_property = option.parameters.iter().any(|parameter| parameter.shape == Shape::Property);
+            let has_property = option.parameters.iter().any(|parameter| parameter.shape == ParameterShape::Property);
             if !option.is_block_optional && !has_property && option.parameters.len() < 2 {
                 let help = format!("write `{}`", option.example);
                 self.error(
@@ -184,7 +186,10 @@ impl ConfigReader<'_> {
 
     fn property(&mut self, option: &OptionDefinition, name: &str, entry: &KdlEntry) -> Option<&'static Parameter> {
         let property = |name: &str| {
-            option.parameters.iter().find(|parameter| parameter.shape == Shape::Property && parameter.name == name)
+            option
+                .parameters
+                .iter()
+                .find(|parameter| parameter.shape == ParameterShape::Property && parameter.name == name)
         };
         let found = property(name).or_else(|| property(renamed::new_property(option.name, name)?));
         if let Some(found) = found.filter(|found| found.name != name) {
@@ -192,8 +197,12 @@ impl ConfigReader<'_> {
             self.old_name("property", name, found.name, span);
         }
         if found.is_none() {
-            let names: Vec<_> =
-                option.parameters.iter().filter(|one| one.shape == Shape::Property).map(|one| one.name).collect();
+            let names: Vec<_> = option
+                .parameters
+                .iter()
+                .filter(|one| one.shape == ParameterShape::Property)
+                .map(|one| one.name)
+                .collect();
             let help = match (names.as_slice(), nearest(name, &names)) {
                 ([], _) => format!("it has no properties; write, for example, `{}`", option.example),
                 (_, Some(near)) => format!("did you mean `{near}`?"),
@@ -223,9 +232,10 @@ impl ConfigReader<'_> {
     }
 
     fn wrong_count(&mut self, node: &KdlNode, option: &OptionDefinition, arguments: &[&KdlEntry]) {
-        let positional: Vec<_> = option.parameters.iter().filter(|one| one.shape != Shape::Property).collect();
+        let positional: Vec<_> = option.parameters.iter().filter(|one| one.shape != ParameterShape::Property).collect();
         let help = format!("write, for example, `{}`", option.example);
-        let required = positional.iter().filter(|one| matches!(one.shape, Shape::One | Shape::Many)).count();
+        let required =
+            positional.iter().filter(|one| matches!(one.shape, ParameterShape::One | ParameterShape::Many)).count();
         let finding = match arguments.get(positional.len()) {
             Some(surplus) if arguments.len() >= required => {
                 let message = match positional.len() {
@@ -238,7 +248,7 @@ impl ConfigReader<'_> {
             _ => {
                 let names: Vec<_> = positional
                     .iter()
-                    .filter(|one| matches!(one.shape, Shape::One | Shape::Many))
+                    .filter(|one| matches!(one.shape, ParameterShape::One | ParameterShape::Many))
                     .map(|one| one.name)
                     .collect();
                 let message = format!("`{}` needs {}", option.name, value::all_of(&names));
@@ -273,16 +283,17 @@ impl ConfigReader<'_> {
 /// Parameter of each argument; `None` if there are too few or too many. Optional parameters take the surplus, from the
 /// left.
 fn assign(parameters: &'static [Parameter], count: usize) -> Option<Vec<&'static Parameter>> {
-    let required = parameters.iter().filter(|one| matches!(one.shape, Shape::One | Shape::Many)).count();
+    let required =
+        parameters.iter().filter(|one| matches!(one.shape, ParameterShape::One | ParameterShape::Many)).count();
     let mut surplus = count.checked_sub(required)?;
     let mut assigned = Vec::new();
     for parameter in parameters {
         let (least, takes) = match parameter.shape {
-            Shape::One => (1, 0),
-            Shape::Optional => (0, surplus.min(1)),
-            Shape::Many => (1, surplus),
-            Shape::Any => (0, surplus),
-            Shape::Property => (0, 0),
+            ParameterShape::One => (1, 0),
+            ParameterShape::Optional => (0, surplus.min(1)),
+            ParameterShape::Many => (1, surplus),
+            ParameterShape::Any => (0, surplus),
+            ParameterShape::Property => (0, 0),
         };
         surplus -= takes;
         assigned.extend(std::iter::repeat_n(parameter, least + takes));

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::options::{OptionContext, OptionDefinition, OptionSetter, Shape, renamed};
+use super::options::{OptionContext, OptionDefinition, OptionSetter, ParameterShape, renamed};
 use super::value::{LOG_FORMATS, ValueKind};
 
 /// Mapping of nodes to JSON: the schema's description.
@@ -60,7 +60,9 @@ fn option_schema(option: &OptionDefinition) -> Map<String, Json> {
 fn node(option: &OptionDefinition) -> Map<String, Json> {
     match (option.set, option.parameters) {
         (OptionSetter::Block(_), _) | (_, [] | [_, _, ..]) => {}
-        (_, [only]) if matches!(only.shape, Shape::Many | Shape::Any) => return list(only.kind, only.shape),
+        (_, [only]) if matches!(only.shape, ParameterShape::Many | ParameterShape::Any) => {
+            return list(only.kind, only.shape);
+        }
         (_, [only]) => return value(only.kind),
     }
     let mut schema = match option.set {
@@ -74,10 +76,10 @@ fn node(option: &OptionDefinition) -> Map<String, Json> {
     if let Some(Json::Object(properties)) = schema.get_mut("properties") {
         for parameter in option.parameters {
             let parameter_schema = match parameter.shape {
-                Shape::Many | Shape::Any => list(parameter.kind, parameter.shape),
-                Shape::One | Shape::Optional | Shape::Property => value(parameter.kind),
+                ParameterShape::Many | ParameterShape::Any => list(parameter.kind, parameter.shape),
+                ParameterShape::One | ParameterShape::Optional | ParameterShape::Property => value(parameter.kind),
             };
-            if matches!(parameter.shape, Shape::One | Shape::Many) {
+            if matches!(parameter.shape, ParameterShape::One | ParameterShape::Many) {
                 required.push(parameter.name);
             }
             // The root of `files` may be a property or an option in the block.
@@ -96,8 +98,8 @@ fn node(option: &OptionDefinition) -> Map<String, Json> {
     schema
 }
 
-fn list(kind: ValueKind, shape: Shape) -> Map<String, Json> {
-    let least = u8::from(shape == Shape::Many);
+fn list(kind: ValueKind, shape: ParameterShape) -> Map<String, Json> {
+    let least = u8::from(shape == ParameterShape::Many);
     let mut schema = Map::new();
     schema.insert("type".into(), "array".into());
     schema.insert("items".into(), value(kind).into());

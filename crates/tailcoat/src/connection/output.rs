@@ -47,7 +47,7 @@ pub enum Persistence {
 
 /// Data that the encoder needs in addition to the response.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner<'a> {
+pub struct EncodingContext<'a> {
     /// Text of the Date field.
     pub date: &'a [u8; DATE_BYTES],
     /// Current time, in milliseconds of the monotonic clock, for the ages of stored responses.
@@ -102,14 +102,16 @@ impl Output {
     }
 
     /// Adds a response. Returns its status, and the length of its content without streamed content.
-    pub fn write_response(&mut self, response: Response, manner: Manner<'_>) -> (Status, u64) {
+    pub fn write_response(&mut self, response: Response, encoding: EncodingContext<'_>) -> (Status, u64) {
         match response {
-            Response::Cached { object, coding, form } => self.write_object(&object.object, (coding, form), &[], manner),
+            Response::Cached { object, coding, form } => {
+                self.write_object(&object.object, (coding, form), &[], encoding)
+            }
             Response::Changed(response) => {
                 let ChangedResponse { object, coding, form, changes } = *response;
-                self.write_object(&object.object, (coding, form), &changes, manner)
+                self.write_object(&object.object, (coding, form), &changes, encoding)
             }
-            Response::Built(response) => (response.status, self.write_built(*response, manner)),
+            Response::Built(response) => (response.status, self.write_built(*response, encoding)),
         }
     }
 
@@ -118,22 +120,22 @@ impl Output {
         object: &Object,
         (coding, form): (ContentCoding, Form),
         changes: &[FieldChange],
-        manner: Manner<'_>,
+        encoding: EncodingContext<'_>,
     ) -> (Status, u64) {
         let head_start = self.bytes.len();
         let representation = object.representation(coding);
         let complete_length = representation.content.length();
         let (status, offset, length) = match form {
             Form::Whole => {
-                representation.head.h1.write(manner.date, &mut self.bytes);
+                representation.head.h1.write(encoding.date, &mut self.bytes);
                 (representation.status, 0, complete_length)
             }
             Form::NotModified => {
-                representation.not_modified_head.h1.write(manner.date, &mut self.bytes);
+                representation.not_modified_head.h1.write(encoding.date, &mut self.bytes);
                 (Status::NOT_MODIFIED, 0, 0)
             }
             Form::Part { offset, length } => {
-                representation.partial_head.h1.write(manner.date, &mut self.bytes);
+                representation.partial_head.h1.write(encoding.date, &mut self.bytes);
                 self.bytes.extend_from_slice(b"Content-Range: ");
                 write_content_range(&(offset..offset + length), complete_length, &mut self.bytes);
                 self.bytes.extend_from_slice(b"\r\n");
@@ -142,13 +144,13 @@ impl Output {
             }
         };
         if let Some(response) = object.response() {
-            self.write_age(response, manner.now_ms);
+            self.write_age(response, encoding.now_ms);
         }
         for change in changes {
             change_head(&mut self.bytes, head_start, change);
         }
-        self.end_head(manner.persistence);
-        if manner.is_head || length == 0 {
+        self.end_head(encoding.persistence);
+        if encoding.is_head || length == 0 {
             return (status, 0);
         }
         match &representation.content {
@@ -185,10 +187,10 @@ impl Output {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    fn write_built(&mut self, response: BuiltResponse, manner: Manner<'_>) -> u64 {
+    fn write_built(&mut self, response: BuiltResponse, encoding: EncodingContext<'_>) -> u64 {
         let BuiltResponse { status, fields, body, forwarded, reason: _ } = response;
-        let has_content = !manner.is_head && !status.has_no_content();
-        self.write_built_head(status, &fields, forwarded.as_deref(), manner);
+        let has_content = !encoding.is_head && !status.has_no_content();
+        self.write_built_head(status, &fields, forwarded.as_deref(), encoding);
         let length = body.length();
         let declared = match &forwarded {
             Some(forwarded) if !has_content => forwarded.content_length,
@@ -197,28 +199,34 @@ impl Output {
         };
         if let Some(length) = declared {
             self.write_content_length(length);
-        } else if has_content && manner.may_chunk {
+        } else if has_content && encoding.may_chunk {
             self.bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
-        self.end_head(manner.persistence);
+        self.end_head(encoding.persistence);
         if !has_content {
             return 0;
         }
-        let is_chunked = length.is_none() && manner.may_chunk;
+        let is_chunked = length.is_none() && encoding.may_chunk;
         self.write_body(body, is_chunked)
     }
 
-    fn write_built_head(&mut self, status: Status, fields: &Fields, forwarded: Option<&Forwarded>, manner: Manner<'_>) {
+    fn write_built_head(
+        &mut self,
+        status: Status,
+        fields: &Fields,
+        forwarded: Option<&Forwarded>,
+        encoding: EncodingContext<'_>,
+    ) {
         let reason = forwarded.map_or(status.reason().as_bytes(), |forwarded| &forwarded.reason);
         write_status_line(&mut self.bytes, status, reason);
         // Date and Server of an upstream response are forwarded unchanged (RFC 9110, sections 6.6.1 and 10.2.4).
         if forwarded.is_none() || !fields.has("Date") {
             self.bytes.extend_from_slice(b"Date: ");
-            self.bytes.extend_from_slice(manner.date);
+            self.bytes.extend_from_slice(encoding.date);
             self.bytes.extend_from_slice(b"\r\n");
         }
         write_fields(&mut self.bytes, fields);
-        if manner.server_field && forwarded.is_none() {
+        if encoding.server_field && forwarded.is_none() {
             self.bytes.extend_from_slice(b"Server: ");
             self.bytes.extend_from_slice(SERVER.as_bytes());
             self.bytes.extend_from_slice(b"\r\n");

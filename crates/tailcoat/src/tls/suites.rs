@@ -97,9 +97,9 @@ mod tests {
     use rustls::{ContentType, ProtocolVersion};
 
     /// Recorder of the data and its pieces.
-    struct Recorder;
+    struct PieceRecorder;
 
-    impl MessageEncrypter for Recorder {
+    impl MessageEncrypter for PieceRecorder {
         fn encrypt(
             &mut self,
             message: OutboundPlainMessage<'_>,
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn what_is_enciphered_is_the_same() {
         let content: Vec<u8> = (0..20_000_u32).map(|at| (at % 251) as u8).collect();
-        let mut encrypter = InPieces(Box::new(Recorder) as Box<dyn MessageEncrypter>);
+        let mut encrypter = InPieces(Box::new(PieceRecorder) as Box<dyn MessageEncrypter>);
         for length in [0, 1, 1023, 1024, 1025, 2048, 16_383, 16_384, 16_385] {
             let payload = OutboundChunks::Single(&content[..length]);
             let (typ, version) = (ContentType::ApplicationData, ProtocolVersion::TLSv1_3);

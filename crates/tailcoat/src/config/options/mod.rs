@@ -115,12 +115,12 @@ pub(super) struct Parameter {
     /// Name of the property. For an argument, messages and the reference use it.
     pub(super) name: &'static str,
     pub(super) kind: ValueKind,
-    pub(super) shape: Shape,
+    pub(super) shape: ParameterShape,
 }
 
 /// Syntax of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum ParameterShape {
     /// One argument.
     One,
     /// One argument or none.
@@ -134,23 +134,23 @@ pub(super) enum Shape {
 }
 
 pub(super) const fn one(name: &'static str, kind: ValueKind) -> Parameter {
-    Parameter { name, kind, shape: Shape::One }
+    Parameter { name, kind, shape: ParameterShape::One }
 }
 
 pub(super) const fn optional(name: &'static str, kind: ValueKind) -> Parameter {
-    Parameter { name, kind, shape: Shape::Optional }
+    Parameter { name, kind, shape: ParameterShape::Optional }
 }
 
 pub(super) const fn many(name: &'static str, kind: ValueKind) -> Parameter {
-    Parameter { name, kind, shape: Shape::Many }
+    Parameter { name, kind, shape: ParameterShape::Many }
 }
 
 pub(super) const fn any(name: &'static str, kind: ValueKind) -> Parameter {
-    Parameter { name, kind, shape: Shape::Any }
+    Parameter { name, kind, shape: ParameterShape::Any }
 }
 
 pub(super) const fn property(name: &'static str, kind: ValueKind) -> Parameter {
-    Parameter { name, kind, shape: Shape::Property }
+    Parameter { name, kind, shape: ParameterShape::Property }
 }
 
 /// Parameters of the options that limit a request body.

@@ -2,7 +2,7 @@
 
 use kdl::KdlDocument;
 
-use super::{OptionContext, OptionSetter, Shape};
+use super::{OptionContext, OptionSetter, ParameterShape};
 use crate::config::read::span;
 
 /// An option that has got a better-known name.
@@ -86,7 +86,7 @@ fn collect_edits(document: &KdlDocument, place: OptionContext, edits: &mut Vec<E
             let is_known = option
                 .parameters
                 .iter()
-                .any(|parameter| parameter.shape == Shape::Property && parameter.name == property.value());
+                .any(|parameter| parameter.shape == ParameterShape::Property && parameter.name == property.value());
             let new = new_property(option.name, property.value()).filter(|_| !is_known);
             edits.extend(new.map(|new| (span(property.span()), new)));
         }

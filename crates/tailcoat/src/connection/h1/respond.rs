@@ -10,7 +10,7 @@ use wire::http::{Method, Status, Version};
 use super::tunnel::H1Tunnel;
 use super::{H1Connection, H1Turn, Incoming};
 use crate::connection::arrival::is_too_slow;
-use crate::connection::output::{Manner, Persistence};
+use crate::connection::output::{EncodingContext, Persistence};
 use crate::connection::record::{CLIENT_GONE, ClientPeer, LoggedResponse, is_hit, record};
 use crate::connection::transmit::{Transmission, send_now};
 use crate::connection::{ConnectionStage, Context};
@@ -57,7 +57,7 @@ impl H1Connection {
         let tunnel = response.take_tunnel();
         let persistence = self.persistence(incoming, &response, tunnel.is_some(), turn.context);
         let H1Turn { context, task, output, now } = turn;
-        let manner = Manner {
+        let encoding = EncodingContext {
             date: &context.clock.date(*now),
             now_ms: now.monotonic_ms,
             persistence,
@@ -66,7 +66,7 @@ impl H1Connection {
             may_chunk: incoming.routed.request.head.version >= Version::Http11,
         };
         let is_hit = is_hit(&response);
-        let (status, content_bytes) = output.write_response(response, manner);
+        let (status, content_bytes) = output.write_response(response, encoding);
         // A tunnel's content has no end that could be missed.
         let is_tunnel = tunnel.is_some();
         let exchange = |account: RequestAccount| {
@@ -149,7 +149,7 @@ impl H1Connection {
             Some((request, _)) => request.request().method() == Method::Head,
             None => input.starts_with(b"HEAD "),
         };
-        let manner = Manner {
+        let encoding = EncodingContext {
             date: &context.clock.date(*now),
             now_ms: now.monotonic_ms,
             persistence: Persistence::Close,
@@ -158,7 +158,7 @@ impl H1Connection {
             may_chunk: false,
         };
         let response = error_response(refusal.status, PageFormat::Html);
-        let sent = output.write_response(Response::Built(response), manner);
+        let sent = output.write_response(Response::Built(response), encoding);
         match open {
             Some((request, account)) => {
                 let subject = Subject::Request(request.request());

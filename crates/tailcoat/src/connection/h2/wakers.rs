@@ -56,9 +56,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Counter(std::sync::atomic::AtomicUsize);
+    struct WakeCounter(std::sync::atomic::AtomicUsize);
 
-    impl Wake for Counter {
+    impl Wake for WakeCounter {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn streams_wake_their_connection_once() {
-        let counter = Arc::new(Counter::default());
+        let counter = Arc::new(WakeCounter::default());
         let woken = WokenStreams::new(&Arc::clone(&counter).into());
         let [first, second] = [1, 3].map(|stream| woken.waker(stream));
         assert!(woken.take().is_empty());

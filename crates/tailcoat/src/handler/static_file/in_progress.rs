@@ -136,11 +136,11 @@ mod tests {
 
     use super::*;
 
-    type List = Arc<InProgress<u8, usize>>;
+    type LoadWaiters = Arc<InProgress<u8, usize>>;
 
     /// Work that waits for a turn and counts its starts and ends.
     fn count_turns(
-        list: &List,
+        list: &LoadWaiters,
         turns: &Arc<Semaphore>,
         counts: &Arc<[AtomicUsize; 2]>,
     ) -> tokio::task::JoinHandle<Option<usize>> {
@@ -164,7 +164,7 @@ mod tests {
 
     #[tokio::test]
     async fn work_is_shared_and_ends_with_the_last_who_waits() {
-        let (list, turns, counts) = (List::default(), Arc::new(Semaphore::new(0)), Arc::default());
+        let (list, turns, counts) = (LoadWaiters::default(), Arc::new(Semaphore::new(0)), Arc::default());
         let begin = || count_turns(&list, &turns, &counts);
         let check = |expect: [usize; 3]| {
             let counted = counts.each_ref().map(|count: &AtomicUsize| count.load(Ordering::Relaxed));
@@ -192,7 +192,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_comes_while_work_stops_gets_it_begun_again() {
-        let list = List::default();
+        let list = LoadWaiters::default();
         let attempts = Arc::new(AtomicUsize::new(0));
         let work_attempts = Arc::clone(&attempts);
         let work = move |_| {
@@ -206,7 +206,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_an_end_without_a_result() {
-        let list = List::default();
+        let list = LoadWaiters::default();
         let result = list.join(1, |_| async { panic!("a fault of ours") }).await;
         assert_eq!((result, list.count()), (None, 0));
     }
