@@ -132,13 +132,13 @@ pub struct HandlerParts<'a> {
 }
 
 impl SharedSite {
-    /// Prepares a site's handlers and opens no file. Parts whose configuration is as `before` keep their state: open
+    /// Prepares a site's handlers and opens no file. Unchanged parts of `reused` keep their state: open
     /// files, stored responses, running programs.
-    pub fn new(site: &config::SiteConfig, config: &Config, parts: HandlerParts<'_>, before: Option<&Self>) -> Self {
+    pub fn new(site: &config::SiteConfig, config: &Config, parts: HandlerParts<'_>, reused: Option<&Self>) -> Self {
         let HandlerParts { store, upstreams, modules, .. } = parts;
         let tree = |files: &FilesConfig, runners: Runners, precedence: Precedence| {
             let (server_field, ranges_max) = (config.server.server_field, config.limits.ranges_max);
-            let mut trees = before.into_iter().flat_map(Self::trees);
+            let mut trees = reused.into_iter().flat_map(Self::trees);
             let known = trees.find(|tree| tree.is_of(files, (&runners, &precedence), server_field, ranges_max));
             known.cloned().unwrap_or_else(|| {
                 FileTree::new(files.clone(), runners, precedence, server_field, ranges_max, Arc::clone(store))
@@ -159,9 +159,9 @@ impl SharedSite {
                 config::HandlerConfig::Gateway(gateway, part) => {
                     let known = gateways.iter().find(|shared| Arc::ptr_eq(&shared.config, gateway)).cloned();
                     let shared = known.unwrap_or_else(|| {
-                        let before = before.and_then(|before| before.gateway(gateway));
+                        let reused = reused.and_then(|reused| reused.gateway(gateway));
                         let precedence = Precedence::of(config, site, index);
-                        let shared = Arc::new(SharedGateway::new(gateway, config, precedence, parts, before));
+                        let shared = Arc::new(SharedGateway::new(gateway, config, precedence, parts, reused));
                         gateways.push(Arc::clone(&shared));
                         shared
                     });
@@ -170,9 +170,9 @@ impl SharedSite {
                 config::HandlerConfig::Forward(forward) => {
                     let index = upstream_of(forward, upstreams);
                     let cache = forward.cache.as_ref().map(|caching| {
-                        let before = before.and_then(|before| before.cache(&route.path, caching, forward));
+                        let reused = reused.and_then(|reused| reused.cache(&route.path, caching, forward));
                         let ranges_max = config.limits.ranges_max;
-                        SharedResponseCache::reuse(caching.clone(), forward, ranges_max, Arc::clone(store), before)
+                        SharedResponseCache::reuse(caching.clone(), forward, ranges_max, Arc::clone(store), reused)
                     });
                     SharedHandler::Forward(ForwardPlan::new(forward, &upstreams[index], parts.spools), index, cache)
                 }
@@ -294,7 +294,7 @@ impl SharedGateway {
         config: &Config,
         precedence: Precedence,
         parts: HandlerParts<'_>,
-        before: Option<&Self>,
+        reused: Option<&Self>,
     ) -> Self {
         let HandlerParts { store, upstreams, log, spawner, observer, .. } = parts;
         let forward = &gateway.forward;
@@ -302,7 +302,7 @@ impl SharedGateway {
             config::GatewayProtocol::Cgi => {
                 // The creator of `Parts` ensures that there is one.
                 let spawner = spawner.unwrap_or_else(|| panic!("no thread to run programs"));
-                let programs = match before.map(|before| &before.runner) {
+                let programs = match reused.map(|reused| &reused.runner) {
                     Some(Runner::Programs(programs)) => Arc::clone(programs),
                     _ => {
                         let counted = observer.metrics().map(|metrics| Arc::clone(metrics.programs()));
@@ -317,13 +317,13 @@ impl SharedGateway {
             }
         };
         let cache = forward.cache.as_ref().map(|caching| {
-            let before = before.and_then(|before| before.cache.as_ref());
+            let reused = reused.and_then(|reused| reused.cache.as_ref());
             let ranges_max = config.limits.ranges_max;
-            SharedResponseCache::reuse(caching.clone(), forward, ranges_max, Arc::clone(store), before)
+            SharedResponseCache::reuse(caching.clone(), forward, ranges_max, Arc::clone(store), reused)
         });
         let server_field = config.server.server_field;
-        let plan_of_scripts = match before.filter(|before| before.plan.is_as(server_field, &precedence)) {
-            Some(before) => Arc::clone(&before.plan),
+        let plan_of_scripts = match reused.filter(|reused| reused.plan.is_as(server_field, &precedence)) {
+            Some(reused) => Arc::clone(&reused.plan),
             None => {
                 let tree = gateway.has_files().then(|| ScriptTree::new(gateway, store));
                 GatewayPlan::new(Arc::clone(gateway), tree, log, server_field, precedence)

@@ -117,13 +117,13 @@ impl Modules {
         config: &Config,
         log: &ServerLog,
         metrics: Option<&Metrics>,
-        before: Option<&Self>,
+        reused: Option<&Self>,
         patience: Patience,
     ) -> Result<Self, ModuleLoadError> {
         let settings = config.modules.clone();
-        let before = before.filter(|before| before.settings == settings);
+        let reused = reused.filter(|reused| reused.settings == settings);
         let configs: Vec<&config::ModuleConfig> = config.module_routes().collect();
-        let known = |config: &&config::ModuleConfig| before.and_then(|before| before.find(config)).cloned();
+        let known = |config: &&config::ModuleConfig| reused.and_then(|reused| reused.find(config)).cloned();
         let mut modules: Vec<Arc<Module>> = Vec::new();
         for module in configs.iter().filter_map(known) {
             if !modules.iter().any(|other| Arc::ptr_eq(other, &module)) {

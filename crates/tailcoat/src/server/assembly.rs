@@ -113,7 +113,7 @@ pub(super) struct Changes {
 
 impl Assembly {
     /// Assembles a configuration and opens all that it names, except listeners. It changes nothing that is in use.
-    /// Parts that are unchanged since `before` are reused with their state. Modules that compile longer than `patience`
+    /// Unchanged parts of `reused` keep their state. Modules that compile longer than `patience`
     /// start to serve later.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl Assembly {
     pub(super) fn new(
         mut config: Config,
         lasting: &Lasting,
-        before: Option<&Self>,
+        reused: Option<&Self>,
         patience: Patience,
     ) -> Result<(Self, Changes), ServerStartError> {
         let Lasting { store, server_log, .. } = lasting;
@@ -135,12 +135,12 @@ impl Assembly {
         let is_automatic =
             acme::place_certificates(&mut config).map_err(ServerStartError::at("cannot store certificates"))?;
         let (logs, site_logs) = prepare_logs(&config, &lasting.access_log)?;
-        let upstreams = reuse_upstreams(&config, server_log, before)?;
+        let upstreams = reuse_upstreams(&config, server_log, reused)?;
         let modules = Modules::load(
             &config,
             server_log,
             lasting.metrics.as_deref(),
-            before.map(|before| &*before.modules),
+            reused.map(|reused| &*reused.modules),
             patience,
         );
         let modules = Arc::new(modules.map_err(ServerStartError::at("cannot load module"))?);
@@ -159,16 +159,16 @@ impl Assembly {
             spawner: lasting.spawner.get(),
             spools: &lasting.spools,
         };
-        let known = Self::sites_by_name(before);
+        let known = Self::sites_by_name(reused);
         let site = |site: &crate::config::SiteConfig| {
             let known = known.get(&(site.names.as_slice(), site.listen.as_slice()));
             Arc::new(SharedSite::new(site, &config, parts, known.copied()))
         };
         let sites = config.sites.iter().map(site).collect();
-        let rules = AllRules::new(&config, server_log, before.map(|before| &*before.rules));
+        let rules = AllRules::new(&config, server_log, reused.map(|reused| &*reused.rules));
         let rules = Arc::new(rules.map_err(ServerStartError::at("cannot set up access rules and rate limits"))?);
         let tickets: Arc<dyn ProducesTickets> = Arc::clone(&lasting.tickets) as _;
-        let tls = AllTls::new(&config, &tickets, before.map(|before| &before.tls));
+        let tls = AllTls::new(&config, &tickets, reused.map(|reused| &reused.tls));
         let tls = tls.map_err(ServerStartError::at("cannot load certificate"))?;
         if !tls.sites().is_empty() {
             let prepared = lasting.tickets.prepare().map_err(io::Error::other);
@@ -176,20 +176,20 @@ impl Assembly {
         }
         let certificates = acme::AcmePlan::new(&config, &tls, lasting.spawner.get().cloned())
             .map_err(ServerStartError::at("cannot store certificates"))?;
-        let tracer_before = before.and_then(|before| before.tracer.as_ref());
-        let tracer = Tracer::reuse(config.traces.as_ref(), &lasting.span_counts, server_log, tracer_before);
+        let reused_tracer = reused.and_then(|reused| reused.tracer.as_ref());
+        let tracer = Tracer::reuse(config.traces.as_ref(), &lasting.span_counts, server_log, reused_tracer);
         let tracer = tracer.map_err(ServerStartError::at("cannot export traces"))?;
         let config = Arc::new(config);
         let assembly = Self { config, upstreams, modules, sites, rules, tls, tracer, site_logs, is_automatic };
         Ok((assembly, Changes { logs, certificates }))
     }
 
-    /// Sites of `before`, by their names and addresses.
+    /// Sites of `reused`, by their names and addresses.
     #[allow(clippy::type_complexity, reason = "used once")]
     fn sites_by_name(
-        before: Option<&Self>,
+        reused: Option<&Self>,
     ) -> HashMap<(&[crate::config::HostPattern], &[crate::config::Listen]), &SharedSite> {
-        let sites = before.into_iter().flat_map(|before| before.config.sites.iter().zip(&before.sites));
+        let sites = reused.into_iter().flat_map(|reused| reused.config.sites.iter().zip(&reused.sites));
         sites.map(|(site, shared)| ((site.names.as_slice(), site.listen.as_slice()), &**shared)).collect()
     }
 
@@ -250,10 +250,10 @@ impl Assembly {
 fn reuse_upstreams(
     config: &Config,
     log: &ServerLog,
-    before: Option<&Assembly>,
+    reused: Option<&Assembly>,
 ) -> Result<Vec<Arc<SharedUpstream>>, ServerStartError> {
-    let before = before.map_or(&[][..], |before| &before.upstreams);
-    let known: HashMap<&str, &Arc<SharedUpstream>> = before.iter().map(|known| (known.name(), known)).collect();
+    let reused = reused.map_or(&[][..], |reused| &reused.upstreams);
+    let known: HashMap<&str, &Arc<SharedUpstream>> = reused.iter().map(|known| (known.name(), known)).collect();
     let upstreams = config.upstreams.iter();
     let reuse = |upstream: &crate::config::UpstreamConfig| {
         SharedUpstream::reuse(upstream, log.clone(), known.get(upstream.name.as_str()).copied())

@@ -29,21 +29,21 @@ pub struct ListenerTls {
 }
 
 impl AllTls {
-    /// Reads the files of all sites. Keeps the ticket keys, and reuses sites of `before` whose settings and files are
+    /// Reads the files of all sites. Keeps the ticket keys, and reuses sites of `reused` whose settings and files are
     /// unchanged.
     ///
     /// # Errors
     /// A file cannot be read or used.
-    pub fn new(config: &Config, tickets: &Arc<dyn ProducesTickets>, before: Option<&Self>) -> io::Result<Self> {
+    pub fn new(config: &Config, tickets: &Arc<dyn ProducesTickets>, reused: Option<&Self>) -> io::Result<Self> {
         let mut known: HashMap<&[HostPattern], Vec<&Arc<SiteTls>>> = HashMap::new();
-        for (_, site) in before.into_iter().flat_map(|before| &before.sites) {
+        for (_, site) in reused.into_iter().flat_map(|reused| &reused.sites) {
             known.entry(&site.names).or_default().push(site);
         }
         let mut all = Self {
             sites: Vec::new(),
             tickets: Arc::clone(tickets),
-            validations: before.map(|before| Arc::clone(&before.validations)).unwrap_or_default(),
-            next_id: before.map_or(0, |before| before.next_id),
+            validations: reused.map(|reused| Arc::clone(&reused.validations)).unwrap_or_default(),
+            next_id: reused.map_or(0, |reused| reused.next_id),
         };
         for (index, site) in config.sites.iter().enumerate().filter(|(_, site)| !site.tls.certificates.is_empty()) {
             let versions = config.server.http_versions;

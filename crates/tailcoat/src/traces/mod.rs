@@ -59,7 +59,7 @@ pub struct Trace {
 }
 
 impl Tracer {
-    /// Creates the tracer of a configuration; returns `before` if its settings are equal.
+    /// Creates the tracer of a configuration; returns `reused` if its settings are equal.
     ///
     /// # Errors
     /// Spans cannot be exported: CA certificates cannot be read, or the thread cannot be started.
@@ -67,11 +67,11 @@ impl Tracer {
         config: Option<&Traces>,
         counts: &Arc<SpanCounts>,
         log: &ServerLog,
-        before: Option<&Arc<Self>>,
+        reused: Option<&Arc<Self>>,
     ) -> Result<Option<Arc<Self>>, TracesError> {
         let Some(config) = config else { return Ok(None) };
-        if let Some(before) = before.filter(|before| before.config == *config) {
-            return Ok(Some(Arc::clone(before)));
+        if let Some(reused) = reused.filter(|reused| reused.config == *config) {
+            return Ok(Some(Arc::clone(reused)));
         }
         let exporter = config.endpoint.as_ref().map(|endpoint| Exporter::start(config, endpoint, counts, log));
         Ok(Some(Arc::new(Self { config: config.clone(), exporter: exporter.transpose()? })))

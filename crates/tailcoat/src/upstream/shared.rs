@@ -99,24 +99,24 @@ impl SharedUpstream {
         Self::reuse(config, log, None)
     }
 
-    /// Creates the upstream that replaces `before`, or returns `before` itself if neither its configuration nor its
+    /// Creates the upstream that replaces `reused`, or returns `reused` itself if neither its configuration nor its
     /// files have changed. Servers with the same name keep their health and addresses. Connections in use still count
-    /// for `before`.
+    /// for `reused`.
     ///
     /// # Errors
     /// See [`Self::new`].
     pub fn reuse(
         config: &config::UpstreamConfig,
         log: ServerLog,
-        before: Option<&Arc<Self>>,
+        reused: Option<&Arc<Self>>,
     ) -> Result<Arc<Self>, CertificateError> {
-        if let Some(before) = before.filter(|before| before.config == *config && !before.has_new_files()) {
-            return Ok(Arc::clone(before));
+        if let Some(reused) = reused.filter(|reused| reused.config == *config && !reused.has_new_files()) {
+            return Ok(Arc::clone(reused));
         }
         let limits = HealthLimits::new(config);
         let servers = config.servers.iter().map(|server| {
             let new = SharedServer::new(server, limits);
-            let mut others = before.iter().flat_map(|before| before.servers.iter());
+            let mut others = reused.iter().flat_map(|reused| reused.servers.iter());
             if let Some(known) = others.find(|other| other.name == new.name) {
                 new.reuse(known);
             }
@@ -125,7 +125,7 @@ impl SharedUpstream {
         let servers = servers.collect();
         let tls = ClientTls::load(config)?;
         let queue = FairQueue::default();
-        before.iter().for_each(|before| queue.reuse(&before.queue));
+        reused.iter().for_each(|reused| queue.reuse(&reused.queue));
         let (config, overload_told_ms, overload_told) = (config.clone(), AtomicU64::new(0), AtomicBool::new(false));
         Ok(Arc::new(Self { config, servers, queue, overload_told_ms, overload_told, log, tls }))
     }

@@ -51,26 +51,26 @@ impl SharedResponseCache {
         Arc::new(Self::empty(config, forward, ranges_max, store))
     }
 
-    /// Creates the cache that replaces `before`. It keeps the stored responses and the fetches in progress if the
+    /// Creates the cache that replaces `reused`. It keeps the stored responses and the fetches in progress if the
     /// configuration gives them the same meaning.
     pub fn reuse(
         config: ResponseCaching,
         forward: &ForwardConfig,
         ranges_max: usize,
         store: Arc<ObjectStore>,
-        before: Option<&Arc<Self>>,
+        reused: Option<&Arc<Self>>,
     ) -> Arc<Self> {
-        let Some(before) = before.filter(|before| before.means_the_same(&config, forward)) else {
+        let Some(reused) = reused.filter(|reused| reused.means_the_same(&config, forward)) else {
             return Self::new(config, forward, ranges_max, store);
         };
-        if before.forward == *forward && before.ranges_max == ranges_max {
-            return Arc::clone(before);
+        if reused.forward == *forward && reused.ranges_max == ranges_max {
+            return Arc::clone(reused);
         }
         Arc::new(Self {
-            id: before.id,
-            flights: Arc::clone(&before.flights),
-            uncacheable: Arc::clone(&before.uncacheable),
-            next_set: Arc::clone(&before.next_set),
+            id: reused.id,
+            flights: Arc::clone(&reused.flights),
+            uncacheable: Arc::clone(&reused.uncacheable),
+            next_set: Arc::clone(&reused.next_set),
             ..Self::empty(config, forward, ranges_max, store)
         })
     }

@@ -80,14 +80,14 @@ struct RuleLimits {
 }
 
 impl AllRules {
-    /// Makes the rules of a configuration. Limits that are unchanged since `before` keep their counts.
+    /// Makes the rules of a configuration. Limits that `reused` has unchanged keep their counts.
     ///
     /// # Errors
     /// The kernel provides no random numbers.
-    pub fn new(config: &Config, server_log: &ServerLog, before: Option<&Self>) -> io::Result<Self> {
-        let before = before.map(|before| &before.kept);
-        let mut common = Common::new(config, server_log, before);
-        let sites = config.sites.iter().map(|site| common.rules_of_site(site, before)).collect::<io::Result<_>>()?;
+    pub fn new(config: &Config, server_log: &ServerLog, reused: Option<&Self>) -> io::Result<Self> {
+        let reused = reused.map(|reused| &reused.kept);
+        let mut common = Common::new(config, server_log, reused);
+        let sites = config.sites.iter().map(|site| common.rules_of_site(site, reused)).collect::<io::Result<_>>()?;
         let server = &config.server;
         let trusted_proxies = TrustedProxies::new(&server.trusted_proxies, server.forwarded_field);
         Ok(Self { sites, trusted_proxies, kept: common.kept })
@@ -102,12 +102,12 @@ struct Common<'c> {
 }
 
 impl<'c> Common<'c> {
-    fn new(config: &'c Config, server_log: &ServerLog, before: Option<&ReusedLimits>) -> Self {
-        let hasher = before.map(|before| before.hasher.clone()).unwrap_or_default();
+    fn new(config: &'c Config, server_log: &ServerLog, reused: Option<&ReusedLimits>) -> Self {
+        let hasher = reused.map(|reused| reused.hasher.clone()).unwrap_or_default();
         let checks_max = (config.limits.password_checks_max, config.limits.password_checks_waiting_max);
-        let known = before.filter(|before| before.checks_max == checks_max);
+        let known = reused.filter(|reused| reused.checks_max == checks_max);
         let kept = ReusedLimits {
-            all: RuleLimits::new(&config.rules, before.map(|before| &before.all)),
+            all: RuleLimits::new(&config.rules, reused.map(|reused| &reused.all)),
             sites: HashMap::new(),
             stores: HashMap::new(),
             checks: known
@@ -121,7 +121,7 @@ impl<'c> Common<'c> {
     fn rules_of_site(
         &mut self,
         site: &crate::config::SiteConfig,
-        before: Option<&ReusedLimits>,
+        reused: Option<&ReusedLimits>,
     ) -> io::Result<Option<Arc<SharedRules>>> {
         if site.rules.is_empty() && self.config.rules.is_empty() && !site.asks_elsewhere() {
             return Ok(None);
@@ -129,12 +129,12 @@ impl<'c> Common<'c> {
         let rules = joined(&site.rules, &self.config.rules);
         let mut stores = Vec::new();
         for rule in &rules.passwords {
-            stores.push(rule.file.as_ref().map(|file| self.store(file, before)).transpose()?);
+            stores.push(rule.file.as_ref().map(|file| self.store(file, reused)).transpose()?);
         }
         let clients: Vec<_> =
             rules.clients.iter().map(|rule| guarded(rule, &rule.path, AddressSet::new(&rule.clients))).collect();
         let key = (site.names.clone(), site.listen.clone());
-        let own = RuleLimits::new(&site.rules, before.and_then(|before| before.sites.get(&key)));
+        let own = RuleLimits::new(&site.rules, reused.and_then(|reused| reused.sites.get(&key)));
         let rate_limits = chained(&own.rate, &self.kept.all.rate);
         let rate_limits: Vec<_> =
             rate_limits.into_iter().map(|(limit, table)| guarded(&limit, &limit.path, table)).collect();
@@ -164,8 +164,8 @@ impl<'c> Common<'c> {
         Ok(Some(Arc::new(shared)))
     }
 
-    fn store(&mut self, file: &PathBuf, before: Option<&ReusedLimits>) -> io::Result<Arc<PasswordStore>> {
-        let known = self.kept.stores.get(file).or_else(|| before.and_then(|before| before.stores.get(file)));
+    fn store(&mut self, file: &PathBuf, reused: Option<&ReusedLimits>) -> io::Result<Arc<PasswordStore>> {
+        let known = self.kept.stores.get(file).or_else(|| reused.and_then(|reused| reused.stores.get(file)));
         let store = known.map_or_else(|| PasswordStore::new(file, &self.server_log), |known| Ok(Arc::clone(known)))?;
         self.kept.stores.insert(file.clone(), Arc::clone(&store));
         Ok(store)
@@ -173,11 +173,11 @@ impl<'c> Common<'c> {
 }
 
 impl RuleLimits {
-    fn new(rules: &RulesConfig, before: Option<&Self>) -> Self {
-        let before = before.cloned().unwrap_or_default();
+    fn new(rules: &RulesConfig, reused: Option<&Self>) -> Self {
+        let reused = reused.cloned().unwrap_or_default();
         Self {
-            rate: with_tables(&rules.rate_limits, before.rate, rate_table),
-            request: with_tables(&rules.request_limits, before.request, |_| Arc::default()),
+            rate: with_tables(&rules.rate_limits, reused.rate, rate_table),
+            request: with_tables(&rules.request_limits, reused.request, |_| Arc::default()),
         }
     }
 }
