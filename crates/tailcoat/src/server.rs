@@ -30,7 +30,7 @@ use self::assembly::{Assembly, Lasting};
 use self::control::Control;
 pub use self::foundation::Foundation;
 pub use self::handover::Handover;
-use self::handover::Taken;
+use self::handover::UsedSockets;
 use self::keepers::Keepers;
 pub use self::launcher::launcher;
 use self::listeners::Listeners;
@@ -162,7 +162,7 @@ impl Server {
         let entered = runtime.enter();
         crate::object_cache::check_kernel().map_err(ServerStartError::at("cannot serve files"))?;
         let Foundation { inherited, launch, confined, kernel_tls } = foundation;
-        let ticket_keys = handover.as_mut().map(|handover| std::mem::take(&mut handover.estate.ticket_keys));
+        let ticket_keys = handover.as_mut().map(|handover| std::mem::take(&mut handover.offer.ticket_keys));
         let (descriptors_max, ticket_keys) = (raise_descriptor_limit(), ticket_keys.unwrap_or_default());
         let mut lasting = Lasting::new(&config, server_log, descriptors_max, ticket_keys, confined)?;
         lasting.kernel_tls = kernel_tls;
@@ -178,7 +178,7 @@ impl Server {
         lasting.apply_memory_limit(&config);
         lasting.apply_buffer_limits(&config);
         if let Some(handover) = handover.as_ref() {
-            handover::restore_bans(&lasting.bans, std::slice::from_ref(&handover.estate.bans));
+            handover::restore_bans(&lasting.bans, std::slice::from_ref(&handover.offer.bans));
         }
         let (mut workers, ended) = Workers::new(&config.server)
             .map_err(ServerStartError::at("cannot find out which CPU cores are available"))?;
@@ -193,9 +193,9 @@ impl Server {
         let generation = Arc::new(assembly.generation(&listeners, count, &lasting));
         workers.set_count(count, &generation, &mut listeners, &lasting)?;
         if let Some(handover) = handover.take() {
-            let taken = Taken { listeners: listeners.taken(), control: control.has_taken() };
+            let used = UsedSockets { listeners: listeners.used(), control: control.uses_handed_over() };
             if let Some(bans) =
-                handover.take(taken).map_err(ServerStartError::at("cannot take over from the old process"))?
+                handover.confirm(used).map_err(ServerStartError::at("cannot take over from the old process"))?
             {
                 handover::restore_bans(&lasting.bans, &bans);
             }

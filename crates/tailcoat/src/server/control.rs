@@ -28,7 +28,7 @@ pub(super) struct Control {
     orders: UnboundedSender<ControlRequest>,
     current: Option<CurrentSocket>,
     /// Socket that the old process has handed over, until a configuration uses it.
-    handed: Option<(PathBuf, UnixListener)>,
+    handed_over: Option<(PathBuf, UnixListener)>,
     audience: Audience,
 }
 
@@ -49,9 +49,9 @@ pub(super) enum NewSocket {
 
 impl Control {
     /// Control without an open socket, and the receiver of its orders.
-    pub(super) fn new(handed: Option<(PathBuf, UnixListener)>) -> (Self, UnboundedReceiver<ControlRequest>) {
+    pub(super) fn new(handed_over: Option<(PathBuf, UnixListener)>) -> (Self, UnboundedReceiver<ControlRequest>) {
         let (orders, receiver) = unbounded_channel();
-        (Self { orders, current: None, handed, audience: Audience::default() }, receiver)
+        (Self { orders, current: None, handed_over, audience: Audience::default() }, receiver)
     }
 
     /// Opens the socket of a new configuration, unless that is the present one.
@@ -64,8 +64,8 @@ impl Control {
             return Ok(NewSocket::Same);
         }
         let Some(path) = wanted else { return Ok(NewSocket::Other(None)) };
-        if let Some(handed) = self.handed.take_if(|(handed, _)| handed == path) {
-            return Ok(NewSocket::Other(Some(handed)));
+        if let Some(handed_over) = self.handed_over.take_if(|(handed_over, _)| handed_over == path) {
+            return Ok(NewSocket::Other(Some(handed_over)));
         }
         let listener = worker::bind_unix(path, CONTROL_SOCKET_MODE, config.server.listen_backlog)
             .map_err(ServerStartError::at(format!("cannot bind control socket {}", path.display())))?;
@@ -100,27 +100,27 @@ impl Control {
     ///
     /// # Errors
     /// Out of file descriptors.
-    pub(super) fn estate(&self) -> io::Result<Option<(PathBuf, OwnedFd)>> {
+    pub(super) fn offer(&self) -> io::Result<Option<(PathBuf, OwnedFd)>> {
         let current = self.current.as_ref();
         current.map(|current| Ok((current.path.clone(), current.listener.try_clone()?.into()))).transpose()
     }
 
     /// True if the socket that the old process handed over is in use, or there was none.
-    pub(super) fn has_taken(&self) -> bool {
-        self.handed.is_none()
+    pub(super) fn uses_handed_over(&self) -> bool {
+        self.handed_over.is_none()
     }
 
     /// Stops taking orders. Leaves the file in place if the new process has taken the socket.
-    pub(super) fn hand_on(&mut self, is_taken: bool) {
+    pub(super) fn release(&mut self, is_used: bool) {
         if let Some(current) = self.current.take() {
-            current.removes_file.store(!is_taken, Ordering::Relaxed);
+            current.removes_file.store(!is_used, Ordering::Relaxed);
             current.task.abort();
         }
     }
 
     /// Closes the socket and waits until operators have read their reports.
     pub(super) async fn end(&mut self) {
-        self.hand_on(false);
+        self.release(false);
         self.audience.dismiss(REPORTS_LIMIT).await;
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! | | sender | message |
 //! |---|---|---|
-//! | 1 | old | [`Estate`]: everything that it offers; then the file descriptors |
+//! | 1 | old | [`HandoverOffer`]: everything that it offers; then the file descriptors |
 //! | 2 | new | [`HandoverReply`]: that it serves, or why it does not |
-//! | 3 | old | [`TAKEN`]: that it has stopped accepting; from here on the new process is the server |
+//! | 3 | old | [`STOPPED`]: that it has stopped accepting; from here on the new process is the server |
 //! | 4 | old | [`BanList`]s: the current bans, because operators may have changed them; an empty list is the last |
 //!
 //! If the socket ends instead of message 2, the new process has ended. If it ends instead of message 3 or 4, the old
@@ -45,7 +45,7 @@ const MESSAGE_BYTES_MAX: usize = 160 << 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Message of the old process: it has stopped accepting.
-const TAKEN: &str = "taken";
+const STOPPED: &str = "taken";
 
 /// Limit of bans per message.
 const BANS_PER_MESSAGE: usize = 1_000;
@@ -55,7 +55,7 @@ pub(super) type BanList = Vec<(String, u64)>;
 
 /// Everything that the old process offers.
 #[derive(Default, Serialize, Deserialize)]
-pub(super) struct Estate {
+pub(super) struct HandoverOffer {
     /// Addresses, each with the number of its sockets. The descriptors follow in this order.
     pub(super) listeners: Vec<(Listen, usize)>,
     /// Path of the control socket, if there is one. Its descriptor comes last.
@@ -71,14 +71,14 @@ pub(super) struct Estate {
 #[derive(Serialize, Deserialize)]
 pub(super) enum HandoverReply {
     /// The new process serves, and uses these sockets.
-    Ready(Taken),
+    Ready(UsedSockets),
     /// The new process does not serve, for this reason.
     Failed(String),
 }
 
-/// Sockets of the [`Estate`] that the new process uses. The old process closes the others.
+/// Sockets of the [`HandoverOffer`] that the new process uses. The old process closes the others.
 #[derive(Default, Serialize, Deserialize)]
-pub(super) struct Taken {
+pub(super) struct UsedSockets {
     /// Addresses of these listeners.
     pub(super) listeners: Vec<Listen>,
     /// True if it uses the control socket.
@@ -88,14 +88,14 @@ pub(super) struct Taken {
 /// New process's end of the handover.
 pub struct Handover {
     socket: OwnedFd,
-    pub(super) estate: Estate,
-    /// Sockets of the [`Estate`] that no listener uses yet.
+    pub(super) offer: HandoverOffer,
+    /// Sockets of the [`HandoverOffer`] that no listener uses yet.
     pub(super) listeners: Vec<(Listen, Vec<Listener>)>,
     pub(super) control: Option<UnixListener>,
 }
 
 /// Old process's end of the handover.
-pub(super) struct Heir(OwnedFd);
+pub(super) struct HandoverSender(OwnedFd);
 
 /// Present bans, in lists that fit a message each.
 pub(super) fn ban_lists(bans: &Bans) -> Vec<BanList> {
@@ -113,7 +113,7 @@ pub(super) fn restore_bans(bans: &Bans, lists: &[BanList]) {
     bans.replace(listed);
 }
 
-impl Heir {
+impl HandoverSender {
     /// This process's end, and the standard input of the new process, which [`Self::variable`] announces.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -129,9 +129,14 @@ impl Heir {
     ///
     /// # Errors
     /// The new process has ended, or exceeds `limit`.
-    pub(super) fn offer(&self, estate: &Estate, descriptors: &[OwnedFd], limit: Duration) -> io::Result<HandoverReply> {
+    pub(super) fn offer(
+        &self,
+        offer: &HandoverOffer,
+        descriptors: &[OwnedFd],
+        limit: Duration,
+    ) -> io::Result<HandoverReply> {
         set_time_limit(&self.0, limit)?;
-        send(&self.0, estate, &[])?;
+        send(&self.0, offer, &[])?;
         for some in descriptors.chunks(DESCRIPTORS_MAX) {
             let some: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
             send(&self.0, &(), &some)?;
@@ -144,7 +149,7 @@ impl Heir {
     /// # Errors
     /// The new process has ended.
     pub(super) fn leave(&self, bans: &[BanList]) -> io::Result<()> {
-        send(&self.0, &TAKEN, &[])?;
+        send(&self.0, &STOPPED, &[])?;
         bans.iter().try_for_each(|list| send(&self.0, list, &[]))?;
         send(&self.0, &BanList::new(), &[])
     }
@@ -163,9 +168,9 @@ impl Handover {
         // Neither started programs nor another upgrade may use this socket.
         nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
         set_time_limit(&socket, PATIENCE)?;
-        let (estate, _) = receive::<Estate>(&socket)?;
+        let (offer, _) = receive::<HandoverOffer>(&socket)?;
         let wanted =
-            estate.listeners.iter().map(|(_, count)| count).sum::<usize>() + usize::from(estate.control.is_some());
+            offer.listeners.iter().map(|(_, count)| count).sum::<usize>() + usize::from(offer.control.is_some());
         let mut descriptors = Vec::with_capacity(wanted);
         while descriptors.len() < wanted {
             let ((), some) = receive(&socket)?;
@@ -175,13 +180,13 @@ impl Handover {
             descriptors.extend(some);
         }
         let mut descriptors = descriptors.into_iter();
-        let listeners = estate.listeners.iter().map(|(listen, count)| {
+        let listeners = offer.listeners.iter().map(|(listen, count)| {
             let sockets = descriptors.by_ref().take(*count).map(Listener::from_descriptor);
             Ok((listen.clone(), sockets.collect::<io::Result<Vec<_>>>()?))
         });
         let listeners = listeners.collect::<io::Result<Vec<_>>>()?;
         let control = descriptors.next().map(UnixListener::from);
-        Ok(Some(Self { socket, estate, listeners, control }))
+        Ok(Some(Self { socket, offer, listeners, control }))
     }
 
     /// Addresses whose sockets the old process has handed over.
@@ -192,7 +197,7 @@ impl Handover {
     /// Takes the listening sockets, and the control socket with its path.
     #[allow(clippy::type_complexity, reason = "two lists that are taken apart at once")]
     pub(super) fn take_sockets(&mut self) -> (Vec<(Listen, Vec<Listener>)>, Option<(PathBuf, UnixListener)>) {
-        let control = self.estate.control.take().zip(self.control.take());
+        let control = self.offer.control.take().zip(self.control.take());
         (std::mem::take(&mut self.listeners), control)
     }
 
@@ -208,8 +213,8 @@ impl Handover {
     ///
     /// # Errors
     /// The message cannot be sent; the old process assumes that this one has failed.
-    pub(super) fn take(self, taken: Taken) -> io::Result<Option<Vec<BanList>>> {
-        send(&self.socket, &HandoverReply::Ready(taken), &[])?;
+    pub(super) fn confirm(self, used: UsedSockets) -> io::Result<Option<Vec<BanList>>> {
+        send(&self.socket, &HandoverReply::Ready(used), &[])?;
         match receive::<String>(&self.socket) {
             Ok(_) => Ok(self.receive_bans()),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
@@ -274,42 +279,44 @@ mod tests {
 
     #[test]
     fn descriptors_and_answers_go_across() {
-        let (heir, other) = Heir::pair().unwrap();
+        let (sender, other) = HandoverSender::pair().unwrap();
         let sockets: Vec<_> = (0..300).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addresses: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
-        let estate = Estate { listeners: vec![(Listen::Inherited("web".into()), 300)], ..Estate::default() };
+        let offer =
+            HandoverOffer { listeners: vec![(Listen::Inherited("web".into()), 300)], ..HandoverOffer::default() };
         let descriptors: Vec<OwnedFd> = sockets.into_iter().map(OwnedFd::from).collect();
         let new = std::thread::spawn(move || {
-            let (estate, _) = receive::<Estate>(&other).unwrap();
+            let (offer, _) = receive::<HandoverOffer>(&other).unwrap();
             let mut got = Vec::new();
-            while got.len() < estate.listeners[0].1 {
+            while got.len() < offer.listeners[0].1 {
                 got.extend(receive::<()>(&other).unwrap().1);
             }
             let got: Vec<_> = got.into_iter().map(|fd| TcpListener::from(fd).local_addr().unwrap()).collect();
-            send(&other, &HandoverReply::Ready(Taken { control: true, ..Taken::default() }), &[]).unwrap();
-            assert_eq!(receive::<String>(&other).unwrap().0, TAKEN);
+            send(&other, &HandoverReply::Ready(UsedSockets { control: true, ..UsedSockets::default() }), &[]).unwrap();
+            assert_eq!(receive::<String>(&other).unwrap().0, STOPPED);
             let lists =
                 std::iter::from_fn(|| Some(receive::<BanList>(&other).unwrap().0).filter(|list| !list.is_empty()));
             assert_eq!(lists.map(|list| list.len()).collect::<Vec<_>>(), [1_000, 500]);
             got
         });
-        let answer = heir.offer(&estate, &descriptors, Duration::from_secs(10)).unwrap();
-        assert!(matches!(answer, HandoverReply::Ready(Taken { control: true, .. })));
+        let answer = sender.offer(&offer, &descriptors, Duration::from_secs(10)).unwrap();
+        assert!(matches!(answer, HandoverReply::Ready(UsedSockets { control: true, .. })));
         let bans = Bans::default();
         for number in 0..1_500 {
             let network = network_from_text(&format!("10.0.{}.{}", number / 250, number % 250)).unwrap();
             bans.ban(network, Duration::from_secs(60)).unwrap();
         }
-        heir.leave(&ban_lists(&bans)).unwrap();
+        sender.leave(&ban_lists(&bans)).unwrap();
         assert_eq!(new.join().unwrap(), addresses);
-        let error = heir.offer(&estate, &[], Duration::from_secs(10)).err().map(|error| error.kind());
+        let error = sender.offer(&offer, &[], Duration::from_secs(10)).err().map(|error| error.kind());
         assert!(matches!(error, Some(io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)), "{error:?}");
     }
 
     #[test]
     fn who_says_nothing_is_not_waited_for_for_ever() {
-        let (heir, _other) = Heir::pair().unwrap();
-        let error = heir.offer(&Estate::default(), &[], Duration::from_millis(50)).err().map(|error| error.kind());
+        let (sender, _other) = HandoverSender::pair().unwrap();
+        let error =
+            sender.offer(&HandoverOffer::default(), &[], Duration::from_millis(50)).err().map(|error| error.kind());
         assert!(matches!(error, Some(io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)), "{error:?}");
     }
 }

@@ -4,7 +4,7 @@
 //! with a process. The launcher does only what is here, with a program, arguments and a file that are fixed at its
 //! start. It runs as the server's user and ends with the server.
 //!
-//! Both exchange messages over a socket, the launcher's standard input: each [`Wish`] gets one [`LaunchOutcome`].
+//! Both exchange messages over a socket, the launcher's standard input: each [`LaunchRequest`] gets one [`LaunchOutcome`].
 
 use std::ffi::OsString;
 use std::io;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 
-use super::handover::{Heir, receive, send};
+use super::handover::{HandoverSender, receive, send};
 use crate::config::{self, ConfigOrigin};
 use crate::control::Signals;
 
@@ -33,7 +33,7 @@ const FINDINGS_BYTES_MAX: usize = 64 << 10;
 
 /// Request of the server.
 #[derive(Debug, Serialize, Deserialize)]
-enum Wish {
+enum LaunchRequest {
     /// Start a server. A descriptor for its standard input comes with the message.
     Start,
     /// Wait at most this long for the started server, then kill it.
@@ -97,7 +97,7 @@ impl Launcher {
     /// # Errors
     /// The server cannot be started, or the launcher has ended.
     pub(super) fn launch(&self, input: &OwnedFd) -> io::Result<u32> {
-        match self.ask(&Wish::Start, Some(input))? {
+        match self.ask(&LaunchRequest::Start, Some(input))? {
             LaunchOutcome::Started(pid) => Ok(pid),
             LaunchOutcome::NotStarted(reason) => Err(io::Error::other(reason)),
             _ => Err(io::ErrorKind::InvalidData.into()),
@@ -106,7 +106,7 @@ impl Launcher {
 
     /// Waits for the started server, and kills it after `patience`. Returns its status if it has ended by itself.
     pub(super) fn end(&self, patience: Duration) -> Option<String> {
-        match self.ask(&Wish::End(patience), None) {
+        match self.ask(&LaunchRequest::End(patience), None) {
             Ok(LaunchOutcome::Ended(status)) => status,
             _ => None,
         }
@@ -117,18 +117,18 @@ impl Launcher {
     /// # Errors
     /// The launcher has ended, or the configuration cannot be read.
     pub(super) fn check(&self) -> io::Result<ConfigFindings> {
-        match self.ask(&Wish::Check, None)? {
+        match self.ask(&LaunchRequest::Check, None)? {
             LaunchOutcome::Checked(findings) => Ok(findings),
             LaunchOutcome::NotStarted(reason) => Err(io::Error::other(reason)),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 
-    fn ask(&self, wish: &Wish, descriptor: Option<&OwnedFd>) -> io::Result<LaunchOutcome> {
+    fn ask(&self, request: &LaunchRequest, descriptor: Option<&OwnedFd>) -> io::Result<LaunchOutcome> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let descriptors: Vec<_> = descriptor.iter().map(std::os::fd::AsFd::as_fd).collect();
         let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the launcher process ended");
-        send(&socket, wish, &descriptors).map_err(gone)?;
+        send(&socket, request, &descriptors).map_err(gone)?;
         receive(&socket).map(|(outcome, _)| outcome).map_err(gone)
     }
 }
@@ -151,17 +151,19 @@ pub fn launcher(file: Option<&Path>, program: &Path, arguments: &[OsString]) -> 
     let _ = rustix::thread::set_name(c"tailcoat-launch");
     if let Ok(socket) = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3) {
         let mut child = None;
-        while let Ok((wish, descriptors)) = receive::<Wish>(&socket) {
-            let outcome = match wish {
-                Wish::Start => match descriptors.into_iter().next().map(|input| start(program, arguments, input)) {
-                    Some(Ok(started)) => LaunchOutcome::Started(child.insert(started).id()),
-                    Some(Err(error)) => LaunchOutcome::NotStarted(error.to_string()),
-                    None => LaunchOutcome::NotStarted("no handover was passed".to_owned()),
-                },
-                Wish::End(patience) => {
+        while let Ok((request, descriptors)) = receive::<LaunchRequest>(&socket) {
+            let outcome = match request {
+                LaunchRequest::Start => {
+                    match descriptors.into_iter().next().map(|input| start(program, arguments, input)) {
+                        Some(Ok(started)) => LaunchOutcome::Started(child.insert(started).id()),
+                        Some(Err(error)) => LaunchOutcome::NotStarted(error.to_string()),
+                        None => LaunchOutcome::NotStarted("no handover was passed".to_owned()),
+                    }
+                }
+                LaunchRequest::End(patience) => {
                     LaunchOutcome::Ended(child.take().and_then(|mut child| end(&mut child, patience)))
                 }
-                Wish::Check => check(file),
+                LaunchRequest::Check => check(file),
             };
             if send(&socket, &outcome, &[]).is_err() {
                 break;
@@ -177,7 +179,7 @@ pub fn launcher(file: Option<&Path>, program: &Path, arguments: &[OsString]) -> 
 /// # Errors
 /// The system call that failed.
 pub(super) fn start(program: &Path, arguments: &[OsString], input: OwnedFd) -> io::Result<Child> {
-    let (name, value) = Heir::variable();
+    let (name, value) = HandoverSender::variable();
     let mut command = Command::new(program);
     command.args(arguments).stdin(input).env(name, value);
     // The new server gets its sockets with the handover, not from systemd.
@@ -228,9 +230,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_and_outcomes_come_back_as_they_were() {
-        let wish = serde_json::to_string(&Wish::End(Duration::from_millis(1_500))).unwrap();
-        assert!(matches!(serde_json::from_str(&wish), Ok(Wish::End(patience)) if patience.as_millis() == 1_500));
+    fn requests_and_outcomes_come_back_as_they_were() {
+        let request = serde_json::to_string(&LaunchRequest::End(Duration::from_millis(1_500))).unwrap();
+        assert!(
+            matches!(serde_json::from_str(&request), Ok(LaunchRequest::End(patience)) if patience.as_millis() == 1_500)
+        );
         let outcome = serde_json::to_string(&LaunchOutcome::Ended(Some("exit status: 1".into()))).unwrap();
         assert!(
             matches!(serde_json::from_str(&outcome), Ok(LaunchOutcome::Ended(Some(status))) if status == "exit status: 1")

@@ -27,7 +27,7 @@ pub(super) struct Listeners {
     plans: Vec<(u16, ListenerPlan)>,
     has_retired: bool,
     /// Sockets that the old process has handed over and no configuration has used yet.
-    handed: HashMap<Listen, Vec<Listener>>,
+    handed_over: HashMap<Listen, Vec<Listener>>,
 }
 
 /// Address with its open sockets.
@@ -48,10 +48,10 @@ pub(super) struct NewListeners {
 
 impl Listeners {
     /// Starts with no open listeners, only with the sockets that the old process has handed over.
-    pub(super) fn new(mut inherited: Inherited, handed: Vec<(Listen, Vec<Listener>)>) -> Self {
+    pub(super) fn new(mut inherited: Inherited, handed_over: Vec<(Listen, Vec<Listener>)>) -> Self {
         let (numbers, open, plans) = Default::default();
         let mut by_address = HashMap::new();
-        for (listen, sockets) in handed {
+        for (listen, sockets) in handed_over {
             match listen {
                 Listen::Inherited(name) => {
                     inherited = inherited.with(sockets.into_iter().map(|socket| (name.clone(), socket)));
@@ -59,7 +59,7 @@ impl Listeners {
                 listen => _ = by_address.insert(key(&listen), sockets),
             }
         }
-        Self { inherited, numbers, open, plans, has_retired: false, handed: by_address }
+        Self { inherited, numbers, open, plans, has_retired: false, handed_over: by_address }
     }
 
     /// Addresses to hand over, each with the number of its sockets, and their descriptors. Retired TCP addresses are
@@ -68,7 +68,7 @@ impl Listeners {
     /// # Errors
     /// Out of file descriptors.
     #[allow(clippy::type_complexity, reason = "two lists that are taken apart at once")]
-    pub(super) fn estate(&self) -> io::Result<(Vec<(Listen, usize)>, Vec<OwnedFd>)> {
+    pub(super) fn offer(&self) -> io::Result<(Vec<(Listen, usize)>, Vec<OwnedFd>)> {
         let (mut listeners, mut descriptors) = (Vec::new(), Vec::new());
         for address in self.open.values().filter(|address| address.can_be_offered()) {
             if !matches!(address.listen, Listen::Inherited(_)) {
@@ -86,19 +86,19 @@ impl Listeners {
     }
 
     /// Handed-over addresses that are in use here. Closes the sockets of the others.
-    pub(super) fn taken(&mut self) -> Vec<Listen> {
+    pub(super) fn used(&mut self) -> Vec<Listen> {
         // This process never accepts from the others.
-        self.handed.clear();
+        self.handed_over.clear();
         self.open.values().map(|address| key(&address.listen)).collect()
     }
 
     /// Leaves these addresses to the new process and retires the others. The workers drain the queues through their own
     /// descriptors. No descriptor stays here, because this process may live long. While it has a socket open, the new
     /// process could not listen again on an address that it has closed.
-    pub(super) fn hand_on(&mut self, taken: &[Listen], log: &ServerLog) {
+    pub(super) fn release(&mut self, used: &[Listen], log: &ServerLog) {
         for (_, mut address) in self.open.drain() {
-            let is_given_up = address.retired_at.is_none() && !taken.contains(&key(&address.listen));
-            if is_given_up && let Err(error) = address.retire() {
+            let is_unused = address.retired_at.is_none() && !used.contains(&key(&address.listen));
+            if is_unused && let Err(error) = address.retire() {
                 log.warn(
                     event("closing listener failed", &[("listen", &address.listen), ("error", &error)]),
                     "connections that clients open now may be reset",
@@ -122,7 +122,7 @@ impl Listeners {
                 let error = io::Error::other("more than 65,535 addresses since the start; run `tailcoat upgrade`");
                 return Err(ServerStartError::binding(&plan.listen)(error));
             }
-            if let Some(sockets) = self.handed.remove(&key(&plan.listen)) {
+            if let Some(sockets) = self.handed_over.remove(&key(&plan.listen)) {
                 new.open.push((number, plan.listen.clone(), sockets));
             } else if !self.open.get(&number).is_some_and(OpenAddress::can_stay) {
                 let sockets = worker::bind(&plan.listen, workers, &config.server, &self.inherited);

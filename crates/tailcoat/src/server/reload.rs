@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use super::assembly::{Assembly, Changes, Lasting};
 use super::launcher::{ConfigFindings, Launcher};
 use super::listeners::NewListeners;
-use super::upgrade::{ANOTHER_SERVES, Handed};
+use super::upgrade::{ANOTHER_SERVES, HandedOver};
 use super::{Server, ServerStartError};
 use crate::config::{self, CheckedConfig, Config, ConfigOrigin, Confinement, Diagnostics, ProgramUser};
 use crate::control::{ControlReply, ControlReport};
@@ -36,7 +36,7 @@ pub(super) enum ReloadStep {
     /// All workers serve by the new configuration.
     Done,
     /// A new process serves, or the reason why it does not.
-    Handed(Result<Box<Handed>, String>),
+    HandedOver(Result<Box<HandedOver>, String>),
 }
 
 /// Configuration that is ready to be applied.
@@ -124,7 +124,7 @@ impl StartOptions {
     }
 
     /// Warnings, one for each start option that differs in another configuration.
-    fn not_taken_up(&self, config: &Config) -> Vec<String> {
+    fn not_applied(&self, config: &Config) -> Vec<String> {
         let other = Self::of(config);
         let options = [
             ("user", self.user != other.user),
@@ -217,11 +217,11 @@ impl Server {
             }
             ReloadStep::Prepared(Err(error)) => self.refuse(&error),
             ReloadStep::Done => self.finish(),
-            ReloadStep::Handed(Ok(handed)) => {
+            ReloadStep::HandedOver(Ok(handed_over)) => {
                 let askers = self.reloads.current.take().map(|reload| reload.askers);
-                self.on_handed(*handed, askers.unwrap_or_default());
+                self.on_handed_over(*handed_over, askers.unwrap_or_default());
             }
-            ReloadStep::Handed(Err(reason)) => self.refuse_upgrade(&reason),
+            ReloadStep::HandedOver(Err(reason)) => self.refuse_upgrade(&reason),
         }
     }
 
@@ -248,7 +248,7 @@ impl Server {
         };
         let new: NewListeners = self.listeners.prepare(&config, count)?;
         let control = self.control.prepare(&config)?;
-        let notes = self.started_with.not_taken_up(&config);
+        let notes = self.started_with.not_applied(&config);
         self.control.apply(control).map_err(ServerStartError::at("cannot listen on the control socket"))?;
         self.lasting.access_log.apply(changes.logs);
         self.lasting.store.apply_limits(config.cache.clone());

@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::Server;
-use super::handover::{Estate, HandoverReply, Heir, Taken, ban_lists};
+use super::handover::{HandoverOffer, HandoverReply, HandoverSender, UsedSockets, ban_lists};
 use super::launcher::{self, Launcher};
 use super::reload::{ReloadRequester, ReloadStep, wait_for_all};
 use crate::config::ConfigOrigin;
@@ -50,10 +50,10 @@ enum StartedProcess {
 }
 
 /// New process that serves, with the sockets that it uses.
-pub(super) struct Handed {
-    heir: Heir,
+pub(super) struct HandedOver {
+    sender: HandoverSender,
     child: StartedProcess,
-    taken: Taken,
+    used: UsedSockets,
 }
 
 impl ProcessLaunch {
@@ -129,38 +129,38 @@ impl Server {
     pub(super) fn begin_upgrade(&self) -> impl Future<Output = ReloadStep> + use<> {
         let limit = self.assembly.config.server.upgrade_timeout;
         let launch = self.launch.clone();
-        let estate = self.estate();
+        let offer = self.offer();
         async move {
-            let handed = spawn_blocking(move || {
-                let (estate, descriptors) = estate.map_err(|error| error.to_string())?;
-                hand_over(&launch, &estate, &descriptors, limit)
+            let handed_over = spawn_blocking(move || {
+                let (offer, descriptors) = offer.map_err(|error| error.to_string())?;
+                hand_over(&launch, &offer, &descriptors, limit)
             });
-            ReloadStep::Handed(handed.await.unwrap_or_else(|error| Err(error.to_string())).map(Box::new))
+            ReloadStep::HandedOver(handed_over.await.unwrap_or_else(|error| Err(error.to_string())).map(Box::new))
         }
     }
 
-    fn estate(&self) -> io::Result<(Estate, Vec<OwnedFd>)> {
-        let (listeners, mut descriptors) = self.listeners.estate()?;
-        let control = self.control.estate()?.map(|(path, descriptor)| {
+    fn offer(&self) -> io::Result<(HandoverOffer, Vec<OwnedFd>)> {
+        let (listeners, mut descriptors) = self.listeners.offer()?;
+        let control = self.control.offer()?.map(|(path, descriptor)| {
             descriptors.push(descriptor);
             path
         });
         let bans = ban_lists(&self.lasting.bans).into_iter().next().unwrap_or_default();
-        Ok((Estate { listeners, control, ticket_keys: self.lasting.tickets.keys(), bans }, descriptors))
+        Ok((HandoverOffer { listeners, control, ticket_keys: self.lasting.tickets.keys(), bans }, descriptors))
     }
 
     /// Stops accepting, so that the new process is the server; completes the open requests.
-    pub(super) fn on_handed(&mut self, handed: Handed, askers: Vec<ReloadRequester>) {
-        let Handed { heir, child, taken } = handed;
+    pub(super) fn on_handed_over(&mut self, handed_over: HandedOver, askers: Vec<ReloadRequester>) {
+        let HandedOver { sender, child, used } = handed_over;
         let log = &self.lasting.server_log;
-        self.listeners.hand_on(&taken.listeners, log);
+        self.listeners.release(&used.listeners, log);
         let mut stopped = self.workers.stop_listening();
         self.workers.set_phase(|phase| if phase == WorkerPhase::Serving { WorkerPhase::Leaving(None) } else { phase });
-        self.control.hand_on(taken.control);
+        self.control.release(used.control);
         self.keepers.end_certificates();
         let _ = sd_notify::notify(&[NotifyState::MainPid(child.id())]);
         // If the new process has ended, its service manager must notice: it was the server for a moment.
-        let _ = heir.leave(&ban_lists(&self.lasting.bans));
+        let _ = sender.leave(&ban_lists(&self.lasting.bans));
         log.info(event("a new process serves now; this one ends after its open requests", &[("pid", &child.id())]));
         let told = format!("process {} serves now\n", child.id());
         // Reports only after the workers have stopped: clients that connect then reach the new process.
@@ -183,15 +183,15 @@ impl Server {
 /// Starts the new process and waits until it serves.
 fn hand_over(
     launch: &ProcessLaunch,
-    estate: &Estate,
+    offer: &HandoverOffer,
     descriptors: &[OwnedFd],
     limit: Duration,
-) -> Result<Handed, String> {
+) -> Result<HandedOver, String> {
     let program = launch.program.display();
-    let (heir, input) = Heir::pair().map_err(|error| error.to_string())?;
+    let (sender, input) = HandoverSender::pair().map_err(|error| error.to_string())?;
     let mut child = launch.start(input).map_err(|error| format!("cannot start {program}: {error}"))?;
-    match heir.offer(estate, descriptors, limit) {
-        Ok(HandoverReply::Ready(taken)) => Ok(Handed { heir, child, taken }),
+    match sender.offer(offer, descriptors, limit) {
+        Ok(HandoverReply::Ready(used)) => Ok(HandedOver { sender, child, used }),
         Ok(HandoverReply::Failed(reason)) => {
             child.end(END_TIME);
             Err(format!("the new process did not start: {reason}"))
