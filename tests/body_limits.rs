@@ -86,8 +86,8 @@ fn chunks_that_become_too_large_break_the_request_off() {
 
 #[test]
 fn content_is_not_read_for_a_server_that_is_not_there() {
-    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let server = server(refused, "", "", "");
+    let rejected = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = server(rejected, "", "", "");
     for framing in ["Content-Length: 1000000000", "Transfer-Encoding: chunked"] {
         let mut stream = server.connect();
         write!(stream, "POST /there HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n").unwrap();

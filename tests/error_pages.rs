@@ -60,14 +60,14 @@ fn errors_have_the_pages_of_the_site() {
 
 #[test]
 fn errors_of_other_servers_have_them_too() {
-    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let rejected = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = ScriptedUpstream::start(vec![vec![Await("never")]]);
     let failing = ScriptedUpstream::start(vec![vec![
         Await("\r\n\r\n"),
         Say("HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/x\r\nContent-Length: 6\r\nConnection: close\r\n\r\ntheirs"),
     ]]);
     let (_directory, server) = server(&format!(
-        "forward \"http://{refused}\" path=\"/refused\"\n\
+        "forward \"http://{rejected}\" path=\"/refused\"\n\
          forward \"http://{}\" path=\"/silent\" {{ first-byte-timeout \"200ms\" }}\n\
          forward \"http://{}\" path=\"/failing\"\n",
         silent.address, failing.address

@@ -283,10 +283,10 @@ fn time_is_limited() {
     let server = front(application.address, "first-byte-timeout \"300ms\"");
     assert!(ask(&server, GET).starts_with("HTTP/1.1 504"));
     assert!(application.request().is_aborted, "the end of its connection tells the application");
-    let refused = TestServer::run(
+    let rejected = TestServer::run(
         "site {\n listen \"127.0.0.1:0\"\n fastcgi \"/app/*\" \"unix:/nowhere/at/all.sock\" { application \"/app\" }\n }\n",
     );
-    assert!(ask(&refused, GET).starts_with("HTTP/1.1 502"));
+    assert!(ask(&rejected, GET).starts_with("HTTP/1.1 502"));
 }
 
 #[test]

@@ -120,8 +120,8 @@ fn an_answer_is_the_same_however_it_is_split() {
 
 #[test]
 fn errors_have_the_status_of_their_cause() {
-    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let answer = ask(&front(refused, ""), GET);
+    let rejected = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let answer = ask(&front(rejected, ""), GET);
     assert!(answer.starts_with("HTTP/1.1 502 "), "no process listens: {answer}");
     const POST: &str = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     for (name, request, script, status) in [
@@ -161,7 +161,7 @@ fn errors_have_the_status_of_their_cause() {
 }
 
 #[test]
-fn a_head_without_end_is_refused() {
+fn a_head_without_end_is_rejected() {
     let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say("HTTP/1.1 200 OK\r\nX: "), Fill(1 << 20)]]);
     let answer = ask(&front(upstream.address, ""), GET);
     assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
@@ -236,9 +236,9 @@ fn malformed_content_breaks_the_request_off() {
 
 #[test]
 fn the_client_is_asked_for_content_when_the_server_wants_it() {
-    let refused = "HTTP/1.1 403 No\r\nDate: d\r\nContent-Length: 0\r\n\r\n";
+    let rejected = "HTTP/1.1 403 No\r\nDate: d\r\nContent-Length: 0\r\n\r\n";
     let request = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
-    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(refused)]]);
+    let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(rejected)]]);
     let answer = ask(&front(upstream.address, ""), request);
     assert!(answer.starts_with("HTTP/1.1 403 No\r\n") && answer.contains("Connection: close"), "{answer}");
     let accepted = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";

@@ -127,9 +127,9 @@ fn requests_share_connections() {
 fn requests_that_were_not_looked_at_are_sent_again() {
     // Any method may be retried, because the upstream processed nothing.
     for method in ["GET", "POST"] {
-        for refusal in ["reset", "goaway"] {
-            let refused = Arc::new(AtomicUsize::new(0));
-            let counted = Arc::clone(&refused);
+        for rejection in ["reset", "goaway"] {
+            let rejected = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&rejected);
             let upstream = H2Upstream::start(move |number, peer| {
                 peer.greet(&[]);
                 while let Some(stream) = peer.await_request() {
@@ -138,7 +138,7 @@ fn requests_that_were_not_looked_at_are_sent_again() {
                         continue;
                     }
                     counted.fetch_add(1, Ordering::SeqCst);
-                    match refusal {
+                    match rejection {
                         "reset" => peer.write(kind::RST_STREAM, 0, stream, &7_u32.to_be_bytes()),
                         _ => peer.write(kind::GOAWAY, 0, 0, &[0; 8]),
                     };
@@ -146,8 +146,8 @@ fn requests_that_were_not_looked_at_are_sent_again() {
             });
             let server = front(&upstream, "", "");
             let answer = ask(&server, &format!("{method} / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
-            assert!(answer.contains(" 200 ") && answer.ends_with("answered"), "{method}, {refusal}: {answer}");
-            assert_eq!(refused.load(Ordering::SeqCst), 1);
+            assert!(answer.contains(" 200 ") && answer.ends_with("answered"), "{method}, {rejection}: {answer}");
+            assert_eq!(rejected.load(Ordering::SeqCst), 1);
         }
     }
     // Retries are limited.
@@ -437,8 +437,8 @@ fn hostile_servers() {
         });
         let server = front(&upstream, "tries-max 1", "");
         let answer = get(&server);
-        let is_refused = answer.contains(" 502 ") || !answer.contains("\r\n0\r\n\r\n") && answer.contains(" 200 ");
-        assert!(is_refused, "{name}: {answer:.200}");
+        let is_rejected = answer.contains(" 502 ") || !answer.contains("\r\n0\r\n\r\n") && answer.contains(" 200 ");
+        assert!(is_rejected, "{name}: {answer:.200}");
         if *ends_connection {
             assert!(ended.recv_timeout(PATIENCE).is_ok(), "{name}: the connection goes on");
         }

@@ -32,7 +32,7 @@ fn lines(path: &std::path::Path, count: usize) -> Vec<String> {
 
 #[test]
 fn the_access_log_tells_the_server_and_its_times() {
-    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let rejected = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let slow = ScriptedUpstream::start(vec![vec![
         Await(HEAD),
         Say("HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\no"),
@@ -45,7 +45,7 @@ fn the_access_log_tells_the_server_and_its_times() {
         let log = directory.path().join(name);
         let server = TestServer::run(&format!(
             "access-log \"{}\" format={format}\nsite {{\n listen \"127.0.0.1:0\"\n respond \"/here\" 200\n\
-             forward \"http://{}\" path=\"/slow\"\n forward \"http://{refused}\" path=\"/refused\"\n\
+             forward \"http://{}\" path=\"/slow\"\n forward \"http://{rejected}\" path=\"/refused\"\n\
              forward \"http://{}\" path=\"/silent\" {{ first-byte-timeout \"200ms\" }}\n}}\nserver {{ workers 1 }}\n",
             log.display(),
             slow.address,
@@ -69,7 +69,7 @@ fn the_access_log_tells_the_server_and_its_times() {
     // The head may be noticed late, but the request arrived before the pause.
     assert!(connect <= first && first <= all && all >= 30_000, "{lines_of:?}");
     assert_eq!(*seconds, format!("0.{all:06}"));
-    assert_eq!(words(2)[..6], ["/refused", "502", &name(refused), "-", "1", "-"]);
+    assert_eq!(words(2)[..6], ["/refused", "502", &name(rejected), "-", "1", "-"]);
     assert_eq!(words(3)[..5], ["/silent", "504", &name(silent.address), "-", "1"]);
     assert!(words(3)[7].parse::<u64>().unwrap() >= 190_000, "{lines_of:?}");
     // The binary log has the same, and converts to the same JSON.
@@ -112,7 +112,7 @@ fn the_access_log_tells_what_the_cache_did() {
 
 #[test]
 fn the_servers_log_tells_which_server_failed_and_why() {
-    let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let rejected = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let closing = ScriptedUpstream::start(vec![vec![Await(HEAD), Say("")]]);
     let silent = ScriptedUpstream::start(vec![vec![Await("never")]]);
     let broken =
@@ -121,7 +121,7 @@ fn the_servers_log_tells_which_server_failed_and_why() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let (a, b, c, d) = (closing.address, silent.address, broken.address, foreign.address);
     let config = format!(
-        "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{refused}\" path=\"/refused\"\n\
+        "site {{\n listen \"127.0.0.1:0\"\n forward \"http://{rejected}\" path=\"/refused\"\n\
          forward \"http://{a}\" path=\"/closing\"\n forward \"http://{b}\" path=\"/silent\" {{ first-byte-timeout \"200ms\" }}\n\
          forward \"http://{c}\" path=\"/broken\"\n forward \"http://{d}\" path=\"/foreign\"\n}}\nserver {{ workers 1 }}\n"
     );
@@ -144,7 +144,7 @@ fn the_servers_log_tells_which_server_failed_and_why() {
         (
             "/refused",
             vec![
-                format!("{refused} reason=\"cannot connect: connection refused\""),
+                format!("{rejected} reason=\"cannot connect: connection refused\""),
                 "request=\"GET /refused HTTP/1.1\" client=127.0.0.1".into(),
             ],
         ),

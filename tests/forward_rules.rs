@@ -291,8 +291,8 @@ fn requests_in_progress() {
     let mut first = server.connect();
     begin(&mut first);
     read_until(&mut first, "\r\n\r\no");
-    let refused = ask(&server, &get("/slow", ""));
-    assert!(refused.starts_with("HTTP/1.1 429 ") && values(&refused, "Retry-After") == ["1"], "{refused}");
+    let rejected = ask(&server, &get("/slow", ""));
+    assert!(rejected.starts_with("HTTP/1.1 429 ") && values(&rejected, "Retry-After") == ["1"], "{rejected}");
     // The request counts until its response has ended, or its client has.
     drop(first);
     let deadline = std::time::Instant::now() + crate::support::PATIENCE;

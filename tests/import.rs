@@ -94,7 +94,7 @@ const GUARDED_PATHS: [&str; 11] = [
     "/dl/missing",
     "-X POST /page.html",
 ];
-const REFUSED_PATHS: [&str; 7] = [
+const REJECTED_PATHS: [&str; 7] = [
     "/404.html",
     "/protected/file.txt",
     "/protected/a/b.txt",
@@ -151,7 +151,7 @@ fn what_guards_is_never_more_open() {
         let found = answer(server.address, "guards.example", path);
         assert_eq!(found, answer(nginx.address, "guards.example", path), "{path}\n{config}");
     }
-    for path in REFUSED_PATHS {
+    for path in REJECTED_PATHS {
         let [found, expect] = [&server.address, &nginx.address].map(|to| answer(*to, "guards.example", path).0);
         assert!(found.as_str() >= "400" && expect.as_str() >= "400", "{path}: {found}, by nginx {expect}\n{config}");
     }

@@ -52,7 +52,7 @@ mod proxy_attacks;
 mod proxy_protocol;
 mod readme;
 mod real_clients;
-mod refusals;
+mod rejections;
 mod reload;
 mod request_limits;
 mod response_cache;

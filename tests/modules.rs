@@ -221,7 +221,7 @@ fn long_content_takes_little_memory() {
 }
 
 #[test]
-fn content_that_is_too_long_is_refused() {
+fn content_that_is_too_long_is_rejected() {
     let Some(guests) = guests() else { return };
     let server = serve_guests(guests, "body-bytes-max \"10B\"", "");
     let answer = ask(&server, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\n");

@@ -333,12 +333,12 @@ fn the_log_is_followed_with_filters() {
     assert_eq!(line, "404 /not-there");
     tail.kill().unwrap();
     tail.wait().unwrap();
-    let refused = tailcoat()
+    let rejected = tailcoat()
         .args(["log", "tail", "--format", "binary", "--socket"])
         .arg(directory.path().join("control.sock"))
         .output()
         .unwrap();
-    assert!(!refused.status.success());
+    assert!(!rejected.status.success());
 }
 
 /// Log tails and silent clients on the control socket leave room for others.
@@ -360,15 +360,15 @@ fn the_control_socket_has_room_for_others() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(tell(directory.path(), &["status"]).starts_with("tailcoat "));
-    let mut refused = 0;
+    let mut rejected = 0;
     for mut tail in looking_on {
         let _ = tail.kill();
         let said = String::from_utf8(tail.wait_with_output().unwrap().stderr).unwrap();
-        refused += usize::from(
+        rejected += usize::from(
             said == "tailcoat: 16 commands watch the server already, which is the maximum; end one and try again\n",
         );
     }
-    assert_eq!(refused, 2);
+    assert_eq!(rejected, 2);
     drop(idle);
 }
 

@@ -120,7 +120,7 @@ impl Expect {
         let is_silent =
             outcome.responses.is_empty() && outcome.garbage.is_empty() && outcome.end == ConnectionEnd::Closed;
         let allows = |alternative: &Alternative| {
-            alternative.allows(outcome) || silent_close && is_silent && alternative.is_refusal()
+            alternative.allows(outcome) || silent_close && is_silent && alternative.is_rejection()
         };
         if self.alternatives.iter().any(allows) { Ok(()) } else { Err(format!("expected {self}, got {outcome}")) }
     }
@@ -179,7 +179,7 @@ impl Expect {
 
 impl Alternative {
     /// True for one error and close.
-    fn is_refusal(&self) -> bool {
+    fn is_rejection(&self) -> bool {
         matches!(self, Self::Answers(answers, ExpectedConnection::Close | ExpectedConnection::Either)
             if answers.len() == 1 && answers[0].statuses.iter().all(|(first, _)| *first >= 400))
     }
@@ -327,9 +327,9 @@ mod tests {
             );
         }
         let silent = outcome(&[], ConnectionEnd::Closed);
-        let refusal = Expect::parse("400 close").expect("a valid expectation");
-        assert!(refusal.check(&silent, true).is_ok());
-        assert!(refusal.check(&silent, false).is_err());
+        let rejection = Expect::parse("400 close").expect("a valid expectation");
+        assert!(rejection.check(&silent, true).is_ok());
+        assert!(rejection.check(&silent, false).is_err());
         for wrong in ["", "600", "2xx and close", "4xy", "none close"] {
             assert!(Expect::parse(wrong).is_err(), "{wrong}");
         }

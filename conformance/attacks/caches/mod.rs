@@ -276,14 +276,14 @@ fn poisoning(trial: &Trial) -> Result<String, Skipped> {
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         // Cache-poisoned denial of service: an upstream that answers some requests with errors.
-        let is_refused = request.fields.iter().any(|(name, value)| name == "x-long" || value.contains('\u{7}'));
+        let is_rejected = request.fields.iter().any(|(name, value)| name == "x-long" || value.contains('\u{7}'));
         let content = format!(
             "{} {} {} {believed:?}",
             request.method,
             request.target,
             request.field("host").to_ascii_lowercase()
         );
-        match is_refused {
+        match is_rejected {
             true => OriginResponse { status: 400, fields: String::new(), content },
             false => OriginResponse { status: 200, fields: "Cache-Control: max-age=100\r\n".into(), content },
         }

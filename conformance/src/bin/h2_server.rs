@@ -121,10 +121,10 @@ impl H2TestConnection {
                         self.answer(request.stream);
                     }
                 }
-                ServerEvent::Refused { stream, refusal } => {
+                ServerEvent::Rejected { stream, rejection } => {
                     self.requests.remove(&stream);
-                    let content = refusal.reason.as_bytes().to_vec();
-                    self.respond(stream, refusal.status, content, head.method == Method::Head);
+                    let content = rejection.reason.as_bytes().to_vec();
+                    self.respond(stream, rejection.status, content, head.method == Method::Head);
                 }
                 ServerEvent::Content { stream, content, is_last } => {
                     let content = &rest[content];

@@ -267,7 +267,7 @@ impl Server {
         if let Some(tracer) = &self.assembly.tracer {
             tracer.end(SPANS_SHUTDOWN_LIMIT);
         }
-        self.refuse_all("the server is shutting down");
+        self.reject_all("the server is shutting down");
         runtime.block_on(self.control.end());
         let stays = self.successor.is_some() && init::is_first_process();
         drop(self);

@@ -65,8 +65,8 @@ fn run(input: &[u8], step: usize) -> CaseOutcome {
                 );
             }
             Ok(H1Event::NeedInput) => end = (end + step).min(input.len()),
-            Err(refusal) => {
-                responses.push(response(refusal.status.code()));
+            Err(rejection) => {
+                responses.push(response(rejection.status.code()));
                 return outcome(responses, ConnectionEnd::Closed);
             }
         }

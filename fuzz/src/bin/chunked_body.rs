@@ -22,7 +22,7 @@ fn decode(input: &[u8], step: usize) -> Result<Option<(Vec<u8>, usize)>, u16> {
     let (mut content, mut at) = (Vec::new(), 0);
     while at < input.len() {
         let piece = &input[at..(at + step).min(input.len())];
-        let decoded = decoder.decode(piece, &LIMITS).map_err(|refusal| refusal.status.code())?;
+        let decoded = decoder.decode(piece, &LIMITS).map_err(|rejection| rejection.status.code())?;
         assert!(decoded.consumed_bytes > 0 && decoded.content.end <= decoded.consumed_bytes);
         content.extend_from_slice(&piece[decoded.content]);
         at += decoded.consumed_bytes;

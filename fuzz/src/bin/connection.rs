@@ -53,9 +53,9 @@ fn run(input: &[u8], mut steps: impl Iterator<Item = usize>) -> Vec<(String, Vec
             Ok(H1Event::NeedInput) if end == input.len() => return events,
             // Zero would be no progress: an empty input has none.
             Ok(H1Event::NeedInput) => end = (end + steps.next().unwrap_or(1).max(1)).min(input.len()),
-            Err(refusal) => {
-                check_refused(&mut connection, &mut head, refusal);
-                events.push((format!("refused with {}", refusal.status), Vec::new()));
+            Err(rejection) => {
+                check_rejected(&mut connection, &mut head, rejection);
+                events.push((format!("refused with {}", rejection.status), Vec::new()));
                 return events;
             }
         }
@@ -63,8 +63,8 @@ fn run(input: &[u8], mut steps: impl Iterator<Item = usize>) -> Vec<(String, Vec
 }
 
 /// The server reads nothing after a rejected message, because the start of the next one is unknown.
-fn check_refused(connection: &mut H1ServerConnection, head: &mut RequestHead, refusal: MessageRejection) {
-    assert!((400..600).contains(&refusal.status.code()) && !refusal.reason.is_empty());
+fn check_rejected(connection: &mut H1ServerConnection, head: &mut RequestHead, rejection: MessageRejection) {
+    assert!((400..600).contains(&rejection.status.code()) && !rejection.reason.is_empty());
     let next = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
     assert_eq!(connection.handle_input(next, head, &LIMITS), Ok(H1Event::NeedInput));
 }

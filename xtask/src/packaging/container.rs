@@ -82,9 +82,9 @@ fn is_operated(directory: &Path) -> Result<(), Box<dyn Error>> {
     container.podman(&["exec"], &["tailcoat", "reload"])?;
     expect(answers("first"), "a reload by command is applied")?;
     fs::write(&file, "sit {")?;
-    let refused =
+    let rejected =
         container.podman(&["exec"], &["tailcoat", "reload"]).err().ok_or("a broken configuration is rejected")?;
-    expect(refused.to_string().contains("tailcoat.kdl:1"), "a reload says what is wrong")?;
+    expect(rejected.to_string().contains("tailcoat.kdl:1"), "a reload says what is wrong")?;
     container.podman(&["healthcheck", "run"], &[])?;
     fs::write(&file, with_answer("second"))?;
     container.podman(&["kill", "--signal", "HUP"], &[])?;

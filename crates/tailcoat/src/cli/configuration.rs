@@ -27,12 +27,12 @@ pub(super) fn run(file: Option<PathBuf>, is_watched: bool, user: Option<ProgramU
         Ok(handover) => handover,
         Err(error) => return fail(format_args!("cannot take over: {error}")),
     };
-    let refuse = |reason: &str| handover.iter().for_each(|handover| handover.fail(reason));
+    let reject = |reason: &str| handover.iter().for_each(|handover| handover.fail(reason));
     let watched = is_watched.then(|| FileStates::of(&file));
     let checked = match load(&file, config::check_file) {
         Ok(checked) => checked,
         Err(code) => {
-            refuse("its configuration can't be read");
+            reject("its configuration can't be read");
             return code;
         }
     };
@@ -43,7 +43,7 @@ pub(super) fn run(file: Option<PathBuf>, is_watched: bool, user: Option<ProgramU
             start(config, ConfigOrigin::File(file, watched), handover)
         }
         None => {
-            refuse(&format!("its configuration has errors\n{}", checked.diagnostics.to_text(false)));
+            reject(&format!("its configuration has errors\n{}", checked.diagnostics.to_text(false)));
             ExitCode::from(EXIT_CONFIG)
         }
     }

@@ -38,7 +38,7 @@ impl ServerSocket {
         let mut code = ExitCode::SUCCESS;
         let given = control::give(&socket, order, |report| {
             code = match report {
-                ControlReport::Refused(reason) => fail(reason),
+                ControlReport::Rejected(reason) => fail(reason),
                 report => each(report),
             };
             Ok(())

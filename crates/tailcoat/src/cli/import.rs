@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::configuration::print_findings;
-use super::{EXIT_CONFIG, EXIT_REFUSED, EXIT_TRANSLATION, fail, print};
+use super::{EXIT_CONFIG, EXIT_REJECTED, EXIT_TRANSLATION, fail, print};
 use crate::import::{self, ImportOutcome, Imported, Remark};
 
 #[derive(Debug, Args)]
@@ -48,10 +48,10 @@ impl Import {
         if written != ExitCode::SUCCESS {
             return written;
         }
-        let refuses = imported.remarks.iter().any(|remark| matches!(remark.outcome, ImportOutcome::Refused(_)));
-        match (imported.diagnostics.has_error(), refuses) {
+        let rejects = imported.remarks.iter().any(|remark| matches!(remark.outcome, ImportOutcome::Rejected(_)));
+        match (imported.diagnostics.has_error(), rejects) {
             (true, _) => ExitCode::from(EXIT_TRANSLATION),
-            (false, true) => ExitCode::from(EXIT_REFUSED),
+            (false, true) => ExitCode::from(EXIT_REJECTED),
             (false, false) => ExitCode::SUCCESS,
         }
     }
@@ -60,17 +60,17 @@ impl Import {
         let of = |is_meant: fn(&ImportOutcome) -> bool| -> Vec<&Remark> {
             imported.remarks.iter().filter(|remark| is_meant(&remark.outcome)).collect()
         };
-        let refused = of(|outcome| matches!(outcome, ImportOutcome::Refused(_)));
+        let rejected = of(|outcome| matches!(outcome, ImportOutcome::Rejected(_)));
         let left = of(|outcome| matches!(outcome, ImportOutcome::Left(_)));
         let needless = of(|outcome| matches!(outcome, ImportOutcome::Needless(_)));
-        print_remarks("Rejected paths, because their rules or handlers cannot be translated:", &refused);
+        print_remarks("Rejected paths, because their rules or handlers cannot be translated:", &rejected);
         print_remarks("Not translated:", &left);
         if self.needless {
             print_remarks("Needs nothing here:", &needless);
         }
         print_findings(&imported.diagnostics);
         let hint = if self.needless || needless.is_empty() { "" } else { " (list them with --needless)" };
-        let (rejected, left, needless) = (refused.len(), left.len(), needless.len());
+        let (rejected, left, needless) = (rejected.len(), left.len(), needless.len());
         eprintln!(
             "tailcoat: {left} directives were not translated, {rejected} are replaced by a rejection, {needless} need nothing here{hint}"
         );

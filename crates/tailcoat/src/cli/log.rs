@@ -90,7 +90,7 @@ fn follow(socket: &Path, order: &ControlOrder) -> ExitCode {
     std::thread::scope(|scope| {
         let mut code = ExitCode::SUCCESS;
         let mut successor = None;
-        let mut is_refused = false;
+        let mut is_rejected = false;
         let mut each = |report| {
             code = match report {
                 ControlReport::Logged(line) => print(&(line + "\n")),
@@ -103,8 +103,8 @@ fn follow(socket: &Path, order: &ControlOrder) -> ExitCode {
                     successor = Some(scope.spawn(|| follow(socket, order)));
                     ExitCode::SUCCESS
                 }
-                ControlReport::Refused(reason) => {
-                    is_refused = true;
+                ControlReport::Rejected(reason) => {
+                    is_rejected = true;
                     fail(reason)
                 }
                 report => unexpected(&report),
@@ -116,7 +116,7 @@ fn follow(socket: &Path, order: &ControlOrder) -> ExitCode {
             (_, Some(successor)) => successor.join().unwrap_or(ExitCode::FAILURE),
             (Err(error), None) if error.kind() != io::ErrorKind::UnexpectedEof => not_given(socket, &error),
             (_, None) => {
-                if !is_refused {
+                if !is_rejected {
                     eprintln!("tailcoat: the server stopped");
                 }
                 code

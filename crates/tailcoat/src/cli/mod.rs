@@ -38,7 +38,7 @@ pub const EXIT_USAGE: u8 = 2;
 /// Exit code: the configuration has errors or cannot be read.
 pub const EXIT_CONFIG: u8 = 3;
 /// Exit code: a translation rejects paths that it cannot translate.
-pub const EXIT_REFUSED: u8 = 4;
+pub const EXIT_REJECTED: u8 = 4;
 /// Exit code: a translation has errors.
 pub const EXIT_TRANSLATION: u8 = 5;
 

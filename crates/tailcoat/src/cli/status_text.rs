@@ -204,12 +204,12 @@ impl StatusText<'_> {
     /// If any was started for a request.
     fn programs(&self) -> Option<String> {
         let programs = self.status.programs;
-        (programs.started + programs.refused > 0).then(|| {
+        (programs.started + programs.rejected > 0).then(|| {
             format!(
                 "programs    {} running   {}/s started   {} rejected",
                 programs.running,
                 self.rate(|status| status.programs.started),
-                programs.refused,
+                programs.rejected,
             )
         })
     }
@@ -433,7 +433,7 @@ mod tests {
             workers: vec![worker],
             upstreams: vec![UpstreamStatus { name: "app".into(), servers: vec![server], ..UpstreamStatus::default() }],
             modules: vec![module],
-            programs: ProgramStatus { running: 2, started: count / 10, refused: 0 },
+            programs: ProgramStatus { running: 2, started: count / 10, rejected: 0 },
             places: PlaceStatus {
                 places: 400,
                 clients: vec![holder("192.0.2.1", 350), holder("192.0.2.9", 25), holder("unix", 24)],

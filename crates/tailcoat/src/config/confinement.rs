@@ -26,7 +26,7 @@ pub struct Confinement {
 pub enum SystemCalls {
     /// Fail with EPERM.
     #[default]
-    Refused,
+    Rejected,
     /// Succeed, and the kernel logs them.
     Logged,
     /// Succeed.
@@ -43,7 +43,7 @@ impl Confinement {
 impl Default for Confinement {
     fn default() -> Self {
         let (read, write, execute) = Default::default();
-        Self { files: true, connections: true, system_calls: SystemCalls::Refused, read, write, execute }
+        Self { files: true, connections: true, system_calls: SystemCalls::Rejected, read, write, execute }
     }
 }
 

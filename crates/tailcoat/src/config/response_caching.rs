@@ -47,7 +47,7 @@ pub struct ResponseCaching {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetCookie {
     /// Not stored.
-    Refuse,
+    Reject,
     /// Stored without `Set-Cookie`.
     Drop,
     /// Stored as they are.
@@ -89,7 +89,7 @@ impl Default for ResponseCaching {
             stale_while_revalidate: Duration::ZERO,
             stale_if_error: Duration::ZERO,
             request_directives: false,
-            set_cookie: SetCookie::Refuse,
+            set_cookie: SetCookie::Reject,
             key_host: true,
             key_parameters: Vec::new(),
             key_fields: Vec::new(),

@@ -648,7 +648,7 @@ fn addresses_to_listen_on() {
 }
 
 #[test]
-fn hostile_texts_are_refused() {
+fn hostile_texts_are_rejected() {
     let check = |bytes: Vec<u8>, expect: &str| {
         let checked = check_bytes("test.kdl", bytes, Path::new("/"));
         let message = checked.diagnostics.iter().next().map(|one| one.message.clone()).unwrap_or_default();

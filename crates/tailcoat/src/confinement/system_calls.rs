@@ -319,10 +319,10 @@ pub(super) fn confine_server(calls: SystemCalls, loads_code: bool) -> Result<(),
 /// # Errors
 /// Text of the kernel's error.
 pub(super) fn confine_programs(calls: SystemCalls) -> Result<(), String> {
-    let Some(refused) = action(calls) else { return Ok(()) };
+    let Some(rejected) = action(calls) else { return Ok(()) };
     let mut rules: SeccompRules = NOT_FOR_PROGRAMS.iter().map(|number| (*number, Vec::new())).collect();
     rules.extend(rules_for_this_thread()?);
-    apply(rules, SeccompAction::Allow, refused)
+    apply(rules, SeccompAction::Allow, rejected)
 }
 
 /// Rules that keep programs from ending the server through the thread that starts them: Landlock lets them signal
@@ -348,7 +348,7 @@ fn rules_for_this_thread() -> Result<SeccompRules, String> {
 
 fn action(calls: SystemCalls) -> Option<SeccompAction> {
     match calls {
-        SystemCalls::Refused => Some(SeccompAction::Errno(EPERM as u32)),
+        SystemCalls::Rejected => Some(SeccompAction::Errno(EPERM as u32)),
         SystemCalls::Logged => Some(SeccompAction::Log),
         SystemCalls::Allowed => None,
     }
@@ -402,7 +402,7 @@ mod tests {
         let is_there = PoolingAllocationConfig::is_pagemap_scan_available;
         let before = is_there();
         let confined = std::thread::spawn(move || {
-            confine_server(SystemCalls::Refused, true).unwrap();
+            confine_server(SystemCalls::Rejected, true).unwrap();
             is_there()
         });
         assert_eq!(confined.join().unwrap(), before);

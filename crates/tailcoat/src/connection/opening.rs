@@ -345,7 +345,7 @@ impl OpeningConnection {
     ) -> Poll<io::Result<Awaited>> {
         loop {
             if self.hello_bytes == 0 && self.kept.first().is_some_and(u8::is_ascii_uppercase) {
-                self.refuse_plain_http(&mut socket);
+                self.reject_plain_http(&mut socket);
                 return Poll::Ready(self.end(socket, task));
             }
             while self.hello_bytes < self.kept.len() {
@@ -400,7 +400,7 @@ impl OpeningConnection {
 
     /// Sends an error response to a client that speaks HTTP without TLS. Each registered method begins with a letter,
     /// but no TLS record does (RFC 8446, section 5.1).
-    fn refuse_plain_http(&self, socket: &mut Socket) {
+    fn reject_plain_http(&self, socket: &mut Socket) {
         // A socket on which nothing was sent yet accepts all of it. If the client has gone, the error does not matter.
         let _ = socket.poll_write(&[PLAIN_HTTP_HEAD, PLAIN_HTTP_REASON].concat());
         let context = &self.context;

@@ -147,8 +147,8 @@ fn count(
     if let Some(forwarded) = &forwarded {
         metrics.on_forwarded(forwarded);
     }
-    let of_refusal = || Limit::of_refusal(facts.status).filter(|_| forwarded.is_none());
-    if let Some(limit) = visit.and_then(Visit::limit).or_else(of_refusal) {
+    let of_rejection = || Limit::of_rejection(facts.status).filter(|_| forwarded.is_none());
+    if let Some(limit) = visit.and_then(Visit::limit).or_else(of_rejection) {
         metrics.on_limit(limit);
     }
 }

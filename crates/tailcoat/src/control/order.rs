@@ -104,7 +104,8 @@ pub enum ControlReport {
     /// A new process serves on the same socket. This process still reports its open requests.
     Succeeded,
     /// Nothing changed, for this reason.
-    Refused(String),
+    #[serde(rename = "refused")]
+    Rejected(String),
     /// Nothing changed because the configuration has errors; the diagnostics, as `check` prints them.
     Invalid(String),
 }
@@ -199,7 +200,7 @@ mod tests {
         for report in [
             ControlReport::Done("done".into()),
             ControlReport::Purged(3),
-            ControlReport::Refused("no".into()),
+            ControlReport::Rejected("no".into()),
             ControlReport::Invalid("errors".into()),
         ] {
             let line = serde_json::to_string(&report).unwrap();

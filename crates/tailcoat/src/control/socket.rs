@@ -132,11 +132,11 @@ async fn attend(
     if user != 0 && user != geteuid().as_raw() {
         let reason =
             format!("user {user} must not control this server; run the command as root or as the server's user");
-        return write(&mut writer, &ControlReport::Refused(reason)).await;
+        return write(&mut writer, &ControlReport::Rejected(reason)).await;
     }
     if !directory.is_some_and(|directory| is_directory_of(path, &directory)) {
         let reason = "the command must prove access to the directory of the control socket; run it outside the server's confinement";
-        return write(&mut writer, &ControlReport::Refused(reason.into())).await;
+        return write(&mut writer, &ControlReport::Rejected(reason.into())).await;
     }
     let mut reader = BufReader::new(reader.take(LINE_BYTES_MAX));
     if !line.ends_with(b"\n") {
@@ -144,21 +144,21 @@ async fn attend(
     }
     let order: ControlOrder = match serde_json::from_slice(&line) {
         Ok(order) => order,
-        Err(error) => return write(&mut writer, &ControlReport::Refused(format!("unknown command: {error}"))).await,
+        Err(error) => return write(&mut writer, &ControlReport::Rejected(format!("unknown command: {error}"))).await,
     };
     if order.looks_on() {
         let Ok(another) = looking_on.try_acquire_owned() else {
             let reason = format!(
                 "{LOOKING_ON_MAX} commands watch the server already, which is the maximum; end one and try again"
             );
-            return write(&mut writer, &ControlReport::Refused(reason)).await;
+            return write(&mut writer, &ControlReport::Rejected(reason)).await;
         };
         place = another;
     }
     let lasts = ControlOrder::time_limit(&order).is_none();
     let (sender, mut reports) = channel(REPORTS_MAX);
     if orders.send(ControlRequest { order, reply: ControlReply::new(sender) }).is_err() {
-        return write(&mut writer, &ControlReport::Refused("the server is shutting down".into())).await;
+        return write(&mut writer, &ControlReport::Rejected("the server is shutting down".into())).await;
     }
     loop {
         let report = tokio::select! {
@@ -299,7 +299,7 @@ mod tests {
             assert_eq!(reports, [ControlReport::Purged(121), ControlReport::Done("nothing left".into())]);
             let open = |path: &Path, flags| rustix::fs::open(path, flags | OFlags::DIRECTORY, Mode::empty()).unwrap();
             let directory = directory_of(&asked);
-            let refusal = |order: &[u8], shown: Option<&OwnedFd>| {
+            let rejection = |order: &[u8], shown: Option<&OwnedFd>| {
                 let mut stream = UnixStream::connect(&asked).unwrap();
                 let shown: Vec<_> = shown.into_iter().map(AsFd::as_fd).collect();
                 send_showing(&stream, order, &shown).unwrap();
@@ -310,17 +310,17 @@ mod tests {
             };
             let opened = open(directory, OFlags::RDONLY);
             for order in ["purge everything\n", r#"{"order":"purge-everything"}"#] {
-                let report = refusal(order.as_bytes(), Some(&opened));
+                let report = rejection(order.as_bytes(), Some(&opened));
                 assert!(report.starts_with(r#"{"refused":"unknown command"#), "{order}: {report}");
             }
             let order = encoded(&ControlOrder::PurgeCache { urls: vec![], prefixes: vec![], all: true }).unwrap();
             let elsewhere = tempfile::tempdir().unwrap();
             let others = [None, Some(open(elsewhere.path(), OFlags::RDONLY)), Some(open(directory, OFlags::PATH))];
             for shown in others {
-                let report = refusal(&order, shown.as_ref());
+                let report = rejection(&order, shown.as_ref());
                 assert!(report.starts_with(r#"{"refused":"the command must prove"#), "{shown:?}: {report}");
             }
-            assert!(refusal(b"", None).starts_with(r#"{"refused":"the command must prove"#));
+            assert!(rejection(b"", None).starts_with(r#"{"refused":"the command must prove"#));
             // By a link, and with an order longer than the first read.
             let link = elsewhere.path().join("link");
             std::os::unix::fs::symlink(&asked, &link).unwrap();

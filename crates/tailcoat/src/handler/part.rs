@@ -17,7 +17,7 @@ pub(super) enum Part {
     /// At least two ranges: see [`multipart`].
     Several(Vec<Range<u64>>),
     /// An error response: 412 or 416.
-    Refused(Box<BuiltResponse>),
+    Rejected(Box<BuiltResponse>),
 }
 
 /// Evaluates a request's conditions and ranges. Only for requests that get a 200 without them (RFC 9110, section
@@ -27,7 +27,7 @@ pub(super) fn select_part(request: &Request<'_>, object: &Object, coding: Conten
     match conditional::evaluate(request, &validators) {
         Precondition::Passed => {}
         Precondition::NotModified => return Part::Form(Form::NotModified),
-        Precondition::Failed => return Part::Refused(BuiltResponse::new(Status::PRECONDITION_FAILED)),
+        Precondition::Failed => return Part::Rejected(BuiltResponse::new(Status::PRECONDITION_FAILED)),
     }
     let length = object.representation(coding).content.length();
     let selection = conditional::range_value(request, &validators)
@@ -36,7 +36,7 @@ pub(super) fn select_part(request: &Request<'_>, object: &Object, coding: Conten
         Selection::Whole => Part::Form(Form::Whole),
         Selection::Single(range) => Part::Form(Form::Part { offset: range.start, length: range.end - range.start }),
         Selection::Several(ranges) => Part::Several(ranges),
-        Selection::Unsatisfiable => Part::Refused(unsatisfiable(length)),
+        Selection::Unsatisfiable => Part::Rejected(unsatisfiable(length)),
     }
 }
 

@@ -125,7 +125,7 @@ impl BuiltResponse {
     }
 
     /// Builds a rejection with this status and a reason for the log.
-    pub fn refusal(status: Status, reason: &'static str) -> Box<Self> {
+    pub fn rejection(status: Status, reason: &'static str) -> Box<Self> {
         let mut response = Self::new(status);
         response.reason = reason;
         response

@@ -43,7 +43,7 @@ pub enum ImportOutcome {
     /// The user must translate it, with this hint.
     Left(String),
     /// Paths are rejected, because the rule or handler cannot be translated, for this reason.
-    Refused(String),
+    Rejected(String),
 }
 
 /// A line of a file.
@@ -67,7 +67,7 @@ impl fmt::Display for Remark {
         match outcome {
             ImportOutcome::Needless(why) => write!(formatter, "{place}: {directive}: needs nothing here: {why}"),
             ImportOutcome::Left(why) => write!(formatter, "{place}: {directive}: not translated: {why}"),
-            ImportOutcome::Refused(why) => write!(formatter, "{place}: {directive}: its paths are rejected: {why}"),
+            ImportOutcome::Rejected(why) => write!(formatter, "{place}: {directive}: its paths are rejected: {why}"),
         }
     }
 }

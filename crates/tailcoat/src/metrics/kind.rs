@@ -249,7 +249,7 @@ impl CacheResult {
 impl Limit {
     /// Limit that a rejection with this status means.
     #[inline]
-    pub fn of_refusal(status: u16) -> Option<Self> {
+    pub fn of_rejection(status: u16) -> Option<Self> {
         match status {
             413 => Some(Self::BodyBytesMax),
             414 => Some(Self::TargetBytesMax),

@@ -35,7 +35,7 @@ pub struct ProgramMetrics {
     /// Programs that run now.
     pub running: SharedCounter,
     /// Requests rejected because all programs were busy.
-    pub refused: SharedCounter,
+    pub rejected: SharedCounter,
 }
 
 impl SharedCounter {

@@ -38,7 +38,7 @@ impl CallFailure {
             let how = format!("no free instance for a request: {}", error.root_cause());
             return Self::new(ModuleFailure::InstancesMax, how);
         }
-        match limiter.refused() {
+        match limiter.rejected() {
             None => Self::failed(told(error)),
             Some(limit) => {
                 let how = format!("{} (limit reached: {limit})", told(error));

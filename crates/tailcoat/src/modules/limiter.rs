@@ -89,7 +89,7 @@ pub(super) struct Limiter {
     table_elements_max: usize,
     table_elements: usize,
     /// Last limit that denied the instance more.
-    refused: Option<ExceededLimit>,
+    rejected: Option<ExceededLimit>,
 }
 
 impl Limiter {
@@ -102,18 +102,18 @@ impl Limiter {
             memory_bytes: 0,
             table_elements_max: limits.table_elements_max,
             table_elements: 0,
-            refused: None,
+            rejected: None,
         }
     }
 
     /// Limit that denied the instance more, if any did.
-    pub(super) fn refused(&self) -> Option<ExceededLimit> {
-        self.refused
+    pub(super) fn rejected(&self) -> Option<ExceededLimit> {
+        self.rejected
     }
 
     /// Prepares for another request; forgets earlier denials.
     pub(super) fn restart(&mut self) {
-        self.refused = None;
+        self.rejected = None;
     }
 
     /// Takes memory for the server's side of handles.
@@ -121,8 +121,8 @@ impl Limiter {
     /// # Errors
     /// The limit is reached.
     pub(super) fn take_for_handles(&mut self, bytes: usize) -> Result<()> {
-        self.take_memory(bytes).map_err(|refusal| {
-            self.refused = Some(refusal);
+        self.take_memory(bytes).map_err(|rejection| {
+            self.rejected = Some(rejection);
             wasmtime::format_err!("too many stream handles")
         })
     }
@@ -153,13 +153,13 @@ impl ResourceLimiter for Limiter {
             return Ok(false);
         }
         let taken = self.take_memory(desired - current);
-        self.refused = taken.err().or(self.refused);
+        self.rejected = taken.err().or(self.rejected);
         Ok(taken.is_ok())
     }
 
     fn memory_grow_failed(&mut self, _: Error) -> Result<()> {
         // The instance gets the error. The memory stays counted only until the instance ends.
-        self.refused = Some(ExceededLimit::SystemMemory);
+        self.rejected = Some(ExceededLimit::SystemMemory);
         Ok(())
     }
 
@@ -167,7 +167,7 @@ impl ResourceLimiter for Limiter {
         let wanted = desired - current;
         // Comes first, because the pool sets this maximum for tables that declare none.
         if wanted > self.table_elements_max - self.table_elements {
-            self.refused = Some(ExceededLimit::Table);
+            self.rejected = Some(ExceededLimit::Table);
             return Ok(false);
         }
         if maximum.is_some_and(|maximum| desired > maximum) {
@@ -215,12 +215,12 @@ mod tests {
         let (mut first, mut second) = (limiter(), limiter());
         assert!(first.memory_growing(0, 4 * PAGE, None).unwrap());
         assert!(!first.memory_growing(4 * PAGE, 5 * PAGE, None).unwrap());
-        assert_eq!(first.refused(), Some(ExceededLimit::Memory));
+        assert_eq!(first.rejected(), Some(ExceededLimit::Memory));
         first.restart();
-        assert_eq!(first.refused(), None);
+        assert_eq!(first.rejected(), None);
         assert!(second.memory_growing(0, 2 * PAGE, None).unwrap());
         assert!(!second.memory_growing(2 * PAGE, 3 * PAGE, None).unwrap());
-        assert_eq!(second.refused(), Some(ExceededLimit::AllMemory));
+        assert_eq!(second.rejected(), Some(ExceededLimit::AllMemory));
         assert_eq!((metrics.instances.get(), metrics.memory_bytes.get()), (2, 6 * PAGE as u64));
         drop(first);
         assert!(second.memory_growing(2 * PAGE, 3 * PAGE, None).unwrap());
@@ -236,6 +236,6 @@ mod tests {
         assert!(limiter.table_growing(0, 6, None).unwrap());
         assert!(limiter.table_growing(0, 4, None).unwrap(), "of a second table");
         assert!(!limiter.table_growing(4, 5, None).unwrap());
-        assert_eq!(limiter.refused(), Some(ExceededLimit::Table));
+        assert_eq!(limiter.rejected(), Some(ExceededLimit::Table));
     }
 }

@@ -278,7 +278,7 @@ mod tests {
         check(&[b'n'; 300], Err(OpenError::NotFound));
         check(&b"directory/".repeat(500), Err(OpenError::NotFound));
         check(b"dangling", Err(OpenError::NotFound));
-        for refused in [
+        for rejected in [
             "..",
             "../secret",
             "directory/../../secret",
@@ -290,7 +290,7 @@ mod tests {
             "fifo",
             "socket",
         ] {
-            check(refused.as_bytes(), Err(OpenError::Forbidden));
+            check(rejected.as_bytes(), Err(OpenError::Forbidden));
         }
         if !rustix::process::getuid().is_root() {
             fs::set_permissions(path.join("file"), fs::Permissions::from_mode(0o000)).unwrap();

@@ -279,9 +279,9 @@ fn redirected(request: &OwnedRequest, target: &RewrittenTarget) -> OwnedRequest 
 /// Returns true if the request has more content than the site accepts. Rejections by rules for other reasons keep their
 /// status.
 fn is_too_large(response: &Response, routed: &Routed<'_>) -> bool {
-    let is_refused = matches!(response, Response::Built(response)
+    let is_rejected = matches!(response, Response::Built(response)
         if response.status.code() >= 400 && !matches!(response.status, Status::NOT_FOUND | Status::METHOD_NOT_ALLOWED));
-    !is_refused && routed.link.get().is_some_and(|link| link.is_too_large())
+    !is_rejected && routed.link.get().is_some_and(|link| link.is_too_large())
 }
 
 fn with_page(mut response: Box<BuiltResponse>, format: PageFormat) -> Box<BuiltResponse> {

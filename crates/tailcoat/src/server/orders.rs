@@ -45,7 +45,7 @@ impl Server {
     /// Carries an order out and reports its result.
     pub(super) fn carry_out(&mut self, ControlRequest { order, reply }: ControlRequest) {
         if self.successor.is_some() && order.is_for_successor() {
-            reply.report(ControlReport::Refused(ANOTHER_SERVES.to_owned()));
+            reply.report(ControlReport::Rejected(ANOTHER_SERVES.to_owned()));
             return;
         }
         match order {
@@ -59,7 +59,7 @@ impl Server {
                 });
                 match tail {
                     Ok(tail) => drop(self.runtime.spawn(pass_on(tail, reply, self.has_successor.subscribe()))),
-                    Err(reason) => drop(reply.report(ControlReport::Refused(reason))),
+                    Err(reason) => drop(reply.report(ControlReport::Rejected(reason))),
                 }
             }
             ControlOrder::Status { requests_max } => {
@@ -98,7 +98,7 @@ impl Server {
 
     fn set_workers(&mut self, count: usize, reply: ControlReply) {
         if !(1..=WORKERS_MAX).contains(&count) {
-            reply.report(ControlReport::Refused(format!("the number of workers must be 1 to {WORKERS_MAX}")));
+            reply.report(ControlReport::Rejected(format!("the number of workers must be 1 to {WORKERS_MAX}")));
             return;
         }
         let change = Box::new(move |config: &mut config::Config| config.server.workers = Some(count));
@@ -108,7 +108,7 @@ impl Server {
 
     fn set_log_level(&mut self, name: &str) -> ControlReport {
         let Some(level) = LogLevel::of_name(name) else {
-            return ControlReport::Refused(format!("unknown log level {name}; use error, warn, info or debug"));
+            return ControlReport::Rejected(format!("unknown log level {name}; use error, warn, info or debug"));
         };
         let (log, told) = (&self.lasting.server_log, set_told(&format!("log-level {name}")));
         // Logs the change at any level, old or new.
@@ -121,7 +121,7 @@ impl Server {
 
     fn set_limit(&mut self, option: &str, reply: ControlReply) {
         if let Err(reason) = config::limits_from_text(&self.assembly.config.limits, option) {
-            reply.report(ControlReport::Refused(reason));
+            reply.report(ControlReport::Rejected(reason));
             return;
         }
         let told = set_told(option);
@@ -138,10 +138,10 @@ impl Server {
     fn ban(&self, client: &str, time: Duration) -> ControlReport {
         let network = match config::network_from_text(client) {
             Ok(network) => network,
-            Err(reason) => return ControlReport::Refused(reason),
+            Err(reason) => return ControlReport::Rejected(reason),
         };
         if self.lasting.bans.ban(network, time).is_err() {
-            return ControlReport::Refused("the ban list is full; use `deny` for long lists".to_owned());
+            return ControlReport::Rejected("the ban list is full; use `deny` for long lists".to_owned());
         }
         let time = config::format_duration(time);
         self.lasting.server_log.info(event("client banned", &[("network", &network), ("time", &time)]));
@@ -154,8 +154,8 @@ impl Server {
                 self.lasting.server_log.info(event("client unbanned", &[("network", &network)]));
                 ControlReport::Done(format!("{network} is no longer banned\n"))
             }
-            Ok(network) => ControlReport::Refused(format!("{network} is not banned")),
-            Err(reason) => ControlReport::Refused(reason),
+            Ok(network) => ControlReport::Rejected(format!("{network} is not banned")),
+            Err(reason) => ControlReport::Rejected(reason),
         }
     }
 
@@ -169,11 +169,13 @@ impl Server {
 
     fn drain_server(&self, upstream: &str, server: &str, is_drained: bool) -> ControlReport {
         let Some(shared) = self.assembly.upstreams.iter().find(|shared| shared.name() == upstream) else {
-            return ControlReport::Refused(format!("there is no upstream {upstream}; `tailcoat upstreams` lists them"));
+            return ControlReport::Rejected(format!(
+                "there is no upstream {upstream}; `tailcoat upstreams` lists them"
+            ));
         };
         if shared.set_drained(server, is_drained).is_none() {
             let names: Vec<&str> = shared.servers_in_use().map(|(name, _)| name).collect();
-            return ControlReport::Refused(format!(
+            return ControlReport::Rejected(format!(
                 "upstream {upstream} has no server {server}; it has {}",
                 names.join(", ")
             ));

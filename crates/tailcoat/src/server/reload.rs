@@ -166,7 +166,7 @@ impl Server {
     /// Starts a reload, or queues it if another one runs.
     pub(super) fn reload(&mut self, source: ReloadSource, asker: Option<ReloadRequester>) {
         if self.successor.is_some() {
-            asker.iter().for_each(|asker| _ = asker.reply.report(ControlReport::Refused(ANOTHER_SERVES.into())));
+            asker.iter().for_each(|asker| _ = asker.reply.report(ControlReport::Rejected(ANOTHER_SERVES.into())));
             return;
         }
         let last = self.reloads.waiting.back_mut();
@@ -209,19 +209,19 @@ impl Server {
         match step {
             ReloadStep::Prepared(Ok(prepared)) => {
                 if let Err(error) = self.apply(*prepared) {
-                    self.refuse(&ReloadError::Failed(error));
+                    self.reject(&ReloadError::Failed(error));
                 }
             }
             ReloadStep::Prepared(Err(ReloadError::Confined(lacks))) if self.launch.launcher().is_some() => {
                 self.upgrade_instead(&lacks);
             }
-            ReloadStep::Prepared(Err(error)) => self.refuse(&error),
+            ReloadStep::Prepared(Err(error)) => self.reject(&error),
             ReloadStep::Done => self.finish(),
             ReloadStep::HandedOver(Ok(handed_over)) => {
                 let askers = self.reloads.current.take().map(|reload| reload.askers);
                 self.on_handed_over(*handed_over, askers.unwrap_or_default());
             }
-            ReloadStep::HandedOver(Err(reason)) => self.refuse_upgrade(&reason),
+            ReloadStep::HandedOver(Err(reason)) => self.reject_upgrade(&reason),
         }
     }
 
@@ -284,14 +284,14 @@ impl Server {
     }
 
     /// Reports that the reload changed nothing, and why.
-    fn refuse(&mut self, error: &ReloadError) {
+    fn reject(&mut self, error: &ReloadError) {
         let Some(reload) = self.reloads.current.take() else { return };
         let _ = sd_notify::notify(&[NotifyState::Ready]);
         for ReloadRequester { reply, is_fancy } in reload.askers {
             reply.report(match error {
                 ReloadError::Invalid(findings) if is_fancy => ControlReport::Invalid(findings.fancy.clone()),
                 ReloadError::Invalid(findings) => ControlReport::Invalid(findings.plain.clone()),
-                error => ControlReport::Refused(error.to_string()),
+                error => ControlReport::Rejected(error.to_string()),
             });
         }
         let log = &self.lasting.server_log;
@@ -300,7 +300,7 @@ impl Server {
         self.begin_next();
     }
 
-    fn refuse_upgrade(&mut self, reason: &str) {
+    fn reject_upgrade(&mut self, reason: &str) {
         let Some(reload) = self.reloads.current.take() else { return };
         // Findings of a configuration follow on separate lines.
         let (message, findings) = reason.split_once('\n').unwrap_or((reason, ""));
@@ -309,16 +309,16 @@ impl Server {
             "this process keeps serving",
             findings,
         );
-        reload.askers.iter().for_each(|asker| _ = asker.reply.report(ControlReport::Refused(reason.to_owned())));
+        reload.askers.iter().for_each(|asker| _ = asker.reply.report(ControlReport::Rejected(reason.to_owned())));
         self.begin_next();
     }
 
     /// Rejects the current reload and all that wait.
-    pub(super) fn refuse_all(&mut self, reason: &str) {
+    pub(super) fn reject_all(&mut self, reason: &str) {
         let current = self.reloads.current.take().map(|reload| reload.askers);
         let waiting = self.reloads.waiting.drain(..).map(|job| job.askers);
         for asker in current.into_iter().chain(waiting).flatten() {
-            asker.reply.report(ControlReport::Refused(reason.to_owned()));
+            asker.reply.report(ControlReport::Rejected(reason.to_owned()));
         }
     }
 
@@ -371,7 +371,7 @@ fn prepare(
 /// Reads a configuration. If it has errors, the launcher, which is not confined, reads it again: to this process, an
 /// unreachable file looks like an error.
 fn read(path: &Path, launcher: Option<&Launcher>) -> Result<(Config, Diagnostics), ReloadError> {
-    let refused = match config::check_file_to_run(path) {
+    let rejected = match config::check_file_to_run(path) {
         Ok(CheckedConfig { config: Some(config), diagnostics }) => return Ok((config, diagnostics)),
         Ok(checked) => ReloadError::Invalid(ConfigFindings::of(&checked.diagnostics)),
         Err(error) => ReloadError::Unreadable(path.to_owned(), error),
@@ -381,7 +381,7 @@ fn read(path: &Path, launcher: Option<&Launcher>) -> Result<(Config, Diagnostics
             Err(ReloadError::Confined(vec!["files that the configuration names".to_owned()]))
         }
         Some(Ok(findings)) => Err(ReloadError::Invalid(findings)),
-        _ => Err(refused),
+        _ => Err(rejected),
     }
 }
 

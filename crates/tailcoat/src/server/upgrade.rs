@@ -174,7 +174,7 @@ impl Server {
         // Ends the launcher, so that this process or the system's reaper of orphans becomes the new process's parent.
         drop(child);
         self.launch.end();
-        self.refuse_all(ANOTHER_SERVES);
+        self.reject_all(ANOTHER_SERVES);
         // Log tails continue at the new process as well.
         self.has_successor.send_replace(true);
     }

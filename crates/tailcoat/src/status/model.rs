@@ -229,7 +229,8 @@ pub struct ProgramStatus {
     /// Programs started.
     pub started: u64,
     /// Requests rejected because all programs were busy.
-    pub refused: u64,
+    #[serde(rename = "refused")]
+    pub rejected: u64,
 }
 
 /// Object cache: files and responses in memory.

@@ -122,7 +122,7 @@ impl Observer {
             status.programs = ProgramStatus {
                 running: programs.running.get(),
                 started: programs.started.get(),
-                refused: programs.refused.get(),
+                rejected: programs.rejected.get(),
             };
         }
         status

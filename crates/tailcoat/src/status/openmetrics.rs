@@ -220,7 +220,7 @@ fn write_programs(status: &StatusReport, text: &mut Text) {
     text.counter("tailcoat_cgi_programs_started", "CGI programs started.");
     text.sample("_total", &[], programs.started);
     text.counter("tailcoat_cgi_programs_refused", "Requests rejected because all CGI programs were busy.");
-    text.sample("_total", &[], programs.refused);
+    text.sample("_total", &[], programs.rejected);
 }
 
 fn write_caches(status: &StatusReport, text: &mut Text) {

@@ -95,7 +95,7 @@ enum SlotContent {
 }
 
 /// Reason that no server could be chosen.
-enum Refused {
+enum NoSlot {
     /// All fit servers have reached their limit of connections.
     Busy,
     /// No server is left to try.
@@ -154,7 +154,7 @@ impl Upstream {
     pub fn acquire(self: &Rc<Self>, wanted: AcquireOptions, now_ms: u64) -> Acquire {
         let slot = match self.choose_in_turn(&wanted, now_ms) {
             Ok(slot) => slot,
-            Err(refused) => return Acquire::Waiting(Box::pin(self.acquire_slowly(Err(refused), wanted, now_ms))),
+            Err(rejected) => return Acquire::Waiting(Box::pin(self.acquire_slowly(Err(rejected), wanted, now_ms))),
         };
         match self.take_open(slot.server, &wanted, now_ms) {
             Some(way) => Acquire::Ready(Some(Leased::new(way, slot, &wanted))),
@@ -165,7 +165,7 @@ impl Upstream {
     /// Waits for a slot if there is none, then opens a connection.
     fn acquire_slowly(
         self: &Rc<Self>,
-        chosen: Result<ServerSlot, Refused>,
+        chosen: Result<ServerSlot, NoSlot>,
         mut wanted: AcquireOptions,
         now_ms: u64,
     ) -> impl Future<Output = Result<Leased, AcquireError>> + use<> {
@@ -179,8 +179,8 @@ impl Upstream {
             loop {
                 let mut slot = match chosen {
                     Ok(slot) => slot,
-                    Err(Refused::Busy) => upstream.wait_for_slot(&wanted, now_ms).await?,
-                    Err(Refused::NoServer) => return Err(error),
+                    Err(NoSlot::Busy) => upstream.wait_for_slot(&wanted, now_ms).await?,
+                    Err(NoSlot::NoServer) => return Err(error),
                 };
                 match upstream.open(&slot, &wanted, now_ms()).await {
                     Ok(way) => return Ok(Leased::new(way, slot, &wanted)),
@@ -225,8 +225,8 @@ impl Upstream {
                 ready!(place.poll_called(task.waker())).map_err(|QueueOverloaded| AcquireError::QueueOverloaded)?;
                 match self.choose(wanted, now_ms()) {
                     Ok(slot) => Poll::Ready(Ok(slot)),
-                    Err(Refused::NoServer) => Poll::Ready(Err(AcquireError::NoServer)),
-                    Err(Refused::Busy) => {
+                    Err(NoSlot::NoServer) => Poll::Ready(Err(AcquireError::NoServer)),
+                    Err(NoSlot::Busy) => {
                         // The free server may be one that has failed this request; then another request can use it.
                         if wanted.tried.count() > 0 {
                             place.call_next();
@@ -366,16 +366,16 @@ impl Upstream {
     }
 
     /// Calls [`choose`](Self::choose) unless other requests are queued.
-    fn choose_in_turn(self: &Rc<Self>, wanted: &AcquireOptions, now_ms: u64) -> Result<ServerSlot, Refused> {
+    fn choose_in_turn(self: &Rc<Self>, wanted: &AcquireOptions, now_ms: u64) -> Result<ServerSlot, NoSlot> {
         if !self.shared.queue.is_empty() {
-            return Err(Refused::Busy);
+            return Err(NoSlot::Busy);
         }
         self.choose(wanted, now_ms)
     }
 
     /// Chooses a server and takes a slot there. Fit servers come first, then fit backups. The last resort is any
     /// server that has not failed this very request.
-    fn choose(self: &Rc<Self>, wanted: &AcquireOptions, now_ms: u64) -> Result<ServerSlot, Refused> {
+    fn choose(self: &Rc<Self>, wanted: &AcquireOptions, now_ms: u64) -> Result<ServerSlot, NoSlot> {
         let mut busy = false;
         for is_backup in [false, true] {
             let fit = |server: u16| {
@@ -383,17 +383,17 @@ impl Upstream {
                 if of.is_backup != is_backup || of.is_drained() { ServerFitness::Out } else { of.standing(now_ms) }
             };
             match self.choose_from(wanted, now_ms, fit) {
-                Err(Refused::NoServer) => {}
-                Err(Refused::Busy) => busy = true,
+                Err(NoSlot::NoServer) => {}
+                Err(NoSlot::Busy) => busy = true,
                 chosen => return chosen,
             }
             // Backups are for servers that are down, not for busy ones.
             if busy {
-                return Err(Refused::Busy);
+                return Err(NoSlot::Busy);
             }
         }
         if !self.shared.config.last_resort {
-            return Err(Refused::NoServer);
+            return Err(NoSlot::NoServer);
         }
         let is_drained = |server: u16| self.shared.server(server).is_drained();
         self.choose_from(wanted, now_ms, |server| match is_drained(server) {
@@ -407,7 +407,7 @@ impl Upstream {
         wanted: &AcquireOptions,
         now_ms: u64,
         standing: impl Fn(u16) -> ServerFitness,
-    ) -> Result<ServerSlot, Refused> {
+    ) -> Result<ServerSlot, NoSlot> {
         let mut candidates = self.candidates.borrow_mut();
         candidates.clear();
         let mut is_busy = false;
@@ -443,7 +443,7 @@ impl Upstream {
         }
         loop {
             let Some(server) = self.balancer.borrow_mut().choose(&candidates, wanted.key) else {
-                return Err(if is_busy { Refused::Busy } else { Refused::NoServer });
+                return Err(if is_busy { NoSlot::Busy } else { NoSlot::NoServer });
             };
             if self.shared.take_slot(server) {
                 return Ok(slot(server, false));

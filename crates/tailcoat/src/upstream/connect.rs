@@ -86,7 +86,7 @@ async fn connect_tcp(addresses: &UpstreamAddresses, deadline: Instant) -> Result
         addresses.note(socket, matches!(result, Ok(Ok(_))), Instant::now());
         match result {
             Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(refused)) => error = refused.into(),
+            Ok(Err(rejected)) => error = rejected.into(),
             Err(_) => error = AcquireError::ConnectTimeout,
         }
     }

@@ -48,7 +48,7 @@ pub enum UpstreamFailure {
     /// affect the server's health.
     Faulty,
     /// The server reports that it has not processed the request: any request may be sent again.
-    Refused,
+    Rejected,
 }
 
 /// A slot among the connections in use to a server; released on drop.
@@ -147,7 +147,7 @@ impl Lease {
             return;
         }
         tried.add(self.slot.server);
-        if !matches!(failure, UpstreamFailure::Faulty | UpstreamFailure::Refused) {
+        if !matches!(failure, UpstreamFailure::Faulty | UpstreamFailure::Rejected) {
             self.slot.report_failure(now_ms);
         }
     }

@@ -109,7 +109,7 @@ impl ResponseReader {
                 while at < input.len() && !is_complete {
                     let decoded = decoder
                         .decode(&input[at..], &BODY_LIMITS)
-                        .map_err(|refusal| MalformedResponse(refusal.reason))?;
+                        .map_err(|rejection| MalformedResponse(rejection.reason))?;
                     let content = &input[at..][decoded.content];
                     self.judge.update(request.check.body.as_ref(), content);
                     self.content_bytes += content.len() as u64;

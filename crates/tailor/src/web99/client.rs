@@ -100,7 +100,7 @@ fn decode(decoder: Option<BodyDecoder>, input: &[u8]) -> Result<Vec<u8>, String>
     let Some(mut decoder) = decoder else { return Ok(Vec::new()) };
     let (mut content, mut at) = (Vec::new(), 0);
     while at < input.len() {
-        let decoded = decoder.decode(&input[at..], &BODY_LIMITS).map_err(|refusal| refusal.reason)?;
+        let decoded = decoder.decode(&input[at..], &BODY_LIMITS).map_err(|rejection| rejection.reason)?;
         content.extend_from_slice(&input[at..][decoded.content]);
         at += decoded.consumed_bytes;
         if decoded.is_complete {

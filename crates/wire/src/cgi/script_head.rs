@@ -78,7 +78,7 @@ impl ScriptHeadFacts {
         if head.fields.len() == limits.fields_max {
             return Err(MalformedResponse("too many fields"));
         }
-        let (name, value) = parse_field_line(bytes, line).map_err(|refusal| MalformedResponse(refusal.reason))?;
+        let (name, value) = parse_field_line(bytes, line).map_err(|rejection| MalformedResponse(rejection.reason))?;
         let text = name.of(bytes);
         if text.eq_ignore_ascii_case(b"status") {
             if std::mem::replace(&mut self.has_status, true) {

@@ -297,7 +297,7 @@ mod tests {
         let (mut content, mut at) = (Vec::new(), 0);
         while at < input.len() {
             let piece = &input[at..(at + step).min(input.len())];
-            let decoded = decoder.decode(piece, &LIMITS).map_err(|refusal| refusal.status.code())?;
+            let decoded = decoder.decode(piece, &LIMITS).map_err(|rejection| rejection.status.code())?;
             content.extend_from_slice(&piece[decoded.content]);
             at += decoded.consumed_bytes;
             if decoded.is_complete {

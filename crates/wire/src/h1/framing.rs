@@ -136,7 +136,7 @@ mod tests {
         let bytes = format!("POST / HTTP/{version}\r\n{fields}\r\n");
         let mut head = RequestHead::default();
         parse_request_head(bytes.as_bytes(), &mut head, &HeadLimits::default()).unwrap().unwrap();
-        request_framing(&Request { head: &head, bytes: bytes.as_bytes() }).map_err(|refusal| refusal.status.code())
+        request_framing(&Request { head: &head, bytes: bytes.as_bytes() }).map_err(|rejection| rejection.status.code())
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub fn parse_request_head(
     let incomplete = || if is_full { Err(TOO_LARGE) } else { Ok(None) };
     let mut at = skip_empty_lines(bytes)?;
     let start = at;
-    let of_line = |refusal| check_request_line_so_far(&bytes[start..], limits).err().unwrap_or(refusal);
+    let of_line = |rejection| check_request_line_so_far(&bytes[start..], limits).err().unwrap_or(rejection);
     at = match parse_plain_request_line(bytes, at, head, limits) {
         Some(line) => line.end() + 2,
         None => {
@@ -273,7 +273,7 @@ mod tests {
     const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 200, fields_max: 4, target_bytes_max: 40 };
 
     fn status(input: &[u8]) -> Option<u16> {
-        parse_request_head(input, &mut RequestHead::default(), &LIMITS).err().map(|refusal| refusal.status.code())
+        parse_request_head(input, &mut RequestHead::default(), &LIMITS).err().map(|rejection| rejection.status.code())
     }
 
     proptest! {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_heads_are_refused() {
+    fn malformed_heads_are_rejected() {
         for (input, expect) in [
             (&b"GET / HTTP/1.1\nHost: h\r\n\r\n"[..], 400),
             (b"GET / HTTP/1.1\r\nHost: h\n\r\n", 400),

@@ -69,7 +69,7 @@ pub fn parse_response_head(
         if head.fields.len() == limits.fields_max {
             return Err(MalformedResponse("too many fields"));
         }
-        let (name, value) = parse_field_line(bytes, line).map_err(|refusal| MalformedResponse(refusal.reason))?;
+        let (name, value) = parse_field_line(bytes, line).map_err(|rejection| MalformedResponse(rejection.reason))?;
         head.fields.push(ResponseField { name, value });
     }
 }

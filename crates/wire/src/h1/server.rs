@@ -32,7 +32,7 @@ enum H1ServerState {
     /// Expects content of the last request.
     AwaitBody(Box<BodyDecoder>),
     /// Expects nothing: a message was rejected, so the start of the next one is unknown.
-    Refused,
+    Rejected,
 }
 
 /// Meaning of the input.
@@ -71,10 +71,10 @@ impl H1ServerConnection {
         let result = match self.state {
             H1ServerState::AwaitHead => self.on_head_input(input, head, limits),
             H1ServerState::AwaitBody(_) => self.on_content_input(input, limits),
-            H1ServerState::Refused => Ok(H1Event::NeedInput),
+            H1ServerState::Rejected => Ok(H1Event::NeedInput),
         };
         if result.is_err() {
-            self.state = H1ServerState::Refused;
+            self.state = H1ServerState::Rejected;
         }
         result
     }
@@ -165,8 +165,8 @@ mod tests {
                 }
                 Ok(H1Event::NeedInput) if end == input.len() => return events,
                 Ok(H1Event::NeedInput) => end = (end + step).min(input.len()),
-                Err(refusal) => {
-                    events.push(refusal.status.to_string());
+                Err(rejection) => {
+                    events.push(rejection.status.to_string());
                     return events;
                 }
             }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_by_name() {
+    fn rejected_by_name() {
         for (name, input, status) in [
             ("no Host", "GET / HTTP/1.1\r\n\r\n", "400"),
             ("two Hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", "400"),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_behind_a_refused_message() {
+    fn nothing_is_read_behind_a_rejected_message() {
         let mut connection = H1ServerConnection::default();
         let (mut head, limits) = (RequestHead::default(), InputLimits::default());
         assert!(connection.handle_input(b"GET / HTTP/1.1\n\r\n", &mut head, &limits).is_err());

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn rejected() {
         let (protocol, size) = (ErrorCode::PROTOCOL_ERROR, ErrorCode::FRAME_SIZE_ERROR);
         let large = [0; FRAME_BYTES_MAX + 1];
         for (kind, flags, stream, payload, expect) in [

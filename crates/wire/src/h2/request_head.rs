@@ -51,7 +51,7 @@ pub(super) enum HeadFault {
     /// Malformed: the stream is reset.
     Malformed,
     /// Rejected: an error response is sent.
-    Refused(MessageRejection),
+    Rejected(MessageRejection),
 }
 
 impl From<Malformed> for HeadFault {
@@ -61,13 +61,13 @@ impl From<Malformed> for HeadFault {
 }
 
 impl From<MessageRejection> for HeadFault {
-    fn from(refusal: MessageRejection) -> Self {
-        Self::Refused(refusal)
+    fn from(rejection: MessageRejection) -> Self {
+        Self::Rejected(rejection)
     }
 }
 
 const fn bad_request(reason: &'static str) -> HeadFault {
-    HeadFault::Refused(MessageRejection::bad_request(reason))
+    HeadFault::Rejected(MessageRejection::bad_request(reason))
 }
 
 /// Decodes a request's head into `head` and `text`.
@@ -88,7 +88,7 @@ pub(super) fn decode_request(
     let decoded =
         decoder.decode(block, limits.head.head_bytes_max, text, |text, field| reader.on_field(text, field))?;
     let RequestHeadReader { pseudo, fault, priority, .. } = reader;
-    let fault = fault.or(decoded.is_too_large.then_some(HeadFault::Refused(HEAD_TOO_LARGE)));
+    let fault = fault.or(decoded.is_too_large.then_some(HeadFault::Rejected(HEAD_TOO_LARGE)));
     // A rejected request gets a response, too, so its method matters.
     if let Some(method) = pseudo.method {
         head.method_name = method;

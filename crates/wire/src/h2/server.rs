@@ -33,11 +33,11 @@ pub enum ServerEvent {
     Request(H2IncomingRequest),
     /// A request that the caller must answer with an error; `head` contains the decoded part of its head. The
     /// connection drops the request's content.
-    Refused {
+    Rejected {
         /// Stream for the response.
         stream: StreamId,
         /// Error to send. If a response has begun, the stream is reset instead.
-        refusal: MessageRejection,
+        rejection: MessageRejection,
     },
     /// Piece of a request's content. It occupies the window until the caller [takes](H2ServerConnection::take_content)
     /// it.
@@ -94,8 +94,8 @@ impl H2ServerConnection {
 
     /// Turns rejection of new streams (REFUSED_STREAM) on or off. Each stream that arrives while it is on counts as an
     /// error of the peer (`stream_faults`).
-    pub fn refuse_streams(&mut self, is_refused: bool) {
-        self.engine.refuses_streams = is_refused;
+    pub fn refuse_streams(&mut self, is_rejected: bool) {
+        self.engine.refuses_streams = is_rejected;
     }
 
     /// Handles input that has not been consumed. Call it with the rest until it returns [`ServerEvent::NeedInput`] or
@@ -161,9 +161,9 @@ impl H2ServerConnection {
                 request.priority = opened.priority;
                 ServerEvent::Request(request)
             }
-            Err(HeadFault::Refused(refusal)) => {
+            Err(HeadFault::Rejected(rejection)) => {
                 opened.discards_content = true;
-                ServerEvent::Refused { stream, refusal }
+                ServerEvent::Rejected { stream, rejection }
             }
             Err(HeadFault::Malformed) => return Ok(None),
         }))
@@ -267,7 +267,7 @@ impl H2ServerConnection {
     }
 
     /// Turns a CONNECT stream into an ordinary one, because its response does not open a tunnel.
-    pub fn refuse_tunnel(&mut self, stream: StreamId) {
+    pub fn reject_tunnel(&mut self, stream: StreamId) {
         if let Some(stream) = self.engine.stream(stream.0) {
             stream.is_tunnel = false;
         }
@@ -395,7 +395,7 @@ fn event(step: EngineStep) -> ServerEvent {
         EngineStep::AwaitOutput => ServerEvent::AwaitOutput,
         EngineStep::Content { stream, content, is_last } => ServerEvent::Content { stream, content, is_last },
         EngineStep::ContentTooLarge(stream) => {
-            ServerEvent::Refused { stream, refusal: MessageRejection::CONTENT_TOO_LARGE }
+            ServerEvent::Rejected { stream, rejection: MessageRejection::CONTENT_TOO_LARGE }
         }
         EngineStep::Reset { stream, code, is_by_peer } => ServerEvent::Reset { stream, code, is_by_peer },
         EngineStep::GoAway { .. } => ServerEvent::GoAway,

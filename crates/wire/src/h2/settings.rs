@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn rejected() {
         for (identifier, value, expect) in [
             (identifier::ENABLE_PUSH, 2, ErrorCode::PROTOCOL_ERROR),
             (identifier::INITIAL_WINDOW_SIZE, 1 << 31, ErrorCode::FLOW_CONTROL_ERROR),

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn rejected() {
         let long = "a".repeat(HOST_BYTES_MAX + 1);
         for value in [
             ".",

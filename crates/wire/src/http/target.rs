@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn rejected() {
         for target in [
             "",
             "a",

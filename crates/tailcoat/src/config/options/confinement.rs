@@ -45,7 +45,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             confinement.system_calls = match values.text("which").as_deref() {
                 Some("log") => SystemCalls::Logged,
                 Some("allow") => SystemCalls::Allowed,
-                _ => SystemCalls::Refused,
+                _ => SystemCalls::Rejected,
             };
         }),
         ..OPTION

@@ -134,7 +134,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             caching.set_cookie = match values.text("what").as_deref() {
                 Some("drop") => SetCookie::Drop,
                 Some("keep") => SetCookie::Keep,
-                _ => SetCookie::Refuse,
+                _ => SetCookie::Reject,
             };
         }),
         ..OPTION

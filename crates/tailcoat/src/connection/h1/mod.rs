@@ -267,7 +267,7 @@ impl H1Connection {
             (WakeReason::TimedOut, ConnectionStage::Head | ConnectionStage::Content) => {
                 let output = &mut context.scratch.borrow_mut().output;
                 let mut turn = H1Turn { context, task, output, now: context.clock.now() };
-                self.refuse(REQUEST_TIMEOUT, &[], &mut turn);
+                self.reject(REQUEST_TIMEOUT, &[], &mut turn);
                 self.flush(&mut turn)?;
                 Ok(Poll::Pending)
             }
@@ -297,7 +297,7 @@ impl H1Connection {
         if self.answering.is_some() || self.receiving.is_some() {
             let output = &mut context.scratch.borrow_mut().output;
             let mut turn = H1Turn { context, task, output, now: context.clock.now() };
-            self.refuse(NO_PLACE, &[], &mut turn);
+            self.reject(NO_PLACE, &[], &mut turn);
             self.flush(&mut turn)?;
         }
         Ok(Poll::Ready(()))
@@ -402,14 +402,14 @@ impl H1Connection {
                             let incoming = Incoming { routed, framing: incoming.framing };
                             self.on_request(&incoming, at == filled, turn)?;
                         }
-                        Err(refusal) => self.refuse(refusal, request.bytes, turn),
+                        Err(rejection) => self.reject(rejection, request.bytes, turn),
                     }
                 }
                 Ok(H1Event::Content(decoded)) => {
                     at += decoded.consumed_bytes;
                     self.on_unread_content(decoded.content.len(), decoded.is_complete, turn)?;
                 }
-                Err(refusal) => self.refuse(refusal, &input[at..], turn),
+                Err(rejection) => self.reject(rejection, &input[at..], turn),
             }
             if turn.output.is_full() {
                 self.flush(turn)?;

@@ -103,7 +103,7 @@ impl H1Connection {
         turn.context.table.borrow_mut().note_progress(self.slot, length as u64);
         if is_too_slow(receiving.content_bytes, turn.now.monotonic_ms - receiving.waiting_since_ms, turn.context) {
             turn.context.count_limit(Limit::RateMin);
-            self.refuse(REQUEST_TIMEOUT, &[], turn);
+            self.reject(REQUEST_TIMEOUT, &[], turn);
         } else if is_complete
             && let Some(receiving) = self.receiving.take()
             && let Some(HeldResponse { response, request, framing, account }) = receiving.held
@@ -275,9 +275,9 @@ impl H1Connection {
                     length += content_bytes;
                 }
                 Ok(_) => break,
-                Err(refusal) => {
+                Err(rejection) => {
                     let turn = &mut H1Turn { context, task, output, now: context.clock.now() };
-                    return self.refuse_content(refusal, turn).map(|()| None);
+                    return self.reject_content(rejection, turn).map(|()| None);
                 }
             }
         }
@@ -292,7 +292,7 @@ impl H1Connection {
                 drop(table);
                 context.count_limit(Limit::RateMin);
                 let turn = &mut H1Turn { context, task, output, now: context.clock.now() };
-                return self.refuse_content(REQUEST_TIMEOUT, turn).map(|()| None);
+                return self.reject_content(REQUEST_TIMEOUT, turn).map(|()| None);
             }
         }
         Ok(Some(length))
@@ -300,11 +300,11 @@ impl H1Connection {
 
     /// Rejects a request in the middle of its content. If a response to it has begun, fails, so that the connection
     /// closes.
-    fn refuse_content(&mut self, refusal: wire::h1::MessageRejection, turn: &mut H1Turn<'_, '_>) -> io::Result<()> {
+    fn reject_content(&mut self, rejection: wire::h1::MessageRejection, turn: &mut H1Turn<'_, '_>) -> io::Result<()> {
         if self.answering.is_none() {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        self.refuse(refusal, &[], turn);
+        self.reject(rejection, &[], turn);
         self.flush(turn)
     }
 

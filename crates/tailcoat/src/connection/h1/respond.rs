@@ -139,7 +139,7 @@ impl H1Connection {
     }
 
     /// Rejects a request that cannot be parsed or was not received completely, and stops reading.
-    pub(super) fn refuse(&mut self, refusal: MessageRejection, input: &[u8], turn: &mut H1Turn<'_, '_>) {
+    pub(super) fn reject(&mut self, rejection: MessageRejection, input: &[u8], turn: &mut H1Turn<'_, '_>) {
         let H1Turn { context, output, now, .. } = turn;
         self.is_closing = true;
         self.lingers = true;
@@ -157,7 +157,7 @@ impl H1Connection {
             server_field: context.generation().server_field,
             may_chunk: false,
         };
-        let response = error_response(refusal.status, PageFormat::Html);
+        let response = error_response(rejection.status, PageFormat::Html);
         let sent = output.write_response(Response::Built(response), encoding);
         match open {
             Some((request, account)) => {

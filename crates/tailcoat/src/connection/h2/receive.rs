@@ -88,7 +88,7 @@ impl H2Connection {
                     }
                 }
                 ServerEvent::Request(request) => self.on_request(&request, buffers, turn)?,
-                ServerEvent::Refused { stream, refusal } => self.on_refused(stream, refusal, buffers.head, turn),
+                ServerEvent::Rejected { stream, rejection } => self.on_rejected(stream, rejection, buffers.head, turn),
                 ServerEvent::Content { stream, content, is_last } => {
                     if let Some(exchange) = self.exchanges.get(stream) {
                         turn.content_bytes += content.len();
@@ -134,8 +134,8 @@ impl H2Connection {
         let message = Request { head, bytes: text };
         let routed = match route(message, &request.target(text), request.host(text), arrived, path, host) {
             Ok(routed) => routed,
-            Err(refusal) => {
-                self.on_refused(stream, refusal, message.head, turn);
+            Err(rejection) => {
+                self.on_rejected(stream, rejection, message.head, turn);
                 return Ok(());
             }
         };
@@ -203,33 +203,33 @@ impl H2Connection {
     }
 
     /// Responds to a request that is malformed or has too much content.
-    pub(super) fn on_refused(
+    pub(super) fn on_rejected(
         &mut self,
         stream: StreamId,
-        refusal: MessageRejection,
+        rejection: MessageRejection,
         head: &RequestHead,
         turn: &mut H2Turn<'_, '_>,
     ) {
         if let Some(index) = self.exchanges.find(stream) {
-            return self.refuse_exchange(index, refusal, turn);
+            return self.reject_exchange(index, rejection, turn);
         }
         // A response to HEAD has no content, even if it is an error (RFC 9110, section 9.3.2).
         let asked = if head.method == Method::Head { RequestedContent::HeadOnly } else { RequestedContent::Content };
         self.clocks.on_request();
         let account = turn.context.generation().router.default_account(self.listener);
-        let response = Response::Built(error_response(refusal.status, PageFormat::Html));
-        self.respond_refused(stream, asked, response, &account, turn);
+        let response = Response::Built(error_response(rejection.status, PageFormat::Html));
+        self.respond_rejected(stream, asked, response, &account, turn);
     }
 
     /// Sends an error response to a request whose handler is in progress. If another response has begun, resets the
     /// stream instead.
-    pub(super) fn refuse_exchange(&mut self, index: usize, refusal: MessageRejection, turn: &mut H2Turn<'_, '_>) {
+    pub(super) fn reject_exchange(&mut self, index: usize, rejection: MessageRejection, turn: &mut H2Turn<'_, '_>) {
         let exchange = self.exchanges.at(index);
         if exchange.reply.is_some() {
             return self.reset_exchange(index, ErrorCode::CANCEL, turn);
         }
         exchange.upload = None;
-        let response = Response::Built(error_response(refusal.status, PageFormat::Html));
+        let response = Response::Built(error_response(rejection.status, PageFormat::Html));
         self.respond(index, response, turn);
     }
 

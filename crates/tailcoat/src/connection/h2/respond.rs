@@ -105,7 +105,7 @@ impl H2Connection {
     }
 
     /// Sends an error response to a request that could not be parsed.
-    pub(super) fn respond_refused(
+    pub(super) fn respond_rejected(
         &mut self,
         stream: StreamId,
         asked: RequestedContent,
@@ -209,7 +209,7 @@ impl H2Connection {
         let is_connect = matches!(asked, RequestedContent::Connection | RequestedContent::Protocol);
         let response = if is_connect { answer_connect(response, has_tunnel) } else { response };
         if is_connect && !has_tunnel {
-            self.wire.refuse_tunnel(stream);
+            self.wire.reject_tunnel(stream);
         }
         let is_head = asked == RequestedContent::HeadOnly;
         let (object, coding, form, changes) = match response {

@@ -153,7 +153,7 @@ impl H2Connection {
             let stands_still = upload.is_some_and(|upload| is_past(upload.deadline_ms(body_timeout_ms)));
             if stands_still || upload.is_some_and(|upload| upload.is_too_slow(turn)) {
                 turn.context.count_limit(if stands_still { Limit::BodyTimeout } else { Limit::RateMin });
-                self.refuse_exchange(index, REQUEST_TIMEOUT, turn);
+                self.reject_exchange(index, REQUEST_TIMEOUT, turn);
             } else if exchange.is_read_too_slowly(turn) {
                 let takes_nothing = is_past(exchange.wait_deadline_ms(turn));
                 turn.context.count_limit(if takes_nothing { Limit::WriteTimeout } else { Limit::RateMin });

@@ -281,7 +281,7 @@ mod tests {
         for sequence in 1..=FRUITLESS_RECORDS_MAX {
             assert_eq!(open(FRUITLESS_RECORDS_MAX + sequence, b""), Ok(()));
         }
-        let refused = Err(TlsRecordError::Wrong(AlertDescription::UnexpectedMessage));
-        assert_eq!(open(2 * FRUITLESS_RECORDS_MAX + 1, b""), refused);
+        let rejected = Err(TlsRecordError::Wrong(AlertDescription::UnexpectedMessage));
+        assert_eq!(open(2 * FRUITLESS_RECORDS_MAX + 1, b""), rejected);
     }
 }

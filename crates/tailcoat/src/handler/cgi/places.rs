@@ -75,7 +75,7 @@ impl Places {
 impl SharedPrograms {
     /// Waits for a place for a program of this client.
     pub(super) async fn place(self: &Arc<Self>, client: Option<u64>) -> Result<RunningPlace, ProgramStartError> {
-        self.wait_for_place(client).await.inspect_err(|_| self.metrics.refused.add(1))
+        self.wait_for_place(client).await.inspect_err(|_| self.metrics.rejected.add(1))
     }
 
     async fn wait_for_place(self: &Arc<Self>, client: Option<u64>) -> Result<RunningPlace, ProgramStartError> {

@@ -437,7 +437,7 @@ impl ForwardExchange {
     /// Handles an end of the exchange before a whole head: by the end of the connection, or as `what` says.
     fn on_closed(&mut self, failure: UpstreamFailure, what: &str) -> Poll<HandlerOutcome> {
         let is_repeatable = match failure {
-            UpstreamFailure::Refused => self.link.can_rewind(),
+            UpstreamFailure::Rejected => self.link.can_rewind(),
             _ => self.may_repeat(),
         };
         // A partial head was not passed on, but interim responses were.
@@ -445,7 +445,7 @@ impl ForwardExchange {
         let tries_before = self.tried;
         let is_expected = match &self.state {
             ForwardState::Exchanging(peer) => peer.is_reused(),
-            ForwardState::Streaming(streaming) => streaming.lease.is_reused() || failure == UpstreamFailure::Refused,
+            ForwardState::Streaming(streaming) => streaming.lease.is_reused() || failure == UpstreamFailure::Rejected,
             _ => false,
         };
         if !may_repeat || !is_expected {

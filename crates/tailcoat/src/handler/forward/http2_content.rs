@@ -132,7 +132,7 @@ impl ContentSource for Http2Content {
             Err(StreamFailure::Closed) => self.fail(UpstreamFailure::Closed, io::ErrorKind::UnexpectedEof),
             Err(StreamFailure::NotHttp2(_)) => self.fail(UpstreamFailure::Malformed, io::ErrorKind::InvalidData),
             Err(StreamFailure::Malformed) => self.fail(UpstreamFailure::Faulty, io::ErrorKind::InvalidData),
-            Err(StreamFailure::Refused | StreamFailure::Reset(_)) => {
+            Err(StreamFailure::Rejected | StreamFailure::Reset(_)) => {
                 self.fail(UpstreamFailure::Faulty, io::ErrorKind::ConnectionReset)
             }
         }

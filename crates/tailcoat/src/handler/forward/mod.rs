@@ -176,8 +176,8 @@ impl Forward {
             _ if client_fields::is_loop(routed, &self.inner.plan.config.intermediary) => return self.on_loop(routed),
             _ => {}
         }
-        if let Some(refused) = self.refuse_content(routed) {
-            return HandlerOutcome::Ready(Response::Built(refused));
+        if let Some(rejected) = self.reject_content(routed) {
+            return HandlerOutcome::Ready(Response::Built(rejected));
         }
         match &self.cache {
             Some(cache) => cache.handle(routed, &self.inner),
@@ -223,7 +223,7 @@ impl Forward {
     }
 
     /// Sets the content limit; returns the response for a request above it.
-    pub fn refuse_content(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
+    pub fn reject_content(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
         let link = routed.link.get()?;
         link.set_body_bytes_max(self.inner.plan.config.body_bytes_max.forwarded());
         link.is_too_large().then(|| BuiltResponse::new(Status::CONTENT_TOO_LARGE))
@@ -316,8 +316,8 @@ impl ForwardInner {
         is_shared: bool,
     ) -> Box<BuiltResponse> {
         let routed = request.routed(false);
-        if let Err(refused) = self.wait_for_client(&routed, false).await {
-            return refused;
+        if let Err(rejected) = self.wait_for_client(&routed, false).await {
+            return rejected;
         }
         let mut exchange = ForwardExchange::new(self, &routed, &changes);
         if is_shared {

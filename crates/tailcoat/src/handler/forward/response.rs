@@ -214,7 +214,7 @@ fn chunked(
     loop {
         let decoded = match decoder.decode(&rest[at..], &limits) {
             Ok(decoded) => decoded,
-            Err(refusal) => return Err((upstreaming.peer, refusal.reason)),
+            Err(rejection) => return Err((upstreaming.peer, rejection.reason)),
         };
         content.extend_from_slice(&rest[at..][decoded.content]);
         at += decoded.consumed_bytes;

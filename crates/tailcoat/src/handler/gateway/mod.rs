@@ -81,7 +81,7 @@ enum PathOutcome {
     /// The path is not this handler's.
     Nothing,
     /// Respond with this status.
-    Refused(Status),
+    Rejected(Status),
 }
 
 impl Gateway {
@@ -106,7 +106,7 @@ impl Gateway {
             Method::Trace => return not_allowed(Status::METHOD_NOT_ALLOWED),
             // Scripts that drop path parameters would resolve a path other than the one that was checked here.
             _ if has_hidden_dot_segments(routed.path) || hides_dot_segments(routed.request.target_asked()) => {
-                return answer(BuiltResponse::refusal(Status::BAD_REQUEST, "hidden dot segments"));
+                return answer(BuiltResponse::rejection(Status::BAD_REQUEST, "hidden dot segments"));
             }
             _ => {}
         }
@@ -130,7 +130,7 @@ impl GatewayInner {
     async fn answer(self: Rc<Self>, request: Rc<OwnedRequest>, part: GatewayPart, has_next: bool) -> HandlerOutcome {
         let found = self.find(&request, part).await;
         let routed = request.routed(has_next);
-        if let PathOutcome::Refused(Status::FORBIDDEN) = found {
+        if let PathOutcome::Rejected(Status::FORBIDDEN) = found {
             // The log names the reason, because the client only gets the next handler's 404.
             let path = escaped(routed.path);
             let reason = "the file is not executable, or a link leads out of the root";
@@ -139,11 +139,11 @@ impl GatewayInner {
         }
         let script = match found {
             PathOutcome::Script(script) => script,
-            PathOutcome::Nothing | PathOutcome::Refused(Status::FORBIDDEN) if has_next => {
+            PathOutcome::Nothing | PathOutcome::Rejected(Status::FORBIDDEN) if has_next => {
                 return HandlerOutcome::Decline;
             }
             PathOutcome::Nothing => return answer(nothing(&routed, part)),
-            PathOutcome::Refused(status) => return answer(BuiltResponse::new(status)),
+            PathOutcome::Rejected(status) => return answer(BuiltResponse::new(status)),
             PathOutcome::Directory => return HandlerOutcome::Ready(redirect_to_directory(&routed)),
         };
         // An index script, or the fallback.
@@ -151,8 +151,8 @@ impl GatewayInner {
         if is_led_to && self.plan.precedence.tells_apart(routed.path, &script.name) {
             return HandlerOutcome::Elsewhere(script.name);
         }
-        if let Some(refused) = self.forward.refuse_content(&routed) {
-            return answer(refused);
+        if let Some(rejected) = self.forward.reject_content(&routed) {
+            return answer(rejected);
         }
         match self.forward.cache() {
             Some(cache) => cache.handle(&routed, &Rc::new(ScriptFetch { inner: Rc::clone(&self), script })),
@@ -178,20 +178,20 @@ impl GatewayInner {
                 }
                 // A redirect would lose the content; respond with an error at once.
                 ScriptLookup::Found(_) => ScriptLookup::Nothing,
-                refused => refused,
+                rejected => rejected,
             },
         };
         match found {
             ScriptLookup::Found(script) => PathOutcome::Script(script),
             ScriptLookup::Nothing => PathOutcome::Nothing,
-            ScriptLookup::Refused(status) => PathOutcome::Refused(status),
+            ScriptLookup::Rejected(status) => PathOutcome::Rejected(status),
         }
     }
 
     /// Runs a script and returns its response. Fields in `changes` replace the request's of the same names.
     async fn run(&self, routed: &Routed<'_>, script: &Script, changes: &Fields) -> Box<BuiltResponse> {
-        if let Some(refused) = self.forward.receive_content(routed).await {
-            return refused;
+        if let Some(rejected) = self.forward.receive_content(routed).await {
+            return rejected;
         }
         let content_length = match routed.link.link().framing() {
             BodyFraming::None => None,

@@ -76,7 +76,7 @@ impl Script {
 pub(super) enum ScriptLookup {
     Found(Script),
     Nothing,
-    Refused(Status),
+    Rejected(Status),
 }
 
 /// Kind of a directory entry.
@@ -129,7 +129,7 @@ impl Scripts {
             let (name, path_info) = routed.path.split_at(end);
             match self.look_up(&root, name, routed).await {
                 Ok(ScriptEntry::Script) => return ScriptLookup::Found(self.script(&root, name, path_info)),
-                Ok(ScriptEntry::Forbidden) => return ScriptLookup::Refused(Status::FORBIDDEN),
+                Ok(ScriptEntry::Forbidden) => return ScriptLookup::Rejected(Status::FORBIDDEN),
                 Ok(ScriptEntry::Directory) => {}
                 // Nothing exists below a missing name.
                 Ok(ScriptEntry::Nothing) => break,
@@ -164,7 +164,7 @@ impl Scripts {
             let name = [directory, index.as_bytes()].concat();
             match self.look_up(root, &name, routed).await {
                 Ok(ScriptEntry::Script) => return ScriptLookup::Found(self.script(root, &name, b"")),
-                Ok(ScriptEntry::Forbidden) => return ScriptLookup::Refused(Status::FORBIDDEN),
+                Ok(ScriptEntry::Forbidden) => return ScriptLookup::Rejected(Status::FORBIDDEN),
                 Ok(ScriptEntry::Directory | ScriptEntry::Nothing) => {}
                 Err(lookup) => return lookup,
             }
@@ -183,7 +183,7 @@ impl Scripts {
                 let path = [self.tree.config.strip_prefix.as_bytes(), name.as_bytes()].concat();
                 ScriptLookup::Found(self.script(&root, &path, b""))
             }
-            Ok(ScriptEntry::Forbidden) => ScriptLookup::Refused(Status::FORBIDDEN),
+            Ok(ScriptEntry::Forbidden) => ScriptLookup::Rejected(Status::FORBIDDEN),
             Ok(ScriptEntry::Directory | ScriptEntry::Nothing) => ScriptLookup::Nothing,
             Err(lookup) => lookup,
         }
@@ -199,16 +199,16 @@ impl Scripts {
     async fn open_root(&self, routed: &Routed<'_>) -> Result<Arc<OpenedRoot>, ScriptLookup> {
         let now_ms = routed.now.monotonic_ms;
         let (roots, store) = (&self.tree.roots, &self.tree.store);
-        let root = self.roots.get(routed.host).map_err(refuse)?;
+        let root = self.roots.get(routed.host).map_err(reject)?;
         let recheck_after_ms = self.roots.recheck_after_ms();
         let current = match root.current(now_ms) {
             Some(current) => current,
             None => root.check_now(roots, store, now_ms, recheck_after_ms),
         };
         match current {
-            Ok(_) => root.opened().map_err(refuse),
-            Err(OpenError::WouldBlock) => root.check(roots, store, now_ms, recheck_after_ms).await.map_err(refuse),
-            Err(error) => Err(refuse(error)),
+            Ok(_) => root.opened().map_err(reject),
+            Err(OpenError::WouldBlock) => root.check(roots, store, now_ms, recheck_after_ms).await.map_err(reject),
+            Err(error) => Err(reject(error)),
         }
     }
 
@@ -249,7 +249,7 @@ impl Scripts {
             }
             result => result,
         };
-        let entry = entry.map_err(refuse)?;
+        let entry = entry.map_err(reject)?;
         if entry == ScriptEntry::Script {
             let mut remembered = self.remembered.borrow_mut();
             if remembered.len() >= REMEMBERED_MAX {
@@ -288,12 +288,12 @@ fn look(root: &OpenedRoot, name: &[u8], access: DiskAccess, is_run_here: bool) -
     }
 }
 
-fn refuse(error: OpenError) -> ScriptLookup {
+fn reject(error: OpenError) -> ScriptLookup {
     match error {
         OpenError::NotFound => ScriptLookup::Nothing,
-        OpenError::Forbidden | OpenError::Directory => ScriptLookup::Refused(Status::FORBIDDEN),
-        OpenError::WouldBlock | OpenError::Exhausted => ScriptLookup::Refused(Status::SERVICE_UNAVAILABLE),
-        OpenError::Failed(_) => ScriptLookup::Refused(Status::INTERNAL_SERVER_ERROR),
+        OpenError::Forbidden | OpenError::Directory => ScriptLookup::Rejected(Status::FORBIDDEN),
+        OpenError::WouldBlock | OpenError::Exhausted => ScriptLookup::Rejected(Status::SERVICE_UNAVAILABLE),
+        OpenError::Failed(_) => ScriptLookup::Rejected(Status::INTERNAL_SERVER_ERROR),
     }
 }
 

@@ -48,7 +48,7 @@ fn find(root: &std::path::Path, target: &str, change: impl FnOnce(&mut GatewayCo
             format!("{}|{}|{}", text(&script.name), text(&script.path_info), text(below))
         }
         ScriptLookup::Nothing => "nothing".into(),
-        ScriptLookup::Refused(status) => status.to_string(),
+        ScriptLookup::Rejected(status) => status.to_string(),
     }
 }
 

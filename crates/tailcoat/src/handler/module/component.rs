@@ -14,7 +14,7 @@ use wire::http::{KnownField, Status};
 
 use super::exchange::ModuleExchange;
 use super::idle::IdleInstances;
-use super::refuse;
+use super::reject;
 use super::request::{module_request, module_trailers};
 use crate::handler::{ClientLink, HandlerOutcome, Response, Routed};
 use crate::modules::{
@@ -41,7 +41,7 @@ impl Components {
         let link = Rc::clone(routed.link.link());
         let framing = link.framing();
         let request = module_request(routed, framing, self.module.config().client_fields);
-        let Some(request) = request else { return refuse(Status::BAD_REQUEST) };
+        let Some(request) = request else { return reject(Status::BAD_REQUEST) };
         let exchange = ModuleExchange::new(Rc::clone(self), Arc::clone(code), link, routed);
         match framing {
             BodyFraming::None => {
@@ -93,7 +93,7 @@ fn answer_at_once(mut exchange: ModuleExchange) -> HandlerOutcome {
 async fn answer_with_content(exchange: ModuleExchange, request: http::Request<()>) -> HandlerOutcome {
     match begun_content(exchange.link()).await {
         Ok((content, supply)) => exchange.begin(request.map(|()| content.boxed_unsync()), supply).await,
-        Err(_) => refuse(Status::BAD_REQUEST),
+        Err(_) => reject(Status::BAD_REQUEST),
     }
 }
 

@@ -16,7 +16,7 @@ use super::content::{ModuleUpload, await_until};
 use super::exchange::{no_answer, no_instance, status_of};
 use super::idle::IdleInstances;
 use super::next_response::{NextResponse, of_bytes};
-use super::refuse;
+use super::reject;
 use crate::handler::forward::{is_trace_field, push_trace_fields};
 use crate::handler::{
     BuiltResponse, ClientLink, HandlerOutcome, OwnedRequest, PassedOn, Response, ResponseFilter, Routed,
@@ -113,7 +113,7 @@ impl HttpWasm {
         link.set_deadline(None);
         let Some(place) = place else {
             self.module.note(&no_instance(), None);
-            return refuse(Status::SERVICE_UNAVAILABLE);
+            return reject(Status::SERVICE_UNAVAILABLE);
         };
         let (call, supply) = self.begin(&code, &request.routed(false));
         self.wait(code, call, ModuleUpload::new(link, supply), place, request).await
@@ -168,7 +168,7 @@ impl HttpWasm {
     ) -> HandlerOutcome {
         let (instance, next) = match handled {
             Ok(handled) => handled,
-            Err(status) => return refuse(status),
+            Err(status) => return reject(status),
         };
         let mut busy = Busy { handler: Rc::clone(self), instance, code: Arc::clone(code), _place: place };
         match next {
@@ -186,7 +186,7 @@ impl HttpWasm {
                         filter: Box::new(Filter { busy, context, link, is_head }),
                     })
                 }
-                Err(status) => refuse(status),
+                Err(status) => reject(status),
             },
         }
     }

@@ -49,13 +49,13 @@ impl ModuleHandler {
             Method::Connect => return HandlerOutcome::Decline,
             Method::Options if routed.path == b"*" => return HandlerOutcome::Decline,
             // A module that drops path parameters would resolve a path other than the one that was checked here.
-            _ if has_hidden_dot_segments(routed.path) => return refuse(Status::BAD_REQUEST),
+            _ if has_hidden_dot_segments(routed.path) => return reject(Status::BAD_REQUEST),
             _ => {}
         }
         if let Some(link) = routed.link.get() {
             link.set_body_bytes_max(self.module.config().body_bytes_max.answered_here());
             if link.is_too_large() {
-                return refuse(Status::CONTENT_TOO_LARGE);
+                return reject(Status::CONTENT_TOO_LARGE);
             }
         }
         if self.overload.sheds(RequestCost::Program) {
@@ -81,6 +81,6 @@ fn wait_for_code() -> HandlerOutcome {
 /// Value of Retry-After while a module is being compiled, in seconds.
 const RETRY_AFTER_SECONDS: &str = "5";
 
-fn refuse(status: Status) -> HandlerOutcome {
+fn reject(status: Status) -> HandlerOutcome {
     HandlerOutcome::Ready(Response::Built(BuiltResponse::new(status)))
 }

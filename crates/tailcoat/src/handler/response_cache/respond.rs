@@ -80,7 +80,7 @@ impl ResponseCacheInner {
                 let response = multipart(fields, content, &ranges);
                 (response.status, response.fields, response.body)
             }
-            Part::Refused(response) => return Response::Built(response),
+            Part::Rejected(response) => return Response::Built(response),
         };
         Response::Built(Box::new(BuiltResponse {
             status,

@@ -47,9 +47,9 @@ impl ResponseCacheInner {
             fields.push("Date", date::format(unix_seconds));
         }
         match self.shared.config.set_cookie {
-            SetCookie::Refuse if fields.has("Set-Cookie") => return None,
+            SetCookie::Reject if fields.has("Set-Cookie") => return None,
             SetCookie::Drop => fields.remove("Set-Cookie"),
-            SetCookie::Refuse | SetCookie::Keep => {}
+            SetCookie::Reject | SetCookie::Keep => {}
         }
         Some(fields)
     }

@@ -169,7 +169,7 @@ impl ResponseCacheInner {
             // A restriction by the request, not by the response.
             Err(UncacheableReason::NoStore | UncacheableReason::Authorization) if !is_narrower => Effect::Leave,
             Err(_) => Effect::Remove,
-            Ok(_) if !cookies.is_empty() && self.shared.config.set_cookie == SetCookie::Refuse => match is_narrower {
+            Ok(_) if !cookies.is_empty() && self.shared.config.set_cookie == SetCookie::Reject => match is_narrower {
                 true => Effect::Remove,
                 false => Effect::Leave,
             },

@@ -83,7 +83,7 @@ pub(super) enum FileLoadError {
     /// The path is a directory.
     Directory,
     /// The request is rejected.
-    Refused(FileRejection),
+    Rejected(FileRejection),
 }
 
 impl From<OpenError> for FileLoadError {
@@ -91,7 +91,7 @@ impl From<OpenError> for FileLoadError {
         match error {
             OpenError::WouldBlock => Self::WouldBlock,
             OpenError::Directory => Self::Directory,
-            error => Self::Refused(error.into()),
+            error => Self::Rejected(error.into()),
         }
     }
 }
@@ -141,7 +141,7 @@ impl FileTree {
             self.store.remove(&object);
         }
         let result = self.load(root, path, now, access, earlier);
-        if let Err(FileLoadError::Refused(FileRejection::Unavailable)) = result {
+        if let Err(FileLoadError::Rejected(FileRejection::Unavailable)) = result {
             // Our own open files are expendable: the workers close them at their next tick.
             self.store.release_files();
         }
@@ -180,7 +180,7 @@ impl FileTree {
         for index in &self.files.index {
             let index = [name, index.as_bytes()].concat();
             match loading.read(&index, earlier) {
-                Err(FileLoadError::Refused(FileRejection::NotFound) | FileLoadError::Directory) => {
+                Err(FileLoadError::Rejected(FileRejection::NotFound) | FileLoadError::Directory) => {
                     loading.origin.sources.push(ObjectSource { name: index.into(), version: None });
                 }
                 result => return loading.finish(&index, result?),
@@ -206,7 +206,7 @@ impl Loading<'_> {
         let bytes_max = self.tree.store.limits().object_bytes_max;
         let file = read_file(&self.root.root, name, bytes_max, self.access, earlier)?;
         if self.tree.files.permission_rule && !is_for_everyone(file.status.permissions) {
-            return Err(FileLoadError::Refused(FileRejection::NotPermitted));
+            return Err(FileLoadError::Rejected(FileRejection::NotPermitted));
         }
         Ok(file)
     }
@@ -292,7 +292,7 @@ impl Loading<'_> {
                 None
             }
             // The file itself can be sent whatever is wrong with the sibling.
-            Err(FileLoadError::Refused(_) | FileLoadError::Directory) => None,
+            Err(FileLoadError::Rejected(_) | FileLoadError::Directory) => None,
         };
         let version = sibling.as_ref().map(|sibling| sibling.status.identity);
         self.origin.sources.push(ObjectSource { name: name.into(), version });

@@ -87,10 +87,10 @@ impl StaticFileInner {
     /// Responds if that is possible without waiting.
     #[inline]
     fn answer_now(&self, routed: &Routed<'_>) -> Option<HandlerOutcome> {
-        let Some(path) = self.path_in_tree(routed.path) else { return Some(refuse(routed, FileRejection::NotFound)) };
+        let Some(path) = self.path_in_tree(routed.path) else { return Some(reject(routed, FileRejection::NotFound)) };
         let root = match self.roots.get(routed.host) {
             Ok(root) => root,
-            Err(error) => return Some(refuse(routed, error.into())),
+            Err(error) => return Some(reject(routed, error.into())),
         };
         let now_ms = routed.now.monotonic_ms;
         let id = match root.current(now_ms) {
@@ -113,7 +113,7 @@ impl StaticFileInner {
                 self.find_now(routed, &root, path)
             }
             Err(OpenError::WouldBlock) => None,
-            Err(error) => Some(refuse(routed, error.into())),
+            Err(error) => Some(reject(routed, error.into())),
         }
     }
 
@@ -141,10 +141,10 @@ impl StaticFileInner {
     /// Responds, waiting for disks and other work where needed.
     async fn answer(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> HandlerOutcome {
         let routed = Routed { now: Now::read_after(request.received()), ..request.routed(has_next) };
-        let Some(mut path) = self.path_in_tree(routed.path) else { return refuse(&routed, FileRejection::NotFound) };
+        let Some(mut path) = self.path_in_tree(routed.path) else { return reject(&routed, FileRejection::NotFound) };
         let root = match self.open_root(routed.host, routed.now).await {
             Ok(root) => root,
-            Err(error) => return refuse(&routed, error.into()),
+            Err(error) => return reject(&routed, error.into()),
         };
         let (mut may_fall_back, mut may_retry) = (true, true);
         loop {
@@ -165,7 +165,7 @@ impl StaticFileInner {
                 FileStep::List => {
                     return match self.tree.list(&root, path, &routed).await {
                         Ok(response) => HandlerOutcome::Ready(response),
-                        Err(refusal) => refuse(&routed, refusal),
+                        Err(rejection) => reject(&routed, rejection),
                     };
                 }
                 FileStep::Fallback => {
@@ -182,7 +182,7 @@ impl StaticFileInner {
             return Ok(FoundFile::Object(Arc::clone(&cached.object)));
         }
         match hidden_part(path, self.tree.files.hidden) {
-            Some(part) if routed.has_next => Err(self.tree.refuse_hidden(root, part).await),
+            Some(part) if routed.has_next => Err(self.tree.reject_hidden(root, part).await),
             Some(_) => Err(FileRejection::NotFound),
             None => self.tree.obtain(root, path, routed.now).await,
         }
@@ -213,7 +213,7 @@ impl StaticFileInner {
         };
         match result {
             Ok(FoundFile::Object(object)) if object.is_excluded() => self.on_program(&routed, &object),
-            Err(FileRejection::Hidden) => refuse(&routed, FileRejection::Hidden),
+            Err(FileRejection::Hidden) => reject(&routed, FileRejection::Hidden),
             _ => other_method(&routed),
         }
     }
@@ -240,7 +240,7 @@ impl StaticFileInner {
 
     fn load_now(&self, root: &OpenedRoot, path: &[u8], routed: &Routed<'_>) -> Option<FileLoadResult> {
         match hidden_part(path, self.tree.files.hidden) {
-            Some(part) if routed.has_next => return refusal_of_hidden(root, part, DiskAccess::Cached).map(Err),
+            Some(part) if routed.has_next => return rejection_of_hidden(root, part, DiskAccess::Cached).map(Err),
             Some(_) => return Some(Err(FileRejection::NotFound)),
             None => {}
         }
@@ -249,10 +249,10 @@ impl StaticFileInner {
             Err(
                 FileLoadError::WouldBlock
                 | FileLoadError::Unsettled(_)
-                | FileLoadError::Refused(FileRejection::Unavailable),
+                | FileLoadError::Rejected(FileRejection::Unavailable),
             ) => None,
             Err(FileLoadError::Directory) => Some(Ok(FoundFile::Directory)),
-            Err(FileLoadError::Refused(refusal)) => Some(Err(refusal)),
+            Err(FileLoadError::Rejected(rejection)) => Some(Err(rejection)),
         }
     }
 
@@ -274,8 +274,8 @@ impl StaticFileInner {
                     .map_or(FileStep::Fallback, |path| FileStep::Done(HandlerOutcome::Elsewhere(path)))
             }
             Ok(FoundFile::DirectoryWithoutIndex) if routed.has_next => FileStep::Done(HandlerOutcome::Decline),
-            Ok(FoundFile::DirectoryWithoutIndex) => FileStep::Done(refuse(routed, FileRejection::NoIndex)),
-            Err(refusal) => FileStep::Done(refuse(routed, refusal)),
+            Ok(FoundFile::DirectoryWithoutIndex) => FileStep::Done(reject(routed, FileRejection::NoIndex)),
+            Err(rejection) => FileStep::Done(reject(routed, rejection)),
         }
     }
 
@@ -316,7 +316,7 @@ impl StaticFileInner {
                 HandlerOutcome::Decline
             }
             Ok(_) => HandlerOutcome::Ready(redirect_to_directory(routed)),
-            Err(refusal) => refuse(routed, refusal),
+            Err(rejection) => reject(routed, rejection),
         }
     }
 
@@ -351,7 +351,7 @@ pub(in crate::handler) fn hidden_part(path: &[u8], hidden: bool) -> Option<&[u8]
 
 /// Reason to reject a hidden path. The next handler gets it only if no such file exists here, because it might send
 /// that very file (`.env`, `.git`). `None` if the lookup needs [`DiskAccess::Blocking`].
-fn refusal_of_hidden(root: &OpenedRoot, part: &[u8], access: DiskAccess) -> Option<FileRejection> {
+fn rejection_of_hidden(root: &OpenedRoot, part: &[u8], access: DiskAccess) -> Option<FileRejection> {
     match root.root.find(part.strip_prefix(b"/").unwrap_or(part), access) {
         Err(OpenError::WouldBlock) => None,
         Err(OpenError::NotFound) => Some(FileRejection::NotFound),
@@ -374,8 +374,8 @@ fn other_method(routed: &Routed<'_>) -> HandlerOutcome {
     HandlerOutcome::Ready(Response::Built(response))
 }
 
-fn refuse(routed: &Routed<'_>, refusal: FileRejection) -> HandlerOutcome {
-    let status = match refusal {
+fn reject(routed: &Routed<'_>, rejection: FileRejection) -> HandlerOutcome {
+    let status = match rejection {
         // The next handler may have what this one rejects.
         FileRejection::NotFound | FileRejection::Forbidden | FileRejection::NoIndex | FileRejection::NotPermitted
             if routed.has_next =>
@@ -387,8 +387,8 @@ fn refuse(routed: &Routed<'_>, refusal: FileRejection) -> HandlerOutcome {
         FileRejection::Unavailable => Status::SERVICE_UNAVAILABLE,
         FileRejection::Failed => Status::INTERNAL_SERVER_ERROR,
     };
-    let mut response = BuiltResponse::refusal(status, refusal.reason());
-    if refusal == FileRejection::Unavailable {
+    let mut response = BuiltResponse::rejection(status, rejection.reason());
+    if rejection == FileRejection::Unavailable {
         response.fields.push("Retry-After", "1");
     }
     HandlerOutcome::Ready(Response::Built(response))

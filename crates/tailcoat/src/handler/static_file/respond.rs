@@ -56,7 +56,7 @@ impl FileTree {
     fn respond_in_part(&self, routed: &Routed<'_>, cached: Rc<CachedObject>, coding: ContentCoding) -> Response {
         match select_part(&routed.request, &cached.object, coding, self.ranges_max) {
             Part::Form(form) => Response::Cached { object: cached, coding, form },
-            Part::Refused(response) => Response::Built(response),
+            Part::Rejected(response) => Response::Built(response),
             Part::Several(ranges) => {
                 let representation = cached.object.representation(coding);
                 let description = Description {

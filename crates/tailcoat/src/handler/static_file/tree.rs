@@ -7,7 +7,7 @@ use super::browse::ListingsInProgress;
 use super::content_type::content_type;
 use super::in_progress::{Demand, InProgress};
 use super::load::{FileLoadError, FileRejection, FoundFile};
-use super::refusal_of_hidden;
+use super::rejection_of_hidden;
 use super::roots::{OpenedRoot, SharedRoots};
 use crate::config::{FilesConfig, Precedence, Runners};
 use crate::handler::Now;
@@ -100,10 +100,10 @@ impl FileTree {
     }
 
     /// Reason to reject a hidden path, waiting for disks.
-    pub(super) async fn refuse_hidden(&self, root: &Arc<OpenedRoot>, part: &[u8]) -> FileRejection {
+    pub(super) async fn reject_hidden(&self, root: &Arc<OpenedRoot>, part: &[u8]) -> FileRejection {
         let (root, part) = (Arc::clone(root), Box::<[u8]>::from(part));
-        let refusal = Blocking::spawn(move || refusal_of_hidden(&root, &part, DiskAccess::Blocking)).await;
-        refusal.ok().flatten().unwrap_or(FileRejection::Unavailable)
+        let rejection = Blocking::spawn(move || rejection_of_hidden(&root, &part, DiskAccess::Blocking)).await;
+        rejection.ok().flatten().unwrap_or(FileRejection::Unavailable)
     }
 
     /// Loads a path on the blocking pool, again and again while its file is being written. `None` if no request wants
@@ -128,7 +128,7 @@ impl FileTree {
             match Blocking::spawn(load).await {
                 Ok(None) => return None,
                 Ok(Some(Ok(found))) => return Some(Ok(found)),
-                Ok(Some(Err(FileLoadError::Refused(refusal)))) => return Some(Err(refusal)),
+                Ok(Some(Err(FileLoadError::Rejected(rejection)))) => return Some(Err(rejection)),
                 Ok(Some(Err(FileLoadError::Directory))) => return Some(Ok(FoundFile::Directory)),
                 Ok(Some(Err(FileLoadError::Unsettled(snapshot)))) if Instant::now() < give_up_at => {
                     earlier = Some(snapshot);

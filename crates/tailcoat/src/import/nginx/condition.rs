@@ -138,17 +138,17 @@ pub(super) fn is_of_missing(directive: &NginxDirective) -> bool {
 }
 
 /// Returns `true` if an `if` rejects paths that do not exist.
-pub(super) fn refuses_missing(directive: &NginxDirective) -> bool {
+pub(super) fn rejects_missing(directive: &NginxDirective) -> bool {
     const OWN_FILE: [&str; 4] = [
         "$request_filename",
         "$document_root$fastcgi_script_name",
         "$realpath_root$fastcgi_script_name",
         "$document_root$uri",
     ];
-    let refuses = |action: &NginxDirective| action.name == "return" && matches!(action.first(), "403" | "404" | "410");
+    let rejects = |action: &NginxDirective| action.name == "return" && matches!(action.first(), "403" | "404" | "410");
     is_of_missing(directive)
         && OWN_FILE.contains(&parts(directive)[1].as_str())
-        && action(directive.children()).is_some_and(refuses)
+        && action(directive.children()).is_some_and(rejects)
 }
 
 /// Subject, operator and value of a condition.

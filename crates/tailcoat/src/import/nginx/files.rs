@@ -94,15 +94,15 @@ impl FilesPart {
         let is_option_of_place = |option: &KdlNode| matches!(option.name(), "index" | "browse" | "strip-prefix");
         let is_elsewhere = behind.root.is_some()
             && (behind.root != self.root.as_deref() || self.options.iter().any(is_option_of_place));
-        let is_refused = self.missing.is_some() && (is_taken || is_elsewhere);
+        let is_rejected = self.missing.is_some() && (is_taken || is_elsewhere);
         if !self.is_own && !is_taken && !is_elsewhere && behind.root.is_some() && self.missing.is_none() {
             return Vec::new();
         }
         let mut missing = KdlNode::with("respond", &self.pattern).word(404);
         match self.missing {
-            Some((directive, _)) if is_refused => {
+            Some((directive, _)) if is_rejected => {
                 let why = "missing files would go to other locations first";
-                missing = missing.comment(notes.refused(&directive, why));
+                missing = missing.comment(notes.rejected(&directive, why));
             }
             Some((_, rewrite)) if !is_led_to_front => redirects.push(rewrite),
             _ => {}

@@ -53,7 +53,7 @@ fn limit_except(rules: &mut ImportedRules, directive: &NginxDirective, level: &D
     let mut node = condition::deny(403, level.pattern(), &test);
     let denies_all = |child: &NginxDirective| child.name == "deny" && child.first() == "all";
     if !directive.children().iter().all(denies_all) {
-        node = node.comment(notes.refused(directive, "other methods can only be rejected for all clients"));
+        node = node.comment(notes.rejected(directive, "other methods can only be rejected for all clients"));
     }
     rules.closed.push(node);
 }
@@ -276,7 +276,7 @@ struct StatedGuard<'f, 'a> {
 pub(super) fn of_locations(
     all: &[ServerLocation<'_>],
     server: Chain<'_>,
-    has_refusals: bool,
+    has_rejections: bool,
     notes: &mut Notes,
 ) -> Vec<KdlNode> {
     let mut said: Vec<StatedGuard<'_, '_>> = Vec::new();
@@ -289,7 +289,7 @@ pub(super) fn of_locations(
     let claims: Vec<_> = claims.chain((!has_front).then_some(of_server)).collect();
     // From the widest on, so that it is known what would fit as well.
     for (location, chain, block) in claims.into_iter().rev() {
-        let guard = Guard::of(chain, block, has_refusals, notes);
+        let guard = Guard::of(chain, block, has_rejections, notes);
         let overlapping = said.iter().filter(|said| said.overlaps(location));
         let of_addresses: Vec<_> = overlapping.clone().filter(|said| said.is_for_addresses).collect();
         let of_passwords: Vec<_> = overlapping.filter(|said| said.is_for_passwords).collect();
@@ -346,14 +346,14 @@ impl<'f> StatedGuard<'f, '_> {
 }
 
 impl<'a> Guard<'a> {
-    fn of(chain: Chain<'a>, block: &[NginxDirective], has_refusals: bool, notes: &mut Notes) -> Self {
+    fn of(chain: Chain<'a>, block: &[NginxDirective], has_rejections: bool, notes: &mut Notes) -> Self {
         let mut access = chain.all_of(&["allow", "deny"]);
         let realm = chain.last("auth_basic").map(NginxDirective::first).filter(|realm| *realm != "off");
         // Without a file, nginx requires no password.
         let password = realm.zip(chain.last("auth_basic_user_file").map(NginxDirective::first));
         let any = chain.last("satisfy").filter(|satisfy| satisfy.first() == "any");
         let any = any.filter(|_| password.is_some() && !access.is_empty());
-        if let Some(any) = any.filter(|_| has_refusals) {
+        if let Some(any) = any.filter(|_| has_rejections) {
             let why = "both are required: with `satisfy=\"any\"` a password would allow clients that another line rejects, such as \
                        an `if`";
             notes.left(any, why);
@@ -364,7 +364,7 @@ impl<'a> Guard<'a> {
         }
         let is_taken_away = |field: &&NginxDirective| field.first().eq_ignore_ascii_case("authorization");
         let is_passed_on = has_pass(block) && !chain.all("proxy_set_header").iter().any(is_taken_away);
-        Self { access, password, is_any: any.is_some() && !has_refusals, is_passed_on }
+        Self { access, password, is_any: any.is_some() && !has_rejections, is_passed_on }
     }
 
     fn has_access(&self, other: &Self) -> bool {

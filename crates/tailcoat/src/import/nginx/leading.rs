@@ -126,7 +126,7 @@ pub(super) fn leads_on(
 
 /// Rejects the directories of a location from whose paths a rewrite removes the prefix, if the location of the rest
 /// differs. nginx looks there for the index.
-pub(super) fn refuse_stripped_index(
+pub(super) fn reject_stripped_index(
     directive: &NginxDirective,
     prefix: &str,
     scene: Scene<'_>,
@@ -257,18 +257,18 @@ pub(super) fn paths(directive: &NginxDirective, pattern: Option<&str>) -> Option
 }
 
 /// Rejects the paths of a rewrite that cannot be translated, alone or in an `if`. Returns `true` if it is one.
-pub(super) fn refuse_further(
+pub(super) fn reject_further(
     directive: &NginxDirective,
     scene: Scene<'_>,
     level: &DirectiveLevel,
     rules: &mut ImportedRules,
     notes: &mut Notes,
 ) -> bool {
-    refuse(directive, scene.block(), scene.server, level, rules, notes)
+    reject(directive, scene.block(), scene.server, level, rules, notes)
 }
 
 /// Rejects such paths of one of these blocks, the server's or a location's.
-pub(super) fn refuse(
+pub(super) fn reject(
     directive: &NginxDirective,
     block: &[NginxDirective],
     server: &[NginxDirective],

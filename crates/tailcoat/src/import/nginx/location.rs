@@ -70,7 +70,7 @@ impl LocationParts {
                 || is_of_handler(child)
                 || forward::is_option(child, notes)
                 || rewrite::stripped_prefix(child, location).is_some()
-                || leading::refuse_further(child, scene, &level, &mut rules, notes)
+                || leading::reject_further(child, scene, &level, &mut rules, notes)
                 || rules.add(child, DirectiveContext { level: &level, shared }, notes);
             if !known {
                 notes.unknown(child);
@@ -83,7 +83,7 @@ impl LocationParts {
         let needs_files = pass.is_none() && !is_answered && !is_redirected;
         if let Some((directive, why)) = files.elsewhere {
             match needs_files {
-                true => self.refuse(directive, location, why, notes),
+                true => self.reject(directive, location, why, notes),
                 false => notes.left(directive, why),
             }
         }
@@ -96,10 +96,10 @@ impl LocationParts {
             let stripped = |child| Some((child, rewrite::stripped_prefix(child, location)?));
             match block.iter().find_map(stripped) {
                 Some((rewrite, _)) if files.is_below_alias(scene) => {
-                    self.refuse(rewrite, location, "an `alias` removes a prefix from the path, too", notes);
+                    self.reject(rewrite, location, "an `alias` removes a prefix from the path, too", notes);
                 }
                 Some((rewrite, prefix)) => {
-                    leading::refuse_stripped_index(rewrite, prefix, scene, &mut rules, notes);
+                    leading::reject_stripped_index(rewrite, prefix, scene, &mut rules, notes);
                     files.options.push(KdlNode::with("strip-prefix", prefix));
                     self.add_files(files, scene, notes);
                 }
@@ -188,12 +188,12 @@ impl LocationParts {
                 self.handlers.push(PartHandler::Scripts(location, node));
             }
             Ok(node) => self.handlers.push(PartHandler::Node(location, node)),
-            Err(why) => self.refuse(pass, scene.location, why, notes),
+            Err(why) => self.reject(pass, scene.location, why, notes),
         }
     }
 
     /// No handler answers if nginx's cannot be translated; other handlers must not get these paths.
-    fn refuse(
+    fn reject(
         &mut self,
         directive: &NginxDirective,
         location: &LocationMatch,
@@ -201,14 +201,14 @@ impl LocationParts {
         notes: &mut Notes,
     ) {
         let node = KdlNode::with("respond", location.pattern().as_deref().unwrap_or("*")).word(502);
-        self.handlers.push(PartHandler::Node(location.clone(), node.comment(notes.refused(directive, why))));
+        self.handlers.push(PartHandler::Node(location.clone(), node.comment(notes.rejected(directive, why))));
     }
 
     /// Translates a directive that answers all requests: `return`, and handlers that only nginx has.
     fn add_answer(&mut self, directive: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> bool {
         let Scene { location, chain, .. } = scene;
         if forward::is_foreign(&directive.name) {
-            self.refuse(directive, location, "there is no such handler", notes);
+            self.reject(directive, location, "there is no such handler", notes);
             return true;
         }
         if directive.name != "return" {
@@ -218,10 +218,10 @@ impl LocationParts {
         let pattern = pattern.as_deref().unwrap_or("*");
         match redirect(directive, pattern) {
             Some(Ok(node)) => self.rules.redirects.push(node),
-            Some(Err(why)) => self.refuse(directive, location, why, notes),
+            Some(Err(why)) => self.reject(directive, location, why, notes),
             None => match respond(directive, pattern, chain) {
                 Ok(node) => self.handlers.push(PartHandler::Node(location.clone(), node)),
-                Err(why) => self.refuse(directive, location, why, notes),
+                Err(why) => self.reject(directive, location, why, notes),
             },
         }
         true
@@ -246,7 +246,7 @@ impl LocationParts {
         match tries.last {
             Last::Nothing => {}
             Last::File(path) | Last::Script(path) if leading::is_sent_on(&path, scene) => {
-                self.refuse_missing(files.tries, scene.location, SENT_ON, notes);
+                self.reject_missing(files.tries, scene.location, SENT_ON, notes);
             }
             Last::File(path) => set(&mut self.rules.files, KdlNode::with("fallback", path)),
             Last::Script(path) => self.front_controller = Some(path),
@@ -275,7 +275,7 @@ impl LocationParts {
         let stripped = alias.as_ref().and_then(|(_, prefix)| prefix.clone());
         let own_root = root.map(str::to_owned).or(alias.map(|(root, _)| root));
         let mut missing = None;
-        let (mut has_successor, mut is_refused) = (false, false);
+        let (mut has_successor, mut is_rejected) = (false, false);
         if let Last::Named(name) = &tries.last
             && let Some(path) = scene.path_of_named(name)
         {
@@ -284,7 +284,7 @@ impl LocationParts {
         match &tries.last {
             Last::Nothing => {}
             Last::File(path) | Last::Script(path) if leading::is_sent_on(path, scene) => {
-                (has_successor, is_refused) = (true, true);
+                (has_successor, is_rejected) = (true, true);
             }
             Last::File(path) if scene.has(path) => {
                 let path = stripped.as_deref().and_then(|prefix| path.strip_prefix(prefix)).unwrap_or(path);
@@ -299,7 +299,7 @@ impl LocationParts {
         options.extend(stripped.map(|prefix| KdlNode::with("strip-prefix", prefix)));
         if let Some(directive) = scene.with_index_of_others(&own) {
             let why = "other locations decide who gets the directory's files";
-            return self.refuse(directive, scene.location, why, notes);
+            return self.reject(directive, scene.location, why, notes);
         }
         let is_own = own_root.is_some() || !options.is_empty() || has_successor;
         let around = scene.chain.last("root").map(|root| root.first().to_owned());
@@ -313,8 +313,8 @@ impl LocationParts {
             has_successor,
             missing,
         }));
-        if is_refused {
-            self.refuse_missing(directive, scene.location, SENT_ON, notes);
+        if is_rejected {
+            self.reject_missing(directive, scene.location, SENT_ON, notes);
         }
         if let Last::Named(name) = tries.last {
             self.add_named(&name, directive, scene, notes);
@@ -339,14 +339,14 @@ impl LocationParts {
                 Some(path) if scene.location.pattern().is_none() => self.front_controller = Some(path.to_owned()),
                 _ => {
                     let why = "only a location that forwards requests, without access rules, can be another's fallback";
-                    self.refuse_missing(tries, scene.location, why, notes);
+                    self.reject_missing(tries, scene.location, why, notes);
                 }
             },
         }
     }
 
     /// Missing files are rejected, and no other handler gets them.
-    fn refuse_missing(
+    fn reject_missing(
         &mut self,
         tries: Option<&NginxDirective>,
         location: &LocationMatch,
@@ -354,7 +354,7 @@ impl LocationParts {
         notes: &mut Notes,
     ) {
         let Some(directive) = tries else { return };
-        let comment = notes.refused(directive, why);
+        let comment = notes.rejected(directive, why);
         match location.pattern() {
             Some(pattern) => {
                 let node = KdlNode::with("respond", pattern).word(404).comment(comment);

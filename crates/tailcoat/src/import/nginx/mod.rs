@@ -63,8 +63,8 @@ impl Notes {
     }
 
     /// Notes a directive whose paths are rejected instead. Returns the comment for that place.
-    fn refused(&mut self, directive: &NginxDirective, why: impl Into<String>) -> String {
-        self.push(directive, ImportOutcome::Refused(why.into())).to_string()
+    fn rejected(&mut self, directive: &NginxDirective, why: impl Into<String>) -> String {
+        self.push(directive, ImportOutcome::Rejected(why.into())).to_string()
     }
 
     /// A directive that nothing here knows of.

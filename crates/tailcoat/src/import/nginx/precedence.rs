@@ -33,10 +33,10 @@ pub(super) struct Conflict<'f, 'a> {
 /// left out. `refuse` gets those that cannot be read.
 pub(super) fn of_server<'a>(
     server: &'a [NginxDirective],
-    refuse: &mut impl FnMut(&'a NginxDirective, &[&'a NginxDirective], String),
+    reject: &mut impl FnMut(&'a NginxDirective, &[&'a NginxDirective], String),
 ) -> Vec<ServerLocation<'a>> {
     let mut all = Vec::new();
-    collect(server, &[], None, &mut all, refuse);
+    collect(server, &[], None, &mut all, reject);
     all.retain(|found: &ServerLocation<'a>| found.location.is_expression() || found.is_chosen(server));
     let shields: Vec<String> = all.iter().filter(|found| found.is_shielded()).map(ServerLocation::text).collect();
     all.sort_by_key(|found| found.order(&shields));
@@ -48,11 +48,11 @@ fn collect<'a>(
     around: &[&'a NginxDirective],
     prefix: Option<&str>,
     all: &mut Vec<ServerLocation<'a>>,
-    refuse: &mut impl FnMut(&'a NginxDirective, &[&'a NginxDirective], String),
+    reject: &mut impl FnMut(&'a NginxDirective, &[&'a NginxDirective], String),
 ) {
     for directive in block.iter().filter(|directive| directive.name == "location") {
         if around.len() == DEPTH_MAX {
-            refuse(directive, around, "blocks are nested too deeply".to_owned());
+            reject(directive, around, "blocks are nested too deeply".to_owned());
             continue;
         }
         let location = LocationMatch::read(directive).and_then(|location| location.within(prefix));
@@ -60,13 +60,13 @@ fn collect<'a>(
         match location {
             Ok(location) => {
                 if location.is_expression() && directive.children().iter().any(|child| child.name == "location") {
-                    refuse(directive, around, "there are locations in one that is an expression".to_owned());
+                    reject(directive, around, "there are locations in one that is an expression".to_owned());
                     continue;
                 }
-                collect(directive.children(), &inside, location.prefix().or(prefix), all, refuse);
+                collect(directive.children(), &inside, location.prefix().or(prefix), all, reject);
                 all.push(ServerLocation { location, directive, around: around.to_vec() });
             }
-            Err(why) => refuse(directive, around, why),
+            Err(why) => reject(directive, around, why),
         }
     }
 }

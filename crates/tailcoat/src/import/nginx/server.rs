@@ -23,13 +23,13 @@ pub(super) fn translate(directive: &NginxDirective, http: Chain<'_>, shared: &Ht
     let chain = http.with(block);
     let mut site = ImportedSite::default();
     let mut rules = ImportedRules::default();
-    let refused = guard::of_told_addresses(block, chain, &mut rules, notes);
+    let rejected = guard::of_told_addresses(block, chain, &mut rules, notes);
     let context = DirectiveContext { level: &DirectiveLevel::Server, shared };
     for child in block {
-        let known = refused.is_some_and(|refused| std::ptr::eq(refused, child))
+        let known = rejected.is_some_and(|rejected| std::ptr::eq(rejected, child))
             || site.add(child, chain, notes)
             || forward::is_option(child, notes)
-            || leading::refuse(child, block, block, &DirectiveLevel::Server, &mut rules, notes)
+            || leading::reject(child, block, block, &DirectiveLevel::Server, &mut rules, notes)
             || rules.add(child, context, notes);
         if !known {
             notes.unknown(child);
@@ -152,7 +152,8 @@ impl ImportedSite {
             None => location::respond(directive, "*", chain),
         };
         self.answer = Some(
-            answer.unwrap_or_else(|why| KdlNode::with("respond", "*").word(502).comment(notes.refused(directive, why))),
+            answer
+                .unwrap_or_else(|why| KdlNode::with("respond", "*").word(502).comment(notes.rejected(directive, why))),
         );
     }
 
@@ -218,7 +219,7 @@ impl ImportedSite {
             guard::unreadable(directive, why, around, rules, notes);
         });
         for conflict in precedence::conflicts(&locations) {
-            refuse_conflict(conflict, server, rules, notes);
+            reject_conflict(conflict, server, rules, notes);
         }
         if let Some(rewrite) = leading::of_index(block) {
             let why = "index files are not requested by their own paths, to which it applies";
@@ -262,8 +263,8 @@ impl ImportedSite {
             // Other values show which directories locations have.
             directories.options(None).into_iter().for_each(|option| set(&mut parts.rules.files, option));
         }
-        let has_refusals = !(rules.closed.is_empty() && parts.rules.closed.is_empty());
-        parts.rules.guards.splice(0..0, guard::of_locations(&locations, server, has_refusals, notes));
+        let has_rejections = !(rules.closed.is_empty() && parts.rules.closed.is_empty());
+        parts.rules.guards.splice(0..0, guard::of_locations(&locations, server, has_rejections, notes));
         let own_root = parts.rules.files.iter().find(|node| node.name() == "root").map(KdlNode::last_value);
         let own_root = own_root.or(server.last("root").map(NginxDirective::first)).filter(|_| parts.has_files);
         let own_root = own_root.map(str::to_owned);
@@ -346,7 +347,7 @@ impl ImportedSite {
 }
 
 /// Rejects paths that would go to the wrong one of two locations, unless both say the same.
-fn refuse_conflict(conflict: Conflict<'_, '_>, server: Chain<'_>, rules: &mut ImportedRules, notes: &mut Notes) {
+fn reject_conflict(conflict: Conflict<'_, '_>, server: Chain<'_>, rules: &mut ImportedRules, notes: &mut Notes) {
     let Conflict { prefix, expression } = conflict;
     if guard::mean_the_same(prefix, expression, server) {
         return;

@@ -139,7 +139,7 @@ impl ImportedRules {
         why: impl Into<String>,
         notes: &mut Notes,
     ) {
-        let node = KdlNode::new("deny").word("all").comment(notes.refused(directive, why));
+        let node = KdlNode::new("deny").word("all").comment(notes.rejected(directive, why));
         self.closed.push(match pattern {
             Some(pattern) => node.property("path", pattern),
             None => node,
@@ -314,7 +314,7 @@ impl ImportedRules {
                 // Clients must not see paths that nginx rewrites.
                 Err(why) => self.close_paths(directive, leading::paths(directive, level.pattern()), why, notes),
             },
-            "if" if condition::refuses_missing(directive) => {
+            "if" if condition::rejects_missing(directive) => {
                 notes.needless(directive, "missing files get 404");
             }
             "if" => match condition::translate(directive, level.pattern()) {

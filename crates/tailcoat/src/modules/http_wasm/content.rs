@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_refused() {
+    fn what_is_too_much_is_rejected() {
         let task = &mut Task::from_waker(Waker::noop());
         let mut body = body(b"abcdef");
         assert!(matches!(body.poll_read(task, &mut [0; 6], &mut 0, Some(5)), Poll::Ready(Err(_))));

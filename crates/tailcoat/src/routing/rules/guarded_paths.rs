@@ -166,7 +166,7 @@ fn fold(path: &[u8]) -> Vec<u8> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::tests::refused;
+    use super::super::tests::rejected;
 
     const OFFICE: &str = "192.0.2.1";
     const ELSEWHERE: &str = "203.0.113.1";
@@ -212,9 +212,9 @@ mod tests {
         #[test]
         fn every_spelling_of_a_guarded_path_is_guarded(path in spellings()) {
             for pattern in PATTERNS {
-                prop_assert_eq!(refused(&format!("deny all path=\"{pattern}\""), &path, ELSEWHERE), Some(403), "{}", pattern);
+                prop_assert_eq!(rejected(&format!("deny all path=\"{pattern}\""), &path, ELSEWHERE), Some(403), "{}", pattern);
                 let password = format!("basic-auth \"{pattern}\" \"/nonexistent\"");
-                prop_assert_eq!(refused(&password, &path, ELSEWHERE), Some(401), "{}", pattern);
+                prop_assert_eq!(rejected(&password, &path, ELSEWHERE), Some(401), "{}", pattern);
             }
         }
     }
@@ -223,8 +223,8 @@ mod tests {
     fn a_guard_holds_for_its_paths_and_no_others() {
         let check = |pattern: &str, held: &[&str], others: &[&str]| {
             let rule = format!("deny all path=\"{pattern}\"");
-            held.iter().for_each(|path| assert_eq!(refused(&rule, path, ELSEWHERE), Some(403), "{pattern} {path}"));
-            others.iter().for_each(|path| assert_eq!(refused(&rule, path, ELSEWHERE), None, "{pattern} {path}"));
+            held.iter().for_each(|path| assert_eq!(rejected(&rule, path, ELSEWHERE), Some(403), "{pattern} {path}"));
+            others.iter().for_each(|path| assert_eq!(rejected(&rule, path, ELSEWHERE), None, "{pattern} {path}"));
         };
         check(
             "/exact",
@@ -247,7 +247,7 @@ mod tests {
     fn other_readings_let_nobody_in() {
         let office = "allow \"192.0.2.0/24\" path=\"/office/*\"\ndeny all";
         let check = |rules: &str, path: &str, client: &str, expect: Option<u16>| {
-            assert_eq!(refused(rules, path, client), expect, "{rules} {path} {client}");
+            assert_eq!(rejected(rules, path, client), expect, "{rules} {path} {client}");
         };
         check(office, "/office/a", OFFICE, None);
         check(office, "/office/a", ELSEWHERE, Some(403));
@@ -274,7 +274,7 @@ mod tests {
     fn limits_count_a_request_once() {
         let limit = "rate-limit \"/login\" \"1/h\"\nrate-limit \"*\" \"1/h\"";
         for path in ["/login", "/LOGIN/", "/login;a/", "/login. "] {
-            assert_eq!(refused(limit, path, ELSEWHERE), None, "{path}");
+            assert_eq!(rejected(limit, path, ELSEWHERE), None, "{path}");
         }
         let shown = super::Readings::new(
             [super::GuardPattern::new(&crate::config::PathPattern::Any)].iter(),

@@ -159,7 +159,7 @@ impl Rules {
         let rewritten = redirected.or_else(|| self.rewrites.find(routed).map(|rule| apply(rule, routed)));
         match self.guard(routed, routed.path, &[], &passage.visit) {
             Ok(others) => passage.other_paths.extend(others),
-            Err(refusal) => return RuleDecision::Answer(refusal),
+            Err(rejection) => return RuleDecision::Answer(rejection),
         }
         match rewritten {
             None => {}
@@ -167,7 +167,7 @@ impl Rules {
             Some(Rewritten::Target(target)) => {
                 match self.guard(routed, &target.path, &passage.guarded(routed), &passage.visit) {
                     Ok(others) => passage.other_paths.extend(others),
-                    Err(refusal) => return RuleDecision::Answer(refusal),
+                    Err(rejection) => return RuleDecision::Answer(rejection),
                 }
                 passage.targets.push(target);
             }
@@ -187,7 +187,7 @@ impl Rules {
             Ok(()) => RuleDecision::Pass,
             Err(UnsafeValue) => {
                 let reason = "a `request-header` value has a line break";
-                RuleDecision::Answer(BuiltResponse::refusal(Status::BAD_REQUEST, reason))
+                RuleDecision::Answer(BuiltResponse::rejection(Status::BAD_REQUEST, reason))
             }
         }
     }
@@ -225,7 +225,7 @@ impl Rules {
     fn enter_target(&self, target: RewrittenTarget, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
         match self.guard(routed, &target.path, &passage.guarded(routed), &passage.visit) {
             Ok(others) => passage.other_paths.extend(others),
-            Err(refusal) => return RuleDecision::Answer(refusal),
+            Err(rejection) => return RuleDecision::Answer(rejection),
         }
         passage.targets.push(target);
         passage.next_route = 0;
@@ -250,7 +250,7 @@ impl Rules {
             let known: Vec<_> = passage.other_paths.iter().map(OtherPath::guarded).collect();
             match self.guard(routed, routed.path, &known, &passage.visit) {
                 Ok(others) => passage.other_paths.extend(others),
-                Err(refusal) => return RuleDecision::Answer(refusal),
+                Err(rejection) => return RuleDecision::Answer(rejection),
             }
         }
         self.go_on(passage, routed)
@@ -311,7 +311,7 @@ impl Rules {
                 && !rule.is_allowed
                 && !may_sign_in()
             {
-                return Err(BuiltResponse::refusal(rule.status, "a `deny` rule matches the client"));
+                return Err(BuiltResponse::rejection(rule.status, "a `deny` rule matches the client"));
             }
         }
         self.shared.take_limits(routed, paths, before, visit)?;

@@ -280,19 +280,19 @@ impl SharedRules {
         let key = |key: &LimitKey| self.hasher.of_request(key, routed, visit.client());
         for (limit, _, table) in self.rate_limits.iter().filter(|(_, pattern, _)| is_for(pattern)) {
             if let Err(wait) = table.take(key(&limit.key), routed.now.monotonic_ms) {
-                self.refuse(Limit::RateLimit, limit.status, limit.is_dry_run, wait, visit)?;
+                self.reject(Limit::RateLimit, limit.status, limit.is_dry_run, wait, visit)?;
             }
         }
         for (limit, _, table) in self.request_limits.iter().filter(|(_, pattern, _)| is_for(pattern)) {
             match table.take(key(&limit.key), limit.requests_max) {
                 Some(permit) => visit.hold(permit),
-                None => self.refuse(Limit::RequestLimit, limit.status, limit.is_dry_run, RETRY_AFTER, visit)?,
+                None => self.reject(Limit::RequestLimit, limit.status, limit.is_dry_run, RETRY_AFTER, visit)?,
             }
         }
         Ok(())
     }
 
-    fn refuse(
+    fn reject(
         &self,
         limit: Limit,
         status: Status,
@@ -316,7 +316,7 @@ impl SharedRules {
         }
         visit.note_limit(limit);
         let reason = if limit == Limit::RateLimit { "`rate-limit`" } else { "`request-limit`" };
-        let mut response = BuiltResponse::refusal(status, reason);
+        let mut response = BuiltResponse::rejection(status, reason);
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         response.fields.push("Retry-After", seconds.to_string());
         Err(response)

@@ -33,7 +33,7 @@ pub enum ResponsePiece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamFailure {
     /// The server has not processed the request (RFC 9113, section 8.7): any request may be sent again.
-    Refused,
+    Rejected,
     /// The server has reset the stream.
     Reset(ErrorCode),
     /// The response is malformed (RFC 9113, section 8.1.1).
@@ -47,7 +47,7 @@ pub enum StreamFailure {
 impl fmt::Display for StreamFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused => f.write_str("rejected the stream"),
+            Self::Rejected => f.write_str("rejected the stream"),
             Self::Reset(code) => write!(f, "reset the stream: {code}"),
             Self::Malformed => f.write_str("sent a malformed response"),
             Self::Closed => f.write_str("closed the connection without a response"),

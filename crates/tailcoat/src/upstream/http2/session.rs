@@ -181,7 +181,7 @@ impl UpstreamSession {
     ) -> Result<StreamId, StreamFailure> {
         let mut state = self.0.borrow_mut();
         let begun = state.turn(|engine, turn| engine.send_request(request, fields, is_last, turn));
-        let stream = begun.ok_or(StreamFailure::Refused)?;
+        let stream = begun.ok_or(StreamFailure::Rejected)?;
         state.exchanges.insert(stream, UpstreamExchange::new(charge));
         state.driver.wake_by_ref();
         Ok(stream)
@@ -428,7 +428,7 @@ impl UpstreamSessionState {
             ClientEvent::Reset { stream, code, is_by_peer } => {
                 let failure = match (is_by_peer, code) {
                     (false, _) => StreamFailure::Malformed,
-                    (true, ErrorCode::REFUSED_STREAM) => StreamFailure::Refused,
+                    (true, ErrorCode::REFUSED_STREAM) => StreamFailure::Rejected,
                     (true, code) => StreamFailure::Reset(code),
                 };
                 self.with(stream, |exchange| exchange.on_end(Err(failure)));
@@ -436,7 +436,7 @@ impl UpstreamSessionState {
             ClientEvent::GoAway { last_stream, .. } => {
                 self.is_retired = true;
                 let behind = self.exchanges.iter_mut().filter(|(stream, _)| **stream > last_stream);
-                behind.for_each(|(_, exchange)| exchange.on_end(Err(StreamFailure::Refused)));
+                behind.for_each(|(_, exchange)| exchange.on_end(Err(StreamFailure::Rejected)));
             }
             // Handled by the caller.
             ClientEvent::NeedInput

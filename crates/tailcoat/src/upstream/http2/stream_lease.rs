@@ -128,7 +128,7 @@ impl StreamLease {
     pub fn fail(mut self, failure: UpstreamFailure, tried: &mut Tried, now_ms: u64) {
         let is_unheard = self.stream.session.events() == self.events_before;
         let is_stale = failure == UpstreamFailure::Closed && self.is_reused && is_unheard;
-        if (is_stale || failure == UpstreamFailure::Refused) && !tried.wants_new() {
+        if (is_stale || failure == UpstreamFailure::Rejected) && !tried.wants_new() {
             return tried.add_stale();
         }
         if failure == UpstreamFailure::TimedOut && is_unheard {
@@ -136,7 +136,7 @@ impl StreamLease {
             self.stream.session.retire();
         }
         tried.add(self.slot.server);
-        if !matches!(failure, UpstreamFailure::Faulty | UpstreamFailure::Refused) {
+        if !matches!(failure, UpstreamFailure::Faulty | UpstreamFailure::Rejected) {
             self.slot.report_failure(now_ms);
         }
     }

@@ -14,9 +14,9 @@ fn error_of(addresses: &[UpstreamServerAddress], change: impl FnOnce(&mut config
 fn errors_tell_the_cause() {
     let (_socket, refusing) = refusing();
     let missing = UpstreamServerAddress::Unix("/nowhere/at/all.sock".into());
-    let refused = AcquireError::Unreachable(io::ErrorKind::ConnectionRefused);
-    assert_eq!(error_of(std::slice::from_ref(&refusing), |_| {}), refused);
-    assert_eq!(error_of(&[refusing.clone(), refusing], |_| {}), refused);
+    let rejected = AcquireError::Unreachable(io::ErrorKind::ConnectionRefused);
+    assert_eq!(error_of(std::slice::from_ref(&refusing), |_| {}), rejected);
+    assert_eq!(error_of(&[refusing.clone(), refusing], |_| {}), rejected);
     assert_eq!(error_of(&[missing], |_| {}), AcquireError::Unreachable(io::ErrorKind::NotFound));
     assert_eq!(error_of(&[], |_| {}), AcquireError::NoServer);
     // No task looks it up.
@@ -26,7 +26,7 @@ fn errors_tell_the_cause() {
         (AcquireError::NoServer, 503),
         (AcquireError::QueueFull, 503),
         (AcquireError::QueueTimeout, 503),
-        (refused, 502),
+        (rejected, 502),
         (AcquireError::NotResolved, 502),
         (AcquireError::ConnectTimeout, 504),
     ] {
@@ -104,8 +104,8 @@ fn a_unix_socket() {
         drop(server);
         turn().await;
         drop(listener);
-        let refused = AcquireError::Unreachable(io::ErrorKind::ConnectionRefused);
-        assert_eq!(acquire(&upstream, Tried::default(), 0).await.unwrap_err(), refused);
+        let rejected = AcquireError::Unreachable(io::ErrorKind::ConnectionRefused);
+        assert_eq!(acquire(&upstream, Tried::default(), 0).await.unwrap_err(), rejected);
     });
 }
 

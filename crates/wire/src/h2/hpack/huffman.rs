@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn rejected() {
         for (name, input) in [
             ("EOS", &[0xff, 0xff, 0xff, 0xff][..]),
             ("EOS after a byte", &[0b0001_1111, 0xff, 0xff, 0xff, 0xff]),

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn rejected() {
         for bytes in [
             &[][..],
             &[0x7f],

@@ -120,7 +120,7 @@ fn literals_of_appendix_c_2() {
 }
 
 #[test]
-fn refused() {
+fn rejected() {
     for (name, hex) in [
         ("index 0", "80"),
         ("an index behind the tables", "be"),

@@ -296,7 +296,7 @@ fn many_resets_let_no_more_come_than_the_window() {
 
 /// A connection that holds too much has new streams rejected. If its client ignores this, the connection is closed.
 #[test]
-fn streams_are_refused_while_too_much_is_held() {
+fn streams_are_rejected_while_too_much_is_held() {
     let stream_faults = BudgetLimit { burst: 10, per_second: 0 };
     let mut peer = TestPeer::with(H2Limits { stream_faults, ..H2Limits::default() }, &[]);
     assert_eq!(peer.send(&headers(1, END, GET)), "request 1 Get /");

@@ -174,7 +174,7 @@ fn more_than_the_connections_window() {
 }
 
 #[test]
-fn content_beyond_its_limit_is_refused_while_it_comes() {
+fn content_beyond_its_limit_is_rejected_while_it_comes() {
     let mut peer = TestPeer::new();
     peer.send(&headers(1, OPEN, POST));
     peer.turn(|server, _| server.set_body_bytes_max(StreamId(1), 10));

@@ -156,7 +156,7 @@ impl TestPeer {
                 let line = format!("request {} {:?} {path}", request.stream, self.head.method);
                 (line, (!request.has_content).then_some(request.stream))
             }
-            ServerEvent::Refused { stream, refusal } => (format!("refused {stream} {}", refusal.status), None),
+            ServerEvent::Rejected { stream, rejection } => (format!("refused {stream} {}", rejection.status), None),
             ServerEvent::Content { stream, content, is_last } => {
                 let length = content.len();
                 if self.takes {

@@ -89,7 +89,7 @@ fn malformed() {
 }
 
 #[test]
-fn refused_with_a_status() {
+fn rejected_with_a_status() {
     let long_path = format!("/{}", "x".repeat(8192));
     let long_value = "x".repeat(16_300);
     let many = [("a", "")].repeat(101);

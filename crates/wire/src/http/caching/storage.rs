@@ -66,8 +66,8 @@ pub fn storage(
     now_ms: u64,
 ) -> Result<StoredResponseMeta, UncacheableReason> {
     let (status, fields, directives) = response;
-    if let Some(refusal) = refusal(request, asked, status, fields, directives) {
-        return Err(refusal);
+    if let Some(rejection) = rejection(request, asked, status, fields, directives) {
+        return Err(rejection);
     }
     let freshness = Freshness::of(fields, directives, reception);
     let is_permitted = directives.public
@@ -100,7 +100,7 @@ pub fn storage(
     Err(UncacheableReason::Useless)
 }
 
-fn refusal(
+fn rejection(
     request: &Request<'_>,
     asked: &RequestDirectives,
     status: Status,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn rejected() {
         let check =
             |asked: (Method, &[(&str, &str)]), answered: (u16, &[(&str, &str)]), expect: Option<UncacheableReason>| {
                 assert_eq!(decide(asked, answered, NONE).err(), expect, "{asked:?} {answered:?}");

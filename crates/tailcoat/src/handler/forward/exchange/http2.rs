@@ -173,7 +173,7 @@ impl ForwardExchange {
     fn on_stream_failure(&mut self, failure: StreamFailure) -> Poll<HandlerOutcome> {
         let what = failure.to_string();
         match failure {
-            StreamFailure::Refused => self.on_closed(UpstreamFailure::Refused, &what),
+            StreamFailure::Rejected => self.on_closed(UpstreamFailure::Rejected, &what),
             StreamFailure::Closed => self.on_closed(UpstreamFailure::Closed, CLOSED),
             StreamFailure::Reset(_) => self.on_closed(UpstreamFailure::Faulty, &what),
             StreamFailure::Malformed => Poll::Ready(self.fail(UpstreamFailure::Faulty, &what)),

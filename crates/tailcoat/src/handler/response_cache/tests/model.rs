@@ -286,7 +286,7 @@ impl Fetch for ModelOrigin {
 fn run(history: u64, together_max: usize) -> (usize, usize) {
     let site = CacheFixture::new(|caching| {
         caching.request_directives = true;
-        caching.set_cookie = if history.is_multiple_of(2) { SetCookie::Refuse } else { SetCookie::Drop };
+        caching.set_cookie = if history.is_multiple_of(2) { SetCookie::Reject } else { SetCookie::Drop };
     });
     let (site, origin) = (Rc::new(site), Rc::new(ModelOrigin::new(history)));
     let hits = Rc::new(Cell::new(0));

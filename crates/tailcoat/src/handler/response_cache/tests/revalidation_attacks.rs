@@ -214,7 +214,7 @@ fn a_conditional_head_removes_nothing() {
 /// A cookie is for the client whose request validated: no other client gets it.
 #[test]
 fn a_cookie_in_a_304_is_not_stored() {
-    for policy in [SetCookie::Refuse, SetCookie::Drop, SetCookie::Keep] {
+    for policy in [SetCookie::Reject, SetCookie::Drop, SetCookie::Keep] {
         let site = CacheFixture::new(|caching| caching.set_cookie = policy).and(&[
             answer(200, STALE, "1"),
             answer(304, "Cache-Control: max-age=60\nETag: \"a\"\nSet-Cookie: s=anna", ""),
@@ -224,7 +224,7 @@ fn a_cookie_in_a_304_is_not_stored() {
         site.ask(ANNA).is(200, "1").has("Set-Cookie: s=anna");
         site.ask(BERT).is(200, "1").has_no("Set-Cookie");
         // With a cookie, a 304 is no more sharable than a 200.
-        assert_eq!(site.asked().len(), if policy == SetCookie::Refuse { 3 } else { 2 }, "{policy:?}");
+        assert_eq!(site.asked().len(), if policy == SetCookie::Reject { 3 } else { 2 }, "{policy:?}");
     }
 }
 
