@@ -49,7 +49,7 @@ fn who_is_banned_gets_nothing_until_the_ban_ends() {
     assert_eq!(request(&operated), None);
     std::thread::sleep(Duration::from_millis(1_100));
     assert!(request(&operated).is_some(), "the time is over");
-    for (arguments, told) in [
+    for (arguments, reported) in [
         (vec!["unban", "192.0.2.1"], "192.0.2.1/32 is not banned"),
         (vec!["ban", "nobody"], "`nobody` is not an address or network"),
         (vec!["ban", "192.0.2.1", "--for", "never"], "`never` is not a time"),
@@ -57,7 +57,7 @@ fn who_is_banned_gets_nothing_until_the_ban_ends() {
     ] {
         let output = operated.order(&arguments);
         assert!(!output.status.success());
-        assert!(String::from_utf8_lossy(&output.stderr).contains(told), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(reported), "{arguments:?}");
     }
     assert_eq!(order(&operated, &["ban", "2001:db8:1:2:3::4"]), "2001:db8:1:2::/64 is banned for 1h\n");
 }

@@ -384,7 +384,7 @@ fn content_that_fits_no_buffer_is_too_large() {
 }
 
 #[test]
-fn a_client_at_its_bound_is_told_to_come_again() {
+fn a_client_at_its_bound_is_reported_to_come_again() {
     let upstream = SmallUpstream::start();
     let limits = "limits { buffered-file-bytes-per-client-max \"1MiB\" }";
     let operated = front(upstream.address, "", limits);
@@ -414,9 +414,9 @@ fn a_client_that_fills_its_share_holds_no_upstream() {
     // The first ones start before the server knows that their client is slow.
     let mut slow: Vec<_> = (0..CONNECTIONS_MAX).map(|_| begin()).collect();
     upstream.await_ended(CONNECTIONS_MAX);
-    let told = status(&operated);
-    assert!(told["buffers"]["file_bytes"].as_u64().unwrap() > 1 << 20, "{told:#}");
-    assert!(told["buffers"]["file_bytes_max"].as_u64().unwrap() > 1 << 20, "{told:#}");
+    let reported = status(&operated);
+    assert!(reported["buffers"]["file_bytes"].as_u64().unwrap() > 1 << 20, "{reported:#}");
+    assert!(reported["buffers"]["file_bytes_max"].as_u64().unwrap() > 1 << 20, "{reported:#}");
     slow.extend((0..2 * CONNECTIONS_MAX).map(|_| begin()));
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(upstream.begun(), CONNECTIONS_MAX, "its further requests reach no upstream");
@@ -430,8 +430,8 @@ fn a_client_that_fills_its_share_holds_no_upstream() {
     assert!(answers.iter().all(|head| head.starts_with("HTTP/1.1 200 ") || head.contains("Retry-After: ")));
     drop(slow);
     await_that("no files are left", || buffers_of(server.id(), operated.path()) == 0);
-    let told = status(&operated);
-    assert_eq!((&told["buffers"]["file_bytes"], &told["buffers"]["memory_bytes"]), (&0.into(), &0.into()));
+    let reported = status(&operated);
+    assert_eq!((&reported["buffers"]["file_bytes"], &reported["buffers"]["memory_bytes"]), (&0.into(), &0.into()));
 }
 
 #[test]
@@ -503,7 +503,7 @@ fn goes_on_without_files(operated: &Operated, upstream: &SmallUpstream, reason: 
 }
 
 #[test]
-fn a_directory_that_is_gone_is_told_of_and_nothing_is_lost() {
+fn a_directory_that_is_gone_is_reported_of_and_nothing_is_lost() {
     let upstream = SmallUpstream::start();
     let config = config(upstream.address, "", "").replace("\"@DIR@\"", "\"@DIR@/buffers\"");
     let directory = tempfile::tempdir().unwrap();
@@ -514,7 +514,7 @@ fn a_directory_that_is_gone_is_told_of_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_full_disk_is_told_of_and_nothing_is_lost() {
+fn a_full_disk_is_reported_of_and_nothing_is_lost() {
     let directory = tempfile::tempdir().unwrap();
     let small = directory.path().join("small");
     std::fs::create_dir(&small).unwrap();

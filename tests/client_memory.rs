@@ -158,9 +158,9 @@ fn a_connection_that_holds_too_much_gets_goaway() {
         let at = received.windows(9).position(|window| window == head)?;
         Some(received.get(at + 9..)?.to_vec())
     };
-    let told = shed.take(3).collect::<Vec<_>>();
-    assert!(!told.is_empty(), "some connections were closed");
-    for received in told {
+    let reported = shed.take(3).collect::<Vec<_>>();
+    assert!(!reported.is_empty(), "some connections were closed");
+    for received in reported {
         let payload = goaway(&received).unwrap_or_else(|| panic!("no GOAWAY in {received:?}"));
         assert_eq!((&payload[4..8], &payload[8..8 + why.len()]), (&[0, 0, 0, ENHANCE_YOUR_CALM][..], &why[..]));
     }

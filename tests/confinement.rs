@@ -206,7 +206,7 @@ fn programs_can_neither_end_nor_order_the_server() {
 
 /// `cargo xtask kernel-tls` runs it on an older kernel.
 #[test]
-fn a_kernel_that_confines_less_is_told_of_once() {
+fn a_kernel_that_confines_less_is_reported_of_once() {
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("script");
     fs::write(&script, "#!/bin/sh\necho 'Content-Type: text/plain'\necho\necho an answer\n").unwrap();
@@ -217,8 +217,8 @@ fn a_kernel_that_confines_less_is_told_of_once() {
     operated.reload(config);
     assert!(get(&operated.server, "/script").contains("an answer"));
     let log = operated.file("errors.log");
-    let told: Vec<_> = log.lines().filter(|line| line.contains("Landlock")).collect();
-    match told[..] {
+    let reported: Vec<_> = log.lines().filter(|line| line.contains("Landlock")).collect();
+    match reported[..] {
         [] => assert!(confines_signals(), "{log}"),
         [line] => assert!(line.contains("signals from programs"), "{line}"),
         _ => panic!("{log}"),

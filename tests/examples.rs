@@ -244,10 +244,13 @@ fn node() {
     let ask = |target: &str, fields: &str| example.ask(&server, "app.example.com", target, fields);
     check(&ask("/assets/app.js", ""), "200", "Cache-Control: public, max-age=31536000, immutable", "let a;");
     let answer = ask("/a", "X-Request-Id: forged\r\nX-Forwarded-For: 6.6.6.6\r\n");
-    let (head, told) = answer.split_once("\r\n\r\n").unwrap();
+    let (head, reported) = answer.split_once("\r\n\r\n").unwrap();
     let id = head.lines().find_map(|line| line.strip_prefix("X-Request-Id: ")).unwrap();
-    assert!(id.len() == 32 && told.contains(&format!("X-Request-Id: {id}\n")), "{answer}");
-    assert!(told.contains("X-Forwarded-For: 127.0.0.1\n") && told.contains("X-Forwarded-Proto: https\n"), "{answer}");
+    assert!(id.len() == 32 && reported.contains(&format!("X-Request-Id: {id}\n")), "{answer}");
+    assert!(
+        reported.contains("X-Forwarded-For: 127.0.0.1\n") && reported.contains("X-Forwarded-Proto: https\n"),
+        "{answer}"
+    );
 }
 
 #[test]

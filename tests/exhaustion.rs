@@ -38,7 +38,7 @@ fn count(text: &str, part: &str) -> usize {
 }
 
 #[test]
-fn no_descriptors_are_told_of_once() {
+fn no_descriptors_are_reported_of_once() {
     let site = "site {\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"hello\"\n}\n";
     let operated = Operated::start_with(tempfile::tempdir().unwrap(), site, |command| {
         let program = command.get_program().to_owned();

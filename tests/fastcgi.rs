@@ -25,7 +25,7 @@ fn front_of_site(application: SocketAddr, options: &str, of_site: &str) -> TestS
 const GET: &str = "GET /app/a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
 /// Parameters that an application gets for a request, without those that are always the same.
-fn told(request: &str, options: &str) -> Vec<String> {
+fn reported(request: &str, options: &str) -> Vec<String> {
     const SAME: [&str; 12] = [
         "GATEWAY_INTERFACE",
         "SERVER_SOFTWARE",
@@ -51,9 +51,9 @@ fn told(request: &str, options: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_an_application_is_told() {
+fn what_an_application_is_reported() {
     let check = |request: &str, expect: &[&str]| {
-        assert_eq!(told(&request.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"), ""), expect, "{request}");
+        assert_eq!(reported(&request.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"), ""), expect, "{request}");
     };
     let get = |target: &str, path_info: &str, query: &str| {
         let [uri, query, path_info] =
@@ -84,8 +84,8 @@ fn what_an_application_is_told() {
 fn fields_become_variables() {
     let check = |fields: &str, expect: &[&str]| {
         let request = format!("GET /app/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n");
-        let told = told(&request, "");
-        let fields: Vec<_> = told.iter().filter(|line| line.starts_with("HTTP_")).collect();
+        let reported = reported(&request, "");
+        let fields: Vec<_> = reported.iter().filter(|line| line.starts_with("HTTP_")).collect();
         assert_eq!(fields, expect, "{request:?}");
     };
     check("Accept: a\r\nX-b: 1\r\nX-Empty:\r\n", &["HTTP_ACCEPT=a", "HTTP_X_B=1", "HTTP_X_EMPTY="]);
@@ -146,8 +146,8 @@ fn where_the_client_has_connected_to() {
     let mut http2 = H2Client::connect(&server);
     let check = || {
         let request = application.request();
-        let told = ["SERVER_ADDR", "SERVER_PORT"].map(|name| request.get(name).unwrap_or("-"));
-        assert_eq!(told.join(":"), server.address.to_string(), "{request:?}");
+        let reported = ["SERVER_ADDR", "SERVER_PORT"].map(|name| request.get(name).unwrap_or("-"));
+        assert_eq!(reported.join(":"), server.address.to_string(), "{request:?}");
     };
     for path in ["/a", "/b", "/a", "/index.php"] {
         assert_eq!(http2.get(path).status(), 200);
@@ -173,9 +173,12 @@ fn fields_that_are_set_here() {
 fn variables_of_the_configuration() {
     let options =
         "variable \"APP_ENV\" \"production\"\n variable \"SERVER_SOFTWARE\" \"\"\n variable \"PATH_INFO\" \"/x\"";
-    let told = told(GET, options);
-    assert!(told.contains(&"APP_ENV=production".to_owned()) && told.contains(&"PATH_INFO=/x".to_owned()), "{told:?}");
-    assert!(!told.contains(&"PATH_INFO=/a".to_owned()));
+    let reported = reported(GET, options);
+    assert!(
+        reported.contains(&"APP_ENV=production".to_owned()) && reported.contains(&"PATH_INFO=/x".to_owned()),
+        "{reported:?}"
+    );
+    assert!(!reported.contains(&"PATH_INFO=/a".to_owned()));
 }
 
 #[test]

@@ -194,7 +194,7 @@ fn closed_connections_are_no_fault_of_requests() {
 }
 
 #[test]
-fn resets_are_told_to_the_other_side() {
+fn resets_are_reported_to_the_other_side() {
     let (sender, resets) = std::sync::mpsc::channel();
     let sender = std::sync::Mutex::new(sender);
     let upstream = H2Upstream::start(move |_, peer| {

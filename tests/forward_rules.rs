@@ -120,9 +120,9 @@ fn passwords_and_addresses() {
     // Status; the user and password as the upstream sees them.
     let check = |target: &str, fields: &str, expect: (&str, Option<(&[&str], bool)>)| {
         let (answer, asked) = forward(&upstream, &server, &get(target, fields));
-        let told = asked.as_deref().map(|head| (values(head, "X-User"), !values(head, "Authorization").is_empty()));
+        let reported = asked.as_deref().map(|head| (values(head, "X-User"), !values(head, "Authorization").is_empty()));
         assert_eq!(&answer[9..12], expect.0, "{target} {fields}");
-        assert_eq!(told, expect.1.map(|(user, password)| (user.to_vec(), password)), "{target} {fields}");
+        assert_eq!(reported, expect.1.map(|(user, password)| (user.to_vec(), password)), "{target} {fields}");
     };
     check("/open", "X-User: admin\r\n", ("200", Some((&[], false))));
     check("/open", anna, ("200", Some((&[], true))));

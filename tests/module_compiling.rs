@@ -96,7 +96,7 @@ fn a_component_gets_503_until_it_is_compiled() {
 }
 
 #[test]
-fn a_module_that_cannot_be_used_is_told_of() {
+fn a_module_that_cannot_be_used_is_reported_of() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("filter.wasm");
     write_filter(&file, MANY, false);

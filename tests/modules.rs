@@ -67,7 +67,7 @@ fn what_a_module_gets() {
 }
 
 #[test]
-fn modules_behind_tls_are_told() {
+fn modules_behind_tls_are_reported() {
     let Some(guests) = guests() else { return };
     let (authority, directory) = (tls::TestCa::new(), tempfile::tempdir().unwrap());
     authority.sign(&["h.example"]).write(directory.path(), "h");
@@ -111,9 +111,12 @@ fn modules_answer_alike_in_all_versions() {
     ] {
         let mut answers = ALL.map(|version| server.ask(version, path, arguments));
         for (version, answer) in ALL.iter().zip(&mut answers) {
-            let told = String::from_utf8_lossy(&answer.content);
+            let reported = String::from_utf8_lossy(&answer.content);
             assert_eq!(answer.status, status, "{version:?} {path}");
-            assert!(if status < 400 { told == expect } else { told.contains(&expect) }, "{version:?} {path}: {told}");
+            assert!(
+                if status < 400 { reported == expect } else { reported.contains(&expect) },
+                "{version:?} {path}: {reported}"
+            );
             // The module's timing decides if there is a length.
             answer.fields.retain(|(name, _)| name != "content-length");
         }
@@ -126,16 +129,16 @@ fn modules_answer_alike_in_all_versions() {
     // The module sees the same request, except scheme and port.
     let described = ALL.map(|version| {
         let answer = server.ask(version, "/request?a=%20", &["--user-agent", "x", "--cookie", "a=b; c=d"]);
-        let told = String::from_utf8_lossy(&answer.content).into_owned();
-        let scheme = if told.contains("Scheme::Https") { "https" } else { "http" };
-        let mut lines: Vec<_> = told.lines().skip(1).map(str::to_owned).collect();
+        let reported = String::from_utf8_lossy(&answer.content).into_owned();
+        let scheme = if reported.contains("Scheme::Https") { "https" } else { "http" };
+        let mut lines: Vec<_> = reported.lines().skip(1).map(str::to_owned).collect();
         lines.sort();
-        (scheme, told.contains(r#"Some("/request?a=%20")"#) && told.contains("Some(\"localhost:"), lines)
+        (scheme, reported.contains(r#"Some("/request?a=%20")"#) && reported.contains("Some(\"localhost:"), lines)
     });
-    assert_eq!(described.clone().map(|told| told.0), ["http", "https", "http", "https"]);
-    for (version, told) in ALL.iter().zip(&described) {
-        assert!(told.1, "{version:?}: {told:?}");
-        assert_eq!(told.2, described[0].2, "{version:?}");
+    assert_eq!(described.clone().map(|reported| reported.0), ["http", "https", "http", "https"]);
+    for (version, reported) in ALL.iter().zip(&described) {
+        assert!(reported.1, "{version:?}: {reported:?}");
+        assert_eq!(reported.2, described[0].2, "{version:?}");
     }
 }
 
@@ -343,8 +346,8 @@ fn clocks_and_random_numbers() {
     let Some(guests) = guests() else { return };
     let server = serve_guests(guests, "", "");
     let clock = get(&server, "/clock");
-    let told = content(&clock);
-    let (seconds, resolution) = told.split_once(' ').unwrap();
+    let reported = content(&clock);
+    let (seconds, resolution) = reported.split_once(' ').unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     assert!(now.abs_diff(seconds.parse().unwrap()) < 100, "{clock}");
     assert_eq!(resolution, "100000", "ns");
@@ -486,8 +489,8 @@ fn a_guest_that_keeps_its_pollables_reads_64_mib() {
         .unwrap();
     stream.write_all(&vec![b'x'; bytes]).unwrap();
     let answer = read_all(&mut stream);
-    let told = content(&answer);
-    let (read, pollables) = told.split_once(' ').unwrap_or_else(|| panic!("{answer}"));
+    let reported = content(&answer);
+    let (read, pollables) = reported.split_once(' ').unwrap_or_else(|| panic!("{answer}"));
     assert_eq!(read, bytes.to_string());
     assert!(pollables.parse::<usize>().unwrap() > bytes / 8192, "{pollables}");
 }

@@ -80,9 +80,9 @@ struct Stutter {
 impl Stutter {
     fn begin(server: &TestServer) -> Self {
         let (ends, id) = (Arc::new(AtomicBool::new(false)), server.id());
-        let told = Arc::clone(&ends);
+        let reported = Arc::clone(&ends);
         let thread = std::thread::spawn(move || {
-            while !told.load(Ordering::Relaxed) {
+            while !reported.load(Ordering::Relaxed) {
                 signal(id, "STOP");
                 std::thread::sleep(Duration::from_millis(400));
                 signal(id, "CONT");
@@ -209,10 +209,10 @@ fn an_overloaded_queue_rejects_what_has_waited_too_long() {
     let mut waiting: Vec<_> = (0..10).map(|_| server.connect()).collect();
     waiting.iter_mut().for_each(|stream| stream.write_all(get("/app/waiting").as_bytes()).unwrap());
     // One request may wait for the only connection, however long; all others get a response.
-    let (told, answers) = std::sync::mpsc::channel();
+    let (reported, answers) = std::sync::mpsc::channel();
     for mut stream in waiting {
-        let told = told.clone();
-        std::thread::spawn(move || told.send(read_all(&mut stream)));
+        let reported = reported.clone();
+        std::thread::spawn(move || reported.send(read_all(&mut stream)));
     }
     for _ in 0..9 {
         let answer = answers.recv_timeout(PATIENCE).unwrap();

@@ -91,13 +91,13 @@ impl Uploading {
     fn start(server: &TestServer) -> Self {
         let mut stream = connect_from(OTHER, server);
         let is_done = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&is_done);
+        let reported = Arc::clone(&is_done);
         write!(stream, "POST /hello HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n")
             .unwrap();
         let thread = thread::spawn(move || {
             let piece = [b"4000\r\n", &[b'x'; 0x4000][..], b"\r\n"].concat();
             let mut sent = 0;
-            while !told.load(Ordering::Relaxed) && sent < Self::LENGTH {
+            while !reported.load(Ordering::Relaxed) && sent < Self::LENGTH {
                 stream.write_all(&piece).expect("a fast client stays");
                 sent += piece.len();
                 thread::sleep(Duration::from_millis(50));

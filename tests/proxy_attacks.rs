@@ -23,7 +23,7 @@ fn front(servers: &[SocketAddr], upstream: &str, site: &str, forward: &str) -> T
 
 /// Clients can neither set nor remove the fields that the operator's configuration sets.
 #[test]
-fn told_fields_are_ours_however_they_are_spelt() {
+fn reported_fields_are_ours_however_they_are_spelt() {
     for lines in [
         "Connection: close\r\nX_User: admin\r\nx-edge: evil\r\nX_EDGE: evil\r\n",
         "Connection: close, X-Edge\r\nx_user: admin\r\n",

@@ -124,7 +124,7 @@ const NGINX: Recipe<'_> = Recipe {
 /// Each client's own address reaches the upstream, even where upstream connections could be kept. A trusted proxy's
 /// header is passed on.
 #[test]
-fn servers_are_told_both_ends() {
+fn servers_are_reported_both_ends() {
     for (name, recipe) in [("HAProxy", HAPROXY), ("nginx", NGINX)] {
         let Some(receiver) = RealServer::start(&recipe) else { continue };
         for version in ["v1", "v2"] {

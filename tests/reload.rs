@@ -78,7 +78,7 @@ fn a_wrong_configuration_changes_nothing_and_says_why() {
     let listening =
         |address: &str| format!("{}site {{\n listen \"{address}\"\n respond \"/\" 200\n}}\n", saying("wrong"));
     let log = |path: &str| format!("access-log \"{path}\"\n{}", saying("wrong"));
-    for (config, code, told) in [
+    for (config, code, reported) in [
         (saying("wrong") + "site {\n listn \"127.0.0.1:0\"\n}\n", 3, "did you mean `listen`?"),
         (saying("wrong") + "site {", 3, "tailcoat.kdl"),
         (listening("192.0.2.1:1"), 3, "192.0.2.1:1"),
@@ -94,9 +94,9 @@ fn a_wrong_configuration_changes_nothing_and_says_why() {
         let output = operated.order(&["reload"]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(code), "{config}: {said}");
-        assert!(said.contains(told), "{config}: {said}");
+        assert!(said.contains(reported), "{config}: {said}");
         let logged = || operated.file("errors.log");
-        wait_until(told, || logged().contains("reload failed: ") && logged().contains(told));
+        wait_until(reported, || logged().contains("reload failed: ") && logged().contains(reported));
         get(&mut stream, "right");
         get(&mut operated.server.connect(), "right");
     }
@@ -254,7 +254,7 @@ fn what_is_known_is_kept() {
 }
 
 #[test]
-fn what_waits_for_the_next_start_is_told() {
+fn what_waits_for_the_next_start_is_reported() {
     let operated = Operated::start(&saying("first"));
     operated.write_config(&saying("second"));
     let text = operated.file("tailcoat.kdl");
@@ -276,8 +276,8 @@ fn what_waits_for_the_next_start_is_told() {
         for (server, cache, expect) in [(server, cache, true), (server, cache, true), ("", "", false)] {
             let (code, said) = write(server, cache);
             assert_eq!(code, Some(0), "{said}");
-            let told = format!("warning: `{name}` changes with the next start or upgrade\n");
-            assert_eq!(said, if expect { told } else { String::new() });
+            let reported = format!("warning: `{name}` changes with the next start or upgrade\n");
+            assert_eq!(said, if expect { reported } else { String::new() });
         }
     }
     get(&mut operated.server.connect(), "second");
@@ -499,9 +499,9 @@ fn limits_and_levels_change_until_the_next_reload() {
     assert!(order(&["set", "limit", "target-bytes-max", "500B"]).0);
     assert!(operated.server.exchange(long.as_bytes()).starts_with("HTTP/1.1 414 "));
     get(&mut open, "hello");
-    for (name, value, told) in [("target-bytes-max", "5B", "16"), ("no-such-thing", "5", "no-such-thing")] {
+    for (name, value, reported) in [("target-bytes-max", "5B", "16"), ("no-such-thing", "5", "no-such-thing")] {
         let (is_done, said) = order(&["set", "limit", name, value]);
-        assert!(!is_done && said.contains(told), "{said}");
+        assert!(!is_done && said.contains(reported), "{said}");
     }
     assert!(order(&["set", "limit", "head-bytes-max", "64KiB"]).0, "connections that are open read more at once");
     get(&mut open, "hello");
@@ -510,9 +510,9 @@ fn limits_and_levels_change_until_the_next_reload() {
     let output = operated.order(&["set", "workers", "1"]);
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("workers 1: set by an operator"), "{output:?}");
     assert!(order(&["set", "log-level", "error"]).0);
-    for told in ["target-bytes-max \"500B\"", "http2-resets-max 10 5", "log-level error"] {
-        let line = format!("info: {told}: set by an operator");
-        wait_until(told, || operated.file("errors.log").contains(&line));
+    for reported in ["target-bytes-max \"500B\"", "http2-resets-max 10 5", "log-level error"] {
+        let line = format!("info: {reported}: set by an operator");
+        wait_until(reported, || operated.file("errors.log").contains(&line));
     }
     let before = operated.file("errors.log").len();
     operated.reload(&saying("hello"));
@@ -606,7 +606,7 @@ fn a_file_in_the_place_of_a_socket_is_left_alone() {
 }
 
 #[test]
-fn a_small_port_that_may_not_be_had_is_told_with_what_helps() {
+fn a_small_port_that_may_not_be_had_is_reported_with_what_helps() {
     let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap();
     if !rustix::process::geteuid().is_root() || first.trim() == "0" {
         eprintln!("skipped: it takes root, and ports that not everybody may have");

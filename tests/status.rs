@@ -92,8 +92,8 @@ fn requests_are_counted_by_site_handler_status_and_version() {
     assert_eq!(sample(&metrics, "tailcoat_connections_opened_total"), Some(8.0));
     assert!(sample(&metrics, "tailcoat_received_bytes_total").is_some_and(|bytes| bytes > 300.0), "{metrics}");
     assert!(sample(&metrics, "process_resident_memory_bytes").is_some_and(|bytes| bytes > 1e6), "{metrics}");
-    let told = status(directory.path());
-    assert_eq!(told["workers"][0]["connections_opened"], 8, "{told:#}");
+    let reported = status(directory.path());
+    assert_eq!(reported["workers"][0]["connections_opened"], 8, "{reported:#}");
     let overview = tell(directory.path(), &["status"]);
     assert!(overview.starts_with("tailcoat ") && overview.contains("since start 7"), "{overview}");
 }
@@ -119,7 +119,7 @@ fn metrics_come_in_the_format_that_is_asked_for() {
 }
 
 #[test]
-fn without_a_guard_only_this_machine_is_told() {
+fn without_a_guard_only_this_machine_is_reported() {
     let (server, _directory) = start("", "trusted-proxies \"127.0.0.1\"");
     // The trusted proxy names a client on another machine.
     let answer = get(&server, "/metrics", "127.0.0.1", "X-Forwarded-For: 192.0.2.1\r\n");
@@ -216,13 +216,13 @@ fn the_page_runs_only_its_own_script() {
 }
 
 #[test]
-fn an_open_request_is_told_of_with_all_that_is_known() {
+fn an_open_request_is_reported_of_with_all_that_is_known() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let upstream = silent.local_addr().unwrap();
     let (server, directory) = start(&format!("forward \"http://{upstream}\" path=\"/slow/*\""), "");
     let mut stream = server.connect();
     stream.write_all(b"GET /slow/file?q=1 HTTP/1.1\r\nHost: a.example\r\n\r\n").unwrap();
-    let told = await_status(directory.path(), |status| status["requests"].get(0).cloned());
+    let reported = await_status(directory.path(), |status| status["requests"].get(0).cloned());
     for (key, expect) in [
         ("method", "GET"),
         ("target", "/slow/file?q=1"),
@@ -232,9 +232,9 @@ fn an_open_request_is_told_of_with_all_that_is_known() {
         ("version", "1.1"),
         ("client", "127.0.0.1"),
     ] {
-        assert_eq!(told[key], expect, "{told:#}");
+        assert_eq!(reported[key], expect, "{reported:#}");
     }
-    assert!(told["upstream"].as_str().is_some_and(|server| server.contains(&upstream.to_string())), "{told:#}");
+    assert!(reported["upstream"].as_str().is_some_and(|server| server.contains(&upstream.to_string())), "{reported:#}");
     let seen = status(directory.path());
     assert_eq!((&seen["requests_open"], &seen["workers"][0]["connections"]["answering"]), (&1.into(), &1.into()));
     let overview = tell(directory.path(), &["status"]);
@@ -253,8 +253,8 @@ fn upstreams_and_their_servers_are_shown() {
     let (server, directory) = start(&format!("forward \"http://{gone}\" path=\"/app/*\""), "");
     let answer = get(&server, "/app/", "a.example", "");
     assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
-    let told = tell(directory.path(), &["upstreams"]);
-    assert!(told.contains(&format!("{gone}: 0 in use, 1 requests, 1 failures")), "{told}");
+    let reported = tell(directory.path(), &["upstreams"]);
+    assert!(reported.contains(&format!("{gone}: 0 in use, 1 requests, 1 failures")), "{reported}");
     let metrics = get(&server, "/metrics", "127.0.0.1", "");
     let name = format!("tailcoat_upstream_unanswered_total{{upstream=\"http://{gone}\"}}");
     assert_eq!(sample(&metrics, &name), Some(1.0), "{metrics}");

@@ -354,7 +354,7 @@ fn an_ocsp_response_is_sent_as_long_as_its_file_has_it() {
 }
 
 #[test]
-fn clients_are_sent_to_https_and_told_to_stay() {
+fn clients_are_sent_to_https_and_reported_to_stay() {
     let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
     let socket = keys.path().join("socket");
@@ -421,7 +421,7 @@ fn proxies_speak_before_tls() {
 }
 
 #[test]
-fn servers_behind_are_told_of_tls() {
+fn servers_behind_are_reported_of_tls() {
     let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
     let upstream = ScriptedUpstream::start(vec![vec![
@@ -441,7 +441,7 @@ fn servers_behind_are_told_of_tls() {
 
 /// Clients can tell the end of a streamed response from an attacker's (RFC 8446, section 6.1).
 #[test]
-fn the_end_is_told() {
+fn the_end_is_reported() {
     let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
     let upstream = ScriptedUpstream::start(vec![vec![
@@ -464,7 +464,7 @@ fn the_end_is_told() {
 }
 
 #[test]
-fn logs_and_servers_behind_are_told_how() {
+fn logs_and_servers_behind_are_reported_how() {
     let (authority, clients) = (TestCa::new(), TestCa::new());
     let keys = certificates(&authority, &["a.example"]);
     let known = keys.path().join("clients.pem");
@@ -495,10 +495,10 @@ fn logs_and_servers_behind_are_told_how() {
         let mut stream = connect(&server, client, "a.example").expect("the handshake succeeds");
         assert!(ask(&mut stream, &request).expect("an answer comes").ends_with("ok"));
         let head = upstream.connection();
-        let told = |name: &str| head.lines().filter_map(|line| line.strip_prefix(name)).collect::<Vec<_>>();
-        assert_eq!(told("X-Tls: "), [format!("{version} {suite} a.example https")], "{head}");
-        assert_eq!(told("X-Client: "), names, "{head}");
-        assert_eq!(told("X_Client: "), [""; 0], "{head}");
+        let reported = |name: &str| head.lines().filter_map(|line| line.strip_prefix(name)).collect::<Vec<_>>();
+        assert_eq!(reported("X-Tls: "), [format!("{version} {suite} a.example https")], "{head}");
+        assert_eq!(reported("X-Client: "), names, "{head}");
+        assert_eq!(reported("X_Client: "), [""; 0], "{head}");
     }
     server.signal("TERM");
     assert!(server.wait());
@@ -573,7 +573,7 @@ fn wrong_certificates_are_found_before_the_start() {
 }
 
 #[test]
-fn http_without_tls_is_told_so() {
+fn http_without_tls_is_reported_so() {
     let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
     let log = keys.path().join("access.log");

@@ -118,7 +118,7 @@ fn a_first_message_beyond_64_kib_gets_an_alert() {
 fn alerts_say_what_is_wrong_with_a_first_message() {
     let (server, authority, _directory) = serve();
     let hello = client_hello(&authority);
-    let told = |input: &[u8]| -> Vec<u8> {
+    let reported = |input: &[u8]| -> Vec<u8> {
         let mut stream = server.connect();
         stream.write_all(input).expect("the server reads");
         stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -133,23 +133,23 @@ fn alerts_say_what_is_wrong_with_a_first_message() {
     };
     // Reserved values (RFC 8701).
     let no_common_suite = changed(cipher_suites(&hello), &[0x0a, 0x0a]);
-    assert_eq!(told(&no_common_suite), alert(AlertDescription::HandshakeFailure), "no common cipher suite");
+    assert_eq!(reported(&no_common_suite), alert(AlertDescription::HandshakeFailure), "no common cipher suite");
     let key_share = extension(&hello, 51);
     let no_key_share = changed(key_share..key_share + 2, &[0xfa, 0xfa]);
-    assert_eq!(told(&no_key_share), alert(AlertDescription::MissingExtension), "no key_share");
+    assert_eq!(reported(&no_key_share), alert(AlertDescription::MissingExtension), "no key_share");
     let schemes = extension(&hello, 13);
     let no_common_scheme = changed(schemes + 6..schemes + 4 + number(&hello[schemes + 2..]), &[0x0a, 0x0a]);
     // Detected only after the ServerHello, so the alert is encrypted.
-    let answer = told(&no_common_scheme);
+    let answer = reported(&no_common_scheme);
     let [.., 23, 3, 3, 0, 19, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = answer.as_slice() else {
         panic!("no common signature scheme: {answer:?}");
     };
     let (first, second) = hello[5..].split_at(100);
     for between in [&[23, 3, 3, 0, 1, 0][..], &[21, 3, 3, 0, 2, 1, 0]] {
         let interleaved = [&records(first, 100), between, &records(second, 4000)].concat();
-        assert_eq!(told(&interleaved), alert(AlertDescription::UnexpectedMessage), "{between:?} between fragments");
+        assert_eq!(reported(&interleaved), alert(AlertDescription::UnexpectedMessage), "{between:?} between fragments");
     }
-    assert_eq!(told(&records(&[0, 0, 0, 0], 4)), alert(AlertDescription::UnexpectedMessage), "a HelloRequest");
+    assert_eq!(reported(&records(&[0, 0, 0, 0], 4)), alert(AlertDescription::UnexpectedMessage), "a HelloRequest");
     // Split in any way, it is one message.
     let mut stream = server.connect();
     stream.write_all(&records(&hello[5..], 1)).unwrap();

@@ -91,7 +91,7 @@ fn whose_context_goes_on() {
 }
 
 #[test]
-fn programs_and_logs_are_told() {
+fn programs_and_logs_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let (root, log) = (directory.path().join("root"), directory.path().join("log"));
     std::fs::create_dir(&root).unwrap();
@@ -136,10 +136,10 @@ fn a_collector_gets_spans() {
     // Requests without sampling, or invalid ones, create no span.
     ask(&server, &get("/here", &NAMED.replace("-01\r", "-00\r")));
     ask(&server, &get("/none", "").replace("GET", "BREW"));
-    let told = spans(collector.directory(), 3);
+    let reported = spans(collector.directory(), 3);
     let by_name = |name: &str, kind: u64| {
         let of = |span: &&Value| span["name"] == *name && span["kind"] == kind;
-        told.iter().find(of).unwrap_or_else(|| panic!("{name}, {kind}: {told:?}"))
+        reported.iter().find(of).unwrap_or_else(|| panic!("{name}, {kind}: {reported:?}"))
     };
     let (ours, way, other) = (by_name("GET", 2), by_name("GET", 3), by_name("HTTP", 2));
     for span in [ours, way, other] {

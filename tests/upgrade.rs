@@ -116,7 +116,7 @@ fn one_that_does_not_start_changes_nothing() {
     let operated = Operated::start(SITE);
     let mut stream = operated.server.connect();
     ask(&mut stream);
-    for (script, told) in [
+    for (script, reported) in [
         ("#!/bin/sh\nexit 7\n", "exit status: 7"),
         ("#!/bin/sh\nkill -SEGV $$\n", "signal: 11"),
         ("no program at all", "cannot start "),
@@ -127,8 +127,8 @@ fn one_that_does_not_start_changes_nothing() {
         let output = operated.order(&["upgrade"]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{script}: {said}");
-        assert!(said.contains(told), "{script}: {said}");
-        wait_until(told, || operated.file("errors.log").contains(told));
+        assert!(said.contains(reported), "{script}: {said}");
+        wait_until(reported, || operated.file("errors.log").contains(reported));
         let answer = ask(&mut stream);
         assert!(!answer.contains("Connection: close"), "{script}");
         ask(&mut operated.server.connect());
@@ -191,7 +191,7 @@ fn sessions_of_tls_outlive_it() {
 
 /// Messages to systemd, in the order of sd_notify(3).
 #[test]
-fn systemd_is_told_of_all_of_it() {
+fn systemd_is_reported_of_all_of_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify.sock");
     let socket = UnixDatagram::bind(&path).unwrap();

@@ -18,10 +18,10 @@ impl Honest {
     /// Begins to ask for a path whose content is `expect`.
     pub(crate) fn start(address: SocketAddr, path: &'static str, expect: &'static str) -> Self {
         let is_done = std::sync::Arc::<AtomicBool>::default();
-        let told = std::sync::Arc::clone(&is_done);
+        let reported = std::sync::Arc::clone(&is_done);
         let thread = std::thread::spawn(move || {
             let (mut times, mut failures) = (Vec::new(), Vec::new());
-            while !told.load(Ordering::Relaxed) || times.is_empty() {
+            while !reported.load(Ordering::Relaxed) || times.is_empty() {
                 let began = Instant::now();
                 let answer = ask(address, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
                 times.push(began.elapsed());

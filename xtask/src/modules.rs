@@ -320,9 +320,9 @@ fn verify_web99(address: &str) -> Result<(), Box<dyn Error>> {
     }
     let load = ["run", &url, "-c", "50", "--mix", "0,20,20,60,0", "--no-check", "-q"];
     let ran = tailor(&[&load[..], &["--ramp-up", "1s", "--warm-up", "1s", "-d", "5s"]].concat())?;
-    let told = String::from_utf8_lossy(&ran.stdout);
+    let reported = String::from_utf8_lossy(&ran.stdout);
     // How quick it is, is not judged here.
-    if told.contains("; 0 lost, 0 doubled, 0 wrong") { Ok(()) } else { Err(told.into_owned().into()) }
+    if reported.contains("; 0 lost, 0 doubled, 0 wrong") { Ok(()) } else { Err(reported.into_owned().into()) }
 }
 
 /// Puts the source where it is built. What was fetched or built there before stays.

@@ -173,9 +173,9 @@ const CACHE_FIELDS: [&str; 8] = [
 fn revalidation(trial: &Trial) -> Result<String, Skipped> {
     // By page: how it is answered, and whether it has said that it depends on the user.
     let pages = Arc::new(Mutex::new(HashMap::<String, (CacheFields, bool)>::new()));
-    let told = Arc::clone(&pages);
+    let reported = Arc::clone(&pages);
     let upstream = origin::start(move |request| {
-        let mut pages = told.lock().expect("no thread panics with it");
+        let mut pages = reported.lock().expect("no thread panics with it");
         let Some((fields, is_restricted)) = pages.get_mut(&request.target) else {
             return OriginResponse { status: 200, fields: String::new(), content: "open".into() };
         };

@@ -11,7 +11,7 @@ wit_bindgen::generate!({
 /// Runs `STORE,OPERATION,ARGUMENTS…`, and returns the result.
 pub(crate) fn answer(query: &str) -> String {
     match carry_out(&query.split(',').collect::<Vec<_>>()) {
-        Ok(told) => told,
+        Ok(reported) => reported,
         Err(Error::NoSuchStore) => "no such store".to_owned(),
         Err(Error::AccessDenied) => "access denied".to_owned(),
         Err(Error::Other(message)) => format!("error: {message}"),
@@ -30,8 +30,7 @@ fn carry_out(words: &[&str]) -> Result<String, Error> {
         ["keys"] => bucket.list_keys(None)?.keys.join(" "),
         ["increment", key, delta] => atomics::increment(&bucket, key, delta.parse().unwrap())?.to_string(),
         ["set-many", pairs @ ..] => {
-            let pairs: Vec<_> =
-                pairs.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].as_bytes().to_vec())).collect();
+            let pairs: Vec<_> = pairs.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].as_bytes().to_vec())).collect();
             batch::set_many(&bucket, &pairs).map(|()| "set".to_owned())?
         }
         ["get-many", keys @ ..] => {

@@ -38,12 +38,17 @@ impl Guest for Component {
                 send(out, 200, &[], b"slept");
             }
             "/environment" => send(out, 200, &[], environment().as_bytes()),
-            "/read" => send(out, 200, &[], told(std::fs::read_to_string(query)).as_bytes()),
-            "/write" => send(out, 200, &[], told(std::fs::write(query, "written").map(|()| "done".into())).as_bytes()),
-            "/list" => send(out, 200, &[], told(list(query)).as_bytes()),
-            "/connect" => {
-                send(out, 200, &[], told(std::net::TcpStream::connect(query).map(|_| "connected".into())).as_bytes())
+            "/read" => send(out, 200, &[], reported(std::fs::read_to_string(query)).as_bytes()),
+            "/write" => {
+                send(out, 200, &[], reported(std::fs::write(query, "written").map(|()| "done".into())).as_bytes())
             }
+            "/list" => send(out, 200, &[], reported(list(query)).as_bytes()),
+            "/connect" => send(
+                out,
+                200,
+                &[],
+                reported(std::net::TcpStream::connect(query).map(|_| "connected".into())).as_bytes(),
+            ),
             "/clock" => send(out, 200, &[], clock().as_bytes()),
             "/random" => send(out, 200, &[], format!("{:?}", wasip2::random::random::get_random_u64()).as_bytes()),
             "/key-value" => send(out, 200, &[], key_value::answer(query).as_bytes()),
@@ -297,7 +302,7 @@ fn list(directory: &str) -> std::io::Result<String> {
     names.collect::<std::io::Result<Vec<_>>>().map(|names| names.join(" "))
 }
 
-fn told(result: std::io::Result<String>) -> String {
+fn reported(result: std::io::Result<String>) -> String {
     result.unwrap_or_else(|error| format!("error: {:?}", error.kind()))
 }
 

@@ -66,8 +66,8 @@ impl Guest for Filter {
                 let variables = std::env::vars().map(|(name, value)| format!("{name}={value}\n"));
                 answer(response, variables.collect::<String>().as_bytes())
             }
-            "/read" => answer(response, told(std::fs::read_to_string(query)).as_bytes()),
-            "/write" => answer(response, told(std::fs::write(query, "written").map(|()| "done".into())).as_bytes()),
+            "/read" => answer(response, reported(std::fs::read_to_string(query)).as_bytes()),
+            "/write" => answer(response, reported(std::fs::write(query, "written").map(|()| "done".into())).as_bytes()),
             "/trap" => core::arch::wasm32::unreachable(),
             "/loop" => forever(),
             "/memory" => eat_memory(),
@@ -191,7 +191,7 @@ fn describe(request: &Request) -> String {
     described
 }
 
-fn told(result: std::io::Result<String>) -> String {
+fn reported(result: std::io::Result<String>) -> String {
     result.unwrap_or_else(|error| format!("error: {:?}", error.kind()))
 }
 

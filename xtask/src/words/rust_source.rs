@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_literals_and_code_are_told_apart() {
+    fn comments_literals_and_code_are_reported_apart() {
         let source = scan(
             "//! Top.\n/// Doc.\nfn a<'a>() { // tail\n    let quote = '\"'; let escape = '\\''; b(\"x // y\\\" z\");\n}\n/* one\n * two */\nlet raw = r#\"a \"b\" c\"#;\n",
             false,

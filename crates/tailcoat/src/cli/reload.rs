@@ -25,7 +25,7 @@ pub(super) struct Upgrade {
 impl Upgrade {
     pub(super) fn run(self, of_top: Option<PathBuf>) -> ExitCode {
         self.server.give(of_top, &ControlOrder::Upgrade, |report| match report {
-            ControlReport::Done(told) => print(&told),
+            ControlReport::Done(text) => print(&text),
             report => unexpected(&report),
         })
     }

@@ -103,8 +103,8 @@ fn watch(server: &ServerSocket, of_top: Option<PathBuf>, interval: Duration) -> 
 fn ask(server: &ServerSocket, of_top: Option<PathBuf>) -> Result<StatusReport, ExitCode> {
     let mut status = None;
     let code = server.give(of_top, &ControlOrder::Status { requests_max: REQUESTS_MAX }, |report| match report {
-        ControlReport::Status(told) => {
-            status = Some(*told);
+        ControlReport::Status(report) => {
+            status = Some(*report);
             ExitCode::SUCCESS
         }
         report => unexpected(&report),

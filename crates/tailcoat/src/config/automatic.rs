@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_work_is_told() {
+    fn what_can_not_work_is_reported() {
         let site = |names: &str, inside: &str| format!("site {names} {{\n respond \"/\" 200 \"x\"\n {inside}\n}}\n");
         let settings = |inside: &str| format!("automatic-certificates {{ {inside} }}\n{}", site("\"example.com\"", ""));
         for (text, expect) in [

@@ -24,7 +24,7 @@ struct BackendRoute<'c> {
 
 /// Warns of each guard that has a way around it; once a guard and way.
 pub(super) fn check(sites: &[&SiteDraft], of_all: &RulesDraft, diagnostics: &mut Diagnostics) {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for &site in sites {
         for (pattern, place) in site.rules.guards().chain(of_all.guards()) {
             let Some(path) = sample(pattern) else { continue };
@@ -32,8 +32,8 @@ pub(super) fn check(sites: &[&SiteDraft], of_all: &RulesDraft, diagnostics: &mut
                 let behind = path.strip_prefix(way.strip_prefix).unwrap_or(&path);
                 for &other in sites.iter().filter(|other| is_as_public(other, site)) {
                     for (route, span) in around(other, &way, behind, of_all) {
-                        if !told.contains(&(place, span.clone())) {
-                            told.push((place, span.clone()));
+                        if !reported.contains(&(place, span.clone())) {
+                            reported.push((place, span.clone()));
                             warn(place, other, (&route, span), diagnostics);
                         }
                     }
@@ -138,21 +138,21 @@ mod tests {
     use std::path::Path;
 
     /// The paths by which `check` says that guards are led around.
-    fn told(text: &str) -> Vec<String> {
+    fn reported(text: &str) -> Vec<String> {
         let text = text.replace("UP", "forward \"http://192.0.2.1:8080\"");
         let checked = super::super::check_bytes("test.kdl", text.as_bytes().to_vec(), Path::new("/"));
-        let told = checked.diagnostics.to_text(false);
-        assert!(checked.config.is_some(), "{told}");
+        let reported = checked.diagnostics.to_text(false);
+        assert!(checked.config.is_some(), "{reported}");
         // Lines are folded at the width of a terminal.
-        let told = told.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
-        let said = told.split("can be reached without it, such as by `").skip(1);
+        let reported = reported.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
+        let said = reported.split("can be reached without it, such as by `").skip(1);
         said.map(|rest| rest.split('`').next().unwrap_or_default().to_owned()).collect()
     }
 
     /// Issue 17: `check` says where a guarded path stays reachable.
     #[test]
     fn ways_around_a_guard() {
-        let check = |text: &str, expect: &[&str]| assert_eq!(told(text), expect, "{text}");
+        let check = |text: &str, expect: &[&str]| assert_eq!(reported(text), expect, "{text}");
         let deny = "deny all path=\"/admin/*\"";
         check(&format!("site {{ {deny}; UP }}"), &[]);
         check(&format!("site {{ {deny}; UP path=\"/app/*\" {{ strip-prefix \"/app\" }}; UP }}"), &["/app/admin/x"]);

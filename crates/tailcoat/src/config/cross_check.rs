@@ -540,10 +540,10 @@ fn check_error_pages(site: &SiteDraft, diagnostics: &mut Diagnostics) {
         HandlerConfig::Files(files) if route.path == PathPattern::Any => Some(files),
         _ => None,
     });
-    let mut told = None;
+    let mut reported = None;
     for (page, span) in site.site.error_pages.iter().zip(&site.error_page_spans) {
         // One option is a page for each of its statuses.
-        if told.replace(span) == Some(span) {
+        if reported.replace(span) == Some(span) {
             continue;
         }
         match &page.file {

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_of_the_whole() {
+    fn what_is_wrong_is_reported_of_the_whole() {
         let text = "site { root \"/srv\" }\n".repeat(4_000) + "site { root \"/srv }\n";
         let (whole, parsed) = (KdlDocument::parse_v2(&text).unwrap_err(), parse(&text).unwrap_err());
         assert!(parse_pieces(&text, &pieces(&text, 4)).is_none());

@@ -393,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mistakes_are_told_in_words() {
+    fn mistakes_are_reported_in_words() {
         let test = |text: &str, expect: &[&str]| {
             let found: Vec<_> = check(text).findings.into_iter().map(|finding| finding.message).collect();
             assert_eq!(found, expect, "{text}");

@@ -199,7 +199,7 @@ fn each_example_changes_something() {
 }
 
 #[test]
-fn each_option_is_told_of_in_full() {
+fn each_option_is_described_in_full() {
     for place in OptionContext::ALL {
         for option in place.options() {
             let name = option.name;

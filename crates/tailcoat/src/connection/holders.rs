@@ -9,7 +9,7 @@ use crate::log::LogClient;
 use crate::metrics::HolderCount;
 
 /// Maximum number of clients, and of networks, that a worker reports.
-const HOLDERS_TOLD_MAX: usize = 20;
+const HOLDERS_REPORTED_MAX: usize = 20;
 
 /// Prefix lengths by which connections are counted.
 #[derive(Clone, Copy)]
@@ -28,10 +28,10 @@ pub(super) fn top_holders(clients: impl Iterator<Item = LogClient> + Clone) -> [
         clients.clone().for_each(|client| *counts.entry(prefixes.of(client)).or_default() += 1);
         let mut counts: Vec<_> = counts.into_iter().collect();
         counts.sort_unstable_by_key(|(_, connections)| Reverse(*connections));
-        counts.truncate(HOLDERS_TOLD_MAX);
-        let told =
+        counts.truncate(HOLDERS_REPORTED_MAX);
+        let reported =
             |(address, connections): (Option<IpAddr>, u64)| HolderCount { holder: prefixes.name(address), connections };
-        counts.into_iter().map(told).collect()
+        counts.into_iter().map(reported).collect()
     })
 }
 
@@ -80,10 +80,10 @@ mod tests {
     }
 
     #[test]
-    fn of_many_clients_those_with_most_are_told() {
+    fn of_many_clients_those_with_most_are_reported() {
         let client = |number: u32| LogClient::Ip((Ipv4Addr::from_bits(number), 1).into());
         let clients = (0..1000).chain([7; 5]).map(client);
         let [clients, _] = top_holders(clients);
-        assert_eq!((clients.len(), clients[0].connections, &*clients[0].holder), (HOLDERS_TOLD_MAX, 6, "0.0.0.7"));
+        assert_eq!((clients.len(), clients[0].connections, &*clients[0].holder), (HOLDERS_REPORTED_MAX, 6, "0.0.0.7"));
     }
 }

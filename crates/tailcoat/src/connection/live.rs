@@ -6,7 +6,7 @@ use crate::log::LogClient;
 use crate::metrics::LiveRequest;
 
 /// Maximum number of bytes shown of a target or host.
-const TOLD_BYTES_MAX: usize = 200;
+const REPORTED_BYTES_MAX: usize = 200;
 
 pub(super) struct Live<'a> {
     pub(super) client: LogClient,
@@ -32,14 +32,14 @@ pub(super) fn longest_open(
         Some(last) => *received_ms.select_nth_unstable(last).1,
     };
     let now_ms = context.clock.now().monotonic_ms;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     each(&mut |live| {
-        if told.len() < requests_max && live.request.received().monotonic_ms <= newest_ms {
-            told.push(tell(live, now_ms));
+        if reported.len() < requests_max && live.request.received().monotonic_ms <= newest_ms {
+            reported.push(tell(live, now_ms));
         }
     });
-    told.sort_by_key(|request| std::cmp::Reverse(request.age_ms));
-    (open, told)
+    reported.sort_by_key(|request| std::cmp::Reverse(request.age_ms));
+    (open, reported)
 }
 
 fn tell(live: &Live<'_>, now_ms: u64) -> LiveRequest {
@@ -68,7 +68,7 @@ fn tell(live: &Live<'_>, now_ms: u64) -> LiveRequest {
 /// Converts bytes from a client to text for an operator. Control characters, which could affect a terminal, are
 /// replaced, and long text is cut.
 fn text(bytes: &[u8]) -> String {
-    let cut = &bytes[..bytes.len().min(TOLD_BYTES_MAX)];
+    let cut = &bytes[..bytes.len().min(REPORTED_BYTES_MAX)];
     let mut text: String =
         String::from_utf8_lossy(cut).chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect();
     if cut.len() < bytes.len() {

@@ -43,16 +43,16 @@ pub(super) fn record(
     account: &RequestAccount,
     subject: Subject<'_>,
     host: &[u8],
-    told: LoggedResponse<'_>,
+    logged: LoggedResponse<'_>,
     time: Range<Now>,
 ) {
     let visit = account.visit.as_deref();
-    let forwarding = told.link.map(|link| link.forwarding().borrow());
+    let forwarding = logged.link.map(|link| link.forwarding().borrow());
     let cache_status = match forwarding.as_ref().map_or("", |forwarding| forwarding.cache_status()) {
-        "" if told.is_hit => "hit",
+        "" if logged.is_hit => "hit",
         word => word,
     };
-    let (status, content_bytes) = told.sent;
+    let (status, content_bytes) = logged.sent;
     let duration_us = time.end.unix_us.saturating_sub(time.start.unix_us);
     if let Some(metrics) = context.metrics() {
         let version = match &subject {
@@ -61,7 +61,7 @@ pub(super) fn record(
         };
         let facts = RequestFacts {
             site: account.counted,
-            handler: told.handler,
+            handler: logged.handler,
             version: version.into(),
             status: status.code(),
             content_bytes,
@@ -74,7 +74,7 @@ pub(super) fn record(
     {
         let client = visit.map_or(peer.client, Visit::client);
         let seen = LoggedRequest { request, host, client, peer };
-        record_spans(trace, &seen, &told, forwarding.as_deref(), &time);
+        record_spans(trace, &seen, &logged, forwarding.as_deref(), &time);
     }
     let Some(log) = account.log else { return };
     context.recorder.borrow_mut().record(&LogRecord {
@@ -88,7 +88,7 @@ pub(super) fn record(
         cache_status,
         request_id: visit.map_or("", Visit::given_request_id),
         trace: account.trace.as_ref().map(|trace| (trace.trace_id(), trace.span_id())),
-        is_complete: told.is_complete,
+        is_complete: logged.is_complete,
         status,
         content_bytes,
         unix_us: time.start.unix_us,
@@ -108,12 +108,12 @@ struct LoggedRequest<'a> {
 fn record_spans(
     trace: &Trace,
     seen: &LoggedRequest<'_>,
-    told: &LoggedResponse<'_>,
+    logged: &LoggedResponse<'_>,
     forwarding: Option<&Forwarding>,
     time: &Range<Now>,
 ) {
     let &LoggedRequest { request, host, client, peer } = seen;
-    let (status, content_bytes) = told.sent;
+    let (status, content_bytes) = logged.sent;
     let server = ServerSpan {
         request,
         client,
@@ -122,7 +122,7 @@ fn record_spans(
         is_tls: peer.tls.is_some(),
         status,
         content_bytes,
-        is_complete: told.is_complete,
+        is_complete: logged.is_complete,
         start_unix_us: time.start.unix_us,
         end_unix_us: time.end.unix_us,
     };

@@ -260,17 +260,17 @@ impl ConnectionTable {
 
     /// Wakes the first connections of the eviction order, to be closed in favour of a newcomer. Calls `told` with the
     /// stage of each; returns their number.
-    pub fn make_room(&mut self, newcomer: Newcomer, told: impl FnMut(ConnectionStage)) -> usize {
+    pub fn make_room(&mut self, newcomer: Newcomer, on_evicted: impl FnMut(ConnectionStage)) -> usize {
         let held = self.count_holdings().held(newcomer.origin);
         // A client that makes progress is not closed for one that holds as many places.
         let may_go = |_, standing: &EvictionRank| standing.tier != Tier::Busy || standing.held() > held + 1;
-        self.evict_first(newcomer.is_reserved, told, may_go)
+        self.evict_first(newcomer.is_reserved, on_evicted, may_go)
     }
 
     /// Wakes connections to be closed because their file descriptors are needed, except those that make progress. Calls
     /// `told` with the stage of each; returns their number.
-    pub fn free_descriptors(&mut self, told: impl FnMut(ConnectionStage)) -> usize {
-        self.evict_first(false, told, |_, standing| standing.tier != Tier::Busy)
+    pub fn free_descriptors(&mut self, on_evicted: impl FnMut(ConnectionStage)) -> usize {
+        self.evict_first(false, on_evicted, |_, standing| standing.tier != Tier::Busy)
     }
 
     /// Wakes connections to be closed in favour of a newcomer whose client or network has reached its share. They are
@@ -281,7 +281,7 @@ impl ConnectionTable {
         claimant: Claimant,
         newcomer: Newcomer,
         is_free: bool,
-        mut told: impl FnMut(ConnectionStage),
+        mut on_evicted: impl FnMut(ConnectionStage),
     ) -> usize {
         let is_network = matches!(claimant, Claimant::Network(_));
         let looks_to_skip = &mut self.looks_to_skip[usize::from(is_network)][usize::from(is_free)];
@@ -290,9 +290,9 @@ impl ConnectionTable {
             return 0;
         }
         let is_own = |origin, standing: &EvictionRank| standing.tier != Tier::Busy && claimant.has(origin);
-        let mut evicted = self.evict_first(false, &mut told, is_own);
+        let mut evicted = self.evict_first(false, &mut on_evicted, is_own);
         if evicted == 0 && is_network && !is_free {
-            evicted = self.make_room(newcomer, told);
+            evicted = self.make_room(newcomer, on_evicted);
         }
         if evicted == 0 {
             self.looks_to_skip[usize::from(is_network)][usize::from(is_free)] = self.len() / LOOKS_PART;
@@ -303,7 +303,7 @@ impl ConnectionTable {
     fn evict_first(
         &mut self,
         is_reserved: bool,
-        mut told: impl FnMut(ConnectionStage),
+        mut on_evicted: impl FnMut(ConnectionStage),
         is_candidate: impl Fn(ClientOrigin, &EvictionRank) -> bool,
     ) -> usize {
         self.count_holdings();
@@ -320,7 +320,7 @@ impl ConnectionTable {
         candidates.select_nth_unstable(count - 1);
         for &(_, slot) in &candidates[..count] {
             let entry = &mut self.entries[slot as usize];
-            told(entry.stage);
+            on_evicted(entry.stage);
             entry.condemn(WakeReason::Evicted);
         }
         count
@@ -515,9 +515,9 @@ mod tests {
             (ConnectionStage::Answer, 1),
         ] {
             let mut table = table_of(&[(stage, 9, 10); 640]);
-            let mut told = Vec::new();
-            assert_eq!(table.make_room(newcomer(20), |stage| told.push(stage)), expect, "{stage:?}");
-            assert_eq!(told, vec![stage; expect]);
+            let mut on_evicted = Vec::new();
+            assert_eq!(table.make_room(newcomer(20), |stage| on_evicted.push(stage)), expect, "{stage:?}");
+            assert_eq!(on_evicted, vec![stage; expect]);
         }
     }
 

@@ -161,7 +161,7 @@ impl ControlReply {
     }
 
     /// Channel without a receiver, for orders of the server itself.
-    pub fn to_nobody() -> Self {
+    pub fn without_receiver() -> Self {
         Self(channel(1).0)
     }
 

@@ -121,7 +121,7 @@ pub struct Routed<'a> {
 impl Routed<'_> {
     /// True if the client used TLS: with us, or with a trusted proxy.
     pub fn is_secure(&self) -> bool {
-        self.tls.is_some() || forward::told_scheme(self).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https"))
+        self.tls.is_some() || forward::reported_scheme(self).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https"))
     }
 
     /// Scheme of the URL that the client asked for.

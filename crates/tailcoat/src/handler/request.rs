@@ -10,7 +10,7 @@ use crate::tls::TlsInfo;
 use crate::traces::Trace;
 
 /// Most bytes of a target that are kept without an access log: operators see them among open requests.
-const TOLD_BYTES_MAX: usize = 200;
+const REPORTED_BYTES_MAX: usize = 200;
 
 /// A request that outlives the buffer it was read into, for handlers that respond later.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl OwnedRequest {
     /// log marks them.
     pub fn for_log(routed: &Routed<'_>, needs: Option<LogNeeds<'_>>, value_bytes_max: usize) -> Self {
         let request = routed.request;
-        let logged_bytes_max = needs.map_or(TOLD_BYTES_MAX, |needs| needs.value_bytes_max());
+        let logged_bytes_max = needs.map_or(REPORTED_BYTES_MAX, |needs| needs.value_bytes_max());
         let cut = |value: &[u8]| value.len().min(value_bytes_max.min(logged_bytes_max) + 1);
         let mut bytes = Vec::new();
         let mut append = |value: &[u8]| {

@@ -38,7 +38,7 @@ pub struct RecordFilter {
 pub struct LogTail {
     lines: Receiver<String>,
     missed: Arc<AtomicU64>,
-    told_missed: u64,
+    reported_missed: u64,
 }
 
 /// Item of a tap.
@@ -69,7 +69,7 @@ impl Tap {
         let formatter = Formatter::new(format)?;
         let (sender, lines) = channel(LINES_MAX);
         let missed = Arc::new(AtomicU64::new(0));
-        let tail = LogTail { lines, missed: Arc::clone(&missed), told_missed: 0 };
+        let tail = LogTail { lines, missed: Arc::clone(&missed), reported_missed: 0 };
         Ok((Self { filter, formatter, lines: sender, missed, scratch: Vec::new() }, tail))
     }
 
@@ -101,8 +101,8 @@ impl LogTail {
     /// Waits for the next item; `None` at the end.
     pub async fn next(&mut self) -> Option<Tailed> {
         let missed = self.missed.load(Ordering::Relaxed);
-        if missed > self.told_missed && self.lines.is_empty() {
-            let since = missed - std::mem::replace(&mut self.told_missed, missed);
+        if missed > self.reported_missed && self.lines.is_empty() {
+            let since = missed - std::mem::replace(&mut self.reported_missed, missed);
             return Some(Tailed::Missed(since));
         }
         self.lines.recv().await.map(Tailed::Line)

@@ -46,7 +46,7 @@ mod tests {
     use crate::config::LogLevel;
 
     #[test]
-    fn trouble_is_told_when_it_begins() {
+    fn trouble_is_reported_when_it_begins() {
         let trouble = Trouble::new(ServerLog::stderr(LogLevel::Error), "");
         let start = Instant::now();
         // (seconds since the start, logged or not)

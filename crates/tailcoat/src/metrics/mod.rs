@@ -20,7 +20,7 @@ pub use kind::{CacheResult, Eviction, HandlerKind, Limit, ModuleFailure, ShedRea
 pub use module::{ModuleMetrics, ProgramMetrics, SharedCounter};
 pub use names::NameSlot;
 use names::Names;
-pub use report::{HolderCount, Inquiry, LiveRequest, REQUESTS_TOLD_MAX, StageCounts, WorkerReport};
+pub use report::{HolderCount, Inquiry, LiveRequest, REQUESTS_REPORTED_MAX, StageCounts, WorkerReport};
 pub use worker::{RequestFacts, SiteMetrics, UpstreamFacts, UpstreamMetrics, WorkerMetrics};
 
 /// Counters of all workers. They live as long as the process: a restarted worker, or a site in a new configuration,

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 /// Open requests in a worker's report; those open for the longest time.
-pub const REQUESTS_TOLD_MAX: usize = 100;
+pub const REQUESTS_REPORTED_MAX: usize = 100;
 
 /// Question to a worker, which replies with a report.
 #[derive(Debug)]

@@ -34,13 +34,13 @@ impl ModuleCode {
         let bytes = read(file)?;
         let compile = || {
             if bytes.starts_with(CORE_PREAMBLE) {
-                let module = Module::from_binary(engine, &bytes).map_err(told)?;
+                let module = Module::from_binary(engine, &bytes).map_err(error_text)?;
                 return http_wasm::HttpWasmCode::new(&module, &linkers.core).map(Self::HttpWasm);
             }
-            let component = Component::from_binary(engine, &bytes).map_err(told)?;
-            let instance = linkers.component.instantiate_pre(&component).map_err(told)?;
+            let component = Component::from_binary(engine, &bytes).map_err(error_text)?;
+            let instance = linkers.component.instantiate_pre(&component).map_err(error_text)?;
             let pre = ProxyPre::new(instance)
-                .map_err(|error| format!("is not a component of the world wasi:http/proxy: {}", told(error)))?;
+                .map_err(|error| format!("is not a component of the world wasi:http/proxy: {}", error_text(error)))?;
             Ok(Self::Component(pre))
         };
         // The compiler's first thread starts the others, which inherit its niceness. So compiling yields to workers.
@@ -71,6 +71,6 @@ pub(super) fn read(file: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// Error and its causes, in one line.
-pub(super) fn told(error: Error) -> String {
+pub(super) fn error_text(error: Error) -> String {
     format!("{error:#}").replace('\n', " ")
 }

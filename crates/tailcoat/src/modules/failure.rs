@@ -39,9 +39,9 @@ impl CallFailure {
             return Self::new(ModuleFailure::InstancesMax, how);
         }
         match limiter.rejected() {
-            None => Self::failed(told(error)),
+            None => Self::failed(error_text(error)),
             Some(limit) => {
-                let how = format!("{} (limit reached: {limit})", told(error));
+                let how = format!("{} (limit reached: {limit})", error_text(error));
                 Self::new(limit.cause(), how)
             }
         }
@@ -76,7 +76,7 @@ impl Module {
     }
 }
 
-fn told(error: &wasmtime::Error) -> String {
+fn error_text(error: &wasmtime::Error) -> String {
     if let Some(I32Exit(status)) = error.downcast_ref() {
         return format!("it exited with status {status}");
     }

@@ -7,7 +7,7 @@ use wasmtime::component::Component;
 use wasmtime::{Config, Engine, Module};
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
-use super::code::{CORE_PREAMBLE, read, told};
+use super::code::{CORE_PREAMBLE, error_text, read};
 use super::engine::Linkers;
 use super::http_wasm;
 
@@ -55,13 +55,13 @@ pub fn inspect(file: &Path) -> Result<Inspection, String> {
     let bytes = read(file)?;
     let mut config = Config::new();
     config.epoch_interruption(true).concurrency_support(false);
-    let engine = Engine::new(&config).map_err(told)?;
+    let engine = Engine::new(&config).map_err(error_text)?;
     let start = Instant::now();
     if bytes.starts_with(CORE_PREAMBLE) {
-        let module = Module::from_binary(&engine, &bytes).map_err(told)?;
+        let module = Module::from_binary(&engine, &bytes).map_err(error_text)?;
         return inspect_core(&engine, &module, bytes.len(), start.elapsed());
     }
-    let component = Component::from_binary(&engine, &bytes).map_err(told)?;
+    let component = Component::from_binary(&engine, &bytes).map_err(error_text)?;
     let compile_time = start.elapsed();
     let world = component.component_type();
     let resources = component.resources_required();
@@ -87,7 +87,7 @@ fn inspect_core(
 ) -> Result<Inspection, String> {
     let image = module.image_range();
     let resources = module.resources_required();
-    let linkers = Linkers::new(engine).map_err(told)?;
+    let linkers = Linkers::new(engine).map_err(error_text)?;
     let imports = module.imports().map(|import| {
         let name = format!("{} {}", import.module(), import.name());
         (name, core_access(import.module(), import.name()))
@@ -106,8 +106,8 @@ fn inspect_core(
 }
 
 fn problem(engine: &Engine, component: &Component) -> Result<(), String> {
-    let linkers = Linkers::new(engine).map_err(told)?;
-    let instance = linkers.component.instantiate_pre(component).map_err(told)?;
+    let linkers = Linkers::new(engine).map_err(error_text)?;
+    let instance = linkers.component.instantiate_pre(component).map_err(error_text)?;
     ProxyPre::new(instance).map_err(|_| "it does not export wasi:http/incoming-handler".to_owned())?;
     Ok(())
 }

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_resident_is_told_to_the_end_of_its_piece() {
+    fn what_is_resident_is_reported_to_the_end_of_its_piece() {
         const PIECE: u64 = OpenFile::PIECE_BYTES;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");

@@ -115,12 +115,12 @@ impl WorkerCache {
         }
         let mut table = self.table.borrow_mut();
         let is_dead = |cached: &Rc<CachedObject>| cached.object.state.dead.load(Ordering::Relaxed);
-        let told = self.store.deaths_since(seen, |hash| {
+        let reported = self.store.deaths_since(seen, |hash| {
             while let Ok(entry) = table.find_entry(hash, |cached| cached.object.key.hash == hash && is_dead(cached)) {
                 entry.remove();
             }
         });
-        let deaths = told.unwrap_or_else(|deaths| {
+        let deaths = reported.unwrap_or_else(|deaths| {
             table.retain(|cached| !is_dead(cached));
             deaths
         });

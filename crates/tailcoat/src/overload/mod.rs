@@ -110,7 +110,7 @@ pub struct Overload {
     limits: Cell<OverloadLimits>,
     controller: RefCell<Controller>,
     quiet_ticks: Cell<u32>,
-    is_told: Cell<bool>,
+    is_logged: Cell<bool>,
     worker: usize,
     shared: Arc<SharedOverload>,
     metrics: Option<Arc<WorkerMetrics>>,
@@ -138,7 +138,7 @@ impl Overload {
             limits: Cell::new(limits),
             controller: RefCell::default(),
             quiet_ticks: Cell::new(0),
-            is_told: Cell::new(false),
+            is_logged: Cell::new(false),
             worker,
             shared,
             metrics,
@@ -302,11 +302,11 @@ impl Overload {
         match reason {
             Some(reason) => {
                 self.quiet_ticks.set(0);
-                if !self.is_told.replace(true) {
+                if !self.is_logged.replace(true) {
                     self.shared.begin(self.worker, reason, lag_ms, now_ms);
                 }
             }
-            None if self.is_told.get() => {
+            None if self.is_logged.get() => {
                 self.quiet_ticks.set(self.quiet_ticks.get() + 1);
                 if self.quiet_ticks.get() >= QUIET_TICKS {
                     self.end();
@@ -317,7 +317,7 @@ impl Overload {
     }
 
     fn end(&self) {
-        if self.is_told.replace(false) {
+        if self.is_logged.replace(false) {
             self.shared.end(self.worker, self.tick_ms.get());
         }
     }

@@ -100,8 +100,8 @@ pub(super) struct HandoverSender(OwnedFd);
 /// Present bans, in lists that fit a message each.
 pub(super) fn ban_lists(bans: &Bans) -> Vec<BanList> {
     // Rounds up to a full second, so that a handover never ends a ban.
-    let told = |(network, left): &(Network, Duration)| (network.to_string(), left.as_secs() + 1);
-    bans.list().chunks(BANS_PER_MESSAGE).map(|some| some.iter().map(told).collect()).collect()
+    let reported = |(network, left): &(Network, Duration)| (network.to_string(), left.as_secs() + 1);
+    bans.list().chunks(BANS_PER_MESSAGE).map(|some| some.iter().map(reported).collect()).collect()
 }
 
 /// Replaces the present bans with those of `lists`.

@@ -37,7 +37,7 @@ pub(super) async fn stay() -> std::io::Result<bool> {
             }
         }
         let [terminate, interrupt, quit, hangup, user1, user2] = &mut passed_on;
-        let told = tokio::select! {
+        let reported = tokio::select! {
             _ = children.recv() => continue,
             _ = terminate.0.recv() => terminate.1,
             _ = interrupt.0.recv() => interrupt.1,
@@ -46,7 +46,7 @@ pub(super) async fn stay() -> std::io::Result<bool> {
             _ = user1.0.recv() => user1.1,
             _ = user2.0.recv() => user2.1,
         };
-        pass_on(told);
+        pass_on(reported);
     }
 }
 

@@ -37,7 +37,7 @@ async fn pass_on(mut tail: LogTail, reply: ControlReply, mut has_successor: watc
 const WORKERS_MAX: usize = 1_024;
 
 /// Report that an operator has set an option.
-fn set_told(option: &str) -> String {
+fn change_summary(option: &str) -> String {
     format!("{option}: set by an operator until the next reload")
 }
 
@@ -102,7 +102,7 @@ impl Server {
             return;
         }
         let change = Box::new(move |config: &mut config::Config| config.server.workers = Some(count));
-        let source = ReloadSource::Change { told: set_told(&format!("workers {count}")), change };
+        let source = ReloadSource::Change { summary: change_summary(&format!("workers {count}")), change };
         self.reload(source, Some(ReloadRequester { reply, is_fancy: false }));
     }
 
@@ -110,13 +110,13 @@ impl Server {
         let Some(level) = LogLevel::of_name(name) else {
             return ControlReport::Rejected(format!("unknown log level {name}; use error, warn, info or debug"));
         };
-        let (log, told) = (&self.lasting.server_log, set_told(&format!("log-level {name}")));
+        let (log, summary) = (&self.lasting.server_log, change_summary(&format!("log-level {name}")));
         // Logs the change at any level, old or new.
         log.set_level(level.max(LogLevel::Info));
-        log.info(&told);
+        log.info(&summary);
         log.set_level(level);
         self.log_level = Some(level);
-        ControlReport::Done(told + "\n")
+        ControlReport::Done(summary + "\n")
     }
 
     fn set_limit(&mut self, option: &str, reply: ControlReply) {
@@ -124,7 +124,7 @@ impl Server {
             reply.report(ControlReport::Rejected(reason));
             return;
         }
-        let told = set_told(option);
+        let summary = change_summary(option);
         let option = option.to_owned();
         // Applied in turn, because earlier orders may change other limits.
         let change = Box::new(move |config: &mut config::Config| {
@@ -132,7 +132,7 @@ impl Server {
                 config.limits = limits;
             }
         });
-        self.reload(ReloadSource::Change { told, change }, Some(ReloadRequester { reply, is_fancy: false }));
+        self.reload(ReloadSource::Change { summary, change }, Some(ReloadRequester { reply, is_fancy: false }));
     }
 
     fn ban(&self, client: &str, time: Duration) -> ControlReport {

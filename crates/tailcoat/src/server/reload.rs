@@ -52,7 +52,7 @@ pub(super) enum ReloadSource {
     /// File that the server was started with.
     File,
     /// Current configuration with this change, and its description for the log.
-    Change { told: String, change: Box<dyn FnOnce(&mut Config) + Send> },
+    Change { summary: String, change: Box<dyn FnOnce(&mut Config) + Send> },
     /// Upgrade: a new process reads the configuration.
     Upgrade,
 }
@@ -70,7 +70,7 @@ struct Reload {
     /// Description of the change, if it is one option.
     change: Option<String>,
     /// Warnings that the final report contains.
-    told: Diagnostics,
+    warnings: Diagnostics,
     notes: Vec<String>,
 }
 
@@ -148,7 +148,7 @@ impl Reload {
         step: Pin<Box<dyn Future<Output = ReloadStep>>>,
         change: Option<String>,
     ) -> Self {
-        Self { askers, step, change, told: Diagnostics::default(), notes: Vec::new() }
+        Self { askers, step, change, warnings: Diagnostics::default(), notes: Vec::new() }
     }
 }
 
@@ -192,7 +192,7 @@ impl Server {
         // Runs on a thread: files may be on a slow disk, and the work takes CPU time.
         let launcher = self.launch.launcher().cloned();
         let change = match &source {
-            ReloadSource::Change { told, .. } => Some(told.clone()),
+            ReloadSource::Change { summary, .. } => Some(summary.clone()),
             ReloadSource::File | ReloadSource::Upgrade => None,
         };
         let prepared = spawn_blocking(move || prepare(source, &origin, launcher.as_deref(), &lasting, &before));
@@ -267,7 +267,7 @@ impl Server {
             ReloadStep::Done
         });
         if let Some(reload) = &mut self.reloads.current {
-            (reload.step, reload.told, reload.notes) = (step, diagnostics, notes);
+            (reload.step, reload.warnings, reload.notes) = (step, diagnostics, notes);
         }
         Ok(())
     }
@@ -331,8 +331,8 @@ impl Server {
         reload.notes.iter().for_each(|note| log.warn(note, ""));
         for ReloadRequester { reply, is_fancy } in reload.askers {
             let notes = reload.notes.iter().map(|note| format!("warning: {note}\n")).collect::<String>();
-            let change = reload.change.iter().map(|told| format!("{told}\n")).collect::<String>();
-            reply.report(ControlReport::Done(change + &reload.told.to_text(is_fancy) + &notes));
+            let change = reload.change.iter().map(|summary| format!("{summary}\n")).collect::<String>();
+            reply.report(ControlReport::Done(change + &reload.warnings.to_text(is_fancy) + &notes));
         }
         self.begin_next();
     }

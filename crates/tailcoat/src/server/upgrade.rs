@@ -162,12 +162,12 @@ impl Server {
         // If the new process has ended, its service manager must notice: it was the server for a moment.
         let _ = sender.leave(&ban_lists(&self.lasting.bans));
         log.info(event("a new process serves now; this one ends after its open requests", &[("pid", &child.id())]));
-        let told = format!("process {} serves now\n", child.id());
+        let text = format!("process {} serves now\n", child.id());
         // Reports only after the workers have stopped: clients that connect then reach the new process.
         self.runtime.spawn(async move {
             let _ = timeout(STOP_TIME, wait_for_all(&mut stopped)).await;
             for ReloadRequester { reply, .. } in askers {
-                reply.report(ControlReport::Done(told.clone()));
+                reply.report(ControlReport::Done(text.clone()));
             }
         });
         self.successor = Some(child.id());

@@ -34,7 +34,10 @@ pub(super) async fn watch(path: PathBuf, mut read: FileStates, orders: Unbounded
         let Ok(states) = spawn_blocking(move || FileStates::of(&path)).await else { return };
         (read, seen) = (states.clone(), states);
         if orders
-            .send(ControlRequest { order: ControlOrder::Reload { is_fancy: false }, reply: ControlReply::to_nobody() })
+            .send(ControlRequest {
+                order: ControlOrder::Reload { is_fancy: false },
+                reply: ControlReply::without_receiver(),
+            })
             .is_err()
         {
             return;

@@ -154,19 +154,19 @@ async fn ask_all(inquiries: &[(usize, UnboundedSender<Inquiry>)], requests_max: 
 }
 
 /// Clients and networks in a status.
-const HOLDERS_TOLD_MAX: usize = 10;
+const HOLDERS_REPORTED_MAX: usize = 10;
 
 fn place_status(reports: &[Option<WorkerReport>]) -> PlaceStatus {
     let top = |of_worker: fn(&WorkerReport) -> &[HolderCount]| {
         let mut sums: Vec<HolderCount> = Vec::new();
-        for told in reports.iter().flatten().flat_map(of_worker) {
-            match sums.iter_mut().find(|sum| sum.holder == told.holder) {
-                Some(sum) => sum.connections += told.connections,
-                None => sums.push(told.clone()),
+        for reported in reports.iter().flatten().flat_map(of_worker) {
+            match sums.iter_mut().find(|sum| sum.holder == reported.holder) {
+                Some(sum) => sum.connections += reported.connections,
+                None => sums.push(reported.clone()),
             }
         }
         sums.sort_by_key(|sum| std::cmp::Reverse(sum.connections));
-        sums.truncate(HOLDERS_TOLD_MAX);
+        sums.truncate(HOLDERS_REPORTED_MAX);
         sums
     };
     PlaceStatus {
@@ -277,12 +277,12 @@ fn add_counts(status: &mut StatusReport, metrics: &Metrics) {
     let sum = |counter: fn(&WorkerMetrics) -> &Counter| workers.iter().map(|worker| counter(worker).get()).sum::<u64>();
     // Includes workers that have ended, so that their counts are not lost.
     for (index, worker) in workers.iter().enumerate() {
-        let told = status_of_worker(&mut status.workers, index);
+        let reported = status_of_worker(&mut status.workers, index);
         // Reads the closed ones first, so that they never exceed the opened ones.
-        told.connections_closed = worker.connections_closed.get();
-        told.connections_opened = worker.connections_opened.get();
-        told.received_bytes = worker.received_bytes.get();
-        told.sent_bytes = worker.sent_bytes.get();
+        reported.connections_closed = worker.connections_closed.get();
+        reported.connections_opened = worker.connections_opened.get();
+        reported.received_bytes = worker.received_bytes.get();
+        reported.sent_bytes = worker.sent_bytes.get();
     }
     status.object_cache.hits = sum(|worker| &worker.object_hits);
     status.object_cache.misses = sum(|worker| &worker.object_misses);
@@ -357,13 +357,13 @@ fn add_upstream_counts(status: &mut StatusReport, index: usize, name: String, wo
         status.upstreams.push(UpstreamStatus { name, ..UpstreamStatus::default() });
         status.upstreams.len() - 1
     });
-    let told = &mut status.upstreams[known];
+    let reported = &mut status.upstreams[known];
     let responses =
         (0..StatusClass::ALL.len()).map(|class| of_workers().map(|upstream| upstream.responses[class].get()).sum());
-    told.responses = responses.collect();
-    told.unanswered = of_workers().map(|upstream| upstream.unanswered.get()).sum();
-    told.retries = of_workers().map(|upstream| upstream.retries.get()).sum();
-    told.first_byte = first_byte.into();
+    reported.responses = responses.collect();
+    reported.unanswered = of_workers().map(|upstream| upstream.unanswered.get()).sum();
+    reported.retries = of_workers().map(|upstream| upstream.retries.get()).sum();
+    reported.first_byte = first_byte.into();
 }
 
 fn module_status(name: String, metrics: &ModuleMetrics) -> ModuleStatus {

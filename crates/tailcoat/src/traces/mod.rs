@@ -135,12 +135,12 @@ impl Trace {
     }
 
     /// `traceparent` for a program or module of this server.
-    pub fn told_here(&self) -> String {
+    pub fn local_traceparent(&self) -> String {
         self.context.to_string()
     }
 
     /// `traceparent` for an upstream server.
-    pub fn told_elsewhere(&self) -> String {
+    pub fn upstream_traceparent(&self) -> String {
         TraceParent { parent_id: self.client_span_id, ..self.context }.to_string()
     }
 
@@ -219,7 +219,7 @@ mod tests {
         use AcceptContext::{Any, None as Nobody, TrustedProxies};
         let check = |accept_context: AcceptContext, lines: &str, is_proxied: bool, expect: &str| {
             let trace = begin(&tracer(Traces { accept_context, ..Traces::default() }), lines, is_proxied);
-            assert_eq!(trace.told_elsewhere(), expect, "{accept_context:?}, {lines:?}, {is_proxied}");
+            assert_eq!(trace.upstream_traceparent(), expect, "{accept_context:?}, {lines:?}, {is_proxied}");
         };
         let (goes_on, begins) = (
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn who_records_is_told_of() {
+    fn records_are_counted_by_their_reader() {
         let recording = Traces {
             endpoint: Some(crate::config::CollectorUrl {
                 is_tls: false,
@@ -245,8 +245,8 @@ mod tests {
             ..Traces::default()
         };
         let trace = begin(&tracer(recording.clone()), NAMED, false);
-        assert_eq!(trace.told_here(), "00-0af7651916cd43dd8448eb211c80319c-0000000000000003-01");
-        assert_eq!(trace.told_elsewhere(), "00-0af7651916cd43dd8448eb211c80319c-0000000000000004-01");
+        assert_eq!(trace.local_traceparent(), "00-0af7651916cd43dd8448eb211c80319c-0000000000000003-01");
+        assert_eq!(trace.upstream_traceparent(), "00-0af7651916cd43dd8448eb211c80319c-0000000000000004-01");
         assert!(trace.is_recorded());
         let unsampled = NAMED.replace("-01\n", "-00\n");
         assert!(!begin(&tracer(recording), &unsampled, false).is_recorded());

@@ -157,7 +157,7 @@ impl Attribute {
     }
 
     #[cfg(test)]
-    pub(super) fn told(&self) -> (String, String) {
+    pub(super) fn to_text(&self) -> (String, String) {
         let value = match self.value.as_ref().and_then(|value| value.value.as_ref()) {
             Some(AnyValueKind::Text(text)) => text.clone(),
             Some(AnyValueKind::Number(number)) => number.to_string(),

@@ -265,7 +265,7 @@ mod tests {
         let check = |server: &str, expect: &[(&str, &str)]| {
             let mut attributes = Attributes { list: Vec::new(), bytes_max: 100 };
             attributes.push_server(server);
-            let found: Vec<_> = attributes.list.iter().map(Attribute::told).collect();
+            let found: Vec<_> = attributes.list.iter().map(Attribute::to_text).collect();
             let expect: Vec<_> = expect.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
             assert_eq!(found, expect, "{server}");
         };

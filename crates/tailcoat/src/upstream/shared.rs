@@ -15,7 +15,7 @@ use crate::fair_queue::{FairQueue, LoadChange, QueueLimits, QueueOwner};
 use crate::log::{ServerLog, event};
 
 /// Least time between two log lines that report an overloaded queue, in milliseconds.
-const OVERLOAD_TOLD_INTERVAL_MS: u64 = 10_000;
+const OVERLOAD_LOG_INTERVAL_MS: u64 = 10_000;
 
 /// State of an upstream that all workers share.
 pub struct SharedUpstream {
@@ -23,10 +23,10 @@ pub struct SharedUpstream {
     pub(super) servers: Box<[SharedServer]>,
     /// Requests that wait for a connection.
     pub(super) queue: FairQueue,
-    /// Time of the last log line about an overload, in milliseconds; 0 before the first. `overload_told` is true if
+    /// Time of the last log line about an overload, in milliseconds; 0 before the first. `overload_logged` is true if
     /// the current overload was logged.
-    overload_told_ms: AtomicU64,
-    overload_told: AtomicBool,
+    overload_logged_ms: AtomicU64,
+    overload_logged: AtomicBool,
     pub(super) log: ServerLog,
     /// TLS settings, if any server uses TLS.
     pub(super) tls: Option<ClientTls>,
@@ -126,8 +126,8 @@ impl SharedUpstream {
         let tls = ClientTls::load(config)?;
         let queue = FairQueue::default();
         reused.iter().for_each(|reused| queue.reuse(&reused.queue));
-        let (config, overload_told_ms, overload_told) = (config.clone(), AtomicU64::new(0), AtomicBool::new(false));
-        Ok(Arc::new(Self { config, servers, queue, overload_told_ms, overload_told, log, tls }))
+        let (config, overload_logged_ms, overload_logged) = (config.clone(), AtomicU64::new(0), AtomicBool::new(false));
+        Ok(Arc::new(Self { config, servers, queue, overload_logged_ms, overload_logged, log, tls }))
     }
 
     /// Checks whether TLS files have changed since they were read.
@@ -190,11 +190,11 @@ impl SharedUpstream {
 
     /// Checks whether to log that an overload has begun. An overload may come and go, so this is limited in rate.
     fn may_tell_overload(&self) -> bool {
-        let (now_ms, told_ms) = (monotonic_ms(), self.overload_told_ms.load(Ordering::Relaxed));
-        let may_tell = told_ms == 0 || now_ms.saturating_sub(told_ms) >= OVERLOAD_TOLD_INTERVAL_MS;
+        let (now_ms, logged_ms) = (monotonic_ms(), self.overload_logged_ms.load(Ordering::Relaxed));
+        let may_tell = logged_ms == 0 || now_ms.saturating_sub(logged_ms) >= OVERLOAD_LOG_INTERVAL_MS;
         if may_tell {
-            self.overload_told_ms.store(now_ms, Ordering::Relaxed);
-            self.overload_told.store(true, Ordering::Relaxed);
+            self.overload_logged_ms.store(now_ms, Ordering::Relaxed);
+            self.overload_logged.store(true, Ordering::Relaxed);
         }
         may_tell
     }
@@ -309,7 +309,7 @@ impl QueueOwner for SharedUpstream {
                     "add servers, raise `connections-max` if they can serve more requests at once, or find out why they are slow",
                 );
             }
-            LoadChange::Ended if !self.overload_told.swap(false, Ordering::Relaxed) => {}
+            LoadChange::Ended if !self.overload_logged.swap(false, Ordering::Relaxed) => {}
             LoadChange::Ended => {
                 let shed = self.queue_shed();
                 self.log

@@ -42,8 +42,8 @@ pub(super) struct Acceptors {
 /// Tells an acceptor to stop.
 #[derive(Default)]
 pub(super) struct Stop {
-    is_told: Cell<bool>,
-    told: Notify,
+    is_set: Cell<bool>,
+    on_evicted: Notify,
 }
 
 impl Acceptors {
@@ -95,8 +95,8 @@ impl Acceptors {
 
 impl Stop {
     fn tell(&self) {
-        self.is_told.set(true);
-        self.told.notify_one();
+        self.is_set.set(true);
+        self.on_evicted.notify_one();
     }
 }
 
@@ -123,9 +123,9 @@ impl Acceptor {
             let accepted = tokio::select! {
                 biased;
                 accepted = listener.accept() => accepted,
-                () = self.stop.told.notified() => return,
+                () = self.stop.on_evicted.notified() => return,
             };
-            if self.stop.is_told.get() {
+            if self.stop.is_set.get() {
                 left -= 1;
             }
             match accepted {
@@ -144,7 +144,7 @@ impl Acceptor {
                 Err(error) => {
                     self.context.count_limit(Limit::OpenFiles);
                     self.trouble.tell(event("accepting a connection failed", &[("error", &error)]));
-                    if !self.evict(|table, told| table.free_descriptors(told)).await {
+                    if !self.evict(|table, on_evicted| table.free_descriptors(on_evicted)).await {
                         tokio::time::sleep(RETRY_INTERVAL).await;
                     }
                 }
@@ -170,8 +170,9 @@ impl Acceptor {
                         Claimant::Network(_) => Limit::ConnectionsPerNetworkMax,
                     });
                     self.tell_of_places(format_args!("{client} or its network has more than its share of connections"));
-                    has_evicted =
-                        self.evict(|table, told| table.make_room_within(claimant, newcomer, is_free, told)).await;
+                    has_evicted = self
+                        .evict(|table, on_evicted| table.make_room_within(claimant, newcomer, is_free, on_evicted))
+                        .await;
                     if is_free || !has_evicted {
                         return is_free;
                     }
@@ -179,7 +180,7 @@ impl Acceptor {
                 Room::None => {
                     self.context.count_limit(Limit::ConnectionsMax);
                     self.tell_of_places("all connections are in use");
-                    if !self.evict(|table, told| table.make_room(newcomer, told)).await {
+                    if !self.evict(|table, on_evicted| table.make_room(newcomer, on_evicted)).await {
                         tokio::time::sleep(RETRY_INTERVAL).await;
                     }
                 }

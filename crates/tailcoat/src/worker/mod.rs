@@ -298,11 +298,11 @@ async fn await_end(context: &Context, mut phase: watch::Receiver<WorkerPhase>, a
     context.table.borrow().wake_all();
     acceptors.stop_all();
     loop {
-        let told = *phase.borrow_and_update();
-        let (WorkerPhase::Draining(limit) | WorkerPhase::Leaving(limit)) = told else { return };
+        let reported = *phase.borrow_and_update();
+        let (WorkerPhase::Draining(limit) | WorkerPhase::Leaving(limit)) = reported else { return };
         let drained = async {
             while acceptors.is_accepting() || !context.table.borrow().is_empty() {
-                if matches!(told, WorkerPhase::Draining(_)) {
+                if matches!(reported, WorkerPhase::Draining(_)) {
                     context.table.borrow_mut().evict_all_idle();
                 }
                 tokio::time::sleep(DRAIN_LOOK_INTERVAL).await;
@@ -311,7 +311,7 @@ async fn await_end(context: &Context, mut phase: watch::Receiver<WorkerPhase>, a
         tokio::select! {
             () = drained => return,
             () = tokio::time::sleep(limit.unwrap_or(FOREVER)) => return,
-            told = phase.changed() => if told.is_err() { return },
+            reported = phase.changed() => if reported.is_err() { return },
         }
     }
 }

@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::connection::{Connections, Context};
-use crate::metrics::{Inquiry, REQUESTS_TOLD_MAX, WorkerReport};
+use crate::metrics::{Inquiry, REQUESTS_REPORTED_MAX, WorkerReport};
 use crate::object_cache::WorkerCache;
 use crate::upstream::Upstream;
 
@@ -24,7 +24,7 @@ impl Reporter {
     pub(super) async fn run(self, mut inquiries: UnboundedReceiver<Inquiry>) {
         while let Some(Inquiry { requests_max, answer }) = inquiries.recv().await {
             // The asker may have gone.
-            let _ = answer.send(self.report(requests_max.min(REQUESTS_TOLD_MAX)));
+            let _ = answer.send(self.report(requests_max.min(REQUESTS_REPORTED_MAX)));
         }
     }
 

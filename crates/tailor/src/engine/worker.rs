@@ -93,7 +93,7 @@ pub(crate) struct LoadWorker {
     processor_time: ProcessorTime,
     spin: Nanos,
     /// Sums over the reported intervals.
-    told: IntervalSums,
+    reported: IntervalSums,
 }
 
 /// Sums over the intervals that a thread has reported.
@@ -123,7 +123,7 @@ impl LoadWorker {
             is_warm: false,
             processor_time: ProcessorTime::default(),
             spin: 0,
-            told: IntervalSums::default(),
+            reported: IntervalSums::default(),
             connections,
             shared,
             run,
@@ -248,8 +248,8 @@ impl LoadWorker {
         if now >= self.next_interval {
             self.end_interval(now);
         }
-        if now >= self.end && self.told.served_in_time.is_none() {
-            self.told.served_in_time = Some(self.told.served + self.shared.record.served);
+        if now >= self.end && self.reported.served_in_time.is_none() {
+            self.reported.served_in_time = Some(self.reported.served + self.shared.record.served);
         }
         self.next_check = (now + CHECK_INTERVAL).min(self.next_interval).min(self.end.max(now + 1));
     }
@@ -291,9 +291,9 @@ impl LoadWorker {
     fn send(&mut self, interval: Option<u64>, end: Nanos, summary: Option<Summary>) {
         let used = ProcessorTime::of_thread();
         let processor_time = used.since(self.processor_time);
-        self.told.served += self.shared.record.served;
-        self.told.busy += processor_time.total.saturating_sub(self.spin);
-        self.told.waited += processor_time.waited;
+        self.reported.served += self.shared.record.served;
+        self.reported.busy += processor_time.total.saturating_sub(self.spin);
+        self.reported.waited += processor_time.waited;
         let message = Message {
             interval,
             end,
@@ -314,11 +314,11 @@ impl LoadWorker {
         }
         let counted = now.saturating_sub(self.run.counting_start()).max(1);
         let used = ProcessorTime::of_thread().since(self.processor_time);
-        let busy = self.told.busy + used.total.saturating_sub(self.spin);
+        let busy = self.reported.busy + used.total.saturating_sub(self.spin);
         let summary = Summary {
-            served_in_time: self.told.served_in_time.unwrap_or(self.told.served + self.shared.record.served),
+            served_in_time: self.reported.served_in_time.unwrap_or(self.reported.served + self.shared.record.served),
             busy_share: busy as f64 / counted as f64,
-            waiting_share: (self.told.waited + used.waited) as f64 / counted as f64,
+            waiting_share: (self.reported.waited + used.waited) as f64 / counted as f64,
             lines: self.connections.iter_mut().map(LoadConnection::take_usage).collect(),
             tallies: std::mem::take(&mut self.shared.tallies),
             unfinished: self.shared.active,

@@ -86,7 +86,7 @@ fn refused_connections() {
 }
 
 #[test]
-fn the_first_wrong_status_is_told() {
+fn the_first_wrong_status_is_reported() {
     let server = start(|_| FakeServerAction::Reply(response("404 Not Found", "", CONTENT)));
     let (report, _) = bench(&server.url, &["-c", "1", "-n", "3"]);
     assert_eq!(failures(&report), [("wrong status".to_owned(), 3)]);

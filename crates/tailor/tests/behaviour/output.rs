@@ -57,16 +57,16 @@ fn all_outputs_of_a_run() {
 }
 
 #[test]
-fn what_can_not_be_is_told_before_the_run() {
+fn what_can_not_be_is_reported_before_the_run() {
     let server = start(|_| FakeServerAction::Reply(ok(b"x")));
-    for (arguments, told) in [
+    for (arguments, reported) in [
         (&["--json", "/nonexistent/x"][..], "/nonexistent/x: No such file"),
         (&["--html", "/nonexistent/x"], "/nonexistent/x: No such file"),
         (&["-d", "0"], "must be more than 0"),
     ] {
         let output = tailor(&[&["bench", &server.url, "-n", "1"], arguments].concat());
         let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), said.contains(told)), (Some(2), true), "{said}");
+        assert_eq!((output.status.code(), said.contains(reported)), (Some(2), true), "{said}");
         assert!(!said.contains("/s  p50"), "nothing was measured: {said}");
     }
     assert!(server.heads.lock().unwrap().is_empty());
@@ -176,7 +176,7 @@ fn requirements_make_the_exit_code() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn mistakes_are_reported() {
     for (arguments, expect) in [
         (&["bench", "ftp://x/"][..], "use http:// or https://"),
         (&["bench", "http://127.0.0.1:1/", "http://127.0.0.1:2/"], "the same server"),

@@ -55,12 +55,12 @@ pub(super) struct ReceiveWindow {
     size_bytes: u32,
     /// Bytes taken since the last WINDOW_UPDATE.
     taken_bytes: u32,
-    told_at: Duration,
+    updated_at: Duration,
 }
 
 impl ReceiveWindow {
     pub fn new(size_bytes: u32, now: Duration) -> Self {
-        Self { available_bytes: size_bytes, size_bytes, taken_bytes: 0, told_at: now }
+        Self { available_bytes: size_bytes, size_bytes, taken_bytes: 0, updated_at: now }
     }
 
     /// Increases the window; returns the difference.
@@ -98,10 +98,10 @@ impl ReceiveWindow {
         let mut increment = std::mem::take(&mut self.taken_bytes);
         self.available_bytes += increment;
         // Half of the window lasted less than a round trip, so the peer uses it up before the update arrives.
-        if now.saturating_sub(self.told_at) < pace.round_trip {
+        if now.saturating_sub(self.updated_at) < pace.round_trip {
             increment += self.raise_to(self.size_bytes.saturating_mul(2).min(pace.window_bytes_max));
         }
-        self.told_at = now;
+        self.updated_at = now;
         Some(increment)
     }
 }
@@ -141,9 +141,9 @@ mod tests {
                 assert_eq!(window.on_received(half as usize), Ok(()));
                 assert_eq!(window.on_taken(half - 1, at(time), &pace), None);
                 assert_eq!(window.waiting_bytes(), 1);
-                let told = window.on_taken(1, at(time), &pace);
+                let reported = window.on_taken(1, at(time), &pace);
                 let expect = if index == 2 { window.size_bytes / 2 } else { expect[index] };
-                assert_eq!(told, Some(expect), "at {time} ms");
+                assert_eq!(reported, Some(expect), "at {time} ms");
                 assert!(window.size_bytes <= 3000);
             }
             assert_eq!(window.on_received(window.size_bytes as usize), Ok(()));

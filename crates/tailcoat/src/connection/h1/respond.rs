@@ -107,8 +107,8 @@ impl H1Connection {
         let content_bytes = content_bytes.saturating_sub(unsent_bytes);
         let is_complete = sent.is_ok();
         let (link, handler) = (link.get(), link.handler());
-        let told = LoggedResponse { link, handler, is_hit, sent: (status, content_bytes), is_complete };
-        self.record(&account, Subject::Request(request), host, told, received, *now);
+        let logged = LoggedResponse { link, handler, is_hit, sent: (status, content_bytes), is_complete };
+        self.record(&account, Subject::Request(request), host, logged, received, *now);
         sent
     }
 
@@ -163,14 +163,14 @@ impl H1Connection {
             Some((request, account)) => {
                 let subject = Subject::Request(request.request());
                 let handler = HandlerKind::None;
-                let told = LoggedResponse { link: request.link(), handler, is_hit: false, sent, is_complete: true };
-                self.record(&account, subject, request.host(), told, request.received(), *now);
+                let logged = LoggedResponse { link: request.link(), handler, is_hit: false, sent, is_complete: true };
+                self.record(&account, subject, request.host(), logged, request.received(), *now);
             }
             None => {
                 let account = context.generation().router.default_account(self.listener);
-                let told =
+                let logged =
                     LoggedResponse { link: None, handler: HandlerKind::None, is_hit: false, sent, is_complete: true };
-                self.record(&account, Subject::Malformed(input), &[], told, *now, *now);
+                self.record(&account, Subject::Malformed(input), &[], logged, *now, *now);
             }
         }
     }
@@ -282,14 +282,14 @@ impl H1Connection {
         let subject = Subject::Request(request.request());
         let now = self.context.clock.now();
         let (link, handler) = (request.link(), request.handler());
-        let told = LoggedResponse {
+        let logged = LoggedResponse {
             link,
             handler,
             is_hit: *is_hit,
             sent: (*status, *content_bytes),
             is_complete: *is_complete,
         };
-        self.record(account, subject, request.host(), told, request.received(), now);
+        self.record(account, subject, request.host(), logged, request.received(), now);
     }
 
     /// Logs a request whose client disconnected before the response.
@@ -313,12 +313,12 @@ impl H1Connection {
         account: &RequestAccount,
         subject: Subject<'_>,
         host: &[u8],
-        told: LoggedResponse<'_>,
+        logged: LoggedResponse<'_>,
         received: Now,
         now: Now,
     ) {
         let peer = ClientPeer { client: self.client, tls: self.tls.as_deref() };
-        record(&self.context, peer, account, subject, host, told, received..now);
+        record(&self.context, peer, account, subject, host, logged, received..now);
     }
 }
 

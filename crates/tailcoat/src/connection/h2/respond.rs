@@ -82,9 +82,9 @@ impl H2Connection {
             None => {
                 let sent = (status, content_bytes);
                 let (link, handler) = (routed.link.get(), routed.link.handler());
-                let told = LoggedResponse { link, handler, is_hit, sent, is_complete: true };
+                let logged = LoggedResponse { link, handler, is_hit, sent, is_complete: true };
                 let subject = Subject::Request(routed.request);
-                record(turn.context, self.peer(), &account, subject, routed.host, told, routed.now..turn.now);
+                record(turn.context, self.peer(), &account, subject, routed.host, logged, routed.now..turn.now);
             }
             Some(outgoing) => {
                 let request = Rc::new(logged_request(routed, &account, self.slot, turn));
@@ -124,8 +124,8 @@ impl H2Connection {
             }
         }
         let (handler, sent) = (HandlerKind::None, (status, content_bytes));
-        let told = LoggedResponse { link: None, handler, is_hit: false, sent, is_complete: true };
-        record(turn.context, self.peer(), account, UNREADABLE, &[], told, turn.now..turn.now);
+        let logged = LoggedResponse { link: None, handler, is_hit: false, sent, is_complete: true };
+        record(turn.context, self.peer(), account, UNREADABLE, &[], logged, turn.now..turn.now);
     }
 
     /// Sends the response of an exchange.
@@ -280,9 +280,9 @@ impl H2Connection {
         // A tunnel's content has no end that could be missed.
         let is_complete = is_complete || matches!(work, H2Work::Tunneling(_));
         let (link, handler) = (request.link(), request.handler());
-        let told = LoggedResponse { link, handler, is_hit, sent: (status, outgoing.sent_bytes), is_complete };
+        let logged = LoggedResponse { link, handler, is_hit, sent: (status, outgoing.sent_bytes), is_complete };
         let subject = Subject::Request(request.request());
-        record(&self.context, self.peer(), account, subject, request.host(), told, request.received()..now);
+        record(&self.context, self.peer(), account, subject, request.host(), logged, request.received()..now);
     }
 }
 

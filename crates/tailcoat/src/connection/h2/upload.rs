@@ -23,7 +23,7 @@ pub(super) struct H2Upload {
     /// True if all content has been received.
     is_complete: bool,
     /// True if the handler has seen the end.
-    is_told: bool,
+    is_end_seen: bool,
     trailers: Option<Box<Fields>>,
     /// True if the client expects 100 (Continue). It is sent when the handler wants the content.
     owes_continue: bool,
@@ -41,7 +41,7 @@ impl H2Upload {
             received: Vec::new(),
             lent_bytes: 0,
             is_complete: false,
-            is_told: false,
+            is_end_seen: false,
             trailers: None,
             owes_continue,
             content_bytes: 0,
@@ -90,8 +90,8 @@ impl H2Upload {
             self.lent_bytes = length;
             self.link.supply(std::mem::take(&mut self.received), 0..length, task);
         }
-        if self.is_complete && !self.is_told {
-            self.is_told = true;
+        if self.is_complete && !self.is_end_seen {
+            self.is_end_seen = true;
             self.link.complete(self.trailers.take(), task);
             return true;
         }

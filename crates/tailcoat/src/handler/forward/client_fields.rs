@@ -27,7 +27,7 @@ fn scheme(routed: &Routed<'_>) -> &'static str {
 }
 
 /// Scheme of the request at the first trusted proxy, if the proxies report it.
-pub fn told_scheme<'a>(routed: &Routed<'a>) -> Option<&'a [u8]> {
+pub fn reported_scheme<'a>(routed: &Routed<'a>) -> Option<&'a [u8]> {
     Earlier::of(routed, routed.proxied?).scheme
 }
 
@@ -108,7 +108,7 @@ impl<'a> Earlier<'a> {
             x_forwarded_for_entries(request.field_lines_by_name(b"x-forwarded-for"))
         };
         entries.drain(..entries.len().saturating_sub(proxied.entries));
-        let told = |name: &str, legacy_name: &'static [u8]| {
+        let reported = |name: &str, legacy_name: &'static [u8]| {
             if is_standard {
                 return forwarded_parameter(entries.first()?, name);
             }
@@ -118,8 +118,8 @@ impl<'a> Earlier<'a> {
         };
         let is_host = |host: &&[u8]| !host.is_empty() && Host::parse(host).is_ok();
         let is_scheme = |scheme: &&[u8]| [&b"http"[..], b"https"].iter().any(|one| scheme.eq_ignore_ascii_case(one));
-        let host = told("host", b"x-forwarded-host").filter(is_host);
-        let scheme = told("proto", b"x-forwarded-proto").filter(is_scheme);
+        let host = reported("host", b"x-forwarded-host").filter(is_host);
+        let scheme = reported("proto", b"x-forwarded-proto").filter(is_scheme);
         Self { entries, is_standard, host, scheme }
     }
 
@@ -191,7 +191,7 @@ pub(in crate::handler) fn is_trace_field(name: &[u8]) -> bool {
 /// Adds the fields of the request's trace, for another server or a script (`is_elsewhere`), or for a local module.
 pub(in crate::handler) fn push_trace_fields(routed: &Routed<'_>, is_elsewhere: bool, fields: &mut Fields) {
     let Some(trace) = routed.trace else { return };
-    fields.push(TRACEPARENT, if is_elsewhere { trace.told_elsewhere() } else { trace.told_here() });
+    fields.push(TRACEPARENT, if is_elsewhere { trace.upstream_traceparent() } else { trace.local_traceparent() });
     if !trace.state().is_empty() {
         fields.push(TRACESTATE, trace.state());
     }

@@ -25,7 +25,7 @@ use wire::http::readings::has_hidden_dot_segments;
 use wire::http::{Fields, Method, Status, Version, cookies};
 
 use self::buffering::{awaits_room, receive_content, wait_for_room};
-pub use self::client_fields::told_scheme;
+pub use self::client_fields::reported_scheme;
 pub(super) use self::client_fields::{is_trace_field, push_client_fields, push_trace_fields};
 use self::exchange::ForwardExchange;
 pub use self::exchange::{Dialect, GatewayRequest};

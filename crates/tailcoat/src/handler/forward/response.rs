@@ -126,8 +126,8 @@ impl Received<'_> {
     }
 
     fn forwarded(&self) -> Forwarded {
-        let (told, usual) = (self.head.reason.of(self.bytes), self.head.status.reason().as_bytes());
-        let reason = if told == usual { usual.into() } else { told.to_vec().into() };
+        let (reported, usual) = (self.head.reason.of(self.bytes), self.head.status.reason().as_bytes());
+        let reason = if reported == usual { usual.into() } else { reported.to_vec().into() };
         Forwarded { reason, ..Forwarded::default() }
     }
 

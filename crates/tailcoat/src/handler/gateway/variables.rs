@@ -138,26 +138,26 @@ fn push_fields(routed: &Routed<'_>, config: &GatewayConfig, changes: &Fields, va
     if !host.is_empty() {
         variables.push("HTTP_HOST", host);
     }
-    let is_told = |field: &&FieldSpan| {
+    let is_passed = |field: &&FieldSpan| {
         let field_name = field.name.of(request.bytes);
         !field_name.eq_ignore_ascii_case(b"content-type")
             && field.known != KnownField::Expect
             && !changes.has(field_name)
             && is_passed_on(routed, field, config.forward.client_fields)
     };
-    let told: Vec<&FieldSpan> = request.head.fields.iter().filter(is_told).collect();
+    let passed: Vec<&FieldSpan> = request.head.fields.iter().filter(is_passed).collect();
     let (mut name, mut joined) = (Vec::with_capacity(64), Vec::new());
-    for (index, field) in told.iter().enumerate() {
+    for (index, field) in passed.iter().enumerate() {
         let field_name = field.name.of(request.bytes);
         let is_same = |other: &&FieldSpan| other.name.of(request.bytes).eq_ignore_ascii_case(field_name);
-        if told[..index].iter().any(is_same) {
+        if passed[..index].iter().any(is_same) {
             continue;
         }
         name.clear();
         if !push_variable_name(field_name, &mut name) {
             continue;
         }
-        let rest = &told[index + 1..];
+        let rest = &passed[index + 1..];
         if !rest.iter().any(is_same) {
             variables.push(&name, field.value.of(request.bytes));
             continue;

@@ -284,8 +284,8 @@ impl StaticFileInner {
     /// script's source or bypasses access rules.
     fn on_program(&self, routed: &Routed<'_>, program: &Object) -> HandlerOutcome {
         let path = self.tree.path_of(program.file_name());
-        let is_told_apart = self.tree.precedence.tells_apart(routed.path, &path);
-        if path == routed.path || (!is_told_apart && self.tree.runners.take_after(routed.path)) {
+        let is_distinguished = self.tree.precedence.tells_apart(routed.path, &path);
+        if path == routed.path || (!is_distinguished && self.tree.runners.take_after(routed.path)) {
             return HandlerOutcome::Decline;
         }
         HandlerOutcome::Elsewhere(path)

@@ -77,10 +77,10 @@ fn bypass(directives: &[&NginxDirective], options: &mut Vec<KdlNode>, notes: &mu
                 Some(cookie) => cookie,
                 None => {
                     // Clients that ask for a new response (`$arg_nocache`) get the cached one, which is not private.
-                    let is_wish = directive.name.ends_with("_bypass")
+                    let is_for_fresh_response = directive.name.ends_with("_bypass")
                         && ["$arg_", "$http_"].iter().any(|kind| variable.starts_with(kind))
                         && variable != "$http_authorization";
-                    are_all &= is_wish;
+                    are_all &= is_for_fresh_response;
                     notes.left(directive, format!("only cookies can bypass the cache, not `{variable}`"));
                     continue;
                 }

@@ -94,7 +94,7 @@ fn is_led_to(location: &LocationMatch, block: &[NginxDirective]) -> bool {
 
 /// Addresses reported by proxies, if access depends on them. Here, such proxies apply to all sites, with
 /// `X-Forwarded-For`. Without them, a client of a proxy would be allowed as the proxy. Returns the rejected directive.
-pub(super) fn of_told_addresses<'a>(
+pub(super) fn of_reported_addresses<'a>(
     block: &'a [NginxDirective],
     chain: Chain<'a>,
     rules: &mut ImportedRules,
@@ -109,14 +109,14 @@ pub(super) fn of_told_addresses<'a>(
     if !of_all.iter().any(is_of_address) && find(block, &is_of_address).is_none() {
         return None;
     }
-    let is_told = |directive: &NginxDirective| directive.name == "set_real_ip_from";
+    let is_reported = |directive: &NginxDirective| directive.name == "set_real_ip_from";
     let field = chain.last("real_ip_header").map_or("X-Real-IP", NginxDirective::first);
     let is_read = ["x-forwarded-for", "proxy_protocol"].iter().any(|known| known.eq_ignore_ascii_case(field));
-    let (directive, why) = if let Some(directive) = find(block, &is_told) {
+    let (directive, why) = if let Some(directive) = find(block, &is_reported) {
         let why = "`trusted-proxies` of `server` applies to all sites, and without it all requests come from the proxy's address";
         (directive, why.to_owned())
     } else {
-        let directive = of_all.iter().find(|directive| is_told(directive) && !is_read)?;
+        let directive = of_all.iter().find(|directive| is_reported(directive) && !is_read)?;
         (directive, format!("`trusted-proxies` reads `X-Forwarded-For` or `Forwarded`, not `{field}`"))
     };
     rules.close(directive, &DirectiveLevel::Server, why, notes);

@@ -49,7 +49,7 @@ impl<'a> Path<'a> {
     }
 
     /// Returns `true` if it may belong to no location, except those that may match more of it than is known.
-    fn may_be_nobodys(self, server: &[NginxDirective]) -> bool {
+    fn may_have_no_location(self, server: &[NginxDirective]) -> bool {
         let (Self::Is(start) | Self::BeginsWith(start)) = self;
         let has_all = |location: LocationMatch| match location {
             LocationMatch::Prefix(prefix) | LocationMatch::PrefixFirst(prefix) => start.starts_with(&prefix),
@@ -114,8 +114,9 @@ pub(super) fn leads_on(
         // The path stays in its location. This makes no difference if another location has the same files.
         let own = meaning(server, &|location| std::ptr::eq(location.children(), block));
         let is_same = |location: &&NginxDirective| meaning(server, &|other| std::ptr::eq(other, *location)) == own;
-        let is_nobodys_same = || meaning(server, &|_| false) == own;
-        let is_same_for_all = locations.iter().all(is_same) && (!path.may_be_nobodys(server) || is_nobodys_same());
+        let is_same_without_location = || meaning(server, &|_| false) == own;
+        let is_same_for_all =
+            locations.iter().all(is_same) && (!path.may_have_no_location(server) || is_same_without_location());
         return (!is_same_for_all).then_some("its paths stay this location's, whosever they would be");
     }
     let behind = block.iter().position(|other| other.text() == directive.text()).map_or(block, |at| &block[at + 1..]);

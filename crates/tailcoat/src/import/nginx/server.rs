@@ -23,7 +23,7 @@ pub(super) fn translate(directive: &NginxDirective, http: Chain<'_>, shared: &Ht
     let chain = http.with(block);
     let mut site = ImportedSite::default();
     let mut rules = ImportedRules::default();
-    let rejected = guard::of_told_addresses(block, chain, &mut rules, notes);
+    let rejected = guard::of_reported_addresses(block, chain, &mut rules, notes);
     let context = DirectiveContext { level: &DirectiveLevel::Server, shared };
     for child in block {
         let known = rejected.is_some_and(|rejected| std::ptr::eq(rejected, child))

@@ -603,7 +603,7 @@ fn passwords_go_on_as_in_nginx() {
 }
 
 #[test]
-fn the_rest_is_told() {
+fn the_rest_is_reported() {
     let check = |inside: &str, expect: &[&str]| {
         let remarks = site(inside).1;
         assert_eq!(remarks.len(), expect.len(), "{remarks:?}");

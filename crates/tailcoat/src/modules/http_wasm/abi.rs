@@ -313,8 +313,8 @@ mod tests {
     fn values_are_written_if_there_is_room() {
         let check = |values: &[&[u8]], limit: u32, expect: (u64, &[u8])| {
             let mut memory = [b'-'; 8];
-            let told = write_values(&mut memory, 1, limit, || values.iter().copied()).unwrap();
-            assert_eq!((told, &memory[..]), expect, "{values:?} {limit}");
+            let reported = write_values(&mut memory, 1, limit, || values.iter().copied()).unwrap();
+            assert_eq!((reported, &memory[..]), expect, "{values:?} {limit}");
         };
         check(&[], 0, (0, b"--------"));
         check(&[b"ab", b"c"], 5, (2 << 32 | 5, b"-ab\0c\0--"));

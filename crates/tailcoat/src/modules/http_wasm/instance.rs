@@ -10,7 +10,7 @@ use super::guest::HttpWasmGuest;
 use super::wasi;
 use crate::config::Reset;
 use crate::modules::Module;
-use crate::modules::code::told;
+use crate::modules::code::error_text;
 use crate::modules::meter::Meter;
 
 /// Unit in which memory is compared with its initial state: a system page, because most pages stay untouched.
@@ -51,7 +51,7 @@ impl HttpWasmCode {
         }
         let mut linker = linker.clone();
         wasi::add_missing(&mut linker, module);
-        linker.instantiate_pre(module).map(Self).map_err(told)
+        linker.instantiate_pre(module).map(Self).map_err(error_text)
     }
 }
 

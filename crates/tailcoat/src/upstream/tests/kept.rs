@@ -142,7 +142,7 @@ fn a_reserved_connection_that_was_closed_says_nothing_of_others() {
 }
 
 #[test]
-fn a_request_limit_is_told_before_the_last_request() {
+fn a_request_limit_is_reported_before_the_last_request() {
     on_worker(false, async {
         let (listener, address) = listen();
         let upstream = upstream(&[address], |upstream| upstream.requests_per_connection_max = 2);

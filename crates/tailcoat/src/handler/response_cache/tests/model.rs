@@ -41,7 +41,7 @@ struct ModelOrigin {
     rng: RefCell<Rng>,
     contents: RefCell<Vec<ModelStatement>>,
     /// Contents that were sent, or named by a strong entity tag, in an exchange.
-    told: RefCell<HashMap<usize, Vec<usize>>>,
+    reported: RefCell<HashMap<usize, Vec<usize>>>,
     not_modified: Cell<usize>,
 }
 
@@ -79,8 +79,8 @@ impl ModelClient {
 
 impl ModelOrigin {
     fn new(seed: u64) -> Self {
-        let (contents, told) = (RefCell::default(), RefCell::default());
-        Self { rng: RefCell::new(Rng::with_seed(seed)), contents, told, not_modified: Cell::new(0) }
+        let (contents, reported) = (RefCell::default(), RefCell::default());
+        Self { rng: RefCell::new(Rng::with_seed(seed)), contents, reported, not_modified: Cell::new(0) }
     }
 
     fn choice<T: Copy>(&self, of: &[T]) -> T {
@@ -127,7 +127,7 @@ impl ModelOrigin {
     }
 
     fn tell(&self, asker: &ModelClient, number: usize) {
-        self.told.borrow_mut().entry(asker.exchange).or_default().push(number);
+        self.reported.borrow_mut().entry(asker.exchange).or_default().push(number);
     }
 
     /// Content that a request's condition refers to.
@@ -244,8 +244,8 @@ impl ModelOrigin {
             assert_eq!(line, asker.user.to_string(), "history {history}: {asker:?} got a cookie: {}", got.head);
         }
         let Ok(number) = got.content.as_deref().unwrap_or_default().parse::<usize>() else { return };
-        let told = self.told.borrow();
-        if told.get(&asker.exchange).is_some_and(|told| told.contains(&number)) {
+        let reported = self.reported.borrow();
+        if reported.get(&asker.exchange).is_some_and(|reported| reported.contains(&number)) {
             return;
         }
         let said = &self.contents.borrow()[number];
@@ -310,7 +310,7 @@ fn run(history: u64, together_max: usize) -> (usize, usize) {
                     let outcome = of_task.start_before(&origin, &request, &ClientLinkCell::default());
                     let got = of_task.finish(outcome).await;
                     origin.check(&asker, &got, history);
-                    let is_hit = got.status == 200 && !origin.told.borrow().contains_key(&asker.exchange);
+                    let is_hit = got.status == 200 && !origin.reported.borrow().contains_key(&asker.exchange);
                     hits.set(hits.get() + usize::from(is_hit));
                 })
             });

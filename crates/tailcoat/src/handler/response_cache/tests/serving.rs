@@ -29,7 +29,7 @@ fn other_statuses_are_stored_as_they_are() {
 }
 
 #[test]
-fn urls_are_told_apart() {
+fn urls_are_distinguished() {
     let site = CacheFixture::new(|config| config.ignored_parameters = vec![NamePattern::new("utm_*")]);
     let site = site.and(&[answer(200, FRESH, "1"), answer(200, FRESH, "2"), answer(200, FRESH, "3")]);
     site.ask("GET /?a=1").is(200, "1");
