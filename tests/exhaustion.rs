@@ -215,7 +215,7 @@ fn less_memory_than_files() {
         fs::write(directory.path().join(format!("{number}.html")), content).unwrap();
     }
     let config = "site {\n listen \"127.0.0.1:0\"\n root \"@DIR@\"\n}\n";
-    let operated = Operated::start_with(directory, config, |command| group.take_in(command));
+    let operated = Operated::start_with(directory, config, |command| group.run_inside(command));
     std::thread::scope(|scope| {
         for (client, coding) in ["br", "gzip", "zstd", "identity", "br", "gzip", "zstd", "identity"].iter().enumerate()
         {

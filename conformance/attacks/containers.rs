@@ -64,7 +64,7 @@ fn fill(trial: &Trial, connect: Connect) -> Result<String, Skipped> {
     std::fs::write(&config, text).expect("it can be written");
     let mut command = tailcoat();
     command.arg("run").arg("-c").arg(&config);
-    group.take_in(&mut command);
+    group.run_inside(&mut command);
     let server = TestServer::start(command);
     let (mut held, mut random) = (Vec::new(), trial.random(0));
     for number in 0..CONNECTIONS {

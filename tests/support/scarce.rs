@@ -39,7 +39,7 @@ impl LittleMemory {
     }
 
     /// Makes a command run in the group.
-    pub(crate) fn take_in(&self, command: &mut Command) {
+    pub(crate) fn run_inside(&self, command: &mut Command) {
         let program = command.get_program().to_owned();
         let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
         let joining = format!("echo $$ > '{}' && exec \"$@\"", self.0.join("cgroup.procs").display());

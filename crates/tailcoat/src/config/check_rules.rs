@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::claimed_paths::ClaimedPaths;
 use super::diagnostic::{ConfigSource, Diagnostics};
 use super::model::PathPattern;
 use super::password_file::PasswordFile;
 use super::read::{ConfigFinding, ConfigReader, Setting};
 use super::rules::*;
-use super::taken_paths::TakenPaths;
 use super::value::{Openness, Values, check_target, openness};
 
 /// Problems of a password file that are reported one by one.
@@ -104,7 +104,7 @@ impl RulesDraft {
     pub(super) fn check(&self, of_all: Option<&Self>, diagnostics: &mut Diagnostics) {
         self.check_allow(of_all, diagnostics);
         self.check_alternatives(of_all, diagnostics);
-        let (mut plain, mut missing) = (TakenPaths::default(), TakenPaths::default());
+        let (mut plain, mut missing) = (ClaimedPaths::default(), ClaimedPaths::default());
         for (index, rewrite) in self.rules.rewrites.iter().enumerate() {
             let taken = if rewrite.conditions.is_missing { &mut missing } else { &mut plain };
             check_covered(&self.rewrites, index, taken.covering(&rewrite.path), diagnostics);
@@ -112,7 +112,7 @@ impl RulesDraft {
                 taken.add(&rewrite.path, index);
             }
         }
-        let mut taken = TakenPaths::default();
+        let mut taken = ClaimedPaths::default();
         for (index, rule) in self.rules.passwords.iter().enumerate() {
             check_covered(&self.passwords, index, taken.covering(&rule.path), diagnostics);
             taken.add(&rule.path, index);
@@ -128,8 +128,8 @@ impl RulesDraft {
     }
 
     /// The paths of which all requests are redirected.
-    pub(super) fn redirected_paths(&self) -> TakenPaths<'_> {
-        let mut taken = TakenPaths::default();
+    pub(super) fn redirected_paths(&self) -> ClaimedPaths<'_> {
+        let mut taken = ClaimedPaths::default();
         for (index, rewrite) in self.rules.rewrites.iter().enumerate() {
             let conditions = &rewrite.conditions;
             if rewrite.status.is_some() && conditions.is_of_path_only() && !conditions.is_missing {
@@ -142,7 +142,7 @@ impl RulesDraft {
     /// Place of the redirect of all these paths.
     pub(super) fn redirect_of_all(
         &self,
-        redirected: &TakenPaths<'_>,
+        redirected: &ClaimedPaths<'_>,
         path: &PathPattern,
     ) -> Option<&(Arc<ConfigSource>, Range<usize>)> {
         let index = redirected.covering(path)?;

@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::build::{ConfigDraft, SiteDraft, UpstreamDraft, has_root, note};
+use super::claimed_paths::ClaimedPaths;
 use super::diagnostic::{Diagnostics, Severity};
 use super::gateway::{GatewayConfig, GatewayProtocol};
 use super::model::*;
 use super::programs::Runners;
 use super::read::{ConfigFinding, ConfigReader};
 use super::suggest::nearest;
-use super::taken_paths::TakenPaths;
 use super::tls::load_authority;
 use super::upstream::{UpstreamConfig, UpstreamServer, UpstreamServerAddress, UpstreamTls};
 use super::{check_guards, check_modules, check_tls};
@@ -473,7 +473,7 @@ fn prefix_fits(path: &PathPattern, prefix: &str) -> bool {
 
 /// Warns about routes after one that answers all of their requests.
 fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
-    let mut taken = TakenPaths::default();
+    let mut taken = ClaimedPaths::default();
     let redirected = site.rules.redirected_paths();
     for (index, route) in site.site.routes.iter().enumerate() {
         if let Some(earlier) = taken.covering(&route.path) {

@@ -12,6 +12,7 @@ mod check_guards;
 mod check_modules;
 mod check_rules;
 mod check_tls;
+mod claimed_paths;
 mod confinement;
 mod cross_check;
 mod diagnostic;
@@ -39,7 +40,6 @@ mod rules;
 mod schema;
 mod suggest;
 mod syntax;
-mod taken_paths;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -20,7 +20,7 @@ pub(super) struct CheckedSyntax {
     /// The mistakes: of those that leave a line in doubt the first of the line, and all words that are none.
     pub(super) findings: Vec<ConfigFinding>,
     /// If there are no other mistakes: words that are none, and the texts that they are taken for to go on.
-    pub(super) taken_for: Option<Vec<(Range<usize>, String)>>,
+    pub(super) read_as: Option<Vec<(Range<usize>, String)>>,
 }
 
 /// The mistakes in a text. That it is one of nginx is the only one then.
@@ -31,7 +31,7 @@ pub(super) fn check(text: &str) -> CheckedSyntax {
     {
         let finding = ConfigFinding::new(span, "this is nginx syntax", "a line of nginx");
         let help = "`tailcoat import FILE` translates a configuration of nginx".to_owned();
-        found = CheckedSyntax { findings: vec![finding.help(help)], taken_for: None };
+        found = CheckedSyntax { findings: vec![finding.help(help)], read_as: None };
     }
     found
 }
@@ -53,7 +53,7 @@ fn check_tokens(text: &str) -> CheckedSyntax {
     let mut checker = SyntaxChecker {
         text,
         findings: Vec::new(),
-        taken_for: Some(Vec::new()),
+        read_as: Some(Vec::new()),
         found_up_to: 0,
         blocks: Vec::new(),
         state: StatementState::Start,
@@ -61,7 +61,7 @@ fn check_tokens(text: &str) -> CheckedSyntax {
     for token in tokens(text) {
         checker.check(&token);
         if checker.findings.len() > Diagnostics::LIST_MAX || checker.blocks.len() > NESTING_MAX {
-            return CheckedSyntax { findings: checker.findings, taken_for: None };
+            return CheckedSyntax { findings: checker.findings, read_as: None };
         }
     }
     checker.finish()
@@ -70,7 +70,7 @@ fn check_tokens(text: &str) -> CheckedSyntax {
 struct SyntaxChecker<'a> {
     text: &'a str,
     findings: Vec<ConfigFinding>,
-    taken_for: Option<Vec<(Range<usize>, String)>>,
+    read_as: Option<Vec<(Range<usize>, String)>>,
     /// End of the last line with a finding.
     found_up_to: usize,
     /// Spans of open blocks, and `true` if `/-` disables them.
@@ -207,7 +207,7 @@ impl SyntaxChecker<'_> {
                     && span.start >= self.found_up_to =>
             {
                 self.findings.push(ConfigFinding::new(span.clone(), message, "this").help(help));
-                self.taken_for.iter_mut().for_each(|taken| taken.push((span.clone(), meant.clone())));
+                self.read_as.iter_mut().for_each(|taken| taken.push((span.clone(), meant.clone())));
             }
             // A word that is part of an earlier finding.
             (Some(_), _) if meant_by(word).is_some() => {}
@@ -231,7 +231,7 @@ impl SyntaxChecker<'_> {
     /// Notes a mistake, the first of its line: after it all else is only confused.
     fn find(&mut self, finding: ConfigFinding) {
         let start = finding.span.start;
-        self.taken_for = None;
+        self.read_as = None;
         if start >= self.found_up_to {
             self.found_up_to = self.text[start..].find('\n').map_or(self.text.len(), |length| start + length + 1);
             self.findings.push(finding);
@@ -240,7 +240,7 @@ impl SyntaxChecker<'_> {
 
     fn finish(mut self) -> CheckedSyntax {
         for (span, _) in std::mem::take(&mut self.blocks) {
-            self.taken_for = None;
+            self.read_as = None;
             let finding = ConfigFinding::new(span, "this block is not closed", "opened here");
             self.findings.push(finding.help("write `}` where it ends".to_owned()));
         }
@@ -250,7 +250,7 @@ impl SyntaxChecker<'_> {
             let span = seen.len() - last..seen.len();
             self.find(ConfigFinding::new(span, "something must follow this", "the text ends here"));
         }
-        CheckedSyntax { findings: self.findings, taken_for: self.taken_for }
+        CheckedSyntax { findings: self.findings, read_as: self.read_as }
     }
 }
 

@@ -96,11 +96,11 @@ pub(super) fn parse_document(source: &Arc<ConfigSource>, diagnostics: &mut Diagn
         reader.error(finding);
         return None;
     }
-    let CheckedSyntax { findings, taken_for } = syntax::check(&source.text);
+    let CheckedSyntax { findings, read_as } = syntax::check(&source.text);
     let has_findings = !findings.is_empty();
     findings.into_iter().for_each(|finding| reader.error(finding));
     if has_findings {
-        return read_on(&source.text, &taken_for?);
+        return read_on(&source.text, &read_as?);
     }
     pieces::parse(&source.text)
         .map_err(|error| {
@@ -116,9 +116,9 @@ pub(super) fn parse_document(source: &Arc<ConfigSource>, diagnostics: &mut Diagn
 }
 
 /// Parses a text in which these words stand for texts. The parser gets other words of the same length.
-fn read_on(text: &str, taken_for: &[(Range<usize>, String)]) -> Option<KdlDocument> {
+fn read_on(text: &str, read_as: &[(Range<usize>, String)]) -> Option<KdlDocument> {
     let mut parsed = text.to_owned();
-    for (span, _) in taken_for {
+    for (span, _) in read_as {
         parsed.replace_range(span.clone(), &"x".repeat(span.len()));
     }
     // The text around the words is sound, so that the parser is as safe with it as with others.
@@ -126,15 +126,15 @@ fn read_on(text: &str, taken_for: &[(Range<usize>, String)]) -> Option<KdlDocume
         return None;
     }
     let mut document = KdlDocument::parse_v2(&parsed).ok()?;
-    put_in(&mut document, taken_for);
+    put_in(&mut document, read_as);
     Some(document)
 }
 
 /// Puts the texts where the words were.
-fn put_in(document: &mut KdlDocument, taken_for: &[(Range<usize>, String)]) {
+fn put_in(document: &mut KdlDocument, read_as: &[(Range<usize>, String)]) {
     let within = |place: Range<usize>| {
-        let first = taken_for.partition_point(|(span, _)| span.start < place.start);
-        taken_for[first..].iter().take_while(move |(span, _)| span.end <= place.end)
+        let first = read_as.partition_point(|(span, _)| span.start < place.start);
+        read_as[first..].iter().take_while(move |(span, _)| span.end <= place.end)
     };
     for node in document.nodes_mut() {
         if let Some((_, meant)) = within(span(node.name().span())).next() {
@@ -150,7 +150,7 @@ fn put_in(document: &mut KdlDocument, taken_for: &[(Range<usize>, String)]) {
             }
         }
         if let Some(children) = node.children_mut() {
-            put_in(children, taken_for);
+            put_in(children, read_as);
         }
     }
 }

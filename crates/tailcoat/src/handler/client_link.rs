@@ -314,7 +314,7 @@ impl ClientLink {
     }
 
     /// Frees content that was taken: the request will not be sent again.
-    pub fn forget_taken(&self) {
+    pub fn forget_consumed(&self) {
         let mut state = self.state.borrow_mut();
         match &mut state.buffered {
             Some(spool) if spool.is_drained() => state.buffered = None,

@@ -189,7 +189,7 @@ impl ExporterThread {
         let mut interval = RETRY_INTERVAL;
         loop {
             let error = match self.client.send(content.clone()).await {
-                Ok(answer) => return self.on_taken(count, &answer),
+                Ok(answer) => return self.on_accepted(count, &answer),
                 Err(error) => error,
             };
             let next = match &error {
@@ -210,7 +210,7 @@ impl ExporterThread {
         }
     }
 
-    fn on_taken(&self, count: u64, answer: &[u8]) {
+    fn on_accepted(&self, count: u64, answer: &[u8]) {
         let partial = partial_success(answer).unwrap_or_default();
         let rejected = u64::try_from(partial.rejected_spans).unwrap_or_default().min(count);
         if rejected > 0 {

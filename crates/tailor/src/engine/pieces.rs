@@ -55,7 +55,7 @@ impl ContentPieces {
     pub(crate) fn advance(&self, cursor: &mut Cursor, mut input: &[u8]) -> bool {
         while !input.is_empty() {
             let Some(piece) = self.0.get(cursor.piece) else { return false };
-            let (taken_bytes, is_done) = match piece.bytes() {
+            let (consumed_bytes, is_done) = match piece.bytes() {
                 Some(bytes) => {
                     let rest = &bytes[cursor.at..];
                     let length = rest.len().min(input.len());
@@ -70,10 +70,10 @@ impl ContentPieces {
                     _ => return false,
                 },
             };
-            input = &input[taken_bytes..];
+            input = &input[consumed_bytes..];
             *cursor = match is_done {
                 true => Cursor { piece: cursor.piece + 1, at: 0 },
-                false => Cursor { piece: cursor.piece, at: cursor.at + taken_bytes },
+                false => Cursor { piece: cursor.piece, at: cursor.at + consumed_bytes },
             };
         }
         true

@@ -83,7 +83,7 @@ impl ResponseReader {
         let mut at = 0;
         while let AwaitedPart::Head = self.awaiting {
             match self.read_head(&input[at..], request, known, scratch)? {
-                Some(taken_bytes) => at += taken_bytes,
+                Some(consumed_bytes) => at += consumed_bytes,
                 None => return Ok(ReadProgress::Incomplete),
             }
         }

@@ -54,13 +54,13 @@ pub(super) struct ReceiveWindow {
     /// Size of the window when everything was taken.
     size_bytes: u32,
     /// Bytes taken since the last WINDOW_UPDATE.
-    taken_bytes: u32,
+    consumed_bytes: u32,
     updated_at: Duration,
 }
 
 impl ReceiveWindow {
     pub fn new(size_bytes: u32, now: Duration) -> Self {
-        Self { available_bytes: size_bytes, size_bytes, taken_bytes: 0, updated_at: now }
+        Self { available_bytes: size_bytes, size_bytes, consumed_bytes: 0, updated_at: now }
     }
 
     /// Increases the window; returns the difference.
@@ -85,17 +85,17 @@ impl ReceiveWindow {
 
     /// Returns the bytes received and not taken.
     pub fn waiting_bytes(&self) -> u32 {
-        self.size_bytes - self.available_bytes - self.taken_bytes
+        self.size_bytes - self.available_bytes - self.consumed_bytes
     }
 
     /// Returns taken bytes to the window. Returns the increment for a WINDOW_UPDATE once it amounts to half of the
     /// window.
-    pub fn on_taken(&mut self, bytes: u32, now: Duration, pace: &WindowGrowth) -> Option<u32> {
-        self.taken_bytes += bytes.min(self.waiting_bytes());
-        if self.taken_bytes < self.size_bytes / 2 {
+    pub fn on_consumed(&mut self, bytes: u32, now: Duration, pace: &WindowGrowth) -> Option<u32> {
+        self.consumed_bytes += bytes.min(self.waiting_bytes());
+        if self.consumed_bytes < self.size_bytes / 2 {
             return None;
         }
-        let mut increment = std::mem::take(&mut self.taken_bytes);
+        let mut increment = std::mem::take(&mut self.consumed_bytes);
         self.available_bytes += increment;
         // Half of the window lasted less than a round trip, so the peer uses it up before the update arrives.
         if now.saturating_sub(self.updated_at) < pace.round_trip {
@@ -139,9 +139,9 @@ mod tests {
             for (index, time) in times.into_iter().enumerate() {
                 let half = window.size_bytes / 2;
                 assert_eq!(window.on_received(half as usize), Ok(()));
-                assert_eq!(window.on_taken(half - 1, at(time), &pace), None);
+                assert_eq!(window.on_consumed(half - 1, at(time), &pace), None);
                 assert_eq!(window.waiting_bytes(), 1);
-                let reported = window.on_taken(1, at(time), &pace);
+                let reported = window.on_consumed(1, at(time), &pace);
                 let expect = if index == 2 { window.size_bytes / 2 } else { expect[index] };
                 assert_eq!(reported, Some(expect), "at {time} ms");
                 assert!(window.size_bytes <= 3000);

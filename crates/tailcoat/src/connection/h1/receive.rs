@@ -122,7 +122,7 @@ impl H1Connection {
             self.take_back_buffer(context);
             self.send_interim(context, task)?;
             if let Poll::Ready(response) = polled {
-                if is_given_up(&response) {
+                if is_aborted(&response) {
                     // The handler's status 499 is only logged, even if the client could still read a response.
                     self.record_gone();
                     return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
@@ -407,7 +407,7 @@ impl Receiving {
 }
 
 /// True if the response says that the client has gone.
-fn is_given_up(response: &Response) -> bool {
+fn is_aborted(response: &Response) -> bool {
     matches!(response, Response::Built(response)
         if response.status == Status::CLIENT_CLOSED_REQUEST && response.forwarded.is_none())
 }

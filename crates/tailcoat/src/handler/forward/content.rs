@@ -201,7 +201,7 @@ impl UpstreamContent {
 
     /// Drops the exchange because the client has left. Closing the connection tells the server; its health is
     /// unaffected.
-    fn give_up(&mut self) -> Poll<io::Result<Filled>> {
+    fn abort(&mut self) -> Poll<io::Result<Filled>> {
         if let Some(upstreaming) = self.upstreaming.take() {
             upstreaming.link.forwarding().borrow_mut().on_end(Now::read().unix_us);
         }
@@ -309,7 +309,7 @@ impl ContentSource for UpstreamContent {
             let read = peer.poll_read(task, &mut buffer[..room]);
             if read.is_pending() {
                 if !self.is_drained && link.has_client_ended() && inner.plan.config.abort_with_client {
-                    return self.give_up();
+                    return self.abort();
                 }
                 self.await_more();
                 return Poll::Pending;

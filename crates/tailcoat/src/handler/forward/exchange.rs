@@ -404,7 +404,7 @@ impl ForwardExchange {
             &mut self.upload,
             ForwardUpload::new(Vec::new(), Vec::new(), UploadCoding::Plain, BodyFraming::None),
         );
-        self.link.forget_taken();
+        self.link.forget_consumed();
         let upstreaming = Upstreaming {
             peer,
             upload,
@@ -452,7 +452,7 @@ impl ForwardExchange {
             let is_program = matches!(&self.state, ForwardState::Exchanging(GatewayPeer::Program(_)));
             self.warn(if is_program { "ended without a response" } else { what });
         }
-        let outcome = self.give_up(failure);
+        let outcome = self.abort(failure);
         let tries_max = self.inner.destination.tries_max();
         if !may_repeat || self.tried == tries_before || self.tried.count() >= tries_max {
             return Poll::Ready(outcome);
@@ -469,10 +469,10 @@ impl ForwardExchange {
     /// Gives the connection up for this reason, logs it, and returns the response.
     fn fail(&mut self, failure: UpstreamFailure, what: &str) -> HandlerOutcome {
         self.warn(what);
-        self.give_up(failure)
+        self.abort(failure)
     }
 
-    fn give_up(&mut self, failure: UpstreamFailure) -> HandlerOutcome {
+    fn abort(&mut self, failure: UpstreamFailure) -> HandlerOutcome {
         let now = self.now;
         match std::mem::replace(&mut self.state, ForwardState::Done) {
             ForwardState::Exchanging(peer) => peer.fail(failure, &mut self.tried, now.monotonic_ms),

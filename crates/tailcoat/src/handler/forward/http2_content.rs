@@ -89,7 +89,7 @@ impl Http2Content {
     }
 
     /// Drops the exchange because the client has left. A reset tells the server; its health is unaffected.
-    fn give_up(&mut self) -> Poll<io::Result<Filled>> {
+    fn abort(&mut self) -> Poll<io::Result<Filled>> {
         if let Some(downloading) = self.downloading.take() {
             downloading.link.forwarding().borrow_mut().on_end(Now::read().unix_us);
         }
@@ -116,7 +116,7 @@ impl ContentSource for Http2Content {
         let _ = upload.poll_send(lease, link, &inner.plan.config.intermediary, task);
         let Poll::Ready(piece) = lease.poll_response(task, buffer) else {
             if link.has_client_ended() && inner.plan.config.abort_with_client {
-                return self.give_up();
+                return self.abort();
             }
             self.await_more();
             return Poll::Pending;

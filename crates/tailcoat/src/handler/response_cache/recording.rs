@@ -109,7 +109,7 @@ impl Recording {
                     kept.bytes = bytes;
                     kept.pieces.push(piece.clone());
                 }
-                None => self.give_up(),
+                None => self.stop_recording(),
             }
         }
         self.pipe.borrow_mut().put(piece);
@@ -133,7 +133,7 @@ impl Recording {
     }
 
     /// Stops recording, because the response is too large. Waiting requests fetch for themselves.
-    fn give_up(&mut self) {
+    fn stop_recording(&mut self) {
         let Some(RecordedEntry { ticket, .. }) = self.kept.take() else { return };
         self.inner.shared.uncacheable.note(ticket.key(), Now::read().monotonic_ms);
         ticket.end(FetchEnd::NotStored);

@@ -115,7 +115,7 @@ impl FileTree {
         now: Now,
         demand: Arc<Demand<FileLoadResult>>,
     ) -> Option<FileLoadResult> {
-        let give_up_at = Instant::now() + SETTLE_WAIT_MAX;
+        let wait_until = Instant::now() + SETTLE_WAIT_MAX;
         let mut earlier = None;
         loop {
             let (tree, root, path) = (Arc::clone(self), Arc::clone(root), Box::<[u8]>::from(path));
@@ -130,7 +130,7 @@ impl FileTree {
                 Ok(Some(Ok(found))) => return Some(Ok(found)),
                 Ok(Some(Err(FileLoadError::Rejected(rejection)))) => return Some(Err(rejection)),
                 Ok(Some(Err(FileLoadError::Directory))) => return Some(Ok(FoundFile::Directory)),
-                Ok(Some(Err(FileLoadError::Unsettled(snapshot)))) if Instant::now() < give_up_at => {
+                Ok(Some(Err(FileLoadError::Unsettled(snapshot)))) if Instant::now() < wait_until => {
                     earlier = Some(snapshot);
                     tokio::time::sleep(Duration::from_millis(RETRY_AFTER_MS)).await;
                 }

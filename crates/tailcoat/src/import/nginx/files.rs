@@ -89,13 +89,13 @@ impl FilesPart {
         let is_led_to_front =
             self.missing.as_ref().is_some_and(|(_, rewrite)| behind.front_controller == Some(rewrite.last_value()));
         let has_front = behind.front_controller.is_some() && !is_led_to_front;
-        let is_taken = behind.has_fallback || behind.has_handler || has_front;
+        let is_claimed = behind.has_fallback || behind.has_handler || has_front;
         // A location with the same files could use other index files for a directory.
         let is_option_of_place = |option: &KdlNode| matches!(option.name(), "index" | "browse" | "strip-prefix");
         let is_elsewhere = behind.root.is_some()
             && (behind.root != self.root.as_deref() || self.options.iter().any(is_option_of_place));
-        let is_rejected = self.missing.is_some() && (is_taken || is_elsewhere);
-        if !self.is_own && !is_taken && !is_elsewhere && behind.root.is_some() && self.missing.is_none() {
+        let is_rejected = self.missing.is_some() && (is_claimed || is_elsewhere);
+        if !self.is_own && !is_claimed && !is_elsewhere && behind.root.is_some() && self.missing.is_none() {
             return Vec::new();
         }
         let mut missing = KdlNode::with("respond", &self.pattern).word(404);
@@ -107,7 +107,7 @@ impl FilesPart {
             Some((_, rewrite)) if !is_led_to_front => redirects.push(rewrite),
             _ => {}
         }
-        let has_end = !self.has_successor && (is_taken || is_elsewhere);
+        let has_end = !self.has_successor && (is_claimed || is_elsewhere);
         let files = self.root.map(|root| {
             let mut options = self.options;
             if behind.has_fallback && !has_own_fallback {

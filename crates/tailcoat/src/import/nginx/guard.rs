@@ -362,8 +362,8 @@ impl<'a> Guard<'a> {
             // Such rules reject no client.
             access.clear();
         }
-        let is_taken_away = |field: &&NginxDirective| field.first().eq_ignore_ascii_case("authorization");
-        let is_passed_on = has_pass(block) && !chain.all("proxy_set_header").iter().any(is_taken_away);
+        let is_removed = |field: &&NginxDirective| field.first().eq_ignore_ascii_case("authorization");
+        let is_passed_on = has_pass(block) && !chain.all("proxy_set_header").iter().any(is_removed);
         Self { access, password, is_any: any.is_some() && !has_rejections, is_passed_on }
     }
 

@@ -146,8 +146,8 @@ impl LocationParts {
             let nodes = match handler {
                 PartHandler::Node(_, node) => vec![node],
                 PartHandler::Scripts(location, node) => {
-                    let is_taken = has_handler || has_fallback || front_controller.is_some();
-                    let pattern = location.pattern().filter(|_| is_taken);
+                    let is_claimed = has_handler || has_fallback || front_controller.is_some();
+                    let pattern = location.pattern().filter(|_| is_claimed);
                     let missing = pattern.map(|pattern| KdlNode::with("respond", pattern).word(404));
                     [node].into_iter().chain(missing).collect()
                 }

@@ -207,19 +207,19 @@ impl Engine {
             return;
         }
         let pace = self.pace(turn.limits);
-        let mut taken_bytes = bytes;
+        let mut consumed_bytes = bytes;
         if let Some(id) = stream {
             // When the stream was closed, its bytes were taken.
             let Some(stream) = self.stream(id) else { return };
-            taken_bytes = bytes.min(stream.receive.waiting_bytes());
+            consumed_bytes = bytes.min(stream.receive.waiting_bytes());
             let is_received = stream.is_received;
-            if let Some(increment) = stream.receive.on_taken(bytes, turn.now, &pace)
+            if let Some(increment) = stream.receive.on_consumed(bytes, turn.now, &pace)
                 && !is_received
             {
                 write_window_update(&mut turn.output.bytes, id, increment);
             }
         }
-        if let Some(increment) = self.receive.on_taken(taken_bytes, turn.now, &pace) {
+        if let Some(increment) = self.receive.on_consumed(consumed_bytes, turn.now, &pace) {
             write_window_update(&mut turn.output.bytes, 0, increment);
         }
     }

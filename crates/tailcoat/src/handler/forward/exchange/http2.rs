@@ -228,7 +228,7 @@ impl ForwardExchange {
             content_length: declared.filter(|_| is_for_another),
             ..Forwarded::default()
         }));
-        self.link.forget_taken();
+        self.link.forget_consumed();
         if has_content {
             lease.answered(now.monotonic_ms);
         }

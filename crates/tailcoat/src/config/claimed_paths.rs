@@ -5,7 +5,7 @@ use super::model::PathPattern;
 /// The paths that routes or rules take, each with the index of the first. What covers a path is looked up by its ends, for a
 /// site may have thousands of redirects.
 #[derive(Default)]
-pub(super) struct TakenPaths<'a> {
+pub(super) struct ClaimedPaths<'a> {
     any: Option<usize>,
     exact: HashMap<&'a str, usize>,
     /// By length.
@@ -14,7 +14,7 @@ pub(super) struct TakenPaths<'a> {
     suffixes: BTreeMap<usize, HashMap<&'a str, usize>>,
 }
 
-impl<'a> TakenPaths<'a> {
+impl<'a> ClaimedPaths<'a> {
     /// Adds the paths of this index.
     pub(super) fn add(&mut self, path: &'a PathPattern, index: usize) {
         let known = match path {
