@@ -77,37 +77,81 @@ pub(super) fn parse(text: &str) -> Result<Requirement, String> {
 }
 
 impl Requirement {
-    /// Returns true if the condition holds, and the value compared. If nothing was served, no condition on latency
-    /// holds.
-    pub fn judge(&self, report: &BenchReport, percentile: impl Fn(f64) -> u64) -> (bool, f64) {
+    /// Returns true if the condition holds, and the value compared. A failed request is infinitely late: the value is
+    /// `None` for a percentile that falls on one, and for mean and maximum if there is one. If nothing was served, no
+    /// latency has a value. A condition without a value does not hold.
+    pub fn judge(&self, report: &BenchReport, percentile: impl Fn(f64) -> Option<u64>) -> (bool, Option<f64>) {
         let latency = &report.latency;
+        let failed = report.failures.total();
+        let if_none_failed = |nanos: f64| (latency.count > 0 && failed == 0).then_some(nanos / 1e9);
         let value = match self.quantity {
-            RequiredQuantity::Percentile(p) => percentile(p) as f64 / 1e9,
-            RequiredQuantity::Mean => latency.mean_nanos / 1e9,
-            RequiredQuantity::Max => latency.max_nanos as f64 / 1e9,
-            RequiredQuantity::Rate => report.served_per_second,
-            RequiredQuantity::Served => report.served as f64,
-            RequiredQuantity::Failures => report.failures.total() as f64,
-            RequiredQuantity::FailureShare => {
-                report.failures.total() as f64 / (report.served + report.failures.total()).max(1) as f64
-            }
+            RequiredQuantity::Percentile(p) => percentile(p).map(|nanos| nanos as f64 / 1e9),
+            RequiredQuantity::Mean => if_none_failed(latency.mean_nanos),
+            RequiredQuantity::Max => if_none_failed(latency.max_nanos as f64),
+            RequiredQuantity::Rate => Some(report.served_per_second),
+            RequiredQuantity::Served => Some(report.served as f64),
+            RequiredQuantity::Failures => Some(failed as f64),
+            RequiredQuantity::FailureShare => Some(failed as f64 / (report.served + failed).max(1) as f64),
         };
-        let needs_latency =
-            matches!(self.quantity, RequiredQuantity::Percentile(_) | RequiredQuantity::Mean | RequiredQuantity::Max);
-        let holds = match self.relation {
+        let holds = value.is_some_and(|value| match self.relation {
             Relation::Less => value < self.bound,
             Relation::LessOrEqual => value <= self.bound,
             Relation::Greater => value > self.bound,
             Relation::GreaterOrEqual => value >= self.bound,
             Relation::Equal => value == self.bound,
-        };
-        (holds && !(needs_latency && latency.count == 0), value)
+        });
+        (holds, value)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::{LoadOptions, plan};
+    use crate::engine::{FailureClass, RunOutcome};
+    use crate::report::{Builder, RequirementResult};
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: LoadOptions,
+    }
+
+    /// Judges a run with `served` responses after 3.9 ms and `failed` time-outs.
+    fn judge(requirement: &str, served: u64, failed: u64) -> RequirementResult {
+        let words = ["bench", "http://127.0.0.1:1/", "--require", requirement];
+        let options = <Command as clap::Parser>::parse_from(words).options;
+        let mut outcome = RunOutcome { duration: std::time::Duration::from_secs(1), ..RunOutcome::empty() };
+        outcome.record.served = served;
+        outcome.record.latency.record_n(3_900_000, served).unwrap();
+        (0..failed).for_each(|_| outcome.record.fail(FailureClass::TimeOut));
+        let builder = Builder::new(&options, &plan::make(&options).unwrap(), None);
+        builder.finish(&outcome, Vec::new(), false).requirements.remove(0)
+    }
+
+    #[test]
+    fn failed_requests_are_infinitely_late() {
+        for (requirement, served, failed, expect) in [
+            ("p99<50ms", 400, 0, (true, true)),
+            ("p99<50ms", 200, 200, (false, false)),
+            ("p99<50ms", 396, 4, (true, true)),
+            ("p99<50ms", 395, 5, (false, false)),
+            ("p50<50ms", 200, 200, (true, true)),
+            ("p99>1ms", 200, 200, (false, false)),
+            ("mean<50ms", 399, 1, (false, false)),
+            ("max<50ms", 399, 1, (false, false)),
+            ("max<50ms", 400, 0, (true, true)),
+            ("failures<1%", 399, 1, (true, true)),
+            ("p50<50ms", 0, 1, (false, false)),
+        ] {
+            let result = judge(requirement, served, failed);
+            assert_eq!(
+                (result.holds, result.value.is_some()),
+                expect,
+                "{requirement}: {served} served, {failed} failed"
+            );
+        }
+    }
 
     #[test]
     fn conditions() {

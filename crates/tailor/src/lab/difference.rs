@@ -110,7 +110,7 @@ type MeasuredQuantity<'a> = &'a dyn Fn(&Measurement) -> f64;
 
 fn write_change(out: &mut String, old: &ServerResult, new: &ServerResult) {
     let rate = |it: &Measurement| it.loads.first().map_or(0.0, |load| load.served_per_second);
-    let p99 = |it: &Measurement| it.loads.first().map_or(0.0, |load| load.p99_nanos as f64);
+    let p99 = |it: &Measurement| it.loads.first().map_or(0.0, |load| load.p99());
     let rows: [(&str, MeasuredQuantity<'_>); 4] = [
         ("us/request", &Measurement::processor_micros_per_request),
         ("served/s", &rate),

@@ -239,9 +239,10 @@ fn step_rows(step: &SweepStep) -> Vec<Vec<String>> {
         let loads = server.measurements.first().map_or(0, |it| it.loads.len());
         for index in 0..loads {
             let has_served = server.load_median(index, |load| load.served as f64) > 0.0;
-            let nanos = |value: fn(&LabLoadResult) -> f64| match has_served {
-                true => format_nanos(server.load_median(index, value) as u64),
-                false => "-".to_owned(),
+            let nanos = |value: fn(&LabLoadResult) -> f64| match server.load_median(index, value) {
+                _ if !has_served => "-".to_owned(),
+                value if value.is_finite() => format_nanos(value as u64),
+                _ => "unknown".to_owned(),
             };
             let failed = server.measurements.iter().filter_map(|it| it.loads.get(index));
             let failed: u64 = failed.map(|load| load.failures.total()).sum();
@@ -252,8 +253,8 @@ fn step_rows(step: &SweepStep) -> Vec<Vec<String>> {
                 processor,
                 parts,
                 format_rate(server.load_median(index, |load| load.served_per_second)),
-                nanos(|load| load.p50_nanos as f64),
-                nanos(|load| load.p99_nanos as f64),
+                nanos(LabLoadResult::p50),
+                nanos(LabLoadResult::p99),
                 memory,
                 format_count(failed),
             ];
@@ -285,8 +286,8 @@ fn ratio_rows(first: &ServerResult, others: &[ServerResult]) -> Vec<Vec<String>>
                 load_name(server, index),
                 processor,
                 of_load(|load| load.served_per_second),
-                of_load(|load| load.p50_nanos as f64),
-                of_load(|load| load.p99_nanos as f64),
+                of_load(LabLoadResult::p50),
+                of_load(LabLoadResult::p99),
             ]);
         }
     }

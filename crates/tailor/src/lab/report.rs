@@ -152,10 +152,10 @@ pub struct LabLoadResult {
     pub failures: Failures,
     /// Mean latency.
     pub mean_nanos: f64,
-    /// Median latency.
-    pub p50_nanos: u64,
-    /// 99th percentile of the latency.
-    pub p99_nanos: u64,
+    /// Median latency. Null if it falls on a failed request.
+    pub p50_nanos: Option<u64>,
+    /// 99th percentile of the latency. Null if it falls on a failed request.
+    pub p99_nanos: Option<u64>,
     /// Maximum latency.
     pub max_nanos: u64,
     /// Share of simulated lines that carried at least 80 % of their rate, if the load had lines.
@@ -181,6 +181,16 @@ pub(super) struct LoadReport {
 }
 
 impl LabLoadResult {
+    /// Median latency; infinite if it falls on a failed request.
+    pub(super) fn p50(&self) -> f64 {
+        self.p50_nanos.map_or(f64::INFINITY, |nanos| nanos as f64)
+    }
+
+    /// 99th percentile of the latency; infinite if it falls on a failed request.
+    pub(super) fn p99(&self) -> f64 {
+        self.p99_nanos.map_or(f64::INFINITY, |nanos| nanos as f64)
+    }
+
     fn new(name: &str, LoadReport { bench: report, web99 }: LoadReport) -> Self {
         let of_lines = report.lines.as_ref().and_then(|lines| {
             let bound = lines.receive_bits_per_second? as f64 * 0.8;

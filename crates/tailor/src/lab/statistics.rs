@@ -44,7 +44,13 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 
 /// Median of paired ratios with its interval by the bootstrap (resampled rounds, percentile method).
 pub(crate) fn paired_ratio(values: &[f64], base: &[f64]) -> Estimate {
-    let ratios: Vec<f64> = values.iter().zip(base).filter(|(_, base)| **base > 0.0).map(|(a, b)| a / b).collect();
+    let ratios: Vec<f64> = values
+        .iter()
+        .zip(base)
+        .filter(|(_, base)| **base > 0.0)
+        .map(|(a, b)| a / b)
+        .filter(|ratio| ratio.is_finite())
+        .collect();
     bootstrap(|rng| median(&resample(&ratios, rng)), median(&ratios))
 }
 

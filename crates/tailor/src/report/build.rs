@@ -97,6 +97,7 @@ impl Builder {
             self.server.clone()
         });
         let is_open = !matches!(self.plan.pace, ArrivalPace::Closed);
+        let failed = record.failures.total();
         let mut report = BenchReport {
             format_version: FORMAT_VERSION,
             tailor_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -127,12 +128,12 @@ impl Builder {
             handshakes: self.plan.tls.is_some().then_some(record.handshakes),
             bytes_received: record.bytes_received,
             bytes_sent: record.bytes_sent,
-            latency: distribution(&record.latency),
-            latency_uncorrected: is_open.then(|| distribution(&record.service)),
-            lag: is_open.then(|| distribution(&record.lag)),
+            latency: distribution(&record.latency, failed),
+            latency_uncorrected: is_open.then(|| distribution(&record.service, failed)),
+            lag: is_open.then(|| distribution(&record.lag, 0)),
             waited: is_open.then_some(record.waited),
-            connect: distribution(&record.connect),
-            tls_handshake: self.plan.tls.is_some().then(|| distribution(&record.handshake)),
+            connect: distribution(&record.connect, 0),
+            tls_handshake: self.plan.tls.is_some().then(|| distribution(&record.handshake, 0)),
             lines: self.plan.line.and_then(|line| lines(line.receive_bits_per_second, &outcome.lines)),
             client: GeneratorUsage {
                 processor_micros_per_request: outcome.processor_time.total.saturating_sub(outcome.spin) as f64
@@ -152,7 +153,7 @@ impl Builder {
             arguments: self.arguments,
             intervals: self.intervals,
         };
-        let percentile = |percentile: f64| value_at(&record.latency, percentile);
+        let percentile = |percentile: f64| value_at(&record.latency, failed, percentile);
         report.requirements = self
             .requirements
             .iter()
@@ -184,10 +185,11 @@ fn load(plan: &LoadPlan) -> LoadShape {
     }
 }
 
-/// Distribution of a histogram, with percentiles ever closer to 100: 50, 75, 90, 99, 99.9 and more between them.
-fn distribution(histogram: &Histogram<u64>) -> Distribution {
+/// Distribution of a histogram, with percentiles ever closer to 100: 50, 75, 90, 99, 99.9 and more between them. In the
+/// percentiles, `failed` requests rank above all values.
+fn distribution(histogram: &Histogram<u64>, failed: u64) -> Distribution {
     if histogram.is_empty() {
-        return Distribution::default();
+        return Distribution { failed, ..Distribution::default() };
     }
     let mut percentiles: Vec<f64> = (0..50).map(|step| f64::from(step) * 2.0).collect();
     for nines in 1..=5 {
@@ -203,7 +205,7 @@ fn distribution(histogram: &Histogram<u64>) -> Distribution {
     }
     percentiles.sort_by(f64::total_cmp);
     percentiles.dedup();
-    let count = histogram.len() as f64;
+    let count = (histogram.len() + failed) as f64;
     let has_values = |percentile: &f64| *percentile == 100.0 || count * (100.0 - percentile) / 100.0 >= 1.0 - 1e-6;
     Distribution {
         count: histogram.len(),
@@ -214,14 +216,19 @@ fn distribution(histogram: &Histogram<u64>) -> Distribution {
         percentiles: percentiles
             .into_iter()
             .filter(has_values)
-            .map(|percentile| Percentile { percentile, nanos: value_at(histogram, percentile) })
+            .filter_map(|percentile| Some(Percentile { percentile, nanos: value_at(histogram, failed, percentile)? }))
             .collect(),
+        failed,
     }
 }
 
-/// Value at a percentile. The small subtraction keeps the rounding error of 99.9 / 100 from selecting the next value.
-fn value_at(histogram: &Histogram<u64>, percentile: f64) -> u64 {
-    histogram.value_at_quantile((percentile / 100.0 - 1e-12).max(0.0))
+/// Value at a percentile of a histogram and of `failed` requests, which rank above all its values. Returns `None` if the
+/// percentile falls on a failed request, or if there are no values.
+fn value_at(histogram: &Histogram<u64>, failed: u64, percentile: f64) -> Option<u64> {
+    let served = histogram.len() as f64;
+    // The small subtraction keeps the rounding error of 99.9 / 100 from selecting the next value.
+    let rank = (percentile / 100.0 - 1e-12).max(0.0) * (served + failed as f64);
+    (served > 0.0 && rank <= served).then(|| histogram.value_at_quantile(rank / served))
 }
 
 fn lines(asked: Option<u64>, usages: &[LineUsage]) -> Option<LineTraffic> {
@@ -252,13 +259,37 @@ mod tests {
         for value in 1..=1000u64 {
             histogram.record(value).unwrap();
         }
-        let distribution = distribution(&histogram);
+        let distribution = distribution(&histogram, 0);
         for (percentile, expect) in [(50.0, 500), (75.0, 750), (90.0, 900), (99.0, 990), (99.9, 999), (100.0, 1000)] {
-            assert_eq!(distribution.at(percentile), expect, "{percentile}");
+            assert_eq!(distribution.at(percentile), Some(expect), "{percentile}");
         }
         let finest = distribution.percentiles.iter().rev().nth(1).unwrap().percentile;
         assert!((finest - 99.9).abs() < 1e-9, "{finest}");
         assert!(distribution.percentiles.windows(2).all(|pair| pair[0].percentile < pair[1].percentile));
+    }
+
+    #[test]
+    fn failed_requests_rank_above_all_values() {
+        let mut histogram = Histogram::new(3).unwrap();
+        for value in 1..=1000u64 {
+            histogram.record(value).unwrap();
+        }
+        for (failed, percentile, expect) in [
+            (0, 100.0, Some(1000)),
+            (1000, 25.0, Some(500)),
+            (1000, 50.0, Some(1000)),
+            (1000, 50.1, None),
+            (1000, 99.0, None),
+            (10, 99.0, Some(1000)),
+            (11, 99.0, None),
+            (1, 100.0, None),
+        ] {
+            assert_eq!(value_at(&histogram, failed, percentile), expect, "{failed} failed, p{percentile}");
+        }
+        let distribution = distribution(&histogram, 1000);
+        assert_eq!((distribution.count, distribution.failed, distribution.max_nanos), (1000, 1000, 1000));
+        assert_eq!((distribution.at(50.0), distribution.at(75.0)), (Some(1000), None));
+        assert_eq!(value_at(&Histogram::new(3).unwrap(), 5, 0.0), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::plot::{Plot, Series, escape};
+use super::text::{failed_note, format_percentile};
 use super::{BenchReport, Distribution, IntervalReport};
 use crate::engine::HandshakeCounts;
 use crate::units::{format_bytes, format_count, format_nanos};
@@ -113,7 +114,7 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         row("TLS handshakes", format!("{}, {} resumed", format_count(full + resumed), format_count(resumed)))?;
     }
     if let Some(times) = report.tls_handshake.as_ref().filter(|times| times.count > 0) {
-        let [p50, p99] = [50.0, 99.0].map(|percentile| format_nanos(times.at(percentile)));
+        let [p50, p99] = [50.0, 99.0].map(|percentile| format_percentile(times, percentile));
         row("TLS handshake time", format!("p50 {p50}, p99 {p99}"))?;
     }
     let client = &report.client;
@@ -167,10 +168,14 @@ fn write_latencies(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     for percentile in [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 100.0] {
         write!(out, "<tr><td>p{percentile}")?;
         for (_, distribution) in &columns {
-            write!(out, "<td>{}", format_nanos(distribution.at(percentile)))?;
+            write!(out, "<td>{}", format_percentile(distribution, percentile))?;
         }
     }
-    writeln!(out, "</table></div>")
+    writeln!(out, "</table></div>")?;
+    match failed_note(report) {
+        Some(note) => writeln!(out, "<p class=\"note\">{note}</p>"),
+        None => Ok(()),
+    }
 }
 
 fn served_over_time(intervals: &[IntervalReport]) -> String {

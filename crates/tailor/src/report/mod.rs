@@ -63,7 +63,8 @@ pub struct BenchReport {
     pub bytes_received: u64,
     /// Bytes sent to sockets, including heads and TLS records.
     pub bytes_sent: u64,
-    /// Latency of served requests from their due time; in a closed loop, from their start, with connecting.
+    /// Latency of served requests from their due time; in a closed loop, from their start, with connecting. Failed
+    /// requests rank in its percentiles.
     pub latency: Distribution,
     /// Open loop: latency from the time of sending. It omits the wait before it ("coordinated omission").
     pub latency_uncorrected: Option<Distribution>,
@@ -140,8 +141,12 @@ pub struct Distribution {
     pub deviation_nanos: f64,
     /// Maximum.
     pub max_nanos: u64,
-    /// Values by percentile, from 0 to 100, ever closer together.
+    /// Values by percentile, from 0 to 100, ever closer together. Failed requests rank above all values, as if they were
+    /// infinitely late; percentiles that fall on one are missing.
     pub percentiles: Vec<Percentile>,
+    /// Number of failed requests that rank in the percentiles. No other figure includes them.
+    #[serde(default)]
+    pub failed: u64,
 }
 
 /// Point of a distribution.
@@ -154,10 +159,10 @@ pub struct Percentile {
 }
 
 impl Distribution {
-    /// Value at a percentile. If the percentile is not listed, it takes the next one above it.
-    pub fn at(&self, percentile: f64) -> u64 {
-        let point = self.percentiles.iter().find(|point| point.percentile >= percentile - 1e-9);
-        point.map_or(self.max_nanos, |point| point.nanos)
+    /// Value at a percentile. If the percentile is not listed, it takes the next one above it. Returns `None` if the
+    /// percentile falls on a failed request, or if there are no values.
+    pub fn at(&self, percentile: f64) -> Option<u64> {
+        self.percentiles.iter().find(|point| point.percentile >= percentile - 1e-9).map(|point| point.nanos)
     }
 }
 
@@ -226,8 +231,8 @@ pub struct RequirementResult {
     pub text: String,
     /// True if the condition holds.
     pub holds: bool,
-    /// Measured value: seconds for a time, otherwise a number.
-    pub value: f64,
+    /// Measured value: seconds for a time, otherwise a number. Null if failed requests make it unknown.
+    pub value: Option<f64>,
 }
 
 /// Figures of one interval of a run.

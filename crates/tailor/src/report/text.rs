@@ -59,7 +59,7 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         write!(out, "  handshakes   {:>12}   {:>12} resumed", format_count(full + resumed), format_count(resumed))?;
         match report.tls_handshake.as_ref().filter(|times| times.count > 0) {
             Some(times) => {
-                let [p50, p99] = [50.0, 99.0].map(|percentile| format_nanos(times.at(percentile)));
+                let [p50, p99] = [50.0, 99.0].map(|percentile| format_percentile(times, percentile));
                 writeln!(out, "   p50 {p50}, p99 {p99}")?;
             }
             None => writeln!(out)?,
@@ -85,7 +85,7 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
             out,
             "  {} {text} (is {})",
             if *holds { "holds:" } else { "DOES NOT HOLD:" },
-            format_value(text, *value)
+            value.map_or_else(|| unknown(report), |value| format_value(text, value))
         )?;
     }
     if report.interrupted {
@@ -116,9 +116,12 @@ fn write_latencies(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     row(out, "mean", &|distribution| format_nanos(distribution.mean_nanos as u64))?;
     row(out, "deviation", &|distribution| format_nanos(distribution.deviation_nanos as u64))?;
     for percentile in PERCENTILES {
-        row(out, &format!("p{percentile}"), &|distribution| format_nanos(distribution.at(percentile)))?;
+        row(out, &format!("p{percentile}"), &|distribution| format_percentile(distribution, percentile))?;
     }
     row(out, "max", &|distribution| format_nanos(distribution.max_nanos))?;
+    if let Some(note) = failed_note(report) {
+        writeln!(out, "  {note}")?;
+    }
     writeln!(out)
 }
 
@@ -157,6 +160,29 @@ fn write_processors(out: &mut String, report: &BenchReport) -> std::fmt::Result 
         )?;
     }
     Ok(())
+}
+
+/// Formats a percentile; `unknown` if it falls on a failed request.
+pub(super) fn format_percentile(distribution: &Distribution, percentile: f64) -> String {
+    distribution.at(percentile).map_or_else(|| "unknown".to_owned(), format_nanos)
+}
+
+/// Explains how failed requests rank; `None` if no request failed.
+pub(super) fn failed_note(report: &BenchReport) -> Option<String> {
+    (report.latency.failed > 0 && report.latency.count > 0).then(|| {
+        format!(
+            "{} failed requests rank as infinitely late in the percentiles; mean, deviation and max leave them out",
+            format_count(report.latency.failed)
+        )
+    })
+}
+
+/// Reason why a condition on latency has no value.
+fn unknown(report: &BenchReport) -> String {
+    match report.served {
+        0 => "unknown: nothing was served".to_owned(),
+        _ => "unknown: failed requests rank as infinitely late".to_owned(),
+    }
 }
 
 /// Formats the value of a condition: as a time, if the condition is about latency.

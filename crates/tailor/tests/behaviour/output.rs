@@ -175,6 +175,29 @@ fn requirements_make_the_exit_code() {
     }
 }
 
+/// Half of the requests time out. The latencies of the others say nothing about a percentile above them.
+#[test]
+fn failed_requests_are_infinitely_late() {
+    let server = start(|request| match request.number % 2 {
+        0 => FakeServerAction::Reply(ok(b"x")),
+        _ => FakeServerAction::Stall,
+    });
+    let arguments = ["bench", &server.url, "-q", "-c", "4", "-n", "20", "--timeout", "200ms"];
+    let requirements = ["--require", "p99<60s", "--require", "p25<60s", "--require", "mean<60s"];
+    let output = tailor(&[&arguments[..], &requirements].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for expect in [
+        "DOES NOT HOLD: p99<60s (is unknown: failed requests rank as infinitely late)",
+        "DOES NOT HOLD: mean<60s (is unknown: failed requests rank as infinitely late)",
+        "holds: p25<60s (is ",
+        "10 failed requests rank as infinitely late in the percentiles",
+    ] {
+        assert!(text.contains(expect), "{expect}: {text}");
+    }
+    assert!(text.lines().any(|line| line.trim().starts_with("p99 ") && line.contains("unknown")), "{text}");
+}
+
 #[test]
 fn mistakes_are_reported() {
     for (arguments, expect) in [
