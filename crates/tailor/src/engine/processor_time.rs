@@ -20,8 +20,7 @@ pub struct ProcessorTime {
 impl ProcessorTime {
     /// CPU time that the calling thread has used.
     pub(crate) fn of_thread() -> Self {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        let total = time.tv_sec as u64 * SECOND + time.tv_nsec as u64;
+        let total = thread_nanos();
         let (user, system) = thread_ticks().unwrap_or_default();
         // The kernel counts user and system in ticks; their ratio divides the exact total.
         let user = if user + system == 0 {
@@ -47,6 +46,12 @@ impl std::ops::AddAssign for ProcessorTime {
         self.system += other.system;
         self.waited += other.waited;
     }
+}
+
+/// CPU time that the calling thread has used, without its parts.
+pub(crate) fn thread_nanos() -> Nanos {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * SECOND + time.tv_nsec as u64
 }
 
 /// Time that the calling thread waited for a CPU: the second number of its schedstat (the kernel's

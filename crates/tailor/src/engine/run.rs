@@ -44,7 +44,7 @@ pub struct Interval {
     pub record: IntervalRecord,
     /// CPU time of the load generator.
     pub processor_time: ProcessorTime,
-    /// Nanoseconds that the load generator polled only to be punctual.
+    /// CPU time in nanoseconds that the load generator polled only to be punctual.
     pub spin: Nanos,
 }
 
@@ -55,7 +55,7 @@ pub struct RunOutcome {
     pub record: IntervalRecord,
     /// CPU time of the load generator.
     pub processor_time: ProcessorTime,
-    /// Nanoseconds that the load generator polled only to be punctual.
+    /// CPU time in nanoseconds that the load generator polled only to be punctual.
     pub spin: Nanos,
     /// Start of counting.
     pub start_time: SystemTime,

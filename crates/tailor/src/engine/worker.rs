@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::clock::{MILLISECOND, Nanos, RunClock, SECOND, nanos};
 use super::connection::{LineUsage, LoadConnection};
 use super::plan::LoadPlan;
-use super::processor_time::ProcessorTime;
+use super::processor_time::{ProcessorTime, thread_nanos};
 use super::recorder::IntervalRecord;
 use super::shared::{Tally, ThreadShared};
 
@@ -34,7 +34,7 @@ pub(crate) struct Message {
     pub(crate) end: Nanos,
     pub(crate) record: IntervalRecord,
     pub(crate) processor_time: ProcessorTime,
-    /// Time spent polling until a request is due.
+    /// CPU time spent polling until a request is due.
     pub(crate) spin: Nanos,
     pub(crate) summary: Option<Summary>,
 }
@@ -91,7 +91,10 @@ pub(crate) struct LoadWorker {
     intervals: u64,
     is_warm: bool,
     processor_time: ProcessorTime,
+    /// CPU time of polling that found nothing to do.
     spin: Nanos,
+    /// CPU time of the thread when polling began to find nothing; `None` while there is work.
+    spin_from: Option<Nanos>,
     /// Sums over the reported intervals.
     reported: IntervalSums,
 }
@@ -123,6 +126,7 @@ impl LoadWorker {
             is_warm: false,
             processor_time: ProcessorTime::default(),
             spin: 0,
+            spin_from: None,
             reported: IntervalSums::default(),
             connections,
             shared,
@@ -148,6 +152,7 @@ impl LoadWorker {
         loop {
             let mut now = self.shared.clock.now();
             if now >= self.next_check || self.is_done(now) {
+                self.end_spin();
                 self.check(now);
                 if self.is_over(now) {
                     break;
@@ -156,15 +161,18 @@ impl LoadWorker {
             self.dispatch(now);
             self.run_timers(now);
             let timeout = if now < awake_until { ZERO } else { self.timeout() };
+            if timeout != ZERO {
+                self.end_spin();
+            }
             match epoll::wait(&self.shared.epoll, &mut events, Some(&timeout)) {
                 Ok((ready, _)) => {
-                    let woken = self.shared.clock.now();
-                    if !ready.is_empty() {
-                        awake_until = woken + spin;
-                    } else if timeout == ZERO {
-                        self.spin += woken - now;
+                    now = self.shared.clock.now();
+                    if ready.is_empty() {
+                        self.begin_spin();
+                    } else {
+                        awake_until = now + spin;
+                        self.end_spin();
                     }
-                    now = woken;
                     for event in ready.iter() {
                         let (data, flags) = (event.data.u64(), event.flags);
                         let connection = &mut self.connections[data as u32 as usize];
@@ -208,6 +216,7 @@ impl LoadWorker {
                 self.shared.starved_at = now;
                 return;
             };
+            self.end_spin();
             // Each start gets the current time, because many may start here.
             let now = self.shared.clock.now();
             self.connections[slot as usize].wake(&mut self.shared, now);
@@ -219,8 +228,23 @@ impl LoadWorker {
             if at > now {
                 return;
             }
+            self.end_spin();
             self.shared.timers.pop();
             self.connections[slot as usize].on_timer(&mut self.shared, now);
+        }
+    }
+
+    /// Begins a time of polling without work. Its CPU time is measured, because the time on the clock includes the time
+    /// in which other threads had the CPU. Only an empty wait begins it, so a busy thread does not read the CPU time.
+    fn begin_spin(&mut self) {
+        if self.spin_from.is_none() {
+            self.spin_from = Some(thread_nanos());
+        }
+    }
+
+    fn end_spin(&mut self) {
+        if let Some(from) = self.spin_from.take() {
+            self.spin += thread_nanos() - from;
         }
     }
 
@@ -308,6 +332,7 @@ impl LoadWorker {
     }
 
     fn finish(mut self) {
+        self.end_spin();
         let now = self.shared.clock.now();
         if !self.is_warm {
             self.shared.record = IntervalRecord::default();
@@ -381,6 +406,47 @@ mod tests {
         }
     }
 
+    /// A client that polls until requests are due, on a CPU that it shares with a busy thread. The time that the busy
+    /// thread takes is neither polling nor work.
+    #[test]
+    fn polling_counts_in_cpu_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = TargetAddress::Tcp(listener.local_addr().unwrap());
+        let cpu = *allowed_cpus().last().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let plan = LoadPlan { processors: vec![cpu], ..plan(address, 100, &ArrivalPace::Constant(200.0), 1, false) };
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                serve(
+                    listener.accept().unwrap().0,
+                    "HTTP/1.1 200 OK\r\nDate: x\r\nContent-Length: 10\r\n\r\n0123456789",
+                    usize::MAX,
+                )
+            });
+            scope.spawn(|| {
+                let mut set = rustix::thread::CpuSet::new();
+                set.set(cpu);
+                rustix::thread::sched_setaffinity(None, &set).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            let outcome = crate::engine::start(plan, Arc::default()).unwrap().finish();
+            stop.store(true, Ordering::Relaxed);
+            outcome
+        });
+        let (total, spin) = (outcome.processor_time.total, outcome.spin);
+        assert_eq!(outcome.record.served, 100);
+        // A request costs some microseconds: two system calls and a wake-up.
+        assert!(spin + 100 * 500 < total, "{spin} ns of {total} ns are polling");
+        assert!(outcome.busiest_thread_share > 0.0);
+    }
+
+    fn allowed_cpus() -> Vec<usize> {
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+        (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect()
+    }
+
     /// Returns the allocations of a run with `requests` on one connection to a server that runs `serve`.
     fn allocations(
         requests: u64,
@@ -391,6 +457,20 @@ mod tests {
     ) -> u64 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = TargetAddress::Tcp(listener.local_addr().unwrap());
+        let plan = plan(address, requests, pace, pipeline, is_http2);
+        let (messages, received) = std::sync::mpsc::channel();
+        let run = RunContext { plan: Arc::new(plan), clock: RunClock::start(), stop: Arc::default(), messages };
+        let worker = LoadWorker::new(run, 0).unwrap();
+        let counts = std::thread::scope(|scope| {
+            scope.spawn(|| serve(listener.accept().unwrap().0));
+            allocation_counter::measure(move || worker.run())
+        });
+        assert_eq!(received.iter().map(|message| message.record.served).sum::<u64>(), requests);
+        counts.count_total
+    }
+
+    /// Plan of a run with `requests` on one connection, whose content must be ten digits.
+    fn plan(address: TargetAddress, requests: u64, pace: &ArrivalPace, pipeline: usize, is_http2: bool) -> LoadPlan {
         let mut fields = Fields::new();
         fields.push("Host", "localhost");
         let check = ResponseCheck {
@@ -401,7 +481,7 @@ mod tests {
         };
         let http2 = Http2Request::new("GET", false, "/", &fields, b"");
         let request = WorkloadRequest::new("GET", "/", &fields, b"", check).with_http2(http2);
-        let plan = LoadPlan {
+        LoadPlan {
             address,
             tls: None,
             workload: Workload::new([request].into(), RequestOrder::InTurn),
@@ -423,16 +503,7 @@ mod tests {
             abort: None,
             sources: Vec::new(),
             is_tallied: false,
-        };
-        let (messages, received) = std::sync::mpsc::channel();
-        let run = RunContext { plan: Arc::new(plan), clock: RunClock::start(), stop: Arc::default(), messages };
-        let worker = LoadWorker::new(run, 0).unwrap();
-        let counts = std::thread::scope(|scope| {
-            scope.spawn(|| serve(listener.accept().unwrap().0));
-            allocation_counter::measure(move || worker.run())
-        });
-        assert_eq!(received.iter().map(|message| message.record.served).sum::<u64>(), requests);
-        counts.count_total
+        }
     }
 
     /// Answers each request. The heads differ, as they do when Date changes.
