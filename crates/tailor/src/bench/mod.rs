@@ -2,6 +2,7 @@
 
 mod access_log;
 mod limits;
+mod null_server;
 mod options;
 pub(crate) mod plan;
 mod progress;
@@ -68,8 +69,13 @@ pub(crate) fn measure(
     progress.clear();
     let outcome = running.finish();
     outputs.finish()?;
-    let limits = machine.limits(&limits::Machine::read(&plan), &plan, &outcome);
-    Ok((builder.finish(&outcome, limits, stop.load(Ordering::Relaxed)), outcome))
+    let interrupted = stop.load(Ordering::Relaxed);
+    let calibrate = || match interrupted || options.no_calibration {
+        true => None,
+        false => null_server::calibrate(&plan, limits::LAG_QUANTILE),
+    };
+    let limits = machine.limits(&limits::Machine::read(&plan), &plan, &outcome, calibrate);
+    Ok((builder.finish(&outcome, limits, interrupted), outcome))
 }
 
 fn write_reports(options: &LoadOptions, report: &BenchReport) -> Result<(), String> {

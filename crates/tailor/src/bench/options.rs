@@ -161,6 +161,9 @@ pub struct LoadOptions {
     /// Accepted for compatibility with wrk; latencies are always reported
     #[arg(long, hide = true)]
     pub latency: bool,
+    /// Do not run the client for 0.3 s against a server that answers at once, to tell limits of client and server apart
+    #[arg(long, help_heading = "Output")]
+    pub no_calibration: bool,
     /// Do not show progress
     #[arg(short = 'q', long, help_heading = "Output")]
     pub quiet: bool,

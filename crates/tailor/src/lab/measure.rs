@@ -99,6 +99,10 @@ impl Bench<'_> {
             Program::Web99 => &["web99", "run"],
         });
         command.arg("--quiet").arg("--json").arg(report_path(load, place)).args(observed.watch_arguments());
+        if load.program == Program::Bench {
+            // Other loads may still run.
+            command.arg("--no-calibration");
+        }
         if !self.lab.client_cpus.is_empty() {
             command.args(["--cpus", &self.lab.client_cpus]);
         }

@@ -111,7 +111,10 @@ impl CompareReport {
         let (mut limits, mut faults) = (Vec::new(), Vec::new());
         let mut failed: BTreeMap<&String, Failures> = BTreeMap::new();
         for (name, load) in measured.chain(tried).flat_map(|(name, it)| it.loads.iter().map(move |load| (name, load))) {
-            limits.extend(load.limits.iter().map(|limit| format!("{name}: the client was the limit: {limit}")));
+            limits.extend(load.limits.iter().map(|limit| {
+                let class = if limit.is_warning() { "warn" } else { "note" };
+                (class, format!("{name}: {}", limit.sentence()))
+            }));
             if load.web99.is_none() {
                 failed.entry(name).or_default().merge(&load.failures);
             }
@@ -131,8 +134,8 @@ impl CompareReport {
             ));
         }
         limits.sort();
-        limits.dedup_by(|a, b| a.split(' ').take(8).eq(b.split(' ').take(8)));
-        notes.extend(limits.into_iter().map(|limit| ("warn", limit)));
+        limits.dedup_by(|a, b| a.1.split(' ').take(8).eq(b.1.split(' ').take(8)));
+        notes.extend(limits);
         notes
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::environment::Environment;
 use super::statistics::{Estimate, median, paired_ratio};
 use crate::engine::Failures;
-use crate::report::{BenchReport, IntervalReport};
+use crate::report::{BenchReport, IntervalReport, Limit};
 use crate::web99::Web99Summary;
 
 /// Maximum distance of an A/A control from 1.
@@ -166,8 +166,8 @@ pub struct LabLoadResult {
     /// Results of the web99 workload, if the load was one.
     #[serde(default)]
     pub web99: Option<Web99Summary>,
-    /// Limits of the client that the load reached.
-    pub limits: Vec<String>,
+    /// Limits that the load reached.
+    pub limits: Vec<Limit>,
     /// Intervals of the run.
     pub intervals: Vec<IntervalReport>,
 }

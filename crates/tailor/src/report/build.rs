@@ -84,7 +84,7 @@ impl Builder {
         Ok(report)
     }
 
-    pub(crate) fn finish(mut self, outcome: &RunOutcome, limits: Vec<String>, interrupted: bool) -> BenchReport {
+    pub(crate) fn finish(mut self, outcome: &RunOutcome, limits: Vec<Limit>, interrupted: bool) -> BenchReport {
         let record = &outcome.record;
         let finished = record.finished().max(1) as f64;
         let server = self.watched.is_some().then(|| {

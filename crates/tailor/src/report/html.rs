@@ -54,7 +54,8 @@ fn write_body(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         writeln!(out, "<p class=\"warn\">Interrupted: these are the measurements so far; nothing passed.</p>")?;
     }
     for limit in &report.limits {
-        writeln!(out, "<p class=\"warn\">The client was the limit: {}</p>", escape(limit))?;
+        let class = if limit.is_warning() { "warn" } else { "note" };
+        writeln!(out, "<p class=\"{class}\">{}</p>", escape(&limit.sentence()))?;
     }
     write_totals(out, report)?;
     write_latencies(out, report)?;

@@ -19,7 +19,7 @@ pub(crate) use streams::IntervalOutputs;
 use crate::engine::{Failures, HandshakeCounts};
 
 /// Version of the report's format; raised when a program for the old format would misread the new one.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Report of a run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -82,14 +82,74 @@ pub struct BenchReport {
     pub client: GeneratorUsage,
     /// CPU time and memory of the watched server.
     pub server: Option<ServerUsage>,
-    /// Limits that the client reached; without them, the server may be faster than this result.
-    pub limits: Vec<String>,
+    /// Limits that the run reached. If one is not the server's, the server may be faster than this result.
+    pub limits: Vec<Limit>,
     /// Results of the conditions of `--require`.
     pub requirements: Vec<RequirementResult>,
     /// True if all conditions hold, the run was not interrupted, and at least one request was served.
     pub passed: bool,
     /// Intervals of the run.
     pub intervals: Vec<IntervalReport>,
+}
+
+/// Limit that a run reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Limit {
+    /// Part of the test that was the limit.
+    pub by: LimitedBy,
+    /// Measured values that show it.
+    pub text: String,
+}
+
+/// Part of a test that can be its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LimitedBy {
+    /// The load generator.
+    Client,
+    /// The kernel of the client's machine: its CPUs, ports and file descriptors.
+    Kernel,
+    /// The server.
+    Server,
+    /// The network interface, or the simulated lines.
+    Line,
+}
+
+impl Limit {
+    /// Describes the limit in a sentence. A limit of the server is a result; all others are warnings in capital letters.
+    pub(crate) fn sentence(&self) -> String {
+        let subject = match self.by {
+            LimitedBy::Client => "THE CLIENT WAS THE LIMIT",
+            LimitedBy::Kernel => "THE CLIENT'S KERNEL WAS THE LIMIT",
+            LimitedBy::Server => "the server was the limit",
+            LimitedBy::Line => "THE LINE WAS THE LIMIT",
+        };
+        format!("{subject}: {}", self.text)
+    }
+
+    /// True if the server may be faster than the result.
+    pub(crate) fn is_warning(&self) -> bool {
+        self.by != LimitedBy::Server
+    }
+}
+
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Recorded {
+            Limit {
+                by: LimitedBy,
+                text: String,
+            },
+            /// Older records have only limits of the client, without its name.
+            Text(String),
+        }
+        Ok(match Recorded::deserialize(deserializer)? {
+            Recorded::Limit { by, text } => Self { by, text },
+            Recorded::Text(text) => Self { by: LimitedBy::Client, text },
+        })
+    }
 }
 
 /// Shape of a load.

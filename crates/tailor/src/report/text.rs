@@ -78,7 +78,7 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     }
     write_processors(out, report)?;
     for limit in &report.limits {
-        writeln!(out, "  THE CLIENT WAS THE LIMIT: {limit}")?;
+        writeln!(out, "  {}", limit.sentence())?;
     }
     for RequirementResult { text, holds, value } in &report.requirements {
         writeln!(

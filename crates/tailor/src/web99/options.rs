@@ -177,7 +177,7 @@ impl RunConditions {
         let seconds = |time: Duration| format!("{}s", time.as_secs_f64());
         let [ramp_up, warm_up, duration] = self.times();
         let (low, high) = self.requests_per_connection;
-        let mut words = vec!["bench".to_owned(), url.to_owned()];
+        let mut words = vec!["bench".to_owned(), url.to_owned(), "--no-calibration".to_owned()];
         let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
         add("--connections", connections.to_string());
         add("--threads", self.threads.to_string());

@@ -23,7 +23,39 @@ fn parse(output: &Output) -> Value {
 }
 
 fn limits(report: &Value) -> Vec<&str> {
-    report["limits"].as_array().unwrap().iter().map(|limit| limit.as_str().unwrap()).collect()
+    report["limits"].as_array().unwrap().iter().map(|limit| limit["text"].as_str().unwrap()).collect()
+}
+
+/// Each response takes 100 ms, so four connections serve 40 of 1,000 requests per second while the client is idle.
+#[test]
+fn a_slow_server_is_the_limit() {
+    let server = start(|_| FakeServerAction::Delay(std::time::Duration::from_millis(100), ok(b"x")));
+    let (report, _) = crate::bench(&server.url, &["-c", "4", "-R", "1000", "-d", "500ms", "--timeout", "300ms"]);
+    let full: Vec<_> = report["limits"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|limit| limit["text"].as_str().unwrap().contains("no free connection"))
+        .collect();
+    assert_eq!(full.len(), 1, "{report}");
+    assert_eq!(full[0]["by"], "server", "{report}");
+    assert!(
+        !full[0]["text"].as_str().unwrap().contains("-c"),
+        "more connections do not make the server faster: {report}"
+    );
+}
+
+/// The client reaches its own limit, and says what it can do against a server that answers at once.
+#[test]
+fn a_busy_client_is_calibrated() {
+    let url = greedy_server("127.0.0.1:0");
+    for (arguments, is_calibrated) in [(&["-d", "300ms"][..], true), (&["-d", "300ms", "--no-calibration"], false)] {
+        let (report, _) = crate::bench(&url, &[&["-c", "64", "--pipeline", "16"], arguments].concat());
+        // The server may be slower than the client.
+        for limit in limits(&report).iter().filter(|limit| limit.starts_with("CPU")) {
+            assert_eq!(limit.contains("answers at once it reached"), is_calibrated, "{limit}");
+        }
+    }
 }
 
 #[test]
@@ -87,6 +119,7 @@ fn ports() {
 /// Starts a server that answers every request and never closes a connection.
 fn greedy_server(address: &str) -> String {
     let listener = TcpListener::bind(address).unwrap();
+    let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             std::thread::spawn(move || {

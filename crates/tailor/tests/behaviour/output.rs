@@ -118,6 +118,9 @@ fn check_schema(root: &Value, schema: &Value, value: &Value, place: &str) {
         let choice = choices.iter().find(|choice| passes(choice)).unwrap_or_else(|| panic!("{place}: {value}"));
         return check_schema(root, choice, value, place);
     }
+    if let Some(choices) = schema["oneOf"].as_array() {
+        return assert!(choices.iter().any(|choice| choice["const"] == *value), "{place}: {value}");
+    }
     let is_of = |name: &Value| match name.as_str().unwrap() {
         "object" => value.is_object(),
         "array" => value.is_array(),
