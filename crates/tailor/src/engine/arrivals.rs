@@ -98,7 +98,13 @@ impl Arrivals {
         if !self.returned.is_empty() {
             return false;
         }
-        if self.is_open() { self.next_due().is_none() } else { self.remaining == 0 || now >= self.end }
+        match self.next {
+            _ if self.remaining == 0 => true,
+            // The last request is due before the end. Until then the rate per second is too high.
+            Some(due) if self.is_open() => due >= self.end && now >= self.end,
+            None if self.is_open() => true,
+            _ => now >= self.end,
+        }
     }
 
     /// Returns the time of the request after the one at `due`.
@@ -147,6 +153,23 @@ mod tests {
         assert!((9_700..10_300).contains(&poisson.len()), "{}", poisson.len());
         let short = poisson.windows(2).filter(|pair| pair[1] - pair[0] < ms / 10).count() as f64;
         assert!((short / poisson.len() as f64 - 0.632).abs() < 0.02, "the share 1 - 1/e is shorter than the mean");
+    }
+
+    /// An open loop lasts until its end, not until its last request.
+    #[test]
+    fn ends() {
+        let mut rng = Rng::with_seed(7);
+        for (pace, requests_max, expect) in [
+            (ArrivalPace::Constant(2.0), 99, [false, false, true]),
+            (ArrivalPace::Constant(2.0), 2, [true, true, true]),
+            (ArrivalPace::Recorded([1, 2].into()), 99, [true, true, true]),
+            (ArrivalPace::Recorded([1, 2, SECOND].into()), 99, [false, false, true]),
+        ] {
+            let mut arrivals = Arrivals::new(pace.clone(), 0, 1, requests_max);
+            arrivals.start(0, SECOND, &mut rng);
+            while arrivals.claim(SECOND - 1, &mut rng).is_some() {}
+            assert_eq!([0, SECOND - 1, SECOND].map(|now| arrivals.is_over(now)), expect, "{pace:?} {requests_max}");
+        }
     }
 
     #[test]

@@ -93,6 +93,26 @@ impl IntervalRecord {
         self.failure_reasons.entry(class).or_insert_with(reason);
     }
 
+    /// Drops the counts of connections.
+    pub(crate) fn drop_connections(&mut self) {
+        (self.connections, self.handshakes) = Default::default();
+        self.connect.reset();
+        self.handshake.reset();
+    }
+
+    /// Drops the counts of bytes.
+    pub(crate) fn drop_bytes(&mut self) {
+        (self.bytes_received, self.bytes_sent) = Default::default();
+    }
+
+    /// Drops the counts of requests.
+    pub(crate) fn drop_requests(&mut self) {
+        let Self { connections, handshakes, bytes_received, bytes_sent, .. } = *self;
+        let earlier = std::mem::take(self);
+        let Self { connect, handshake, .. } = earlier;
+        *self = Self { connections, handshakes, bytes_received, bytes_sent, connect, handshake, ..Self::default() };
+    }
+
     /// Requests that came to an end.
     pub fn finished(&self) -> u64 {
         self.served + self.failures.total() + self.aborted

@@ -49,6 +49,9 @@ pub(crate) struct ThreadShared {
     pub(crate) plaintext: Vec<u8>,
     pub(crate) output: Vec<u8>,
     pub(crate) arrivals: Arrivals,
+    /// Open loop: start of counting. Requests that were due before are not counted, even if they end later. In a closed
+    /// loop 0, because what ends in the counted time counts.
+    pub(crate) counted_from: Nanos,
     /// Requests that were claimed and are not finished.
     pub(crate) active: u64,
     /// Open loop: slots that wait for a request, the longest wait first.
@@ -80,6 +83,7 @@ impl ThreadShared {
             plaintext: if plan.tls.is_some() { vec![0; INPUT_BYTES] } else { Vec::new() },
             output: Vec::with_capacity(16 << 10),
             arrivals: Arrivals::new(plan.pace.clone(), thread, plan.threads, requests_max),
+            counted_from: 0,
             active: 0,
             idle_slots: VecDeque::new(),
             starved_at: 0,
@@ -96,11 +100,16 @@ impl ThreadShared {
             let due = self.arrivals.claim(now, &mut self.rng)?;
             if self.arrivals.is_open() {
                 let lag = now.saturating_sub(due);
-                self.record.lag.saturating_record(lag);
-                self.record.waited += u64::from(due <= self.starved_at);
+                let is_counted = due >= self.counted_from;
+                if is_counted {
+                    self.record.lag.saturating_record(lag);
+                    self.record.waited += u64::from(due <= self.starved_at);
+                }
                 if lag > super::clock::nanos(self.plan.time_out) {
                     // The request timed out before a connection was free.
-                    self.record.fail(FailureClass::TimeOut);
+                    if is_counted {
+                        self.record.fail(FailureClass::TimeOut);
+                    }
                     continue;
                 }
             }
@@ -109,10 +118,18 @@ impl ThreadShared {
         }
     }
 
-    /// Counts a request in flight as failed.
-    pub(crate) fn fail(&mut self, class: FailureClass) {
+    /// Counts a request in flight, due at this time, as failed.
+    pub(crate) fn fail(&mut self, class: FailureClass, due: Nanos) {
         self.active -= 1;
-        self.record.fail(class);
+        if due >= self.counted_from {
+            self.record.fail(class);
+        }
+    }
+
+    /// Counts a request in flight, due at this time, as aborted on purpose.
+    pub(crate) fn abort(&mut self, due: Nanos) {
+        self.active -= 1;
+        self.record.aborted += u64::from(due >= self.counted_from);
     }
 
     /// Returns an unused claim.

@@ -115,7 +115,10 @@ impl LoadWorker {
         let part = |whole: u64| whole / plan.threads as u64 + u64::from((thread as u64) < whole % plan.threads as u64);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let requests_max = plan.requests_max.map_or(u64::MAX, part);
-        let shared = ThreadShared::new(plan, run.clock, epoll, thread, requests_max);
+        let mut shared = ThreadShared::new(plan, run.clock, epoll, thread, requests_max);
+        if shared.arrivals.is_open() {
+            shared.counted_from = run.counting_start();
+        }
         let connections =
             (0..part(plan.connections as u64) as u32).map(|slot| LoadConnection::new(slot, &shared)).collect();
         Ok(Self {
@@ -298,12 +301,15 @@ impl LoadWorker {
             self.send(Some(self.intervals), now, None);
         } else {
             // Drop the counts of the warm-up. Without a warm-up these are the counts of connecting in advance.
-            let record = std::mem::take(&mut self.shared.record);
-            if self.run.plan.warm_up.is_zero() {
-                let IntervalRecord { connections, handshakes, connect, handshake, .. } = record;
-                self.shared.record =
-                    IntervalRecord { connections, handshakes, connect, handshake, ..IntervalRecord::default() };
+            let mut record = std::mem::take(&mut self.shared.record);
+            if !self.run.plan.warm_up.is_zero() {
+                record.drop_connections();
             }
+            if !self.shared.arrivals.is_open() {
+                record.drop_requests();
+            }
+            record.drop_bytes();
+            self.shared.record = record;
             self.processor_time = ProcessorTime::of_thread();
             self.spin = 0;
             for connection in &mut self.connections {

@@ -75,6 +75,29 @@ fn an_open_loop_keeps_its_rate() {
     });
 }
 
+/// The server answers nothing in the warm-up. What was due then is answered when counting has begun, and must not count.
+#[test]
+fn the_warm_up_does_not_count() {
+    static START: OnceLock<Instant> = OnceLock::new();
+    // Counting begins 0.2 s for connecting and 0.5 s of warm-up after the start.
+    const STALL: Duration = Duration::from_millis(900);
+    for (rate, is_failing) in [("100", false), ("100", true)] {
+        let server = start(move |_| {
+            let elapsed = START.get_or_init(Instant::now).elapsed();
+            match is_failing {
+                false => FakeServerAction::Delay(STALL.saturating_sub(elapsed), ok(b"x")),
+                true => FakeServerAction::Close(Vec::new()),
+            }
+        });
+        let (report, _) = bench(&server.url, &["-c", "200", "-R", rate, "--warm-up", "500ms", "-d", "500ms"]);
+        let failed: u64 = failures(&report).iter().map(|(_, count)| count).sum();
+        assert_eq!(report["served"].as_u64().unwrap() + failed, 50, "{report}");
+        assert_eq!(report["lag"]["count"].as_u64(), Some(50), "{report}");
+        let served_per_second = report["served_per_second"].as_f64().unwrap();
+        assert!(served_per_second <= 100.1, "{served_per_second}/s of 100/s due");
+    }
+}
+
 #[test]
 fn requests_that_fall_due_and_find_no_connection_fail_in_the_end() {
     let server = start(|_| FakeServerAction::Delay(Duration::from_millis(100), ok(b"x")));

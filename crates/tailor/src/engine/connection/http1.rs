@@ -61,9 +61,8 @@ impl LoadConnection {
 
     /// Aborts a request on purpose; retries the requests pipelined after it.
     fn abort(&mut self, shared: &mut ThreadShared, now: Nanos) {
-        if self.in_flight.pop_front().is_some() {
-            shared.active -= 1;
-            shared.record.aborted += 1;
+        if let Some(exchange) = self.in_flight.pop_front() {
+            shared.abort(exchange.due);
         }
         for exchange in self.in_flight.drain(..) {
             shared.give_back(exchange.due);

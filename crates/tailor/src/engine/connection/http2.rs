@@ -55,9 +55,9 @@ impl LoadConnection {
             H2ClientEvent::Piece { place, received_bytes } => {
                 if self.in_flight.get(place).is_some_and(|exchange| received_bytes >= exchange.abort_after_bytes) {
                     http2.cancel(place, shared, now);
-                    self.in_flight.remove(place);
-                    shared.active -= 1;
-                    shared.record.aborted += 1;
+                    if let Some(exchange) = self.in_flight.remove(place) {
+                        shared.abort(exchange.due);
+                    }
                 }
             }
             H2ClientEvent::Complete { place, status, verdict, received_bytes } => {
@@ -66,8 +66,8 @@ impl LoadConnection {
                 }
             }
             H2ClientEvent::Failed { place, class } => {
-                if self.in_flight.remove(place).is_some() {
-                    shared.fail(class);
+                if let Some(exchange) = self.in_flight.remove(place) {
+                    shared.fail(class, exchange.due);
                 }
             }
             H2ClientEvent::GoAway { from_place, is_orderly } => {
@@ -77,7 +77,7 @@ impl LoadConnection {
                     if is_orderly {
                         shared.give_back(exchange.due);
                     } else {
-                        shared.fail(FailureClass::EarlyClose);
+                        shared.fail(FailureClass::EarlyClose, exchange.due);
                     }
                 }
             }
@@ -89,10 +89,10 @@ impl LoadConnection {
     pub(super) fn check_streams(&mut self, time_out: Nanos, shared: &mut ThreadShared, now: Nanos) {
         let ClientProtocol::Http2(http2) = &mut self.protocol else { return };
         let is_over = matches!(http2.handle_timeout(shared, now), H2ClientEvent::Malformed);
-        while self.in_flight.front().is_some_and(|exchange| exchange.sent + time_out <= now) {
+        while let Some(exchange) = self.in_flight.front().copied().filter(|it| it.sent + time_out <= now) {
             http2.cancel(0, shared, now);
             self.in_flight.pop_front();
-            shared.fail(FailureClass::TimeOut);
+            shared.fail(FailureClass::TimeOut, exchange.due);
         }
         match is_over {
             true => self.fail(FailureClass::TimeOut, shared, now),

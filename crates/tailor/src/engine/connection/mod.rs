@@ -600,6 +600,15 @@ impl LoadConnection {
         now: Nanos,
     ) {
         shared.active -= 1;
+        if verdict.is_none()
+            && let Some(tally) = shared.tallies.get_mut(exchange.request as usize)
+        {
+            tally.served += 1;
+        }
+        if exchange.due < shared.counted_from {
+            self.used_until = now;
+            return;
+        }
         let record = &mut shared.record;
         record.statuses[usize::from(status / 100).min(9)] += 1;
         match verdict {
@@ -611,9 +620,6 @@ impl LoadConnection {
             }
             None => {
                 record.served += 1;
-                if let Some(tally) = shared.tallies.get_mut(exchange.request as usize) {
-                    tally.served += 1;
-                }
                 record.latency.saturating_record(now.saturating_sub(exchange.due));
                 if shared.arrivals.is_open() {
                     record.service.saturating_record(now.saturating_sub(exchange.sent));
@@ -674,9 +680,8 @@ impl LoadConnection {
 
     /// Counts all requests in flight as failed and reconnects.
     fn fail(&mut self, class: FailureClass, shared: &mut ThreadShared, now: Nanos) {
-        let failed = self.in_flight.len() + usize::from(self.claimed.take().is_some());
-        self.in_flight.clear();
-        (0..failed).for_each(|_| shared.fail(class));
+        let in_flight = self.in_flight.drain(..).map(|exchange| exchange.due);
+        in_flight.chain(self.claimed.take()).for_each(|due| shared.fail(class, due));
         self.close();
         if class == FailureClass::Connect {
             self.rests_until = now + REST;
