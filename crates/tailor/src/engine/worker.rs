@@ -350,7 +350,7 @@ impl LoadWorker {
             served_in_time: self.reported.served_in_time.unwrap_or(self.reported.served + self.shared.record.served),
             busy_share: busy as f64 / counted as f64,
             waiting_share: (self.reported.waited + used.waited) as f64 / counted as f64,
-            lines: self.connections.iter_mut().map(LoadConnection::take_usage).collect(),
+            lines: self.connections.iter_mut().map(|connection| connection.finish_usage(now)).collect(),
             tallies: std::mem::take(&mut self.shared.tallies),
             unfinished: self.shared.active,
             sources: self.shared.connector.sources(),

@@ -233,13 +233,14 @@ fn value_at(histogram: &Histogram<u64>, failed: u64, percentile: f64) -> Option<
 
 fn lines(asked: Option<u64>, usages: &[LineUsage]) -> Option<LineTraffic> {
     let rate = |usage: &LineUsage| usage.bytes as f64 * 8e9 / usage.busy.max(1) as f64;
-    let mut rates: Vec<f64> = usages.iter().filter(|usage| usage.bytes > 0).map(rate).collect();
+    let mut rates: Vec<f64> = usages.iter().filter(|usage| usage.busy > 0).map(rate).collect();
     rates.sort_by(f64::total_cmp);
     let within =
         asked.map_or(0, |asked| rates.iter().filter(|rate| (*rate / asked as f64 - 1.0).abs() <= 0.02).count());
     Some(LineTraffic {
         receive_bits_per_second: asked,
         count: rates.len() as u64,
+        starved: rates.iter().filter(|rate| **rate == 0.0).count() as u64,
         min: *rates.first()?,
         median: rates[rates.len() / 2],
         mean: rates.iter().sum::<f64>() / rates.len() as f64,
@@ -295,7 +296,12 @@ mod tests {
     #[test]
     fn rates_of_lines() {
         let usage = |bytes, busy| LineUsage { bytes, busy, received_bytes: bytes };
-        let lines = lines(Some(8_000), &[usage(1000, 1_000_000_000), usage(970, 1_000_000_000), usage(0, 5)]).unwrap();
-        assert_eq!((lines.count, lines.min, lines.max, lines.within_2_percent_share), (2, 7_760.0, 8_000.0, 0.5));
+        let usages = [usage(1000, 1_000_000_000), usage(970, 1_000_000_000), usage(0, 1_000_000_000), usage(0, 0)];
+        let both = lines(Some(8_000), &usages[..2]).unwrap();
+        assert_eq!((both.count, both.starved, both.min, both.within_2_percent_share), (2, 0, 7_760.0, 0.5));
+        // A line without a byte is slow. Only a line without a request is none.
+        let starved = lines(Some(8_000), &usages).unwrap();
+        assert_eq!((starved.count, starved.starved, starved.min, starved.max), (3, 1, 0.0, 8_000.0));
+        assert!((starved.within_2_percent_share - 1.0 / 3.0).abs() < 1e-9);
     }
 }

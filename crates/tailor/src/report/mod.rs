@@ -232,7 +232,7 @@ impl Distribution {
 pub struct LineTraffic {
     /// Configured rate towards the client, in bits per second.
     pub receive_bits_per_second: Option<u64>,
-    /// Lines that carried data.
+    /// Lines that had a request in progress. Starved ones are among them.
     pub count: u64,
     /// Minimum rate of a line in bits per second, over the time in which it had a request in progress.
     pub min: f64,
@@ -242,6 +242,9 @@ pub struct LineTraffic {
     pub mean: f64,
     /// Maximum rate.
     pub max: f64,
+    /// Lines that carried nothing although they had a request in progress.
+    #[serde(default)]
+    pub starved: u64,
     /// Share of lines within 2 % of the configured rate.
     pub within_2_percent_share: f64,
     /// Rate of each line.

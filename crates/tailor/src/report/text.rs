@@ -127,9 +127,13 @@ fn write_latencies(out: &mut String, report: &BenchReport) -> std::fmt::Result {
 
 fn write_lines(out: &mut String, lines: &LineTraffic) -> std::fmt::Result {
     let bits = |rate: f64| format!("{:.1} kbit/s", rate / 1e3);
+    let starved = match lines.starved {
+        0 => String::new(),
+        count => format!(" ({} starved)", format_count(count)),
+    };
     writeln!(
         out,
-        "  lines        {} lines, {} to {}, median {}, {:.2} % within 2 % of the rate\n",
+        "  lines        {} lines{starved}, {} to {}, median {}, {:.2} % within 2 % of the rate\n",
         format_count(lines.count),
         bits(lines.min),
         bits(lines.max),

@@ -30,6 +30,26 @@ fn a_fast_line_keeps_its_rate() {
     assert!(rate("max") < 8.2e6 && rate("median") > 4e6, "{}", lines["rates"]);
 }
 
+/// Two of four lines get no byte of a response.
+#[test]
+fn starved_lines_are_among_the_slow_ones() {
+    let server = start(|request| match request.number {
+        1 | 3 => FakeServerAction::Stall,
+        _ => FakeServerAction::Reply(ok(&[b'x'; 1000])),
+    });
+    let (report, _) = bench(&server.url, &["-c", "4", "-d", "1s", "--line", "100k"]);
+    let lines = &report["lines"];
+    assert_eq!((lines["count"].as_u64(), lines["starved"].as_u64()), (Some(4), Some(2)), "{lines}");
+    assert_eq!(lines["min"].as_f64(), Some(0.0), "{lines}");
+    assert!(lines["within_2_percent_share"].as_f64().unwrap() <= 0.5, "{lines}");
+
+    // Lines whose requests time out again and again are starved as well.
+    let server = start(|_| FakeServerAction::Stall);
+    let (report, _) = bench(&server.url, &["-c", "2", "-d", "500ms", "--line", "100k", "--timeout", "100ms"]);
+    let lines = &report["lines"];
+    assert_eq!((lines["count"].as_u64(), lines["starved"].as_u64()), (Some(2), Some(2)), "{lines}");
+}
+
 #[test]
 fn latency_on_a_line() {
     let server = start(|_| FakeServerAction::Reply(ok(b"x")));

@@ -61,6 +61,7 @@ impl LoadConnection {
 
     /// Aborts a request on purpose; retries the requests pipelined after it.
     fn abort(&mut self, shared: &mut ThreadShared, now: Nanos) {
+        self.use_line(now);
         if let Some(exchange) = self.in_flight.pop_front() {
             shared.abort(exchange.due);
         }

@@ -71,9 +71,9 @@ pub(crate) struct LoadConnection {
 /// Traffic on a slot's line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LineUsage {
-    /// Bytes received for requests that were served.
+    /// Bytes of responses, complete or not.
     pub bytes: u64,
-    /// Time with a request in flight.
+    /// Time with a request in flight, or with a connection that failed.
     pub busy: Nanos,
     /// All received bytes.
     pub received_bytes: u64,
@@ -134,9 +134,28 @@ impl LoadConnection {
         }
     }
 
-    /// Returns the traffic since the last call.
+    /// Returns the traffic of requests that ended since the last call.
     pub(crate) fn take_usage(&mut self) -> LineUsage {
         std::mem::take(&mut self.usage)
+    }
+
+    /// Returns the traffic since the last call, with that of requests in flight.
+    pub(crate) fn finish_usage(&mut self, now: Nanos) -> LineUsage {
+        self.use_line(now);
+        self.take_usage()
+    }
+
+    /// Adds what the requests in flight have received, or the time for which one waits for its connection. Without it a
+    /// line whose requests never end would have no usage, and would be missing among the slow ones.
+    fn use_line(&mut self, now: Nanos) {
+        let from = match self.phase {
+            LoadPhase::Connecting | LoadPhase::Handshaking if self.claimed.is_some() => self.since,
+            _ if !self.in_flight.is_empty() => self.used_until,
+            _ => return,
+        };
+        self.usage.bytes += self.response_bytes;
+        self.usage.busy += now.saturating_sub(from);
+        self.used_until = now;
     }
 
     /// Starts the slot: sends the first request (closed loop) or connects in advance (open loop).
@@ -605,8 +624,10 @@ impl LoadConnection {
         {
             tally.served += 1;
         }
+        self.usage.bytes += response_bytes;
+        self.usage.busy += now.saturating_sub(self.used_until);
+        self.used_until = now;
         if exchange.due < shared.counted_from {
-            self.used_until = now;
             return;
         }
         let record = &mut shared.record;
@@ -624,11 +645,8 @@ impl LoadConnection {
                 if shared.arrivals.is_open() {
                     record.service.saturating_record(now.saturating_sub(exchange.sent));
                 }
-                self.usage.bytes += response_bytes;
-                self.usage.busy += now.saturating_sub(self.used_until);
             }
         }
-        self.used_until = now;
     }
 
     /// Handles an orderly close by the server, which ends a response without other framing.
@@ -680,6 +698,7 @@ impl LoadConnection {
 
     /// Counts all requests in flight as failed and reconnects.
     fn fail(&mut self, class: FailureClass, shared: &mut ThreadShared, now: Nanos) {
+        self.use_line(now);
         let in_flight = self.in_flight.drain(..).map(|exchange| exchange.due);
         in_flight.chain(self.claimed.take()).for_each(|due| shared.fail(class, due));
         self.close();
