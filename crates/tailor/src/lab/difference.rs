@@ -40,9 +40,10 @@ pub(super) fn describe(old: &CompareReport, new: &CompareReport) -> (String, boo
         if let Some(value) = &before.value {
             let _ = writeln!(out, "{value}:");
         }
-        let off = [("old", before), ("new", after)].into_iter().find(|(_, step)| !step.is_controlled());
-        if let Some((name, SweepStep { control: Some(control), .. })) = off {
-            let _ = writeln!(out, "  Not compared: the A/A control of the {name} run is {:.3} here", control.median);
+        let steps = [("old", old.control_margin, before), ("new", new.control_margin, after)];
+        let off = steps.into_iter().find(|(_, margin, step)| !step.is_controlled(*margin));
+        if let Some((name, _, SweepStep { control: Some(control), .. })) = off {
+            let _ = writeln!(out, "  Not compared: the A/A control of the {name} run is {control} here");
             continue;
         }
         for server in &before.servers {
@@ -94,12 +95,10 @@ fn obstacles(old: &CompareReport, new: &CompareReport) -> Vec<String> {
         if report.interrupted {
             found.push(format!("the {name} run was interrupted"));
         }
-        let is_controlled_anywhere = report.is_controlled() || report.steps.iter().any(SweepStep::is_controlled);
+        let is_controlled_anywhere =
+            report.is_controlled() || report.steps.iter().any(|step| step.is_controlled(report.control_margin));
         if let Some(control) = report.control.filter(|_| !is_controlled_anywhere) {
-            found.push(format!(
-                "the A/A control of the {name} run is {:.3}: its differences prove nothing",
-                control.median
-            ));
+            found.push(format!("the A/A control of the {name} run is {control}: its differences prove nothing"));
         }
     }
     found
@@ -170,6 +169,7 @@ mod tests {
             is_endurance: false,
             interrupted: false,
             control: None,
+            control_margin: 0.03,
             passed: false,
         };
         report.judged()

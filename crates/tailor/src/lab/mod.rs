@@ -63,9 +63,12 @@ pub struct CompareOptions {
     /// Servers of the lab to run; the first is the baseline
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub servers: Vec<String>,
-    /// Number of rounds [default: the lab's]
+    /// Number of rounds [default: the lab's]; an odd number above 1 becomes even, so that the order has no effect
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
+    /// Maximum distance of the A/A control's interval from 1 [default: the lab's, or 3%]
+    #[arg(long, value_name = "SHARE", value_parser = crate::units::parse_share)]
+    pub control_margin: Option<f64>,
     /// Duration of each load [default: the lab's]
     #[arg(long, value_name = "TIME", value_parser = crate::units::parse_duration)]
     pub duration: Option<std::time::Duration>,
@@ -107,6 +110,8 @@ pub fn run(options: &CompareOptions) -> Result<ProgramEnd, String> {
 fn run_lab(options: &CompareOptions, text: &str) -> Result<ProgramEnd, String> {
     let mut lab = model::parse(text, &peers()?)?;
     lab.rounds = options.rounds.unwrap_or(lab.rounds).max(1);
+    lab.control_margin = options.control_margin.unwrap_or(lab.control_margin);
+    let mut lab = lab.with_even_rounds();
     if !options.sweep.is_empty() {
         // If a load is limited to some values of the sweep, no other values have a meaning.
         let is_closed = lab.loads.iter().any(|load| !load.only.is_empty());
@@ -166,7 +171,10 @@ fn select_servers(lab: &mut model::Lab, names: &[String]) -> Result<(), String> 
 
 fn read_report(path: &str) -> Result<CompareReport, String> {
     let text = std::fs::read_to_string(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
-    serde_json::from_str(&text).map_err(|error| format!("{path}: not a record of `tailor compare`: {error}"))
+    let report: CompareReport =
+        serde_json::from_str(&text).map_err(|error| format!("{path}: not a record of `tailor compare`: {error}"))?;
+    // Older versions judged by other rules.
+    Ok(report.judged())
 }
 
 #[cfg(test)]

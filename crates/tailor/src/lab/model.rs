@@ -12,6 +12,8 @@ pub(crate) struct Lab {
     pub(crate) name: String,
     pub(crate) about: String,
     pub(crate) rounds: usize,
+    /// Maximum distance of the A/A control's interval from 1, as a share.
+    pub(crate) control_margin: f64,
     /// Number of times that each server is loaded in a round. If it is above 1, all servers run at once and take turns.
     /// Effects of the machine that last seconds then affect all servers equally.
     pub(crate) turns: usize,
@@ -94,6 +96,15 @@ pub(crate) struct LabServer {
 }
 
 impl Lab {
+    /// Makes the number of measurements even. The order of the servers alternates, so the effect of the place in a round
+    /// cancels out. A single round cannot be even; the report says what it does not show.
+    pub(crate) fn with_even_rounds(mut self) -> Self {
+        if self.rounds > 1 && self.rounds * self.turns % 2 == 1 {
+            self.rounds += 1;
+        }
+        self
+    }
+
     /// The lab, reduced to the loads and commands that run at a value of the sweep.
     pub(crate) fn at(&self, value: Option<&str>) -> Self {
         let is_on = |only: &[String]| only.is_empty() || value.is_some_and(|value| only.iter().any(|it| it == value));
@@ -115,7 +126,8 @@ pub(crate) fn parse(text: &str, peers: &[LabServer]) -> Result<Lab, String> {
     let mut lab = Lab {
         name: argument(root)?,
         about: String::new(),
-        rounds: 5,
+        rounds: 6,
+        control_margin: super::report::CONTROL_MARGIN,
         turns: 1,
         server_cpus: String::new(),
         client_cpus: String::new(),
@@ -133,6 +145,7 @@ pub(crate) fn parse(text: &str, peers: &[LabServer]) -> Result<Lab, String> {
         match node.name().value() {
             "about" => lab.about = argument(node)?,
             "rounds" => lab.rounds = argument(node)?.parse().map_err(|_| "`rounds` is not a number")?,
+            "control-margin" => lab.control_margin = parse_share(&argument(node)?)?,
             "turns" => lab.turns = argument(node)?.parse().map_err(|_| "`turns` is not a number")?,
             "server-cpus" => lab.server_cpus = argument(node)?,
             "client-cpus" => lab.client_cpus = argument(node)?,
@@ -308,6 +321,21 @@ mod tests {
         assert_eq!((lab.name.as_str(), lab.rounds, lab.sweep.len(), lab.servers.len()), ("x", 3, 2, 2));
         assert_eq!(lab.loads[0].arguments, ["-c", "@VALUE@", "-H", "A: b c", "@URL@/"]);
         assert_eq!(lab.servers[1].files, [("a.conf".to_owned(), "port @PORT@".to_owned())]);
+    }
+
+    #[test]
+    fn rounds_are_even() {
+        for (nodes, expect) in [
+            ("about \"x\"", 6),
+            ("rounds 1", 1),
+            ("rounds 3", 4),
+            ("rounds 4", 4),
+            ("rounds 3; turns 8", 3),
+            ("rounds 3; turns 3", 4),
+        ] {
+            let text = format!("lab \"x\" {{ {nodes}; load \"a\" \"b\"; server \"s\" {{ command \"c\" }} }}");
+            assert_eq!(parse(&text, &[]).unwrap().with_even_rounds().rounds, expect, "{nodes}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::endurance;
 use super::report::{CompareReport, LabLoadResult, Measurement, SearchResult, ServerResult, SweepStep};
-use super::statistics::{median, paired_ratio};
+use super::statistics::{PAIRS_MIN, median, paired_ratio};
 use crate::engine::Failures;
 use crate::report::html::document;
 use crate::report::plot::{Plot, Series, escape};
@@ -65,7 +65,8 @@ impl CompareReport {
             tables.push((step.value.clone(), step_rows(step)));
             if let [first, _, ..] = step.servers.as_slice() {
                 let value = step.value.as_ref().map_or(String::new(), |value| format!("{value}, "));
-                tables.push((Some(format!("{value}x {} [95 %]", first.name)), ratio_rows(first, &step.servers[1..])));
+                let title = format!("{value}x {} {}", first.name, brackets(self.pairs()));
+                tables.push((Some(title), ratio_rows(first, &step.servers[1..])));
             }
         }
         if self.is_endurance {
@@ -75,8 +76,8 @@ impl CompareReport {
     }
 
     fn search_rows(&self) -> Vec<Vec<String>> {
-        let heads =
-            ["server", "highest", "x the first [95 %]", "us/request", "served/s", "CPU", "conforming", "memory"];
+        let ratio = format!("x the first {}", brackets(self.pairs()));
+        let heads = ["server", "highest", &ratio, "us/request", "served/s", "CPU", "conforming", "memory"];
         let mut rows = vec![heads.map(str::to_owned).to_vec()];
         let base = self.searches.first().map(SearchResult::values).unwrap_or_default();
         for search in &self.searches {
@@ -96,6 +97,7 @@ impl CompareReport {
             notes.push(("warn", "Interrupted: these are the measurements so far; nothing passed.".to_owned()));
         }
         notes.extend(self.control_note());
+        notes.extend(self.pairs_note());
         for server in &self.servers {
             if let Some(program) = &server.missing {
                 notes.push(("note", format!("{}: skipped, {program} is not installed", server.name)));
@@ -141,22 +143,39 @@ impl CompareReport {
 
     fn control_note(&self) -> Option<(&'static str, String)> {
         let control = self.control.filter(|_| !self.is_endurance)?;
+        let percent = self.control_max() * 100.0;
         let text = format!("A/A control: the first server against itself {control}");
         if self.is_controlled() {
-            return Some(("note", text));
+            return Some(("note", format!("{text}: within {percent:.0} %")));
         }
-        let off = self.steps.iter().filter(|step| !step.is_controlled());
+        let off = self.steps.iter().filter(|step| !step.is_controlled(self.control_margin));
         let off: Vec<String> =
-            off.filter_map(|step| Some(format!("{} ({:.3})", step.value.as_ref()?, step.control?.median))).collect();
+            off.filter_map(|step| Some(format!("{}: {}", step.value.as_ref()?, step.control?))).collect();
         let place = if off.is_empty() { String::new() } else { format!(" at {}", off.join(", ")) };
-        let percent = self.control_max() * 100.0;
         Some((
             "warn",
             format!(
-                "{text}: more than {percent:.0} % off{place}, so DIFFERENCES OF THIS RUN PROVE NOTHING{}",
+                "{text}: not all of it is within {percent:.0} %{place}, so DIFFERENCES OF THIS RUN PROVE NOTHING{}",
                 if off.is_empty() { "" } else { " THERE" }
             ),
         ))
+    }
+
+    /// Says that there are too few pairs for intervals, or that the order of the servers is not balanced.
+    fn pairs_note(&self) -> Option<(&'static str, String)> {
+        let pairs = self.pairs();
+        let advice = format!("run at least {PAIRS_MIN} rounds (--rounds {PAIRS_MIN})");
+        match pairs {
+            _ if self.is_endurance => None,
+            1 => Some(("note", format!("One round shows neither noise nor the effect of the order: {advice}"))),
+            2..PAIRS_MIN => Some((
+                "note",
+                format!(
+                    "{pairs} pairs are too few for a confidence interval; round brackets hold their range: {advice}"
+                ),
+            )),
+            _ => None,
+        }
     }
 
     fn plots(&self) -> String {
@@ -201,6 +220,15 @@ impl CompareReport {
                 Series { name, points: points.collect() }
             })
             .collect()
+    }
+}
+
+/// Meaning of the brackets after a ratio.
+fn brackets(pairs: u64) -> String {
+    match pairs {
+        PAIRS_MIN.. => "[95 %]".to_owned(),
+        2.. => format!("(range of {pairs} pairs)"),
+        _ => "(one pair)".to_owned(),
     }
 }
 

@@ -9,8 +9,8 @@ use crate::engine::Failures;
 use crate::report::{BenchReport, IntervalReport, Limit};
 use crate::web99::Web99Summary;
 
-/// Maximum distance of an A/A control from 1.
-const CONTROL_MAX: f64 = 0.03;
+/// Default of the maximum distance of an A/A control's interval from 1.
+pub(super) const CONTROL_MARGIN: f64 = 0.03;
 
 /// Record of a lab's run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -48,8 +48,17 @@ pub struct CompareReport {
     pub interrupted: bool,
     /// A/A control, the first server compared with itself: CPU time per request over all steps, or the highest values.
     pub control: Option<Estimate>,
-    /// True if no request failed, the control holds, and the run was not interrupted.
+    /// Maximum distance of the control's interval from 1, as a share.
+    #[serde(default = "control_margin")]
+    pub control_margin: f64,
+    /// True if no request failed, the whole interval of the control is within the margin, and the run was not interrupted.
+    /// Below six pairs, the whole range of the control must be within the margin.
     pub passed: bool,
+}
+
+/// Margin of older records, which do not have one.
+fn control_margin() -> f64 {
+    CONTROL_MARGIN
 }
 
 /// Server and its settings.
@@ -255,9 +264,9 @@ impl Measurement {
 }
 
 impl SweepStep {
-    /// True if the control holds. An endurance test has none, because it would double its time.
-    pub(super) fn is_controlled(&self) -> bool {
-        self.control.is_none_or(|control| (control.median - 1.0).abs() <= CONTROL_MAX)
+    /// True if the control is within a margin of 1. An endurance test has none, because it would double its time.
+    pub(super) fn is_controlled(&self, margin: f64) -> bool {
+        self.control.is_none_or(|control| control.is_within(margin))
     }
 }
 
@@ -332,13 +341,19 @@ impl CompareReport {
     /// True if the control holds; in a sweep, at each value.
     pub(super) fn is_controlled(&self) -> bool {
         match self.searches.is_empty() {
-            true => self.steps.iter().all(SweepStep::is_controlled),
-            false => self.control.is_some_and(|control| (control.median - 1.0).abs() <= self.control_max()),
+            true => self.steps.iter().all(|step| step.is_controlled(self.control_margin)),
+            false => self.control.is_some_and(|control| control.is_within(self.control_max())),
         }
     }
 
-    /// Maximum distance of the control from 1. In a search, both results may be off by the precision.
+    /// Maximum distance of the control's interval from 1. In a search, both results may be off by the precision.
     pub(super) fn control_max(&self) -> f64 {
-        self.search_precision.map_or(CONTROL_MAX, |precision| CONTROL_MAX.max(2.0 * precision))
+        self.search_precision.map_or(self.control_margin, |precision| self.control_margin.max(2.0 * precision))
+    }
+
+    /// Number of pairs of each ratio; the smallest if steps differ.
+    pub(super) fn pairs(&self) -> u64 {
+        let steps = self.steps.iter().filter_map(|step| step.control.map(|control| control.pairs));
+        steps.min().or_else(|| self.control.map(|control| control.pairs)).unwrap_or(0)
     }
 }

@@ -48,6 +48,7 @@ pub(super) fn run(
         is_endurance: lab.is_endurance,
         interrupted: stop.load(Ordering::Relaxed),
         control: None,
+        control_margin: lab.control_margin,
         passed: false,
     }
     .judged())
@@ -81,7 +82,7 @@ impl Rounds<'_> {
                 let names = format!("run-{}-{round}", steps.len());
                 match lab.turns {
                     1 => self.round(&bench, &root, round, (&progress, &names), &mut results)?,
-                    _ => self.round_of_turns(&bench, &root, (&progress, &names), &mut results)?,
+                    _ => self.round_of_turns(&bench, &root, round, (&progress, &names), &mut results)?,
                 }
             }
             steps.push(SweepStep { value, servers: results, control: None });
@@ -116,6 +117,7 @@ impl Rounds<'_> {
         &self,
         bench: &Bench<'_>,
         root: &Path,
+        round: usize,
         names: (&str, &str),
         results: &mut [ServerResult],
     ) -> Result<(), String> {
@@ -129,7 +131,7 @@ impl Rounds<'_> {
                 running.push((bench.start(server, &place)?, place));
                 Ok(())
             })
-            .and_then(|()| self.take_turns(bench, &running, names.0, results));
+            .and_then(|()| self.take_turns(bench, &running, round, names.0, results));
         running.into_iter().for_each(|(running, _)| running.stop());
         result
     }
@@ -138,6 +140,7 @@ impl Rounds<'_> {
         &self,
         bench: &Bench<'_>,
         running: &[(RunningServer, ServerPlacement)],
+        round: usize,
         progress: &str,
         results: &mut [ServerResult],
     ) -> Result<(), String> {
@@ -145,7 +148,8 @@ impl Rounds<'_> {
         for turn in 0..=self.lab.turns {
             eprintln!("{progress}: turn {turn} of {}", self.lab.turns);
             let mut measurements = Vec::new();
-            for index in self.order(turn) {
+            // Turn 0 does not count. With an odd number of turns, the next round begins in the other order.
+            for index in self.order(round * self.lab.turns + turn) {
                 if self.stop.load(Ordering::Relaxed) {
                     // Only whole turns are compared.
                     return Ok(());

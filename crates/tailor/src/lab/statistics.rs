@@ -1,32 +1,52 @@
-//! Medians and their confidence intervals.
+//! Medians of paired ratios, and their confidence intervals.
 
 use std::fmt;
 
-use fastrand::Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Number of resamples of a bootstrap.
-const RESAMPLES: usize = 4000;
+/// Confidence level of intervals.
+const CONFIDENCE: f64 = 0.95;
+/// Minimum number of pairs for a confidence interval. Even the range of five pairs contains the median of all pairs only
+/// with a probability of 93.75 %.
+pub(crate) const PAIRS_MIN: u64 = 6;
 
-/// Estimate with its 95 % confidence interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// Median of paired ratios. From six pairs on it has a 95 % confidence interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
     /// The median.
     pub median: f64,
-    /// Lower end of the interval.
+    /// Lower end of the interval; below six pairs, the smallest ratio.
     pub low: f64,
-    /// Upper end of the interval.
+    /// Upper end of the interval; below six pairs, the greatest ratio.
     pub high: f64,
+    /// Number of pairs.
+    #[serde(default)]
+    pub pairs: u64,
+}
+
+impl Estimate {
+    /// True if there are enough pairs for a confidence interval. Otherwise `low` and `high` are the range of the ratios.
+    pub fn has_interval(&self) -> bool {
+        self.pairs >= PAIRS_MIN
+    }
+
+    /// True if the whole interval, or the whole range, is within a margin of 1. For an interval this is a test of
+    /// equivalence: if the true ratio is outside the margin, it passes with a probability of at most 2.5 %.
+    pub(crate) fn is_within(&self, margin: f64) -> bool {
+        self.pairs > 0 && self.low >= 1.0 / (1.0 + margin) && self.high <= 1.0 + margin
+    }
 }
 
 impl fmt::Display for Estimate {
-    /// Omits the interval of a single round, which would claim a certainty that does not exist.
+    /// Writes an interval in square brackets and a range in round ones. A single pair has neither.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:.3}", self.median)?;
-        match self.low < self.high {
-            true => write!(formatter, " [{:.3} - {:.3}]", self.low, self.high),
-            false => Ok(()),
+        let Self { median, low, high, pairs } = self;
+        match pairs {
+            0 => write!(formatter, "-"),
+            1 => write!(formatter, "{median:.3}"),
+            _ if self.has_interval() => write!(formatter, "{median:.3} [{low:.3} - {high:.3}]"),
+            _ => write!(formatter, "{median:.3} ({low:.3} - {high:.3})"),
         }
     }
 }
@@ -42,40 +62,61 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Median of paired ratios with its interval by the bootstrap (resampled rounds, percentile method).
+/// Median of paired ratios, on a logarithmic scale: the ratio of B to A is the inverse of that of A to B.
 pub(crate) fn paired_ratio(values: &[f64], base: &[f64]) -> Estimate {
-    let ratios: Vec<f64> = values
-        .iter()
-        .zip(base)
-        .filter(|(_, base)| **base > 0.0)
-        .map(|(a, b)| a / b)
-        .filter(|ratio| ratio.is_finite())
-        .collect();
-    bootstrap(|rng| median(&resample(&ratios, rng)), median(&ratios))
+    let ratios = values.iter().zip(base).filter(|(_, base)| **base > 0.0).map(|(value, base)| value / base);
+    let mut logs: Vec<f64> = ratios.map(f64::ln).filter(|log| !log.is_nan()).collect();
+    if logs.is_empty() {
+        return Estimate::default();
+    }
+    logs.sort_by(f64::total_cmp);
+    let (low, high) = median_interval(&logs);
+    Estimate { median: median(&logs).exp(), low: low.exp(), high: high.exp(), pairs: logs.len() as u64 }
 }
 
-/// Ratio of two unpaired medians with its interval by the bootstrap.
-pub(crate) fn unpaired_ratio(values: &[f64], base: &[f64]) -> Estimate {
-    let ratio = |values: &[f64], base: &[f64]| median(values) / median(base).max(f64::MIN_POSITIVE);
-    bootstrap(|rng| ratio(&resample(values, rng), &resample(base, rng)), ratio(values, base))
+/// Confidence interval of the median, from order statistics; the range if there are too few values. It makes no
+/// assumption on the distribution, so an outlier cannot stretch it.
+///
+/// The interval from the kth smallest to the kth greatest value contains the median with a probability that follows from
+/// the binomial distribution. Two neighbouring intervals are interpolated to the confidence level (Hettmansperger and
+/// Sheather, "Confidence intervals based on interpolated order statistics", 1986).
+fn median_interval(sorted: &[f64]) -> (f64, f64) {
+    let count = sorted.len();
+    if (count as u64) < PAIRS_MIN {
+        return (sorted[0], sorted[count - 1]);
+    }
+    let mut rank = 1;
+    while coverage(count, rank + 1) >= CONFIDENCE {
+        rank += 1;
+    }
+    let (outer, inner) = (coverage(count, rank), coverage(count, rank + 1));
+    let share = (outer - CONFIDENCE) / (outer - inner);
+    let weight = (count - rank) as f64 * share / (rank as f64 + (count - 2 * rank) as f64 * share);
+    let between = |outer: f64, inner: f64| if outer == inner { outer } else { outer + weight * (inner - outer) };
+    (between(sorted[rank - 1], sorted[rank]), between(sorted[count - rank], sorted[count - rank - 1]))
 }
 
-fn bootstrap(mut statistic: impl FnMut(&mut Rng) -> f64, median: f64) -> Estimate {
-    // A fixed seed gives the same interval for the same rounds.
-    let mut rng = Rng::with_seed(99);
-    let mut resampled: Vec<f64> = (0..RESAMPLES).map(|_| statistic(&mut rng)).collect();
-    resampled.sort_by(f64::total_cmp);
-    let at = |share: f64| resampled[((RESAMPLES - 1) as f64 * share).round() as usize];
-    Estimate { median, low: at(0.025), high: at(0.975) }
-}
-
-fn resample(values: &[f64], rng: &mut Rng) -> Vec<f64> {
-    values.iter().map(|_| values[rng.usize(..values.len())]).collect()
+/// Probability that the interval from the `rank`th smallest to the `rank`th greatest of `count` values contains the
+/// median.
+fn coverage(count: usize, rank: usize) -> f64 {
+    // Logarithms, because the first terms of many values are smaller than the smallest number.
+    let mut log_term = -(count as f64) * std::f64::consts::LN_2;
+    let mut below = 0.0;
+    for index in 0..rank {
+        below += log_term.exp();
+        log_term += ((count - index) as f64 / (index + 1) as f64).ln();
+    }
+    1.0 - 2.0 * below
 }
 
 #[cfg(test)]
 mod tests {
+    use fastrand::Rng;
+
     use super::*;
+
+    /// Simulated experiments for each number of pairs.
+    const EXPERIMENTS: usize = 4000;
 
     #[test]
     fn medians() {
@@ -85,18 +126,112 @@ mod tests {
     }
 
     #[test]
-    fn intervals_hold_the_truth() {
-        // Of 200 experiments of 9 rounds whose true ratio is 2, at least 85 % of the intervals must contain it. The
-        // percentile bootstrap of so few rounds is known to be a little narrow.
-        let mut rng = Rng::with_seed(5);
-        let mut held = 0;
-        for _ in 0..200 {
-            let mut noise = |scale: f64| (0..9).map(|_| scale * (1.0 + 0.1 * (rng.f64() - 0.5))).collect::<Vec<f64>>();
-            let (values, base) = (noise(2.0), noise(1.0));
-            let estimate = paired_ratio(&values, &base);
-            held += u32::from((estimate.low..=estimate.high).contains(&2.0));
-            assert!(estimate.low <= estimate.median && estimate.median <= estimate.high);
+    fn coverage_of_ranks() {
+        // Tables of the sign test: 6 and 8 values from the extremes, 20 from the sixth.
+        for (count, rank, expect) in [(5, 1, 0.9375), (6, 1, 0.96875), (8, 1, 0.9921875), (20, 6, 0.9586105)] {
+            assert!((coverage(count, rank) - expect).abs() < 1e-7, "{count} {rank}: {}", coverage(count, rank));
         }
-        assert!(held >= 170, "{held} of 200");
+        assert!((coverage(4000, 1939) - 0.95).abs() < 0.01, "{}", coverage(4000, 1939));
+    }
+
+    #[test]
+    fn texts() {
+        let text = |ratios: &[f64]| paired_ratio(ratios, &vec![1.0; ratios.len()]).to_string();
+        assert_eq!(text(&[]), "-");
+        assert_eq!(text(&[1.5]), "1.500");
+        assert_eq!(text(&[1.0, 1.21]), "1.100 (1.000 - 1.210)");
+        assert_eq!(text(&[1.0, 1.1, 1.2, 1.3, 1.4]), "1.200 (1.000 - 1.400)");
+        assert!(text(&[1.0, 1.1, 1.2, 1.3, 1.4, 1.5]).contains('['));
+        // A failed round is a ratio, too: nothing passed, or the latency is infinite.
+        assert_eq!(text(&[0.0, 1.0, f64::INFINITY]), "1.000 (0.000 - inf)");
+    }
+
+    /// Generator of noise with a median of 0.
+    type Noise = fn(&mut Rng) -> f64;
+
+    /// Kinds of noise by name.
+    fn noises() -> [(&'static str, Noise); 5] {
+        fn normal(rng: &mut Rng) -> f64 {
+            (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
+        }
+        fn exponential(rng: &mut Rng) -> f64 {
+            -(1.0 - rng.f64()).ln()
+        }
+        [
+            ("normal", normal),
+            ("uniform", |rng| rng.f64() - 0.5),
+            ("two-sided exponential", |rng| exponential(rng) * if rng.bool() { 1.0 } else { -1.0 }),
+            ("skewed", |rng| exponential(rng) - std::f64::consts::LN_2),
+            ("with outliers", |rng| normal(rng) * if rng.f64() < 0.1 { 10.0 } else { 1.0 }),
+        ]
+    }
+
+    /// Share of experiments whose interval, or range, contains the true ratio of 2.
+    fn simulated_coverage(pairs: usize, noise: Noise, rng: &mut Rng) -> f64 {
+        let mut held = 0;
+        for _ in 0..EXPERIMENTS {
+            let base: Vec<f64> = (0..pairs).map(|_| (rng.f64() * 0.5).exp()).collect();
+            let values: Vec<f64> = base.iter().map(|base| base * 2.0 * (0.05 * noise(rng)).exp()).collect();
+            let estimate = paired_ratio(&values, &base);
+            assert_eq!(estimate.has_interval(), pairs >= 6);
+            assert!(estimate.low <= estimate.median && estimate.median <= estimate.high, "{estimate:?}");
+            held += usize::from((estimate.low..=estimate.high).contains(&2.0));
+        }
+        held as f64 / EXPERIMENTS as f64
+    }
+
+    /// An interval of 95 % contains the truth in 95 % of the cases, for any noise. Below six pairs there is none,
+    /// because the range of so few pairs contains it more rarely.
+    #[test]
+    fn intervals_hold_the_truth() {
+        let mut rng = Rng::with_seed(5);
+        for pairs in 2..=24 {
+            for (name, noise) in noises() {
+                let held = simulated_coverage(pairs, noise, &mut rng);
+                let expect = match pairs {
+                    // The range of n pairs contains the median with a probability of 1 - 2^(1 - n).
+                    2..=5 => 1.0 - 0.5f64.powi(pairs as i32 - 1),
+                    _ => CONFIDENCE,
+                };
+                assert!((held - expect).abs() <= 0.02, "{pairs} pairs, {name}: {held}, expected {expect}");
+            }
+        }
+    }
+
+    /// The first place of a round costs 10 %. The order alternates, so an even number of rounds cancels that.
+    #[test]
+    fn even_rounds_cancel_the_position() {
+        let ratio = |rounds: i32| {
+            let ratios: Vec<f64> = (0..rounds).map(|round| 1.1f64.powi(1 - 2 * (round % 2))).collect();
+            paired_ratio(&ratios, &vec![1.0; ratios.len()]).median
+        };
+        assert!((ratio(6) - 1.0).abs() < 1e-9 && (ratio(12) - 1.0).abs() < 1e-9);
+        assert!(ratio(7) > 1.09);
+    }
+
+    /// A control passes only if its whole interval is close to 1.
+    #[test]
+    fn equivalence() {
+        let estimate = |low, high, pairs| Estimate { median: 1.0, low, high, pairs };
+        for (estimate, expect) in [
+            (estimate(0.98, 1.02, 6), true),
+            (estimate(0.885, 1.145, 6), false),
+            (estimate(0.96, 1.0, 6), false),
+            (estimate(1.01, 1.04, 6), false),
+            (estimate(1.0, 1.0, 1), true),
+            (estimate(1.0, 1.0, 0), false),
+        ] {
+            assert_eq!(estimate.is_within(0.03), expect, "{estimate:?}");
+        }
+        // If the truth is just outside the margin, at most 2.5 % of the controls pass.
+        let mut rng = Rng::with_seed(7);
+        for (name, noise) in noises() {
+            let passes = |rng: &mut Rng| {
+                let ratios: Vec<f64> = (0..8).map(|_| 1.0301 * (0.01 * noise(rng)).exp()).collect();
+                paired_ratio(&ratios, &[1.0; 8]).is_within(0.03)
+            };
+            let passed = (0..EXPERIMENTS).filter(|_| passes(&mut rng)).count() as f64 / EXPERIMENTS as f64;
+            assert!(passed <= 0.04, "{name}: {passed}");
+        }
     }
 }

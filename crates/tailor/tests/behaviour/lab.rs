@@ -33,8 +33,10 @@ fn a_lab_from_start_to_end() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     // On a busy machine, the A/A control may hold or not. Both exit codes are right, but no other.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("2 pairs are too few for a confidence interval"), "{text}");
+    assert!(!text.contains("95 %") && text.contains("round brackets"), "no percentage below six pairs: {text}");
     assert!(text.contains("python (again)") && text.contains("nobody: skipped"), "{text}");
-    assert!(text.contains("4, x python [95 %]:\n  server "), "a table of ratios at each value: {text}");
+    assert!(text.contains("4, x python (range of 2 pairs):\n  server "), "a table of ratios at each value: {text}");
 
     let mut report: Value = serde_json::from_str(&std::fs::read_to_string(path("old.json")).unwrap()).unwrap();
     let steps = report["steps"].as_array().unwrap();
