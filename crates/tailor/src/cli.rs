@@ -40,7 +40,7 @@ Examples:
 Examples:
   tailor compare --list
   tailor compare keepalive-1k --rounds 5
-  tailor compare old.json new.json")]
+  tailor compare old1.json,old2.json,old3.json new1.json,new2.json,new3.json")]
     Compare(crate::lab::CompareOptions),
     /// Run the web99 workload: static and dynamic pages over many slow lines with a minimum rate each
     #[command(subcommand)]

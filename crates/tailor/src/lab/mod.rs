@@ -51,8 +51,8 @@ const LABS: [(&str, &str); 17] = [
 /// Options of `tailor compare`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CompareOptions {
-    /// Lab to run (a file, or a built-in lab of --list), or two recorded runs to compare
-    #[arg(value_name = "LAB | OLD.json NEW.json", required_unless_present = "list", num_args = 1..=2)]
+    /// Lab to run (a file, or a built-in lab of --list), or recorded runs to compare; commas separate repeated runs
+    #[arg(value_name = "LAB | OLD.json,... NEW.json,...", required_unless_present = "list", num_args = 1..=2)]
     pub what: Vec<String>,
     /// List the built-in labs
     #[arg(long)]
@@ -95,7 +95,7 @@ pub fn run(options: &CompareOptions) -> Result<ProgramEnd, String> {
         return Ok(ProgramEnd::Passed);
     }
     if let [old, new] = options.what.as_slice() {
-        let (text, is_comparable) = difference::describe(&read_report(old)?, &read_report(new)?);
+        let (text, is_comparable) = difference::describe(&read_reports(old)?, &read_reports(new)?);
         print!("{text}");
         return Ok(if is_comparable { ProgramEnd::Passed } else { ProgramEnd::Failed });
     }
@@ -167,6 +167,11 @@ fn select_servers(lab: &mut model::Lab, names: &[String]) -> Result<(), String> 
     lab.servers =
         names.iter().map(|name| find(name).ok_or_else(|| format!("no server `{name}`"))).collect::<Result<_, _>>()?;
     Ok(())
+}
+
+/// Reads the records of repeated runs.
+fn read_reports(paths: &str) -> Result<Vec<CompareReport>, String> {
+    paths.split(',').map(read_report).collect()
 }
 
 fn read_report(path: &str) -> Result<CompareReport, String> {

@@ -96,6 +96,56 @@ fn median_interval(sorted: &[f64]) -> (f64, f64) {
     (between(sorted[rank - 1], sorted[rank]), between(sorted[count - rank], sorted[count - rank - 1]))
 }
 
+/// Change of a quantity between repeated runs of two states.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Change {
+    /// Ratio of the new state to the old one: that of the geometric means of their runs.
+    pub(crate) ratio: f64,
+    /// 95 % confidence interval; `None` if a state has only one run.
+    pub(crate) interval: Option<[f64; 2]>,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:.3}", self.ratio)?;
+        match self.interval {
+            Some([low, high]) => write!(formatter, " [{low:.3} - {high:.3}]"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Quantiles of 0.975 of Student's t distribution, by degrees of freedom from 1.
+const T_QUANTILES: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+];
+
+/// Change between runs whose logarithms are given, with the interval of Welch's t test. Both states have at least one
+/// run. There are too few runs for order statistics.
+pub(crate) fn change(new: &[f64], old: &[f64]) -> Change {
+    let mean = |logs: &[f64]| logs.iter().sum::<f64>() / logs.len() as f64;
+    let difference = mean(new) - mean(old);
+    let ratio = difference.exp();
+    if new.len() < 2 || old.len() < 2 {
+        return Change { ratio, interval: None };
+    }
+    // Squared error of the mean.
+    let error = |logs: &[f64]| {
+        let squares: f64 = logs.iter().map(|log| (log - mean(logs)).powi(2)).sum();
+        squares / (logs.len() - 1) as f64 / logs.len() as f64
+    };
+    let [new_error, old_error] = [error(new), error(old)];
+    let sum = new_error + old_error;
+    let freedom =
+        sum * sum / (new_error * new_error / (new.len() - 1) as f64 + old_error * old_error / (old.len() - 1) as f64);
+    // Rounded down, and with the last quantile for more, the interval is wider than needed, never narrower. Without any
+    // variance the freedom is not a number, and the interval has no width.
+    let quantile = T_QUANTILES[(freedom as usize).clamp(1, T_QUANTILES.len()) - 1];
+    let half = quantile * sum.sqrt();
+    Change { ratio, interval: Some([(difference - half).exp(), (difference + half).exp()]) }
+}
+
 /// Probability that the interval from the `rank`th smallest to the `rank`th greatest of `count` values contains the
 /// median.
 fn coverage(count: usize, rank: usize) -> f64 {
@@ -196,6 +246,28 @@ mod tests {
                 assert!((held - expect).abs() <= 0.02, "{pairs} pairs, {name}: {held}, expected {expect}");
             }
         }
+    }
+
+    /// Intervals of repeated runs hold the true change in at least 95 % of the cases, however much runs differ.
+    #[test]
+    fn changes_hold_the_truth() {
+        let mut rng = Rng::with_seed(11);
+        let (_, normal) = noises()[0];
+        for (old_runs, new_runs) in [(2, 2), (3, 3), (3, 6), (6, 6), (12, 12)] {
+            for new_noise in [0.05, 0.2] {
+                let mut held = 0;
+                for _ in 0..EXPERIMENTS {
+                    let old: Vec<f64> = (0..old_runs).map(|_| 0.05 * normal(&mut rng)).collect();
+                    let new: Vec<f64> = (0..new_runs).map(|_| 0.7 + new_noise * normal(&mut rng)).collect();
+                    let [low, high] = change(&new, &old).interval.unwrap();
+                    held += usize::from((low..=high).contains(&0.7f64.exp()));
+                }
+                let held = held as f64 / EXPERIMENTS as f64;
+                assert!(held >= 0.93, "{old_runs} and {new_runs} runs, {new_noise}: {held}");
+            }
+        }
+        assert_eq!(change(&[0.0], &[0.0, 1.0]).interval, None);
+        assert_eq!(change(&[0.0, 0.0], &[0.0, 0.0]).interval, Some([1.0, 1.0]));
     }
 
     /// The first place of a round costs 10 %. The order alternates, so an even number of rounds cancels that.
