@@ -59,6 +59,24 @@ fn latency_on_a_line() {
     assert!((60.0..500.0).contains(&median), "{median} ms");
 }
 
+/// A new connection takes a round trip for TCP, one for TLS, and one for the request.
+#[test]
+fn round_trips_of_new_connections() {
+    let line = ["-c", "2", "-n", "4", "--keep-alive", "0", "--line", "-,latency=100ms"];
+    let server = start(|_| FakeServerAction::Reply(ok(b"x")));
+    let (report, _) = bench(&server.url, &line);
+    let tls_server = crate::tls::LocalhostCa::new(crate::tls::BOTH, &[]).start(|_| FakeServerAction::Reply(ok(b"x")));
+    let (tls_report, _) = bench(&tls_server.url, &[&line[..], &["-k"]].concat());
+    for (report, round_trips) in [(report, 2.0), (tls_report, 3.0)] {
+        assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(4)));
+        let least = report["latency"]["min_nanos"].as_f64().unwrap() / 1e6;
+        // A busy machine adds some time, and the timers of lines up to 1 ms each.
+        assert!((round_trips * 100.0..1_000.0).contains(&least), "{round_trips} round trips: {least} ms");
+        let connect = report["connect"]["min_nanos"].as_f64().unwrap() / 1e6;
+        assert!(connect >= (round_trips - 1.0) * 100.0, "{round_trips} round trips: {connect} ms to connect");
+    }
+}
+
 #[test]
 fn slow_senders() {
     let server = start(|request| {

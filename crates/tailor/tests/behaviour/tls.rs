@@ -50,7 +50,10 @@ impl LocalhostCa {
     }
 
     /// Starts a server that answers each request by `act`.
-    fn start(&self, act: impl Fn(&ReceivedRequest) -> FakeServerAction + Send + Sync + 'static) -> FakeServer {
+    pub(crate) fn start(
+        &self,
+        act: impl Fn(&ReceivedRequest) -> FakeServerAction + Send + Sync + 'static,
+    ) -> FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
         start_on(listener, url, act, self.opener())

@@ -264,8 +264,11 @@ impl LoadConnection {
             return self.fail_to_connect(errno, shared, now);
         }
         if let Some(line) = shared.plan.line.filter(|line| line.latency > 0) {
-            // The TCP handshake takes a round trip.
-            self.hold_sending(now + line.latency);
+            // On a real line the TCP handshake takes a round trip.
+            let connected_at = self.since + line.latency;
+            if now < connected_at {
+                return self.set_timer(connected_at, shared);
+            }
         }
         self.connected_at = now;
         match &shared.plan.tls {
@@ -277,6 +280,7 @@ impl LoadConnection {
                     self.tls = Some(Box::new(tls));
                     self.phase = LoadPhase::Handshaking;
                     self.encrypt();
+                    self.hold_sending(now + shared.plan.line.map_or(0, |line| line.latency / 2));
                 }
                 Err(error) => self.fail_by_tls(&error, shared, now),
             },
