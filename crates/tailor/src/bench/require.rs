@@ -108,7 +108,7 @@ impl Requirement {
 mod tests {
     use super::*;
     use crate::bench::{LoadOptions, plan};
-    use crate::engine::{FailureClass, RunOutcome};
+    use crate::engine::{FailureClass, FailureReason, RunOutcome};
     use crate::report::{Builder, RequirementResult};
 
     #[derive(clap::Parser)]
@@ -124,7 +124,7 @@ mod tests {
         let mut outcome = RunOutcome { duration: std::time::Duration::from_secs(1), ..RunOutcome::empty() };
         outcome.record.served = served;
         outcome.record.latency.record_n(3_900_000, served).unwrap();
-        (0..failed).for_each(|_| outcome.record.fail(FailureClass::TimeOut));
+        (0..failed).for_each(|_| outcome.record.fail(FailureClass::TimeOut, FailureReason::Unknown));
         let builder = Builder::new(&options, &plan::make(&options).unwrap(), None);
         builder.finish(&outcome, Vec::new(), false).requirements.remove(0)
     }

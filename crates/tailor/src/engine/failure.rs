@@ -1,4 +1,8 @@
-//! Classes of failed requests, and counts by class.
+//! Classes and reasons of failed requests, and counts by class.
+
+use std::fmt;
+
+use wire::h2::ErrorCode;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,9 +30,10 @@ failure_classes! {
     Connect = "failed connect";
     /// The TLS handshake or a TLS record failed.
     Tls = "TLS failure";
-    /// The server closed or reset the connection after the request was written and before the response was complete.
+    /// The server closed or reset the connection after the request was written and before the response was complete. In
+    /// HTTP/2 also before it was written, because the requests of a connection are written together.
     EarlyClose = "early close";
-    /// The connection ended before the request was written.
+    /// The connection ended before the request was written (HTTP/1).
     Write = "write failure";
     /// Connecting or the response took longer than the timeout.
     TimeOut = "time-out";
@@ -42,6 +47,54 @@ failure_classes! {
     Field = "wrong field";
     /// Unexpected content.
     Body = "wrong body";
+}
+
+/// Reason of a failed request, more precise than its class. It costs no allocation where requests fail often.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FailureReason {
+    /// No more is known than the class.
+    Unknown,
+    /// Status of the response.
+    Status(u16),
+    /// Error number of a system call.
+    Errno(i32),
+    /// The server reset the HTTP/2 stream with this code.
+    StreamReset(u32),
+    /// The server ended the HTTP/2 connection with this code.
+    GoAway(u32),
+    /// Fixed text.
+    Text(&'static str),
+    /// Text of a library.
+    Message(String),
+}
+
+impl FailureReason {
+    /// The server closed the connection in order.
+    pub(crate) const FIN: Self = Self::Text("the server closed the connection (FIN)");
+    /// The server reset the connection.
+    pub(crate) const RST: Self = Self::Text("the server reset the connection (RST)");
+
+    /// Reason of a failed system call.
+    pub(crate) fn of_errno(errno: rustix::io::Errno) -> Self {
+        match errno {
+            rustix::io::Errno::CONNRESET | rustix::io::Errno::PIPE => Self::RST,
+            errno => Self::Errno(errno.raw_os_error()),
+        }
+    }
+}
+
+impl fmt::Display for FailureReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => write!(formatter, "unknown"),
+            Self::Status(status) => write!(formatter, "{status}"),
+            Self::Errno(number) => write!(formatter, "{}", std::io::Error::from_raw_os_error(*number)),
+            Self::StreamReset(code) => write!(formatter, "stream reset: {}", ErrorCode(*code)),
+            Self::GoAway(code) => write!(formatter, "GOAWAY: {}", ErrorCode(*code)),
+            Self::Text(text) => write!(formatter, "{text}"),
+            Self::Message(text) => write!(formatter, "{text}"),
+        }
+    }
 }
 
 /// Failed requests, by class.

@@ -13,7 +13,7 @@ use wire::http::{Fields, Status};
 
 use super::check::BodyJudge;
 use super::clock::Nanos;
-use super::failure::FailureClass;
+use super::failure::{FailureClass, FailureReason};
 use super::shared::ThreadShared;
 use super::workload::WorkloadRequest;
 
@@ -24,6 +24,9 @@ const CONNECTION_WINDOW_BYTES: u32 = 15 << 20;
 /// Limit of streams before the server's SETTINGS arrive. RFC 9113, section 6.5.2 recommends that servers permit at
 /// least this number.
 const STREAMS_AT_FIRST: usize = 100;
+/// Maximum number of requests that a server may reject in a row with REFUSED_STREAM on a connection. Further ones fail,
+/// because a server that rejects everything would get them forever.
+const REFUSED_MAX: u32 = 100;
 /// Maximum content of requests to write at once.
 const CONTENT_BYTES_MAX: usize = 256 << 10;
 
@@ -38,6 +41,8 @@ pub(crate) struct Http2 {
     streams: VecDeque<LoadStream>,
     is_settled: bool,
     has_completed: bool,
+    /// Requests with REFUSED_STREAM since the last complete response.
+    refused: u32,
 }
 
 /// A request in flight and the state of its response.
@@ -65,12 +70,14 @@ pub(crate) enum H2ClientEvent {
     /// The response is complete, and the request is no longer in flight.
     Complete { place: usize, status: u16, verdict: Option<FailureClass>, received_bytes: u64 },
     /// The request has failed and is no longer in flight.
-    Failed { place: usize, class: FailureClass },
+    Failed { place: usize, class: FailureClass, reason: FailureReason },
+    /// The server has not handled the request, which is no longer in flight.
+    Refused { place: usize },
     /// The server accepts no more requests. It has not handled those from this place on; they are no longer in flight.
     /// `is_orderly`: the server has answered requests before and sent no error.
-    GoAway { from_place: usize, is_orderly: bool },
-    /// The input is not valid HTTP/2.
-    Malformed,
+    GoAway { from_place: usize, is_orderly: bool, code: u32 },
+    /// The input is not valid HTTP/2, for this reason.
+    Malformed(&'static str),
 }
 
 /// Returns the limits of all connections of a run. The load generator does not defend itself against the server,
@@ -110,6 +117,7 @@ impl Http2 {
             streams: VecDeque::new(),
             is_settled: false,
             has_completed: false,
+            refused: 0,
         };
         http2.connection.start(&mut EngineTurn { now, limits, output: &mut http2.output });
         http2
@@ -251,6 +259,11 @@ impl Http2 {
         self.output.clear();
     }
 
+    /// Returns whether the server has sent a frame.
+    pub(crate) fn has_started(&self) -> bool {
+        self.is_settled
+    }
+
     /// Returns whether a part of any response has arrived.
     pub(crate) fn is_within_response(&self) -> bool {
         self.streams.iter().any(|stream| stream.received_bytes > 0)
@@ -279,7 +292,7 @@ impl Http2 {
         }
         // The place was just found, so it is valid.
         let Some(mut stream) = self.streams.remove(place) else { return H2ClientEvent::Other };
-        self.has_completed = true;
+        (self.has_completed, self.refused) = (true, 0);
         let check = &requests[stream.request as usize].check;
         let body = stream.judge.finish(check.body.as_ref());
         let verdict = stream.verdict.or_else(|| check.judge_length(stream.content_bytes)).or(body);
@@ -289,18 +302,31 @@ impl Http2 {
     /// Handles the early end of a stream or of the connection.
     fn on_end(&mut self, event: ClientEvent) -> H2ClientEvent {
         match event {
-            ClientEvent::Reset { stream, is_by_peer, .. } => {
+            ClientEvent::Reset { stream, is_by_peer, code } => {
                 let Some(place) = self.place(stream) else { return H2ClientEvent::Other };
                 self.streams.remove(place);
-                let class = if is_by_peer { FailureClass::EarlyClose } else { FailureClass::Malformed };
-                H2ClientEvent::Failed { place, class }
+                if is_by_peer && code == ErrorCode::REFUSED_STREAM && self.refused < REFUSED_MAX {
+                    self.refused += 1;
+                    return H2ClientEvent::Refused { place };
+                }
+                match is_by_peer {
+                    true => {
+                        let reason = FailureReason::StreamReset(code.0);
+                        H2ClientEvent::Failed { place, class: FailureClass::EarlyClose, reason }
+                    }
+                    false => {
+                        let reason = FailureReason::Text(code.name());
+                        H2ClientEvent::Failed { place, class: FailureClass::Malformed, reason }
+                    }
+                }
             }
             ClientEvent::GoAway { last_stream, code } => {
                 let from_place = self.streams.partition_point(|stream| stream.id <= last_stream);
                 self.streams.truncate(from_place);
-                H2ClientEvent::GoAway { from_place, is_orderly: self.has_completed && code == ErrorCode::NO_ERROR }
+                let is_orderly = self.has_completed && code == ErrorCode::NO_ERROR;
+                H2ClientEvent::GoAway { from_place, is_orderly, code: code.0 }
             }
-            ClientEvent::Closed(_) => H2ClientEvent::Malformed,
+            ClientEvent::Closed(error) => H2ClientEvent::Malformed(error.reason),
             _ => H2ClientEvent::Other,
         }
     }

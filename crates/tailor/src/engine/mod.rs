@@ -26,7 +26,7 @@ mod workload;
 pub use arrivals::ArrivalPace;
 pub use check::{BodyCheck, ResponseCheck, Sha256, parse_sha256};
 pub use connection::LineUsage;
-pub use failure::{FailureClass, Failures};
+pub use failure::{FailureClass, FailureReason, Failures};
 pub(crate) use http2::Http2Request;
 pub use line::SimulatedLine;
 pub(crate) use line::parse_line;

@@ -1,6 +1,7 @@
 //! Protocol of a connection, which converts bytes to responses. The rest of the engine (slots, lines, TLS, time,
 //! counters) is independent of it.
 
+use super::failure::FailureReason;
 use super::http2::Http2;
 use super::response::ResponseReader;
 
@@ -41,6 +42,16 @@ impl ClientProtocol {
         match self {
             Self::Http1(reader) => reader.on_close(),
             Self::Http2(_) => false,
+        }
+    }
+
+    /// Explains the end of a connection with requests in flight.
+    pub(crate) fn explain_end(&self, reason: FailureReason) -> FailureReason {
+        match self {
+            Self::Http2(http2) if !http2.has_started() => FailureReason::Text(
+                "the server ended the connection before its first HTTP/2 frame; does it offer HTTP/2?",
+            ),
+            _ => reason,
         }
     }
 

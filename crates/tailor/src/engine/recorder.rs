@@ -7,10 +7,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::clock::{Nanos, SECOND};
-use super::failure::{FailureClass, Failures};
+use super::failure::{FailureClass, FailureReason, Failures};
 
 /// Maximum time that a histogram can record; longer times count as this one.
 const LATENCY_MAX: Nanos = 3600 * SECOND;
+/// Maximum number of reasons to count one by one; further ones count only in their class.
+const REASONS_MAX: usize = 64;
 
 /// Counts and histograms of an interval: first of one thread, then merged over all. Times are in nanoseconds, with
 /// three significant digits.
@@ -20,8 +22,8 @@ pub struct IntervalRecord {
     pub served: u64,
     /// Failed requests by class.
     pub failures: Failures,
-    /// Reason of the first failed request of each class, if more is known than the class.
-    pub failure_reasons: BTreeMap<FailureClass, String>,
+    /// Failed requests by reason, if more is known than the class.
+    pub failure_reasons: BTreeMap<(FailureClass, FailureReason), u64>,
     /// Requests that the client aborted on purpose.
     pub aborted: u64,
     /// Responses by the first digit of their status, from 1xx at index 1.
@@ -84,13 +86,24 @@ impl Default for IntervalRecord {
 
 impl IntervalRecord {
     /// Counts a request that failed.
-    pub(crate) fn fail(&mut self, class: FailureClass) {
+    pub(crate) fn fail(&mut self, class: FailureClass, reason: FailureReason) {
         self.failures.add(class);
+        self.explain(class, reason, 1);
     }
 
-    /// Notes why requests fail with this class, if that is not known yet.
-    pub(crate) fn explain(&mut self, class: FailureClass, reason: impl FnOnce() -> String) {
-        self.failure_reasons.entry(class).or_insert_with(reason);
+    /// Counts a reason of failed requests.
+    fn explain(&mut self, class: FailureClass, reason: FailureReason, count: u64) {
+        if reason == FailureReason::Unknown {
+            return;
+        }
+        let is_full = self.failure_reasons.len() >= REASONS_MAX;
+        match self.failure_reasons.get_mut(&(class, reason.clone())) {
+            Some(sum) => *sum += count,
+            None if is_full => {}
+            None => {
+                self.failure_reasons.insert((class, reason), count);
+            }
+        }
     }
 
     /// Drops the counts of connections.
@@ -122,8 +135,8 @@ impl IntervalRecord {
     pub fn merge(&mut self, other: &Self) {
         self.served += other.served;
         self.failures.merge(&other.failures);
-        for (class, reason) in &other.failure_reasons {
-            self.explain(*class, || reason.clone());
+        for ((class, reason), count) in &other.failure_reasons {
+            self.explain(*class, reason.clone(), *count);
         }
         self.aborted += other.aborted;
         for (count, more) in self.statuses.iter_mut().zip(other.statuses) {

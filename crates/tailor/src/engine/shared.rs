@@ -12,7 +12,7 @@ use wire::http::Fields;
 use super::arrivals::Arrivals;
 use super::clock::{Nanos, RunClock};
 use super::connect::Connector;
-use super::failure::FailureClass;
+use super::failure::{FailureClass, FailureReason};
 use super::plan::LoadPlan;
 use super::recorder::IntervalRecord;
 use super::response::KnownHead;
@@ -108,7 +108,7 @@ impl ThreadShared {
                 if lag > super::clock::nanos(self.plan.time_out) {
                     // The request timed out before a connection was free.
                     if is_counted {
-                        self.record.fail(FailureClass::TimeOut);
+                        self.record.fail(FailureClass::TimeOut, FailureReason::Text("no connection was free in time"));
                     }
                     continue;
                 }
@@ -119,10 +119,10 @@ impl ThreadShared {
     }
 
     /// Counts a request in flight, due at this time, as failed.
-    pub(crate) fn fail(&mut self, class: FailureClass, due: Nanos) {
+    pub(crate) fn fail(&mut self, class: FailureClass, reason: FailureReason, due: Nanos) {
         self.active -= 1;
         if due >= self.counted_from {
-            self.record.fail(class);
+            self.record.fail(class, reason);
         }
     }
 

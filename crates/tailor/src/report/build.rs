@@ -1,5 +1,6 @@
 //! Conversion of the engine's counts to a report.
 
+use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 
 use hdrhistogram::Histogram;
@@ -7,7 +8,7 @@ use hdrhistogram::Histogram;
 use super::observe::{Observed, Usage};
 use super::*;
 use crate::bench::{LoadOptions, Requirement};
-use crate::engine::{self, ArrivalPace, LineUsage, LoadPlan, RunOutcome, TargetAddress};
+use crate::engine::{self, ArrivalPace, IntervalRecord, LineUsage, LoadPlan, RunOutcome, TargetAddress};
 
 /// Builder that collects the intervals of a run and creates the report at its end.
 #[derive(Debug)]
@@ -112,9 +113,8 @@ impl Builder {
             served: record.served,
             served_per_second: outcome.served_per_second(),
             failures: record.failures.clone(),
-            failure_reasons: (record.failure_reasons.iter())
-                .map(|(class, reason)| (class.name().to_owned(), reason.clone()))
-                .collect(),
+            failure_reasons: most_frequent_reasons(record),
+            failure_details: details(record),
             aborted: record.aborted,
             unfinished: outcome.unfinished,
             statuses: record
@@ -165,6 +165,22 @@ impl Builder {
         report.passed = !interrupted && report.served > 0 && report.requirements.iter().all(|result| result.holds);
         report
     }
+}
+
+/// Failed requests by class and reason.
+fn details(record: &IntervalRecord) -> BTreeMap<String, BTreeMap<String, u64>> {
+    let mut details: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    for ((class, reason), count) in &record.failure_reasons {
+        *details.entry(class.name().to_owned()).or_default().entry(reason.to_string()).or_default() += count;
+    }
+    details
+}
+
+fn most_frequent_reasons(record: &IntervalRecord) -> BTreeMap<String, String> {
+    let most = |(class, reasons): (String, BTreeMap<String, u64>)| {
+        Some((class, reasons.into_iter().max_by_key(|(_, count)| *count)?.0))
+    };
+    details(record).into_iter().filter_map(most).collect()
 }
 
 fn load(plan: &LoadPlan) -> LoadShape {

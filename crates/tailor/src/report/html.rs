@@ -103,8 +103,11 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     row("served", format_count(report.served))?;
     row("failed", format_count(report.failures.total()))?;
     for (class, count) in report.failures.iter() {
-        let reason = report.failure_reasons.get(class.name()).map(|reason| format!(" ({reason})")).unwrap_or_default();
-        row(&format!("— {}", class.name()), format_count(count) + &reason)?;
+        let reasons = match report.format_reasons(class.name()) {
+            reasons if reasons.is_empty() => reasons,
+            reasons => format!(": {reasons}"),
+        };
+        row(&format!("— {}", class.name()), format_count(count) + &reasons)?;
     }
     if report.aborted + report.unfinished > 0 {
         row("aborted, unfinished", format!("{}, {}", format_count(report.aborted), format_count(report.unfinished)))?;

@@ -46,9 +46,12 @@ pub struct BenchReport {
     pub served_per_second: f64,
     /// Failed requests by class.
     pub failures: Failures,
-    /// Reason of the first failed request of each class, if more is known than the class.
+    /// Most frequent reason of each class, if more is known than the class.
     #[serde(default)]
     pub failure_reasons: std::collections::BTreeMap<String, String>,
+    /// Failed requests by class and reason, if more is known than the class.
+    #[serde(default)]
+    pub failure_details: std::collections::BTreeMap<String, std::collections::BTreeMap<String, u64>>,
     /// Requests that the client aborted on purpose.
     pub aborted: u64,
     /// Requests in progress at the end of the run: neither served nor failed.
@@ -172,6 +175,28 @@ pub struct LoadShape {
     /// True if connections used TLS.
     pub tls: bool,
 }
+
+impl BenchReport {
+    /// Formats the reasons of a class of failures: a single one without its count, otherwise the most frequent ones with
+    /// their counts. Returns an empty text if no reason is known.
+    pub(crate) fn format_reasons(&self, class: &str) -> String {
+        let Some(details) = self.failure_details.get(class) else { return String::new() };
+        let mut reasons: Vec<(&String, u64)> = details.iter().map(|(reason, count)| (reason, *count)).collect();
+        reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        match reasons.as_slice() {
+            [(reason, _)] => (*reason).clone(),
+            reasons => {
+                let shown = reasons.iter().take(REASONS_SHOWN);
+                let texts: Vec<String> = shown.map(|(reason, count)| format!("{reason} ({count})")).collect();
+                let more = if reasons.len() > REASONS_SHOWN { ", ..." } else { "" };
+                texts.join(", ") + more
+            }
+        }
+    }
+}
+
+/// Maximum number of reasons of a class in texts for people.
+const REASONS_SHOWN: usize = 3;
 
 impl LoadShape {
     /// Describes the streams of a connection; empty for HTTP/1.

@@ -39,8 +39,9 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     )?;
     writeln!(out, "  failed       {:>12}", format_count(report.failures.total()))?;
     for (class, count) in report.failures.iter() {
-        let reason = report.failure_reasons.get(class.name()).map(|reason| format!("   {reason}")).unwrap_or_default();
-        writeln!(out, "    {:<18} {:>5}{reason}", class.name(), format_count(count))?;
+        let line =
+            format!("    {:<18} {:>5}   {}", class.name(), format_count(count), report.format_reasons(class.name()));
+        writeln!(out, "{}", line.trim_end())?;
     }
     for (name, count) in [("aborted", report.aborted), ("unfinished", report.unfinished)] {
         if count > 0 {

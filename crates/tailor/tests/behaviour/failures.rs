@@ -64,6 +64,34 @@ fn a_faulty_server_is_counted_to_the_number() {
     }
 }
 
+/// Failures of one class have reasons, each with its count.
+#[test]
+fn reasons_are_counted() {
+    let server = start(|request| match request.number % 5 {
+        0 => FakeServerAction::Close(Vec::new()),
+        1 => FakeServerAction::Reset,
+        2 => FakeServerAction::Reply(b"HTTP/1.1 2OO OK\r\nContent-Length: 0\r\n\r\n".to_vec()),
+        3 => FakeServerAction::Reply(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n".to_vec()),
+        _ => FakeServerAction::Reply(b"SSH-2.0\r\n".to_vec()),
+    });
+    let (report, _) = bench(&server.url, &["-c", "1", "-n", "50"]);
+    let details = serde_json::json!({
+        "early close": {
+            "the server closed the connection (FIN)": 10,
+            "the server reset the connection (RST)": 10,
+        },
+        "malformed response": {
+            "malformed Content-Length": 10,
+            "malformed status line": 10,
+            "not an HTTP/1 response": 10,
+        },
+    });
+    assert_eq!(report["failure_details"], details);
+    let output = crate::tailor(&["bench", &server.url, "-q", "-c", "1", "-n", "50"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("(FIN) (10), the server reset the connection (RST) (10)"), "{text}");
+}
+
 #[test]
 fn what_takes_too_long_is_a_time_out() {
     let server =

@@ -283,7 +283,7 @@ fn a_faulty_server_is_counted_to_the_number() {
         4 => H2Action::Reply(200, &[("x-field", "yes"), ("content-length", "11")], b"0123456789".to_vec()),
         5 => H2Action::Reply(503, FIELD, b"0123456789".to_vec()),
         6 => H2Action::Reply(200, &[("x-field", "no")], b"0123456789".to_vec()),
-        7 => H2Action::Reset(ErrorCode::REFUSED_STREAM),
+        7 => H2Action::Reset(ErrorCode::CANCEL),
         8 => H2Action::Stall,
         _ => H2Action::Reply(200, FIELD, b"0123456789".to_vec()),
     };
@@ -310,25 +310,64 @@ fn a_faulty_server_is_counted_to_the_number() {
     }
 }
 
+/// The server has not handled a request with REFUSED_STREAM, so the client sends it again, but not forever.
+#[test]
+fn refused_streams_are_sent_again() {
+    let load = ["--http2", "-c", "2", "--streams", "5", "-n", "300"];
+    let server = start(H2Limits::default(), |number, _, _| match number % 3 {
+        0 => H2Action::Reset(ErrorCode::REFUSED_STREAM),
+        _ => ok(),
+    });
+    let (report, _) = bench(&server.url, &load);
+    assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(300)));
+    let server = start(H2Limits::default(), |_, _, _| H2Action::Reset(ErrorCode::REFUSED_STREAM));
+    let (report, _) = bench(&server.url, &load);
+    assert_eq!((failures(&report), report["served"].as_u64()), (vec![("early close".to_owned(), 300)], Some(0)));
+    let details = serde_json::json!({ "early close": { "stream reset: REFUSED_STREAM (7)": 300 } });
+    assert_eq!(report["failure_details"], details);
+}
+
+/// The class of a silent end does not depend on whether sending or receiving notices it first.
+#[test]
+fn a_silent_end_has_one_class() {
+    let server = start(H2Limits::default(), |number, _, _| if number % 10 == 9 { H2Action::Close } else { ok() });
+    let body = "x".repeat(100_000);
+    let load = ["--http2", "-c", "4", "--streams", "10", "-n", "400", "--body", &body];
+    let (report, _) = bench(&server.url, &load);
+    let failed = failures(&report);
+    assert!(matches!(failed.as_slice(), [(class, count)] if class == "early close" && *count >= 40), "{failed:?}");
+    assert_eq!(report["served"].as_u64().unwrap() + failed[0].1, 400);
+}
+
 #[test]
 fn what_ends_a_connection() {
     // A response on a stream that the client did not open, a frame that is too long, and HTTP/1.
     const ORPHAN: &[u8] = &[0, 0, 1, 1, 5, 0, 0, 0, 99, 0x88];
     const TOO_LONG: &[u8] = &[255, 255, 255, 0, 0, 0, 0, 0, 1];
-    type Row = (&'static str, fn() -> H2Action, &'static str);
-    let rows: [Row; 4] = [
-        ("an end", || H2Action::Close, "early close"),
-        ("an orphan", || H2Action::Raw(ORPHAN), "malformed response"),
-        ("a frame too long", || H2Action::Raw(TOO_LONG), "malformed response"),
-        ("HTTP/1", || H2Action::Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "malformed response"),
+    type Row = (&'static str, fn() -> H2Action, &'static str, &'static str);
+    let rows: [Row; 3] = [
+        ("an end", || H2Action::Close, "early close", "the server "),
+        ("an orphan", || H2Action::Raw(ORPHAN), "malformed response", ""),
+        ("a frame too long", || H2Action::Raw(TOO_LONG), "malformed response", ""),
     ];
-    in_parallel(&rows, |(name, act, class)| {
+    in_parallel(&rows, |(name, act, class, reason)| {
         let act = *act;
         let server = start(H2Limits::default(), move |_, _, _| act());
         let (report, _) = bench(&server.url, &["--http2", "-c", "2", "--streams", "5", "-n", "60", "--timeout", "60s"]);
         assert_eq!(failures(&report), [((*class).to_owned(), 60)], "{name}");
         assert_eq!(report["served"].as_u64(), Some(0), "{name}");
+        assert!(report["failure_reasons"][*class].as_str().unwrap().contains(reason), "{name}: {report}");
     });
+}
+
+/// Without TLS only the response shows that a server does not speak HTTP/2.
+#[test]
+fn a_server_of_http1() {
+    let server = crate::server::start(|_| crate::server::FakeServerAction::Reply(crate::server::ok(b"x")));
+    let (report, _) = bench(&server.url, &["--http2", "-c", "2", "--streams", "5", "-n", "20"]);
+    assert_eq!(failures(&report), [("malformed response".to_owned(), 20)]);
+    let reason = report["failure_reasons"]["malformed response"].as_str().unwrap();
+    assert!(reason.starts_with("the server answers in HTTP/1;"), "{reason}");
 }
 
 #[test]

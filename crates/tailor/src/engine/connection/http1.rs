@@ -2,7 +2,7 @@
 
 use super::{LoadConnection, LoadPhase};
 use crate::engine::clock::Nanos;
-use crate::engine::failure::FailureClass;
+use crate::engine::failure::{FailureClass, FailureReason};
 use crate::engine::protocol::ClientProtocol;
 use crate::engine::response::ReadProgress;
 use crate::engine::shared::ThreadShared;
@@ -33,7 +33,9 @@ impl LoadConnection {
                     let is_too_long = !rest.is_empty() && self.in_flight.len() == 1;
                     self.complete_http1(is_too_long, shared, now);
                 }
-                Err(_) => return self.fail(FailureClass::Malformed, shared, now),
+                Err(malformed) => {
+                    return self.fail(FailureClass::Malformed, FailureReason::Text(malformed.0), shared, now);
+                }
             }
         }
     }

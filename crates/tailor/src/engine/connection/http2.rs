@@ -2,7 +2,7 @@
 
 use super::{LoadConnection, LoadPhase};
 use crate::engine::clock::Nanos;
-use crate::engine::failure::FailureClass;
+use crate::engine::failure::{FailureClass, FailureReason};
 use crate::engine::http2::{H2ClientEvent, Http2};
 use crate::engine::protocol::ClientProtocol;
 use crate::engine::shared::ThreadShared;
@@ -32,13 +32,18 @@ impl LoadConnection {
         let ClientProtocol::Http2(mut http2) = std::mem::take(&mut self.protocol) else { return };
         let joined = http2.join(bytes);
         let input = joined.as_deref().unwrap_or(bytes);
+        let is_http1 = !http2.has_started() && input.starts_with(b"HTTP/1.");
         let mut at = 0;
         while self.generation == generation && self.phase == LoadPhase::Open {
             let (consumed_bytes, event) = http2.handle_input(&input[at..], shared, now);
             at += consumed_bytes;
-            if matches!(event, H2ClientEvent::NeedInput) {
-                break;
-            }
+            let event = match event {
+                H2ClientEvent::NeedInput => break,
+                H2ClientEvent::Malformed(_) if is_http1 => {
+                    H2ClientEvent::Malformed("the server answers in HTTP/1; leave out --http2, or use https://")
+                }
+                event => event,
+            };
             self.on_http2_event(&mut http2, event, shared, now);
         }
         if self.generation != generation {
@@ -65,37 +70,45 @@ impl LoadConnection {
                     self.count(&exchange, status, verdict, received_bytes, shared, now);
                 }
             }
-            H2ClientEvent::Failed { place, class } => {
+            H2ClientEvent::Failed { place, class, reason } => {
                 if let Some(exchange) = self.in_flight.remove(place) {
-                    shared.fail(class, exchange.due);
+                    shared.fail(class, reason, exchange.due);
                 }
             }
-            H2ClientEvent::GoAway { from_place, is_orderly } => {
+            H2ClientEvent::Refused { place } => {
+                // The server has not handled the request, so it is sent again (RFC 9113, section 8.7).
+                if let Some(exchange) = self.in_flight.remove(place) {
+                    shared.give_back(exchange.due);
+                }
+            }
+            H2ClientEvent::GoAway { from_place, is_orderly, code } => {
                 self.requests_left = 0;
                 for exchange in self.in_flight.drain(from_place..) {
                     // The server announced that it has not handled the request. It is retried on another connection.
                     if is_orderly {
                         shared.give_back(exchange.due);
                     } else {
-                        shared.fail(FailureClass::EarlyClose, exchange.due);
+                        shared.fail(FailureClass::EarlyClose, FailureReason::GoAway(code), exchange.due);
                     }
                 }
             }
-            H2ClientEvent::Malformed => self.fail(FailureClass::Malformed, shared, now),
+            H2ClientEvent::Malformed(reason) => {
+                self.fail(FailureClass::Malformed, FailureReason::Text(reason), shared, now)
+            }
         }
     }
 
     /// Cancels each request that exceeds its time limit.
     pub(super) fn check_streams(&mut self, time_out: Nanos, shared: &mut ThreadShared, now: Nanos) {
         let ClientProtocol::Http2(http2) = &mut self.protocol else { return };
-        let is_over = matches!(http2.handle_timeout(shared, now), H2ClientEvent::Malformed);
+        let is_over = matches!(http2.handle_timeout(shared, now), H2ClientEvent::Malformed(_));
         while let Some(exchange) = self.in_flight.front().copied().filter(|it| it.sent + time_out <= now) {
             http2.cancel(0, shared, now);
             self.in_flight.pop_front();
-            shared.fail(FailureClass::TimeOut, exchange.due);
+            shared.fail(FailureClass::TimeOut, FailureReason::Unknown, exchange.due);
         }
         match is_over {
-            true => self.fail(FailureClass::TimeOut, shared, now),
+            true => self.fail(FailureClass::TimeOut, FailureReason::Unknown, shared, now),
             false => self.fill(shared, now),
         }
     }

@@ -13,7 +13,7 @@ use rustls::{ClientConnection, HandshakeKind};
 use wire::http::Version;
 
 use super::clock::{MILLISECOND, Nanos, SECOND};
-use super::failure::FailureClass;
+use super::failure::{FailureClass, FailureReason};
 use super::line::{Credit, LINE_SLACK, LINE_TICK};
 use super::protocol::ClientProtocol;
 use super::shared::ThreadShared;
@@ -198,13 +198,13 @@ impl LoadConnection {
         let time_out = super::clock::nanos(shared.plan.time_out);
         match self.phase {
             LoadPhase::Connecting | LoadPhase::Handshaking if self.since + time_out <= now => {
-                self.fail(FailureClass::TimeOut, shared, now);
+                self.fail(FailureClass::TimeOut, FailureReason::Text("no connection in time"), shared, now);
             }
             LoadPhase::Open if matches!(self.protocol, ClientProtocol::Http2(_)) => {
                 self.check_streams(time_out, shared, now)
             }
             LoadPhase::Open if self.in_flight.front().is_some_and(|exchange| exchange.sent + time_out <= now) => {
-                self.fail(FailureClass::TimeOut, shared, now);
+                self.fail(FailureClass::TimeOut, FailureReason::Unknown, shared, now);
             }
             LoadPhase::Closing if self.since + CLOSING_MAX <= now => self.close_and_go_on(shared, now),
             _ => {}
@@ -299,8 +299,8 @@ impl LoadConnection {
         }
         self.phase = LoadPhase::Open;
         if shared.plan.is_http2 && !self.begin_http2(shared, now) {
-            shared.record.explain(FailureClass::Tls, || "the server does not offer HTTP/2 (ALPN)".to_owned());
-            return self.fail(FailureClass::Tls, shared, now);
+            let reason = FailureReason::Text("the server does not offer HTTP/2 (ALPN)");
+            return self.fail(FailureClass::Tls, reason, shared, now);
         }
         self.fill(shared, now);
     }
@@ -382,7 +382,7 @@ impl LoadConnection {
     fn transmit(&mut self, shared: &mut ThreadShared, now: Nanos) {
         if let Some(tls) = &mut self.tls {
             if std::io::Write::write_all(&mut tls.writer(), &shared.output).is_err() {
-                return self.fail(FailureClass::Tls, shared, now);
+                return self.fail(FailureClass::Tls, FailureReason::Unknown, shared, now);
             }
             self.encrypt();
             self.hold_sending(now + shared.plan.line.map_or(0, |line| line.latency / 2));
@@ -397,7 +397,7 @@ impl LoadConnection {
         let sent_bytes = match send(socket, &shared.output, SendFlags::NOSIGNAL) {
             Ok(sent_bytes) => sent_bytes,
             Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(_) => return self.fail(FailureClass::Write, shared, now),
+            Err(errno) => return self.fail_to_send(errno, shared, now),
         };
         shared.record.bytes_sent += sent_bytes as u64;
         if sent_bytes < shared.output.len() {
@@ -446,7 +446,7 @@ impl LoadConnection {
                 }
                 Err(Errno::AGAIN) => self.is_writable = false,
                 Err(Errno::INTR) => {}
-                Err(_) => return self.fail(FailureClass::Write, shared, now),
+                Err(errno) => return self.fail_to_send(errno, shared, now),
             }
         }
         if self.unsent_at == self.unsent.len() {
@@ -478,7 +478,10 @@ impl LoadConnection {
                     // (RFC 9112, section 9.8).
                     match self.tls {
                         None => self.on_peer_closed(shared, now),
-                        Some(_) => self.on_peer_reset(shared, now),
+                        Some(_) => {
+                            let reason = FailureReason::Text("the server closed the connection without close_notify");
+                            self.on_peer_reset(reason, shared, now);
+                        }
                     }
                 }
                 Ok((received_bytes, _)) => {
@@ -505,9 +508,9 @@ impl LoadConnection {
                     }
                 }
                 Err(Errno::INTR) => {}
-                Err(_) => {
+                Err(errno) => {
                     self.is_readable = false;
-                    self.on_peer_reset(shared, now);
+                    self.on_peer_reset(FailureReason::of_errno(errno), shared, now);
                 }
             }
         }
@@ -638,10 +641,8 @@ impl LoadConnection {
         record.statuses[usize::from(status / 100).min(9)] += 1;
         match verdict {
             Some(class) => {
-                record.fail(class);
-                if class == FailureClass::Status {
-                    record.explain(class, || status.to_string());
-                }
+                let is_status = class == FailureClass::Status;
+                record.fail(class, if is_status { FailureReason::Status(status) } else { FailureReason::Unknown });
             }
             None => {
                 record.served += 1;
@@ -659,52 +660,62 @@ impl LoadConnection {
             self.is_peer_closed = true;
             return self.complete_http1(false, shared, now);
         }
-        self.on_peer_reset(shared, now);
+        self.on_peer_reset(FailureReason::FIN, shared, now);
     }
 
-    fn on_peer_reset(&mut self, shared: &mut ThreadShared, now: Nanos) {
+    fn on_peer_reset(&mut self, reason: FailureReason, shared: &mut ThreadShared, now: Nanos) {
         match self.phase {
             LoadPhase::Open if !self.in_flight.is_empty() || self.claimed.is_some() => {
                 // Sending or receiving may notice the end first, by chance. The class depends on how much of the
                 // request was sent.
                 let is_written = self.unsent_at == self.unsent.len();
-                let class = if is_written { FailureClass::EarlyClose } else { FailureClass::Write };
-                self.fail(class, shared, now);
+                let class = if is_written { FailureClass::EarlyClose } else { self.class_of_unsent() };
+                self.fail(class, self.protocol.explain_end(reason), shared, now);
             }
             LoadPhase::Handshaking => {
-                shared
-                    .record
-                    .explain(FailureClass::Tls, || "the server closed the connection during the handshake".to_owned());
-                self.fail(FailureClass::Tls, shared, now);
+                let reason = FailureReason::Text("the server closed the connection during the handshake");
+                self.fail(FailureClass::Tls, reason, shared, now);
             }
             LoadPhase::Connecting => match self.socket.as_ref().map(sockopt::socket_error) {
                 Some(Ok(Err(errno)) | Err(errno)) => self.fail_to_connect(errno, shared, now),
-                _ => self.fail(FailureClass::Connect, shared, now),
+                _ => self.fail(FailureClass::Connect, reason, shared, now),
             },
             _ => self.close_and_go_on(shared, now),
         }
     }
 
     fn fail_to_connect(&mut self, errno: Errno, shared: &mut ThreadShared, now: Nanos) {
-        shared.record.explain(FailureClass::Connect, || std::io::Error::from(errno).to_string());
-        self.fail(FailureClass::Connect, shared, now);
+        self.fail(FailureClass::Connect, FailureReason::Errno(errno.raw_os_error()), shared, now);
+    }
+
+    fn fail_to_send(&mut self, errno: Errno, shared: &mut ThreadShared, now: Nanos) {
+        self.fail(self.class_of_unsent(), FailureReason::of_errno(errno), shared, now);
+    }
+
+    /// Class of the requests of a connection that ended before all bytes were sent. HTTP/2 writes requests together, so
+    /// it would be chance which of them the class of unwritten requests catches.
+    fn class_of_unsent(&self) -> FailureClass {
+        match self.protocol {
+            ClientProtocol::Http1(_) => FailureClass::Write,
+            ClientProtocol::Http2(_) => FailureClass::EarlyClose,
+        }
     }
 
     fn fail_by_tls(&mut self, error: &rustls::Error, shared: &mut ThreadShared, now: Nanos) {
-        shared.record.explain(FailureClass::Tls, || match error {
+        let reason = match error {
             rustls::Error::InvalidCertificate(_) => {
                 format!("{error}; --cacert FILE trusts this CA, -k skips verification")
             }
             error => error.to_string(),
-        });
-        self.fail(FailureClass::Tls, shared, now);
+        };
+        self.fail(FailureClass::Tls, FailureReason::Message(reason), shared, now);
     }
 
     /// Counts all requests in flight as failed and reconnects.
-    fn fail(&mut self, class: FailureClass, shared: &mut ThreadShared, now: Nanos) {
+    fn fail(&mut self, class: FailureClass, reason: FailureReason, shared: &mut ThreadShared, now: Nanos) {
         self.use_line(now);
         let in_flight = self.in_flight.drain(..).map(|exchange| exchange.due);
-        in_flight.chain(self.claimed.take()).for_each(|due| shared.fail(class, due));
+        in_flight.chain(self.claimed.take()).for_each(|due| shared.fail(class, reason.clone(), due));
         self.close();
         if class == FailureClass::Connect {
             self.rests_until = now + REST;
