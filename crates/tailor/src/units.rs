@@ -2,8 +2,18 @@
 
 use std::time::Duration;
 
-/// Parses `100`, `56k`, `1.5M` or `2G` (powers of 1,000).
+/// Parses a whole number: `100`, `56k`, `1.5M` or `2G` (powers of 1,000).
 pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
+    let number = parse_number(text)?;
+    // A tolerance, because 1.1k is not exactly 1,100.
+    if (number - number.round()).abs() > 1e-6 {
+        return Err(format!("`{text}` is not a whole number"));
+    }
+    Ok(number.round() as u64)
+}
+
+/// Parses a number: `0.5`, `100`, `56k`, `1.5M` or `2G` (powers of 1,000).
+pub(crate) fn parse_number(text: &str) -> Result<f64, String> {
     let (number, factor) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1e3),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 1e6),
@@ -11,7 +21,7 @@ pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
         _ => (text, 1.0),
     };
     match number.parse::<f64>() {
-        Ok(number) if number >= 0.0 && number * factor < 1e18 => Ok((number * factor).round() as u64),
+        Ok(number) if number >= 0.0 && number * factor < 1e18 => Ok(number * factor),
         _ => Err(format!("`{text}` is not a number like 100, 56k or 1.5M")),
     }
 }
@@ -100,9 +110,16 @@ mod tests {
 
     #[test]
     fn reading() {
-        for (text, expect) in
-            [("100", Some(100)), ("56k", Some(56_000)), ("1.5M", Some(1_500_000)), ("-1", None), ("k", None)]
-        {
+        for (text, expect) in [
+            ("100", Some(100)),
+            ("56k", Some(56_000)),
+            ("1.5M", Some(1_500_000)),
+            ("1.1k", Some(1_100)),
+            ("0.5", None),
+            ("1.0005k", None),
+            ("-1", None),
+            ("k", None),
+        ] {
             assert_eq!(parse_count(text).ok(), expect, "{text}");
         }
         for (text, expect) in [

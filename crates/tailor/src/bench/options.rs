@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::engine::SimulatedLine;
-use crate::units::{parse_count, parse_duration, parse_range, parse_share};
+use crate::units::{parse_count, parse_duration, parse_number, parse_range, parse_share};
 
 /// Options of `tailor bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,9 +27,9 @@ pub struct LoadOptions {
     /// Number of requests to send
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_positive, help_heading = "Load")]
     pub requests: Option<u64>,
-    /// Open loop: send this many requests per second, whether or not earlier ones were answered
-    #[arg(short = 'R', long, value_name = "N", value_parser = parse_positive, help_heading = "Load")]
-    pub rate: Option<u64>,
+    /// Open loop: send this many requests per second, whether or not earlier ones were answered; may be a fraction
+    #[arg(short = 'R', long, value_name = "N", value_parser = parse_rate, help_heading = "Load")]
+    pub rate: Option<f64>,
     /// Open loop: spacing of requests
     #[arg(long, value_enum, default_value = "constant", help_heading = "Load")]
     pub arrivals: ArrivalSpacing,
@@ -195,6 +195,13 @@ fn parse_positive(text: &str) -> Result<u64, String> {
     match parse_count(text)? {
         0 => Err("must be more than 0".into()),
         count => Ok(count),
+    }
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    match parse_number(text)? {
+        rate if rate > 0.0 => Ok(rate),
+        _ => Err("must be more than 0".into()),
     }
 }
 

@@ -48,8 +48,8 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
         workload: Workload::new(requests, entries.order),
         pace: entries.pace.unwrap_or(match (options.rate, options.arrivals) {
             (None, _) => ArrivalPace::Closed,
-            (Some(rate), options::ArrivalSpacing::Constant) => ArrivalPace::Constant(rate as f64),
-            (Some(rate), options::ArrivalSpacing::Poisson) => ArrivalPace::Poisson(rate as f64),
+            (Some(rate), options::ArrivalSpacing::Constant) => ArrivalPace::Constant(rate),
+            (Some(rate), options::ArrivalSpacing::Poisson) => ArrivalPace::Poisson(rate),
         }),
         connections: options.connections as usize,
         // Each thread needs at least one connection.

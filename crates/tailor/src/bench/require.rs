@@ -1,7 +1,7 @@
 //! Conditions that a run must meet to pass.
 
 use crate::report::BenchReport;
-use crate::units::{parse_count, parse_duration};
+use crate::units::{parse_count, parse_duration, parse_number};
 
 /// Condition that a run must meet to pass.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +50,7 @@ pub(super) fn parse(text: &str) -> Result<Requirement, String> {
     let bound = bound.trim();
     let seconds = || parse_duration(bound).map(|duration| duration.as_secs_f64());
     let (quantity, bound) = match name.trim() {
-        "rate" => (RequiredQuantity::Rate, parse_count(bound)? as f64),
+        "rate" => (RequiredQuantity::Rate, parse_number(bound)?),
         "served" => (RequiredQuantity::Served, parse_count(bound)? as f64),
         "failures" | "errors" => match bound.strip_suffix('%') {
             Some(share) => {
@@ -158,6 +158,7 @@ mod tests {
         for (text, expect) in [
             ("p99<5ms", Some((RequiredQuantity::Percentile(99.0), Relation::Less, 0.005))),
             ("p99.9 <= 1s", Some((RequiredQuantity::Percentile(99.9), Relation::LessOrEqual, 1.0))),
+            ("rate>0.4", Some((RequiredQuantity::Rate, Relation::Greater, 0.4))),
             ("rate>10k", Some((RequiredQuantity::Rate, Relation::Greater, 10_000.0))),
             ("failures=0", Some((RequiredQuantity::Failures, Relation::Equal, 0.0))),
             ("failures<0.5%", Some((RequiredQuantity::FailureShare, Relation::Less, 0.005))),

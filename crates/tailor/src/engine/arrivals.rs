@@ -148,6 +148,7 @@ mod tests {
         assert_eq!(dues(ArrivalPace::Constant(4.0), 0, 1, 99), [100, 100 + 250 * ms, 100 + 500 * ms, 100 + 750 * ms]);
         assert_eq!(dues(ArrivalPace::Constant(4.0), 1, 2, 99), [100 + 250 * ms, 100 + 750 * ms]);
         assert_eq!(dues(ArrivalPace::Constant(4.0), 0, 1, 1), [100]);
+        assert_eq!(dues(ArrivalPace::Constant(0.5), 0, 1, 99), [100], "the second is due after 2 s");
         assert_eq!(dues(ArrivalPace::Recorded([1, 2, 2 * SECOND].into()), 0, 1, 99), [101, 102]);
         let poisson = dues(ArrivalPace::Poisson(10_000.0), 0, 1, u64::MAX);
         assert!((9_700..10_300).contains(&poisson.len()), "{}", poisson.len());

@@ -6,7 +6,7 @@ use super::plot::{Plot, Series, escape};
 use super::text::{failed_note, format_percentile};
 use super::{BenchReport, Distribution, IntervalReport};
 use crate::engine::HandshakeCounts;
-use crate::units::{format_bytes, format_count, format_nanos};
+use crate::units::{format_bytes, format_count, format_nanos, format_rate};
 
 pub(crate) const STYLE: &str = "
 body { font: 15px/1.45 system-ui, sans-serif; color: #1c2833; background: #fff; max-width: 1040px; margin: 2em auto; padding: 0 1em }
@@ -48,7 +48,7 @@ pub(crate) fn document(title: &str, body: &str) -> String {
 }
 
 fn write_body(out: &mut String, report: &BenchReport) -> std::fmt::Result {
-    writeln!(out, "<h1>{} requests served per second</h1>", format_count(report.served_per_second.round() as u64))?;
+    writeln!(out, "<h1>{} requests served per second</h1>", format_rate(report.served_per_second))?;
     writeln!(out, "<p><code>tailor {}</code></p>", escape(&report.arguments.join(" ")))?;
     if report.interrupted {
         writeln!(out, "<p class=\"warn\">Interrupted: these are the measurements so far; nothing passed.</p>")?;
@@ -97,7 +97,7 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         ),
     )?;
     if let Some(rate) = report.load.rate_per_second {
-        row("scheduled rate", format!("{}/s", format_count(rate as u64)))?;
+        row("scheduled rate", format!("{}/s", format_rate(rate)))?;
     }
     row("duration", format!("{:.2} s", report.duration_seconds))?;
     row("served", format_count(report.served))?;

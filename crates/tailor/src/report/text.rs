@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{BenchReport, Distribution, LineTraffic, RequirementResult};
 use crate::engine::HandshakeCounts;
-use crate::units::{format_bytes, format_count, format_nanos};
+use crate::units::{format_bytes, format_count, format_nanos, format_rate};
 
 const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
@@ -18,8 +18,7 @@ pub fn page(report: &BenchReport) -> String {
 
 fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     let load = &report.load;
-    let rate =
-        load.rate_per_second.map_or(String::new(), |rate| format!(", {}/s scheduled", format_count(rate as u64)));
+    let rate = load.rate_per_second.map_or(String::new(), |rate| format!(", {}/s scheduled", format_rate(rate)));
     writeln!(
         out,
         "{} loop{rate}, {} connections{}, {:.2} s, {}{}",
@@ -35,7 +34,7 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         out,
         "  served       {:>12}   {:>12}/s",
         format_count(report.served),
-        format_count(report.served_per_second.round() as u64)
+        format_rate(report.served_per_second)
     )?;
     writeln!(out, "  failed       {:>12}", format_count(report.failures.total()))?;
     for (class, count) in report.failures.iter() {
@@ -196,6 +195,8 @@ fn format_value(text: &str, value: f64) -> String {
         format_nanos((value * 1e9) as u64)
     } else if text.contains('%') {
         format!("{:.3} %", value * 100.0)
+    } else if text.starts_with("rate") {
+        format_rate(value)
     } else {
         format_count(value as u64)
     }

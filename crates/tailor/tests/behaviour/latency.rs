@@ -62,6 +62,16 @@ fn a_stall_is_not_hidden() {
 }
 
 #[test]
+fn rates_below_one_per_second() {
+    let server = start(|_| FakeServerAction::Reply(ok(b"x")));
+    // Requests are due after 0 and 0.625 s.
+    let (report, _) = bench(&server.url, &["-c", "1", "-R", "1.6", "-d", "1.2s"]);
+    assert_eq!((report["served"].as_u64(), report["load"]["rate_per_second"].as_f64()), (Some(2), Some(1.6)));
+    let (report, _) = bench(&server.url, &["-c", "1", "-R", "0.5", "-n", "1"]);
+    assert_eq!(report["load"]["rate_per_second"].as_f64(), Some(0.5));
+}
+
+#[test]
 fn an_open_loop_keeps_its_rate() {
     in_parallel(&["constant", "poisson"], |arrivals| {
         let server = start(|_| FakeServerAction::Reply(ok(b"x")));

@@ -207,6 +207,8 @@ fn mistakes_are_reported() {
         (&["bench", "ftp://x/"][..], "use http:// or https://"),
         (&["bench", "http://127.0.0.1:1/", "http://127.0.0.1:2/"], "the same server"),
         (&["bench", "http://127.0.0.1:1/", "-c", "0"], "more than 0"),
+        (&["bench", "http://127.0.0.1:1/", "-c", "0.5"], "`0.5` is not a whole number"),
+        (&["bench", "http://127.0.0.1:1/", "-R", "0"], "more than 0"),
         (&["bench", "http://127.0.0.1:1/", "--require", "fast"], "has no <"),
         (&["bench", "http://127.0.0.1:1/", "--expect-body", "/nonexistent"], "/nonexistent"),
         (&["bench"], "<URL>"),
