@@ -396,7 +396,7 @@ mod tests {
     fn highest_values() {
         let with = |best: u64| {
             let mut report = run(&MICROS);
-            let search = |name: &str| SearchResult { name: name.to_owned(), best: vec![best], tries: Vec::new() };
+            let search = |name: &str| SearchResult { best: vec![best], ..SearchResult::new(name) };
             report.searches = vec![search("a"), search("a (again)")];
             report.search_precision = Some(0.05);
             report.judged()

@@ -77,12 +77,13 @@ impl CompareReport {
 
     fn search_rows(&self) -> Vec<Vec<String>> {
         let ratio = format!("x the first {}", brackets(self.pairs()));
-        let heads = ["server", "highest", &ratio, "us/request", "served/s", "CPU", "conforming", "memory"];
+        let heads = ["server", "highest", "between", &ratio, "us/request", "served/s", "CPU", "conforming", "memory"];
         let mut rows = vec![heads.map(str::to_owned).to_vec()];
         let base = self.searches.first().map(SearchResult::values).unwrap_or_default();
         for search in &self.searches {
             let ratio = paired_ratio(&search.values(), &base);
-            let mut row = vec![search.name.clone(), format_count(median(&search.values()) as u64), ratio.to_string()];
+            let highest = format_count(median(&search.values()) as u64);
+            let mut row = vec![search.name.clone(), highest, search.bounds(), ratio.to_string()];
             // No value passed, so no measurement fills these cells.
             row.extend(search.at_best().map_or_else(|| vec![String::new(); 5], measured_cells));
             rows.push(row);

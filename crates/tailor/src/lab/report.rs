@@ -7,6 +7,7 @@ use super::environment::Environment;
 use super::statistics::{Estimate, median, paired_ratio};
 use crate::engine::Failures;
 use crate::report::{BenchReport, IntervalReport, Limit};
+use crate::units::format_count;
 use crate::web99::Web99Summary;
 
 /// Default of the maximum distance of an A/A control's interval from 1.
@@ -100,8 +101,14 @@ pub struct SweepStep {
 pub struct SearchResult {
     /// Name of the server.
     pub name: String,
-    /// Highest value of each round; 0 if none passed.
+    /// Highest value of each round, which passed twice; 0 if none passed.
     pub best: Vec<u64>,
+    /// Lower bound of each round: the greatest value up to which every try passed.
+    #[serde(default)]
+    pub low: Vec<u64>,
+    /// Upper bound of each round: the smallest value from which on every try failed; null if the greatest value passed.
+    #[serde(default)]
+    pub high: Vec<Option<u64>>,
     /// All values tried, in order.
     pub tries: Vec<Try>,
 }
@@ -272,7 +279,18 @@ impl SweepStep {
 
 impl SearchResult {
     pub(super) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), best: Vec::new(), tries: Vec::new() }
+        Self { name: name.to_owned(), best: Vec::new(), low: Vec::new(), high: Vec::new(), tries: Vec::new() }
+    }
+
+    /// Bounds of the highest value over all rounds, as text; empty for older records.
+    pub(super) fn bounds(&self) -> String {
+        match (self.low.iter().min(), self.high.iter().copied().collect::<Option<Vec<u64>>>()) {
+            (None, _) => String::new(),
+            (Some(low), Some(high)) => {
+                format!("{} - {}", format_count(*low), format_count(high.into_iter().max().unwrap_or(0)))
+            }
+            (Some(low), None) => format!("{} or more", format_count(*low)),
+        }
     }
 
     /// Highest values by round.
@@ -282,7 +300,9 @@ impl SearchResult {
 
     /// Measurement at the highest value that passed.
     pub(super) fn at_best(&self) -> Option<&Measurement> {
-        let passed = self.tries.iter().filter(|it| it.has_passed);
+        // A value above the highest may have passed once, by chance.
+        let best = self.best.iter().max().copied().unwrap_or(u64::MAX);
+        let passed = self.tries.iter().filter(|it| it.has_passed && it.value <= best);
         passed.max_by_key(|it| it.value).map(|it| &it.measurement)
     }
 }

@@ -188,10 +188,14 @@ impl Rounds<'_> {
                     tries.push(Try { value: number, has_passed, measurement });
                     std::thread::sleep(REST);
                 }
+                let result = &mut results[index];
                 if search.next().is_none() {
-                    results[index].best.push(search.best().unwrap_or(0));
+                    let end = search.end();
+                    result.best.push(end.best.unwrap_or(0));
+                    result.low.push(end.low);
+                    result.high.push(end.high);
                 }
-                results[index].tries.extend(tries);
+                result.tries.extend(tries);
             }
         }
         Ok(results)

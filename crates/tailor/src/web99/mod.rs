@@ -14,6 +14,7 @@ mod scripts;
 mod summary;
 mod tables;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -123,8 +124,8 @@ fn run_check(workload: &Web99Workload, connections: u64) -> Result<ProgramEnd, S
     Ok(if findings.faults.is_empty() { ProgramEnd::Passed } else { ProgramEnd::Failed })
 }
 
-/// Tries numbers of connections until the result is precise enough. Reports the run with the highest sustained number;
-/// if no run was sustained, the last one.
+/// Tries numbers of connections until the result is precise enough and confirmed. Reports the last sustained run with the
+/// highest number; if no number is sustained, the last run.
 fn run_search(
     workload: &Web99Workload,
     mut search: Search,
@@ -132,7 +133,7 @@ fn run_search(
     output: &Web99Output,
 ) -> Result<ProgramEnd, String> {
     let stop = crate::cli::stop_on_signals()?;
-    let mut shown: Option<Web99Report> = None;
+    let (mut sustained, mut last) = (BTreeMap::new(), None);
     while let Some(connections) = search.next().filter(|_| !stop.load(Ordering::Relaxed)) {
         let report = run::run(workload, conditions, output, connections, &stop)?;
         if report.bench.interrupted {
@@ -144,11 +145,23 @@ fn run_search(
             if is_sustained { "" } else { ", not sustained" }
         );
         search.on_tried(connections, is_sustained);
-        if is_sustained || shown.as_ref().is_none_or(|report| !report.web99.is_sustained) {
-            shown = Some(report);
+        match is_sustained {
+            true => drop(sustained.insert(connections, report)),
+            false => last = Some(report),
         }
     }
-    let report = shown.ok_or("interrupted before the first number was tried")?;
+    let end_of_search = search.end();
+    let best = end_of_search.best.and_then(|best| sustained.remove(&best));
+    if let Some(report) = &best {
+        let (highest, low) = (report.web99.connections, end_of_search.low);
+        match end_of_search.high {
+            Some(high) => {
+                eprintln!("highest sustained: {highest} connections, the capacity is between {low} and {high}")
+            }
+            None => eprintln!("highest sustained: {highest} connections, the capacity is {low} or more"),
+        }
+    }
+    let report = best.or(last).ok_or("interrupted before the first number was tried")?;
     write_report(&report, output)?;
     Ok(if stop.load(Ordering::Relaxed) { ProgramEnd::Interrupted } else { end(&report) })
 }

@@ -176,6 +176,9 @@ fn a_lab_searches_the_highest_value_that_passes() {
         assert!((48..60).contains(&best), "{best}: {text}");
         let tries = search["tries"].as_array().unwrap();
         assert!(tries.iter().all(|it| it["has_passed"] == (it["value"].as_u64().unwrap() < 60)), "{text}");
+        assert_eq!(tries.iter().filter(|it| it["value"] == best).count(), 2, "the highest value is confirmed: {text}");
+        let (low, high) = (search["low"][0].as_u64().unwrap(), search["high"][0].as_u64().unwrap());
+        assert!(low == best && (60..=75).contains(&high), "{low} to {high}: {text}");
     }
 }
 

@@ -316,10 +316,15 @@ fn the_search_finds_where_a_server_falls_off() {
     let (root, active) = (site.root(), AtomicUsize::new(0));
     let url = start(move |request| {
         let content = std::fs::read(root.join(&request.head.split(' ').nth(1).unwrap()[1..])).unwrap();
-        // More than 8 concurrent requests wait longer than the measurement lasts.
+        // More than 8 concurrent requests wait longer than the measurement lasts. They are no load of the next one.
         let is_late = active.fetch_add(1, Ordering::SeqCst) >= 8;
-        std::thread::sleep(Duration::from_millis(if is_late { 5000 } else { 20 }));
-        active.fetch_sub(1, Ordering::SeqCst);
+        if is_late {
+            active.fetch_sub(1, Ordering::SeqCst);
+        }
+        std::thread::sleep(Duration::from_millis(if is_late { 5000 } else { 100 }));
+        if !is_late {
+            active.fetch_sub(1, Ordering::SeqCst);
+        }
         FakeServerAction::Reply(ok(&content))
     });
     let arguments = ["web99", "search", &url.url, "--from", "4", "--to", "64", "--precision", "40%", "--no-check"];
