@@ -45,6 +45,9 @@ pub struct LoadOptions {
     /// Busy-wait for this time before sleeping; spares a server on the same machine the work of waking the client
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration, help_heading = "Load")]
     pub spin: Duration,
+    /// Seed of all random choices [default: another one for each run; the report names it]
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    pub seed: Option<u32>,
     /// CPUs to bind the threads to: `1` or `1,3`
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Load")]
     pub cpus: Vec<usize>,

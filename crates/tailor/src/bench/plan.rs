@@ -68,6 +68,7 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
         line: options.line,
         abort: (options.abort > 0.0).then_some(Abort { share: options.abort, after_bytes: options.abort_after }),
         sources: options.source.clone(),
+        seed: options.seed.unwrap_or_else(|| fastrand::u32(..)),
         is_tallied: false,
     })
 }

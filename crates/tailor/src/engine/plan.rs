@@ -58,6 +58,8 @@ pub struct LoadPlan {
     /// Source addresses of connections, in turn. If empty, and the target is on the loopback, the engine uses further
     /// loopback addresses when ports run short.
     pub sources: Vec<IpAddr>,
+    /// Seed of all random choices: order of requests, random arrivals, persistence, aborts.
+    pub seed: u32,
     /// True to count for each request how often it was sent and served, including the warm-up.
     pub is_tallied: bool,
 }

@@ -64,6 +64,11 @@ pub(crate) struct ThreadShared {
     pub(crate) tallies: Vec<Tally>,
 }
 
+/// Random numbers of a thread. Threads of a run differ, and the same thread of another run with the seed does not.
+fn thread_rng(seed: u32, thread: usize) -> Rng {
+    Rng::with_seed(u64::from(seed) << 32 | thread as u64)
+}
+
 impl ThreadShared {
     pub(crate) fn new(plan: &Arc<LoadPlan>, clock: RunClock, epoll: OwnedFd, thread: usize, requests_max: u64) -> Self {
         let workload = plan.workload.for_thread(thread, plan.threads);
@@ -71,7 +76,7 @@ impl ThreadShared {
         Self {
             clock,
             epoll,
-            rng: Rng::new(),
+            rng: thread_rng(plan.seed, thread),
             connector: Connector::new(plan),
             known_heads: requests.iter().map(|_| KnownHead::default()).collect(),
             requests,

@@ -508,6 +508,7 @@ mod tests {
             line: None,
             abort: None,
             sources: Vec::new(),
+            seed: 1,
             is_tallied: false,
         }
     }

@@ -198,6 +198,7 @@ fn load(plan: &LoadPlan) -> LoadShape {
         pipeline: plan.pipeline as u64,
         protocol: if plan.is_http2 { "HTTP/2" } else { "HTTP/1" }.to_owned(),
         tls: plan.tls.is_some(),
+        seed: Some(plan.seed),
     }
 }
 

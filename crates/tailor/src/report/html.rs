@@ -99,6 +99,9 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     if let Some(rate) = report.load.rate_per_second {
         row("scheduled rate", format!("{}/s", format_rate(rate)))?;
     }
+    if let Some(seed) = report.load.seed {
+        row("seed", seed.to_string())?;
+    }
     row("duration", format!("{:.2} s", report.duration_seconds))?;
     row("served", format_count(report.served))?;
     row("failed", format_count(report.failures.total()))?;

@@ -174,6 +174,9 @@ pub struct LoadShape {
     pub protocol: String,
     /// True if connections used TLS.
     pub tls: bool,
+    /// Seed of all random choices. Older records have none.
+    #[serde(default)]
+    pub seed: Option<u32>,
 }
 
 impl BenchReport {

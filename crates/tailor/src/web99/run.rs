@@ -84,6 +84,7 @@ fn iterate(
     let requests = operation::requests(&operations, &commands.site, &commands.client.authority);
     plan.workload = crate::engine::Workload::new(requests, RequestOrder::InTurn);
     plan.is_tallied = true;
+    plan.seed = workload.seed;
     plan.persistence = ConnectionPersistence {
         keep_alive_share: conditions.keep_alive_connection_share(),
         http10_share: conditions.http10,

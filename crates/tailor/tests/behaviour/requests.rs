@@ -144,3 +144,21 @@ fn other_addresses() {
     let (report, _) = bench("http://localhost/", &["-n", "1", "-c", "1", "--unix-socket", path.to_str().unwrap()]);
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(1)));
 }
+
+/// With the same seed a run makes the same random choices.
+#[test]
+fn seeds() {
+    let targets = |seed: &str| {
+        let server = start(|_| FakeServerAction::Reply(ok(b"x")));
+        let urls: Vec<String> = (0..50).map(|number| format!("{}/{number}", server.url)).collect();
+        let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+        let load = ["-c", "1", "-n", "40", "--zipf", "1", "--seed", seed];
+        let (report, _) = bench(urls[0], &[&urls[1..], &load].concat());
+        assert_eq!(report["load"]["seed"].to_string(), seed);
+        let heads = server.heads.lock().unwrap();
+        heads.iter().map(|head| head.split(' ').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let first = targets("7");
+    assert_eq!((first.len(), &first), (40, &targets("7")));
+    assert_ne!(first, targets("8"));
+}
