@@ -168,9 +168,9 @@ pub struct LabLoadResult {
     pub failures: Failures,
     /// Mean latency.
     pub mean_nanos: f64,
-    /// Median latency. Null if it falls on a failed request.
+    /// Median latency. Null if it falls on a failed request, or if there are too few values.
     pub p50_nanos: Option<u64>,
-    /// 99th percentile of the latency. Null if it falls on a failed request.
+    /// 99th percentile of the latency. Null if it falls on a failed request, or if there are too few values.
     pub p99_nanos: Option<u64>,
     /// Maximum latency.
     pub max_nanos: u64,

@@ -287,6 +287,23 @@ mod tests {
     }
 
     #[test]
+    fn percentiles_that_need_more_values() {
+        for (count, percentile, expect) in [
+            (200, 99.0, true),
+            (200, 99.5, true),
+            (200, 99.9, false),
+            (200, 99.99, false),
+            (1, 50.0, true),
+            (1, 90.0, false),
+            (200, 100.0, true),
+        ] {
+            let mut histogram = Histogram::new(3).unwrap();
+            histogram.record_n(5, count).unwrap();
+            assert_eq!(distribution(&histogram, 0).at(percentile).is_some(), expect, "p{percentile} of {count}");
+        }
+    }
+
+    #[test]
     fn failed_requests_rank_above_all_values() {
         let mut histogram = Histogram::new(3).unwrap();
         for value in 1..=1000u64 {

@@ -248,9 +248,16 @@ pub struct Percentile {
 
 impl Distribution {
     /// Value at a percentile. If the percentile is not listed, it takes the next one above it. Returns `None` if the
-    /// percentile falls on a failed request, or if there are no values.
+    /// percentile falls on a failed request, or if there are too few values for it.
     pub fn at(&self, percentile: f64) -> Option<u64> {
-        self.percentiles.iter().find(|point| point.percentile >= percentile - 1e-9).map(|point| point.nanos)
+        let is_known = percentile >= 100.0 || self.has_values_above(percentile);
+        let point = self.percentiles.iter().find(|point| point.percentile >= percentile - 1e-9);
+        point.filter(|_| is_known).map(|point| point.nanos)
+    }
+
+    /// True if there are enough values to tell a percentile from the maximum: p99.99 of 200 values would be the maximum.
+    fn has_values_above(&self, percentile: f64) -> bool {
+        (self.count + self.failed) as f64 * (100.0 - percentile) / 100.0 >= 0.5 - 1e-6
     }
 }
 

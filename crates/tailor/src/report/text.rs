@@ -166,9 +166,13 @@ fn write_processors(out: &mut String, report: &BenchReport) -> std::fmt::Result 
     Ok(())
 }
 
-/// Formats a percentile; `unknown` if it falls on a failed request.
+/// Formats a percentile: `unknown` if it falls on a failed request, `-` if there are too few values for it.
 pub(super) fn format_percentile(distribution: &Distribution, percentile: f64) -> String {
-    distribution.at(percentile).map_or_else(|| "unknown".to_owned(), format_nanos)
+    match distribution.at(percentile) {
+        Some(nanos) => format_nanos(nanos),
+        None if distribution.failed > 0 => "unknown".to_owned(),
+        None => "-".to_owned(),
+    }
 }
 
 /// Explains how failed requests rank; `None` if no request failed.

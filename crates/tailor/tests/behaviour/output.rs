@@ -202,6 +202,16 @@ fn failed_requests_are_infinitely_late() {
 }
 
 #[test]
+fn percentiles_of_few_values() {
+    let server = start(|_| FakeServerAction::Reply(ok(b"x")));
+    let output = tailor(&["bench", &server.url, "-q", "-c", "2", "-n", "200"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let cell = |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap().trim().to_owned();
+    assert!(cell("p99 ").ends_with('s') && cell("max ").ends_with('s'), "{text}");
+    assert_eq!((cell("p99.9 ").as_str(), cell("p99.99 ").as_str()), ("-", "-"), "{text}");
+}
+
+#[test]
 fn mistakes_are_reported() {
     for (arguments, expect) in [
         (&["bench", "ftp://x/"][..], "use http:// or https://"),
