@@ -18,6 +18,8 @@ use super::shared::{Tally, ThreadShared};
 
 /// Maximum number of events per call of epoll.
 const EVENTS_MAX: usize = 256;
+/// Maximum number of connections to start before the thread looks at the clock and at its events again.
+const STARTS_MAX: usize = 64;
 /// Interval for checking time limits.
 const CHECK_INTERVAL: Nanos = 50 * MILLISECOND;
 /// Open loop: time to connect before the first request is due.
@@ -86,7 +88,12 @@ pub(crate) struct LoadWorker {
     connections: Vec<LoadConnection>,
     shared: ThreadShared,
     end: Nanos,
+    /// Connections to start.
+    unstarted: std::ops::Range<usize>,
+    /// Next time to check time limits.
     next_check: Nanos,
+    /// Next time to start connections or to check time limits.
+    next_turn: Nanos,
     next_interval: Nanos,
     intervals: u64,
     is_warm: bool,
@@ -119,11 +126,13 @@ impl LoadWorker {
         if shared.arrivals.is_open() {
             shared.counted_from = run.counting_start();
         }
-        let connections =
+        let connections: Vec<LoadConnection> =
             (0..part(plan.connections as u64) as u32).map(|slot| LoadConnection::new(slot, &shared)).collect();
         Ok(Self {
             end: run.counting_end(),
+            unstarted: 0..connections.len(),
             next_check: 0,
+            next_turn: 0,
             next_interval: run.counting_start(),
             intervals: 0,
             is_warm: false,
@@ -139,6 +148,11 @@ impl LoadWorker {
 
     /// Runs to the end and reports each interval.
     pub(crate) fn run(mut self) {
+        self.run_to_end();
+        self.finish();
+    }
+
+    fn run_to_end(&mut self) {
         if self.shared.arrivals.is_open() {
             // By default the kernel wakes the thread up to 50 us late (timer slack), so it would miss due times.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
@@ -148,18 +162,22 @@ impl LoadWorker {
         self.shared.arrivals.start(start, self.end, &mut self.shared.rng);
         // Without a warm-up counting begins here, because a connection may fail immediately.
         self.check(self.shared.clock.now());
-        self.start_connections();
+        self.schedule_ramp();
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
         let spin = nanos(self.run.plan.spin);
         let mut awake_until = 0;
         loop {
             let mut now = self.shared.clock.now();
-            if now >= self.next_check || self.is_done(now) {
+            if now >= self.next_turn || self.is_done(now) {
                 self.end_spin();
-                self.check(now);
+                if now >= self.next_check || self.is_done(now) {
+                    self.check(now);
+                }
                 if self.is_over(now) {
                     break;
                 }
+                self.start_connections();
+                self.next_turn = if self.unstarted.is_empty() { self.next_check } else { now };
             }
             self.dispatch(now);
             self.run_timers(now);
@@ -194,21 +212,27 @@ impl LoadWorker {
                 Err(_) => break,
             }
         }
-        self.finish();
     }
 
-    /// Starts all connections, immediately or spread over the ramp-up.
-    fn start_connections(&mut self) {
+    /// Spreads the starts of all connections over the ramp-up, if there is one.
+    fn schedule_ramp(&mut self) {
         let ramp = nanos(self.run.plan.ramp_up);
+        if ramp == 0 {
+            return;
+        }
         let count = self.connections.len() as u64;
         let now = self.shared.clock.now();
-        for (slot, connection) in self.connections.iter_mut().enumerate() {
-            if ramp == 0 {
-                connection.start(&mut self.shared, now);
-            } else {
-                let at = now + ramp * slot as u64 / count;
-                self.shared.timers.push(std::cmp::Reverse((at, slot as u32)));
-            }
+        for slot in std::mem::take(&mut self.unstarted) {
+            let at = now + ramp * slot as u64 / count;
+            self.shared.timers.push(std::cmp::Reverse((at, slot as u32)));
+        }
+    }
+
+    /// Starts the next connections. Tens of thousands take seconds, and a run must end in time nevertheless.
+    fn start_connections(&mut self) {
+        let now = self.shared.clock.now();
+        for slot in self.unstarted.by_ref().take(STARTS_MAX) {
+            self.connections[slot].start(&mut self.shared, now);
         }
     }
 
@@ -255,7 +279,7 @@ impl LoadWorker {
     fn timeout(&mut self) -> Timespec {
         let now = self.shared.clock.now();
         let timer = self.shared.timers.peek().map_or(Nanos::MAX, |timer| timer.0.0);
-        let mut wait = timer.min(self.next_check).saturating_sub(now);
+        let mut wait = timer.min(self.next_turn).saturating_sub(now);
         if !self.shared.idle_slots.is_empty()
             && let Some(due) = self.shared.arrivals.next_due()
         {
@@ -446,6 +470,25 @@ mod tests {
         // A request costs some microseconds: two system calls and a wake-up.
         assert!(spin + 100 * 500 < total, "{spin} ns of {total} ns are polling");
         assert!(outcome.busiest_thread_share > 0.0);
+    }
+
+    /// A run ends in time although it has not started all of its connections.
+    #[test]
+    fn more_connections_than_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = TargetAddress::Tcp(listener.local_addr().unwrap());
+        let plan = LoadPlan {
+            connections: 5_000,
+            duration: Some(Duration::from_millis(1)),
+            requests_max: None,
+            ..plan(address, 1, &ArrivalPace::Closed, 1, false)
+        };
+        let (messages, _received) = std::sync::mpsc::channel();
+        let run = RunContext { plan: Arc::new(plan), clock: RunClock::start(), stop: Arc::default(), messages };
+        let mut worker = LoadWorker::new(run, 0).unwrap();
+        worker.run_to_end();
+        // No machine connects 5,000 times in a millisecond.
+        assert!(!worker.unstarted.is_empty(), "all connections were started");
     }
 
     fn allowed_cpus() -> Vec<usize> {
