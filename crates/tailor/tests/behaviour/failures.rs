@@ -113,6 +113,18 @@ fn refused_connections() {
     assert!(reason.starts_with("Connection refused"), "{reason}");
 }
 
+/// The pauses between attempts double: a second has room for seven of them.
+#[test]
+fn a_dead_server_is_left_in_peace() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for pace in [&[][..], &["-R", "1000", "--timeout", "100ms"]] {
+        let (report, _) = bench(&format!("http://{address}"), &[&["-c", "1", "-d", "1s"], pace].concat());
+        let attempts = report["failures"]["failed connect"].as_u64().unwrap();
+        // In the open loop the time to connect in advance, and the time-out at the end, have room for more.
+        assert!((1..=10).contains(&attempts), "{pace:?}: {attempts}");
+    }
+}
+
 #[test]
 fn the_first_wrong_status_is_reported() {
     let server = start(|_| FakeServerAction::Reply(response("404 Not Found", "", CONTENT)));

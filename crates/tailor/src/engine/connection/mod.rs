@@ -21,8 +21,11 @@ use super::workload::RequestForm;
 
 /// Maximum number of reads from a connection in one turn.
 const READS_MAX: usize = 16;
-/// Pause after a failed connect, so that the client does not flood a server that is down.
+/// Pause after a failed connect, so that the client does not flood a server that is down. It doubles with each further
+/// failure in a row.
 const REST: Nanos = 10 * MILLISECOND;
+/// Maximum of the pause. A client finds out within this time that the server is back.
+const REST_MAX: Nanos = 500 * MILLISECOND;
 /// Time limit for the server to close a connection after it announced that. If the server closes first, TIME_WAIT is on
 /// its side and the client's ports stay free.
 const CLOSING_MAX: Nanos = SECOND;
@@ -60,6 +63,8 @@ pub(crate) struct LoadConnection {
     since: Nanos,
     /// Time when TCP was connected.
     connected_at: Nanos,
+    /// Pause after the next failed connect.
+    rest: Nanos,
     rests_until: Nanos,
     is_idle: bool,
     timer_at: Nanos,
@@ -125,6 +130,7 @@ impl LoadConnection {
             unsent_at: 0,
             since: 0,
             connected_at: 0,
+            rest: REST,
             rests_until: 0,
             is_idle: false,
             timer_at: Nanos::MAX,
@@ -288,6 +294,7 @@ impl LoadConnection {
     }
 
     fn on_open(&mut self, shared: &mut ThreadShared, now: Nanos) {
+        self.rest = REST;
         shared.record.connections += 1;
         shared.record.connect.saturating_record(now.saturating_sub(self.since));
         if let Some(tls) = &self.tls {
@@ -718,7 +725,8 @@ impl LoadConnection {
         in_flight.chain(self.claimed.take()).for_each(|due| shared.fail(class, reason.clone(), due));
         self.close();
         if class == FailureClass::Connect {
-            self.rests_until = now + REST;
+            self.rests_until = now + self.rest;
+            self.rest = (self.rest * 2).min(REST_MAX);
             self.set_timer(self.rests_until, shared);
         } else {
             self.go_on(shared, now);
