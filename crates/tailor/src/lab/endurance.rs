@@ -30,8 +30,10 @@ pub(super) fn rows(report: &CompareReport) -> Vec<Vec<String>> {
     });
     add("memory, peak", &|it| format_bytes(it.memory_bytes_max as f64));
     add("swap, peak", &|it| format_bytes(it.swap_bytes_max as f64));
-    add("total pages served", &|it| format_count(it.loads.iter().map(|load| load.served).sum()));
-    add("pages/s", &|it| format_count(it.loads.iter().map(|load| load.served_per_second).sum::<f64>().round() as u64));
+    add("total requests served", &|it| format_count(it.loads.iter().map(|load| load.served).sum()));
+    add("requests/s", &|it| {
+        format_count(it.loads.iter().map(|load| load.served_per_second).sum::<f64>().round() as u64)
+    });
     add("mean latency", &|it| format_nanos(mean_nanos(it) as u64));
     add("failed", &|it| format_count(it.loads.iter().map(|load| load.failures.total()).sum()));
     for class in FailureClass::ALL {
@@ -48,11 +50,11 @@ pub(super) fn rows(report: &CompareReport) -> Vec<Vec<String>> {
     rows
 }
 
-/// Plots of pages served over time; an endurance test also has CPU time, memory and latency.
+/// Plots of requests served over time; an endurance test also has CPU time, memory and latency.
 pub(super) fn plots(report: &CompareReport) -> String {
     let plot = |title, value: fn(&IntervalReport) -> f64, format_y| plot(report, title, value, format_y);
     let mut out =
-        plot("Pages served per second, last round", |it| it.served_per_second, |value| format_count(value as u64));
+        plot("Requests served per second, last round", |it| it.served_per_second, |value| format_count(value as u64));
     if report.is_endurance {
         let percent: fn(f64) -> String = |value| format!("{value:.1} %");
         out += &plot("CPU time, user", |it| it.server_user_share.unwrap_or(0.0) * 100.0, percent);

@@ -124,8 +124,8 @@ fn an_endurance_test_with_commands_before_and_beside_it() {
         "average CPU time, system",
         "memory at the end",
         "swap, peak",
-        "total pages served",
-        "pages/s",
+        "total requests served",
+        "requests/s",
         "mean latency",
         "— failed connect",
         "— early close",
@@ -134,10 +134,10 @@ fn an_endurance_test_with_commands_before_and_beside_it() {
     ] {
         assert!(text.contains(row), "{row}: {text}");
     }
-    let served = text.lines().find_map(|line| line.trim().strip_prefix("total pages served")).unwrap().trim();
+    let served = text.lines().find_map(|line| line.trim().strip_prefix("total requests served")).unwrap().trim();
     assert!((95..=105).contains(&served.parse::<u32>().unwrap()), "{served}");
     let page = std::fs::read_to_string(path("page.html")).unwrap();
-    for plot in ["Pages served per second", "CPU time, user", "Memory"] {
+    for plot in ["Requests served per second", "CPU time, user", "Memory"] {
         assert!(page.contains(plot), "{plot}");
     }
 }

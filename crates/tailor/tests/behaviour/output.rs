@@ -84,9 +84,18 @@ fn a_url_first_is_a_benchmark() {
 
 #[test]
 fn the_report_is_what_the_published_schema_says() {
-    let printed = String::from_utf8(tailor(&["schema", "bench"]).stdout).unwrap();
+    for (name, published) in [
+        ("bench", include_str!("../../schema/bench.json")),
+        ("compare", include_str!("../../schema/compare.json")),
+        ("web99", include_str!("../../schema/web99.json")),
+    ] {
+        let printed = String::from_utf8(tailor(&["schema", name]).stdout).unwrap();
+        assert!(
+            printed == published,
+            "`tailor schema {name} > crates/tailor/schema/{name}.json` publishes what has changed"
+        );
+    }
     let published = include_str!("../../schema/bench.json");
-    assert!(printed == published, "`tailor schema bench > crates/tailor/schema/bench.json` publishes what has changed");
     let schema: Value = serde_json::from_str(published).unwrap();
     let server = start(|request| match request.number % 7 {
         6 => FakeServerAction::Close(Vec::new()),
