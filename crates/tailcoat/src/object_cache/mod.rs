@@ -1,8 +1,9 @@
 //! Cache of encoded responses, and access to files below a root.
 //!
 //! A worker first looks in its own [`WorkerCache`], then in the [`ObjectStore`] that all workers share. If both miss, a
-//! handler makes the object from files below a [`Root`] and inserts it.
+//! handler makes the object from files below a [`Root`] and inserts it. A worker also remembers which paths have no file.
 
+mod absent;
 mod blocking;
 mod content_memory;
 mod directory;

@@ -101,6 +101,14 @@ impl Root {
         Ok((fd, status))
     }
 
+    /// Returns true if the kernel knows without a disk that this name does not exist, and no symbolic link is on the way to
+    /// it.
+    pub(super) fn is_missing(&self, name: &[u8]) -> bool {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::CACHED;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat2(&self.directory, name, flags, Mode::empty(), resolve).err() == Some(Errno::NOENT)
+    }
+
     /// Returns the status of the file that a name leads to. With [`DiskAccess::Blocking`], works even if no file descriptor
     /// is free.
     pub fn status(&self, name: &[u8], access: DiskAccess) -> Result<FileStatus, OpenError> {

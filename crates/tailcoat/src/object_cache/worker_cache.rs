@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use hashbrown::HashTable;
 
-use super::{CachedObject, Object, ObjectStore, RootId};
+use super::absent::AbsentPaths;
+use super::{CachedObject, Object, ObjectStore, Root, RootId};
 use crate::metrics::WorkerMetrics;
 
 /// A worker's own table of objects. A hit takes no lock, and writes to no memory that other workers use; a miss asks
@@ -15,6 +16,7 @@ pub struct WorkerCache {
     store: Arc<ObjectStore>,
     revalidate_after_ms: Cell<u64>,
     table: RefCell<HashTable<Rc<CachedObject>>>,
+    absent: RefCell<AbsentPaths>,
     /// Number of deaths that this table has processed.
     deaths_seen: Cell<u64>,
     /// Counters of file lookups; `None` if they are not counted.
@@ -39,6 +41,7 @@ impl WorkerCache {
             revalidate_after_ms: Cell::new(store.revalidate_after_ms()),
             deaths_seen: Cell::new(store.deaths()),
             table: RefCell::default(),
+            absent: RefCell::default(),
             metrics: None,
             store,
         }
@@ -92,6 +95,22 @@ impl WorkerCache {
         }
     }
 
+    /// Returns true if it is known that no file has this path.
+    pub fn is_absent(&self, root: RootId, path: &[u8], now_ms: u64) -> bool {
+        self.absent.borrow_mut().has(&self.store, root, path, now_ms, self.revalidate_after_ms.get())
+    }
+
+    /// Remembers that no file has this path, if that can be verified without a disk.
+    pub fn note_absent(&self, id: RootId, root: &Root, path: &[u8], now_ms: u64) {
+        self.absent.borrow_mut().note(&self.store, id, root, path, now_ms);
+    }
+
+    /// Number of paths known to have no file.
+    #[cfg(test)]
+    pub fn absent_paths(&self) -> usize {
+        self.absent.borrow().len()
+    }
+
     /// Adds an object from the store to this table, unless it is dead already.
     pub fn adopt(&self, object: Arc<Object>) -> Rc<CachedObject> {
         let cached = Rc::new(CachedObject { object });
@@ -134,6 +153,7 @@ impl WorkerCache {
     /// store are found there again.
     pub fn clear(&self) {
         *self.table.borrow_mut() = HashTable::new();
+        self.absent.take();
         self.deaths_seen.set(self.store.deaths());
     }
 

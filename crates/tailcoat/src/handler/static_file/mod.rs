@@ -110,6 +110,9 @@ impl StaticFileInner {
                     };
                 }
                 self.cache.count_lookup(false);
+                if self.cache.is_absent(id, path, now_ms) {
+                    return self.find_fallback_now(routed, &root);
+                }
                 self.find_now(routed, &root, path)
             }
             Err(OpenError::WouldBlock) => None,
@@ -119,22 +122,43 @@ impl StaticFileInner {
 
     #[cold]
     fn find_now(&self, routed: &Routed<'_>, root: &WorkerRoot, path: &[u8]) -> Option<HandlerOutcome> {
-        let root = root.opened().ok()?;
-        let mut result = self.load_now(&root, path, routed)?;
-        let mut may_fall_back = true;
-        loop {
-            match self.take_step(routed, result, may_fall_back) {
-                FileStep::Done(outcome) => return Some(outcome),
-                FileStep::Make(_) | FileStep::List => return None,
-                FileStep::LookInside => {
-                    let inside = self.load_now(&root, &[path, b"/"].concat(), routed)?;
-                    return Some(self.on_directory(routed, inside));
-                }
-                FileStep::Fallback => {
-                    may_fall_back = false;
-                    result = self.load_now(&root, self.fallback_path(), routed)?;
-                }
+        let opened = root.opened().ok()?;
+        let result = self.load_now(&opened, path, routed)?;
+        if matches!(result, Err(FileRejection::NotFound)) {
+            self.cache.note_absent(opened.id, &opened.root, path, routed.now.monotonic_ms);
+        }
+        match self.take_step(routed, result, true) {
+            FileStep::Done(outcome) => Some(outcome),
+            FileStep::Make(_) | FileStep::List => None,
+            FileStep::LookInside => {
+                let inside = self.load_now(&opened, &[path, b"/"].concat(), routed)?;
+                Some(self.on_directory(routed, inside))
             }
+            FileStep::Fallback => self.respond_with_fallback_now(routed, &opened),
+        }
+    }
+
+    /// Responds to a request for a path without a file.
+    fn find_fallback_now(&self, routed: &Routed<'_>, root: &WorkerRoot) -> Option<HandlerOutcome> {
+        match self.take_step(routed, Err(FileRejection::NotFound), true) {
+            FileStep::Done(outcome) => Some(outcome),
+            FileStep::Fallback => {
+                let root = root.opened().ok()?;
+                self.respond_with_fallback_now(routed, &root)
+            }
+            FileStep::Make(_) | FileStep::List | FileStep::LookInside => None,
+        }
+    }
+
+    fn respond_with_fallback_now(&self, routed: &Routed<'_>, root: &OpenedRoot) -> Option<HandlerOutcome> {
+        let path = self.fallback_path();
+        let result = match self.cache.get(root.id, path, routed.now.monotonic_ms) {
+            CacheLookup::Fresh(cached) => Ok(FoundFile::Object(Arc::clone(&cached.object))),
+            CacheLookup::Due(_) | CacheLookup::Miss => self.load_now(root, path, routed)?,
+        };
+        match self.take_step(routed, result, false) {
+            FileStep::Done(outcome) => Some(outcome),
+            FileStep::Make(_) | FileStep::List | FileStep::LookInside | FileStep::Fallback => None,
         }
     }
 
@@ -181,10 +205,19 @@ impl StaticFileInner {
         if let CacheLookup::Fresh(cached) = self.cache.get(root.id, path, routed.now.monotonic_ms) {
             return Ok(FoundFile::Object(Arc::clone(&cached.object)));
         }
+        if self.cache.is_absent(root.id, path, routed.now.monotonic_ms) {
+            return Err(FileRejection::NotFound);
+        }
         match hidden_part(path, self.tree.files.hidden) {
             Some(part) if routed.has_next => Err(self.tree.reject_hidden(root, part).await),
             Some(_) => Err(FileRejection::NotFound),
-            None => self.tree.obtain(root, path, routed.now).await,
+            None => {
+                let result = self.tree.obtain(root, path, routed.now).await;
+                if matches!(result, Err(FileRejection::NotFound)) {
+                    self.cache.note_absent(root.id, &root.root, path, routed.now.monotonic_ms);
+                }
+                result
+            }
         }
     }
 

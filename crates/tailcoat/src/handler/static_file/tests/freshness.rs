@@ -151,6 +151,92 @@ fn changes_are_seen() {
 }
 
 #[test]
+fn a_path_without_a_file_is_remembered() {
+    for watch in [false, true] {
+        let mut site = FileFixture::new(|_, limits| {
+            limits.watch = watch;
+            // With a watch, only its event can make the file visible.
+            limits.revalidate_after = Duration::from_secs(if watch { 3600 } else { 1 });
+        });
+        site.write("d/file", "content");
+        site.settle();
+        let check = |site: &FileFixture, path: &str, status: u16| assert_eq!(site.get(path).status, status, "{path}");
+        for path in ["/new", "/d/new", "/new-directory/a/b"] {
+            check(&site, path, 404);
+            site.settle();
+            check(&site, path, 404);
+        }
+        assert_eq!(site.cache.absent_paths(), 3);
+        check(&site, "/new-directory/c", 404);
+        assert_eq!(site.cache.absent_paths(), 3, "a missing directory stands for all paths below it");
+        for path in ["new", "d/new", "new-directory/a/b"] {
+            site.write(path, "new");
+        }
+        if !watch {
+            check(&site, "/new", 404);
+        }
+        site.settle();
+        if !watch {
+            site.later_ms += 1000;
+        }
+        for path in ["/new", "/d/new", "/new-directory/a/b"] {
+            let began = Instant::now();
+            while watch && site.get(path).status == 404 && began.elapsed() < Duration::from_secs(10) {
+                site.settle();
+            }
+            site.get(path).expect(200, "new");
+        }
+    }
+}
+
+#[test]
+fn a_path_without_a_file_leads_to_the_fallback() {
+    let site = FileFixture::new(|files, _| files.fallback = Some("/app.html".into()));
+    site.write("app.html", "app");
+    site.settle();
+    for _ in 0..3 {
+        site.get("/route/1").expect(200, "app");
+    }
+    assert_eq!(site.cache.absent_paths(), 1);
+    assert!(!site.get("/route/2").waited);
+}
+
+#[test]
+fn paths_through_links_are_not_remembered_as_absent() {
+    let site = FileFixture::new(|_, _| ());
+    site.write("b/file", "content");
+    symlink("b/later", site.path("link")).unwrap();
+    symlink("b", site.path("directory")).unwrap();
+    site.settle();
+    for path in ["/link", "/directory/later"] {
+        site.get(path).expect(404, "");
+    }
+    assert_eq!(site.cache.absent_paths(), 0);
+    site.write("b/later", "there");
+    site.settle();
+    for path in ["/link", "/directory/later"] {
+        site.get(path).expect(200, "there");
+    }
+}
+
+#[test]
+fn random_paths_do_not_fill_the_memory() {
+    let site = FileFixture::new(|_, _| ());
+    site.write("file", "content");
+    site.settle();
+    for number in 0..10_000 {
+        site.get(&format!("/random-{number}")).expect(404, "");
+        if number % 500 == 0 {
+            site.get("/asked-often").expect(404, "");
+        }
+    }
+    let known = site.cache.absent_paths();
+    assert!((1024..=2048).contains(&known), "{known}");
+    site.cache.clear();
+    assert_eq!(site.cache.absent_paths(), 0);
+}
+
+#[test]
 fn limits_are_kept_and_memory_given_back() {
     let site = FileFixture::new(|_, limits| {
         limits.memory_bytes_max = 100_000;
