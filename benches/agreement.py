@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures whether tailor agrees with wrk, wrk2, ab, h2load and httperf on throughput and latency of the same server.
 
-    benches/agreement.py                                 all loads, with the release build
+    benches/agreement.py                                 all loads, with the optimized build
     benches/agreement.py nginx-8 --rounds 20             one of them, for longer
     benches/agreement.py --wrk2 ~/wrk2/wrk               the path of wrk2, whose program is also called wrk
 
@@ -35,7 +35,7 @@ import tempfile
 
 from harness import client, machine, servers, tree
 
-RELEASE = pathlib.Path(__file__).resolve().parent.parent / "target/release"
+OPTIMIZED = pathlib.Path(__file__).resolve().parent.parent / "target/optimized"
 KEYS = ("rate", "mean", "p50", "p90", "p99", "cpu")
 # Requests a second, above which only a server can answer whose latencies are below the resolution of wrk2.
 WRK2_LATENCY_RATE_MAX = 10_000
@@ -84,7 +84,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"of {' '.join(LOADS)}; all, if none is named")
     parser.add_argument("--rounds", type=int, default=8, help="turns of each client; default: %(default)s")
-    parser.add_argument("--tailor", default=RELEASE / "tailor", help="default: the release build")
+    parser.add_argument("--tailor", default=OPTIMIZED / "tailor", help="default: the optimized build")
     parser.add_argument("--wrk2", default="wrk2", help="wrk2's program; default: %(default)s")
     arguments = parser.parse_args()
     programs = {"tailor": arguments.tailor, AGAIN: arguments.tailor, "wrk2": arguments.wrk2}
@@ -106,7 +106,7 @@ def measure(name, files, path, rounds, programs):
         program = client.compiled(servers.PEERS / "delays.c")
         server = servers.Server("delays", f"{program} {{port}} {work.server.removeprefix('delays')}")
     else:
-        server = servers.named([work.server], str(RELEASE / "tailcoat"))[0]
+        server = servers.named([work.server], str(OPTIMIZED / "tailcoat"))[0]
     clients = ["tailor", *there, AGAIN]
     samples = {each: [] for each in clients}
     with servers.running(server, files, path) as running, tempfile.TemporaryDirectory() as scratch:

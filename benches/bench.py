@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures Tailcoat beside its peers. BENCHMARKS.md shows the results files in benches/results.
 
-    benches/bench.py keepalive-1k                       one scenario, with the release build
+    benches/bench.py keepalive-1k                       one scenario, with the optimized build
     benches/bench.py sizes --rounds 3 --size 1MiB       shorter, or one part
     benches/bench.py close --servers floor,tailcoat     fewer servers
     benches/bench.py keepalive-1k --servers tailcoat,old='/tmp/old/tailcoat'
@@ -38,7 +38,7 @@ def parse_arguments():
         command = commands.add_parser(scenario.name, help=summary, description=summary)
         command.add_argument("--servers", default=",".join(scenario.servers), metavar="NAME[=COMMAND],...",
                              help="default: %(default)s; a COMMAND without {port} gets the options of `tailcoat serve`")
-        command.add_argument("--tailcoat", default=record.DEFAULT_TAILCOAT, metavar="COMMAND", help="default: the release build")
+        command.add_argument("--tailcoat", default=record.DEFAULT_TAILCOAT, metavar="COMMAND", help="default: the optimized build")
         command.add_argument("--peer-root", metavar="DIRECTORY", help="a root directory whose peers are preferred to the machine's; they run by chroot")
         command.add_argument("--rounds", type=int, default=scenario.rounds, help="how often servers are started; default: %(default)s")
         command.add_argument("--slots", type=int, default=scenario.slots, help="turns in a round; default: %(default)s")
@@ -50,7 +50,7 @@ def parse_arguments():
         command.add_argument("--record", nargs="?", const=scenario.name, metavar="NAME",
                              help="write the results file NAME.json; default: the scenario's name")
         command.add_argument("--results", metavar="DIRECTORY", default=str(record.RESULTS), help="where results files are written; default: target/results")
-        command.add_argument("--commit", help="the commit of the measured build; default: that of the working tree, for the release build")
+        command.add_argument("--commit", help="the commit of the measured build; default: that of the working tree, for the optimized build")
         scenario.add_arguments(command)
     pooling = commands.add_parser("pool", help="several runs of one scenario with the same programs as one run")
     pooling.add_argument("files", nargs="+", metavar="FILE", help="what --json of each run wrote")

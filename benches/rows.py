@@ -52,6 +52,8 @@ ALL = (
     row("close", "close --rounds 1", 45),
     row("ten", "ten --rounds 1", 45),
     row("mixed-conditional", "mixed-conditional --rounds 1", 40),
+    row("absent-404", "absent --part 404", 35),
+    row("absent-fallback", "absent --part fallback", 35),
     row("forwarding-64KiB", "forwarding --part 64KiB --rounds 1", 35),
     row("forwarding-10MiB", "forwarding --part 10MiB --rounds 1 --seconds 1", 70),
     row("forwarding-upload", "forwarding --part upload --rounds 1 --slots 4", 50),
@@ -85,9 +87,9 @@ def add_arguments(parser):
     parser.add_argument("--rows", nargs="+", choices=[each.name for each in ALL], metavar="NAME", help="default: all; `--list` names them")
     parser.add_argument("--list", action="store_true", help="show what is recorded, and run nothing")
     parser.add_argument("--again", action="store_true", help="run rows again that are recorded")
-    parser.add_argument("--tailcoat", default=record.DEFAULT_TAILCOAT, metavar="PROGRAM", help="default: the release build")
-    parser.add_argument("--tailor", metavar="PROGRAM", help="default: the release build")
-    parser.add_argument("--commit", help="the commit of both; default: that of the working tree, for the release build")
+    parser.add_argument("--tailcoat", default=record.DEFAULT_TAILCOAT, metavar="PROGRAM", help="default: the optimized build")
+    parser.add_argument("--tailor", metavar="PROGRAM", help="default: the optimized build")
+    parser.add_argument("--commit", help="the commit of both; default: that of the working tree, for the optimized build")
     parser.add_argument("--peer-root", metavar="DIRECTORY", help="a root directory whose peers are preferred to the machine's; they run by chroot")
     parser.add_argument("--results", default=str(record.RESULTS), metavar="DIRECTORY", help="default: target/results")
     parser.add_argument("--component", metavar="FILE", help="the component of the row `module` (`tailcoat module new`, then build it)")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Slow clients of php-fpm with 4 children and of an upstream with 4 connections: latency of other clients.
 
-  benches/slow_clients.py                                  Tailcoat (release build) and nginx, 1,000 of each kind
+  benches/slow_clients.py                                  Tailcoat (optimized build) and nginx, 1,000 of each kind
   benches/slow_clients.py --posts 50 --readers 50 --rounds 1     a short look
 
 For each server and round, other clients send requests for both upstreams at a fixed rate: first undisturbed, then beside slow
@@ -253,7 +253,7 @@ def measure(start, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tailcoat", default=str(ROOT / "target/release/tailcoat"), metavar="COMMAND")
+    parser.add_argument("--tailcoat", default=str(ROOT / "target/optimized/tailcoat"), metavar="COMMAND")
     parser.add_argument("--posts", type=int, default=1000, help="default: %(default)s")
     parser.add_argument("--readers", type=int, default=1000, help="default: %(default)s")
     parser.add_argument("--long-bytes", type=int, default=20 << 20, help="what readers ask for; default: %(default)s")

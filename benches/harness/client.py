@@ -133,17 +133,17 @@ def run_wrk(server, path, load, upload_bytes=0):
             "latency_us": {"p99": float(p99) * {"us": 1, "ms": 1e3, "s": 1e6}[unit]}, "errors": {"wrk": errors}}
 
 
-DEFAULT_TAILOR = str(pathlib.Path(__file__).resolve().parent.parent.parent / "target/release/tailor")
+DEFAULT_TAILOR = str(pathlib.Path(__file__).resolve().parent.parent.parent / "target/optimized/tailor")
 
 
 def add_tailor_argument(parser):
-    parser.add_argument("--tailor", default=DEFAULT_TAILOR, metavar="PROGRAM", help="default: the release build")
+    parser.add_argument("--tailor", default=DEFAULT_TAILOR, metavar="PROGRAM", help="default: the optimized build")
 
 
 def run_tailor(program, server, url, words, seconds, warmup_seconds=0.15):
     """Result of tailor, for protocols that load.c does not have. `words` are options of `tailor bench`, including checks: a
     response that fails them is an error."""
-    require(program, "`cargo build --release --package tailor` makes it")
+    require(program, "`cargo build --profile optimized --package tailor` makes it")
     groups = [word for directory in server.group.statistics_directories() for word in ("--watch-group", directory)]
     command = ["nice", "-n", "-20", program, "bench", "--quiet", "--json", "-", "--cpus", CLIENT_CORE, *groups,
                "--duration", f"{seconds}s", "--warm-up", f"{warmup_seconds}s", *words, url]

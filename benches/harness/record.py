@@ -15,7 +15,7 @@ from .servers import OURS, OURS_AGAIN
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 # A run changes no versioned file. A results file that the page must show is copied to benches/results.
 RESULTS = REPOSITORY / "target/results"
-DEFAULT_TAILCOAT = str(REPOSITORY / "target/release/tailcoat")
+DEFAULT_TAILCOAT = str(REPOSITORY / "target/optimized/tailcoat")
 # Options that say where something is on this machine; the recorded command leaves them out.
 PLACES = {"--tailcoat", "--tailor", "--peer-root", "--results", "--record", "--commit", "--directory", "--modules", "--json", "--component",
           "--http-wasm", "--wasmtime"}
@@ -74,7 +74,7 @@ def command(words):
 
 
 def built_commit(tailcoat):
-    """The commit of the release build: that of the working tree, with `-dirty` if a crate differs from it."""
+    """The commit of the optimized build: that of the working tree, with `-dirty` if a crate differs from it."""
     if tailcoat != DEFAULT_TAILCOAT:
         return "unknown"
     run = lambda *words: subprocess.run(["git", *words], cwd=REPOSITORY, capture_output=True, text=True).stdout.strip()

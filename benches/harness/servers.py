@@ -39,6 +39,8 @@ KNOWN_PEERS = {
     "apache-cgi": ("apache-cgi.conf", APACHE, "apache2 -v"),
     "haproxy": ("haproxy.cfg", HAPROXY, "haproxy -v"),
     "caddy-proxy": ("caddy-proxy.conf", CADDY, "caddy version"),
+    "nginx-missing": ("nginx-missing.conf", NGINX, "nginx -v"),
+    "nginx-fallback": ("nginx-fallback.conf", NGINX, "nginx -v"),
     "nginx-tls": ("nginx-tls.conf", NGINX, "nginx -v"),
     "h2o-tls": ("h2o-tls.conf", H2O, "h2o -v"),
     "caddy-tls": ("caddy-tls.conf", CADDY, "caddy version"),
@@ -115,7 +117,7 @@ def _named(name, command, tailcoat_command, peer_root):
     if name in (OURS, OURS_AGAIN) or command:
         command = command or tailcoat_command
         program = shlex.split(command)[0]
-        client.require(program, f"the program of `{name}`; `cargo build --release` makes ours")
+        client.require(program, f"the program of `{name}`; `cargo build --profile optimized` makes ours")
         if "{port}" not in command:
             command = f"{command} {TAILCOAT_OPTIONS}"
         return Server(name, command, version=first_line(f"{program} --version"), program=shutil.which(program))

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measures the release build beside its peers, and draws BENCHMARKS.md.
+//! `cargo xtask bench`: measures the optimized build beside its peers, and draws BENCHMARKS.md.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -19,8 +19,9 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
         };
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built =
-        Command::new(cargo).args(["build", "--release", "--package", "tailcoat", "--package", "tailor"]).status();
+    let built = Command::new(cargo)
+        .args(["build", "--profile", "optimized", "--package", "tailcoat", "--package", "tailor"])
+        .status();
     if !built.is_ok_and(|status| status.success()) {
         return ExitCode::FAILURE;
     }

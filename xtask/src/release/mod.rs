@@ -1,4 +1,5 @@
-//! `cargo xtask release`: what is given to users, in `target/dist`: a tarball, a Debian package, a list of what is in it.
+//! `cargo xtask release`: makes the files that users get, in `target/dist`: a tarball, a Debian package, an SBOM, and the
+//! programs' debug symbols.
 //!
 //! The same programs are packed into the same bytes: times are those of the commit, files are in order and root's. Paths of
 //! the machine are taken out of the programs; compilers and libc are the machine's.
@@ -13,8 +14,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use tree::Tree;
 pub(crate) use tree::unreleased;
+use tree::{PROGRAMS, Tree};
 
 /// Properties of a release.
 struct Release {
@@ -23,7 +24,7 @@ struct Release {
     time: u64,
     /// The target's triple.
     target: String,
-    /// Directory of the built programs.
+    /// Directory of the programs without symbols.
     programs: PathBuf,
     /// Directory for the results.
     directory: PathBuf,
@@ -65,17 +66,19 @@ fn try_run(mut arguments: impl Iterator<Item = String>) -> Result<Vec<PathBuf>, 
     let release = Release {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         time: read(Command::new("git").args(["log", "-1", "--format=%ct"]))?.trim().parse()?,
-        programs: output.join(&target).join("release"),
+        programs: output.join(&target).join("stripped"),
         directory: "target/dist".into(),
         target,
     };
+    fs::create_dir_all(&release.directory)?;
+    let mut made = Vec::new();
     if builds {
         build(&release, output)?;
+        made.push(split_symbols(&release, &output.join(&release.target).join("optimized"))?);
     }
-    fs::create_dir_all(&release.directory)?;
     let sbom = sbom::write(&release)?;
     let tree = Tree::make(&release)?;
-    let mut made = vec![tree.pack(&release)?, debian::pack(&tree, &release)?, sbom];
+    made.extend([tree.pack(&release)?, debian::pack(&tree, &release)?, sbom]);
     made.push(write_sums(&release, &made)?);
     Ok(made)
 }
@@ -94,16 +97,45 @@ fn build(release: &Release, output: &Path) -> Result<(), Box<dyn Error>> {
     }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
-        .args(["build", "--release", "--locked", "-p", "tailcoat", "-p", "tailor", "--target", &release.target])
+        .args([
+            "build",
+            "--profile",
+            "optimized",
+            "--locked",
+            "-p",
+            "tailcoat",
+            "-p",
+            "tailor",
+            "--target",
+            &release.target,
+        ])
         .arg("--target-dir")
         .arg(output)
         .env("RUSTFLAGS", flags)
         .env("CFLAGS", &c_flags)
         .env("CXXFLAGS", &c_flags)
-        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-        .env("CARGO_PROFILE_RELEASE_DEBUG", "none")
         .env("SOURCE_DATE_EPOCH", release.time.to_string());
     run_command(&mut cargo)
+}
+
+/// Splits the built programs into programs without symbols, and a tarball of `PROGRAM.debug` files. A debugger finds such a file
+/// beside its program.
+fn split_symbols(release: &Release, built: &Path) -> Result<PathBuf, Box<dyn Error>> {
+    let name = format!("tailcoat-{}-{}-symbols", release.version, release.architecture());
+    let directory = release.directory.join(&name);
+    tree::empty(&directory)?;
+    tree::empty(&release.programs)?;
+    for program in PROGRAMS {
+        let symbols = directory.join(format!("{program}.debug"));
+        let objcopy = || Command::new("objcopy");
+        run_command(objcopy().arg("--only-keep-debug").arg(built.join(program)).arg(&symbols))?;
+        let link = format!("--add-gnu-debuglink={}", symbols.display());
+        run_command(
+            objcopy().args(["--strip-all", &link]).arg(built.join(program)).arg(release.programs.join(program)),
+        )?;
+    }
+    open_directories(&directory)?;
+    tree::pack(release, &name)
 }
 
 /// Compiles what keeps a statically linked glibc from loading others' libraries.

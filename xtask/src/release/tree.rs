@@ -111,16 +111,7 @@ impl Tree {
 
     /// The tree as `NAME.tar.gz`.
     pub(super) fn pack(&self, release: &Release) -> Result<PathBuf, Box<dyn Error>> {
-        let name = self.root.file_name().unwrap_or_default().display().to_string();
-        let archive = format!("{name}.tar");
-        let mut tar = Command::new("tar");
-        tar.args(["--create", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=gnu"])
-            .arg(format!("--mtime=@{}", release.time))
-            .args(["--file", &archive, &name])
-            .current_dir(&release.directory);
-        run_command(&mut tar)?;
-        run_command(Command::new("gzip").args(["-9nf", &archive]).current_dir(&release.directory))?;
-        Ok(release.directory.join(format!("{archive}.gz")))
+        pack(release, &self.root.file_name().unwrap_or_default().display().to_string())
     }
 
     fn write(&self, path: &str, text: &str) -> Result<(), Box<dyn Error>> {
@@ -130,6 +121,19 @@ impl Tree {
     fn copy(&self, from: &Path, to: &str, mode: u32) -> Result<(), Box<dyn Error>> {
         copy(from, &self.root.join(to), mode)
     }
+}
+
+/// Packs the directory of this name among a release's files, as `NAME.tar.gz`.
+pub(super) fn pack(release: &Release, name: &str) -> Result<PathBuf, Box<dyn Error>> {
+    let archive = format!("{name}.tar");
+    let mut tar = Command::new("tar");
+    tar.args(["--create", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=gnu"])
+        .arg(format!("--mtime=@{}", release.time))
+        .args(["--file", &archive, name])
+        .current_dir(&release.directory);
+    run_command(&mut tar)?;
+    run_command(Command::new("gzip").args(["-9nf", &archive]).current_dir(&release.directory))?;
+    Ok(release.directory.join(format!("{archive}.gz")))
 }
 
 /// A directory with nothing in it.
