@@ -34,8 +34,17 @@ pub(super) struct RunGroup {
 }
 
 /// Bars in the color of Tailcoat.
-pub(super) const OURS: [&str; 7] =
-    ["tailcoat", "cached", "component", "component-none", "http-wasm-fresh", "http-wasm-memory", "http-wasm-none"];
+pub(super) const OURS: [&str; 9] = [
+    "tailcoat",
+    "cached",
+    "missing",
+    "fallback",
+    "component",
+    "component-none",
+    "http-wasm-fresh",
+    "http-wasm-memory",
+    "http-wasm-none",
+];
 
 /// The base of ratios.
 pub(super) const BASE: &str = "tailcoat";
@@ -47,10 +56,14 @@ pub(super) const CONTROL: &str = "tailcoat-again";
 pub(super) const CONTROLS: [&str; 4] = [CONTROL, "component-again", "http-wasm-fresh-again", "undisturbed"];
 
 /// Servers in the order of their bars, with the name that readers know.
-pub(super) const SERVERS: [(&str, &str); 27] = [
+pub(super) const SERVERS: [(&str, &str); 31] = [
     ("tailcoat", "Tailcoat"),
     ("cached", "Tailcoat, cache hit"),
+    ("missing", "Tailcoat, 404"),
+    ("fallback", "Tailcoat, files first"),
     ("nginx", "nginx"),
+    ("nginx-missing", "nginx, 404"),
+    ("nginx-fallback", "nginx, files first"),
     ("nginx-proxy", "nginx"),
     ("nginx-tls", "nginx"),
     ("nginx-fastcgi", "nginx"),
@@ -86,7 +99,7 @@ const fn group(label: &'static str, run: &'static str, part: &'static str) -> Ru
     RunGroup { label, run, part }
 }
 
-pub(super) const PLANS: [ChartPlan; 18] = [
+pub(super) const PLANS: [ChartPlan; 20] = [
     ChartPlan {
         name: "small-files",
         question: "How much CPU time does a small file need?",
@@ -195,6 +208,22 @@ pub(super) const PLANS: [ChartPlan; 18] = [
         scale: Scale::Ratio,
         groups: &[group("64 keep-alive connections", "forwarding-cached", "")],
         names: &[("tailcoat", "static file"), ("cached", "cache hit")],
+    },
+    ChartPlan {
+        name: "absent",
+        question: "What does a path without a file cost?",
+        subtitle: "CPU time per response, a 1 KiB file = 1. Shorter is better.",
+        scale: Scale::Ratio,
+        groups: &[group("status 404, 64 keep-alive connections", "absent-404", "")],
+        names: &[("tailcoat", "static file"), ("missing", "404"), ("nginx-missing", "nginx 404")],
+    },
+    ChartPlan {
+        name: "fallback",
+        question: "What does it cost to look for a file before proxying?",
+        subtitle: "CPU time per proxied 1 KiB response, without a root = 1. Shorter is better.",
+        scale: Scale::Ratio,
+        groups: &[group("64 keep-alive connections", "absent-fallback", "")],
+        names: &[("tailcoat", "no root"), ("fallback", "root first"), ("nginx-fallback", "nginx try_files")],
     },
     ChartPlan {
         name: "fastcgi",
