@@ -32,6 +32,12 @@ impl Fields {
         Self { bytes, lines: Vec::with_capacity(lines), has_gaps: false }
     }
 
+    /// Allocates memory for `bytes` more of names and values in so many more `lines`, unless there is enough.
+    pub fn reserve(&mut self, bytes: usize, lines: usize) {
+        self.bytes.reserve(bytes + lines * (NAME_END.len() + LINE_END.len()));
+        self.lines.reserve(lines);
+    }
+
     /// Removes all lines; keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();

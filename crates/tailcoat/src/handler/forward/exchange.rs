@@ -112,17 +112,20 @@ enum ForwardState {
 
 impl ForwardExchange {
     /// Creates an exchange for this request. Fields in `changes` replace the request's fields of the same names; an
-    /// empty one removes them.
+    /// empty one removes them. It must be polled at once, as [`Self::asking`] says.
     pub(super) fn new(inner: Rc<ForwardInner>, routed: &Routed<'_>, changes: &Fields) -> Self {
         let framing = routed.link.link().framing();
-        let head = forwarded_head(routed, framing, &inner.plan.config, &inner.plan.authority, changes);
+        let fields = std::mem::take(&mut inner.scratch.borrow_mut().fields);
+        let head = forwarded_head(routed, framing, &inner.plan.config, &inner.plan.authority, changes, fields);
         let (expects_continue, asks_upgrade) = (head.expects_continue, head.asks_upgrade);
         let (unversioned, head, line) = if inner.destination.may_speak_http2() {
             let head = Box::new(head.into_unversioned());
             let line = head.line.clone();
             (Some(head), Vec::new(), line)
         } else {
-            (None, head.to_bytes(), Vec::new())
+            let bytes = head.to_bytes();
+            inner.scratch.borrow_mut().fields = head.into_cleared_fields();
+            (None, bytes, Vec::new())
         };
         let mut exchange = Self::asking(inner, routed, GatewayRequest { head, line, dialect: Dialect::Http });
         exchange.unversioned = unversioned;
@@ -132,7 +135,8 @@ impl ForwardExchange {
         exchange
     }
 
-    /// Creates an exchange for a request that was encoded already.
+    /// Creates an exchange for a request that was encoded already. It must be polled at once: the first poll takes its time
+    /// from `routed`.
     pub(super) fn asking(inner: Rc<ForwardInner>, routed: &Routed<'_>, asked: GatewayRequest) -> Self {
         let link = Rc::clone(routed.link.link());
         let (mut is_http, mut records, mut launch) = (false, None, None);
@@ -341,7 +345,7 @@ impl ForwardExchange {
 
     /// Parses `scratch.input[..filled]`, which begins with a head. `None` if more bytes are needed.
     fn on_input(&mut self, filled: usize, scratch: &mut ForwardScratch) -> Option<HandlerOutcome> {
-        let ForwardScratch { input, head } = scratch;
+        let ForwardScratch { input, head, .. } = scratch;
         let mut at = 0;
         loop {
             let bytes = &input[at..filled];
@@ -548,7 +552,9 @@ impl Future for ForwardExchange {
 
     fn poll(self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<HandlerOutcome> {
         let this = self.get_mut();
-        this.now = Now::read();
+        if !matches!(this.state, ForwardState::Unconnected) {
+            this.now = Now::read();
+        }
         loop {
             if this.is_abandoned() && this.is_under_way() {
                 return Poll::Ready(this.abandon());

@@ -35,7 +35,7 @@ pub(super) use self::request::{guarded_target, host_and_port, is_passed_on, targ
 use super::cgi::{ProgramLaunch, Programs};
 use super::gateway::ErrorLines;
 use super::response_cache::{Fetch, FetchFuture, ResponseCache};
-use super::{BuiltResponse, HandlerOutcome, OwnedRequest, Response, Routed};
+use super::{BuiltResponse, HandlerOutcome, Now, OwnedRequest, Response, Routed};
 use crate::config::{self, Balance, BufferingConfig, HashKey, unmapped};
 use crate::log::{LogClient, ServerLog, escaped, event};
 use crate::overload::Overload;
@@ -68,6 +68,8 @@ struct ForwardInner {
 struct ForwardScratch {
     input: Vec<u8>,
     head: ResponseHead,
+    /// Empty; its memory is for the fields of the next request.
+    fields: Fields,
 }
 
 /// Part of a handler that all workers share.
@@ -155,7 +157,7 @@ impl Forward {
     ) -> Self {
         // Space for the largest head and one byte, to see that a head is too large.
         let input = vec![0; READ_BYTES.max(plan.head_limits.head_bytes_max + HEAD_REST_BYTES)];
-        let scratch = RefCell::new(ForwardScratch { input, head: ResponseHead::default() });
+        let scratch = RefCell::new(ForwardScratch { input, head: ResponseHead::default(), fields: Fields::new() });
         Self { inner: Rc::new(ForwardInner { plan, destination, overload, scratch }), cache }
     }
 
@@ -251,7 +253,8 @@ impl Forward {
         if let Some(response) = self.inner.shed(routed) {
             return response;
         }
-        built(ForwardExchange::asking(Rc::clone(&self.inner), routed, asked).await)
+        let routed = Routed { now: Now::read_after(routed.now), ..*routed };
+        built(ForwardExchange::asking(Rc::clone(&self.inner), &routed, asked).await)
     }
 }
 
@@ -319,6 +322,7 @@ impl ForwardInner {
         if let Err(rejected) = self.wait_for_client(&routed, false).await {
             return rejected;
         }
+        let routed = Routed { now: Now::read_after(request.received()), ..routed };
         let mut exchange = ForwardExchange::new(self, &routed, &changes);
         if is_shared {
             exchange.share();
@@ -335,7 +339,8 @@ impl Fetch for ForwardInner {
         if self.waits_for_client(&request.routed(false)) {
             return Box::pin(self.receive_and_ask(request, changes, true));
         }
-        let mut exchange = ForwardExchange::new(self, &request.routed(false), &changes);
+        let routed = Routed { now: Now::read_after(request.received()), ..request.routed(false) };
+        let mut exchange = ForwardExchange::new(self, &routed, &changes);
         exchange.share();
         Box::pin(async move { built(exchange.await) })
     }

@@ -31,6 +31,13 @@ impl ForwardedHead<'_> {
         bytes
     }
 
+    /// Memory of the fields, for another head.
+    pub(super) fn into_cleared_fields(self) -> Fields {
+        let mut fields = self.fields;
+        fields.clear();
+        fields
+    }
+
     /// Keeps the head in no version's form, for a server that negotiates one.
     pub(super) fn into_unversioned(self) -> UnversionedHead {
         let Self { method, target, fields, .. } = self;
@@ -73,15 +80,17 @@ pub(super) fn is_last_hop(routed: &Routed<'_>) -> bool {
     routed.request.field_by_name(b"max-forwards") == Some(b"0")
 }
 
-/// Builds the head for a server at `authority`. Fields in `changes` replace the request's.
+/// Builds the head for a server at `authority`. Fields in `changes` replace the request's. `fields` is empty; its memory is
+/// used.
 pub(super) fn forwarded_head<'a>(
     routed: &Routed<'a>,
     framing: BodyFraming,
     config: &ForwardConfig,
     authority: &str,
     changes: &Fields,
+    mut fields: Fields,
 ) -> ForwardedHead<'a> {
-    let mut fields = Fields::with_capacity(routed.request.bytes.len().min(4 << 10) + 128, 24);
+    fields.reserve(routed.request.bytes.len().min(4 << 10) + 128, 24);
     push_host(routed, config, authority, &mut fields);
     let has_content = framing != BodyFraming::None;
     // Content that was received already needs no 100 Continue.

@@ -38,7 +38,7 @@ fn forwarded_for(
         has_next: false,
         now: Now::read(),
     };
-    let bytes = forwarded_head(&routed, framing, &config, "up:8080", &Fields::new()).to_bytes();
+    let bytes = forwarded_head(&routed, framing, &config, "up:8080", &Fields::new(), Fields::new()).to_bytes();
     String::from_utf8(bytes).unwrap().strip_suffix("\r\n\r\n").unwrap().replace("\r\n", "|")
 }
 
