@@ -270,6 +270,30 @@ mod tests {
         assert_eq!(change(&[0.0, 0.0], &[0.0, 0.0]).interval, Some([1.0, 1.0]));
     }
 
+    /// Pairs of a real A/A control on a busy machine, some of which are off by a factor of ten.
+    #[test]
+    fn intervals_hold_the_truth_of_real_controls() {
+        let lines = include_str!("control_pairs.txt").lines().filter(|line| !line.starts_with('#'));
+        let rows: Vec<Vec<f64>> =
+            lines.map(|line| line.split(' ').map(|ratio| ratio.parse().unwrap()).collect()).collect();
+        let mut rng = Rng::with_seed(13);
+        for column in 0..2 {
+            let all: Vec<f64> = rows.iter().map(|row| row[column]).collect();
+            assert!(all.len() >= 70);
+            // The population is what was measured, so its median is the truth.
+            let truth = paired_ratio(&all, &vec![1.0; all.len()]).median;
+            for pairs in [6, 8, 12, 24] {
+                let holds = |rng: &mut Rng| {
+                    let drawn: Vec<f64> = (0..pairs).map(|_| all[rng.usize(..all.len())]).collect();
+                    let estimate = paired_ratio(&drawn, &vec![1.0; pairs]);
+                    (estimate.low..=estimate.high).contains(&truth)
+                };
+                let held = (0..EXPERIMENTS).filter(|_| holds(&mut rng)).count() as f64 / EXPERIMENTS as f64;
+                assert!((0.93..=0.97).contains(&held), "{pairs} pairs, column {column}: {held}");
+            }
+        }
+    }
+
     /// The first place of a round costs 10 %. The order alternates, so an even number of rounds cancels that.
     #[test]
     fn even_rounds_cancel_the_position() {
