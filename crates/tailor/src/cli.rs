@@ -42,6 +42,12 @@ Examples:
   tailor compare keepalive-1k --rounds 5
   tailor compare old1.json,old2.json,old3.json new1.json,new2.json,new3.json")]
     Compare(crate::lab::CompareOptions),
+    /// Compare records of `bench --json`; the exit code is 1 if the new ones are worse
+    #[command(after_help = "\
+Examples:
+  tailor diff old1.json,old2.json,old3.json new1.json,new2.json,new3.json
+  tailor diff --tolerance 10% old1.json,old2.json new1.json,new2.json")]
+    Diff(crate::diff::DiffOptions),
     /// Run the web99 workload: static and dynamic pages over many slow lines with a minimum rate each
     #[command(subcommand)]
     Web99(Web99Command),
@@ -141,6 +147,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse_from(with_command(std::env::args_os())).command {
         TailorCommand::Bench(options) => crate::bench::run(&options),
         TailorCommand::Compare(options) => crate::lab::run(&options),
+        TailorCommand::Diff(options) => crate::diff::run(&options),
         TailorCommand::Web99(Web99Command::Init(options)) => crate::lab::init_web99(&options),
         TailorCommand::Web99(Web99Command::Load(command)) => crate::web99::run(&command),
         TailorCommand::Site(options) => crate::site::run(&options),

@@ -22,6 +22,7 @@ pub(crate) use init::init_web99;
 pub use report::CompareReport;
 pub(crate) use server::become_command;
 pub use statistics::Estimate;
+pub(crate) use statistics::{Change, change};
 
 use crate::cli::ProgramEnd;
 

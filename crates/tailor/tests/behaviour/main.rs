@@ -1,5 +1,6 @@
 //! Tests of the built `tailor` against fake servers that control each response.
 
+mod diff;
 mod failures;
 mod hostile;
 mod http2;
