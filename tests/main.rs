@@ -58,6 +58,7 @@ mod request_limits;
 mod response_cache;
 mod rules;
 mod scgi;
+mod stalled_uploads;
 mod static_files;
 mod status;
 mod support;

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use wire::h1::MessageRejection;
 use wire::http::{Host, Request, RequestTarget, Status, path};
 
-use super::Context;
 use crate::handler::{ClientLinkCell, Now, Routed};
 use crate::log::LogClient;
 use crate::tls::TlsInfo;
@@ -27,13 +26,6 @@ pub(super) const NO_PLACE: MessageRejection = MessageRejection {
     status: Status::SERVICE_UNAVAILABLE,
     reason: "the connection was closed to make room for other clients",
 };
-
-/// Returns true if a body or response is slower than the configured minimum rate, measured from its beginning.
-pub(super) fn is_too_slow(bytes: u64, elapsed_ms: u64, context: &Context) -> bool {
-    let limits = &context.generation().limits;
-    elapsed_ms > limits.write_timeout.as_millis() as u64
-        && bytes.saturating_mul(1_000) < limits.rate_bytes_per_second_min.saturating_mul(elapsed_ms)
-}
 
 /// Normalizes path and host for routing and handlers.
 pub(super) fn route<'a>(

@@ -24,6 +24,7 @@ mod socket;
 mod stream;
 mod table;
 mod tls_socket;
+mod transfer_rate;
 mod transmit;
 mod transport;
 mod tunnel;
@@ -51,6 +52,7 @@ use transport::Transport;
 use wire::http::RequestHead;
 
 use self::output::Output;
+use self::transfer_rate::RateLimit;
 use crate::config::Limits;
 use crate::log::{LogClient, Recorder};
 use crate::memory_budget::{Charge, HolderSource, Shed, WorkerBudget};
@@ -221,6 +223,11 @@ impl Context {
             return ClientOrigin::EXEMPT;
         }
         ClientOrigin::new(self.hasher.of_client(client), self.hasher.of_network(client))
+    }
+
+    /// Limit of slow transfers, of the current configuration.
+    fn rate_limit(&self) -> RateLimit {
+        RateLimit::of(&self.generation().limits)
     }
 
     /// Makes the newcomer for a client's connection that was accepted from a listener.

@@ -283,6 +283,7 @@ impl ClientLink {
     /// Gives the handler this content, followed by further content from the client. If there is none, the content has
     /// a known length from now on, unless trailers follow, and can be [read again](Self::rewind).
     pub fn put_buffered(&self, mut spool: Spool) {
+        spool.end_upload();
         let mut state = self.state.borrow_mut();
         if state.is_complete && state.unread.is_empty() && state.trailers.is_none() {
             self.framing.set(BodyFraming::Length(spool.held_bytes()));

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Context as Task;
 
 use super::spooled::Full;
+use super::uploads::{FileUpload, Uploads};
 use crate::log::{ServerLog, Trouble, event};
 use crate::memory_budget::{Charge, Holder};
 
@@ -49,6 +51,7 @@ pub struct SpoolStore {
     file_bytes: AtomicU64,
     /// Bytes in files of each client that has some.
     clients: [Mutex<HashMap<u64, u64>>; CLIENT_PARTS],
+    uploads: Uploads,
     trouble: Trouble,
 }
 
@@ -63,6 +66,9 @@ pub(super) struct SpoolAccount {
     /// Part in memory, charged to the client's connection.
     charge: Charge,
     file_bytes: u64,
+    /// Entry among the uploads in files, while the client still sends and the file is not empty.
+    upload: Option<Arc<FileUpload>>,
+    is_upload: bool,
 }
 
 impl SpoolStore {
@@ -76,6 +82,7 @@ impl SpoolStore {
             memory_bytes: AtomicU64::new(0),
             file_bytes: AtomicU64::new(0),
             clients: Default::default(),
+            uploads: Uploads::default(),
             trouble: Trouble::new(log, HELP),
         })
     }
@@ -149,6 +156,16 @@ impl SpoolStore {
         is_allowed
     }
 
+    /// Closes an upload that stands still, if files are full and a client needs space. `file_bytes` is the size of the
+    /// file that must grow.
+    fn make_room(&self, client: Option<u64>, file_bytes: u64) {
+        let held_by = |client: Option<u64>, file_bytes| match client {
+            Some(client) => self.file_bytes_of_client(client),
+            None => file_bytes,
+        };
+        self.uploads.close_one(self.uploads.now_ms(), held_by(client, file_bytes), held_by);
+    }
+
     fn give_of_client(&self, client: u64, bytes: u64) {
         let mut clients = self.part(client).lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(held) = clients.get_mut(&client) {
@@ -162,7 +179,16 @@ impl SpoolStore {
 
 impl SpoolAccount {
     pub(super) fn new(store: &Arc<SpoolStore>, client: Option<u64>, holder: &Rc<Holder>, is_response: bool) -> Self {
-        Self { store: Arc::clone(store), client, is_response, memory_bytes: 0, charge: holder.charge(0), file_bytes: 0 }
+        Self {
+            store: Arc::clone(store),
+            client,
+            is_response,
+            memory_bytes: 0,
+            charge: holder.charge(0),
+            file_bytes: 0,
+            upload: None,
+            is_upload: !is_response,
+        }
     }
 
     pub(super) fn store(&self) -> &Arc<SpoolStore> {
@@ -199,19 +225,47 @@ impl SpoolAccount {
         let store = &self.store;
         if store.file_bytes.fetch_add(more, Ordering::Relaxed) + more > store.file_bytes_max.load(Ordering::Relaxed) {
             store.file_bytes.fetch_sub(more, Ordering::Relaxed);
+            self.on_full();
+            store.make_room(self.client, self.file_bytes);
             return Err(Full::Process);
         }
         if self.client.is_some_and(|client| !store.take_of_client(client, more, self.is_response)) {
             store.file_bytes.fetch_sub(more, Ordering::Relaxed);
+            self.on_full();
             return Err(Full::Client);
         }
         self.file_bytes = bytes;
+        if self.is_upload {
+            let upload = self.upload.get_or_insert_with(|| store.uploads.add(self.client));
+            upload.on_grown(bytes, store.uploads.now_ms());
+        }
         Ok(())
+    }
+
+    /// Records that the client has sent more than there is space for, so that it does not count as silent.
+    fn on_full(&self) {
+        if let Some(upload) = &self.upload {
+            upload.on_full(self.store.uploads.now_ms());
+        }
+    }
+
+    /// True if the upload was closed for space. Otherwise wakes the task when it is.
+    pub(super) fn is_closed(&self, task: &Task<'_>) -> bool {
+        self.upload.as_ref().is_some_and(|upload| upload.is_closed(task))
+    }
+
+    /// Records that nothing is received any more, so that the spool is not closed for space.
+    pub(super) fn end_upload(&mut self) {
+        self.is_upload = false;
+        if let Some(upload) = self.upload.take() {
+            self.store.uploads.remove(&upload);
+        }
     }
 }
 
 impl Drop for SpoolAccount {
     fn drop(&mut self) {
+        self.end_upload();
         self.set_memory(0);
         self.store.file_bytes.fetch_sub(self.file_bytes, Ordering::Relaxed);
         if let Some(client) = self.client.filter(|_| self.file_bytes > 0) {

@@ -9,6 +9,7 @@ mod pieces;
 mod spooled;
 #[cfg(test)]
 mod tests;
+mod uploads;
 
 pub use self::account::{SpoolLimits, SpoolStore};
 pub use self::spooled::{Full, MessageLimits, Spool};

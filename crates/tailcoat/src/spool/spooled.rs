@@ -47,6 +47,8 @@ pub enum Full {
     Client,
     /// The process has reached its limit.
     Process,
+    /// The client has stopped sending, and other messages need the space.
+    Stalled,
     /// The file cannot be written.
     Failed,
 }
@@ -145,6 +147,9 @@ impl Spool {
     /// # Errors
     /// The limit that leaves no room until bytes are read or other spools release some.
     pub fn poll_room(&mut self, task: &mut Context<'_>) -> Poll<Result<usize, Full>> {
+        if self.account.is_closed(task) {
+            return Poll::Ready(Err(Full::Stalled));
+        }
         self.drive(task);
         if self.appends_to_front() && self.front.held_bytes() < self.limits.memory_bytes_max {
             let room = self.limits.memory_bytes_max - self.front.held_bytes();
@@ -234,6 +239,12 @@ impl Spool {
         if matches!(self.job, Some(SpoolJob::Read(_))) {
             self.job = None;
         }
+    }
+
+    /// Records that no more is received. Until then, a spool that [keeps all](Self::keeps_all) may be closed while its
+    /// client sends nothing.
+    pub fn end_upload(&mut self) {
+        self.account.end_upload();
     }
 
     /// Frees the bytes that were read, now and from now on.

@@ -133,8 +133,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         parameters: &[one("size", ValueKind::SizeOrAuto { min: 1 << 20, max: 1 << 50 })],
         default: "client-memory-bytes-max auto",
         doc: "Maximum memory that all clients together may make the process hold. It covers request heads, request \
-              bodies, responses that wait, and output that clients do not read. Above it, the connections that hold \
-              most are closed until clients hold less than 7/8 of it. `tailcoat status` shows both figures. Cached \
+              bodies, responses that wait, and output that clients do not read. Above it, the client that holds most \
+              loses its largest connections, until clients hold less than 7/8 of it. `tailcoat status` shows both figures. Cached \
               files and kernel socket buffers do not count. `auto` is a quarter of the memory of the machine, or of \
               its container or service (cgroups).",
         example: r#"client-memory-bytes-max "512MiB""#,
@@ -251,7 +251,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         parameters: &[one("size", ValueKind::Size { min: 0, max: GIB })],
         default: r#"rate-bytes-per-second-min "240B""#,
         doc: "Minimum average rate of a request body or response after the first `write-timeout`, in bytes per \
-              second. Slower clients are disconnected. 0 means no limit.",
+              second. Slower clients are disconnected. Bytes above the rate pay for later pauses, but for no more than \
+              the longer of `write-timeout` and `body-timeout`. 0 means no limit.",
         example: r#"rate-bytes-per-second-min "1KiB""#,
         known_as: KnownAs::NONE.apache(&["MinRate", "RequestReadTimeout"]),
         set: OptionSetter::Limits(|limits, values| limits.rate_bytes_per_second_min = values.integer("size")),
@@ -298,7 +299,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         parameters: &[one("size", ValueKind::SizeOrAuto { min: 0, max: 1 << 50 })],
         default: "buffered-file-bytes-max auto",
         doc: "Maximum size of all files in `buffer-directory`. Beyond it, a request waits 10 seconds for space and \
-              then gets 503; an upstream waits for the client that reads its response. `auto` is half of the file \
+              then gets 503; an upstream waits for the client that reads its response. An upload that stands still is \
+              closed with 503 to make room. `auto` is half of the file \
               system's free space at startup.",
         example: r#"buffered-file-bytes-max "20GiB""#,
         known_as: KnownAs::NONE.nginx(&["proxy_max_temp_file_size"]),

@@ -8,7 +8,8 @@ use wire::h1::{BodyFraming, Framing, H1Event};
 use wire::http::Status;
 
 use super::{Answering, H1Connection, H1Turn, Incoming};
-use crate::connection::arrival::{REQUEST_TIMEOUT, is_too_slow};
+use crate::connection::arrival::REQUEST_TIMEOUT;
+use crate::connection::transfer_rate::TransferRate;
 use crate::connection::{ConnectionScratch, ConnectionStage, Context};
 use crate::handler::{ClientLink, OwnedRequest, Response};
 use crate::metrics::Limit;
@@ -17,9 +18,8 @@ use crate::routing::{RequestAccount, SiteResponse};
 /// Request content that has not been received completely.
 pub(super) struct Receiving {
     link: Rc<ClientLink>,
-    content_bytes: u64,
-    /// Time spent waiting for content, in milliseconds, except while no handler wanted it.
-    waited_ms: u64,
+    /// Rate of the content, except while no handler wanted it.
+    rate: TransferRate,
     /// Start of the current wait.
     waiting_since_ms: u64,
     /// True if the client expects 100 (Continue). It is sent when the handler wants the content.
@@ -49,8 +49,7 @@ impl H1Connection {
         if self.wire.awaits_content() {
             self.receiving = Some(Box::new(Receiving {
                 link: Rc::clone(incoming.routed.link.link()),
-                content_bytes: 0,
-                waited_ms: 0,
+                rate: TransferRate::default(),
                 waiting_since_ms: incoming.routed.now.monotonic_ms,
                 owes_continue: incoming.framing.expects_continue && is_all_input,
                 held: None,
@@ -99,9 +98,8 @@ impl H1Connection {
         turn: &mut H1Turn<'_, '_>,
     ) -> io::Result<()> {
         let Some(receiving) = &mut self.receiving else { return Ok(()) };
-        receiving.content_bytes += length as u64;
         turn.context.table.borrow_mut().note_progress(self.slot, length as u64);
-        if is_too_slow(receiving.content_bytes, turn.now.monotonic_ms - receiving.waiting_since_ms, turn.context) {
+        if receiving.count(length, true, turn.context) {
             turn.context.count_limit(Limit::RateMin);
             self.reject(REQUEST_TIMEOUT, &[], turn);
         } else if is_complete
@@ -288,7 +286,8 @@ impl H1Connection {
         {
             let mut table = context.table.borrow_mut();
             table.note_progress(self.slot, length as u64);
-            if receiving.on_content(length, table.stage(self.slot), context) {
+            let has_waited = table.stage(self.slot) == ConnectionStage::Content;
+            if receiving.count(length, has_waited, context) {
                 drop(table);
                 context.count_limit(Limit::RateMin);
                 let turn = &mut H1Turn { context, task, output, now: context.clock.now() };
@@ -393,16 +392,17 @@ impl Receiving {
         }
     }
 
-    /// Counts content; returns true if it arrives too slowly. Only time spent waiting for the client counts, so that a
-    /// slow handler does no harm.
-    fn on_content(&mut self, length: usize, stage: ConnectionStage, context: &Context) -> bool {
-        self.content_bytes += length as u64;
-        if stage == ConnectionStage::Content {
+    /// Counts content; returns true if it arrives too slowly. Only time spent waiting for the client counts
+    /// (`has_waited`), so that a slow handler does no harm.
+    fn count(&mut self, length: usize, has_waited: bool, context: &Context) -> bool {
+        if has_waited {
             let now_ms = context.clock.now().monotonic_ms;
-            self.waited_ms += now_ms.saturating_sub(self.waiting_since_ms);
+            self.rate.on_wait(now_ms.saturating_sub(self.waiting_since_ms));
             self.waiting_since_ms = now_ms;
         }
-        is_too_slow(self.content_bytes, self.waited_ms, context)
+        let limit = context.rate_limit();
+        self.rate.on_bytes(length as u64, &limit);
+        self.rate.is_too_slow(0, &limit)
     }
 }
 

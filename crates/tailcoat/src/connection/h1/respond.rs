@@ -9,9 +9,9 @@ use wire::http::{Method, Status, Version};
 
 use super::tunnel::H1Tunnel;
 use super::{H1Connection, H1Turn, Incoming};
-use crate::connection::arrival::is_too_slow;
 use crate::connection::output::{EncodingContext, Persistence};
 use crate::connection::record::{CLIENT_GONE, ClientPeer, LoggedResponse, is_hit, record};
+use crate::connection::transfer_rate::TransferRate;
 use crate::connection::transmit::{Transmission, send_now};
 use crate::connection::{ConnectionStage, Context};
 use crate::handler::{ClientLink, Now, OwnedRequest, PageFormat, Response, Routed, error_response};
@@ -22,8 +22,8 @@ use crate::routing::RequestAccount;
 /// Output that the socket has not accepted yet.
 pub(super) struct Sending {
     transmission: Transmission,
-    /// Time spent waiting for the client, in milliseconds, except while there was nothing to send.
-    waited_ms: u64,
+    /// Rate at which the client reads, except while there was nothing to send.
+    rate: TransferRate,
     /// Start of the current wait.
     waiting_since_ms: u64,
     /// Bytes already recorded as progress in the table of connections.
@@ -198,9 +198,8 @@ impl H1Connection {
         link: Option<Rc<ClientLink>>,
         now: Now,
     ) {
-        let (waited_ms, waiting_since_ms) = (0, now.monotonic_ms);
-        self.sending =
-            Some(Box::new(Sending { transmission, waited_ms, waiting_since_ms, noted_bytes: 0, exchange, link }));
+        let (rate, waiting_since_ms) = (TransferRate::default(), now.monotonic_ms);
+        self.sending = Some(Box::new(Sending { transmission, rate, waiting_since_ms, noted_bytes: 0, exchange, link }));
     }
 
     /// Continues sending. Ready when all is sent.
@@ -251,12 +250,15 @@ impl H1Connection {
         let now_ms = context.clock.now().monotonic_ms;
         let mut table = context.table.borrow_mut();
         if table.stage(self.slot) == ConnectionStage::Write {
-            sending.waited_ms += now_ms.saturating_sub(sending.waiting_since_ms);
+            sending.rate.on_wait(now_ms.saturating_sub(sending.waiting_since_ms));
         }
         sending.waiting_since_ms = now_ms;
         let total_bytes = sending.transmission.total_sent;
-        table.note_progress(self.slot, total_bytes - std::mem::replace(&mut sending.noted_bytes, total_bytes));
-        if is_too_slow(sending.transmission.total_sent, sending.waited_ms, context) {
+        let moved_bytes = total_bytes - std::mem::replace(&mut sending.noted_bytes, total_bytes);
+        table.note_progress(self.slot, moved_bytes);
+        let limit = context.rate_limit();
+        sending.rate.on_bytes(moved_bytes, &limit);
+        if sending.rate.is_too_slow(0, &limit) {
             context.count_limit(Limit::RateMin);
             return Err(io::ErrorKind::TimedOut.into());
         }

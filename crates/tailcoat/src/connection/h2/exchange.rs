@@ -13,7 +13,7 @@ use super::content::{Offered, OutgoingContent};
 use super::tunnel::H2Tunnel;
 use super::upload::H2Upload;
 use super::wakers::WokenStreams;
-use crate::connection::arrival::is_too_slow;
+use crate::connection::transfer_rate::{RateLimit, TransferRate};
 use crate::handler::{ClientLink, OwnedRequest, Response};
 use crate::memory_budget::Charge;
 use crate::routing::{RequestAccount, ResponseFuture};
@@ -80,7 +80,7 @@ pub(super) struct H2ResponseHead {
 /// Time spent waiting for a client to accept content.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ClientWait {
-    waited_ms: u64,
+    rate: TransferRate,
     /// Time of the last check; `None` if the client was not waited for then.
     looked_at_ms: Option<u64>,
     /// Time since which the client has accepted nothing, and the bytes sent by then.
@@ -90,12 +90,13 @@ pub(super) struct ClientWait {
 
 impl ClientWait {
     /// Records a check of whether the client is waited for, and of its progress.
-    fn on_look(&mut self, is_waiting: bool, sent_bytes: u64, now_ms: u64) {
+    fn on_look(&mut self, is_waiting: bool, sent_bytes: u64, now_ms: u64, limit: &RateLimit) {
         match self.looked_at_ms {
-            Some(looked_at_ms) => self.waited_ms += now_ms.saturating_sub(looked_at_ms),
+            Some(looked_at_ms) => self.rate.on_wait(now_ms.saturating_sub(looked_at_ms)),
             None => self.stalled_since_ms = now_ms,
         }
         if sent_bytes != self.sent_bytes {
+            self.rate.on_bytes(sent_bytes.saturating_sub(self.sent_bytes), limit);
             (self.sent_bytes, self.stalled_since_ms) = (sent_bytes, now_ms);
         }
         self.looked_at_ms = is_waiting.then_some(now_ms);
@@ -188,11 +189,11 @@ impl H2Exchange {
 
     /// Takes a piece of the request's content. Unwanted content is dropped; its flow control window is not renewed, so
     /// the client stops.
-    pub(super) fn on_content(&mut self, content: &[u8], is_last: bool, now_ms: u64) {
+    pub(super) fn on_content(&mut self, content: &[u8], is_last: bool, now_ms: u64, limit: &RateLimit) {
         self.is_due = true;
         match (&mut self.work, &mut self.upload) {
             (H2Work::Tunneling(tunneling), _) => tunneling.on_content(content, is_last, now_ms),
-            (_, Some(upload)) => upload.on_content(content, is_last, now_ms),
+            (_, Some(upload)) => upload.on_content(content, is_last, now_ms, limit),
             (H2Work::Answering(_), None) if self.asked == RequestedContent::Protocol => {
                 self.early.content.extend_from_slice(content);
                 self.early.has_ended |= is_last;
@@ -208,10 +209,10 @@ impl H2Exchange {
     }
 
     /// Records if the client has content to accept.
-    pub(super) fn note_wait(&mut self, wire: &mut H2ServerConnection, now_ms: u64) {
+    pub(super) fn note_wait(&mut self, wire: &mut H2ServerConnection, now_ms: u64, limit: &RateLimit) {
         let is_waiting = wire.unsent_bytes(self.stream).is_some_and(|bytes| bytes > 0)
             || !matches!(self.work, H2Work::Answering(_)) && wire.wanted_bytes(self.stream) == 0;
-        self.wait.on_look(is_waiting, self.outgoing.sent_bytes, now_ms);
+        self.wait.on_look(is_waiting, self.outgoing.sent_bytes, now_ms, limit);
     }
 
     /// True if the request's head is no longer needed, because the response is being sent and the client is slow.
@@ -236,13 +237,17 @@ impl H2Exchange {
         self.wait.deadline_ms(turn.context.generation().limits.write_timeout.as_millis() as u64)
     }
 
-    /// True if the client accepts content too slowly. A tunnel has no minimum rate, but must not stall.
-    pub(super) fn is_read_too_slowly(&self, turn: &H2Turn<'_, '_>) -> bool {
-        if self.wait_deadline_ms(turn).is_some_and(|deadline_ms| turn.now.monotonic_ms >= deadline_ms) {
-            return true;
-        }
-        let has_speed = self.wait.looked_at_ms.is_some() && !matches!(self.work, H2Work::Tunneling(_));
-        has_speed && is_too_slow(self.outgoing.sent_bytes, self.wait.waited_ms, turn.context)
+    /// Time at which the client accepts content too slowly unless it accepts more first; `None` if it is not waited
+    /// for. A tunnel has no minimum rate, but must not stall.
+    pub(super) fn rate_deadline_ms(&self, limit: &RateLimit) -> Option<u64> {
+        let looked_at_ms = self.wait.looked_at_ms.filter(|_| !matches!(self.work, H2Work::Tunneling(_)))?;
+        looked_at_ms.checked_add(self.wait.rate.wait_left_ms(limit)?)
+    }
+
+    /// True if the client accepts content too slowly, or nothing for too long.
+    pub(super) fn is_read_too_slowly(&self, limit: &RateLimit, turn: &H2Turn<'_, '_>) -> bool {
+        let is_past = |deadline_ms: u64| turn.now.monotonic_ms >= deadline_ms;
+        self.wait_deadline_ms(turn).is_some_and(is_past) || self.rate_deadline_ms(limit).is_some_and(is_past)
     }
 
     fn send_interim(&mut self, wire: &mut H2ServerConnection, turn: &mut H2Turn<'_, '_>) {

@@ -92,7 +92,8 @@ impl H2Connection {
                 ServerEvent::Content { stream, content, is_last } => {
                     if let Some(exchange) = self.exchanges.get(stream) {
                         turn.content_bytes += content.len();
-                        exchange.on_content(&rest[content], is_last, turn.now.monotonic_ms);
+                        let limit = turn.context.rate_limit();
+                        exchange.on_content(&rest[content], is_last, turn.now.monotonic_ms, &limit);
                     }
                 }
                 ServerEvent::Trailers { stream, fields } => self.on_trailers(stream, fields, turn),

@@ -5,6 +5,7 @@ use wire::h2::{ErrorCode, H2ServerConnection, ServerEvent};
 use super::exchange::H2Work;
 use super::{H2Connection, H2ConnectionState, H2Turn};
 use crate::connection::arrival::REQUEST_TIMEOUT;
+use crate::connection::transfer_rate::RateLimit;
 use crate::connection::{ConnectionStage, WakeReason};
 use crate::handler::Now;
 use crate::metrics::Limit;
@@ -138,11 +139,11 @@ impl H2Connection {
     /// Ends exchanges that took too long.
     fn check_exchanges(&mut self, turn: &mut H2Turn<'_, '_>) {
         let body_timeout_ms = turn.context.generation().limits.body_timeout.as_millis() as u64;
-        let now_ms = turn.now.monotonic_ms;
+        let (now_ms, rate_limit) = (turn.now.monotonic_ms, turn.context.rate_limit());
         let is_past = |deadline_ms: Option<u64>| deadline_ms.is_some_and(|deadline_ms| now_ms >= deadline_ms);
         for index in (0..self.exchanges.len()).rev() {
             let exchange = self.exchanges.at(index);
-            exchange.note_wait(&mut self.wire, now_ms);
+            exchange.note_wait(&mut self.wire, now_ms, &rate_limit);
             if let Some(link) = exchange.link()
                 && is_past(link.deadline_ms())
             {
@@ -151,10 +152,10 @@ impl H2Connection {
             }
             let upload = exchange.upload.as_ref();
             let stands_still = upload.is_some_and(|upload| is_past(upload.deadline_ms(body_timeout_ms)));
-            if stands_still || upload.is_some_and(|upload| upload.is_too_slow(turn)) {
+            if stands_still || upload.is_some_and(|upload| upload.is_too_slow(now_ms, &rate_limit)) {
                 turn.context.count_limit(if stands_still { Limit::BodyTimeout } else { Limit::RateMin });
                 self.reject_exchange(index, REQUEST_TIMEOUT, turn);
-            } else if exchange.is_read_too_slowly(turn) {
+            } else if exchange.is_read_too_slowly(&rate_limit, turn) {
                 let takes_nothing = is_past(exchange.wait_deadline_ms(turn));
                 turn.context.count_limit(if takes_nothing { Limit::WriteTimeout } else { Limit::RateMin });
                 self.reset_exchange(index, ErrorCode::ENHANCE_YOUR_CALM, turn);
@@ -192,6 +193,7 @@ impl H2Connection {
             (_, false) => None,
         };
         let mut exchanges_stage = ConnectionStage::Tunnel;
+        let rate_limit = RateLimit::of(limits);
         let rest_ms = if clocks.has_rested { millis(limits.idle_timeout) } else { REST_TIME_MS };
         let own = [
             clocks.is_idle().then_some(clocks.idle_since_ms + rest_ms.min(millis(limits.idle_timeout))),
@@ -203,7 +205,7 @@ impl H2Connection {
         self.exchange_bytes = 0;
         for index in 0..self.exchanges.len() {
             let exchange = self.exchanges.at(index);
-            exchange.note_wait(&mut self.wire, now_ms);
+            exchange.note_wait(&mut self.wire, now_ms, &rate_limit);
             if exchange.may_be_slimmed() {
                 self.slim(index, turn);
             }
@@ -223,7 +225,11 @@ impl H2Connection {
                 _ => ConnectionStage::Answer,
             };
             exchanges_stage = first_stage(exchanges_stage, own);
-            let all = [deadline_ms, exchange.link().and_then(|link| link.deadline_ms()), upload_ms, wait_ms, tunnel];
+            // A client that moves a byte now and then keeps the other deadlines away.
+            let upload_rate_ms = upload_ms.and_then(|_| exchange.upload.as_ref()?.rate_deadline_ms(&rate_limit));
+            let read_rate_ms = exchange.rate_deadline_ms(&rate_limit);
+            let link_ms = exchange.link().and_then(|link| link.deadline_ms());
+            let all = [deadline_ms, link_ms, upload_ms, wait_ms, tunnel, upload_rate_ms, read_rate_ms];
             deadline_ms = all.into_iter().flatten().min();
         }
         let mut table = turn.context.table.borrow_mut();

@@ -7,7 +7,7 @@ use wire::h2::{H2ServerConnection, StreamId};
 use wire::http::{Fields, Status};
 
 use super::H2Turn;
-use crate::connection::arrival::is_too_slow;
+use crate::connection::transfer_rate::{RateLimit, TransferRate};
 use crate::handler::ClientLink;
 
 /// Capacity kept for the next piece, in bytes.
@@ -27,9 +27,8 @@ pub(super) struct H2Upload {
     trailers: Option<Box<Fields>>,
     /// True if the client expects 100 (Continue). It is sent when the handler wants the content.
     owes_continue: bool,
-    content_bytes: u64,
-    /// Time spent waiting for content, in milliseconds, except while no handler wanted it.
-    waited_ms: u64,
+    /// Rate of the content, except while no handler wanted it.
+    rate: TransferRate,
     waiting_since_ms: Option<u64>,
 }
 
@@ -44,20 +43,19 @@ impl H2Upload {
             is_end_seen: false,
             trailers: None,
             owes_continue,
-            content_bytes: 0,
-            waited_ms: 0,
+            rate: TransferRate::default(),
             waiting_since_ms: None,
         }
     }
 
     /// Buffers a piece of content.
-    pub(super) fn on_content(&mut self, content: &[u8], is_last: bool, now_ms: u64) {
+    pub(super) fn on_content(&mut self, content: &[u8], is_last: bool, now_ms: u64, limit: &RateLimit) {
         self.received.extend_from_slice(content);
-        self.content_bytes += content.len() as u64;
         self.is_complete |= is_last;
         if let Some(since_ms) = self.waiting_since_ms.take() {
-            self.waited_ms += now_ms.saturating_sub(since_ms);
+            self.rate.on_wait(now_ms.saturating_sub(since_ms));
         }
+        self.rate.on_bytes(content.len() as u64, limit);
     }
 
     /// Records the end of the content, with trailer fields.
@@ -115,9 +113,14 @@ impl H2Upload {
         Some(self.waiting_since_ms? + timeout_ms)
     }
 
-    /// True if content arrives too slowly, measured from its beginning.
-    pub(super) fn is_too_slow(&self, turn: &H2Turn<'_, '_>) -> bool {
-        let waiting_ms = self.waiting_since_ms.map_or(0, |since_ms| turn.now.monotonic_ms.saturating_sub(since_ms));
-        !self.is_complete && is_too_slow(self.content_bytes, self.waited_ms + waiting_ms, turn.context)
+    /// Time at which the content arrives too slowly unless more arrives first; `None` if none is waited for.
+    pub(super) fn rate_deadline_ms(&self, limit: &RateLimit) -> Option<u64> {
+        self.waiting_since_ms?.checked_add(self.rate.wait_left_ms(limit)?)
+    }
+
+    /// True if content arrives too slowly.
+    pub(super) fn is_too_slow(&self, now_ms: u64, limit: &RateLimit) -> bool {
+        let waiting_ms = self.waiting_since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms));
+        !self.is_complete && self.rate.is_too_slow(waiting_ms, limit)
     }
 }

@@ -58,7 +58,7 @@ pub(super) async fn receive_content(
                 link.put_buffered(spool);
                 return Ok(());
             }
-            Full::Failed => return Err(unavailable()),
+            Full::Failed | Full::Stalled => return Err(unavailable()),
             Full::Client | Full::Process => {
                 let deadline = *room_deadline.get_or_insert_with(|| Instant::now() + ROOM_TIMEOUT);
                 if Instant::now() >= deadline || link.has_client_ended() {
@@ -100,6 +100,11 @@ fn poll_receive(spool: &mut Spool, link: &ClientLink, task: &mut Task<'_>) -> Po
     loop {
         let (room, full) = match ready!(spool.poll_room(task)) {
             Ok(room) => (room, None),
+            Err(Full::Stalled) => return Poll::Ready(Err(Full::Stalled)),
+            // More is sure to follow. While there is no space, no time limit runs for a client that waits.
+            Err(full) if matches!(link.framing(), BodyFraming::Length(length) if spool.held_bytes() < length) => {
+                return Poll::Ready(Err(full));
+            }
             // A full buffer accepts no more content; the end may still follow.
             Err(full) => (0, Some(full)),
         };
