@@ -216,7 +216,22 @@ impl Connections {
         let group = &mut *self.group.borrow_mut();
         while group.gather(places, waiting) {
             group.go_on(places, self);
+            // The runtime's timers may have to wait for many groups.
+            if self.context.is_out_of_memory() {
+                self.shed(places);
+            }
         }
+    }
+
+    /// Does this worker's part in closing connections while clients hold too much memory. Must be called from time to
+    /// time meanwhile, in case no connection has events.
+    pub fn shed_memory(&self) {
+        self.shed(&self.places.borrow());
+    }
+
+    #[cold]
+    fn shed(&self, places: &[ConnectionSlot]) {
+        self.context.shed_connections(|slot| Some(places.get(slot as usize)?.connection.as_ref()?.client()));
     }
 
     fn poll_woken(&self, slots: &mut Vec<u32>) {
@@ -433,7 +448,8 @@ mod tests {
     use super::*;
     use crate::config::{Limits, LogLevel};
     use crate::connection::{Generation, WorkerClock};
-    use crate::log::ServerLog;
+    use crate::log::{ServerLog, Trouble};
+    use crate::memory_budget::{MemoryBudget, WorkerBudget};
     use crate::overload::Overload;
     use crate::routing::Router;
 
@@ -441,11 +457,15 @@ mod tests {
 
     /// Context without sites: each request gets a 404 response.
     fn context(limits: Limits) -> Rc<Context> {
+        Rc::new(new_context(limits))
+    }
+
+    fn new_context(limits: Limits) -> Context {
         let server_log = ServerLog::stderr(LogLevel::Error);
         let (log, _) = crate::log::start(&[], crate::log::LogOptions::default(), server_log).unwrap();
         let generation = Generation::new(Router::new(Vec::new(), &[Vec::new()]), limits);
         let clock = WorkerClock::new(Arc::new(AtomicBool::new(true)));
-        Rc::new(Context::new(generation, log.recorder(), clock, Overload::off()))
+        Context::new(generation, log.recorder(), clock, Overload::off())
     }
 
     fn connect(connections: &Connections, listener: u16) -> UnixStream {
@@ -527,6 +547,43 @@ mod tests {
             while !connections.context.table.borrow().is_empty() {
                 yield_now().await;
             }
+        });
+    }
+
+    /// Issue 17: connections were closed only when timers ran, so a saturated worker closed them late.
+    #[test]
+    fn memory_is_released_between_connections_and_without_timers() {
+        const LIMIT_BYTES: u64 = 256 << 10;
+        // The runtime has no timers.
+        let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default()).unwrap();
+        runtime.block_on(async {
+            let budget = Arc::new(MemoryBudget::default());
+            budget.set_limit_bytes(LIMIT_BYTES);
+            let memory = WorkerBudget::new(Arc::clone(&budget), 0);
+            let trouble = Arc::new(Trouble::new(ServerLog::stderr(LogLevel::Error), ""));
+            let context = Rc::new(new_context(Limits::default()).budgeting(memory, trouble));
+            let connections = Rc::new(Connections::new(context, Arc::default()).unwrap());
+            let mut clients: Vec<_> = (0..100).map(|_| connect(&connections, 0)).collect();
+            let head = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(10_000));
+            clients.iter_mut().for_each(|client| client.write_all(head.as_bytes()).unwrap());
+            spawn_local(Rc::clone(&connections).run());
+            let start = std::time::Instant::now();
+            let is_closed = |client: &mut UnixStream| match client.read(&mut [0]) {
+                Ok(0) => true,
+                Err(error) => error.kind() == ErrorKind::ConnectionReset,
+                Ok(_) => false,
+            };
+            while !clients.iter_mut().any(is_closed) {
+                assert!(start.elapsed().as_secs() < 30, "{} bytes", budget.held_bytes());
+                yield_now().await;
+            }
+            // Without events, another task does the next steps.
+            while budget.held_bytes() >= LIMIT_BYTES {
+                assert!(start.elapsed().as_secs() < 30, "{} bytes", budget.held_bytes());
+                connections.shed_memory();
+                yield_now().await;
+            }
+            assert!(connections.context.table.borrow().len() > 5, "no more are closed than must be");
         });
     }
 

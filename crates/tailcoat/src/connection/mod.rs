@@ -54,8 +54,8 @@ use wire::http::RequestHead;
 use self::output::Output;
 use self::transfer_rate::RateLimit;
 use crate::config::Limits;
-use crate::log::{LogClient, Recorder};
-use crate::memory_budget::{Charge, HolderSource, Shed, WorkerBudget};
+use crate::log::{LogClient, Recorder, Trouble, event};
+use crate::memory_budget::{Charge, HolderClient, HolderSource, Shed, WorkerBudget};
 use crate::metrics::{Eviction, Limit, WorkerMetrics};
 use crate::overload::{Overload, OverloadLimits};
 use crate::routing::rules::KeyHasher;
@@ -92,6 +92,8 @@ pub struct Context {
     metrics: Option<Arc<WorkerMetrics>>,
     /// Memory that clients hold.
     memory: Rc<WorkerBudget>,
+    /// Log line about connections that are closed because clients hold too much memory.
+    memory_trouble: Option<Arc<Trouble>>,
     /// True if the worker is stopping: responses in progress are the last ones.
     pub is_draining: Cell<bool>,
     /// Size of the input buffers in bytes. Never shrinks, because a connection may have kept as much input as an
@@ -149,10 +151,10 @@ impl Context {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// Sets the budget for memory that clients hold.
+    /// Sets the budget for memory that clients hold, and the log line about connections that are closed for it.
     #[must_use]
-    pub fn budgeting(self, memory: Rc<WorkerBudget>) -> Self {
-        Self { memory, ..self }
+    pub fn budgeting(self, memory: Rc<WorkerBudget>, trouble: Arc<Trouble>) -> Self {
+        Self { memory, memory_trouble: Some(trouble), ..self }
     }
 
     /// Source of the holder for the connection in this slot. The holder is made at its first charge.
@@ -177,16 +179,45 @@ impl Context {
         self.memory.forget(slot);
     }
 
-    /// Wakes this worker's share of the connections that must be closed because clients hold too much memory. Returns
-    /// their number, and the bytes that they hold.
-    pub fn shed_connections(&self) -> (usize, u64) {
-        let Shed { slots, bytes } = self.memory.shed();
+    /// True if clients hold too much memory, so that [`Self::shed_connections`] must be called.
+    #[inline]
+    fn is_out_of_memory(&self) -> bool {
+        self.memory.is_critical()
+    }
+
+    /// Wakes this worker's part of the connections that must be closed because clients hold too much memory.
+    /// `client_at` returns the client of the connection in a slot.
+    #[cold]
+    fn shed_connections(&self, client_at: impl Fn(u32) -> Option<LogClient>) {
+        let budget = self.memory.budget();
+        let held_bytes = budget.held_bytes();
+        let Shed { slots, bytes } = self.memory.shed(|slot| self.holder_client(client_at(slot)?));
+        if slots.is_empty() {
+            return;
+        }
         let mut table = self.table.borrow_mut();
         for &slot in &slots {
             self.count_limit(Limit::ClientMemoryBytesMax);
             table.shed(slot);
         }
-        (slots.len(), bytes)
+        if let Some(trouble) = &self.memory_trouble {
+            let message = "closed connections of the clients that held most memory";
+            trouble.tell(event(
+                message,
+                &[
+                    ("connections", &slots.len()),
+                    ("released_bytes", &bytes),
+                    ("held_bytes", &held_bytes),
+                    ("client_memory_bytes_max", &budget.limit_bytes()),
+                ],
+            ));
+        }
+    }
+
+    /// Client for which a connection's memory counts; `None` for a proxy, which has many clients.
+    fn holder_client(&self, client: LogClient) -> Option<HolderClient> {
+        let LogClient::Ip(address) = client else { return None };
+        (!self.is_proxy(client)).then(|| HolderClient::of(address.ip()))
     }
 
     /// Counters of the worker; `None` if metrics are off.
@@ -219,7 +250,7 @@ impl Context {
 
     /// Client and network that a connection counts for in the shares of places.
     fn origin(&self, client: LogClient) -> ClientOrigin {
-        if client.is_local_proxy() || self.generation().router.trusts(client) {
+        if self.is_proxy(client) {
             return ClientOrigin::EXEMPT;
         }
         ClientOrigin::new(self.hasher.of_client(client), self.hasher.of_network(client))
@@ -228,6 +259,11 @@ impl Context {
     /// Limit of slow transfers, of the current configuration.
     fn rate_limit(&self) -> RateLimit {
         RateLimit::of(&self.generation().limits)
+    }
+
+    /// True for a peer whose connections may be of many clients.
+    fn is_proxy(&self, client: LogClient) -> bool {
+        client.is_local_proxy() || self.generation().router.trusts(client)
     }
 
     /// Makes the newcomer for a client's connection that was accepted from a listener.
@@ -265,6 +301,7 @@ impl Context {
             recorder: RefCell::new(recorder),
             metrics: None,
             memory: WorkerBudget::new(Arc::default(), 0),
+            memory_trouble: None,
             is_draining: Cell::new(false),
             input_bytes: Cell::new(input_bytes),
             scratch: RefCell::new(ConnectionScratch {

@@ -4,7 +4,7 @@ use wire::http::{FieldSpan, Fields, KnownField, Method, Request, RequestHead, Re
 
 use super::{ClientLink, ClientLinkCell, Now, Proxied, Routed};
 use crate::log::{LogClient, LogNeeds};
-use crate::memory_budget::Charge;
+use crate::memory_budget::{Charge, HolderClient};
 use crate::metrics::HandlerKind;
 use crate::tls::TlsInfo;
 use crate::traces::Trace;
@@ -44,7 +44,7 @@ impl OwnedRequest {
         let target = RequestTarget::parse(head.target.of(&bytes), head.method).ok();
         let query = target.and_then(|target| target.query);
         let query = query.map(|query| Span::new(head.target.end() - query.len(), head.target.end()));
-        let charge = charge(&head, &bytes, routed.link);
+        let charge = charge(&head, &bytes, routed);
         Self {
             head,
             path,
@@ -102,7 +102,7 @@ impl OwnedRequest {
             path: Span::new(path, path),
             query: None,
             host: Span::new(path, bytes.len()),
-            charge: charge(&head, &bytes, routed.link),
+            charge: charge(&head, &bytes, routed),
             head,
             bytes,
             client: routed.client,
@@ -203,6 +203,13 @@ fn held_bytes(head: &RequestHead, bytes: &Vec<u8>) -> usize {
     size_of::<OwnedRequest>() + bytes.capacity() + head.fields.capacity() * size_of::<FieldSpan>()
 }
 
-fn charge(head: &RequestHead, bytes: &Vec<u8>, link: &ClientLinkCell) -> Option<Charge> {
-    Some(link.counted_holder()?.charge_head(held_bytes(head, bytes)))
+/// Charges the memory of a request to its connection. Behind a trusted proxy, that counts for the client.
+fn charge(head: &RequestHead, bytes: &Vec<u8>, routed: &Routed<'_>) -> Option<Charge> {
+    let holder = routed.link.counted_holder()?;
+    if routed.proxied.is_some_and(|proxied| proxied.entries > 0)
+        && let LogClient::Ip(address) = routed.client
+    {
+        holder.note_client_behind_proxy(HolderClient::of(address.ip()));
+    }
+    Some(holder.charge_head(held_bytes(head, bytes)))
 }

@@ -1,8 +1,10 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
-use super::MemoryBudget;
+use super::shedding::ShedTimes;
+use super::{HolderClient, MemoryBudget};
 
 /// Largest difference between a worker's count and its published count, in bytes.
 pub(super) const PUBLISHED_STEP_BYTES: i64 = 32 << 10;
@@ -15,6 +17,8 @@ pub struct WorkerBudget {
     worker: u32,
     /// Holders by the connections' slots in the worker's table.
     holders: RefCell<Vec<Option<Rc<Holder>>>>,
+    /// Times of this worker's part in closing connections.
+    pub(super) times: Cell<ShedTimes>,
 }
 
 /// Memory that all connections of a worker hold together.
@@ -33,6 +37,19 @@ pub struct Holder {
     held_bytes: Cell<u64>,
     /// Part of `held_bytes` in request heads.
     head_bytes: Cell<u64>,
+    behind_proxy: Cell<BehindProxy>,
+    /// Time at which it was decided to close the connection for its memory.
+    closing_since: Cell<Option<Instant>>,
+}
+
+/// Client of a trusted proxy whose requests a connection carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum BehindProxy {
+    /// The connection is not a proxy's, or no request has named its client.
+    #[default]
+    Unknown,
+    One(HolderClient),
+    Several,
 }
 
 /// Memory held for a client, counted until this is dropped.
@@ -53,8 +70,9 @@ pub struct HolderSource {
 impl WorkerBudget {
     /// Share of the worker with this index.
     pub fn new(budget: Arc<MemoryBudget>, worker: u32) -> Rc<Self> {
+        budget.reports().add_worker(worker);
         let count = Rc::new(HeldMemory { budget, held_bytes: Cell::new(0), published_bytes: Cell::new(0) });
-        Rc::new(Self { count, worker, holders: RefCell::default() })
+        Rc::new(Self { count, worker, holders: RefCell::default(), times: Cell::default() })
     }
 
     /// Budget of the whole process.
@@ -106,20 +124,31 @@ impl WorkerBudget {
         }
     }
 
-    /// Connections that hold memory: bytes and slot.
-    pub(super) fn holdings(&self) -> Vec<(u64, u32)> {
+    /// Calls `tell` for each connection that holds memory, with its slot.
+    pub(super) fn each_holder(&self, mut tell: impl FnMut(u32, &Holder)) {
+        for (slot, holder) in self.holders.borrow().iter().enumerate() {
+            if let Some(holder) = holder
+                && holder.held_bytes() > 0
+            {
+                tell(slot as u32, holder);
+            }
+        }
+    }
+
+    /// Records that connections are about to close for their memory.
+    pub(super) fn mark_closing(&self, slots: &[u32], now: Instant) {
         let holders = self.holders.borrow();
-        let held = holders.iter().enumerate().filter_map(|(slot, holder)| {
-            let bytes = holder.as_ref()?.held_bytes();
-            (bytes > 0).then_some((bytes, slot as u32))
-        });
-        held.collect()
+        for slot in slots {
+            if let Some(Some(holder)) = holders.get(*slot as usize) {
+                holder.closing_since.set(Some(now));
+            }
+        }
     }
 }
 
 impl Drop for WorkerBudget {
     fn drop(&mut self) {
-        self.withdraw_report();
+        self.budget().reports().remove_worker(self.worker);
     }
 }
 
@@ -172,6 +201,30 @@ impl Holder {
     /// Bytes held for the client now.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.get()
+    }
+
+    /// Records the client that a trusted proxy has named for a request, before the request is charged.
+    pub fn note_client_behind_proxy(&self, client: HolderClient) {
+        let known = self.behind_proxy.get();
+        self.behind_proxy.set(match known {
+            BehindProxy::One(other) if other == client => known,
+            BehindProxy::One(_) | BehindProxy::Several if self.held_bytes() > 0 => BehindProxy::Several,
+            // No other client's request is open on the connection.
+            _ => BehindProxy::One(client),
+        });
+    }
+
+    /// Time at which it was decided to close the connection for its memory.
+    pub(super) fn closing_since(&self) -> Option<Instant> {
+        self.closing_since.get()
+    }
+
+    /// Client that a trusted proxy has named, unless the connection carries requests of several.
+    pub(super) fn client_behind_proxy(&self) -> Option<HolderClient> {
+        match self.behind_proxy.get() {
+            BehindProxy::One(client) => Some(client),
+            BehindProxy::Unknown | BehindProxy::Several => None,
+        }
     }
 
     fn change(&self, change: i64) {
@@ -270,6 +323,22 @@ mod tests {
         assert_eq!(budget.held_bytes(), 2 * (PUBLISHED_STEP_BYTES as u64 - 1));
         drop(charges);
         assert_eq!(budget.held_bytes(), 0);
+    }
+
+    #[test]
+    fn a_connection_of_a_proxy_belongs_to_the_client_that_it_works_for() {
+        let client = |last: u8| HolderClient::of([192, 0, 2, last].into());
+        let holder = Rc::new(Holder::default());
+        assert_eq!(holder.client_behind_proxy(), None);
+        holder.note_client_behind_proxy(client(1));
+        let first = holder.charge(1);
+        holder.note_client_behind_proxy(client(1));
+        assert_eq!(holder.client_behind_proxy(), Some(client(1)));
+        holder.note_client_behind_proxy(client(2));
+        assert_eq!(holder.client_behind_proxy(), None, "it carries requests of two clients");
+        drop(first);
+        holder.note_client_behind_proxy(client(2));
+        assert_eq!(holder.client_behind_proxy(), Some(client(2)), "the requests of the other one are over");
     }
 
     #[test]

@@ -3,19 +3,21 @@
 //!
 //! Code that holds such memory keeps a [`Charge`] for it and drops both together. Charges of a connection belong to its
 //! [`Holder`], and holders to a worker's [`WorkerBudget`]. Workers publish their counts in steps of some tens of KiB,
-//! so that a charge costs a few additions in the worker's own memory. Above the limit, workers close the connections
-//! that hold most, no matter which worker has them.
+//! so that a charge costs a few additions in the worker's own memory. Above the limit, workers close the largest
+//! connections of the client that holds most, no matter which worker has them.
 
+mod client;
 mod holder;
 mod shedding;
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+pub use self::client::HolderClient;
 pub use self::holder::{Charge, Holder, HolderSource, WorkerBudget};
 use self::shedding::Reports;
 pub use self::shedding::Shed;
@@ -90,6 +92,11 @@ impl MemoryBudget {
     fn excess_bytes(&self) -> u64 {
         let limit = self.limit_bytes();
         self.held_bytes().saturating_sub(limit - limit / 8)
+    }
+
+    fn reports(&self) -> MutexGuard<'_, Reports> {
+        // No code under the lock can panic halfway through a change.
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until clients reach the limit.

@@ -251,7 +251,7 @@ impl Overload {
                 self.controller.borrow_mut().on_tick(now_ms, lag, interval_ms, asked)
             }
         };
-        // Lasts only a moment, because workers close the connections that hold most.
+        // Lasts only a moment, because workers close connections of the clients that hold most.
         let (level, reason) = match is_out_of_memory {
             true => (CLASSES as f64, ShedReason::Memory),
             false if wait > lag => (level, ShedReason::Handshakes),

@@ -41,8 +41,8 @@ const CACHE_PART: u64 = 4;
 const CLIENT_MEMORY_PART: u64 = 4;
 
 /// Advice in the log when the server closes connections because clients hold too much memory.
-const MEMORY_HELP: &str = "the largest holders lose their connections first; if these are honest clients and there is more \
-                           memory, raise `client-memory-bytes-max`";
+const MEMORY_HELP: &str = "the client that holds most loses its largest connections first; if clients are honest and there is \
+                           more memory, raise `client-memory-bytes-max`";
 /// Limit of all buffers between clients and upstreams: this many bytes or this fraction of the memory (a divisor),
 /// whichever is less, unless the configuration sets one.
 const BUFFERED_BYTES_MAX: u64 = 128 << 20;

@@ -188,7 +188,8 @@ async fn serve(plan: WorkerPlan, clock: WorkerClock) -> io::Result<()> {
     let mut builder = GenerationBuilder::new(plan.index, &cache, plan.metrics, &overload);
     let generation = builder.build(&plan.generation).await;
     let memory = WorkerBudget::new(plan.memory, plan.index as u32);
-    let context = Context::new(generation, plan.recorder, clock, overload).budgeting(Rc::clone(&memory));
+    let context =
+        Context::new(generation, plan.recorder, clock, overload).budgeting(Rc::clone(&memory), plan.memory_trouble);
     let context = Rc::new(match metrics {
         Some(metrics) => context.counting(metrics),
         None => context,
@@ -209,7 +210,7 @@ async fn serve(plan: WorkerPlan, clock: WorkerClock) -> io::Result<()> {
     // turn.
     tokio::task::spawn_local(unconstrained(Rc::clone(&connections).run()));
     tokio::task::spawn_local(keep_time(Rc::clone(&context), Rc::clone(&memory), Rc::clone(&cache), busy));
-    tokio::task::spawn_local(memory::keep_memory(Rc::clone(&context), Rc::clone(&memory), plan.memory_trouble));
+    tokio::task::spawn_local(memory::keep_memory(Rc::clone(&connections), Rc::clone(&memory)));
     let reporter = report::Reporter {
         context: Rc::clone(&context),
         connections,
