@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use wire::h2::PREFACE;
 
 use crate::http2_attacks::frame;
+use crate::support::guests::{compiled_directory, filters};
 use crate::support::h2::H2Client;
 use crate::support::h2_upstream::H2Upstream;
-use crate::support::upstream::ScriptStep::{Pause, Read as Await, Write as Send};
+use crate::support::upstream::ScriptStep::{Fill, Pause, Read as Await, Write as Send};
 use crate::support::upstream::ScriptedUpstream;
 use crate::support::{PATIENCE, TestServer, read_until, site_with_large_file};
 
@@ -310,4 +311,46 @@ fn many_small_holdings_behind_a_trusted_proxy_close_no_connection_of_other_clien
         let [a, b, c, d] = client;
         (server.connect_from([127, 0, 0, 9]), format!("X-Forwarded-For: {a}.{b}.{c}.{d}\r\n"))
     });
+}
+
+/// Issue 17: content that a module buffers before and after the next handler was not counted.
+#[test]
+fn content_that_http_wasm_modules_buffer_is_counted() {
+    const CONTENT_BYTES: usize = 800_000;
+    let Some(filters) = filters() else { return };
+    let response = "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n";
+    let upstream =
+        ScriptedUpstream::start(vec![vec![Await("\r\n\r\n"), Send(response), Fill(CONTENT_BYTES), Pause(100_000)]]);
+    let silent = ScriptedUpstream::start(vec![vec![Await("never")]]);
+    let server = TestServer::run(&format!(
+        "server {{ workers 1; pin-workers off }}\nmodules {{ compile-wait \"5m\"; compiled \"{}\" }}\n\
+         site {{\n listen \"127.0.0.1:0\"\n metrics \"/metrics\"\n module \"*\" \"{}\" {{ buffered-bytes-max \"1MiB\" }}\n \
+         forward \"http://{}\" path=\"/slow\"\n forward \"http://{}\" path=\"/guest/*\"\n}}\n",
+        compiled_directory().display(),
+        filters.display(),
+        upstream.address,
+        silent.address
+    ));
+    let counted = |name: &str, request: &str, length: usize| {
+        let mut stream = server.connect();
+        stream.write_all(&[request.as_bytes(), &vec![b'x'; length]].concat()).unwrap();
+        let start = Instant::now();
+        loop {
+            let bytes = sample(&server, "tailcoat_client_memory_bytes");
+            if bytes >= CONTENT_BYTES as f64 {
+                break;
+            }
+            assert!(start.elapsed() < PATIENCE, "{name}: {bytes} bytes");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        drop(stream);
+        while sample(&server, "tailcoat_client_memory_bytes") > 0.0 {
+            assert!(start.elapsed() < 2 * PATIENCE, "{name}: counted memory is released with the connection");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let post = |length: usize| format!("POST /guest/peek HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
+    counted("a request that is not complete", &post(CONTENT_BYTES + 1), CONTENT_BYTES);
+    counted("a request that an upstream has not answered", &post(CONTENT_BYTES), CONTENT_BYTES);
+    counted("a response that is not complete", "GET /guest/upper-case?/slow HTTP/1.1\r\nHost: h\r\n\r\n", 0);
 }

@@ -13,7 +13,7 @@ use wire::http::forwarding::is_same_field;
 use wire::http::{Fields, Status};
 
 use super::Forwarding;
-use crate::memory_budget::{Holder, HolderSource};
+use crate::memory_budget::{Charge, Holder, HolderSource};
 use crate::metrics::HandlerKind;
 use crate::spool::Spool;
 
@@ -48,6 +48,8 @@ struct ClientLinkState {
     unread: Range<usize>,
     /// Content from a handler that replaces the client's, and the number of bytes taken.
     replacement: Option<(Vec<u8>, usize)>,
+    /// Charge for the replacement.
+    replacement_charge: Option<Charge>,
     /// Content received before the request is forwarded; the client's further content follows it.
     buffered: Option<Box<Spool>>,
     is_complete: bool,
@@ -191,7 +193,9 @@ impl ClientLink {
             0 => BodyFraming::None,
             length => BodyFraming::Length(length as u64),
         });
-        self.state.borrow_mut().replacement = Some((content, 0));
+        let charge = (content.capacity() > 0).then(|| self.holder().charge(content.capacity()));
+        let mut state = self.state.borrow_mut();
+        (state.replacement, state.replacement_charge) = (Some((content, 0)), charge);
     }
 
     /// Authenticated user, if authentication was required.

@@ -22,8 +22,11 @@ use crate::handler::{
     BuiltResponse, ClientLink, HandlerOutcome, OwnedRequest, PassedOn, Response, ResponseFilter, Routed,
 };
 use crate::log::{LogClient, event};
+use crate::memory_budget::Charge;
 use crate::metrics::ModuleFailure;
-use crate::modules::http_wasm::{HandlerCall, HttpWasmExchange, HttpWasmNext, HttpWasmStart, Instance, PassedContent};
+use crate::modules::http_wasm::{
+    BufferedBytes, HandlerCall, HttpWasmExchange, HttpWasmNext, HttpWasmStart, Instance, PassedContent,
+};
 use crate::modules::{CallFailure, Module, ModuleCode, RequestContent, RequestContentSupply};
 
 /// A worker's part of a module: the idle instances.
@@ -40,6 +43,28 @@ struct Busy {
     _place: OwnedSemaphorePermit,
 }
 
+/// Charge for content that an exchange buffers, while it waits.
+struct BufferCharge {
+    link: Rc<ClientLink>,
+    buffered: BufferedBytes,
+    /// `None` until something is buffered.
+    charge: Option<Charge>,
+}
+
+impl BufferCharge {
+    fn new(link: &Rc<ClientLink>, buffered: BufferedBytes) -> Self {
+        Self { link: Rc::clone(link), buffered, charge: None }
+    }
+
+    /// Charges what is buffered now, and these bytes.
+    fn set(&mut self, more_bytes: usize) {
+        let bytes = self.buffered.get() + more_bytes;
+        if bytes > 0 || self.charge.is_some() {
+            self.charge.get_or_insert_with(|| self.link.holder().charge(0)).set(bytes);
+        }
+    }
+}
+
 /// Result of a call.
 type Handled = Result<(Box<Instance>, HttpWasmNext), Status>;
 
@@ -54,7 +79,7 @@ impl HttpWasm {
             let (link, request) = (Rc::clone(routed.link.link()), OwnedRequest::new(routed));
             return HandlerOutcome::Wait(Box::pin(Rc::clone(self).wait_for_place(Arc::clone(code), request, link)));
         };
-        let (mut call, upload) = self.begin(code, routed);
+        let (mut call, upload, buffered) = self.begin(code, routed);
         // A call that must wait is polled again by the connection.
         match call.poll(&mut Task::from_waker(Waker::noop())) {
             Poll::Ready(handled) => {
@@ -63,15 +88,20 @@ impl HttpWasm {
             }
             Poll::Pending => {
                 let (link, request) = (Rc::clone(routed.link.link()), OwnedRequest::new(routed));
+                let charge = BufferCharge::new(&link, buffered);
                 let upload = ModuleUpload::new(link, upload);
-                let future = Rc::clone(self).wait(Arc::clone(code), call, upload, place, request);
+                let future = Rc::clone(self).wait(Arc::clone(code), call, (upload, charge), place, request);
                 HandlerOutcome::Wait(Box::pin(future))
             }
         }
     }
 
     /// Gives a request to an idle instance, or to a fresh one.
-    fn begin(&self, code: &Arc<ModuleCode>, routed: &Routed<'_>) -> (HandlerCall, Option<RequestContentSupply>) {
+    fn begin(
+        &self,
+        code: &Arc<ModuleCode>,
+        routed: &Routed<'_>,
+    ) -> (HandlerCall, Option<RequestContentSupply>, BufferedBytes) {
         let mut begun = match self.idle.take(code) {
             Some(instance) => HttpWasmStart::Used(instance),
             None => HttpWasmStart::Fresh(Box::default()),
@@ -93,7 +123,8 @@ impl HttpWasm {
             exchange.request_body().set_source(content);
             supply
         });
-        (self.module.handle_request(Arc::clone(code), begun), supply)
+        let buffered = exchange.buffered();
+        (self.module.handle_request(Arc::clone(code), begun), supply, buffered)
     }
 
     async fn wait_for_place(
@@ -115,24 +146,32 @@ impl HttpWasm {
             self.module.note(&no_instance(), None);
             return reject(Status::SERVICE_UNAVAILABLE);
         };
-        let (call, supply) = self.begin(&code, &request.routed(false));
-        self.wait(code, call, ModuleUpload::new(link, supply), place, request).await
+        let (call, supply, buffered) = self.begin(&code, &request.routed(false));
+        let charge = BufferCharge::new(&link, buffered);
+        self.wait(code, call, (ModuleUpload::new(link, supply), charge), place, request).await
     }
 
     async fn wait(
         self: Rc<Self>,
         code: Arc<ModuleCode>,
         mut call: HandlerCall,
-        mut upload: ModuleUpload,
+        (mut upload, mut charge): (ModuleUpload, BufferCharge),
         place: OwnedSemaphorePermit,
         request: OwnedRequest,
     ) -> HandlerOutcome {
-        let handled = self.run(&mut call, &mut upload).await;
+        let handled = self.run(&mut call, &mut upload, &mut charge, 0).await;
         self.on_handled(handled, &code, place, &request.routed(false))
     }
 
-    /// Runs an instance until its part is done.
-    async fn run(&self, call: &mut HandlerCall, upload: &mut ModuleUpload) -> Handled {
+    /// Runs an instance until its part is done. Meanwhile the client is charged for what the exchange buffers, and for
+    /// `more_bytes`.
+    async fn run(
+        &self,
+        call: &mut HandlerCall,
+        upload: &mut ModuleUpload,
+        charge: &mut BufferCharge,
+        more_bytes: usize,
+    ) -> Handled {
         let time = self.module.config().limits.first_byte_timeout;
         await_until(upload.link(), time);
         let handled = poll_fn(|task| {
@@ -145,7 +184,9 @@ impl HttpWasm {
                     // The client has left; only the log sees this status.
                     return Poll::Ready(Err(Status::CLIENT_CLOSED_REQUEST));
                 }
-                if let Poll::Ready(handled) = call.poll(task) {
+                let polled = call.poll(task);
+                charge.set(more_bytes);
+                if let Poll::Ready(handled) = polled {
                     return Poll::Ready(handled.map_err(|failure| status_of(&failure)));
                 }
                 let supplied: io::Result<()> = ready!(upload.poll_supply_within(time, task));
@@ -181,9 +222,13 @@ impl HttpWasm {
                 Ok(request) => {
                     let link = Rc::clone(routed.link.link());
                     let is_head = routed.request.method() == Method::Head;
+                    let exchange = busy.instance.exchange();
+                    exchange.count_buffered();
+                    let mut charge = BufferCharge::new(&link, exchange.buffered());
+                    charge.set(0);
                     HandlerOutcome::Pass(PassedOn {
                         request,
-                        filter: Box::new(Filter { busy, context, link, is_head }),
+                        filter: Box::new(Filter { busy, context, link, is_head, charge }),
                     })
                 }
                 Err(status) => reject(status),
@@ -247,6 +292,8 @@ struct Filter {
     context: u32,
     link: Rc<ClientLink>,
     is_head: bool,
+    /// Charge for what the guest has written before the next handler's response.
+    charge: BufferCharge,
 }
 
 impl ResponseFilter for Filter {
@@ -257,7 +304,7 @@ impl ResponseFilter for Filter {
 
 impl Filter {
     async fn run(self: Box<Self>, response: Response) -> Response {
-        let Self { mut busy, context, link, is_head } = *self;
+        let Self { mut busy, context, link, is_head, mut charge } = *self;
         let (handler, code) = (Rc::clone(&busy.handler), Arc::clone(&busy.code));
         let mut next = NextResponse::new(response);
         let exchange = busy.instance.exchange();
@@ -266,7 +313,7 @@ impl Filter {
             let bytes_max = handler.module.config().limits.buffered_bytes_max;
             // Local invariant: no more than that is written.
             let left = bytes_max - exchange.response().content.written_bytes();
-            match next.take_content(left, is_head).await {
+            match next.take_content(left, is_head, |held_bytes| charge.set(held_bytes)).await {
                 Ok(taken) => content = Some(taken),
                 Err(error) => {
                     let name = handler.module.name();
@@ -281,7 +328,8 @@ impl Filter {
         exchange.on_response(next.status(), next.fields().clone(), content, next.take_trailers());
         let Busy { instance, _place: place, .. } = busy;
         let mut call = handler.module.handle_response(instance, context, next.is_failure());
-        let handled = handler.run(&mut call, &mut ModuleUpload::new(link, None)).await;
+        let mut upload = ModuleUpload::new(link, None);
+        let handled = handler.run(&mut call, &mut upload, &mut charge, next.held_bytes()).await;
         let mut instance = match handled {
             Ok((instance, _)) => instance,
             Err(status) => return Response::Built(BuiltResponse::new(status)),

@@ -34,6 +34,8 @@ pub(super) struct NextResponse {
     trailers: Fields,
     /// Content, once it was taken.
     content: Option<Bytes>,
+    /// Bytes of memory for the content, unless a cache has it.
+    held_bytes: usize,
 }
 
 impl NextResponse {
@@ -53,7 +55,7 @@ impl NextResponse {
                 (status, fields)
             }
         };
-        Self { response, status, fields, trailers: Fields::new(), content: None }
+        Self { response, status, fields, trailers: Fields::new(), content: None, held_bytes: 0 }
     }
 
     pub(super) fn status(&self) -> Status {
@@ -78,16 +80,27 @@ impl NextResponse {
         }
     }
 
+    /// Bytes of memory that the taken content needs.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
     /// True if the next handler has failed and the response is an error of our own.
     pub(super) fn is_failure(&self) -> bool {
         matches!(&self.response, Response::Built(built) if built.forwarded.is_none()) && self.status.code() >= 500
     }
 
-    /// Reads all of its content into memory; empty for HEAD.
+    /// Reads all of its content into memory; empty for HEAD. Calls `on_held` with the bytes of memory that it needs so
+    /// far.
     ///
     /// # Errors
     /// The content is larger than `bytes_max`, or can't be read.
-    pub(super) async fn take_content(&mut self, bytes_max: usize, is_head: bool) -> io::Result<Bytes> {
+    pub(super) async fn take_content(
+        &mut self,
+        bytes_max: usize,
+        is_head: bool,
+        mut on_held: impl FnMut(usize),
+    ) -> io::Result<Bytes> {
         let body = match &mut self.response {
             Response::Built(built) => std::mem::take(&mut built.body),
             Response::Cached { object, coding, form } => body_of(object, *coding, *form),
@@ -111,6 +124,7 @@ impl NextResponse {
                 Segment::Bytes(bytes) => content.extend_from_slice(&bytes),
                 Segment::File { file, offset, length } => content.extend(read(file, offset, length).await?),
             }
+            on_held(content.capacity());
         }
         if let Some(mut stream) = body.stream {
             let mut buffer = vec![0; PIECE_BYTES];
@@ -119,7 +133,10 @@ impl NextResponse {
                     Filled::Content(count) if content.len() + count > bytes_max => {
                         return Err(io::ErrorKind::FileTooLarge.into());
                     }
-                    Filled::Content(count) => content.extend_from_slice(&buffer[..count]),
+                    Filled::Content(count) => {
+                        content.extend_from_slice(&buffer[..count]);
+                        on_held(content.capacity());
+                    }
                     Filled::End(trailers) => {
                         self.trailers = trailers.map(|trailers| *trailers).unwrap_or_default();
                         break;
@@ -127,6 +144,7 @@ impl NextResponse {
                 }
             }
         }
+        self.held_bytes = content.capacity();
         let content = Bytes::from(content);
         self.content = Some(content.clone());
         Ok(content)

@@ -172,13 +172,15 @@ fn add_responses(linker: &mut Linker<HttpWasmGuest>) -> Result<()> {
             let (bytes, bytes_max) = (slice(memory, body, length)?, guest.buffered_bytes_max);
             let exchange = guest.exchange_mut();
             exchange.expect_request()?;
-            match body_kind(kind)? {
+            let written = match body_kind(kind)? {
                 BodyKind::Request if exchange.stage == HttpWasmStage::Response => {
                     bail!("the request has gone on to the next handler")
                 }
                 BodyKind::Request => exchange.request_body.write(bytes, bytes_max),
                 BodyKind::Response => exchange.response.content.write(bytes, bytes_max),
-            }
+            };
+            exchange.count_buffered();
+            written
         },
     )?;
     linker.func_wrap_async(
@@ -219,7 +221,9 @@ fn poll_read(
     let (count, is_end) = match kind {
         BodyKind::Request => {
             let kept_max = exchange.buffers_request().then_some(kept_max);
-            std::task::ready!(exchange.request_body.poll_read(task, buffer, filled, kept_max))?
+            let polled = exchange.request_body.poll_read(task, buffer, filled, kept_max);
+            exchange.count_buffered();
+            std::task::ready!(polled)?
         }
         BodyKind::Response => exchange.response.content.read(buffer)?,
     };

@@ -63,6 +63,11 @@ impl RequestBody {
         &self.trailers
     }
 
+    /// Bytes of memory that are kept for the next handler, or wait for the guest.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.piece.len() + self.kept.capacity() + self.written.as_ref().map_or(0, Vec::capacity)
+    }
+
     /// Fills a part of `buffer`: all of it, unless the content ends earlier.
     pub(super) fn poll_read(
         &mut self,
@@ -165,6 +170,12 @@ impl ResponseContent {
     /// Number of bytes that the guest has written.
     pub fn written_bytes(&self) -> usize {
         self.written.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Bytes of memory that are kept, except for a response that the guest only reads: the caller keeps that, too.
+    pub(super) fn held_bytes(&self) -> usize {
+        let joined_bytes = self.joined.as_ref().map_or(0, |joined| 2 * joined.capacity());
+        self.written.as_ref().map_or(0, Vec::capacity) + joined_bytes
     }
 
     /// Content that the guest's actions determine; `None` if it has written nothing, so that the next handler's stays.

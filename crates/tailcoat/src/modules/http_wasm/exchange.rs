@@ -1,6 +1,8 @@
 //! Request and response as a guest sees and changes them. A forbidden action is an error, which ends the guest.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use wasmtime::{Result, bail};
@@ -32,6 +34,18 @@ pub struct HttpWasmExchange {
     pub(super) response: GuestResponse,
     /// Bytes of fields that may still be written.
     field_bytes_left: usize,
+    buffered: BufferedBytes,
+}
+
+/// Bytes of content that an exchange buffers. They can be read while the guest runs, on whatever thread.
+#[derive(Clone, Debug, Default)]
+pub struct BufferedBytes(Arc<AtomicUsize>);
+
+impl BufferedBytes {
+    /// Bytes buffered as of the guest's last read or write.
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Stage of a request.
@@ -120,6 +134,18 @@ impl HttpWasmExchange {
         self.response.trailers.clear();
         self.response.content = ResponseContent::default();
         (self.stage, self.field_bytes_left) = (HttpWasmStage::Request, FIELDS_BYTES_MAX);
+        self.count_buffered();
+    }
+
+    /// Bytes of content that are buffered for this request, now and later.
+    pub fn buffered(&self) -> BufferedBytes {
+        self.buffered.clone()
+    }
+
+    /// Updates [`Self::buffered`] after content was added or taken.
+    pub fn count_buffered(&self) {
+        let bytes = self.request_body.held_bytes() + self.response.content.held_bytes();
+        self.buffered.0.store(bytes, Ordering::Relaxed);
     }
 
     /// Content of the request, which arrives on demand.
@@ -170,6 +196,7 @@ impl HttpWasmExchange {
         self.response.content.continue_with(content);
         (self.response.status, self.response.trailers) = (status, trailers);
         self.field_bytes_left = FIELDS_BYTES_MAX;
+        self.count_buffered();
     }
 
     /// Response so far.
@@ -182,6 +209,7 @@ impl HttpWasmExchange {
         self.stage = HttpWasmStage::None;
         self.request_body = RequestBody::default();
         self.response.content = ResponseContent::default();
+        self.count_buffered();
     }
 }
 

@@ -14,7 +14,7 @@ use std::task::{Context as Task, Poll};
 
 pub(super) use self::abi::linker;
 pub use self::content::PassedContent;
-pub use self::exchange::{ChangedRequest, GuestResponse, HttpWasmExchange, ResponseFieldEdit};
+pub use self::exchange::{BufferedBytes, ChangedRequest, GuestResponse, HttpWasmExchange, ResponseFieldEdit};
 pub(super) use self::guest::HttpWasmGuest;
 pub use self::instance::{HttpWasmCode, Instance};
 use super::meter::Meter;
@@ -120,7 +120,12 @@ impl Instance {
         if !exchange.buffers_request() {
             return Ok(());
         }
-        std::future::poll_fn(|task| exchange.request_body().poll_rest(task, kept_max)).await
+        std::future::poll_fn(|task| {
+            let polled = exchange.request_body().poll_rest(task, kept_max);
+            exchange.count_buffered();
+            polled
+        })
+        .await
     }
 }
 
