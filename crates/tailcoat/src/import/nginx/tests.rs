@@ -532,6 +532,16 @@ fn options_are_given_once() {
     assert!(remarks.len() == 1 && remarks[0].contains("removes a prefix from the path, too"), "{remarks:?}");
 }
 
+/// Found by fuzzing (issue 17): a property was written twice.
+#[test]
+fn the_last_parameter_of_a_server_applies() {
+    let (text, remarks) = translated("upstream a { server b weight=2 backup weight=3 backup; }");
+    assert_eq!(
+        (text.as_str(), remarks.len()),
+        ("upstream \"a\" {\n    server \"http://b\" weight=3 backup=on\n}\n", 0)
+    );
+}
+
 /// Found by fuzzing (issue 17): a server without a translation was a site without a block.
 #[test]
 fn servers_without_a_translation_are_empty_sites() {

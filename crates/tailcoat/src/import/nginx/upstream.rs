@@ -87,12 +87,13 @@ fn server(
         notes.left(directive, "it is marked as down, and left out");
         return None;
     }
-    let mut node = KdlNode::with("server", scheme.address(directive.first()));
+    // The last of several parameters of a name applies.
+    let (mut weight, mut is_backup) = (None, false);
     let is_always_tried = directive.named("fail_timeout").and_then(duration).is_some_and(|time| time.is_zero());
     for argument in &directive.arguments[1.min(directive.arguments.len())..] {
         match argument.split_once('=').unwrap_or((argument, "")) {
-            ("weight", weight) => node = node.word_property("weight", weight),
-            ("backup", _) => node = node.word_property("backup", "on"),
+            ("weight", value) => weight = Some(value),
+            ("backup", _) => is_backup = true,
             // Limits apply to all servers of an upstream.
             ("max_conns", count) => set(options, KdlNode::new("connections-max").word(count)),
             // Either says that a server is never passed over.
@@ -111,7 +112,9 @@ fn server(
             _ => notes.left(directive, format!("`{argument}` has no counterpart")),
         }
     }
-    Some(node)
+    let node = KdlNode::with("server", scheme.address(directive.first()));
+    let node = weight.into_iter().fold(node, |node, weight| node.word_property("weight", weight));
+    Some(if is_backup { node.word_property("backup", "on") } else { node })
 }
 
 fn hash(directive: &NginxDirective, options: &mut Vec<KdlNode>, notes: &mut Notes) {
