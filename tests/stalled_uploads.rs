@@ -108,7 +108,7 @@ fn a_fast_beginning_does_not_pay_for_a_slow_upload() {
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 }
 
-/// The same over HTTP/2, where a byte now and then also kept all other time limits away.
+/// HTTP/2: a byte now and then also kept all other time limits away.
 #[test]
 fn a_fast_beginning_does_not_pay_for_a_slow_upload_over_http2() {
     for burst_bytes in [10, 1 << 20] {

@@ -95,7 +95,7 @@ impl WorkerBudget {
             return Shed::default();
         }
         if is_over {
-            // What they hold has changed.
+            // Their memory has changed.
             self.report(now, &client_of);
         }
         self.times.set(ShedTimes { reported_at: None, shed_at: Some(now) });

@@ -251,8 +251,8 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         parameters: &[one("size", ValueKind::Size { min: 0, max: GIB })],
         default: r#"rate-bytes-per-second-min "240B""#,
         doc: "Minimum average rate of a request body or response after the first `write-timeout`, in bytes per \
-              second. Slower clients are disconnected. Bytes above the rate pay for later pauses, but for no more than \
-              the longer of `write-timeout` and `body-timeout`. 0 means no limit.",
+              second. Slower clients are disconnected. Bytes above the rate pay for later pauses, at most the \
+              longer of `write-timeout` and `body-timeout`. 0 means no limit.",
         example: r#"rate-bytes-per-second-min "1KiB""#,
         known_as: KnownAs::NONE.apache(&["MinRate", "RequestReadTimeout"]),
         set: OptionSetter::Limits(|limits, values| limits.rate_bytes_per_second_min = values.integer("size")),

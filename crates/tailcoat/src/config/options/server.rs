@@ -382,9 +382,8 @@ pub(super) static CACHE: &[OptionDefinition] = &[
         name: "revalidate-after",
         parameters: &[one("time", ValueKind::Duration { min: Duration::ZERO, max: HOUR })],
         default: r#"revalidate-after "1s""#,
-        doc: "Time for which a cached file is served before it is checked for changes, and for which a path without a file \
-              is not looked up again. Where `watch` works, changes \
-              are seen at once.",
+        doc: "Time for which a cached file is served before it is checked for changes. For the same time, a path \
+              without a file is not looked up again. Where `watch` works, changes are seen at once.",
         example: r#"revalidate-after "5s""#,
         known_as: KnownAs::NONE.nginx(&["open_file_cache_valid"]),
         set: OptionSetter::Cache(|cache, values| cache.revalidate_after = values.time()),
