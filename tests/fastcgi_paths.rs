@@ -117,7 +117,7 @@ fn what_is_not_run_and_not_sent() {
         "/upload/x.jpg/a.php",
         "/static/style.css/a.php",
         // A script that is no file, or not below the root.
-        "/directory.php",
+        "/directory.php/",
         "/directory.php/",
         "/outside.php",
         "/outside.php/x",
@@ -135,6 +135,7 @@ fn what_is_not_run_and_not_sent() {
     for target in ["/a.php%00.jpg", "/upload/x.jpg%00.php", "/%zz.php", "/../a.php"] {
         assert_eq!(get(&server, "GET", target), "400", "{target}");
     }
+    assert_eq!(get(&server, "GET", "/directory.php"), "301 /directory.php/", "as without scripts");
     assert_eq!(get(&server, "POST", "/static/style.css"), "405");
     assert!(application.try_request().is_none(), "nothing has reached the application");
 }

@@ -12,7 +12,7 @@ use wire::h1::BodyFraming;
 use wire::http::forwarding::is_same_field;
 use wire::http::{Fields, Status};
 
-use super::Forwarding;
+use super::{FileRejection, Forwarding};
 use crate::memory_budget::{Charge, Holder, HolderSource};
 use crate::metrics::HandlerKind;
 use crate::spool::Spool;
@@ -74,12 +74,20 @@ pub struct ClientLinkCell {
     client_connection: Option<NonZeroU64>,
     /// Kind of the handler, as far as it is known.
     handler: Cell<HandlerKind>,
+    /// First rejection by a handler that left the request to the next one.
+    rejection: Cell<Option<FileRejection>>,
 }
 
 impl Default for ClientLinkCell {
     fn default() -> Self {
         let handler = Cell::new(HandlerKind::None);
-        Self { link: OnceCell::new(), holder_source: None, client_connection: None, handler }
+        Self {
+            link: OnceCell::new(),
+            holder_source: None,
+            client_connection: None,
+            handler,
+            rejection: Cell::new(None),
+        }
     }
 }
 
@@ -131,6 +139,21 @@ impl ClientLinkCell {
     /// Sets the kind of the handler.
     pub fn set_handler(&self, kind: HandlerKind) {
         self.handler.set(kind);
+    }
+
+    /// First rejection by a handler that left the request to the next one.
+    pub fn rejection(&self) -> Option<FileRejection> {
+        self.rejection.get()
+    }
+
+    /// Records a rejection by a handler that leaves the request to the next one; only the first is kept.
+    pub fn add_rejection(&self, rejection: FileRejection) {
+        self.rejection.set(self.rejection.get().or(Some(rejection)));
+    }
+
+    /// Forgets rejections: the request gets another path.
+    pub fn forget_rejection(&self) {
+        self.rejection.set(None);
     }
 }
 

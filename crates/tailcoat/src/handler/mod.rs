@@ -36,6 +36,7 @@ pub use response::{
 };
 use rustix::time::{ClockId, clock_gettime};
 pub use setup::{Handler, HandlerParts, SharedSite};
+pub use static_file::{FileRejection, not_found};
 use wire::http::{Request, Status, path};
 
 use crate::config::ForwardedField;
@@ -83,6 +84,8 @@ pub enum HandlerOutcome {
     Wait(OutcomeFuture),
     /// The request is not this handler's; the next matching one gets it.
     Decline,
+    /// As [`Self::Decline`]; but if no other handler has the path, this is the reason for the client and the log.
+    Reject(FileRejection),
     /// The next matching handler gets the request, possibly changed; this handler then filters the response.
     Pass(PassedOn),
     /// The request must be routed again with this normalised path, because the file there is a script for another

@@ -69,6 +69,10 @@ impl Site {
                     },
                     HandlerOutcome::Wait(outcome) => RuleStep::Wait(RuleWait::Handler(outcome, next)),
                     HandlerOutcome::Decline => self.ask_handlers(next, &mut passage, &request.routed(false)),
+                    HandlerOutcome::Reject(rejection) => {
+                        request.routed(false).link.add_rejection(rejection);
+                        self.ask_handlers(next, &mut passage, &request.routed(false))
+                    }
                     HandlerOutcome::Elsewhere(path) => self.ask_elsewhere(path, &mut passage, &request.routed(false)),
                     HandlerOutcome::Pass(passed) => {
                         filters.push(passed.filter);
@@ -119,6 +123,7 @@ impl Site {
     /// Continues as if the client had requested this target.
     fn redirect(self: &Rc<Self>, target: RewrittenTarget, passage: &mut Passage, routed: &Routed<'_>) -> RuleStep {
         routed.link.link().forget_content();
+        routed.link.forget_rejection();
         let entry = self.rules.as_ref().map(|rules| rules.enter_redirected(passage, routed, target));
         self.on_entry(entry.unwrap_or(RuleDecision::Pass), passage, routed)
     }
@@ -148,7 +153,10 @@ impl Site {
             RouteOutcome::Wait(outcome, next) => RuleStep::Wait(RuleWait::Handler(outcome, next)),
             RouteOutcome::Elsewhere(path) => self.ask_elsewhere(path, passage, routed),
             RouteOutcome::Declined => match rules.and_then(|rules| rules.enter_again(passage, routed)) {
-                Some(entry) => self.on_entry(entry, passage, routed),
+                Some(entry) => {
+                    routed.link.forget_rejection();
+                    self.on_entry(entry, passage, routed)
+                }
                 None => {
                     let response = declined_by_all(&passage.seen(routed));
                     self.complete(response, passage, routed)
@@ -159,6 +167,7 @@ impl Site {
 
     /// Asks for a program by its own path. Guards and handlers treat that path like any other.
     fn ask_elsewhere(self: &Rc<Self>, path: Vec<u8>, passage: &mut Passage, routed: &Routed<'_>) -> RuleStep {
+        routed.link.forget_rejection();
         match self.rules.as_ref().and_then(|rules| rules.enter_elsewhere(path, passage, routed)) {
             Some(entry) => self.on_entry(entry, passage, routed),
             None => self.complete(declined_by_all(&passage.seen(routed)), passage, routed),

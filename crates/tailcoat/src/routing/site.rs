@@ -13,7 +13,7 @@ use crate::config::PathPattern;
 use crate::handler::gateway::script_paths;
 use crate::handler::{
     Body, BuiltResponse, ErrorPages, Handler, HandlerOutcome, OutcomeFuture, OwnedRequest, PageFormat, Response,
-    Routed, add_error_page, error_response,
+    Routed, add_error_page, error_response, not_found,
 };
 use crate::log::{LogId, ServerLog, escaped, event};
 use crate::metrics::{HandlerKind, NameSlot};
@@ -126,6 +126,10 @@ impl Site {
                 HandlerOutcome::Ready(response) => return RouteOutcome::Answered(response),
                 HandlerOutcome::Wait(future) => return RouteOutcome::Wait(future, index + 1),
                 HandlerOutcome::Decline => from = index + 1,
+                HandlerOutcome::Reject(rejection) => {
+                    routed.link.add_rejection(rejection);
+                    from = index + 1;
+                }
                 HandlerOutcome::Elsewhere(path) => return RouteOutcome::Elsewhere(path),
                 // The task that waits for handlers processes the outcome.
                 passed @ HandlerOutcome::Pass(_) => return RouteOutcome::Wait(Box::pin(ready(passed)), index + 1),
@@ -161,6 +165,10 @@ impl Site {
                     continue;
                 }
                 HandlerOutcome::Decline => self.ask(&request.routed(false), next),
+                HandlerOutcome::Reject(rejection) => {
+                    request.routed(false).link.add_rejection(rejection);
+                    self.ask(&request.routed(false), next)
+                }
                 HandlerOutcome::Elsewhere(path) => RouteOutcome::Elsewhere(path),
             };
             if let RouteOutcome::Answered(response) = &asked
@@ -271,6 +279,7 @@ impl Site {
 fn redirected(request: &OwnedRequest, target: &RewrittenTarget) -> OwnedRequest {
     let routed = request.routed(false);
     routed.link.link().forget_content();
+    routed.link.forget_rejection();
     let (head, bytes) = redirected_head(&routed.request, target, Vec::new());
     let seen = Request { head: &head, bytes: &bytes };
     OwnedRequest::new(&Routed { request: seen, path: &target.path, query: target.query.as_deref(), ..routed })
@@ -312,7 +321,7 @@ pub(super) fn declined_by_all(routed: &Routed<'_>) -> Response {
         (b"*", _) => BuiltResponse::new(Status::NO_CONTENT),
         (_, Method::Connect) => BuiltResponse::new(Status::METHOD_NOT_ALLOWED),
         (_, Method::Other) => BuiltResponse::new(Status::NOT_IMPLEMENTED),
-        _ => BuiltResponse::new(Status::NOT_FOUND),
+        _ => return not_found(routed),
     };
     if matches!(response.status, Status::NO_CONTENT | Status::METHOD_NOT_ALLOWED) {
         response.fields.push("Allow", ALLOW);

@@ -20,12 +20,15 @@ use wire::http::{Fields, Method, Status, path};
 
 pub use self::error_lines::ErrorLines;
 pub use self::script::{Script, ScriptTree, script_paths};
-use self::script::{ScriptLookup, Scripts};
+use self::script::{ScriptLookup, ScriptRejection, Scripts};
 use self::variables::variables;
 use super::cgi::ProgramLaunch;
 use super::forward::{Dialect, Forward, GatewayRequest, guarded_target, not_allowed};
 use super::response_cache::{Fetch, FetchFuture};
-use super::{BuiltResponse, HandlerOutcome, OwnedRequest, Response, Routed, redirect_to_directory};
+use super::static_file::first_rejection;
+use super::{
+    BuiltResponse, FileRejection, HandlerOutcome, OwnedRequest, Response, Routed, not_found, redirect_to_directory,
+};
 use crate::config::{self, GatewayPart, GatewayProtocol, Precedence};
 use crate::log::{ServerLog, escaped, event};
 
@@ -80,8 +83,12 @@ enum PathOutcome {
     Directory,
     /// The path is not this handler's.
     Nothing,
+    /// The script is there, but must not be run.
+    Rejected(ScriptRejection),
+    /// The path names a directory that can't be entered, or a file that is no script and can't be read.
+    Closed,
     /// Respond with this status.
-    Rejected(Status),
+    Failed(Status),
 }
 
 impl Gateway {
@@ -130,20 +137,14 @@ impl GatewayInner {
     async fn answer(self: Rc<Self>, request: Rc<OwnedRequest>, part: GatewayPart, has_next: bool) -> HandlerOutcome {
         let found = self.find(&request, part).await;
         let routed = request.routed(has_next);
-        if let PathOutcome::Rejected(Status::FORBIDDEN) = found {
-            // The log names the reason, because the client only gets the next handler's 404.
-            let path = escaped(routed.path);
-            let reason = "the file is not executable, or a link leads out of the root";
-            let values: &[(&str, &dyn fmt::Display)] = &[("path", &path), ("reason", &reason)];
-            self.plan.log.notice_of(routed.client, event("script not run", values));
-        }
         let script = match found {
             PathOutcome::Script(script) => script,
-            PathOutcome::Nothing | PathOutcome::Rejected(Status::FORBIDDEN) if has_next => {
-                return HandlerOutcome::Decline;
-            }
-            PathOutcome::Nothing => return answer(nothing(&routed, part)),
-            PathOutcome::Rejected(status) => return answer(BuiltResponse::new(status)),
+            PathOutcome::Nothing if has_next => return HandlerOutcome::Decline,
+            PathOutcome::Nothing => return HandlerOutcome::Ready(nothing(&routed, part)),
+            PathOutcome::Rejected(rejection) => return self.on_rejected(rejection, &routed),
+            PathOutcome::Closed if has_next => return HandlerOutcome::Reject(FileRejection::Forbidden),
+            PathOutcome::Closed => return HandlerOutcome::Ready(first_rejection(&routed, FileRejection::Forbidden)),
+            PathOutcome::Failed(status) => return answer(BuiltResponse::new(status)),
             PathOutcome::Directory => return HandlerOutcome::Ready(redirect_to_directory(&routed)),
         };
         // An index script, or the fallback.
@@ -157,6 +158,17 @@ impl GatewayInner {
         match self.forward.cache() {
             Some(cache) => cache.handle(&routed, &Rc::new(ScriptFetch { inner: Rc::clone(&self), script })),
             None => answer(self.run(&routed, &script, &Fields::new()).await),
+        }
+    }
+
+    /// Handles a script that must not be run. The log names the reason, even if another handler has the path.
+    fn on_rejected(&self, rejection: ScriptRejection, routed: &Routed<'_>) -> HandlerOutcome {
+        let path = escaped(routed.path);
+        let values: &[(&str, &dyn fmt::Display)] = &[("path", &path), ("reason", &rejection.reason())];
+        self.plan.log.notice_of(routed.client, event("script not run", values));
+        match routed.has_next {
+            true => HandlerOutcome::Reject(FileRejection::NotRun),
+            false => answer(BuiltResponse::new(Status::FORBIDDEN)),
         }
     }
 
@@ -178,13 +190,20 @@ impl GatewayInner {
                 }
                 // A redirect would lose the content; respond with an error at once.
                 ScriptLookup::Found(_) => ScriptLookup::Nothing,
-                rejected => rejected,
+                other => other,
             },
         };
         match found {
             ScriptLookup::Found(script) => PathOutcome::Script(script),
             ScriptLookup::Nothing => PathOutcome::Nothing,
-            ScriptLookup::Rejected(status) => PathOutcome::Rejected(status),
+            // An index is looked up below the path; if the path itself is closed, no script is.
+            ScriptLookup::Rejected(ScriptRejection::Forbidden)
+                if (part == GatewayPart::Rest || routed.path.ends_with(b"/")) && scripts.is_closed(&routed).await =>
+            {
+                PathOutcome::Closed
+            }
+            ScriptLookup::Rejected(rejection) => PathOutcome::Rejected(rejection),
+            ScriptLookup::Failed(status) => PathOutcome::Failed(status),
         }
     }
 
@@ -289,18 +308,16 @@ fn hides_dot_segments(target: &[u8]) -> bool {
 }
 
 /// Response for a path without a script. After files, it allows only the methods of files.
-fn nothing(routed: &Routed<'_>, part: GatewayPart) -> Box<BuiltResponse> {
+fn nothing(routed: &Routed<'_>, part: GatewayPart) -> Response {
     let status = match routed.request.method() {
-        _ if part == GatewayPart::Scripts => Status::NOT_FOUND,
-        Method::Get | Method::Head => Status::NOT_FOUND,
+        _ if part == GatewayPart::Scripts => return not_found(routed),
+        Method::Get | Method::Head => return not_found(routed),
         Method::Options => Status::NO_CONTENT,
         _ => Status::METHOD_NOT_ALLOWED,
     };
     let mut response = BuiltResponse::new(status);
-    if status != Status::NOT_FOUND {
-        response.fields.push("Allow", "GET, HEAD, OPTIONS");
-    }
-    response
+    response.fields.push("Allow", "GET, HEAD, OPTIONS");
+    Response::Built(response)
 }
 
 fn answer(response: Box<BuiltResponse>) -> HandlerOutcome {

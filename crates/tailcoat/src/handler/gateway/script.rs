@@ -14,9 +14,9 @@ use rustix::fs::FileType;
 use wire::http::Status;
 
 use crate::config::{GatewayConfig, PathPattern};
-use crate::handler::Routed;
 use crate::handler::static_file::hidden_part;
 use crate::handler::static_file::roots::{OpenedRoot, SharedRoots, WorkerRoots};
+use crate::handler::{FileRejection, Routed};
 use crate::object_cache::{Blocking, DiskAccess, ObjectStore, OpenError};
 
 /// Most parts of a path that are tried as scripts. Real scripts are never that deep. Each part costs a lookup and an
@@ -76,15 +76,36 @@ impl Script {
 pub(super) enum ScriptLookup {
     Found(Script),
     Nothing,
-    Rejected(Status),
+    /// The file is there, but must not be run.
+    Rejected(ScriptRejection),
+    Failed(Status),
+}
+
+/// Reason that a file is not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScriptRejection {
+    /// No user may execute it.
+    NotExecutable,
+    /// Reason that also keeps files from being sent: permissions, a link out of the root, or no regular file.
+    Forbidden,
+}
+
+impl ScriptRejection {
+    /// Explanation for an operator.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::NotExecutable => "the file is not executable",
+            Self::Forbidden => FileRejection::Forbidden.reason(),
+        }
+    }
 }
 
 /// Kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScriptEntry {
     Script,
-    /// A script that may not be run.
-    Forbidden,
+    /// A file that may not be run.
+    Rejected(ScriptRejection),
     Directory,
     Nothing,
 }
@@ -129,7 +150,7 @@ impl Scripts {
             let (name, path_info) = routed.path.split_at(end);
             match self.look_up(&root, name, routed).await {
                 Ok(ScriptEntry::Script) => return ScriptLookup::Found(self.script(&root, name, path_info)),
-                Ok(ScriptEntry::Forbidden) => return ScriptLookup::Rejected(Status::FORBIDDEN),
+                Ok(ScriptEntry::Rejected(rejection)) => return ScriptLookup::Rejected(rejection),
                 Ok(ScriptEntry::Directory) => {}
                 // Nothing exists below a missing name.
                 Ok(ScriptEntry::Nothing) => break,
@@ -164,7 +185,7 @@ impl Scripts {
             let name = [directory, index.as_bytes()].concat();
             match self.look_up(root, &name, routed).await {
                 Ok(ScriptEntry::Script) => return ScriptLookup::Found(self.script(root, &name, b"")),
-                Ok(ScriptEntry::Forbidden) => return ScriptLookup::Rejected(Status::FORBIDDEN),
+                Ok(ScriptEntry::Rejected(rejection)) => return ScriptLookup::Rejected(rejection),
                 Ok(ScriptEntry::Directory | ScriptEntry::Nothing) => {}
                 Err(lookup) => return lookup,
             }
@@ -183,10 +204,18 @@ impl Scripts {
                 let path = [self.tree.config.strip_prefix.as_bytes(), name.as_bytes()].concat();
                 ScriptLookup::Found(self.script(&root, &path, b""))
             }
-            Ok(ScriptEntry::Forbidden) => ScriptLookup::Rejected(Status::FORBIDDEN),
+            Ok(ScriptEntry::Rejected(rejection)) => ScriptLookup::Rejected(rejection),
             Ok(ScriptEntry::Directory | ScriptEntry::Nothing) => ScriptLookup::Nothing,
             Err(lookup) => lookup,
         }
+    }
+
+    /// True if the path itself, without its last slash, must not be opened.
+    pub(super) async fn is_closed(&self, routed: &Routed<'_>) -> bool {
+        let Ok(root) = self.open_root(routed).await else { return false };
+        let path = routed.path.strip_suffix(b"/").unwrap_or(routed.path);
+        let entry = self.look_up(&root, path, routed).await;
+        entry == Ok(ScriptEntry::Rejected(ScriptRejection::Forbidden))
     }
 
     fn script(&self, root: &OpenedRoot, name: &[u8], path_info: &[u8]) -> Script {
@@ -277,13 +306,15 @@ fn candidates<'a>(pattern: &'a PathPattern, path: &'a [u8]) -> impl Iterator<Ite
 fn look(root: &OpenedRoot, name: &[u8], access: DiskAccess, is_run_here: bool) -> Result<ScriptEntry, OpenError> {
     match root.root.find(name, access) {
         Ok((_, status)) => Ok(match status.kind {
-            FileType::RegularFile if is_run_here && status.permissions & 0o111 == 0 => ScriptEntry::Forbidden,
+            FileType::RegularFile if is_run_here && status.permissions & 0o111 == 0 => {
+                ScriptEntry::Rejected(ScriptRejection::NotExecutable)
+            }
             FileType::RegularFile => ScriptEntry::Script,
             FileType::Directory => ScriptEntry::Directory,
-            _ => ScriptEntry::Forbidden,
+            _ => ScriptEntry::Rejected(ScriptRejection::Forbidden),
         }),
         Err(OpenError::NotFound) => Ok(ScriptEntry::Nothing),
-        Err(OpenError::Forbidden | OpenError::Directory) => Ok(ScriptEntry::Forbidden),
+        Err(OpenError::Forbidden | OpenError::Directory) => Ok(ScriptEntry::Rejected(ScriptRejection::Forbidden)),
         Err(error) => Err(error),
     }
 }
@@ -291,9 +322,9 @@ fn look(root: &OpenedRoot, name: &[u8], access: DiskAccess, is_run_here: bool) -
 fn reject(error: OpenError) -> ScriptLookup {
     match error {
         OpenError::NotFound => ScriptLookup::Nothing,
-        OpenError::Forbidden | OpenError::Directory => ScriptLookup::Rejected(Status::FORBIDDEN),
-        OpenError::WouldBlock | OpenError::Exhausted => ScriptLookup::Rejected(Status::SERVICE_UNAVAILABLE),
-        OpenError::Failed(_) => ScriptLookup::Rejected(Status::INTERNAL_SERVER_ERROR),
+        OpenError::Forbidden | OpenError::Directory => ScriptLookup::Rejected(ScriptRejection::Forbidden),
+        OpenError::WouldBlock | OpenError::Exhausted => ScriptLookup::Failed(Status::SERVICE_UNAVAILABLE),
+        OpenError::Failed(_) => ScriptLookup::Failed(Status::INTERNAL_SERVER_ERROR),
     }
 }
 

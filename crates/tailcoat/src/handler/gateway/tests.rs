@@ -48,7 +48,8 @@ fn find(root: &std::path::Path, target: &str, change: impl FnOnce(&mut GatewayCo
             format!("{}|{}|{}", text(&script.name), text(&script.path_info), text(below))
         }
         ScriptLookup::Nothing => "nothing".into(),
-        ScriptLookup::Rejected(status) => status.to_string(),
+        ScriptLookup::Rejected(rejection) => format!("{rejection:?}"),
+        ScriptLookup::Failed(status) => status.to_string(),
     }
 }
 
@@ -75,8 +76,8 @@ fn scripts_are_files_below_the_root() {
         ("/x.jpg/index.php", "nothing"),
         ("/x.jpg", "nothing"),
         ("/in.php", "/in.php||/in.php"),
-        ("/out.php", "403"),
-        ("/out.php/x", "403"),
+        ("/out.php", "Forbidden"),
+        ("/out.php/x", "Forbidden"),
         ("/missing.php/index.php", "nothing"),
     ] {
         assert_eq!(find(&root, target, |_| {}), expect, "{target}");

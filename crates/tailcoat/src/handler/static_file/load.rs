@@ -28,7 +28,7 @@ pub(super) enum FoundFile {
 
 /// Reason that no file is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FileRejection {
+pub enum FileRejection {
     /// There is no such file.
     NotFound,
     /// The file is not readable, or a link leads out of the root.
@@ -37,6 +37,10 @@ pub(super) enum FileRejection {
     NoIndex,
     /// TUX's rule: the file is not readable for all users, or is executable.
     NotPermitted,
+    /// The path names a directory, but lacks the slash. The response is a redirect to it.
+    NoSlash,
+    /// The file is a script that must not be run. The log has the reason.
+    NotRun,
     /// The file exists, but a name in its path begins with a dot.
     Hidden,
     /// No file descriptor is free, or the file keeps changing. A retry may succeed.
@@ -47,9 +51,9 @@ pub(super) enum FileRejection {
 
 impl FileRejection {
     /// Explanation for an operator; empty if the status explains itself.
-    pub(super) fn reason(self) -> &'static str {
+    pub(in crate::handler) fn reason(self) -> &'static str {
         match self {
-            Self::NotFound => "",
+            Self::NotFound | Self::NoSlash | Self::NotRun => "",
             Self::Forbidden => {
                 "the server is not allowed to read the file, a link leads out of the root, or it is not a regular file"
             }

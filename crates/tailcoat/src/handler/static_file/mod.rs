@@ -22,7 +22,8 @@ use std::sync::Arc;
 
 use wire::http::{Method, Status};
 
-use self::load::{FileLoadError, FileRejection, FoundFile};
+pub use self::load::FileRejection;
+use self::load::{FileLoadError, FoundFile};
 use self::respond::ObjectResponse;
 use self::roots::{OpenedRoot, WorkerRoot, WorkerRoots};
 use self::tree::FileLoadResult;
@@ -306,7 +307,6 @@ impl StaticFileInner {
                 self.guarded_fallback(routed)
                     .map_or(FileStep::Fallback, |path| FileStep::Done(HandlerOutcome::Elsewhere(path)))
             }
-            Ok(FoundFile::DirectoryWithoutIndex) if routed.has_next => FileStep::Done(HandlerOutcome::Decline),
             Ok(FoundFile::DirectoryWithoutIndex) => FileStep::Done(reject(routed, FileRejection::NoIndex)),
             Err(rejection) => FileStep::Done(reject(routed, rejection)),
         }
@@ -346,7 +346,7 @@ impl StaticFileInner {
                 HandlerOutcome::Decline
             }
             Ok(FoundFile::DirectoryWithoutIndex) if !files.browse && files.fallback.is_none() => {
-                HandlerOutcome::Decline
+                HandlerOutcome::Reject(FileRejection::NoSlash)
             }
             Ok(_) => HandlerOutcome::Ready(redirect_to_directory(routed)),
             Err(rejection) => reject(routed, rejection),
@@ -408,15 +408,36 @@ fn other_method(routed: &Routed<'_>) -> HandlerOutcome {
 }
 
 fn reject(routed: &Routed<'_>, rejection: FileRejection) -> HandlerOutcome {
-    let status = match rejection {
-        // The next handler may have what this one rejects.
-        FileRejection::NotFound | FileRejection::Forbidden | FileRejection::NoIndex | FileRejection::NotPermitted
-            if routed.has_next =>
-        {
-            return HandlerOutcome::Decline;
+    match rejection {
+        // The next handler may have what this one has not, or rejects.
+        FileRejection::NotFound if routed.has_next => HandlerOutcome::Decline,
+        FileRejection::Forbidden | FileRejection::NoIndex | FileRejection::NotPermitted if routed.has_next => {
+            HandlerOutcome::Reject(rejection)
         }
+        FileRejection::NotFound | FileRejection::Forbidden | FileRejection::NoIndex | FileRejection::NotPermitted => {
+            HandlerOutcome::Ready(first_rejection(routed, rejection))
+        }
+        _ => HandlerOutcome::Ready(rejected(routed, rejection)),
+    }
+}
+
+/// Builds the response for a path that no handler has: that of the first handler that rejected it, or else status 404.
+pub fn not_found(routed: &Routed<'_>) -> Response {
+    first_rejection(routed, FileRejection::NotFound)
+}
+
+/// Builds the response for a path that the last handler rejects: the reason of the first handler that did so counts.
+pub(in crate::handler) fn first_rejection(routed: &Routed<'_>, last: FileRejection) -> Response {
+    rejected(routed, routed.link.rejection().unwrap_or(last))
+}
+
+fn rejected(routed: &Routed<'_>, rejection: FileRejection) -> Response {
+    let status = match rejection {
+        FileRejection::NoSlash => return redirect_to_directory(routed),
         FileRejection::NotFound | FileRejection::Hidden => Status::NOT_FOUND,
-        FileRejection::Forbidden | FileRejection::NoIndex | FileRejection::NotPermitted => Status::FORBIDDEN,
+        FileRejection::Forbidden | FileRejection::NoIndex | FileRejection::NotPermitted | FileRejection::NotRun => {
+            Status::FORBIDDEN
+        }
         FileRejection::Unavailable => Status::SERVICE_UNAVAILABLE,
         FileRejection::Failed => Status::INTERNAL_SERVER_ERROR,
     };
@@ -424,5 +445,5 @@ fn reject(routed: &Routed<'_>, rejection: FileRejection) -> HandlerOutcome {
     if rejection == FileRejection::Unavailable {
         response.fields.push("Retry-After", "1");
     }
-    HandlerOutcome::Ready(Response::Built(response))
+    Response::Built(response)
 }

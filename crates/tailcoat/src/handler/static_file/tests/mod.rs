@@ -156,7 +156,7 @@ impl FileResult {
 fn receive(outcome: HandlerOutcome) -> FileResult {
     let response = match outcome {
         HandlerOutcome::Ready(response) => response,
-        HandlerOutcome::Decline => return FileResult::default(),
+        HandlerOutcome::Decline | HandlerOutcome::Reject(_) => return FileResult::default(),
         HandlerOutcome::Elsewhere(path) => {
             return FileResult { head: String::from_utf8(path).unwrap(), ..FileResult::default() };
         }
