@@ -143,10 +143,9 @@ fn the_servers_log_tells_which_server_failed_and_why() {
     for (path, expect) in [
         (
             "/refused",
-            vec![
-                format!("{rejected} reason=\"cannot connect: connection refused\""),
-                "request=\"GET /refused HTTP/1.1\" client=127.0.0.1".into(),
-            ],
+            vec![format!(
+                "{rejected} reason=\"cannot connect: connection refused\" request=\"GET /refused HTTP/1.1\" client=127.0.0.1"
+            )],
         ),
         (
             "/closing",
@@ -171,6 +170,50 @@ fn the_servers_log_tells_which_server_failed_and_why() {
             assert!(line.contains(" warning: ") && line.ends_with(&expect), "{path}: {line}");
             seen += 1;
         }
+    }
+}
+
+/// A failed request is one line. Servers that failed before another one got the request have lines of their own.
+#[test]
+fn one_failure_is_logged_once() {
+    let refused: Vec<_> =
+        (0..2).map(|_| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()).collect();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    drop(std::os::unix::net::UnixListener::bind(path("unused.sock")).unwrap());
+    let server = TestServer::run(&format!(
+        "upstream \"app\" {{\n server \"http://{}\"\n server \"http://{}\"\n balance \"round-robin\"\n }}\n\
+         site {{\n listen \"127.0.0.1:0\"\n forward \"app\" path=\"/two\"\n forward \"unix:{}\" path=\"/missing\"\n\
+         fastcgi \"*.php\" \"unix:{}\"\n }}\nserver {{ workers 1 }}\n",
+        refused[0],
+        refused[1],
+        path("missing.sock"),
+        path("unused.sock")
+    ));
+    for target in ["/two", "/missing", "/a.php"] {
+        let answered = ask(&server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+        assert!(answered.starts_with("HTTP/1.1 502"), "{target}: {answered}");
+    }
+    let lines: Vec<_> = server.end_with_log().into_iter().filter(|line| line.contains(" warning: ")).collect();
+    let lines: Vec<_> = lines.iter().filter(|line| !line.contains("runs as root")).collect();
+    let expect = [
+        vec!["connecting to upstream server failed: server=http://127.0.0.1:".to_owned()],
+        vec![
+            "upstream request failed: upstream=app server=http://127.0.0.1:".to_owned(),
+            "reason=\"cannot connect: connection refused\" request=\"GET /two HTTP/1.1\" client=127.0.0.1".to_owned(),
+        ],
+        vec![
+            format!("upstream request failed: upstream=unix:{} reason=\"no such socket\"", path("missing.sock")),
+            " client=127.0.0.1; is the application running, ".to_owned(),
+        ],
+        vec![
+            format!("upstream=unix:{} reason=\"no process listens on the socket\"", path("unused.sock")),
+            " client=127.0.0.1; is the application running?".to_owned(),
+        ],
+    ];
+    assert_eq!(lines.len(), expect.len(), "{lines:#?}");
+    for (line, expect) in lines.iter().zip(expect) {
+        assert!(expect.iter().all(|part| line.contains(part.as_str())), "{line}: {expect:?}");
     }
 }
 

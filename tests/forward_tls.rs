@@ -43,9 +43,9 @@ fn who_is_trusted() {
         (format!("tls-ca-file \"{ours}\"\n {name}"), Ok("HTTP/2")),
         (format!("tls-ca-file \"{ours}\"\n {name}\n tls-http2 off"), Ok("HTTP/1.1")),
         // The certificate does not match the address; its CA is unknown, or another one.
-        (format!("tls-ca-file \"{ours}\""), Err("certificate")),
-        (name.to_owned(), Err("certificate")),
-        (format!("tls-ca-file \"{others}\"\n {name}"), Err("certificate")),
+        (format!("tls-ca-file \"{ours}\""), Err("is for other names\" request")),
+        (name.to_owned(), Err("no trusted CA has issued the server's certificate")),
+        (format!("tls-ca-file \"{others}\"\n {name}"), Err("; name its CA in `tls-ca-file`")),
         (format!("tls-verify off\n {name}"), Ok("HTTP/2")),
         ("tls-verify off".to_owned(), Ok("HTTP/2")),
     ] {
@@ -66,6 +66,26 @@ fn who_is_trusted() {
                 await_line(&errors, reason);
             }
         }
+    }
+}
+
+#[test]
+fn dates_of_a_certificate_are_told() {
+    let (authority, directory) = (TestCa::new(), tempfile::tempdir().unwrap());
+    let path = directory.path();
+    std::fs::write(path.join("ca.pem"), authority.pem()).unwrap();
+    for (from, to, expect) in [(2000, 2001, "has expired"), (2200, 2201, "is not valid yet")] {
+        authority.sign_for(&["app.example"], from, to).write(path, "app.example");
+        let behind = behind(path, "");
+        let server = TestServer::run(&format!(
+            "upstream \"u\" {{\n server \"https://{}\"\n tls-ca-file \"{}\"\n tls-server-name \"app.example\"\n }}\n\
+             site {{\n listen \"127.0.0.1:0\"\n forward \"u\"\n}}\nserver {{ workers 1 }}\n",
+            behind.address,
+            path.join("ca.pem").display()
+        ));
+        let answer = ask(&server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        assert!(answer.contains(" 502 "), "{answer}");
+        server.await_log(&format!("the server's certificate {expect}"));
     }
 }
 

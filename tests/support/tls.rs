@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -41,6 +41,16 @@ impl TestCa {
         self.sign_key(names, &KeyPair::generate().expect("a key can be made"))
     }
 
+    /// Signs a certificate that is valid from the first day of one year to the first day of another.
+    pub(crate) fn sign_for(&self, names: &[&str], from: i32, to: i32) -> Pair {
+        let key = KeyPair::generate().expect("a key can be made");
+        let mut params = params_of(names);
+        params.not_before = date_time_ymd(from, 1, 1);
+        params.not_after = date_time_ymd(to, 1, 1);
+        let certificate = params.signed_by(&key, &self.0).expect("it can be signed");
+        Pair { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+
     /// Signs a certificate with an RSA key.
     pub(crate) fn sign_rsa(&self, names: &[&str]) -> Pair {
         let key = KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048);
@@ -48,10 +58,7 @@ impl TestCa {
     }
 
     fn sign_key(&self, names: &[&str], key: &KeyPair) -> Pair {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let mut params = CertificateParams::new(names.clone()).expect("names are good");
-        params.distinguished_name.push(DnType::CommonName, names[0].clone());
-        let certificate = params.signed_by(key, &self.0).expect("it can be signed");
+        let certificate = params_of(names).signed_by(key, &self.0).expect("it can be signed");
         Pair { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
@@ -89,6 +96,14 @@ impl TestCa {
             }
         }
     }
+}
+
+/// Certificate request for these names; the first is the common name, too.
+fn params_of(names: &[&str]) -> CertificateParams {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = CertificateParams::new(names.clone()).expect("names are good");
+    params.distinguished_name.push(DnType::CommonName, names[0].clone());
+    params
 }
 
 impl Pair {

@@ -113,10 +113,10 @@ impl ServerLog {
         self.log(LogLevel::Warn, &message, help, Some((Location::caller(), None)));
     }
 
-    /// Logs a warning about a client; suppresses many of one client.
+    /// Logs a warning about a client; suppresses many of one client. `help` says what the operator can do, or is empty.
     #[track_caller]
-    pub fn warn_of(&self, client: LogClient, message: impl Display) {
-        self.log(LogLevel::Warn, &message, "", Some((Location::caller(), network_of(client))));
+    pub fn warn_of(&self, client: LogClient, message: impl Display, help: &str) {
+        self.log(LogLevel::Warn, &message, help, Some((Location::caller(), network_of(client))));
     }
 
     /// Logs a line of an operator's script. Never suppressed, because only the operator can judge its value.

@@ -18,7 +18,7 @@ use super::lease::{Lease, ServerSlot};
 use super::pool::{ClientConnectionId, Pool, PoolLimits, PooledConnection};
 use super::shared::{SharedUpstream, UpstreamProtocol};
 use super::tried::Tried;
-use super::{AcquireError, monotonic_ms};
+use super::{AcquireError, AcquireFailure, monotonic_ms};
 use crate::config;
 use crate::fair_queue::{QueueOverloaded, QueuePlace};
 use crate::log::event;
@@ -74,7 +74,7 @@ pub enum Acquire {
     /// A kept connection, available at once.
     Ready(Option<Leased>),
     /// A connection that must be opened or waited for.
-    Waiting(Pin<Box<dyn Future<Output = Result<Leased, AcquireError>>>>),
+    Waiting(Pin<Box<dyn Future<Output = Result<Leased, AcquireFailure>>>>),
 }
 
 /// Connection or stream that an exchange was given.
@@ -168,40 +168,50 @@ impl Upstream {
         chosen: Result<ServerSlot, NoSlot>,
         mut wanted: AcquireOptions,
         now_ms: u64,
-    ) -> impl Future<Output = Result<Leased, AcquireError>> + use<> {
+    ) -> impl Future<Output = Result<Leased, AcquireFailure>> + use<> {
         let upstream = Rc::clone(self);
         async move {
             // The runtime's clock, which tests can move.
             let began = Instant::now();
             let now_ms = || now_ms + began.elapsed().as_millis() as u64;
             let mut chosen = chosen;
-            let mut error = AcquireError::NoServer;
+            let mut failure = AcquireFailure::from(AcquireError::NoServer);
             loop {
                 let mut slot = match chosen {
                     Ok(slot) => slot,
                     Err(NoSlot::Busy) => upstream.wait_for_slot(&wanted, now_ms).await?,
-                    Err(NoSlot::NoServer) => return Err(error),
+                    Err(NoSlot::NoServer) => return Err(failure),
                 };
                 match upstream.open(&slot, &wanted, now_ms()).await {
                     Ok(way) => return Ok(Leased::new(way, slot, &wanted)),
                     // Neither the server's fault nor cured by another server.
-                    Err(AcquireError::Exhausted) => return Err(AcquireError::Exhausted),
-                    Err(failed) => {
-                        let server = &upstream.server_names[usize::from(slot.server)];
-                        let values: &[(&str, &dyn fmt::Display)] = &[("server", server), ("reason", &failed)];
-                        upstream.shared.log.warn(event("connecting to upstream server failed", values), "");
-                        error = failed;
+                    Err(AcquireError::Exhausted) => return Err(AcquireError::Exhausted.into()),
+                    Err(error) => {
+                        let server = Rc::clone(&upstream.server_names[usize::from(slot.server)]);
+                        failure = AcquireFailure { error, server: Some(server) };
                         slot.report_failure(now_ms());
                         wanted.tried.add(slot.server);
                     }
                 }
                 drop(slot);
                 if wanted.tried.count() >= upstream.shared.config.tries_max {
-                    return Err(error);
+                    return Err(failure);
                 }
                 chosen = upstream.choose_in_turn(&wanted, now_ms());
+                // The last failure is logged with the request that it ends.
+                if !matches!(chosen, Err(NoSlot::NoServer)) {
+                    upstream.log_failure(&failure);
+                }
             }
         }
+    }
+
+    /// Logs a failed server whose request is sent to another one.
+    fn log_failure(&self, failure: &AcquireFailure) {
+        let AcquireFailure { error, server } = failure;
+        let values: &[(&str, &dyn fmt::Display)] =
+            &[("server", &server.as_deref().unwrap_or_default()), ("reason", error)];
+        self.shared.log.warn(event("connecting to upstream server failed", values), error.help());
     }
 
     async fn wait_for_slot(
@@ -508,7 +518,7 @@ async fn sweep_regularly(upstream: Weak<Upstream>) {
 
 impl Acquire {
     /// Polls for the connection.
-    pub fn poll_acquire(&mut self, task: &mut Context<'_>) -> Poll<Result<Leased, AcquireError>> {
+    pub fn poll_acquire(&mut self, task: &mut Context<'_>) -> Poll<Result<Leased, AcquireFailure>> {
         match self {
             Self::Ready(lease) => match lease.take() {
                 Some(lease) => Poll::Ready(Ok(lease)),
@@ -521,7 +531,7 @@ impl Acquire {
 }
 
 impl Future for Acquire {
-    type Output = Result<Leased, AcquireError>;
+    type Output = Result<Leased, AcquireFailure>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         self.poll_acquire(task)

@@ -35,7 +35,8 @@ pub(super) struct ConnectRequest<'a> {
 /// Opens a connection. Returns it, and whether it speaks HTTP/2.
 ///
 /// # Errors
-/// `Unreachable`, `Exhausted`, `ConnectTimeout` if the time limit passes, `NotResolved`, `Untrusted`, `NoTls`.
+/// `Unreachable`, `NoSocket`, `SocketDenied`, `SocketUnused`, `Exhausted`, `ConnectTimeout` if the time limit passes,
+/// `NotResolved`, `Untrusted`, `NoTls`.
 pub(super) async fn connect(
     server: &SharedServer,
     opened: ConnectRequest<'_>,
@@ -102,11 +103,21 @@ async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
 
 /// Retries while the queue is full. TCP would retransmit its SYN; on a unix socket connect fails with EAGAIN
 /// (unix(7)).
-async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+async fn connect_unix(path: &Path) -> Result<UnixStream, AcquireError> {
     loop {
-        match UnixStream::connect(path).await {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(FULL_QUEUE_INTERVAL).await,
-            result => return result,
-        }
+        let error = match UnixStream::connect(path).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error,
+        };
+        return Err(match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                sleep(FULL_QUEUE_INTERVAL).await;
+                continue;
+            }
+            io::ErrorKind::NotFound => AcquireError::NoSocket,
+            io::ErrorKind::PermissionDenied => AcquireError::SocketDenied,
+            io::ErrorKind::ConnectionRefused => AcquireError::SocketUnused,
+            _ => error.into(),
+        });
     }
 }

@@ -23,6 +23,7 @@ mod tried;
 
 use std::fmt;
 use std::io;
+use std::rc::Rc;
 
 pub use acquire::{Acquire, AcquireOptions, Leased, Upstream};
 pub use balance::hash_key;
@@ -39,6 +40,21 @@ use wire::http::Status;
 use crate::config;
 use crate::overload::Overload;
 
+/// Reason to reject a server's certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateProblem {
+    /// No trusted CA has issued it.
+    UnknownCa,
+    /// Valid until a time in the past.
+    Expired,
+    /// Valid from a time in the future.
+    NotYetValid,
+    /// Valid for other names than the server's.
+    OtherName,
+    /// Another problem, such as a wrong signature or purpose.
+    Invalid,
+}
+
 /// Reason that a request got no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcquireError {
@@ -52,6 +68,12 @@ pub enum AcquireError {
     QueueOverloaded,
     /// Connecting failed: the server rejects it, or there is no route.
     Unreachable(io::ErrorKind),
+    /// The server's unix socket does not exist.
+    NoSocket,
+    /// This process must not connect to the server's unix socket.
+    SocketDenied,
+    /// The server's unix socket exists, but no process accepts connections from it.
+    SocketUnused,
     /// This process has no file descriptor, memory or port left for a connection.
     Exhausted,
     /// The connection was not established in time.
@@ -59,7 +81,7 @@ pub enum AcquireError {
     /// The server's name has no address.
     NotResolved,
     /// The server's certificate does not prove its name.
-    Untrusted,
+    Untrusted(CertificateProblem),
     /// The TLS handshake failed for another reason.
     NoTls,
 }
@@ -71,7 +93,13 @@ impl AcquireError {
             Self::NoServer | Self::QueueFull | Self::QueueTimeout | Self::QueueOverloaded | Self::Exhausted => {
                 Status::SERVICE_UNAVAILABLE
             }
-            Self::Unreachable(_) | Self::NotResolved | Self::Untrusted | Self::NoTls => Status::BAD_GATEWAY,
+            Self::Unreachable(_)
+            | Self::NoSocket
+            | Self::SocketDenied
+            | Self::SocketUnused
+            | Self::NotResolved
+            | Self::Untrusted(_)
+            | Self::NoTls => Status::BAD_GATEWAY,
             Self::ConnectTimeout => Status::GATEWAY_TIMEOUT,
         }
     }
@@ -84,7 +112,39 @@ impl AcquireError {
             Self::NoServer => Some(config.eject_time.as_secs().max(1)),
             Self::QueueFull | Self::QueueTimeout | Self::QueueOverloaded => Some(Overload::retry_after_seconds()),
             Self::Exhausted => Some(1),
-            Self::Unreachable(_) | Self::NotResolved | Self::ConnectTimeout | Self::Untrusted | Self::NoTls => None,
+            Self::Unreachable(_)
+            | Self::NoSocket
+            | Self::SocketDenied
+            | Self::SocketUnused
+            | Self::NotResolved
+            | Self::ConnectTimeout
+            | Self::Untrusted(_)
+            | Self::NoTls => None,
+        }
+    }
+
+    /// Advice for the operator, or an empty text.
+    pub fn help(self) -> &'static str {
+        match self {
+            Self::NoSocket => "is the application running, and is this the path of its socket?",
+            Self::SocketDenied => {
+                "give this server's user write permission for the socket, and `x` on the directories above it"
+            }
+            Self::SocketUnused => "is the application running?",
+            Self::Untrusted(CertificateProblem::UnknownCa) => "name its CA in `tls-ca-file`",
+            Self::Untrusted(CertificateProblem::Expired) => "renew it on the server",
+            Self::Untrusted(CertificateProblem::NotYetValid) => "check the clocks of both machines",
+            Self::Untrusted(CertificateProblem::OtherName) => "set `tls-server-name` to a name in it",
+            Self::NoServer
+            | Self::QueueFull
+            | Self::QueueTimeout
+            | Self::QueueOverloaded
+            | Self::Unreachable(_)
+            | Self::Exhausted
+            | Self::ConnectTimeout
+            | Self::NotResolved
+            | Self::Untrusted(CertificateProblem::Invalid)
+            | Self::NoTls => "",
         }
     }
 }
@@ -100,13 +160,37 @@ impl fmt::Display for AcquireError {
             Self::Exhausted => f.write_str("no file descriptor, memory or port is left for a connection"),
             Self::ConnectTimeout => f.write_str("no connection in time"),
             Self::NotResolved => f.write_str("the server's name has no address"),
-            Self::Untrusted => f.write_str("the server's certificate is not trusted for its name"),
+            Self::NoSocket => f.write_str("no such socket"),
+            Self::SocketDenied => f.write_str("cannot connect to the socket: permission denied"),
+            Self::SocketUnused => f.write_str("no process listens on the socket"),
+            Self::Untrusted(problem) => f.write_str(match problem {
+                CertificateProblem::UnknownCa => "no trusted CA has issued the server's certificate",
+                CertificateProblem::Expired => "the server's certificate has expired",
+                CertificateProblem::NotYetValid => "the server's certificate is not valid yet",
+                CertificateProblem::OtherName => "the server's certificate is for other names",
+                CertificateProblem::Invalid => "the server's certificate is invalid",
+            }),
             Self::NoTls => f.write_str("the TLS handshake failed"),
         }
     }
 }
 
 impl std::error::Error for AcquireError {}
+
+/// Failure to get a connection.
+#[derive(Clone, Debug)]
+pub struct AcquireFailure {
+    /// Reason.
+    pub error: AcquireError,
+    /// Name of the server that failed last; `None` if none was tried.
+    pub server: Option<Rc<str>>,
+}
+
+impl From<AcquireError> for AcquireFailure {
+    fn from(error: AcquireError) -> Self {
+        Self { error, server: None }
+    }
+}
 
 /// Milliseconds of the monotonic clock, as workers count them.
 fn monotonic_ms() -> u64 {

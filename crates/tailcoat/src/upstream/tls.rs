@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::AcquireError;
+use super::{AcquireError, CertificateProblem};
 use crate::config::{self, CertificateError, FileState, UpstreamTls};
 
 /// TLS settings for the servers of an upstream. Its files may be reloaded while it is in use.
@@ -95,16 +95,31 @@ impl ClientTls {
         let name = self.config.server_name.as_deref().unwrap_or(host);
         // RFC 3986, section 3.2.2: brackets are the URL's.
         let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-        let name = ServerName::try_from(name.to_owned()).map_err(|_| AcquireError::Untrusted)?;
+        let name = ServerName::try_from(name.to_owned())
+            .map_err(|_| AcquireError::Untrusted(CertificateProblem::OtherName))?;
         let Connectors { any, http1 } = self.connectors();
         let connector = if wants_http1 { http1 } else { any };
         connector.connect(name, socket).await.map_err(|error| {
             match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-                Some(rustls::Error::InvalidCertificate(_)) => AcquireError::Untrusted,
+                Some(rustls::Error::InvalidCertificate(problem)) => AcquireError::Untrusted(problem.into()),
                 Some(_) => AcquireError::NoTls,
                 None => error.into(),
             }
         })
+    }
+}
+
+impl From<&rustls::CertificateError> for CertificateProblem {
+    fn from(error: &rustls::CertificateError) -> Self {
+        use rustls::CertificateError as Error;
+        match error {
+            // A CA of the same name has another key.
+            Error::UnknownIssuer | Error::BadSignature => Self::UnknownCa,
+            Error::Expired | Error::ExpiredContext { .. } => Self::Expired,
+            Error::NotValidYet | Error::NotValidYetContext { .. } => Self::NotYetValid,
+            Error::NotValidForName | Error::NotValidForNameContext { .. } => Self::OtherName,
+            _ => Self::Invalid,
+        }
     }
 }
 

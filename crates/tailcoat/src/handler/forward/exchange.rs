@@ -498,7 +498,7 @@ impl ForwardExchange {
         let (client, trace) = (self.client, trace_id(self.trace.as_ref()));
         let values: &[(&str, &dyn fmt::Display)] =
             &[("server", &name), ("reason", &what), ("request", &request), ("client", &client), ("trace", &trace)];
-        self.inner.plan.log.warn_of(client, event("upstream request failed", values));
+        self.inner.plan.log.warn_of(client, event("upstream request failed", values), "");
     }
 
     /// Builds a response of our own.
@@ -514,21 +514,26 @@ impl ForwardExchange {
     fn on_not_connected(&mut self, error: &ConnectError) -> HandlerOutcome {
         self.state = ForwardState::Done;
         self.link.forwarding().borrow_mut().on_end(self.now.unix_us);
-        if matches!(error, ConnectError::Server(AcquireError::NoServer)) && self.tried.count() > 0 {
+        let is_left_without_server =
+            matches!(error, ConnectError::Server(failure) if failure.error == AcquireError::NoServer);
+        if is_left_without_server && self.tried.count() > 0 {
             // A server was tried; its failure is the cause and was logged.
             return self.answer(Status::BAD_GATEWAY);
         }
         let destination = &self.inner.destination;
         let request = escaped(self.upload.request_line());
         let (upstream, client, trace) = (destination.name(), self.client, trace_id(self.trace.as_ref()));
+        // An upstream without a block has the name of its one server.
+        let server = error.server().filter(|server| **server != **upstream).unwrap_or_default();
         let values: &[(&str, &dyn fmt::Display)] = &[
             ("upstream", &upstream),
+            ("server", &server),
             ("reason", error),
             ("request", &request),
             ("client", &client),
             ("trace", &trace),
         ];
-        self.inner.plan.log.warn_of(client, event("upstream request failed", values));
+        self.inner.plan.log.warn_of(client, event("upstream request failed", values), error.help());
         let mut response = self.response(error.status());
         if let Some(seconds) = destination.retry_after_seconds(error) {
             response.fields.push("Retry-After", seconds.to_string());

@@ -217,6 +217,7 @@ impl Forward {
                     ("trace", &trace),
                 ],
             ),
+            "",
         );
         HandlerOutcome::Ready(Response::Built(match is_grpc(routed) {
             true => grpc_error(Status::LOOP_DETECTED),

@@ -16,7 +16,7 @@ use crate::log::LogClient;
 use crate::metrics::NameSlot;
 use crate::overload::RequestCost;
 use crate::upstream::{
-    Acquire, AcquireError, AcquireOptions, ClientConnectionId, Ending, Lease, Leased, StreamLease, Tried, Upstream,
+    Acquire, AcquireFailure, AcquireOptions, ClientConnectionId, Ending, Lease, Leased, StreamLease, Tried, Upstream,
     UpstreamFailure, UpstreamTunnel,
 };
 
@@ -53,7 +53,7 @@ pub(super) enum GatewayPeer {
 
 /// Reason that an exchange got no peer.
 pub(super) enum ConnectError {
-    Server(AcquireError),
+    Server(AcquireFailure),
     Program(ProgramStartError),
 }
 
@@ -137,8 +137,8 @@ impl Destination {
     /// Value of Retry-After in seconds, if a retry may help.
     pub(super) fn retry_after_seconds(&self, error: &ConnectError) -> Option<u64> {
         match (self, error) {
-            (Self::Servers(upstream), ConnectError::Server(error)) => {
-                error.retry_after_seconds(upstream.shared().config())
+            (Self::Servers(upstream), ConnectError::Server(failure)) => {
+                failure.error.retry_after_seconds(upstream.shared().config())
             }
             (_, ConnectError::Program(ProgramStartError::Busy)) => Some(1),
             _ => None,
@@ -152,7 +152,7 @@ impl Connecting {
             Self::Server(acquire) => match ready!(acquire.poll_acquire(task)) {
                 Ok(Leased::Connection(lease)) => Ok(Connected::Peer(GatewayPeer::Server(lease))),
                 Ok(Leased::Stream(lease)) => Ok(Connected::Stream(lease)),
-                Err(error) => Err(ConnectError::Server(error)),
+                Err(failure) => Err(ConnectError::Server(failure)),
             },
             Self::Program(starting) => ready!(starting.poll_start(task))
                 .map(|process| Connected::Peer(GatewayPeer::Program(Box::new(process))))
@@ -165,8 +165,24 @@ impl ConnectError {
     /// Status of the response to the client.
     pub(super) fn status(&self) -> Status {
         match self {
-            Self::Server(error) => error.status(),
+            Self::Server(failure) => failure.error.status(),
             Self::Program(error) => error.status(),
+        }
+    }
+
+    /// Advice for the operator, or an empty text.
+    pub(super) fn help(&self) -> &'static str {
+        match self {
+            Self::Server(failure) => failure.error.help(),
+            Self::Program(_) => "",
+        }
+    }
+
+    /// Name of the server that failed last, if one was tried.
+    pub(super) fn server(&self) -> Option<&str> {
+        match self {
+            Self::Server(failure) => failure.server.as_deref(),
+            Self::Program(_) => None,
         }
     }
 }
@@ -174,7 +190,7 @@ impl ConnectError {
 impl std::fmt::Display for ConnectError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Server(error) => error.fmt(f),
+            Self::Server(failure) => failure.error.fmt(f),
             Self::Program(error) => error.fmt(f),
         }
     }

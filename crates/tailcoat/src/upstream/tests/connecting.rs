@@ -17,7 +17,11 @@ fn errors_tell_the_cause() {
     let rejected = AcquireError::Unreachable(io::ErrorKind::ConnectionRefused);
     assert_eq!(error_of(std::slice::from_ref(&refusing), |_| {}), rejected);
     assert_eq!(error_of(&[refusing.clone(), refusing], |_| {}), rejected);
-    assert_eq!(error_of(&[missing], |_| {}), AcquireError::Unreachable(io::ErrorKind::NotFound));
+    assert_eq!(error_of(&[missing], |_| {}), AcquireError::NoSocket);
+    let directory = tempfile::tempdir().unwrap();
+    let unused = directory.path().join("unused.sock");
+    drop(UnixListener::bind(&unused).unwrap());
+    assert_eq!(error_of(&[UpstreamServerAddress::Unix(unused)], |_| {}), AcquireError::SocketUnused);
     assert_eq!(error_of(&[], |_| {}), AcquireError::NoServer);
     // No task looks it up.
     let named = UpstreamServerAddress::Tcp("name.invalid".into(), 80);
@@ -27,6 +31,10 @@ fn errors_tell_the_cause() {
         (AcquireError::QueueFull, 503),
         (AcquireError::QueueTimeout, 503),
         (rejected, 502),
+        (AcquireError::NoSocket, 502),
+        (AcquireError::SocketDenied, 502),
+        (AcquireError::SocketUnused, 502),
+        (AcquireError::Untrusted(CertificateProblem::Expired), 502),
         (AcquireError::NotResolved, 502),
         (AcquireError::ConnectTimeout, 504),
     ] {
@@ -104,8 +112,7 @@ fn a_unix_socket() {
         drop(server);
         turn().await;
         drop(listener);
-        let rejected = AcquireError::Unreachable(io::ErrorKind::ConnectionRefused);
-        assert_eq!(acquire(&upstream, Tried::default(), 0).await.unwrap_err(), rejected);
+        assert_eq!(acquire(&upstream, Tried::default(), 0).await.unwrap_err(), AcquireError::SocketUnused);
     });
 }
 

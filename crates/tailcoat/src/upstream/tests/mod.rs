@@ -80,7 +80,7 @@ fn refusing() -> (socket2::Socket, UpstreamServerAddress) {
 async fn acquire(upstream: &Rc<Upstream>, tried: Tried, now_ms: u64) -> Result<Lease, AcquireError> {
     let acquire = upstream.acquire(AcquireOptions { tried, ..AcquireOptions::default() }, now_ms);
     match tokio::time::timeout(PATIENCE * 1_000, acquire).await {
-        Ok(result) => result.map(connection),
+        Ok(result) => result.map(connection).map_err(|failure| failure.error),
         Err(_) => panic!("neither a connection nor an error"),
     }
 }

@@ -100,7 +100,7 @@ fn the_queue_has_limits() {
         turn().await;
         assert_eq!(acquire(&upstream, Tried::default(), 0).await.unwrap_err(), AcquireError::QueueFull);
         // The clock advances because the test is idle.
-        assert_eq!(waiting.await.unwrap().unwrap_err(), AcquireError::QueueTimeout);
+        assert_eq!(waiting.await.unwrap().unwrap_err().error, AcquireError::QueueTimeout);
         assert!(upstream.shared.queue.is_empty());
         drop(first);
         assert!(acquire(&upstream, Tried::default(), 0).await.is_ok());
@@ -208,7 +208,7 @@ fn an_overloaded_queue_serves_the_newest_and_recovers() {
                         tokio::time::sleep(SERVICE).await;
                         connection(leased).finish(Ending::Reusable, now_ms());
                     }
-                    Err(error) => assert_eq!(error, AcquireError::QueueOverloaded),
+                    Err(failure) => assert_eq!(failure.error, AcquireError::QueueOverloaded),
                 }
             });
             // 80 a second, and then 20.
@@ -256,7 +256,7 @@ fn one_client_does_not_have_an_overloaded_queue_for_itself() {
                         order.borrow_mut().push(client);
                         connection(leased).finish(Ending::Reusable, 0);
                     }
-                    Err(error) => assert_eq!(error, AcquireError::QueueOverloaded),
+                    Err(failure) => assert_eq!(failure.error, AcquireError::QueueOverloaded),
                 }
             })
         };
