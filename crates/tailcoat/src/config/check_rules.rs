@@ -62,8 +62,8 @@ pub(super) struct RulesDraft {
     rewrites: Vec<RulePosition>,
     passwords: Vec<RulePosition>,
     clients: Vec<RulePosition>,
-    /// The last `allow`, while no `deny` has come after it.
-    open_allow: Option<(Arc<ConfigSource>, Range<usize>)>,
+    /// Place of the last `allow` in `clients`, while no `deny` has come after it.
+    open_allow: Option<usize>,
 }
 
 impl RulesDraft {
@@ -82,7 +82,7 @@ impl RulesDraft {
             self.clients.push(place());
         }
         match setting.option.name {
-            "allow" => self.open_allow = Some(place()),
+            "allow" => self.open_allow = Some(self.clients.len() - 1),
             // One on a condition leaves others.
             "deny" if self.rules.clients.last().is_some_and(|rule| rule.conditions.is_of_path_only()) => {
                 self.open_allow = None;
@@ -102,7 +102,8 @@ impl RulesDraft {
 
     /// Notes what only shows when all rules of the site, and those of all sites, are known.
     pub(super) fn check(&self, of_all: Option<&Self>, diagnostics: &mut Diagnostics) {
-        self.check_allow(of_all, diagnostics);
+        let shut_out = self.check_order(diagnostics);
+        self.check_allow(of_all, &shut_out, diagnostics);
         self.check_alternatives(of_all, diagnostics);
         let (mut plain, mut missing) = (ClaimedPaths::default(), ClaimedPaths::default());
         for (index, rewrite) in self.rules.rewrites.iter().enumerate() {
@@ -158,9 +159,33 @@ impl RulesDraft {
         self.rules.rewrites.iter().zip(&self.rewrites).filter(|(rewrite, _)| rewrite.conditions.is_missing)
     }
 
-    /// Warns about an `allow` after which no rule rejects a client.
-    fn check_allow(&self, of_all: Option<&Self>, diagnostics: &mut Diagnostics) {
-        let Some((source, span)) = &self.open_allow else { return };
+    /// Warns about each `allow` that follows a `deny` of all clients, and returns their indices.
+    fn check_order(&self, diagnostics: &mut Diagnostics) -> Vec<usize> {
+        let mut denied = ClaimedPaths::default();
+        let mut shut_out = Vec::new();
+        for (index, rule) in self.rules.clients.iter().enumerate() {
+            if rule.keeps_all_out() {
+                denied.add(&rule.path, index);
+            }
+            let Some(deny) = denied.covering(&rule.path).filter(|_| rule.is_allowed) else { continue };
+            let (Some((source, span)), Some((other, earlier))) = (self.clients.get(index), self.clients.get(deny))
+            else {
+                continue;
+            };
+            let finding =
+                ConfigFinding::new(span.clone(), "this `allow` lets no client in", "a `deny` before it matches")
+                    .related(other.clone(), earlier.clone(), "this one rejects all clients")
+                    .help("write `allow` before `deny all`: the first rule that matches decides".to_owned());
+            ConfigReader { source: source.clone(), diagnostics }.warning(finding);
+            shut_out.push(index);
+        }
+        shut_out
+    }
+
+    /// Warns about an `allow` after which no rule rejects a client, except for those that were `shut_out` before.
+    fn check_allow(&self, of_all: Option<&Self>, shut_out: &[usize], diagnostics: &mut Diagnostics) {
+        let Some(index) = self.open_allow.filter(|index| !shut_out.contains(index)) else { return };
+        let Some((source, span)) = self.clients.get(index) else { return };
         // Rules of all sites come after those of a site.
         if of_all.is_some_and(|of_all| of_all.rules.clients.iter().any(|rule| !rule.is_allowed)) {
             return;

@@ -119,8 +119,8 @@ impl Diagnostics {
             }
             let message = format!("{} for `{user}`", denied.message);
             let help = format!(
-                "as `{user}` the server opens it: give that user the file (`chown`, or `chgrp` and `chmod`), and `x` on the \
-                 directories above it"
+                "the server runs as `{user}`: give that user permission for the file (`chown`, or `chgrp` and `chmod`), and \
+                 `x` on the directories above it"
             );
             self.push(Diagnostic { message, help: Some(help), ..denied.clone() });
         }

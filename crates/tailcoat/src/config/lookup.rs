@@ -2,14 +2,23 @@
 
 use std::fmt::Write;
 
-use super::options::foreign;
-use super::options::renamed;
-use super::options::{OptionContext, OptionDefinition, SECTIONS, Section, places_of};
+use super::options::{OptionDefinition, SECTIONS, Section};
+use super::options::{foreign, renamed, variables};
 use super::pages::{reference_entry, syntax, wrapped};
 use super::suggest::nearest;
+use super::value::LOG_FIELDS;
 
 /// Results of a search; more would not fit a screen.
 const RESULTS_MAX: usize = 10;
+
+/// Fields of access logs among the results of a search.
+const LOG_FIELDS_SHOWN_MAX: usize = 6;
+
+/// Notes on directives of which the searched word is only a part.
+const NOTES_SHOWN_MAX: usize = 3;
+
+/// Words that say where another word is from, and are not searched for.
+const ORIGINS: [&str; 8] = ["nginx", "apache", "httpd", "caddy", "directive", "option", "equivalent", "of"];
 
 /// Scores of a word, best first: an option's own name, the name in another server, parts of names, and the text.
 const SCORE_NAME: usize = 1000;
@@ -45,29 +54,103 @@ fn help_for_unknown(name: &str) -> String {
     }
 }
 
-/// Prints the options that match the words best, the best first; `None` if none matches.
+/// Prints the options that match the words best, the best first; `None` if none matches. Directives and variables of other
+/// servers come before them, because they are what the user knows.
 pub fn search(words: &str) -> Option<String> {
+    let words = wanted(words);
     let mut page = String::new();
-    for note in foreign::notes(words.trim()) {
-        let _ = writeln!(page, "`{}` of {}: {}.\n", words.trim(), note.server, note.answer);
+    push_notes(&words, &mut page);
+    push_variables(&words, &mut page);
+    let options = found(&words.join(" "));
+    // The names of a protocol's own directives may only be known for `proxy_pass`.
+    let (options, is_family) = match (options.is_empty() && page.is_empty(), words.as_slice()) {
+        (true, [word]) => match foreign::of_proxy(word) {
+            Some(name) => {
+                push_notes(std::slice::from_ref(&name), &mut page);
+                (found(&name), true)
+            }
+            None => (options, false),
+        },
+        _ => (options, false),
+    };
+    if is_family && !options.is_empty() {
+        let _ = writeln!(page, "`{}` is not known, but this is the same for `proxy_pass`:\n", words[0]);
     }
-    for option in found(words).into_iter().take(RESULTS_MAX) {
-        let places: Vec<_> = places_of(option.name).into_iter().map(OptionContext::describe).collect();
-        let _ = write!(page, "{}\n    Use it {}.\n", syntax(option), one_of_places(&places));
-        let _ = writeln!(page, "{}", wrapped(summary(option.doc), "    ", 100));
-        let known = known_as_line(option);
-        if !known.is_empty() {
-            let _ = writeln!(page, "{}", wrapped(&known, "    ", 100));
-        }
-        page.push('\n');
+    for option in options.iter().take(RESULTS_MAX) {
+        push_option(option, &mut page);
+    }
+    push_log_fields(&words, &mut page);
+    if page.is_empty() {
+        push_near_notes(&words, &mut page);
     }
     if page.is_empty() {
         return None;
     }
-    if let Some(best) = found(words).first() {
+    if let Some(best) = options.first() {
         let _ = writeln!(page, "For the whole text, run `tailcoat reference {}`.", best.name);
     }
     Some(page)
+}
+
+/// Words to search for: without signs of other languages, and without the names of servers if other words are left.
+fn wanted(words: &str) -> Vec<String> {
+    let words: Vec<_> =
+        words.split_whitespace().map(|word| word.trim_end_matches([';', ',', '?']).to_owned()).collect();
+    let is_origin = |word: &&String| ORIGINS.contains(&word.to_ascii_lowercase().as_str());
+    match words.iter().all(|word| is_origin(&word)) {
+        true => words,
+        false => words.iter().filter(|word| !is_origin(word)).cloned().collect(),
+    }
+}
+
+fn push_notes(words: &[String], page: &mut String) {
+    let whole = words.join(" ");
+    let mut names: Vec<&str> = vec![&whole];
+    names.extend(words.iter().map(String::as_str).filter(|word| *word != whole));
+    for name in names {
+        for note in foreign::notes(name) {
+            let _ = writeln!(page, "`{name}` of {}: {}.\n", note.server, note.answer);
+        }
+    }
+}
+
+fn push_near_notes(words: &[String], page: &mut String) {
+    for (note, name) in words.iter().flat_map(|word| foreign::notes_with(word)).take(NOTES_SHOWN_MAX) {
+        let _ = writeln!(page, "`{name}` of {}: {}.\n", note.server, note.answer);
+    }
+}
+
+fn push_variables(words: &[String], page: &mut String) {
+    for word in words {
+        for variable in variables::named(word) {
+            let _ = writeln!(page, "`{}` of {}: {}.\n", variable.name, variable.server, variable.describe());
+        }
+    }
+}
+
+fn push_option(option: &OptionDefinition, page: &mut String) {
+    // Options of the same name in other blocks are other options.
+    let is_it = |other: &OptionDefinition| other.name == option.name && other.doc == option.doc;
+    let sections = SECTIONS.iter().filter(|section| section.options.iter().any(is_it));
+    let places: Vec<_> = sections.flat_map(|section| section.places).map(|place| place.describe()).collect();
+    let _ = write!(page, "{}\n    Use it {}.\n", syntax(option), one_of_places(&places));
+    let _ = writeln!(page, "{}", wrapped(summary(option.doc), "    ", 100));
+    let known = known_as_line(option);
+    if !known.is_empty() {
+        let _ = writeln!(page, "{}", wrapped(&known, "    ", 100));
+    }
+    page.push('\n');
+}
+
+/// Prints fields of access logs whose names have all words.
+fn push_log_fields(words: &[String], page: &mut String) {
+    let words: Vec<_> = words.iter().map(|word| normalized(word.trim_matches(['{', '}', '$']))).collect();
+    let has_all = |name: &str| words.iter().all(|word| word.len() > 2 && normalized(name).contains(word));
+    let fields = LOG_FIELDS.iter().filter(|(name, _)| has_all(name)).take(LOG_FIELDS_SHOWN_MAX);
+    let lines: Vec<_> = fields.map(|(name, meaning)| format!("    `{{{name}}}`: {meaning}")).collect();
+    if !lines.is_empty() {
+        let _ = writeln!(page, "In the `format` of `access-log`:\n{}\n", lines.join("\n"));
+    }
 }
 
 /// Options that match all words, the best first. If none matches all, options that match some.

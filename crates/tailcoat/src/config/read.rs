@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use kdl::{KdlDocument, KdlEntry, KdlNode};
+use kdl::{KdlDocument, KdlEntry, KdlNode, KdlValue};
 use miette::SourceSpan;
 
 use super::diagnostic::{ConfigSource, Diagnostic, Diagnostics, Severity};
 use super::options::{
-    OptionContext, OptionDefinition, OptionSetter, Parameter, ParameterShape, foreign, places_of, renamed,
+    OptionContext, OptionDefinition, OptionSetter, Parameter, ParameterShape, foreign, places_of, renamed, spellings,
 };
 use super::suggest::nearest;
 use super::value::{self, Values};
@@ -175,7 +175,7 @@ impl ConfigReader<'_> {
                 values = None;
             }
             given.push((name, span(entry.span())));
-            let value = parameter.and_then(|parameter| self.read_value(parameter, entry));
+            let value = parameter.and_then(|parameter| self.read_value(option, parameter, entry));
             values = values.zip(value).map(|(mut values, value)| {
                 values.list.push(value);
                 values
@@ -197,18 +197,8 @@ impl ConfigReader<'_> {
             self.old_name("property", name, found.name, span);
         }
         if found.is_none() {
-            let names: Vec<_> = option
-                .parameters
-                .iter()
-                .filter(|one| one.shape == ParameterShape::Property)
-                .map(|one| one.name)
-                .collect();
-            let help = match (names.as_slice(), nearest(name, &names)) {
-                ([], _) => format!("it has no properties; write, for example, `{}`", option.example),
-                (_, Some(near)) => format!("did you mean `{near}`?"),
-                _ => format!("it has {}", value::one_of(&names)),
-            };
             let message = format!("`{}` has no property `{name}`", option.name);
+            let help = help_for_property(name, option);
             self.error(ConfigFinding::new(span(entry.span()), message, "unknown").help(help));
         }
         found
@@ -226,18 +216,23 @@ impl ConfigReader<'_> {
             return None;
         };
         // All are read before the first that is wrong counts, so that all errors are found.
-        let read: Vec<_> =
-            parameters.into_iter().zip(arguments).map(|(parameter, entry)| self.read_value(parameter, entry)).collect();
+        let read: Vec<_> = parameters
+            .into_iter()
+            .zip(arguments)
+            .map(|(parameter, entry)| self.read_value(option, parameter, entry))
+            .collect();
         read.into_iter().collect::<Option<Vec<_>>>().map(|list| Values { list })
     }
 
     fn wrong_count(&mut self, node: &KdlNode, option: &OptionDefinition, arguments: &[&KdlEntry]) {
         let positional: Vec<_> = option.parameters.iter().filter(|one| one.shape != ParameterShape::Property).collect();
-        let help = format!("write, for example, `{}`", option.example);
+        let example = format!("write, for example, `{}`", option.example);
+        let foreign = arguments.iter().find_map(|entry| Some((*entry, advice(option, entry)?)));
         let required =
             positional.iter().filter(|one| matches!(one.shape, ParameterShape::One | ParameterShape::Many)).count();
         let finding = match arguments.get(positional.len()) {
             Some(surplus) if arguments.len() >= required => {
+                let surplus = foreign.map_or(*surplus, |(entry, _)| entry);
                 let message = match positional.len() {
                     0 => format!("`{}` takes no values", option.name),
                     1 => format!("`{}` takes one value", option.name),
@@ -255,11 +250,12 @@ impl ConfigReader<'_> {
                 ConfigFinding::new(span(node.name().span()), message, "values are missing")
             }
         };
-        self.error(finding.help(help));
+        self.error(finding.help(foreign.map_or(example, |(_, advice)| advice.to_owned())));
     }
 
     fn read_value(
         &mut self,
+        option: &OptionDefinition,
         parameter: &'static Parameter,
         entry: &KdlEntry,
     ) -> Option<(&'static str, value::OptionValue, Range<usize>)> {
@@ -269,7 +265,9 @@ impl ConfigReader<'_> {
         match value::parse(parameter.kind, entry.value(), &self.source.directory) {
             Ok(value) => Some((parameter.name, value, span(entry.span()))),
             Err(wrong) => {
-                self.error(ConfigFinding::new(span(entry.span()), wrong.message, "this").help(wrong.help));
+                let foreign = advice(option, entry).filter(|_| parameter.shape != ParameterShape::Property);
+                let help = foreign.map(str::to_owned).or(wrong.help);
+                self.error(ConfigFinding::new(span(entry.span()), wrong.message, "this").help(help));
                 None
             }
         }
@@ -299,6 +297,43 @@ fn assign(parameters: &'static [Parameter], count: usize) -> Option<Vec<&'static
         assigned.extend(std::iter::repeat_n(parameter, least + takes));
     }
     (surplus == 0).then_some(assigned)
+}
+
+/// Advice for an argument that is written as in another server.
+fn advice(option: &OptionDefinition, entry: &KdlEntry) -> Option<&'static str> {
+    match entry.value() {
+        KdlValue::String(text) => text.split_whitespace().find_map(|word| spellings::advice(option.name, word)),
+        KdlValue::Integer(number) => spellings::advice(option.name, &number.to_string()),
+        _ => None,
+    }
+}
+
+/// Help for an unknown property: often it is an option of the block, or of a block around it.
+fn help_for_property(name: &str, option: &OptionDefinition) -> String {
+    if let Some(advice) = spellings::advice(option.name, name) {
+        return advice.to_owned();
+    }
+    let is_meant = |other: &&OptionDefinition| other.name == name || renamed::new_option(name) == Some(other.name);
+    let of = |place: OptionContext| place.options().find(is_meant).or_else(|| option_known_as(name, place.options()));
+    if let OptionSetter::Block(inner) = option.set
+        && let Some(meant) = of(inner)
+    {
+        return format!("use `{}` in the block of `{}`: `{}`", meant.name, option.name, meant.example);
+    }
+    // Many names of other servers have another meaning outside of a block.
+    let is_narrow = |place: &OptionContext| !matches!(place, OptionContext::Top | OptionContext::Site);
+    let around = places_of(option.name).into_iter().filter(is_narrow).find_map(|place| Some((of(place)?, place)));
+    let elsewhere = || OptionContext::ALL.into_iter().find_map(|place| Some((place.options().find(is_meant)?, place)));
+    if let Some((meant, place)) = around.or_else(elsewhere) {
+        return format!("use `{}` {}: `{}`", meant.name, place.describe(), meant.example);
+    }
+    let names: Vec<_> =
+        option.parameters.iter().filter(|one| one.shape == ParameterShape::Property).map(|one| one.name).collect();
+    match (names.as_slice(), nearest(name, &names)) {
+        ([], _) => format!("it has no properties; write, for example, `{}`", option.example),
+        (_, Some(near)) => format!("did you mean `{near}`?"),
+        _ => format!("it has {}", value::one_of(&names)),
+    }
 }
 
 fn help_for_unknown(name: &str, place: OptionContext) -> String {

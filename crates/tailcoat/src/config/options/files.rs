@@ -68,7 +68,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         example: "browse",
         known_as: KnownAs {
             nginx: &["autoindex"],
-            apache: &["Indexes"],
+            apache: &["Indexes", "mod_autoindex"],
             caddy: &["browse"],
             others: &["dir-listing.activate", "file.dirlisting", "directory-listing"],
         },
@@ -133,7 +133,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         example: "compress off",
         known_as: KnownAs {
             nginx: &["gzip", "brotli", "zstd"],
-            apache: &["DEFLATE", "AddOutputFilterByType", "BROTLI_COMPRESS"],
+            apache: &["DEFLATE", "AddOutputFilterByType", "BROTLI_COMPRESS", "mod_deflate", "mod_brotli"],
             caddy: &["encode"],
             others: &["deflate", "mod_deflate", "compression"],
         },
@@ -278,7 +278,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         example: r#"cache-control "/assets/*" "max-age=31536000, immutable""#,
         known_as: KnownAs {
             nginx: &["expires"],
-            apache: &["ExpiresActive", "ExpiresByType", "ExpiresDefault"],
+            apache: &["ExpiresActive", "ExpiresByType", "ExpiresDefault", "mod_expires"],
             others: &["expire.url"],
             ..KnownAs::NONE
         },

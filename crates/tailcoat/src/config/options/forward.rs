@@ -222,7 +222,7 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
             ],
             apache: &["ProxyTimeout", "CGIDScriptTimeout", "CGIScriptTimeout"],
             caddy: &["response_header_timeout"],
-            others: &["timeout server"],
+            others: &["timeout server", "timeout"],
         },
         set: OptionSetter::Forward(|forward, values| forward.first_byte_timeout = values.time()),
         ..OPTION
@@ -375,7 +375,7 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
         example: r#"cache { stale-if-error "1d" }"#,
         known_as: KnownAs {
             nginx: &["proxy_cache", "proxy_cache_path", "fastcgi_cache", "fastcgi_cache_path", "proxy_store"],
-            apache: &["CacheEnable", "CacheQuickHandler", "CacheRoot"],
+            apache: &["CacheEnable", "CacheQuickHandler", "CacheRoot", "mod_cache"],
             caddy: &["cache"],
             ..KnownAs::NONE
         },

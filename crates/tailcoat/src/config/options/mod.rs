@@ -15,9 +15,11 @@ mod response_caching;
 mod rules;
 mod server;
 mod site;
+pub(crate) mod spellings;
 mod tls;
 mod traces;
 mod upstream;
+pub(crate) mod variables;
 
 use super::automatic::AutomaticCertificates;
 use super::build::SiteDefaults;

@@ -111,7 +111,7 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         example: r#"http-versions "1.1""#,
         known_as: KnownAs {
             nginx: &["http2"],
-            apache: &["Protocols", "ProtocolsHonorOrder", "H2Direct", "H2Upgrade"],
+            apache: &["Protocols", "ProtocolsHonorOrder", "H2Direct", "H2Upgrade", "mod_http2"],
             caddy: &["protocols"],
             others: &["alpn", "h2c"],
         },
@@ -136,7 +136,13 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         example: r#"trusted-proxies "192.0.2.7" "10.0.0.0/8""#,
         known_as: KnownAs {
             nginx: &["set_real_ip_from", "real_ip_header", "real_ip_recursive"],
-            apache: &["RemoteIPTrustedProxy", "RemoteIPHeader", "RemoteIPInternalProxy", "RemoteIPTrustedProxyList"],
+            apache: &[
+                "RemoteIPTrustedProxy",
+                "RemoteIPHeader",
+                "RemoteIPInternalProxy",
+                "RemoteIPTrustedProxyList",
+                "mod_remoteip",
+            ],
             caddy: &["trusted_proxies", "client_ip_headers", "trusted_proxies_strict"],
             ..KnownAs::NONE
         },
@@ -236,7 +242,10 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         default: "log-level info",
         doc: "Minimum severity of messages in the server log, which goes to standard error.",
         example: "log-level debug",
-        known_as: KnownAs::NONE.nginx(&["error_log"]).apache(&["LogLevel", "ErrorLog"]).caddy(&["level", "debug"]),
+        known_as: KnownAs::NONE
+            .nginx(&["error_log"])
+            .apache(&["LogLevel", "ErrorLog", "ErrorLogFormat"])
+            .caddy(&["level", "debug"]),
         set: OptionSetter::Server(|server, values| {
             server.log_level = values.text("level").as_deref().and_then(LogLevel::of_name).unwrap_or(LogLevel::Info);
         }),

@@ -48,8 +48,8 @@ pub(super) static TOP: &[OptionDefinition] = &[
         example: r#"automatic-certificates { contact "mailto:admin@example.com" }"#,
         known_as: KnownAs {
             nginx: &["acme_issuer"],
-            apache: &["MDomain", "MDContactEmail"],
-            caddy: &["acme", "auto_https", "acme_server"],
+            apache: &["MDomain", "MDContactEmail", "mod_md"],
+            caddy: &["acme", "auto_https", "acme_server", "cert_issuer"],
             ..KnownAs::NONE
         },
         set: OptionSetter::Block(OptionContext::AutomaticCertificates),
@@ -139,7 +139,7 @@ pub(super) static SITE: &[OptionDefinition] = &[
         known_as: KnownAs {
             nginx: &["listen", "ssl", "proxy_protocol"],
             apache: &["Listen", "RemoteIPProxyProtocol", "SSLEngine"],
-            caddy: &["bind", "listener_wrappers", "proxy_protocol", "http_port", "https_port"],
+            caddy: &["bind", "listener_wrappers", "proxy_protocol", "http_port", "https_port", "default_bind"],
             others: &["port", "server.port", "address", "accept-proxy"],
         },
         set: OptionSetter::Site(|site, values| {
@@ -219,8 +219,8 @@ pub(super) static SITE: &[OptionDefinition] = &[
         example: r#"forward "http://127.0.0.1:3000" path="/api/*""#,
         known_as: KnownAs {
             nginx: &["proxy_pass", "grpc_pass"],
-            apache: &["ProxyPass", "ProxyPassReverse", "ProxyPassMatch"],
-            caddy: &["reverse_proxy"],
+            apache: &["ProxyPass", "ProxyPassReverse", "ProxyPassMatch", "ProxyMatch", "mod_proxy"],
+            caddy: &["reverse_proxy", "transport"],
             others: &["proxy.reverse.url", "proxy.server", "use_backend"],
         },
         set: OptionSetter::Block(OptionContext::Forward),
@@ -242,7 +242,7 @@ pub(super) static SITE: &[OptionDefinition] = &[
         example: r#"fastcgi "*.php" "unix:/run/php/php-fpm.sock" { fallback "/index.php" }"#,
         known_as: KnownAs {
             nginx: &["fastcgi_pass", "fastcgi_split_path_info"],
-            apache: &["ProxyFCGISetEnvIf", "ProxyFCGIBackendType", "FcgidWrapper"],
+            apache: &["ProxyFCGISetEnvIf", "ProxyFCGIBackendType", "FcgidWrapper", "mod_proxy_fcgi"],
             caddy: &["php_fastcgi", "split_path", "split"],
             others: &["fastcgi.server", "fastcgi.connect", "php", "php-fpm"],
         },
@@ -257,7 +257,7 @@ pub(super) static SITE: &[OptionDefinition] = &[
               unless you set an `interpreter`.",
         example: r#"cgi "/cgi-bin/*" root="/usr/lib/cgi-bin" { strip-prefix "/cgi-bin" }"#,
         known_as: KnownAs {
-            apache: &["ScriptAlias", "ScriptAliasMatch", "ScriptSock", "ExecCGI"],
+            apache: &["ScriptAlias", "ScriptAliasMatch", "ScriptSock", "ExecCGI", "VirtualScriptAlias", "mod_cgi"],
             caddy: &["cgi"],
             others: &["cgi.assign", "mod_cgi", "cgi-bin", "file.custom-handler"],
             ..KnownAs::NONE
@@ -336,7 +336,7 @@ pub(super) static SITE: &[OptionDefinition] = &[
             nginx: &["stub_status"],
             apache: &["server-status", "ExtendedStatus"],
             caddy: &["metrics"],
-            others: &["prometheus", "vhost_traffic_status"],
+            others: &["prometheus", "vhost_traffic_status", "vhost_traffic_status_zone"],
         },
         set: OptionSetter::Site(|site, values| add_status_view(site, values, StatusViewKind::Metrics)),
         ..OPTION
@@ -405,7 +405,7 @@ pub(super) static SHARED: &[OptionDefinition] = &[
         example: r#"access-log "/var/log/tailcoat/access.log" format="json""#,
         known_as: KnownAs {
             nginx: &["access_log", "log_format"],
-            apache: &["CustomLog", "LogFormat", "TransferLog"],
+            apache: &["CustomLog", "LogFormat", "TransferLog", "LogIOTrackTTFB"],
             caddy: &["log", "format", "output"],
             others: &["accesslog.filename"],
         },

@@ -32,6 +32,7 @@ pub(super) static TLS: &[OptionDefinition] = &[
                 "SSLCertificateChainFile",
                 "SSLUseStapling",
                 "SSLEngine",
+                "mod_ssl",
             ],
             caddy: &["tls", "load", "key_type"],
             others: &["ssl.pemfile", "certificate-file", "crt"],

@@ -467,18 +467,82 @@ const CADDY: &[&str] = &[
     "write",
 ];
 
+/// Rarely used names of nginx, Apache and Caddy; a line that begins with `#` is a comment.
+const MORE: &str = include_str!("known_names.txt");
+
 /// Returns `true` if one of the first results of a search for the name has it, or if there is a note.
 fn is_found(name: &str) -> bool {
-    let mut first = lookup::found(name).into_iter().take(5);
-    first.any(|option| option.known_as.position(name).is_some() || option.name == name) || foreign::note(name).is_some()
+    let of_proxy = foreign::of_proxy(name);
+    [Some(name), of_proxy.as_deref()].into_iter().flatten().any(|name| {
+        let mut first = lookup::found(name).into_iter().take(5);
+        first.any(|option| option.known_as.position(name).is_some() || option.name == name)
+            || foreign::note(name).is_some()
+    })
 }
 
 #[test]
 fn directives_of_nginx_apache_and_caddy_are_found() {
     assert!(NGINX.len() >= 120 && APACHE.len() >= 60 && CADDY.len() >= 40);
-    for names in [NGINX, APACHE, CADDY] {
+    let more: Vec<_> = MORE.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_whitespace).collect();
+    assert!(more.len() >= 500, "{}", more.len());
+    for names in [NGINX, APACHE, CADDY, &more] {
         let lost: Vec<_> = names.iter().filter(|name| !is_found(name)).collect();
         assert!(lost.is_empty(), "nothing is found for {lost:?}");
+    }
+}
+
+/// The text of a search says what a newcomer must know, however the word is written.
+#[test]
+fn a_search_answers_for_words_of_other_servers() {
+    for (words, expect) in [
+        ("sub_filter", "`sub_filter` of nginx: not supported: change responses in the application"),
+        ("nginx sub_filter", "`sub_filter` of nginx: not supported"),
+        ("auth_request;", "`auth_request` of nginx: not supported"),
+        ("limit_rate", "`request-limit` limits parallel downloads"),
+        ("gzip_types", "`gzip_types` of nginx: needs nothing here"),
+        ("http3", "Tailcoat does not speak HTTP/3 yet; `http-versions`"),
+        ("proxy_redirect", "`proxy_redirect` of nginx: not supported: `Location`"),
+        ("secure_link", "`secure_link` of nginx: not supported"),
+        (
+            "$upstream_response_time",
+            "`upstream_response_time` of nginx: `{upstream_duration_s}` in the `format` of `access-log`",
+        ),
+        ("%D", "`%D` of Apache: `{duration_us}`"),
+        ("{remote_host}", "`remote_host` of Caddy: `{client}`"),
+        ("upstream_duration_us", "    `{upstream_duration_us}`: Microseconds"),
+        ("fastcgi_socket_keepalive", "`proxy_socket_keepalive` of nginx: not supported"),
+        ("grpc_ssl_verify_depth", "`grpc_ssl_verify_depth` is not known, but this is the same for `proxy_pass`"),
+        ("mod_rewrite", "rewrite "),
+        ("mirror_req", "`mirror_request_body` of nginx: not supported"),
+        ("SSLFIPS", "there is no FIPS mode"),
+    ] {
+        let text = lookup::search(words).unwrap_or_default();
+        assert!(text.contains(expect), "{words}: {text}");
+    }
+    assert_eq!(lookup::search("qwertzuiop"), None);
+}
+
+/// An option that stands in two blocks with different meanings shows the place of each.
+#[test]
+fn a_search_shows_the_place_of_each_definition() {
+    let text = lookup::search("strip-prefix").unwrap();
+    let places: Vec<_> = text.lines().filter(|line| line.contains("Use it ")).collect();
+    let mut unique = places.clone();
+    unique.dedup();
+    assert!(places.len() >= 2 && places == unique, "{text}");
+    let text = lookup::search("idle-timeout").unwrap();
+    assert!(text.contains("Use it in `upstream`.") && text.contains("Use it in `limits`."), "{text}");
+}
+
+/// A directive without an option has a reason. It names a similar option, or says that there is none.
+#[test]
+fn notes_say_what_to_do() {
+    const OTHERS: [&str; 4] = ["the application", "service manager", "no option", "logrotate"];
+    for note in foreign::NOTES {
+        if let foreign::Answer::NotSupported(instead) = note.answer {
+            let is_told = instead.contains('`') || OTHERS.iter().any(|other| instead.contains(other));
+            assert!(is_told, "{:?}: {instead}", note.names);
+        }
     }
 }
 

@@ -1,4 +1,5 @@
 use crate::config::FilesConfig;
+pub(super) use crate::config::is_compressible;
 
 /// Types that the table of [`mime_guess`] lacks or that have changed since.
 const TYPES: [(&str, &str); 12] = [
@@ -28,32 +29,6 @@ pub(super) fn content_type(files: &FilesConfig, name: &[u8]) -> String {
     }
 }
 
-/// True if content of this type is worth compressing.
-pub(super) fn is_compressible(content_type: &str) -> bool {
-    let media_type = content_type.split(';').next().unwrap_or_default().trim_end();
-    media_type.starts_with("text/")
-        || media_type.ends_with("+json")
-        || media_type.ends_with("+xml")
-        || media_type.ends_with("+text")
-        || matches!(
-            media_type,
-            "application/javascript"
-                | "application/json"
-                | "application/xml"
-                | "application/wasm"
-                | "application/rtf"
-                | "application/x-sh"
-                | "application/sql"
-                | "application/vnd.ms-fontobject"
-                | "font/ttf"
-                | "font/otf"
-                | "font/collection"
-                | "image/bmp"
-                | "image/x-icon"
-                | "image/vnd.microsoft.icon"
-        )
-}
-
 fn media_type<'a>(files: &'a FilesConfig, name: &[u8]) -> &'a str {
     let Some(extension) = extension(name) else { return &files.default_type };
     if let Some(configured) = files.types.get(&extension) {
@@ -74,8 +49,8 @@ fn extension(name: &[u8]) -> Option<String> {
 mod tests {
     use std::sync::Arc;
 
-    use super::{content_type, is_compressible};
-    use crate::config::FilesConfig;
+    use super::content_type;
+    use crate::config::{FilesConfig, is_compressible};
 
     #[test]
     fn types_by_name() {

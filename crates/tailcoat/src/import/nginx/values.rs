@@ -64,46 +64,6 @@ pub(super) enum Within {
     Log,
 }
 
-/// nginx's variables and what they are called in targets, fields and logs; nothing where they have no name.
-const VARIABLES: [(&str, &str, &str, &str); 36] = [
-    ("args", "", "{query}", "{query}"),
-    ("body_bytes_sent", "", "", "{bytes}"),
-    ("bytes_sent", "", "", "{bytes}"),
-    ("document_uri", "{path}", "{path}", "{path}"),
-    ("host", "{host}", "{host}", "{host}"),
-    ("http_host", "{host}", "{host}", "{host}"),
-    ("http_referer", "", "{request.header.Referer}", "{referer}"),
-    ("http_user_agent", "", "{request.header.User-Agent}", "{user_agent}"),
-    ("msec", "", "", "{time_unix}"),
-    ("query_string", "", "{query}", "{query}"),
-    ("remote_addr", "", "{client}", "{client}"),
-    ("remote_port", "", "", "{client_port}"),
-    ("remote_user", "", "{user}", "{user}"),
-    ("request", "", "", "{request}"),
-    ("request_completion", "", "", "{completion}"),
-    ("request_id", "", "{request_id}", "{request_id}"),
-    ("request_method", "", "", "{method}"),
-    ("request_time", "", "", "{duration_s}"),
-    ("request_uri", "{path}{query}", "{path}{query}", "{target}"),
-    ("scheme", "{scheme}", "{scheme}", ""),
-    ("server_protocol", "", "", "{version}"),
-    ("ssl_cipher", "", "{tls_cipher_suite}", "{tls_cipher_suite}"),
-    ("ssl_client_s_dn", "", "{tls_client}", "{tls_client}"),
-    ("ssl_protocol", "", "{tls_version}", "{tls_version}"),
-    ("ssl_server_name", "", "{tls_server_name}", "{tls_server_name}"),
-    ("status", "", "", "{status}"),
-    ("time_iso8601", "", "", "{time_rfc3339}"),
-    ("time_local", "", "", "{time}"),
-    ("upstream_addr", "", "", "{upstream}"),
-    ("upstream_cache_status", "", "", "{cache_status}"),
-    ("upstream_connect_time", "", "", "{upstream_connect_s}"),
-    ("upstream_header_time", "", "", "{upstream_first_byte_s}"),
-    ("upstream_response_time", "", "", "{upstream_duration_s}"),
-    ("upstream_status", "", "", "{upstream_status}"),
-    ("uri", "{path}", "{path}", "{path}"),
-    ("proxy_host", "", "", "{upstream}"),
-];
-
 /// The target of `redirect` and `rewrite`, which may name groups of the pattern.
 ///
 /// # Errors
@@ -168,10 +128,10 @@ fn placeholder(name: &str, within: Within) -> Option<String> {
             return Some(format!("{{query.{argument}}}"));
         }
     }
-    let known = VARIABLES.iter().find(|(variable, ..)| *variable == name).map(|(_, target, field, log)| match within {
-        Within::Target => *target,
-        Within::Field => *field,
-        Within::Log => *log,
+    let known = config::nginx_variable(name).map(|variable| match within {
+        Within::Target => variable.target,
+        Within::Field => variable.field,
+        Within::Log => variable.log,
     });
     match (known, name.strip_prefix("http_")) {
         (Some(known), _) if !known.is_empty() => Some(known.to_owned()),
