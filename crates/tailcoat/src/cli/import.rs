@@ -70,14 +70,22 @@ impl Import {
         }
         print_findings(&imported.diagnostics);
         let hint = if self.needless || needless.is_empty() { "" } else { " (list them with --needless)" };
-        let (rejected, left, needless) = (rejected.len(), left.len(), needless.len());
-        eprintln!(
-            "tailcoat: {left} directives were not translated, {rejected} are replaced by a rejection, {needless} need nothing here{hint}"
-        );
+        eprintln!("tailcoat: {}{hint}", summary(left.len(), rejected.len(), needless.len()));
         if imported.diagnostics.has_error() {
             eprintln!("tailcoat: the translation has errors; fix them before you run it");
         }
     }
+}
+
+/// Numbers of directives: not translated, replaced by a rejection, and needless.
+fn summary(left: usize, rejected: usize, needless: usize) -> String {
+    let of = |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+    format!(
+        "{}, {} replaced by a rejection, {} nothing here",
+        of(left, "directive was not translated", "directives were not translated"),
+        of(rejected, "is", "are"),
+        of(needless, "needs", "need"),
+    )
 }
 
 fn write(file: &Path, text: &str) -> ExitCode {
@@ -94,5 +102,18 @@ fn print_remarks(heading: &str, remarks: &[&Remark]) {
     if !remarks.is_empty() {
         eprintln!("{heading}");
         remarks.iter().for_each(|remark| eprintln!("  {remark}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        let expect = "1 directive was not translated, 1 is replaced by a rejection, 1 needs nothing here";
+        assert_eq!(summary(1, 1, 1), expect);
+        let expect = "0 directives were not translated, 2 are replaced by a rejection, 3 need nothing here";
+        assert_eq!(summary(0, 2, 3), expect);
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn pass(block: &[NginxDirective]) -> Option<&NginxDirective> {
 
 /// Returns `true` if a directive answers requests in a way that only nginx supports.
 pub(super) fn is_foreign(name: &str) -> bool {
-    matches!(name, "stub_status" | "js_content" | "perl" | "empty_gif" | "echo" | "api" | "hls")
+    matches!(name, "js_content" | "perl" | "empty_gif" | "echo" | "api" | "hls")
         || name.starts_with("content_by_lua")
         || (name.ends_with("_pass") && !PASSES.contains(&name))
 }

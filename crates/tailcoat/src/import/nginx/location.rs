@@ -211,6 +211,10 @@ impl LocationParts {
             self.reject(directive, location, "there is no such handler", notes);
             return true;
         }
+        if directive.name == "stub_status" {
+            self.add_status(directive, location, notes);
+            return true;
+        }
         if directive.name != "return" {
             return false;
         }
@@ -225,6 +229,20 @@ impl LocationParts {
             },
         }
         true
+    }
+
+    /// The status page, which has more than `stub_status`, in another form. It has one path; nginx answers for all below.
+    fn add_status(&mut self, directive: &NginxDirective, location: &LocationMatch, notes: &mut Notes) {
+        let Some(path) = location.prefix().filter(|path| *path != "/") else {
+            return self.reject(directive, location, "`status-page` needs a path", notes);
+        };
+        let comment = format!("{}: stub_status: a page; for data as JSON, read {path}?json", directive.place);
+        let page = KdlNode::with("status-page", path).comment(comment);
+        self.handlers.push(PartHandler::Node(location.clone(), page));
+        if let Some(pattern) = location.pattern().filter(|_| location.is_prefix()) {
+            let rest = KdlNode::with("respond", pattern).word(404);
+            self.handlers.push(PartHandler::Node(location.clone(), rest));
+        }
     }
 
     fn add_files(&mut self, files: FilesBlock<'_>, scene: Scene<'_>, notes: &mut Notes) {

@@ -30,6 +30,30 @@ fn check_site(inside: &str, expect: &str) {
 }
 
 #[test]
+fn the_status_is_a_page() {
+    let page =
+        |path: &str| format!("// n:1: stub_status: a page; for data as JSON, read {path}?json\nstatus-page \"{path}\"");
+    check_site("location = /s { stub_status; }", &format!("root \"/srv\"\n{}", page("/s")));
+    check_site("location /s { stub_status on; }", &format!("root \"/srv\"\n{}\nrespond \"~^/s\" 404", page("/s")));
+    let (guarded, remarks) = site("location = /s { stub_status; allow 127.0.0.1; deny all; }");
+    assert!(guarded.contains(&page("/s")), "{guarded}");
+    assert!(guarded.contains("allow \"127.0.0.1\" path=\"/s\"\ndeny all path=\"/s\""), "{guarded}");
+    assert_eq!(remarks, Vec::<String>::new());
+    let (rejected, remarks) = site("location ~ ^/s { stub_status; }");
+    assert!(rejected.contains("respond \"~^/s\" 502") && remarks.len() == 1, "{rejected}\n{remarks:?}");
+}
+
+#[test]
+fn types_that_are_not_compressed_are_told() {
+    let (_, remarks) = site("gzip on; gzip_types text/css application/pdf;");
+    let expect = "n:1: gzip_types text/css application/pdf: not translated: Tailcoat chooses what it compresses: texts and \
+                  fonts, but not application/pdf";
+    assert!(remarks.contains(&expect.to_owned()), "{remarks:?}");
+    let (_, remarks) = site("gzip on; gzip_types text/css;");
+    assert!(remarks.iter().all(|remark| remark.contains("needs nothing here")), "{remarks:?}");
+}
+
+#[test]
 fn files_are_served_from_where_they_were() {
     check_site("", "root \"/srv\"");
     check_site("index a.html; autoindex on;", "root \"/srv\"\nindex \"a.html\"\nbrowse on");
