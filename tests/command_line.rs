@@ -261,6 +261,31 @@ fn a_reader_that_goes_away_is_no_failure() {
     assert!(child.wait().unwrap().success());
 }
 
+#[test]
+fn a_text_log_is_no_binary_log() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("access.log"), "192.0.2.1 - - \"GET / HTTP/1.1\" 200 5\n".repeat(9)).unwrap();
+    let (code, stdout, stderr) = run(directory.path(), &["log", "convert", "access.log"]);
+    assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
+    let expect =
+        "tailcoat: access.log: not a binary access log; only logs with `format=\"binary\"` need to be converted\n";
+    assert_eq!(stderr, expect);
+}
+
+/// A port alone means all addresses, which the user must know.
+#[test]
+fn serving_on_all_addresses_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = tailcoat(directory.path(), &["serve", "--listen", "0"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let line = lines.find(|line| line.starts_with("Serving at "));
+    let _ = child.kill();
+    let _ = child.wait();
+    let line = line.unwrap();
+    assert!(line.starts_with("Serving at http://localhost:"), "{line}");
+    assert!(line.ends_with("/ (on all addresses of this machine)"), "{line}");
+}
+
 /// Server that is killed when this is dropped.
 struct Serving {
     child: Child,
@@ -394,7 +419,7 @@ fn check_looks_as_the_user_whom_the_server_becomes() {
     let (code, _, stderr) = check(&config);
     assert_eq!(code, 3, "{stderr}");
     assert!(stderr.contains("x.log: permission denied for `"), "{stderr}");
-    assert!(stderr.contains("give that user the file"), "{stderr}");
+    assert!(stderr.contains("give that user permission for the file"), "{stderr}");
     let shown = key.file_name().unwrap().to_str().unwrap();
     assert!(stderr.lines().any(|line| line.contains(shown) && line.contains("for `")), "{stderr}");
     assert!(stderr.contains("has 2 errors"), "{stderr}");

@@ -195,6 +195,12 @@ impl Convert {
 }
 
 fn tell(report: &ConvertReport, input: &Path) -> ExitCode {
+    if report.is_of_another_format() {
+        return fail(format_args!(
+            "{}: not a binary access log; only logs with `format=\"binary\"` need to be converted",
+            input.display()
+        ));
+    }
     for damage in &report.damage {
         fail(format_args!("{}: {damage}", input.display()));
     }

@@ -277,14 +277,17 @@ fn start(config: Config, origin: ConfigOrigin, mut handover: Option<Handover>) -
     }
 }
 
-/// URLs under which a browser on this machine finds the server. A wildcard address becomes `localhost`, shown once.
+/// URLs under which a browser on this machine finds the server. A wildcard address becomes `localhost`, shown once, with
+/// a note.
 fn urls(addresses: &[ListenAddress]) -> Vec<String> {
     let mut urls: Vec<String> = Vec::new();
     for ListenAddress { socket: address, has_tls } in addresses {
         let (scheme, default_port) = if *has_tls { ("https", 443) } else { ("http", 80) };
-        let host = if address.ip().is_unspecified() { "localhost".to_owned() } else { host(address) };
+        let is_wildcard = address.ip().is_unspecified();
+        let host = if is_wildcard { "localhost".to_owned() } else { host(address) };
         let port = if address.port() == default_port { String::new() } else { format!(":{}", address.port()) };
-        let url = format!("{scheme}://{host}{port}/");
+        let note = if is_wildcard { " (on all addresses of this machine)" } else { "" };
+        let url = format!("{scheme}://{host}{port}/{note}");
         if !urls.contains(&url) {
             urls.push(url);
         }

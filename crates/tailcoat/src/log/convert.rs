@@ -26,6 +26,14 @@ pub struct ConvertReport {
     pub damage: Vec<Damage>,
 }
 
+impl ConvertReport {
+    /// True if nothing in the input looks like a binary log.
+    pub fn is_of_another_format(&self) -> bool {
+        let is_no_block = |damage: &Damage| damage.kind == DamageKind::NoBlock && damage.bytes == self.skipped_bytes;
+        self.records == 0 && self.damage.first().is_some_and(is_no_block)
+    }
+}
+
 /// Damaged place in a binary log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
@@ -356,6 +364,18 @@ mod tests {
         check(changed(block + 3, 0), without_second, &[(block, block, DamageKind::NoBlock)]);
         check(changed(block + 8, 2), without_second, &[(block, block, DamageKind::Changed)]);
         check(b"127.0.0.1 - - text".to_vec(), "", &[(0, 18, DamageKind::NoBlock)]);
+        for (log, expect) in [
+            (&b"127.0.0.1 - - text"[..], true),
+            (&[b'x'; 300_000], true),
+            (b"", false),
+            (&intact, false),
+            (&intact[..10], false),
+            (&changed(3, 0)[..block], true),
+            (&changed(3, 0), false),
+            (&changed(90, b'!')[..block], false),
+        ] {
+            assert_eq!(targets(log).1.is_of_another_format(), expect, "{} bytes", log.len());
+        }
         let behind_text = [&vec![b'x'; 500_000][..], &intact[..]].concat();
         check(behind_text, all, &[(0, 500_000, DamageKind::NoBlock)]);
     }
