@@ -239,6 +239,7 @@ fn an_open_request_is_reported_of_with_all_that_is_known() {
     assert_eq!((&seen["requests_open"], &seen["workers"][0]["connections"]["answering"]), (&1.into(), &1.into()));
     let overview = tell(directory.path(), &["status"]);
     assert!(overview.contains("GET a.example/slow/file?q=1 HTTP/1.1"), "{overview}");
+    assert!(overview.contains("processing") && !overview.contains("answering"), "{overview}");
     // The client leaves, which ends its request; metrics count it as aborted.
     drop(stream);
     await_status(directory.path(), |status| (status["requests_open"] == 0).then_some(()));

@@ -1,5 +1,6 @@
 //! Status of a server as text for a terminal.
 
+use crate::metrics::StageCounts;
 use crate::status::{ModuleStatus, StatusReport, TimesStatus, UpstreamStatus};
 
 /// Overview of the server in lines that fit a terminal of this size. Rates are those since `before`, or since the start.
@@ -125,7 +126,7 @@ impl StatusText<'_> {
         let states: Vec<_> = states
             .iter()
             .filter(|(_, count)| *count > 0)
-            .map(|(name, count)| format!("{} {count}", name.replace('_', " ")))
+            .map(|(name, count)| format!("{} {count}", StageCounts::label(name)))
             .collect();
         format!("connections {open}   new {}/s   {}", self.rate(opened), states.join(", "))
     }
@@ -322,14 +323,14 @@ impl StatusText<'_> {
         if self.status.requests.is_empty() {
             return vec!["no open requests".into()];
         }
-        let head = format!("{:>9}  {:<10} {:<8} {:>10}  {:<21} REQUEST", "AGE", "STAGE", "HANDLER", "SENT", "CLIENT");
+        let head = format!("{:>9}  {:<12} {:<8} {:>10}  {:<21} REQUEST", "AGE", "STAGE", "HANDLER", "SENT", "CLIENT");
         let lines = self.status.requests.iter().map(|request| {
             let upstream =
                 if request.upstream.is_empty() { String::new() } else { format!(" -> {}", request.upstream) };
             format!(
-                "{:>9}  {:<10} {:<8} {:>10}  {:<21} {} {}{} HTTP/{}{upstream}",
+                "{:>9}  {:<12} {:<8} {:>10}  {:<21} {} {}{} HTTP/{}{upstream}",
                 milliseconds(request.age_ms * 1_000),
-                request.stage,
+                StageCounts::label(&request.stage),
                 request.handler,
                 bytes(request.sent_bytes),
                 request.client,
@@ -352,9 +353,15 @@ impl StatusText<'_> {
     }
 }
 
+/// Percentiles of a histogram. A response that leaves in the event-loop turn of its request takes no measurable time, which
+/// is no 0 us.
 fn percentiles(times: &TimesStatus) -> String {
     let shown = [("p50", 500), ("p90", 900), ("p99", 990), ("p99.9", 999)].map(|(name, thousandths)| {
-        let time = times.quantile_us(thousandths).map_or("-".to_owned(), milliseconds);
+        let time = match times.quantile_us(thousandths) {
+            None => "-".to_owned(),
+            Some(0) => "at once".to_owned(),
+            Some(us) => milliseconds(us),
+        };
         format!("{name} {time}")
     });
     shown.join("   ")
@@ -391,7 +398,7 @@ fn age(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{HolderCount, LiveRequest, StageCounts};
+    use crate::metrics::{HolderCount, LiveRequest};
     use crate::status::{
         BufferStatus, EvictionCount, LimitCount, ModuleFailureCount, PlaceStatus, ProcessStatus, ProgramStatus,
         RequestCount, ServerStatus, SiteStatus, WorkerStatus,
@@ -461,7 +468,7 @@ mod tests {
             "since start 600",
             "p50 2 us   p90 2 us",
             "out 250.0 MiB/s",
-            "connections 4   new 0/s   idle 3, writing 1",
+            "connections 4   new 0/s   idle 3, sending 1",
             "limit       400 connections   largest clients 192.0.2.1 350, 192.0.2.9 25, 192.0.2.0/24 375\n",
             "buffers     1.5 MiB of 64.0 MiB in memory, 20.0 MiB of 1.0 GiB in files\n",
             "limits hit  head-timeout 4",
@@ -470,9 +477,27 @@ mod tests {
             "upstream app   0/s   0 of 1 servers up",
             "module shop   125/s   3 instances, 2.0 MiB   failures cpu-time-max 1   compiling",
             "programs    2 running   25/s started   0 rejected",
-            "  1500 ms  writing ",
+            "  1500 ms  sending ",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn no_time_is_shown_where_none_was_measured() {
+        let times = |buckets: &[u64]| TimesStatus { buckets: buckets.to_vec(), sum_us: 0 };
+        assert_eq!(percentiles(&times(&[])), "p50 -   p90 -   p99 -   p99.9 -");
+        assert_eq!(percentiles(&times(&[9])), "p50 at once   p90 at once   p99 at once   p99.9 at once");
+        assert_eq!(percentiles(&times(&[70, 0, 30])), "p50 at once   p90 2 us   p99 2 us   p99.9 2 us");
+    }
+
+    /// No name of the data is shown as it is.
+    #[test]
+    fn states_have_words() {
+        for (name, _) in StageCounts::default().by_name() {
+            let label = StageCounts::label(name);
+            assert!(label == "idle" || label != name, "{name}");
+            assert!(label.len() <= 12 && !label.contains('_'), "{label}");
         }
     }
 

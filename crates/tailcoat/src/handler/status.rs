@@ -140,6 +140,7 @@ fn content_security_policy(page: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::StageCounts;
 
     #[test]
     fn names_of_this_machine() {
@@ -154,6 +155,15 @@ mod tests {
             ("localhost.evil.example", false),
         ] {
             assert_eq!(is_name_of_this_machine(host.as_bytes()), expect, "{host}");
+        }
+    }
+
+    /// The page shows the words of [`StageCounts::label`].
+    #[test]
+    fn states_have_words() {
+        for (name, _) in StageCounts::default().by_name().iter().filter(|(name, _)| *name != "idle") {
+            let label = format!("{name}: \"{}\"", StageCounts::label(name));
+            assert!(PAGE.contains(&label), "{label}");
         }
     }
 

@@ -88,6 +88,20 @@ impl StageCounts {
         ]
     }
 
+    /// Word for people for a state of [`by_name`](Self::by_name), or for the stage of a request. Data and metrics keep the
+    /// names.
+    pub fn label(name: &str) -> &str {
+        match name {
+            "reading_head" => "reading head",
+            "reading_content" | "reading" => "reading body",
+            "answering" => "processing",
+            "writing" => "sending",
+            "lingering" => "closing",
+            "tunneling" => "tunnel",
+            name => name,
+        }
+    }
+
     /// Adds the counts of another worker.
     pub fn add(&mut self, other: &Self) {
         self.idle += other.idle;
