@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 
+use crate::support::h2::H2Client;
 use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
 use crate::support::{TestServer, ask, read_all, read_until};
@@ -93,5 +94,42 @@ fn content_is_not_read_for_a_server_that_is_not_there() {
         write!(stream, "POST /there HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n").unwrap();
         let answer = read_until(&mut stream, "\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("\r\nConnection: close\r\n"), "{answer}");
+    }
+}
+
+/// Handlers that are chosen after a file lookup, or after a password was verified, set their limits late.
+#[test]
+fn limits_of_handlers_that_are_chosen_late_hold_in_each_version() {
+    let directory = tempfile::tempdir().unwrap();
+    // "secret", by bcrypt.
+    let users = "anna:$2y$04$USlQL2vC6spKq95MSYEm3uNnq7slZq6x5EScR7gHq60GayFU4aX1K\n";
+    std::fs::write(directory.path().join("users"), users).unwrap();
+    std::fs::create_dir(directory.path().join("root")).unwrap();
+    let path = directory.path().display();
+    let site = format!("root \"{path}/root\"\n basic-auth \"/members/*\" \"{path}/users\"");
+    let upstream = ScriptedUpstream::start(vec![vec![Await("END"), Say(OK)]]);
+    for (forward, length, expect) in
+        [("", 2_500_000, 200), ("body-bytes-max \"1KiB\"", 500_000, 413), ("body-bytes-max \"1KiB\"", 1_000, 200)]
+    {
+        let content = "x".repeat(length - 3) + "END";
+        for target in ["/missing", "/members/missing"] {
+            // Each has a new server: the second lookup of a file does not wait.
+            let server = server(upstream.address, "", &site, forward);
+            let mut stream = server.connect();
+            let head = "Authorization: Basic YW5uYTpzZWNyZXQ=\r\nTransfer-Encoding: chunked";
+            write!(stream, "POST {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{head}\r\n\r\n").unwrap();
+            // The server may stop reading.
+            let _ = write!(stream, "{length:x}\r\n{content}\r\n0\r\n\r\n");
+            assert_eq!(read_all(&mut stream)[9..12], expect.to_string(), "{forward} {target}");
+            let server = self::server(upstream.address, "", &site, forward);
+            let mut client = H2Client::connect(&server);
+            let stream = client.ask("POST", target, &[("authorization", "Basic YW5uYTpzZWNyZXQ=")], false);
+            client.send(stream, content.as_bytes(), true);
+            assert_eq!(client.finish(stream).status(), expect, "{forward} {target} over HTTP/2");
+            // The connection serves on, also uploads.
+            let stream = client.ask("POST", "/here", &[], false);
+            client.send(stream, &[b'x'; 1 << 20], true);
+            assert_eq!(client.finish(stream).status(), 200, "{forward} {target}");
+        }
     }
 }

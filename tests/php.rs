@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 
+use crate::support::h2::H2Client;
 use crate::support::real_server::{RealServer, Recipe};
 use crate::support::{LARGE_BYTES, TestServer, ask};
 
@@ -94,6 +95,21 @@ fn php_fpm() {
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
         upload_and_download(&server);
     }
+}
+
+/// The request's limit is that of the script's handler, which is chosen after a lookup of the script's file.
+#[test]
+fn uploads_to_php_fpm_over_http2() {
+    let Some(php) = RealServer::start(&PHP_FPM) else { return };
+    let server = front(&php, "");
+    let mut client = H2Client::connect(&server);
+    let fields = [("content-length", "2500000"), ("content-type", "text/plain")];
+    let stream = client.ask("POST", "/info.php", &fields, false);
+    client.send(stream, &[b'x'; 2_500_000], true);
+    let answer = client.finish(stream);
+    let content = String::from_utf8_lossy(&answer.content);
+    assert_eq!(answer.status(), 200, "{content}");
+    assert!(content.ends_with("2500000\n"), "{content}");
 }
 
 fn upload_and_download(server: &TestServer) {

@@ -11,7 +11,7 @@ use wire::http::Status;
 use super::H2Turn;
 use super::content::{Offered, OutgoingContent};
 use super::tunnel::H2Tunnel;
-use super::upload::H2Upload;
+use super::upload::{H2Upload, Supplied};
 use super::wakers::WokenStreams;
 use crate::connection::transfer_rate::{RateLimit, TransferRate};
 use crate::handler::{ClientLink, OwnedRequest, Response};
@@ -112,6 +112,8 @@ pub(super) enum Polled {
     Pending,
     /// The handler has responded.
     Answered(Response),
+    /// The content of the request exceeds the handler's limit.
+    TooLarge,
     /// The exchange cannot be completed.
     Broken(ErrorCode),
 }
@@ -150,8 +152,10 @@ impl H2Exchange {
                 }
             }
             let Some(upload) = &mut self.upload else { return Polled::Pending };
-            if !upload.supply(self.stream, wire, task, turn) {
-                return Polled::Pending;
+            match upload.supply(self.stream, wire, task, turn) {
+                Supplied::Nothing => return Polled::Pending,
+                Supplied::Content => {}
+                Supplied::TooLarge => return Polled::TooLarge,
             }
         }
     }

@@ -141,14 +141,15 @@ impl H2Connection {
             }
         };
         let answer = turn.context.generation().router.answer(self.listener, &routed);
-        if has_content {
-            self.wire.set_body_bytes_max(stream, link.link().body_bytes_max());
-        }
         match answer {
             SiteResponse::Ready(response, account) => {
+                if has_content {
+                    self.wire.set_body_bytes_max(stream, link.link().body_bytes_max());
+                }
                 self.respond_now(stream, asked, request.priority, &routed, response, account, turn)
             }
             SiteResponse::Wait(future, request_kept, account) => {
+                // The limit is that of the handler, which may not be chosen yet: `H2Upload::supply` applies it.
                 let upload = has_content.then(|| H2Upload::new(Rc::clone(link.link()), request.expects_continue));
                 let early = Early { content: Vec::new(), has_ended: !request.has_content };
                 let exchange = H2Exchange {

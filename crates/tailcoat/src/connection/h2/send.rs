@@ -3,6 +3,7 @@
 use std::io;
 use std::task::Poll;
 
+use wire::h1::MessageRejection;
 use wire::h2::Placement;
 
 use super::exchange::Polled;
@@ -28,6 +29,11 @@ impl H2Connection {
                 // The exchange is polled once more, for its content.
                 Polled::Answered(response) => {
                     self.respond(index, response, turn);
+                    continue;
+                }
+                // As above, for the error page.
+                Polled::TooLarge => {
+                    self.reject_exchange(index, MessageRejection::CONTENT_TOO_LARGE, turn);
                     continue;
                 }
                 Polled::Broken(code) => self.reset_exchange(index, code, turn),

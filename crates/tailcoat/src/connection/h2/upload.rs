@@ -27,9 +27,22 @@ pub(super) struct H2Upload {
     trailers: Option<Box<Fields>>,
     /// True if the client expects 100 (Continue). It is sent when the handler wants the content.
     owes_continue: bool,
+    /// Bytes of content received so far.
+    content_bytes: u64,
     /// Rate of the content, except while no handler wanted it.
     rate: TransferRate,
     waiting_since_ms: Option<u64>,
+}
+
+/// Outcome of [`H2Upload::supply`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Supplied {
+    /// The handler wants no content, or none has been received.
+    Nothing,
+    /// The handler has content or its end to read, and must be polled again.
+    Content,
+    /// The content exceeds the handler's limit.
+    TooLarge,
 }
 
 impl H2Upload {
@@ -43,6 +56,7 @@ impl H2Upload {
             is_end_seen: false,
             trailers: None,
             owes_continue,
+            content_bytes: 0,
             rate: TransferRate::default(),
             waiting_since_ms: None,
         }
@@ -51,6 +65,7 @@ impl H2Upload {
     /// Buffers a piece of content.
     pub(super) fn on_content(&mut self, content: &[u8], is_last: bool, now_ms: u64, limit: &RateLimit) {
         self.received.extend_from_slice(content);
+        self.content_bytes += content.len() as u64;
         self.is_complete |= is_last;
         if let Some(since_ms) = self.waiting_since_ms.take() {
             self.rate.on_wait(now_ms.saturating_sub(since_ms));
@@ -64,17 +79,25 @@ impl H2Upload {
         self.trailers = Some(Box::new(fields));
     }
 
-    /// Gives the handler the content that it wants, if available. Returns true if the handler must be polled again.
+    /// Gives the handler the content that it wants, if available. Applies the handler's limit, which may be set only
+    /// after some content was received.
     pub(super) fn supply(
         &mut self,
         stream: StreamId,
         wire: &mut H2ServerConnection,
         task: &Task<'_>,
         turn: &mut H2Turn<'_, '_>,
-    ) -> bool {
+    ) -> Supplied {
         if !self.link.wants_content() {
-            return false;
+            return Supplied::Nothing;
         }
+        let body_bytes_max = self.link.body_bytes_max();
+        if self.content_bytes > body_bytes_max {
+            // The engine would report content that follows as another violation.
+            wire.set_body_bytes_max(stream, u64::MAX);
+            return Supplied::TooLarge;
+        }
+        wire.set_body_bytes_max(stream, body_bytes_max);
         if self.lent_bytes > 0 {
             wire.take_content(stream, std::mem::take(&mut self.lent_bytes), &mut turn.wire());
             let mut buffer = self.link.reclaim();
@@ -91,7 +114,7 @@ impl H2Upload {
         if self.is_complete && !self.is_end_seen {
             self.is_end_seen = true;
             self.link.complete(self.trailers.take(), task);
-            return true;
+            return Supplied::Content;
         }
         if length == 0 {
             if std::mem::take(&mut self.owes_continue) {
@@ -99,8 +122,9 @@ impl H2Upload {
                 let _ = wire.send_informational(stream, Status::CONTINUE, &Fields::new(), &mut turn.wire());
             }
             self.waiting_since_ms.get_or_insert(turn.now.monotonic_ms);
+            return Supplied::Nothing;
         }
-        length > 0
+        Supplied::Content
     }
 
     /// Bytes buffered for the handler, including the piece lent to it.
