@@ -423,6 +423,64 @@ fn clients_that_go_take_their_programs_along() {
     }
 }
 
+/// The client has its whole response when it has the head. Its program may end by itself, but not run on for long.
+#[test]
+fn programs_of_responses_without_content_end_soon_after_their_clients_have_left() {
+    let scripts = [
+        ("writes", format!("{HEAD}echo $$ > own.pid\nwhile echo more; do sleep 0.1; done")),
+        ("no-content", "printf 'Status: 204\\n\\n'\necho $$ > own.pid\nexec sleep 600".to_owned()),
+        ("redirects", "printf 'Location: /cgi-bin/quick\\n\\n'\necho $$ > own.pid\nexec sleep 600".to_owned()),
+        ("quick", HEAD.to_owned()),
+        ("works-on", format!("{HEAD}sleep 0.4\ntouch done")),
+        ("works-long", format!("{HEAD}echo begun\nsleep 2\ntouch done-late")),
+    ];
+    let scripts = scripts.each_ref().map(|(name, text)| (*name, text.as_str()));
+    let site = CgiSite::new(&scripts, "");
+    let begin = |site: &CgiSite, method: &str, name: &str| {
+        let mut stream = site.server.connect();
+        write!(stream, "{method} /cgi-bin/{name} HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        assert!(read_until(&mut stream, "\r\n\r\n").starts_with("HTTP/1.1 20"));
+        stream
+    };
+    for (method, name) in [("HEAD", "writes"), ("GET", "no-content"), ("GET", "redirects")] {
+        let stream = begin(&site, method, name);
+        wait_until("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
+        let own = fs::read_to_string(site.file("own.pid")).unwrap();
+        std::thread::sleep(Duration::from_millis(1_500));
+        assert!(is_running(&own), "{name}: its client is still there");
+        drop(stream);
+        let left = Instant::now();
+        wait_until(name, || !is_running(&own));
+        assert!(left.elapsed() < PATIENCE / 2, "{name}");
+        fs::remove_file(site.file("own.pid")).unwrap();
+    }
+    drop(begin(&site, "HEAD", "works-on"));
+    wait_until("it ends by itself", || site.file("done").exists());
+    let site = CgiSite::new(&scripts, "abort-on-close off");
+    drop(begin(&site, "HEAD", "works-long"));
+    wait_until("it is not aborted", || site.file("done-late").exists());
+}
+
+#[test]
+fn output_after_a_response_without_content_is_limited() {
+    let scripts = [
+        ("writes", &*format!("{HEAD}echo $$ > own.pid\nwhile echo more; do sleep 0.1; done")),
+        ("much", &*format!("{HEAD}echo $$ > own.pid\nexec cat /dev/zero")),
+    ];
+    for (name, options, reason) in
+        [("writes", "between-bytes-timeout \"1s\"", "no end"), ("much", "", "too much output")]
+    {
+        let site = CgiSite::new(&scripts, options);
+        let mut stream = site.server.connect();
+        write!(stream, "HEAD /cgi-bin/{name} HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        read_until(&mut stream, "\r\n\r\n");
+        wait_until("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
+        let own = fs::read_to_string(site.file("own.pid")).unwrap();
+        wait_until(name, || !is_running(&own));
+        site.server.await_log(&format!("reason=\"{reason}"));
+    }
+}
+
 #[test]
 fn the_servers_end_is_that_of_its_programs() {
     let mut site = CgiSite::new(&[("silent", "trap '' TERM\necho $$ > own.pid\nsleep 600")], "");

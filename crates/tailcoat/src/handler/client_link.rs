@@ -180,6 +180,20 @@ impl ClientLink {
         self.holder.get_or_init(|| self.holder_source.as_ref().map_or_else(Holder::uncounted, HolderSource::holder))
     }
 
+    /// Begins to watch the connection, which must still be open, for [`Self::has_connection_closed`].
+    pub fn watch_connection(&self) {
+        self.holder();
+    }
+
+    /// True if the client's connection has closed since [`Self::watch_connection`]. A connection that serves further
+    /// requests has not.
+    pub fn has_connection_closed(&self) -> bool {
+        match (&self.holder_source, self.holder.get()) {
+            (Some(source), Some(holder)) => !source.is_open(holder),
+            _ => false,
+        }
+    }
+
     /// Sets the content limit. The connection rejects content beyond it.
     pub fn set_body_bytes_max(&self, bytes: u64) {
         self.body_bytes_max.set(bytes);

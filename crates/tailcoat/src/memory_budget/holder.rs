@@ -272,6 +272,13 @@ impl HolderSource {
     pub fn holder(&self) -> Rc<Holder> {
         self.worker.holder(self.slot)
     }
+
+    /// True if the connection of this holder is open.
+    pub fn is_open(&self, holder: &Rc<Holder>) -> bool {
+        let holders = self.worker.holders.borrow();
+        let present = holders.get(self.slot as usize).and_then(Option::as_ref);
+        present.is_some_and(|present| Rc::ptr_eq(present, holder))
+    }
 }
 
 #[cfg(test)]
@@ -301,9 +308,13 @@ mod tests {
     fn what_outlives_its_connection_is_not_the_next_one_s() {
         let budget = Arc::new(MemoryBudget::default());
         let worker = WorkerBudget::new(Arc::clone(&budget), 0);
-        let charge = worker.holder(0).charge(100_000);
+        let (source, holder) = (HolderSource::new(&worker, 0), worker.holder(0));
+        let charge = holder.charge(100_000);
+        assert!(source.is_open(&holder));
         worker.forget(0);
+        assert!(!source.is_open(&holder));
         let next = worker.holder(0).charge(1);
+        assert!(!source.is_open(&holder), "another connection has the slot");
         assert_eq!((worker.held_bytes(0), budget.held_bytes()), (1, 100_000));
         drop(charge);
         assert_eq!(budget.held_bytes(), 1);

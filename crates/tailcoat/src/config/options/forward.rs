@@ -257,7 +257,9 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
         default: "abort-on-close on",
         doc: "Aborts the upstream request when the client closes its connection before the response is complete. \
               Tailcoat does this by closing the upstream's connection. With `off`, a client that has only closed its \
-              sending side still gets the response.",
+              sending side still gets the response. A script whose response has no content (HEAD, 204, 205, 304, a \
+              local redirect) and that has not closed its output is aborted one second after the client has \
+              disconnected.",
         example: "abort-on-close off",
         known_as: KnownAs {
             nginx: &["proxy_ignore_client_abort", "fastcgi_ignore_client_abort"],

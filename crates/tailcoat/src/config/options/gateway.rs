@@ -91,7 +91,7 @@ pub(super) static PROGRAMS: &[OptionDefinition] = &[
         default: "processes-max 64",
         doc: "Maximum number of programs that run at once, over all workers. Further requests wait. One client may \
               run at most four times as many programs as there are free places; alone, it gets about four fifths of \
-              all.",
+              all. While it runs a program, it never gets the last free place.",
         example: "processes-max 8",
         known_as: KnownAs::NONE.apache(&["RLimitNPROC", "FcgidMaxProcesses"]),
         set: OptionSetter::Gateway(|gateway, values| gateway.programs.processes_max = values.integer("count")),

@@ -12,6 +12,7 @@ use crate::fair_queue::QueuePlace;
 
 /// Places that a client may hold for each free place. So one client alone gets about four fifths of all places, two
 /// get four ninths each. A client without a running program finds a free place, unless very many clients are at work.
+/// The last free place is always for such a client.
 const HELD_PER_FREE: usize = 4;
 
 /// Limit of programs that run at the same time.
@@ -39,7 +40,8 @@ impl Places {
         let mut held = self.lock();
         let free = self.count_max.saturating_sub(held.count);
         let own = client.and_then(|client| held.by_client.get(&client).copied()).unwrap_or_default();
-        if free == 0 || own >= free.saturating_mul(HELD_PER_FREE) {
+        let is_reserved = own > 0 && free == 1;
+        if free == 0 || is_reserved || own >= free.saturating_mul(HELD_PER_FREE) {
             return false;
         }
         held.count += 1;
@@ -134,7 +136,7 @@ mod tests {
     fn one_client_leaves_places_to_others() {
         let take_all = |places: &Places, client| (0..1_000).take_while(|_| places.take(client)).count();
         for (count_max, first, second, anyone) in
-            [(1, 1, 0, 0), (4, 4, 0, 0), (5, 4, 1, 0), (10, 8, 2, 0), (64, 52, 10, 2), (100, 80, 16, 4)]
+            [(1, 1, 0, 0), (2, 1, 1, 0), (4, 3, 1, 0), (5, 4, 1, 0), (10, 8, 1, 1), (64, 52, 10, 2), (100, 80, 16, 4)]
         {
             let places = Places::new(count_max);
             let taken = [Some(1), Some(2), None].map(|client| take_all(&places, client));

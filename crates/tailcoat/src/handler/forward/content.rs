@@ -1,5 +1,6 @@
 //! Content of a response, as it arrives from a server.
 
+use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
@@ -74,6 +75,13 @@ impl Upstreaming {
         }
     }
 
+    /// Logs that the response ends early.
+    pub(super) fn warn_of_cut(&self, reason: &dyn fmt::Display) {
+        let (name, request) = (self.peer.name(), escaped(self.upload.request_line()));
+        let values: &[(&str, &dyn fmt::Display)] = &[("server", &name), ("reason", reason), ("request", &request)];
+        self.inner.plan.log.warn(event("upstream response cut off", values), "");
+    }
+
     /// Turns the connection into a tunnel for another protocol.
     ///
     /// # Errors
@@ -81,34 +89,7 @@ impl Upstreaming {
     pub(super) fn into_tunnel(self) -> Result<Box<dyn TunnelStream>, GatewayPeer> {
         Ok(Box::new(self.peer.into_tunnel(Now::read().monotonic_ms)?))
     }
-
-    /// Reads the rest of the response and drops it, even if the client has left: a script must not be interrupted in
-    /// its work because its output has no reader.
-    pub(super) fn drain(self) {
-        if let Some(records) = &self.records
-            && records.has_ended()
-        {
-            let is_reusable = records.is_reusable();
-            return self.finish(is_reusable);
-        }
-        let awaiting = match self.records.is_some() {
-            true => RemainingContent::Records(None),
-            false => RemainingContent::Close,
-        };
-        let mut content = self.stream(awaiting, true);
-        let Some(timeout) = content.between_bytes_timeout() else { return };
-        // The client's connection has its own deadlines from now on.
-        content.is_drained = true;
-        tokio::task::spawn_local(async move {
-            let mut buffer = vec![0; DRAIN_BYTES];
-            let mut read = async || std::future::poll_fn(|task| content.poll_fill(task, &mut buffer)).await;
-            while let Ok(Ok(Filled::Content(_))) = tokio::time::timeout(timeout, read()).await {}
-        });
-    }
 }
-
-/// Size of one read of dropped content.
-const DRAIN_BYTES: usize = 16 << 10;
 
 /// Reads in a turn that bring no content. Useless reads must not delay other connections.
 const EMPTY_READS_PER_TURN_MAX: u32 = 64;
@@ -130,14 +111,14 @@ impl TunnelStream for upstream::UpstreamTunnel {
 /// Content that arrives from a server.
 pub(super) struct UpstreamContent {
     /// `None` after the end of the exchange.
-    upstreaming: Option<Upstreaming>,
+    pub(super) upstreaming: Option<Upstreaming>,
     awaiting: RemainingContent,
     limits: BodyLimits,
     is_persistent: bool,
     /// True while the deadline runs: the worker waits for the server, not for the client.
     is_waiting: bool,
-    /// True if the content is dropped.
-    is_drained: bool,
+    /// True if the content is dropped. The client's connection then has its own deadlines.
+    pub(super) is_drained: bool,
 }
 
 /// Rest of the content.
@@ -175,10 +156,6 @@ impl UpstreamContent {
         }
     }
 
-    fn between_bytes_timeout(&self) -> Option<std::time::Duration> {
-        self.upstreaming.as_ref().map(|upstreaming| upstreaming.inner.plan.config.between_bytes_timeout)
-    }
-
     /// Ends the exchange after all content; the connection may be reused.
     fn finish(&mut self, is_clean: bool, trailers: Option<Box<Fields>>) {
         self.awaiting = RemainingContent::Nothing(trailers);
@@ -210,12 +187,8 @@ impl UpstreamContent {
 
     fn fail(&mut self, failure: UpstreamFailure, kind: io::ErrorKind) -> Poll<io::Result<Filled>> {
         if let Some(upstreaming) = self.upstreaming.take() {
-            let (name, now) = (upstreaming.peer.name(), Now::read());
-            let request = escaped(upstreaming.upload.request_line());
-            upstreaming.inner.plan.log.warn(
-                event("upstream response cut off", &[("server", &name), ("reason", &kind), ("request", &request)]),
-                "",
-            );
+            let now = Now::read();
+            upstreaming.warn_of_cut(&kind);
             upstreaming.link.forwarding().borrow_mut().on_end(now.unix_us);
             // The response has begun, so that no retry is possible.
             upstreaming.peer.fail(failure, &mut Tried::default(), now.monotonic_ms);

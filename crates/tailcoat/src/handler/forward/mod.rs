@@ -3,6 +3,7 @@
 mod buffering;
 mod client_fields;
 mod content;
+mod drain;
 mod exchange;
 mod grpc;
 mod http2_content;
