@@ -98,6 +98,25 @@ fn forwarding() {
         ("up to the end", &[], END, &["HTTP/1.1 200 OK\r\n\r\nabc", "def"], 200, "abcdef"),
         ("HEAD", &["--head"], END, &["HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"], 200, ""),
         ("204", &[], END, &["HTTP/1.1 204 No Content\r\n\r\n"], 204, ""),
+        ("204 to HEAD", &["--head"], END, &["HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n\r\n"], 204, ""),
+        ("205 to HEAD", &["--head"], END, &["HTTP/1.1 205 Reset Content\r\nContent-Length: 3\r\n\r\n"], 205, ""),
+        (
+            "two lengths to HEAD",
+            &["--head"],
+            END,
+            &["HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n"],
+            502,
+            "",
+        ),
+        (
+            "a length and chunks to HEAD",
+            &["--head"],
+            END,
+            &["HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"],
+            502,
+            "",
+        ),
+        ("no number to HEAD", &["--head"], END, &["HTTP/1.1 200 OK\r\nContent-Length: abc\r\n\r\n"], 502, ""),
         ("304", &[], END, &["HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nContent-Length: 3\r\n\r\n"], 304, ""),
         (
             "early hints",
@@ -139,6 +158,8 @@ fn forwarding() {
                 "in pieces, with trailers" => {
                     assert_eq!(answer.trailers, [("server-timing".to_owned(), "1".to_owned())])
                 }
+                "HEAD" => assert_eq!(answer.field("content-length"), Some("3"), "{way:?}"),
+                "204 to HEAD" | "205 to HEAD" => assert!(answer.field("content-length").is_none(), "{name}, {way:?}"),
                 "early hints" => assert_eq!(answer.interim, [103]),
                 "fields that HTTP/2 must not have" => assert!(answer.field("upgrade").is_none()),
                 _ => {}

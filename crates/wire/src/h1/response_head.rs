@@ -84,9 +84,16 @@ impl ResponseHead {
 
     /// Derives the framing of a response to a request with this method.
     pub fn framing(&self, bytes: &[u8], method: Method) -> Result<ResponseFraming, MalformedResponse> {
-        if method == Method::Head || self.status.has_no_content() {
+        if self.status.has_no_content() {
             return Ok(ResponseFraming::Delimited(BodyFraming::None));
         }
+        // The fields of a response to HEAD describe that to GET, so they must be valid as well.
+        let declared = self.declared_framing(bytes)?;
+        Ok(if method == Method::Head { ResponseFraming::Delimited(BodyFraming::None) } else { declared })
+    }
+
+    /// Derives the framing of a response that may have content.
+    fn declared_framing(&self, bytes: &[u8]) -> Result<ResponseFraming, MalformedResponse> {
         let mut transfer_encodings = self.values(bytes, b"transfer-encoding");
         if let Some(coding) = transfer_encodings.next() {
             // RFC 9112, section 6.1: only the final coding delimits the content, and the decoder supports only chunked.
@@ -224,6 +231,11 @@ mod tests {
             ("1.1", 200, Method::Get, "Content-Length: 5\r\n", delimited(BodyFraming::Length(5))),
             ("1.1", 200, Method::Get, "Content-Length: 0\r\n", delimited(BodyFraming::None)),
             ("1.1", 200, Method::Head, "Content-Length: 5\r\n", delimited(BodyFraming::None)),
+            ("1.1", 200, Method::Head, "Transfer-Encoding: chunked\r\n", delimited(BodyFraming::None)),
+            ("1.1", 200, Method::Head, "", delimited(BodyFraming::None)),
+            ("1.1", 200, Method::Head, "Content-Length: 5\r\nContent-Length: 6\r\n", fault),
+            ("1.1", 200, Method::Head, "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", fault),
+            ("1.1", 200, Method::Head, "Content-Length: abc\r\n", fault),
             ("1.1", 304, Method::Get, "Content-Length: 5\r\n", delimited(BodyFraming::None)),
             ("1.1", 204, Method::Get, "", delimited(BodyFraming::None)),
             ("1.1", 100, Method::Get, "", delimited(BodyFraming::None)),

@@ -22,6 +22,13 @@ pub(super) struct Received<'a> {
     pub(super) local_location: Option<Span>,
 }
 
+/// True if a response without content may declare the length of another response's content. A 204 must not declare one,
+/// even to HEAD, and a 205 has none (RFC 9110, sections 8.6 and 15.3.6).
+pub(super) fn declares_for_another(method: Method, status: Status) -> bool {
+    let is_head = method == Method::Head && !matches!(status, Status::NO_CONTENT | Status::RESET_CONTENT);
+    is_head || status == Status::NOT_MODIFIED
+}
+
 /// Fields of an interim response that are passed on.
 pub(super) fn interim_fields(received: &Received<'_>) -> Fields {
     received.fields()
@@ -58,8 +65,7 @@ impl Received<'_> {
         let is_persistent = upstreaming.is_http && self.head.is_persistent(self.bytes);
         match framing {
             ResponseFraming::Delimited(BodyFraming::None) => {
-                // A response without content may declare the length of another one's.
-                let is_for_another = method == Method::Head || self.head.status == Status::NOT_MODIFIED;
+                let is_for_another = declares_for_another(method, self.head.status);
                 forwarded.content_length = self.declared_length().filter(|_| is_for_another);
                 let declares_content = self.declares_content();
                 match upstreaming.is_http {

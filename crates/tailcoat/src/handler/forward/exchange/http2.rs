@@ -12,6 +12,7 @@ use wire::http::{Fields, Method, Status};
 
 use super::super::http2_content::Downloading;
 use super::super::read_ahead::may_read_ahead;
+use super::super::response::declares_for_another;
 use super::super::upload::request_trailers;
 use super::{CLOSED, ForwardExchange, ForwardState, INTERIM_RESPONSES_MAX, READS_PER_TURN_MAX};
 use crate::config::Intermediary;
@@ -218,9 +219,9 @@ impl ForwardExchange {
         if self.asks_upgrade && (200..300).contains(&status.code()) && !is_last {
             return self.tunnel(fields, lease, now);
         }
-        // A response without content may declare the length of another one's.
-        let is_for_another = self.method == Method::Head || status == Status::NOT_MODIFIED;
-        let has_content = !is_last && !is_for_another && !status.has_no_content() && status != Status::RESET_CONTENT;
+        let has_content =
+            !is_last && self.method != Method::Head && !status.has_no_content() && status != Status::RESET_CONTENT;
+        let is_for_another = declares_for_another(self.method, status);
         let declared = fields.get("content-length").and_then(parse_content_length);
         let mut response = BuiltResponse::with_fields(status, passed_on(fields), Body::default());
         response.forwarded = Some(Box::new(Forwarded {
