@@ -115,6 +115,27 @@ fn passwords() {
     drop(directory);
 }
 
+/// Compressed or not, the content is the same.
+#[test]
+fn guards_of_a_file_hold_for_its_precompressed_forms() {
+    let (directory, server) = server(
+        "",
+        "deny all path=\"/denied.html\"\nbasic-auth \"/members.html\" \"DIR/passwords\"\n\
+         allow \"192.0.2.0/24\" path=\"/office.html\"\ndeny all path=\"/office.html\"",
+    );
+    for name in ["denied", "members", "office", "open"] {
+        for end in ["", ".gz", ".br", ".zst"] {
+            std::fs::write(directory.path().join(format!("site/{name}.html{end}")), "content").unwrap();
+        }
+    }
+    for end in ["", ".gz", ".br", ".zst"] {
+        for (name, expect) in [("denied", "403"), ("members", "401"), ("office", "403"), ("open", "200")] {
+            assert_eq!(status(&server, &format!("/{name}.html{end}"), ""), expect, "{name}{end}");
+        }
+        assert_eq!(status(&server, &format!("/members.html{end}"), &authorization("anna:secret")), "200", "{end}");
+    }
+}
+
 #[test]
 fn users_are_logged() {
     let (directory, server) = server("", "basic-auth \"/admin/*\" \"DIR/passwords\"");

@@ -18,6 +18,15 @@ pub struct Reading {
 /// against all guards. Few programs lie below that many directories with a dot in their names.
 const PROGRAMS_MAX: usize = 16;
 
+/// Extensions of precompressed files, which servers keep beside their originals.
+const PRECOMPRESSED_EXTENSIONS: [&[u8]; 3] = [b".br", b".gz", b".zst"];
+
+/// Returns the path of the file whose precompressed form this path may name.
+pub fn original_of_precompressed(path: &[u8]) -> Option<&[u8]> {
+    let original = PRECOMPRESSED_EXTENSIONS.iter().find_map(|extension| path.strip_suffix(*extension))?;
+    (!original.ends_with(b"/")).then_some(original)
+}
+
 /// Returns the alternative readings of a normal path, without the path itself. Most paths have none, and then nothing
 /// is allocated.
 pub fn readings(path: &[u8]) -> Vec<Reading> {
@@ -114,11 +123,12 @@ fn trimmed_end(mut name: &[u8], is_dropped: fn(u8) -> bool) -> &[u8] {
     }
 }
 
-/// White space of three bytes in UTF-8: U+1680, U+2000 to U+200B, U+2028, U+2029, U+202F, U+205F, U+2060, U+3000, U+FEFF.
+/// White space of three bytes in UTF-8, also of old versions of Unicode: U+1680, U+180E, U+2000 to U+200B, U+2028, U+2029, U+202F, U+205F, U+2060, U+3000, U+FEFF.
 fn is_wide_space(character: [u8; 3]) -> bool {
     matches!(
         character,
         [0xe1, 0x9a, 0x80]
+            | [0xe1, 0xa0, 0x8e]
             | [0xe2, 0x80, 0x80..=0x8b | 0xa8 | 0xa9 | 0xaf]
             | [0xe2, 0x81, 0x9f | 0xa0]
             | [0xe3, 0x80, 0x80]
@@ -236,6 +246,7 @@ mod tests {
         check("/a\t", &["/a"]);
         check("/a\u{a0}", &["/a"]);
         check("/a\u{feff}", &["/a"]);
+        check("/a\u{180e}", &["/a"]);
         check("/a\u{2005} /b\u{3000}", &["/a/b"]);
         // Programs and what follows them.
         check("/a.php/b/c", &["/a.php"]);

@@ -3,7 +3,7 @@
 //! Guards (`allow` and `deny`, limits, `basic-auth`) are evaluated for each [`GuardedPath`] of a request, one at a time
 //! and in order. The strictest verdict counts, so another reading of a path can only restrict access.
 
-use wire::http::readings::{Reading, readings};
+use wire::http::readings::{Reading, original_of_precompressed, readings};
 
 use crate::config::PathPattern;
 
@@ -13,6 +13,8 @@ pub struct GuardedPath<'p> {
     path: &'p [u8],
     /// True if the path is read as by a server that ignores letter case and a slash at the end; `path` is then folded.
     is_folded: bool,
+    /// Path of the precompressed file, if `path` is that of its original.
+    precompressed: Option<&'p [u8]>,
 }
 
 /// Path that differs from the request's path, but that guards are evaluated for as well.
@@ -44,7 +46,15 @@ pub struct Readings {
 impl<'p> GuardedPath<'p> {
     /// Path of a request, or the path after a rewrite.
     pub fn asked(path: &'p [u8]) -> Self {
-        Self { path, is_folded: false }
+        Self { path, is_folded: false, precompressed: None }
+    }
+
+    /// Returns this path, and that of the original if it may be the path of a precompressed file (`/a.html.gz`). Rules
+    /// that keep clients from the original apply to both, because both have the same content.
+    pub fn with_original(self) -> impl Iterator<Item = Self> {
+        let original = original_of_precompressed(self.path);
+        let original = original.map(|path| Self { path, precompressed: Some(self.path), ..self });
+        std::iter::once(self).chain(original)
     }
 }
 
@@ -56,7 +66,7 @@ impl OtherPath {
 
     /// Path in the form for guards.
     pub fn guarded(&self) -> GuardedPath<'_> {
-        GuardedPath { path: &self.path, is_folded: self.is_folded }
+        GuardedPath { path: &self.path, is_folded: self.is_folded, precompressed: None }
     }
 
     /// Bytes of the path; folded if [`Self::is_folded`] is true.
@@ -138,7 +148,17 @@ impl GuardPattern {
 
     /// Returns true if the guard applies to a path.
     pub fn holds_for(&self, guarded: GuardedPath<'_>) -> bool {
-        if guarded.is_folded { self.folded.guards(guarded.path) } else { self.pattern.guards(guarded.path) }
+        self.guards(guarded.path, guarded.is_folded)
+    }
+
+    /// Returns true if the guard, which is the first for this path, decides about the request. A guard that also applies
+    /// to the path of the precompressed file does not: the first guard for that path decides.
+    pub fn decides(&self, guarded: GuardedPath<'_>) -> bool {
+        guarded.precompressed.is_none_or(|path| !self.guards(path, guarded.is_folded))
+    }
+
+    fn guards(&self, path: &[u8], is_folded: bool) -> bool {
+        if is_folded { self.folded.guards(path) } else { self.pattern.guards(path) }
     }
 }
 
@@ -153,9 +173,10 @@ fn fold(path: &[u8]) -> Vec<u8> {
     }
     let mut folded = Vec::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
-        // U+017F is the only letter that becomes ASCII by upper case alone. The Kelvin sign becomes ASCII by lower
-        // case.
-        let lower = chunk.valid().to_lowercase().replace('\u{17f}', "s");
+        // U+017F and U+0131 become ASCII by upper case alone. U+0130 becomes ASCII by lower case, with a combining dot
+        // that some languages drop. The Kelvin sign becomes ASCII by lower case.
+        let lower =
+            chunk.valid().replace('\u{130}', "i").to_lowercase().replace('\u{131}', "i").replace('\u{17f}', "s");
         folded.extend_from_slice(lower.as_bytes());
         folded.extend_from_slice(chunk.invalid());
     }
@@ -237,6 +258,8 @@ mod tests {
         check("/cgi-bin/status", &["/cgi-bin/status", "/cgi-bin/status/x"], &["/cgi-bin/statuses", "/cgi-bin/"]);
         check("/\u{17f}ecret", &["/secret", "/\u{17f}ecret"], &["/ecret"]);
         check("/key", &["/\u{212a}ey", "/KEY"], &["/ey"]);
+        check("/admin", &["/adm\u{130}n", "/adm\u{131}n", "/ADM\u{130}N"], &["/admn"]);
+        check("/adm\u{131}n", &["/admin", "/adm\u{131}n"], &["/adm"]);
         check("/sch\u{f6}n", &["/SCH\u{d6}N"], &["/schon"]);
         check("*/", &["/", "/a/"], &["/a", "/a/b"]);
         // A pattern can require the exact case.
@@ -268,6 +291,36 @@ mod tests {
         check(open, "/members/open/a", ELSEWHERE, None);
         check(open, "/members/OPEN/a", ELSEWHERE, Some(401));
         check(open, "/members/open;/a", ELSEWHERE, Some(401));
+    }
+
+    #[test]
+    fn guards_of_a_file_hold_for_its_precompressed_form() {
+        let check = |rules: &str, path: &str, client: &str, expect: Option<u16>| {
+            assert_eq!(rejected(rules, path, client), expect, "{rules} {path} {client}");
+        };
+        for end in ["gz", "br", "zst", "GZ", "gz/", "gz.", "gz/x"] {
+            let path = format!("/page.html.{end}");
+            check("deny all path=\"/page.html\"", &path, ELSEWHERE, Some(403));
+            check("deny all path=\"*.html\"", &path, ELSEWHERE, Some(403));
+            check("deny all path=\"~[.]html$\"", &path, ELSEWHERE, Some(403));
+            check("basic-auth \"/PAGE.html\" \"/nonexistent\"", &path, ELSEWHERE, Some(401));
+            let office = "allow \"192.0.2.0/24\" path=\"/page.html\"\ndeny all path=\"/page.html\"";
+            check(office, &path, OFFICE, None);
+            check(office, &path, ELSEWHERE, Some(403));
+            let either = "allow \"192.0.2.0/24\"\ndeny all\nbasic-auth \"/page.html\" \"/nonexistent\" satisfy=\"any\"";
+            check(either, &path, OFFICE, None);
+        }
+        let others = "deny all path=\"/page.html\"\ndeny all path=\"/\"";
+        for path in ["/page.html.gzip", "/page.html.txt.gz", "/page.gz", "/page.htm.gz", "/.gz"] {
+            check(others, path, ELSEWHERE, None);
+        }
+        // The rules of the compressed file itself come first.
+        let archives = "allow all path=\"*.gz\"\ndeny all path=\"/files/*\"";
+        check(archives, "/files/a.tar.gz", ELSEWHERE, None);
+        check(archives, "/files/a.tar", ELSEWHERE, Some(403));
+        check("allow all path=\"/a.tar.gz\"\ndeny all", "/a.tar.gz", ELSEWHERE, None);
+        let open = "basic-auth \"*.gz\" off\nbasic-auth \"/files/*\" \"/nonexistent\"";
+        check(open, "/files/a.tar.gz", ELSEWHERE, None);
     }
 
     #[test]

@@ -304,11 +304,12 @@ impl Rules {
     ) -> Result<Vec<OtherPath>, Box<BuiltResponse>> {
         let others = self.shared.other_paths(path);
         let paths = || std::iter::once(GuardedPath::asked(path)).chain(others.iter().map(OtherPath::guarded));
-        for path in paths() {
+        for path in paths().flat_map(GuardedPath::with_original) {
             // If a password is accepted as an alternative, it is asked for later.
             let may_sign_in = || self.password_for(path).is_some_and(|rule| self.passwords[rule].is_alternative);
-            if let Some(rule) = self.shared.rule_for_client(routed, visit.client(), path)
+            if let Some((rule, pattern)) = self.shared.rule_for_client(routed, visit.client(), path)
                 && !rule.is_allowed
+                && pattern.decides(path)
                 && !may_sign_in()
             {
                 return Err(BuiltResponse::rejection(rule.status, "a `deny` rule matches the client"));
@@ -321,7 +322,7 @@ impl Rules {
     /// Returns the password rule for a path; `None` if the path needs no password.
     fn password_for(&self, path: GuardedPath<'_>) -> Option<usize> {
         let first = self.password_paths.iter().position(|pattern| pattern.holds_for(path));
-        first.filter(|rule| self.passwords[*rule].file.is_some())
+        first.filter(|&rule| self.passwords[rule].file.is_some() && self.password_paths[rule].decides(path))
     }
 
     /// Returns the next rule whose password is needed for one of the request's paths.
@@ -330,10 +331,11 @@ impl Rules {
             return None;
         }
         let client = passage.visit.client();
-        let mut needed = passage.guarded(routed).into_iter().filter_map(|path| {
+        let paths = passage.guarded(routed).into_iter().flat_map(GuardedPath::with_original);
+        let mut needed = paths.filter_map(|path| {
             let rule = self.password_for(path)?;
             let is_let_in = self.passwords[rule].is_alternative
-                && self.shared.rule_for_client(routed, client, path).is_some_and(|rule| rule.is_allowed);
+                && self.shared.rule_for_client(routed, client, path).is_some_and(|(rule, _)| rule.is_allowed);
             (!is_let_in).then_some(rule)
         });
         needed.find(|rule| !passage.asked.contains(rule))

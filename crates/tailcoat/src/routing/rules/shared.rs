@@ -246,17 +246,17 @@ impl SharedRules {
         &self.password_paths
     }
 
-    /// Returns the first address rule that matches a client and a path; `None` if no rule matches.
+    /// Returns the first address rule that matches a client and a path, with its pattern; `None` if no rule matches.
     pub(super) fn rule_for_client(
         &self,
         routed: &Routed<'_>,
         client: LogClient,
         path: GuardedPath<'_>,
-    ) -> Option<&ClientRule> {
+    ) -> Option<(&ClientRule, &GuardPattern)> {
         let fitting = |(rule, pattern, set): &&(ClientRule, GuardPattern, AddressSet)| {
             set.has(client) && pattern.holds_for(path) && fits(&rule.conditions, routed)
         };
-        self.clients.iter().find(fitting).map(|(rule, ..)| rule)
+        self.clients.iter().find(fitting).map(|(rule, pattern, _)| (rule, pattern))
     }
 
     /// Returns the paths that guards are evaluated for in addition to a path. These are the readings of other servers,
