@@ -211,7 +211,7 @@ fn parse_qvalue(value: &[u8]) -> Option<u16> {
 }
 
 /// RFC 9110, section 5.6.2.
-fn is_token(bytes: &[u8]) -> bool {
+pub(super) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
 }
 

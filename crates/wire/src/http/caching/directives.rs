@@ -15,7 +15,7 @@ pub struct ResponseDirectives {
     pub no_store: bool,
     /// `no-cache` without field names: validate before every reuse.
     pub no_cache: bool,
-    /// `private` without field names: a shared cache must not store the response.
+    /// `private`, even with field names or another argument: a shared cache must not store the response.
     pub private: bool,
     /// `public`
     pub public: bool,
@@ -34,7 +34,7 @@ pub struct ResponseDirectives {
     pub stale_while_revalidate: Option<u32>,
     /// `stale-if-error` (RFC 5861, section 4), in seconds.
     pub stale_if_error: Option<u32>,
-    /// Field names in `no-cache` or `private`, in lower case. The cache must not store these fields.
+    /// Field names in `no-cache`, in lower case. The cache must not store these fields.
     pub omitted_fields: Vec<Box<[u8]>>,
     /// True if the directives came from a targeted field (RFC 9213), which overrides Expires.
     pub is_targeted: bool,
@@ -82,18 +82,20 @@ impl ResponseDirectives {
         self.must_revalidate || self.proxy_revalidate || self.no_cache || self.s_maxage.is_some()
     }
 
-    /// Adds a directive. If a name occurs several times the first one counts (section 4.2.1).
+    /// Adds a directive. If a lifetime occurs several times, the smallest one counts: section 4.2.1 permits the first
+    /// one, or to treat the response as stale.
     pub(super) fn add(&mut self, element: &[u8]) {
         let CacheDirective { name, argument, is_exact } = CacheDirective::of(element);
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
         if is("no-store") {
             self.no_store = true;
-        } else if is("no-cache") || is("private") {
-            let flag = if is("private") { &mut self.private } else { &mut self.no_cache };
+        } else if is("private") {
+            self.private = true;
+        } else if is("no-cache") {
             let before = self.omitted_fields.len();
             let names = unquoted(argument.unwrap_or_default());
             self.omitted_fields.extend(elements(names).map(|name| name.to_ascii_lowercase().into()));
-            *flag |= self.omitted_fields.len() == before;
+            self.no_cache |= self.omitted_fields.len() == before;
         } else if is("must-revalidate") {
             self.must_revalidate = true;
         } else if is("proxy-revalidate") {
@@ -103,13 +105,13 @@ impl ResponseDirectives {
         } else if is("must-understand") {
             self.must_understand |= is_exact;
         } else if is("max-age") {
-            self.max_age.get_or_insert(seconds(argument, is_exact).unwrap_or(0));
+            lower(&mut self.max_age, seconds(argument, is_exact));
         } else if is("s-maxage") {
-            self.s_maxage.get_or_insert(seconds(argument, is_exact).unwrap_or(0));
+            lower(&mut self.s_maxage, seconds(argument, is_exact));
         } else if is("stale-while-revalidate") {
-            self.stale_while_revalidate.get_or_insert(seconds(argument, is_exact).unwrap_or(0));
+            lower(&mut self.stale_while_revalidate, seconds(argument, is_exact));
         } else if is("stale-if-error") {
-            self.stale_if_error.get_or_insert(seconds(argument, is_exact).unwrap_or(0));
+            lower(&mut self.stale_if_error, seconds(argument, is_exact));
         }
     }
 }
@@ -176,6 +178,12 @@ impl<'a> CacheDirective<'a> {
     }
 }
 
+/// Sets a time to the smaller one; an invalid one counts as 0.
+fn lower(time: &mut Option<u32>, seconds: Option<u32>) {
+    let seconds = seconds.unwrap_or(0);
+    *time = Some(time.map_or(seconds, |time| time.min(seconds)));
+}
+
 /// Parses a number of seconds as token or as quoted string; recipients must accept both (section 5.2).
 fn seconds(argument: Option<&[u8]>, is_exact: bool) -> Option<u32> {
     argument.filter(|_| is_exact).and_then(|argument| parse_delta_seconds(unquoted(argument)))
@@ -210,9 +218,10 @@ mod tests {
         check(&["extension=\"max-age=3600\", max-age=1"], Some(1));
         check(&["max-age=1, extension=\"max-age=3600\""], Some(1));
         check(&["extension=\"max-age=3600\""], None);
-        // Section 4.2.1: the first one counts.
+        // The smallest one counts.
         check(&["max-age=1, max-age=1800"], Some(1));
-        check(&["max-age=1800", "max-age=1"], Some(1800));
+        check(&["max-age=1800", "max-age=1"], Some(1));
+        check(&["max-age=60, max-age=x"], Some(0));
         // Section 1.2.2: a number that is too large means 2^31.
         check(&["max-age=2147483648"], Some(1 << 31));
         check(&["max-age=99999999999999999999"], Some(1 << 31));
@@ -234,13 +243,11 @@ mod tests {
         check("no-cache", ResponseDirectives { no_cache: true, ..none() });
         check("no-cache=", ResponseDirectives { no_cache: true, ..none() });
         check("private=\"\"", ResponseDirectives { private: true, ..none() });
-        check("private =x", ResponseDirectives { omitted_fields: vec![b"x"[..].into()], ..none() });
+        for value in ["private =x", "private=1", "private=\"set-cookie\"", "private=a, public"] {
+            assert!(response(&[value]).private, "{value}");
+        }
         let omitted_fields = vec![b"a"[..].into(), b"set-cookie"[..].into()];
         check("no-cache=\"a, Set-Cookie\"", ResponseDirectives { omitted_fields, ..none() });
-        check(
-            "private, private=\"a\"",
-            ResponseDirectives { private: true, omitted_fields: vec![b"a"[..].into()], ..none() },
-        );
         check(
             "must-revalidate,proxy-revalidate,,public",
             ResponseDirectives { must_revalidate: true, proxy_revalidate: true, public: true, ..none() },

@@ -214,7 +214,7 @@ mod tests {
         get((200, &with("max-age=5, no-store")), Some(UncacheableReason::NoStore));
         check((Method::Get, &[("Cache-Control", "no-store")]), (200, &[fresh]), Some(UncacheableReason::NoStore));
         get((200, &with("max-age=5, private")), Some(UncacheableReason::Private));
-        get((200, &with("max-age=5, private=\"x\"")), None);
+        get((200, &with("max-age=5, private=\"x\"")), Some(UncacheableReason::Private));
         get((200, &[fresh, ("Vary", "a"), ("Vary", "b, *")]), Some(UncacheableReason::Vary));
         get((200, &[fresh, ("Vary", "a, b")]), None);
 

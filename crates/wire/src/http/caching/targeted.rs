@@ -26,10 +26,12 @@ pub(super) fn directives(fields: &Fields, name: &str) -> Option<ResponseDirectiv
     }
 }
 
-/// Adds a member. Ignores a known directive with a value of the wrong type (RFC 9213, section 2.1).
+/// Adds a member. Ignores a known directive with a value of the wrong type (RFC 9213, section 2.1), except `private`:
+/// its sender means no shared cache.
 fn add(directives: &mut ResponseDirectives, key: &[u8], item: StructuredItem<'_>) {
     match item {
         StructuredItem::Boolean(true) => directives.add(key),
+        StructuredItem::Integer(_) | StructuredItem::Other if key == b"private" => directives.private = true,
         // If a key occurs several times the last one counts (RFC 8941, section 4.2.2).
         StructuredItem::Integer(digits) => {
             let age = match key {
@@ -186,6 +188,9 @@ mod tests {
             Some(ResponseDirectives { max_age: Some(5), no_store: true, ..none() }),
         );
         check(&["foobar, private=?1, no-cache=?0"], Some(ResponseDirectives { private: true, ..none() }));
+        for value in ["private=1", "private=\"set-cookie\"", "private=x"] {
+            check(&[value], Some(ResponseDirectives { private: true, ..none() }));
+        }
         // RFC 9213, section 2.1: ignore a value of another type.
         check(
             &["max-age=\"5\", s-maxage=5.0, stale-if-error"],

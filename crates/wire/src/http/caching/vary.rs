@@ -2,6 +2,7 @@
 
 use crate::http::forwarding::is_same_field;
 use crate::http::list::{elements, trim};
+use crate::http::negotiation::is_token;
 use crate::http::{Fields, Request};
 
 /// Maximum number of field names. With more names, the comparison for each request costs too much.
@@ -19,7 +20,7 @@ pub enum Vary {
     /// Names in lower case, sorted, without duplicates.
     Fields(Vec<Box<[u8]>>),
     /// `*`: the response depends on more than request fields, so no other request matches. Also used if there are too
-    /// many names.
+    /// many names, or one that no field can have: what its sender means is unknown.
     Everything,
 }
 
@@ -28,7 +29,7 @@ impl Vary {
     pub fn of(fields: &Fields) -> Self {
         let mut names = Vec::new();
         for element in fields.values(b"vary").flat_map(elements) {
-            if element == b"*" {
+            if element == b"*" || !is_token(element) {
                 return Self::Everything;
             }
             names.push(element.to_ascii_lowercase().into_boxed_slice());
@@ -139,6 +140,9 @@ mod tests {
         check(&["foo, Bar", "FOO,, baz"], names(&["bar", "baz", "foo"]));
         for lines in [&["*"][..], &["*, *"], &[", *"], &["", "*"], &["*, Foo"], &["Foo, *"], &["Foo", "*"]] {
             check(lines, Vary::Everything);
+        }
+        for malformed in ["\"Cookie\"", "Cookie;q=1", "Cookie Accept", "Accept, Cookie:", "Coo\u{e9}kie", "'a', (b)"] {
+            check(&[malformed], Vary::Everything);
         }
     }
 
