@@ -172,7 +172,11 @@ fn free_port() -> u16 {
 #[test]
 fn clients_do_not_choose_their_address() {
     const LINES: &str = "X-Real-IP: 6.6.6.6\r\nTrue-Client-IP: 6.6.6.6\r\nCF-Connecting-IP: 6.6.6.6\r\nX-Client-IP: 6.6.6.6\r\n\
-        Client-IP: 6.6.6.6\r\nX-Cluster-Client-IP: 6.6.6.6\r\nFastly-Client-IP: 6.6.6.6\r\nX_Real_IP: 6.6.6.6\r\n";
+        Client-IP: 6.6.6.6\r\nX-Cluster-Client-IP: 6.6.6.6\r\nFastly-Client-IP: 6.6.6.6\r\nX_Real_IP: 6.6.6.6\r\n\
+        X-Forwarded: for=6.6.6.6\r\nX-Appengine-User-Ip: 6.6.6.6\r\nX-Appengine-Remote-Addr: 6.6.6.6\r\n\
+        CF-Pseudo-IPv4: 6.6.6.6\r\nFly-Client-IP: 6.6.6.6\r\nDO-Connecting-IP: 6.6.6.6\r\nX-Azure-ClientIP: 6.6.6.6\r\n\
+        X-Azure-SocketIP: 6.6.6.6\r\nX-Remote-IP: 6.6.6.6\r\nX-Remote-Addr: 6.6.6.6\r\nX-Originating-IP: 6.6.6.6\r\n\
+        X-ProxyUser-Ip: 6.6.6.6\r\nX-Nf-Client-Connection-Ip: 6.6.6.6\r\n";
     for (site, real_ip) in [("", None), ("request-header \"X-Real-IP\" \"{client}\"", Some("X-Real-IP: 127.0.0.1\r\n"))]
     {
         let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(OK)]]);
@@ -187,7 +191,8 @@ fn clients_do_not_choose_their_address() {
 /// A guard of the target is useless where an application takes the path from another field (issue 17).
 #[test]
 fn clients_do_not_choose_the_path_by_a_field() {
-    const LINES: &str = "X-Original-URL: /admin\r\nX-Rewrite-URL: /admin\r\nX_Rewrite_Url: /admin\r\n";
+    const LINES: &str = "X-Original-URL: /admin\r\nX-Rewrite-URL: /admin\r\nX_Rewrite_Url: /admin\r\n\
+        X-Original-URI: /admin\r\n";
     for (site, of_rules) in [("", None), ("request-header \"X-Original-URL\" \"/a\"", Some("X-Original-URL: /a\r\n"))] {
         let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(OK)]]);
         let server = front(&[upstream.address], "", site, "underscores-in-headers on");

@@ -72,24 +72,43 @@ pub fn via_passes<'a>(lines: impl Iterator<Item = &'a [u8]>, name: &[u8]) -> usi
 /// Returns whether a field states the client's address, apart from X-Forwarded-For and Forwarded. Proxies and content
 /// delivery networks send these fields, and some frameworks trust them by default. Underscores count as hyphens.
 pub fn is_client_address_field(name: &[u8]) -> bool {
-    let names: &[&[u8]] = match name.len() {
-        9 => &[b"x-real-ip", b"client-ip"],
-        11 => &[b"x-client-ip"],
-        14 => &[b"true-client-ip"],
-        15 => &[b"proxy-client-ip"],
-        16 => &[b"cf-connecting-ip", b"fastly-client-ip"],
-        18 => &[b"wl-proxy-client-ip", b"cf-connecting-ipv6"],
-        19 => &[b"x-cluster-client-ip"],
-        24 => &[b"x-original-forwarded-for", b"x-envoy-external-address"],
+    let Some(first) = name.first() else { return false };
+    // All fields of requests are checked: length and first letter rule out nearly all of them.
+    let names: &[&[u8]] = match (name.len(), first.to_ascii_lowercase()) {
+        (9, b'x') => &[b"x-real-ip"],
+        (9, b'c') => &[b"client-ip"],
+        (11, b'x') => &[b"x-client-ip", b"x-forwarded", b"x-remote-ip"],
+        (13, b'f') => &[b"fly-client-ip"],
+        (13, b'x') => &[b"x-remote-addr"],
+        (14, b'c') => &[b"cf-pseudo-ipv4"],
+        (14, b't') => &[b"true-client-ip"],
+        (14, b'x') => &[b"x-proxyuser-ip"],
+        (15, b'p') => &[b"proxy-client-ip"],
+        (16, b'c') => &[b"cf-connecting-ip"],
+        (16, b'd') => &[b"do-connecting-ip"],
+        (16, b'f') => &[b"fastly-client-ip"],
+        (16, b'x') => &[b"x-azure-clientip", b"x-azure-socketip", b"x-originating-ip"],
+        (18, b'c') => &[b"cf-connecting-ipv6"],
+        (18, b'w') => &[b"wl-proxy-client-ip"],
+        (19, b'x') => &[b"x-appengine-user-ip", b"x-cluster-client-ip"],
+        (23, b'x') => &[b"x-appengine-remote-addr"],
+        (24, b'x') => &[b"x-envoy-external-address", b"x-original-forwarded-for"],
+        (25, b'x') => &[b"x-nf-client-connection-ip"],
         _ => return false,
     };
     names.iter().any(|known| is_same_field(name, known))
 }
 
 /// Returns whether some applications take the path of a request from this field instead of from its target: IIS with its
-/// rewrite module, older versions of Symfony and Zend Framework. Underscores count as hyphens.
+/// rewrite module, older versions of Symfony and Zend Framework, and those behind ingress controllers. Underscores count
+/// as hyphens.
 pub fn is_path_override_field(name: &[u8]) -> bool {
-    [&b"x-original-url"[..], b"x-rewrite-url"].iter().any(|known| is_same_field(name, known))
+    let names: &[&[u8]] = match name.len() {
+        13 => &[b"x-rewrite-url"],
+        14 => &[b"x-original-uri", b"x-original-url"],
+        _ => return false,
+    };
+    names.iter().any(|known| is_same_field(name, known))
 }
 
 /// Returns whether a field may occur in a trailer section. Fields for framing, routing, conditions and authentication
@@ -259,16 +278,41 @@ mod tests {
 
     #[test]
     fn client_addresses() {
-        for (name, expect) in [
-            ("X-Real-IP", true),
-            ("x_real_ip", true),
-            ("True-Client-IP", true),
-            ("CF-Connecting-IP", true),
-            ("X-Cluster-Client-IP", true),
-            ("X-Real-IPs", false),
-            ("X-Forwarded-For", false),
+        for name in [
+            "CF-Connecting-IP",
+            "CF-Connecting-IPv6",
+            "CF-Pseudo-IPv4",
+            "Client-IP",
+            "DO-Connecting-IP",
+            "Fastly-Client-IP",
+            "Fly-Client-IP",
+            "Proxy-Client-IP",
+            "True-Client-IP",
+            "WL-Proxy-Client-IP",
+            "X-Appengine-Remote-Addr",
+            "X-Appengine-User-Ip",
+            "X-Azure-ClientIP",
+            "X-Azure-SocketIP",
+            "X-Client-IP",
+            "X-Cluster-Client-IP",
+            "X-Envoy-External-Address",
+            "X-Forwarded",
+            "X-Nf-Client-Connection-Ip",
+            "X-Original-Forwarded-For",
+            "X-Originating-IP",
+            "X-ProxyUser-Ip",
+            "X-Real-IP",
+            "X-Remote-Addr",
+            "X-Remote-IP",
         ] {
-            assert_eq!(is_client_address_field(name.as_bytes()), expect, "{name}");
+            for spelling in [name.to_owned(), name.to_uppercase(), name.to_lowercase().replace('-', "_")] {
+                assert!(is_client_address_field(spelling.as_bytes()), "{spelling}");
+                assert!(!may_be_trailer(spelling.as_bytes()), "{spelling}");
+            }
+            assert!(!is_client_address_field(format!("{name}s").as_bytes()), "{name}s");
+        }
+        for name in ["", "X-Forwarded-For", "Forwarded", "X-Remote-Id", "User-Agent"] {
+            assert!(!is_client_address_field(name.as_bytes()), "{name}");
         }
     }
 
@@ -278,6 +322,7 @@ mod tests {
             ("X-Original-URL", true),
             ("x_rewrite_url", true),
             ("X-Rewrite-Url", true),
+            ("x_original_uri", true),
             ("X-Original-URLs", false),
             ("X-Original-Host", false),
         ] {
