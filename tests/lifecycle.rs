@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::support::port::free_port;
 use crate::support::{LARGE_BYTES, PATIENCE, TestServer, read_all, read_until, site_with_large_file, tailcoat};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -122,6 +123,58 @@ fn unix_sockets() {
     start();
     // The killed server has left its socket file.
     start();
+}
+
+/// Open requests complete while the next server already serves.
+#[test]
+fn a_server_that_is_told_to_stop_leaves_its_addresses_to_the_next() {
+    let files = site_with_large_file();
+    let (root, port) = (files.path().display(), free_port());
+    let config = files.path().join("tailcoat.kdl");
+    let socket = files.path().join("site.sock");
+    std::fs::write(
+        &config,
+        format!(
+            "site {{\n listen \"127.0.0.1:{port}\" \"unix:{}\"\n root \"{root}\"\n respond \"/\" 200 \"hello\"\n}}\n\
+             server {{ workers 2; grace-period \"600s\"; control-socket \"{root}/control.sock\" }}\n",
+            socket.display()
+        ),
+    )
+    .unwrap();
+    let reload = || {
+        let mut command = tailcoat();
+        let output = command.args(["reload", "--socket"]).arg(files.path().join("control.sock")).output().unwrap();
+        output.status.success()
+    };
+    let mut first = TestServer::run_from(&config);
+    let mut busy = first.connect();
+    busy.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    read_until(&mut busy, "\r\n\r\n");
+    assert!(reload());
+    first.signal("TERM");
+    // A reload would open the addresses again.
+    first.signal("HUP");
+    let mut next = TestServer::run_from(&config);
+    let check = |next: &TestServer| {
+        let mut tcp = next.connect();
+        tcp.write_all(GET).unwrap();
+        read_until(&mut tcp, "hello");
+        let mut unix = UnixStream::connect(&socket).unwrap();
+        unix.set_read_timeout(Some(PATIENCE)).unwrap();
+        unix.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        unix.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("hello"), "{answer}");
+        assert!(reload());
+    };
+    check(&next);
+    let rest = read_all(&mut busy);
+    assert!(rest.len() > LARGE_BYTES - 65_536 && rest.ends_with('x'), "{} bytes", rest.len());
+    assert!(first.wait());
+    check(&next);
+    next.signal("TERM");
+    assert!(next.wait());
+    assert!(!socket.exists() && !files.path().join("control.sock").exists(), "the last one removes its files");
 }
 
 /// systemd's socket activation: descriptors from 3 on.

@@ -52,6 +52,9 @@ const LOG_SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 /// Time that shutdown waits for the trace collector. Spans may be lost: no one is promised a span.
 const SPANS_SHUTDOWN_LIMIT: Duration = Duration::from_secs(3);
 
+/// Reason for rejected orders during a shutdown.
+const SHUTTING_DOWN: &str = "the server is shutting down";
+
 /// Server with open listeners and running workers.
 pub struct Server {
     /// Source that a reload reads the configuration from.
@@ -71,6 +74,8 @@ pub struct Server {
     successor: Option<u32>,
     /// Tells log tails (`log tail`) that a new process serves now.
     has_successor: tokio::sync::watch::Sender<bool>,
+    /// True once a shutdown has started.
+    is_draining: bool,
     /// Log level that an operator has set; valid until the next reload.
     log_level: Option<LogLevel>,
     /// Runtime of the main thread: handles signals, waits for workers and runs background tasks.
@@ -219,6 +224,7 @@ impl Server {
             launch,
             successor: None,
             has_successor: tokio::sync::watch::Sender::new(false),
+            is_draining: false,
             log_level: None,
             runtime,
             sources: Some(ServerEvents { signals, orders, ended }),
@@ -267,7 +273,7 @@ impl Server {
         if let Some(tracer) = &self.assembly.tracer {
             tracer.end(SPANS_SHUTDOWN_LIMIT);
         }
-        self.reject_all("the server is shutting down");
+        self.reject_all(SHUTTING_DOWN);
         runtime.block_on(self.control.end());
         let stays = self.successor.is_some() && init::is_first_process();
         drop(self);
@@ -325,8 +331,14 @@ impl Server {
     }
 
     /// Starts the shutdown; a second call ends the workers at once.
-    fn drain(&self, limit: Option<Duration>) {
+    fn drain(&mut self, limit: Option<Duration>) {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        if !std::mem::replace(&mut self.is_draining, true) {
+            self.reject_waiting(SHUTTING_DOWN);
+            if !self.reloads.hands_over() {
+                self.close_sockets();
+            }
+        }
         let is_serving = std::cell::Cell::new(false);
         self.workers.set_phase(|phase| match phase {
             WorkerPhase::Serving | WorkerPhase::Leaving(_) => {
@@ -341,6 +353,13 @@ impl Server {
             }
             false => "shutdown forced: open requests dropped",
         });
+    }
+
+    /// Closes listeners and control socket, so that the next server can open them. Sockets that a new process has taken
+    /// stay open there.
+    fn close_sockets(&mut self) {
+        self.listeners.close_all(&self.lasting.server_log);
+        self.control.release(false);
     }
 
     /// Ends all workers after one has failed.

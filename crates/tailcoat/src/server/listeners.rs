@@ -107,6 +107,12 @@ impl Listeners {
         }
     }
 
+    /// Closes all listeners before a shutdown, so that the next server can listen there while this one completes its
+    /// open requests. The workers drain the queues through their own descriptors.
+    pub(super) fn close_all(&mut self, log: &ServerLog) {
+        self.release(&[], log);
+    }
+
     /// Opens the listeners of a configuration that are not open. Must be the last step that can fail, because clients
     /// may connect at once.
     ///

@@ -16,7 +16,7 @@ use super::assembly::{Assembly, Changes, Lasting};
 use super::launcher::{ConfigFindings, Launcher};
 use super::listeners::NewListeners;
 use super::upgrade::{ANOTHER_SERVES, HandedOver};
-use super::{Server, ServerStartError};
+use super::{SHUTTING_DOWN, Server, ServerStartError};
 use crate::config::{self, CheckedConfig, Config, ConfigOrigin, Confinement, Diagnostics, ProgramUser};
 use crate::control::{ControlReply, ControlReport};
 use crate::log::event;
@@ -67,6 +67,8 @@ pub(super) struct ReloadRequester {
 struct Reload {
     askers: Vec<ReloadRequester>,
     step: Pin<Box<dyn Future<Output = ReloadStep>>>,
+    /// True if the step is an upgrade: a new process may already have the sockets.
+    hands_over: bool,
     /// Description of the change, if it is one option.
     change: Option<String>,
     /// Warnings that the final report contains.
@@ -104,6 +106,8 @@ pub(super) enum ReloadError {
     Failed(ServerStartError),
     /// The configuration needs permissions that this process has dropped.
     Confined(Vec<String>),
+    /// A shutdown has started meanwhile.
+    ShuttingDown,
 }
 
 impl StartOptions {
@@ -148,7 +152,7 @@ impl Reload {
         step: Pin<Box<dyn Future<Output = ReloadStep>>>,
         change: Option<String>,
     ) -> Self {
-        Self { askers, step, change, warnings: Diagnostics::default(), notes: Vec::new() }
+        Self { askers, step, hands_over: false, change, warnings: Diagnostics::default(), notes: Vec::new() }
     }
 }
 
@@ -160,13 +164,19 @@ impl Reloads {
             None => std::future::pending().await,
         }
     }
+
+    /// True while an upgrade runs.
+    pub(super) fn hands_over(&self) -> bool {
+        self.current.as_ref().is_some_and(|reload| reload.hands_over)
+    }
 }
 
 impl Server {
     /// Starts a reload, or queues it if another one runs.
     pub(super) fn reload(&mut self, source: ReloadSource, asker: Option<ReloadRequester>) {
-        if self.successor.is_some() {
-            asker.iter().for_each(|asker| _ = asker.reply.report(ControlReport::Rejected(ANOTHER_SERVES.into())));
+        if self.successor.is_some() || self.is_draining {
+            let reason = if self.successor.is_some() { ANOTHER_SERVES } else { SHUTTING_DOWN };
+            asker.iter().for_each(|asker| _ = asker.reply.report(ControlReport::Rejected(reason.into())));
             return;
         }
         let last = self.reloads.waiting.back_mut();
@@ -184,7 +194,7 @@ impl Server {
         let Some(ReloadJob { source, askers }) = self.reloads.waiting.pop_front() else { return };
         if matches!(source, ReloadSource::Upgrade) {
             let step = Box::pin(self.begin_upgrade());
-            self.reloads.current = Some(Reload::new(askers, step, None));
+            self.reloads.current = Some(Reload { hands_over: true, ..Reload::new(askers, step, None) });
             return;
         }
         let _ = NotifyState::monotonic_usec_now().and_then(|now| sd_notify::notify(&[NotifyState::Reloading, now]));
@@ -207,6 +217,8 @@ impl Server {
     /// Continues the current reload after one of its steps.
     pub(super) fn on_step(&mut self, step: ReloadStep) {
         match step {
+            // It would open listeners again.
+            ReloadStep::Prepared(_) if self.is_draining => self.reject(&ReloadError::ShuttingDown),
             ReloadStep::Prepared(Ok(prepared)) => {
                 if let Err(error) = self.apply(*prepared) {
                     self.reject(&ReloadError::Failed(error));
@@ -221,7 +233,12 @@ impl Server {
                 let askers = self.reloads.current.take().map(|reload| reload.askers);
                 self.on_handed_over(*handed_over, askers.unwrap_or_default());
             }
-            ReloadStep::HandedOver(Err(reason)) => self.reject_upgrade(&reason),
+            ReloadStep::HandedOver(Err(reason)) => {
+                self.reject_upgrade(&reason);
+                if self.is_draining {
+                    self.close_sockets();
+                }
+            }
         }
     }
 
@@ -233,7 +250,7 @@ impl Server {
         ));
         let step = Box::pin(self.begin_upgrade());
         if let Some(reload) = &mut self.reloads.current {
-            reload.step = step;
+            (reload.step, reload.hands_over) = (step, true);
         }
     }
 
@@ -316,8 +333,15 @@ impl Server {
     /// Rejects the current reload and all that wait.
     pub(super) fn reject_all(&mut self, reason: &str) {
         let current = self.reloads.current.take().map(|reload| reload.askers);
-        let waiting = self.reloads.waiting.drain(..).map(|job| job.askers);
-        for asker in current.into_iter().chain(waiting).flatten() {
+        for asker in current.into_iter().flatten() {
+            asker.reply.report(ControlReport::Rejected(reason.to_owned()));
+        }
+        self.reject_waiting(reason);
+    }
+
+    /// Rejects the reloads that wait.
+    pub(super) fn reject_waiting(&mut self, reason: &str) {
+        for asker in self.reloads.waiting.drain(..).flat_map(|job| job.askers) {
             asker.reply.report(ControlReport::Rejected(reason.to_owned()));
         }
     }
@@ -410,6 +434,7 @@ impl fmt::Display for ReloadError {
                     lacks.join(", ")
                 )
             }
+            Self::ShuttingDown => f.write_str(SHUTTING_DOWN),
         }
     }
 }

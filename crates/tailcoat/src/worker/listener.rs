@@ -6,6 +6,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use listenfd::ListenFd;
 use nix::sys::socket::setsockopt;
@@ -23,6 +24,13 @@ use crate::log::LogClient;
 /// Seconds for which the kernel keeps a connection without data from the server. The kernel converts them into
 /// retransmissions of SYN-ACK. The least value lets the server's own time limits start early.
 const DEFER_ACCEPT_SECONDS: usize = 1;
+
+/// Time for which an address in use is tried again. A server that was killed or told to stop just before closes its
+/// sockets a moment later: a killed process with many threads counts as ended while some of them still are.
+const IN_USE_TIME: Duration = Duration::from_secs(1);
+
+/// Interval of these tries.
+const IN_USE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// BPF filter that drops segments with SYN and without ACK. Offsets count from the TCP header (socket(7),
 /// `SO_ATTACH_FILTER`); byte 13 has the flags.
@@ -117,12 +125,25 @@ pub fn bind(
 fn bind_tcp(address: SocketAddr, workers: usize, server: &ServerSettings) -> io::Result<Vec<Listener>> {
     // With `SO_REUSEPORT`, a second server of the same user could bind the same address and share its connections. So
     // the first try goes without; it also chooses the port if that is 0.
-    let address = match listen_tcp(address, server, false)? {
+    let address = match until_free(|| listen_tcp(address, server, false))? {
         Listener::Tcp(probe) => probe.local_addr()?,
         Listener::Unix(_) => address,
     };
     // Even with one worker, because a reload may add more.
     (0..workers).map(|_| listen_tcp(address, server, true)).collect()
+}
+
+/// Binds an address as soon as it is free, or fails after `IN_USE_TIME`.
+fn until_free<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let deadline = Instant::now() + IN_USE_TIME;
+    loop {
+        match bind() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                std::thread::sleep(IN_USE_INTERVAL);
+            }
+            result => return result,
+        }
+    }
 }
 
 fn is_without_ipv6(error: &io::Error) -> bool {
@@ -164,6 +185,10 @@ fn backlog(server: &ServerSettings) -> i32 {
 /// The system call that failed; `AddrInUse` if a process listens there, `AlreadyExists` if there is another kind of
 /// file.
 pub fn bind_unix(path: &Path, mode: u32, backlog: u32) -> io::Result<std::os::unix::net::UnixListener> {
+    until_free(|| try_bind_unix(path, mode, backlog))
+}
+
+fn try_bind_unix(path: &Path, mode: u32, backlog: u32) -> io::Result<std::os::unix::net::UnixListener> {
     let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
     let address = socket2::SockAddr::unix(path)?;
     if let Err(error) = socket.bind(&address) {
@@ -334,5 +359,41 @@ impl Inherited {
             "systemd passed no socket \"{name}\" (`FileDescriptorName=` of the socket unit sets its name); passed: {given}"
         );
         io::Error::new(io::ErrorKind::NotFound, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Closes a socket after a moment, as the kernel does for a process that was killed.
+    fn close_soon<T: Send + 'static>(socket: T) {
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            drop(socket);
+        });
+    }
+
+    #[test]
+    fn addresses_of_a_server_that_ends_are_bound_as_soon_as_they_are_free() {
+        let server = ServerSettings::default();
+        let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = held.local_addr().unwrap();
+        close_soon(held);
+        assert_eq!(bind_tcp(address, 2, &server).unwrap().len(), 2);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        // Its file stays, as after kill -9.
+        close_soon(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        bind_unix(&path, 0o600, 8).unwrap();
+    }
+
+    #[test]
+    fn addresses_in_use_are_not_waited_for_long() {
+        let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, began) = (held.local_addr().unwrap(), Instant::now());
+        let error = bind_tcp(address, 1, &ServerSettings::default()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(began.elapsed() < 3 * IN_USE_TIME);
     }
 }
