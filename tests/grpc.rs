@@ -43,9 +43,9 @@ fn calls_of_all_kinds() {
     };
     let plain = TestServer::run(&site("", &format!("h2c://{}", upstream.address)));
     call(directory, &format!("localhost:{}", plain.address.port()), None);
-    let enciphered = site(&format!("tls=on\n {certificate}"), &format!("h2c://{}", upstream.address));
-    let enciphered = TestServer::run(&enciphered);
-    let address = format!("localhost:{}", enciphered.address.port());
+    let encrypted = site(&format!("tls=on\n {certificate}"), &format!("h2c://{}", upstream.address));
+    let encrypted = TestServer::run(&encrypted);
+    let address = format!("localhost:{}", encrypted.address.port());
     call(directory, &address, Some(&authority_path));
     // The connection to the upstream is encrypted, too.
     let twice = TestServer::run(&format!(

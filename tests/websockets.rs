@@ -27,13 +27,13 @@ fn all_that_the_protocol_has() {
     authority.sign(&["localhost"]).write(directory, "localhost");
     let (upstream_address, path) = (upstream.address, directory.display());
     let certificate = format!("certificate \"{path}/localhost.pem\" key=\"{path}/localhost.key\"");
-    let enciphered = format!(" tls=on\n {certificate}");
+    let encrypted = format!(" tls=on\n {certificate}");
     for (scheme, listen, way) in [
         ("ws", "", UpstreamVersion::Http1),
-        ("wss", &enciphered, UpstreamVersion::Http1),
+        ("wss", &encrypted, UpstreamVersion::Http1),
         // RFC 8441.
         ("ws", "", UpstreamVersion::H2c),
-        ("wss", &enciphered, UpstreamVersion::Tls),
+        ("wss", &encrypted, UpstreamVersion::Tls),
         ("ws", "", UpstreamVersion::TlsHttp1),
     ] {
         let behind = VersionUpstream::start(way, upstream_address);

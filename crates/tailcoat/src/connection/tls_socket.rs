@@ -269,7 +269,7 @@ impl TlsSocket {
         self.early_bytes -= self.early_bytes.min(total);
         SCRATCH.with_borrow_mut(|TlsScratch { outgoing, .. }| {
             let mut length = 0;
-            let encipher = |writer: &mut TlsWriter<'_>| {
+            let encrypt = |writer: &mut TlsWriter<'_>| {
                 let mut at = 0;
                 while at < total {
                     let piece_bytes = if at < small_bytes { SMALL_RECORD_BYTES.min(total - at) } else { total - at };
@@ -286,7 +286,7 @@ impl TlsSocket {
                 }
                 Ok(())
             };
-            if !self.write(encipher)? {
+            if !self.write(encrypt)? {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             self.is_settled = true;
@@ -463,10 +463,10 @@ fn encode(mut data: EncodeTlsData<'_, ServerConnectionData>, unsent: &mut Vec<u8
 fn append(
     outgoing: &mut Vec<u8>,
     length: &mut usize,
-    mut encipher: impl FnMut(&mut [u8]) -> Result<usize, EncryptError>,
+    mut encrypt: impl FnMut(&mut [u8]) -> Result<usize, EncryptError>,
 ) -> io::Result<()> {
     loop {
-        match encipher(&mut outgoing[*length..]) {
+        match encrypt(&mut outgoing[*length..]) {
             Ok(count) => {
                 *length += count;
                 return Ok(());
