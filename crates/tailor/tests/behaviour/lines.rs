@@ -1,5 +1,7 @@
 //! Simulated lines: they must keep their rate. A busy machine may make them a little slower, never faster.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::server::{FakeServerAction, ok, start};
 use crate::{bench, failures, percentile_ms};
 
@@ -33,9 +35,13 @@ fn a_fast_line_keeps_its_rate() {
 /// Two of four lines get no byte of a response.
 #[test]
 fn starved_lines_are_among_the_slow_ones() {
-    let server = start(|request| match request.number {
-        1 | 3 => FakeServerAction::Stall,
-        _ => FakeServerAction::Reply(ok(&[b'x'; 1000])),
+    let connections = AtomicUsize::new(0);
+    let server = start(move |request| {
+        let is_first = request.number_on_connection == 0;
+        match is_first && connections.fetch_add(1, Ordering::SeqCst) % 2 == 1 {
+            true => FakeServerAction::Stall,
+            false => FakeServerAction::Reply(ok(&[b'x'; 1000])),
+        }
     });
     let (report, _) = bench(&server.url, &["-c", "4", "-d", "1s", "--line", "100k"]);
     let lines = &report["lines"];

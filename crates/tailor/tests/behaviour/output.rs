@@ -76,7 +76,8 @@ fn what_can_not_be_is_reported_before_the_run() {
 #[test]
 fn a_url_first_is_a_benchmark() {
     let server = start(|_| FakeServerAction::Reply(ok(b"x")));
-    let output = tailor(&[&server.url, "-c", "2", "-d", "300ms", "--interval", "100ms", "--latency"]);
+    // So long that each interval has responses, even on a busy machine.
+    let output = tailor(&[&server.url, "-c", "2", "-d", "3s", "--interval", "1s", "--latency"]);
     let (text, progress) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success() && text.contains("p99.9"), "{text}{progress}");
     assert!(!progress.contains(" 0/s"), "nothing is told of the rest after the last interval: {progress}");

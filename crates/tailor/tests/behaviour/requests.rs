@@ -118,8 +118,10 @@ fn a_log_is_replayed_with_its_timing() {
     let arguments = ["--replay", log.path().to_str().unwrap(), "--replay-speed", "10", "-c", "2"];
     let (report, _) = bench(&server.url, &arguments);
     assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(4)));
-    let targets: Vec<String> =
+    let mut targets: Vec<String> =
         server.heads.lock().unwrap().iter().map(|head| head.split(' ').nth(1).unwrap().to_owned()).collect();
+    // The first two are due at the same time, on two connections.
+    targets[..2].sort();
     assert_eq!(targets, ["/a", "/b", "/a", "/c?d"]);
     assert!(report["duration_seconds"].as_f64().unwrap() >= 0.99);
 }
