@@ -5,15 +5,16 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use crate::{attack, caching, conformance, fuzz, licences, modules, packaging, tidy};
+use crate::{attack, caching, conformance, fuzz, licences, modules, packaging, tidy, words};
 
 /// Duration of each fuzz target: a smoke run, which tries all seeds and their neighbors.
 const FUZZ_SECONDS: &str = "5";
 
 type CiCheck = (&'static str, fn() -> bool);
 
-const CHECKS: [CiCheck; 12] = [
+const CHECKS: [CiCheck; 13] = [
     ("tidiness", || report(tidy::check(Path::new(".")))),
+    ("words", || is_passed(words::run(std::iter::empty()))),
     ("licences", || report(licences::check(Path::new("."))) & licences::run_cargo_deny(Path::new("."))),
     ("format", format),
     ("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),

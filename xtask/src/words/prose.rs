@@ -238,6 +238,11 @@ fn of_markdown(text: &str) -> Prose {
             begins_passage = true;
             continue;
         }
+        // Tags on a line of their own; figures in an `alt` are no sentence.
+        if content.starts_with('<') && content.ends_with('>') {
+            begins_passage = true;
+            continue;
+        }
         let is_item = content.starts_with(['-', '*', '+']) || content.starts_with(|first: char| first.is_ascii_digit());
         if begins_passage && line.starts_with("    ") && !in_list {
             continue;
@@ -358,6 +363,7 @@ mod tests {
                 "One.\n\n    code\n\n| a | b |\n| c | d |\n",
                 "Markdown/1/One. Markdown/5/| a | b | Markdown/6/| c | d |",
             ),
+            ("a.md", "One\n<img alt=\"Two\">\nThree\n", "Markdown/1/One Markdown/3/Three"),
             ("a.html", "<p class=x>One</p>\n<style>\np {}\n</style>\n", "Markdown/1/One"),
             ("a.cases", "# nobody\n", ""),
             ("LICENSE-MIT", "nobody\n", ""),

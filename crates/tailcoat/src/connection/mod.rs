@@ -52,7 +52,7 @@ use transport::Transport;
 use wire::http::RequestHead;
 
 use self::output::Output;
-use self::transfer_rate::RateLimit;
+use self::transfer_rate::TransferRateLimit;
 use crate::config::Limits;
 use crate::log::{LogClient, Recorder, Trouble, event};
 use crate::memory_budget::{Charge, HolderClient, HolderSource, Shed, WorkerBudget};
@@ -257,8 +257,8 @@ impl Context {
     }
 
     /// Limit of slow transfers, of the current configuration.
-    fn rate_limit(&self) -> RateLimit {
-        RateLimit::of(&self.generation().limits)
+    fn rate_limit(&self) -> TransferRateLimit {
+        TransferRateLimit::of(&self.generation().limits)
     }
 
     /// True for a peer whose connections may be of many clients.

@@ -4,7 +4,7 @@ use crate::config::Limits;
 
 /// Limit of slow transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RateLimit {
+pub(super) struct TransferRateLimit {
     /// Minimum rate; 0 is no limit.
     bytes_per_second_min: u64,
     /// Waiting time before the limit applies, in milliseconds.
@@ -22,7 +22,7 @@ pub(super) struct TransferRate {
     waited_ms: u64,
 }
 
-impl RateLimit {
+impl TransferRateLimit {
     /// Limit of a configuration. A client may pause as long as the longer of the time limits for a single wait.
     pub(super) fn of(limits: &Limits) -> Self {
         let grace_ms = limits.write_timeout.as_millis() as u64;
@@ -41,7 +41,7 @@ impl TransferRate {
     }
 
     /// Counts bytes that the client has moved, after the wait for them.
-    pub(super) fn on_bytes(&mut self, bytes: u64, limit: &RateLimit) {
+    pub(super) fn on_bytes(&mut self, bytes: u64, limit: &TransferRateLimit) {
         self.counted_bytes += bytes;
         // A limit may be set later.
         if limit.bytes_per_second_min > 0 {
@@ -52,12 +52,12 @@ impl TransferRate {
     }
 
     /// True if the client is too slow after this further time without bytes.
-    pub(super) fn is_too_slow(&self, waiting_ms: u64, limit: &RateLimit) -> bool {
+    pub(super) fn is_too_slow(&self, waiting_ms: u64, limit: &TransferRateLimit) -> bool {
         self.wait_left_ms(limit).is_some_and(|left_ms| waiting_ms >= left_ms)
     }
 
     /// Time without further bytes after which the client is too slow; `None` without a limit.
-    pub(super) fn wait_left_ms(&self, limit: &RateLimit) -> Option<u64> {
+    pub(super) fn wait_left_ms(&self, limit: &TransferRateLimit) -> Option<u64> {
         let paid_ms = self.counted_bytes.saturating_mul(1_000).checked_div(limit.bytes_per_second_min)?;
         Some((paid_ms.max(limit.grace_ms) + 1).saturating_sub(self.waited_ms))
     }
@@ -67,10 +67,11 @@ impl TransferRate {
 mod tests {
     use super::*;
 
-    const LIMIT: RateLimit = RateLimit { bytes_per_second_min: 100, grace_ms: 2_000, credit_ms_max: 10_000 };
+    const LIMIT: TransferRateLimit =
+        TransferRateLimit { bytes_per_second_min: 100, grace_ms: 2_000, credit_ms_max: 10_000 };
 
     /// Time until a client is too slow that moves `burst` bytes at first and then `bytes` each second.
-    fn seconds_until_too_slow(burst: u64, bytes: u64, limit: &RateLimit) -> Option<u64> {
+    fn seconds_until_too_slow(burst: u64, bytes: u64, limit: &TransferRateLimit) -> Option<u64> {
         let mut rate = TransferRate::default();
         rate.on_bytes(burst, limit);
         (1..1_000).find(|_| {
@@ -95,13 +96,13 @@ mod tests {
         ] {
             assert_eq!(seconds_until_too_slow(burst, bytes, &LIMIT), expect, "{burst} {bytes}");
         }
-        assert_eq!(seconds_until_too_slow(0, 0, &RateLimit { bytes_per_second_min: 0, ..LIMIT }), None);
+        assert_eq!(seconds_until_too_slow(0, 0, &TransferRateLimit { bytes_per_second_min: 0, ..LIMIT }), None);
     }
 
     #[test]
     fn bytes_that_came_while_there_was_no_limit_count() {
         let mut rate = TransferRate::default();
-        let none = RateLimit { bytes_per_second_min: 0, ..LIMIT };
+        let none = TransferRateLimit { bytes_per_second_min: 0, ..LIMIT };
         rate.on_bytes(1 << 20, &none);
         rate.on_wait(100_000);
         assert_eq!((rate.wait_left_ms(&none), rate.is_too_slow(u64::MAX, &none)), (None, false));

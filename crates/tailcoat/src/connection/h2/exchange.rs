@@ -13,7 +13,7 @@ use super::content::{Offered, OutgoingContent};
 use super::tunnel::H2Tunnel;
 use super::upload::{H2Upload, Supplied};
 use super::wakers::WokenStreams;
-use crate::connection::transfer_rate::{RateLimit, TransferRate};
+use crate::connection::transfer_rate::{TransferRate, TransferRateLimit};
 use crate::handler::{ClientLink, OwnedRequest, Response};
 use crate::memory_budget::Charge;
 use crate::routing::{RequestAccount, ResponseFuture};
@@ -90,7 +90,7 @@ pub(super) struct ClientWait {
 
 impl ClientWait {
     /// Records a check of whether the client is waited for, and of its progress.
-    fn on_look(&mut self, is_waiting: bool, sent_bytes: u64, now_ms: u64, limit: &RateLimit) {
+    fn on_look(&mut self, is_waiting: bool, sent_bytes: u64, now_ms: u64, limit: &TransferRateLimit) {
         match self.looked_at_ms {
             Some(looked_at_ms) => self.rate.on_wait(now_ms.saturating_sub(looked_at_ms)),
             None => self.stalled_since_ms = now_ms,
@@ -193,7 +193,7 @@ impl H2Exchange {
 
     /// Takes a piece of the request's content. Unwanted content is dropped; its flow control window is not renewed, so
     /// the client stops.
-    pub(super) fn on_content(&mut self, content: &[u8], is_last: bool, now_ms: u64, limit: &RateLimit) {
+    pub(super) fn on_content(&mut self, content: &[u8], is_last: bool, now_ms: u64, limit: &TransferRateLimit) {
         self.is_due = true;
         match (&mut self.work, &mut self.upload) {
             (H2Work::Tunneling(tunneling), _) => tunneling.on_content(content, is_last, now_ms),
@@ -213,7 +213,7 @@ impl H2Exchange {
     }
 
     /// Records if the client has content to accept.
-    pub(super) fn note_wait(&mut self, wire: &mut H2ServerConnection, now_ms: u64, limit: &RateLimit) {
+    pub(super) fn note_wait(&mut self, wire: &mut H2ServerConnection, now_ms: u64, limit: &TransferRateLimit) {
         let is_waiting = wire.unsent_bytes(self.stream).is_some_and(|bytes| bytes > 0)
             || !matches!(self.work, H2Work::Answering(_)) && wire.wanted_bytes(self.stream) == 0;
         self.wait.on_look(is_waiting, self.outgoing.sent_bytes, now_ms, limit);
@@ -243,13 +243,13 @@ impl H2Exchange {
 
     /// Time at which the client accepts content too slowly unless it accepts more first; `None` if it is not waited
     /// for. A tunnel has no minimum rate, but must not stall.
-    pub(super) fn rate_deadline_ms(&self, limit: &RateLimit) -> Option<u64> {
+    pub(super) fn rate_deadline_ms(&self, limit: &TransferRateLimit) -> Option<u64> {
         let looked_at_ms = self.wait.looked_at_ms.filter(|_| !matches!(self.work, H2Work::Tunneling(_)))?;
         looked_at_ms.checked_add(self.wait.rate.wait_left_ms(limit)?)
     }
 
     /// True if the client accepts content too slowly, or nothing for too long.
-    pub(super) fn is_read_too_slowly(&self, limit: &RateLimit, turn: &H2Turn<'_, '_>) -> bool {
+    pub(super) fn is_read_too_slowly(&self, limit: &TransferRateLimit, turn: &H2Turn<'_, '_>) -> bool {
         let is_past = |deadline_ms: u64| turn.now.monotonic_ms >= deadline_ms;
         self.wait_deadline_ms(turn).is_some_and(is_past) || self.rate_deadline_ms(limit).is_some_and(is_past)
     }

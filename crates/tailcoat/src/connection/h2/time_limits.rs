@@ -5,7 +5,7 @@ use wire::h2::{ErrorCode, H2ServerConnection, ServerEvent};
 use super::exchange::H2Work;
 use super::{H2Connection, H2ConnectionState, H2Turn};
 use crate::connection::arrival::REQUEST_TIMEOUT;
-use crate::connection::transfer_rate::RateLimit;
+use crate::connection::transfer_rate::TransferRateLimit;
 use crate::connection::{ConnectionStage, WakeReason};
 use crate::handler::Now;
 use crate::metrics::Limit;
@@ -193,7 +193,7 @@ impl H2Connection {
             (_, false) => None,
         };
         let mut exchanges_stage = ConnectionStage::Tunnel;
-        let rate_limit = RateLimit::of(limits);
+        let rate_limit = TransferRateLimit::of(limits);
         let rest_ms = if clocks.has_rested { millis(limits.idle_timeout) } else { REST_TIME_MS };
         let own = [
             clocks.is_idle().then_some(clocks.idle_since_ms + rest_ms.min(millis(limits.idle_timeout))),

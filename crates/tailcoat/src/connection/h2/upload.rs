@@ -7,7 +7,7 @@ use wire::h2::{H2ServerConnection, StreamId};
 use wire::http::{Fields, Status};
 
 use super::H2Turn;
-use crate::connection::transfer_rate::{RateLimit, TransferRate};
+use crate::connection::transfer_rate::{TransferRate, TransferRateLimit};
 use crate::handler::ClientLink;
 
 /// Capacity kept for the next piece, in bytes.
@@ -63,7 +63,7 @@ impl H2Upload {
     }
 
     /// Buffers a piece of content.
-    pub(super) fn on_content(&mut self, content: &[u8], is_last: bool, now_ms: u64, limit: &RateLimit) {
+    pub(super) fn on_content(&mut self, content: &[u8], is_last: bool, now_ms: u64, limit: &TransferRateLimit) {
         self.received.extend_from_slice(content);
         self.content_bytes += content.len() as u64;
         self.is_complete |= is_last;
@@ -138,12 +138,12 @@ impl H2Upload {
     }
 
     /// Time at which the content arrives too slowly unless more arrives first; `None` if none is waited for.
-    pub(super) fn rate_deadline_ms(&self, limit: &RateLimit) -> Option<u64> {
+    pub(super) fn rate_deadline_ms(&self, limit: &TransferRateLimit) -> Option<u64> {
         self.waiting_since_ms?.checked_add(self.rate.wait_left_ms(limit)?)
     }
 
     /// True if content arrives too slowly.
-    pub(super) fn is_too_slow(&self, now_ms: u64, limit: &RateLimit) -> bool {
+    pub(super) fn is_too_slow(&self, now_ms: u64, limit: &TransferRateLimit) -> bool {
         let waiting_ms = self.waiting_since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms));
         !self.is_complete && self.rate.is_too_slow(waiting_ms, limit)
     }
