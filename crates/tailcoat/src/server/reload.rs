@@ -217,7 +217,7 @@ impl Server {
     /// Continues the current reload after one of its steps.
     pub(super) fn on_step(&mut self, step: ReloadStep) {
         match step {
-            // It would open listeners again.
+            // A new configuration would open listeners again.
             ReloadStep::Prepared(_) if self.is_draining => self.reject(&ReloadError::ShuttingDown),
             ReloadStep::Prepared(Ok(prepared)) => {
                 if let Err(error) = self.apply(*prepared) {

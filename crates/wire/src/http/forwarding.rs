@@ -100,8 +100,8 @@ pub fn is_client_address_field(name: &[u8]) -> bool {
 }
 
 /// Returns whether some applications take the path of a request from this field instead of from its target: IIS with its
-/// rewrite module, older versions of Symfony and Zend Framework, and those behind ingress controllers. Underscores count
-/// as hyphens.
+/// rewrite module, older versions of Symfony and Zend Framework, and those that ingress
+/// controllers forward to. Underscores count as hyphens.
 pub fn is_path_override_field(name: &[u8]) -> bool {
     let names: &[&[u8]] = match name.len() {
         13 => &[b"x-rewrite-url"],

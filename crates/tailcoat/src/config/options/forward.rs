@@ -55,13 +55,14 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
               7239). Values that clients send in these fields, or in others that begin with `X-Forwarded-`, are \
               dropped; `keep` passes them. Also dropped are `X-Real-IP`, `X-Client-IP`, `X-Cluster-Client-IP`, \
               `Client-IP`, `True-Client-IP`, `CF-Connecting-IP`, `CF-Connecting-IPv6`, `CF-Pseudo-IPv4`, \
-              `Fastly-Client-IP`, `Fly-Client-IP`, `DO-Connecting-IP`, `Proxy-Client-IP`, `WL-Proxy-Client-IP`, \
-              `X-Appengine-User-Ip`, `X-Appengine-Remote-Addr`, `X-Azure-ClientIP`, `X-Azure-SocketIP`, \
-              `X-Envoy-External-Address`, `X-Forwarded`, `X-Nf-Client-Connection-Ip`, `X-Original-Forwarded-For`, \
-              `X-Originating-IP`, `X-ProxyUser-Ip`, `X-Remote-Addr` and `X-Remote-IP`. So are `X-Original-URL`, \
-              `X-Original-URI` and `X-Rewrite-URL`, from which some applications take the path. If the request comes from one of the `trusted-proxies`, all these fields pass. Tailcoat then appends to \
-              the proxy's list of addresses and keeps its host and protocol. `request-header \"X-Real-IP\" \
-              \"{client}\"` sets one of them.",
+              `Fastly-Client-IP`, `Fly-Client-IP` and `DO-Connecting-IP`. So are `Proxy-Client-IP`, \
+              `WL-Proxy-Client-IP`, `X-Appengine-User-Ip`, `X-Appengine-Remote-Addr`, `X-Azure-ClientIP`, \
+              `X-Azure-SocketIP`, `X-Envoy-External-Address`, `X-Forwarded`, `X-Nf-Client-Connection-Ip`, \
+              `X-Original-Forwarded-For`, `X-Originating-IP`, `X-ProxyUser-Ip`, `X-Remote-Addr` and `X-Remote-IP`. \
+              Some applications take the path from `X-Original-URL`, `X-Original-URI` or `X-Rewrite-URL`: these are \
+              dropped, too. If the request comes from one of the `trusted-proxies`, all these fields pass. Tailcoat \
+              then appends to the proxy's list of addresses and keeps its host and protocol. `request-header \
+              \"X-Real-IP\" \"{client}\"` sets one of them.",
         example: "forwarded-headers both",
         known_as: KnownAs {
             nginx: &["proxy_set_header"],
