@@ -148,6 +148,8 @@ fn a_proxy_on_this_machine_makes_nothing_public() {
         "X-Forwarded-For: 203.0.113.9",
         "X-Forwarded-For: 127.0.0.1",
         "x-real-ip: 203.0.113.9",
+        "X_Forwarded_For: 203.0.113.9",
+        "Fly-Client-IP: 203.0.113.9",
         "Forwarded: for=203.0.113.9",
         "VIA: 1.1 proxy",
         "X-Forwarded-Proto: https",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base64ct::{Base64, Encoding};
 use sha2::{Digest, Sha256};
+use wire::http::forwarding::{is_client_address_field, is_same_field};
 use wire::http::{Fields, KnownField, Method, Request, Status};
 
 use super::{Body, BuiltResponse, HandlerOutcome, PageFormat, Response, Routed, error_response};
@@ -90,20 +91,12 @@ fn is_of_this_machine(routed: &Routed<'_>) -> bool {
 
 /// True if a proxy has forwarded the request: it may run on this machine for clients from anywhere.
 fn is_from_proxy(request: &Request<'_>) -> bool {
-    const NAMES: [&[u8]; 8] = [
-        b"forwarded",
-        b"via",
-        b"x-real-ip",
-        b"x-client-ip",
-        b"x-cluster-client-ip",
-        b"true-client-ip",
-        b"cf-connecting-ip",
-        b"fastly-client-ip",
-    ];
     const PREFIX: &[u8] = b"x-forwarded-";
     request.head.fields.iter().map(|field| field.name.of(request.bytes)).any(|name| {
-        NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
-            || name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
+        let is_forwarded = name.get(..PREFIX.len()).is_some_and(|start| is_same_field(start, PREFIX));
+        is_forwarded
+            || [&b"via"[..], b"forwarded"].iter().any(|known| is_same_field(name, known))
+            || is_client_address_field(name)
     })
 }
 

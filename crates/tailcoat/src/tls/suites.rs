@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_enciphered_is_the_same() {
+    fn encrypted_records_are_the_same() {
         let content: Vec<u8> = (0..20_000_u32).map(|at| (at % 251) as u8).collect();
         let mut encrypter = InPieces(Box::new(PieceRecorder) as Box<dyn MessageEncrypter>);
         for length in [0, 1, 1023, 1024, 1025, 2048, 16_383, 16_384, 16_385] {

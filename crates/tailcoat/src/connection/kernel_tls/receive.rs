@@ -192,7 +192,7 @@ mod tests {
     fn seal(encrypter: &mut dyn MessageEncrypter, typ: ContentType, content: &[u8], sequence: u64) -> Vec<u8> {
         let payload = OutboundChunks::Single(content);
         let message = OutboundPlainMessage { typ, version: ProtocolVersion::TLSv1_2, payload };
-        encrypter.encrypt(message, sequence).expect("it can be enciphered").encode()
+        encrypter.encrypt(message, sequence).expect("it can be encrypted").encode()
     }
 
     #[test]
