@@ -262,7 +262,7 @@ fn the_client_behind_a_proxy_is_logged() {
 }
 
 #[test]
-fn what_is_no_file_holds_nobody_up() {
+fn special_files_block_no_request() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     let (directory, server) = server("", "basic-auth \"/admin/*\" \"DIR/passwords\"");
     let at = |name: &str| directory.path().join(name);

@@ -355,8 +355,8 @@ fn an_authority_that_comes_later() {
     let Some(pebble) = Pebble::start(STRICT) else { return };
     let state = tempfile::tempdir().expect("a state directory");
     // No process listens on the CA's future port yet.
-    let nobody = free_port();
-    let settings = pebble.settings("").replace(&format!(":{}/", pebble.server.address.port()), &format!(":{nobody}/"));
+    let unused = free_port();
+    let settings = pebble.settings("").replace(&format!(":{}/", pebble.server.address.port()), &format!(":{unused}/"));
     let server = run(&(settings + &pebble.site("\"example.com\"", "")), state.path());
     await_file(state.path(), "json", "\"failures\":2");
     // Other sites are served meanwhile; only handshakes fail.
@@ -364,7 +364,7 @@ fn an_authority_that_comes_later() {
     assert!(answer.ends_with("hello"), "{answer}");
     let socket = TcpStream::connect(("127.0.0.1", pebble.https)).expect("the server takes connections");
     assert!(handshake(socket, &pebble.client(), "example.com").is_err());
-    let forwarder = TcpListener::bind(("127.0.0.1", nobody)).expect("the port is free");
+    let forwarder = TcpListener::bind(("127.0.0.1", unused)).expect("the port is free");
     let authority = pebble.server.address;
     std::thread::spawn(move || {
         for mut client in forwarder.incoming().flatten() {

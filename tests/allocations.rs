@@ -76,7 +76,7 @@ fn a_warm_hit_of_the_response_cache_allocates_nothing() {
         ("HEAD", "HEAD", "", "200"),
         ("not modified", "GET", "If-None-Match: \"e\"\r\n", "304"),
         ("range", "GET", "Range: bytes=10-19\r\n", "206"),
-        ("a cookie that is for nobody", "GET", "Cookie: a=b; c=d\r\n", "200"),
+        ("a cookie that no rule reads", "GET", "Cookie: a=b; c=d\r\n", "200"),
     ];
     let config = format!(
         "site {{\n listen \"[::1]:1\"\n forward \"http://{address}\" {{\n cache {{\n cache-status\n \

@@ -51,7 +51,7 @@ fn who_is_banned_gets_nothing_until_the_ban_ends() {
     assert!(request(&operated).is_some(), "the time is over");
     for (arguments, reported) in [
         (vec!["unban", "192.0.2.1"], "192.0.2.1/32 is not banned"),
-        (vec!["ban", "nobody"], "`nobody` is not an address or network"),
+        (vec!["ban", "no-address"], "`no-address` is not an address or network"),
         (vec!["ban", "192.0.2.1", "--for", "never"], "`never` is not a time"),
         (vec!["ban", "10.0.0.5/8"], "has bits after its prefix; write `\"10.0.0.0/8\"`"),
     ] {

@@ -123,7 +123,7 @@ fn is_complete(answer: &str) -> bool {
 
 /// Response splitting: bytes after a response, unasked, go to no client.
 #[test]
-fn a_response_behind_another_is_dropped() {
+fn a_response_after_another_is_dropped() {
     let origin = CountingOrigin::start();
     let server = front(&origin, "", "");
     for path in ["/two-responses", "/two-responses", "/a"] {

@@ -122,7 +122,7 @@ fn a_small_file_that_is_asked_for_again() {
 }
 
 #[test]
-fn content_is_read_and_the_next_request_begins_behind_it() {
+fn content_is_read_and_the_next_request_begins_after_it() {
     let server = server();
     let answer = server.exchange(
         b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 35\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n\

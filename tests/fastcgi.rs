@@ -365,7 +365,7 @@ fn connections_are_kept_if_that_is_wanted() {
 
 #[test]
 fn a_connection_that_has_more_to_say_is_not_kept() {
-    let said = [answer("A: b\n\nabc"), output("of nobody's")].concat();
+    let said = [answer("A: b\n\nabc"), output("of no request")].concat();
     let application = Application::answering(said);
     let server = front(application.address, "keep-connections");
     assert!(ask(&server, GET).ends_with("abc") && ask(&server, GET).ends_with("abc"));

@@ -308,7 +308,7 @@ fn a_stale_connection_costs_no_request() {
 }
 
 #[test]
-fn requests_behind_a_forwarded_one_wait_for_their_turn() {
+fn requests_after_a_forwarded_one_wait_for_their_turn() {
     let upstream = ScriptedUpstream::start(vec![vec![
         Await(HEAD),
         Say("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none"),

@@ -244,7 +244,7 @@ fn fill(peer: &mut RawPeer, stream: u32, window: &mut i64) -> usize {
 }
 
 #[test]
-fn a_slow_client_holds_up_nobody_and_costs_a_window() {
+fn a_slow_client_delays_no_other_and_costs_a_window() {
     let sent = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&sent);
     let upstream = H2Upstream::start(move |_, peer| {
@@ -364,7 +364,7 @@ fn hostile_servers() {
         ("push", true, |peer, stream| {
             peer.write(kind::PUSH_PROMISE, END_HEADERS, stream, &[&2_u32.to_be_bytes()[..], &block(&[])].concat());
         }),
-        ("a stream that nobody opened", true, |peer, _| {
+        ("a stream that was not opened", true, |peer, _| {
             peer.head(2, 200, true);
         }),
         ("an answer to what was not asked", true, |peer, stream| {

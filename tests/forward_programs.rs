@@ -103,7 +103,7 @@ fn a_front_controller_and_who_runs_php() {
 }
 
 #[test]
-fn whoever_runs_php_nobody_gets_its_source() {
+fn no_php_handler_leaks_source() {
     for (path, directory, with_info) in [
         ("path=\"*.php\"", "to /wp-admin/index.php", "404"),
         ("path=#\"~\\.php(/|$)\"#", "to /wp-admin/index.php", "to /wp-admin/index.php/info"),

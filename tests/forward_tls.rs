@@ -6,7 +6,7 @@ use crate::support::tls::TestCa;
 use crate::support::{PATIENCE, TestServer, ask, tailcoat};
 
 /// Upstream with a certificate for `app.example`, which logs the version and the client certificate of each request.
-fn behind(directory: &Path, more: &str) -> TestServer {
+fn backend(directory: &Path, more: &str) -> TestServer {
     let path = directory.display();
     TestServer::run(&format!(
         "access-log \"{path}/log\" format=\"{{request}} {{tls_client}}\"\nsite \"app.example\" {{\n listen \"127.0.0.1:0\" tls=on\n default\n respond \"*\" 200 \"here\"\n \
@@ -34,8 +34,8 @@ fn who_is_trusted() {
     authority.sign(&["app.example"]).write(path, "app.example");
     std::fs::write(path.join("ca.pem"), authority.pem()).unwrap();
     std::fs::write(path.join("other.pem"), other.pem()).unwrap();
-    let behind = behind(path, "");
-    let port = behind.address.port();
+    let backend = backend(path, "");
+    let port = backend.address.port();
     let (ours, others) = (path.join("ca.pem"), path.join("other.pem"));
     let (ours, others) = (ours.display(), others.display());
     let name = "tls-server-name \"app.example\"";
@@ -76,11 +76,11 @@ fn dates_of_a_certificate_are_told() {
     std::fs::write(path.join("ca.pem"), authority.pem()).unwrap();
     for (from, to, expect) in [(2000, 2001, "has expired"), (2200, 2201, "is not valid yet")] {
         authority.sign_for(&["app.example"], from, to).write(path, "app.example");
-        let behind = behind(path, "");
+        let backend = backend(path, "");
         let server = TestServer::run(&format!(
             "upstream \"u\" {{\n server \"https://{}\"\n tls-ca-file \"{}\"\n tls-server-name \"app.example\"\n }}\n\
              site {{\n listen \"127.0.0.1:0\"\n forward \"u\"\n}}\nserver {{ workers 1 }}\n",
-            behind.address,
+            backend.address,
             path.join("ca.pem").display()
         ));
         let answer = ask(&server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
@@ -97,7 +97,7 @@ fn a_certificate_is_shown() {
     authority.sign(&["proxy.example"]).write(path, "proxy");
     std::fs::write(path.join("ca.pem"), authority.pem()).unwrap();
     let ca = path.join("ca.pem").display().to_string();
-    let behind = behind(path, &format!(" client-certificate \"required\" ca-file=\"{ca}\""));
+    let backend = backend(path, &format!(" client-certificate \"required\" ca-file=\"{ca}\""));
     let shown = format!("tls-certificate \"{0}/proxy.pem\" key=\"{0}/proxy.key\"", path.display());
     for (options, status) in [
         (format!("{shown}\n health-check \"/\" interval=\"100ms\""), " 200 "),
@@ -108,7 +108,7 @@ fn a_certificate_is_shown() {
             "upstream \"u\" {{\n server \"https://127.0.0.1:{}\"\n tls-ca-file \"{ca}\"\n \
              tls-server-name \"app.example\"\n last-resort off\n {options}\n}}\n\
              site {{\n listen \"127.0.0.1:0\"\n forward \"u\" {{\n host \"app.example\"\n }}\n}}\nserver {{ workers 1 }}\n",
-            behind.address.port()
+            backend.address.port()
         ));
         let answer = ask(&server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
         assert!(answer.contains(status), "{options}: {answer}");
@@ -149,7 +149,7 @@ fn new_files_are_taken_up() {
     std::fs::write(path.join("ca.pem"), authority.pem()).unwrap();
     std::fs::write(path.join("trusted.pem"), authority.pem()).unwrap();
     let known = path.join("ca.pem").display().to_string();
-    let behind = behind(path, &format!(" client-certificate \"required\" ca-file=\"{known}\""));
+    let backend = backend(path, &format!(" client-certificate \"required\" ca-file=\"{known}\""));
     let errors = path.join("errors");
     // No connection is kept, so that each request needs a handshake.
     let server = TestServer::run_logging(
@@ -158,7 +158,7 @@ fn new_files_are_taken_up() {
              tls-certificate \"{1}/proxy.pem\" key=\"{1}/proxy.key\"\n tls-server-name \"app.example\"\n \
              tls-http2 off\n idle-max 0\n}}\nsite {{\n listen \"127.0.0.1:0\"\n forward \"u\"\n}}\n\
              server {{ workers 1; certificate-check-interval \"100ms\" }}\n",
-            behind.address.port(),
+            backend.address.port(),
             path.display(),
         ),
         &errors,

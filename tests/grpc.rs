@@ -58,9 +58,9 @@ fn calls_of_all_kinds() {
 
 #[test]
 fn errors_of_ours_are_reported_in_trailers() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let server = TestServer::run(&format!(
-        "site \"localhost\" {{\n listen \"127.0.0.1:0\"\n default\n forward \"h2c://{nobody}\"\n}}\n"
+        "site \"localhost\" {{\n listen \"127.0.0.1:0\"\n default\n forward \"h2c://{unused}\"\n}}\n"
     ));
     let mut client = H2Client::connect(&server);
     for (content_type, status, grpc_status) in

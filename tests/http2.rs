@@ -73,7 +73,7 @@ fn a_client_that_does_not_take() {
 
 /// An upload stops while the upstream does not read.
 #[test]
-fn a_server_behind_that_does_not_read() {
+fn an_upstream_that_does_not_read() {
     let upstream = ScriptedUpstream::start(vec![vec![
         Await(HEAD),
         Pause(1_500),

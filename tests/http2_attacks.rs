@@ -84,11 +84,11 @@ impl Attacker {
     /// Types and payloads of the received frames.
     fn frames(&self) -> Vec<(u8, &[u8])> {
         let (mut frames, mut rest) = (Vec::new(), &self.received[..]);
-        while let Some((header, behind)) = rest.split_at_checked(9) {
+        while let Some((header, following)) = rest.split_at_checked(9) {
             let length = u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize;
-            let Some((payload, behind)) = behind.split_at_checked(length) else { break };
+            let Some((payload, following)) = following.split_at_checked(length) else { break };
             frames.push((header[3], payload));
-            rest = behind;
+            rest = following;
         }
         frames
     }

@@ -141,7 +141,7 @@ fn hostile_guests() {
 }
 
 #[test]
-fn a_guest_that_loops_or_sleeps_holds_up_nobody() {
+fn a_guest_that_loops_or_sleeps_delays_no_request() {
     let Some(filters) = filters() else { return };
     let options = "cpu-time-max \"3s\"; first-byte-timeout \"2s\"; reset none";
     let (server, _files) = server(filters, options);

@@ -12,7 +12,7 @@ use crate::support::versions::AnyVersion;
 use crate::support::{PATIENCE, TestServer, ask, read_until};
 
 /// Site with a module in front of files, with these rules.
-fn server(filters: &Path, rules: &str, behind: &str) -> (TestServer, TempDir) {
+fn server(filters: &Path, rules: &str, backend: &str) -> (TestServer, TempDir) {
     let files = tempfile::tempdir().unwrap();
     std::fs::write(files.path().join("file"), "a file").unwrap();
     std::fs::create_dir(files.path().join("private")).unwrap();
@@ -20,7 +20,7 @@ fn server(filters: &Path, rules: &str, behind: &str) -> (TestServer, TempDir) {
     let config = format!(
         "server {{ workers 1; pin-workers off }}\nmodules {{ compile-wait \"5m\"; compiled \"{}\" }}\nsite {{\n listen \"127.0.0.1:0\"\n \
          {rules}\n module \"*\" \"{}\" {{ reset none; cpu-time-max \"200ms\"; buffered-bytes-max \"1KiB\" }}\n \
-         {behind}\n root \"{}\"\n}}\n",
+         {backend}\n root \"{}\"\n}}\n",
         compiled_directory().display(),
         filters.display(),
         files.path().display()
@@ -98,14 +98,14 @@ fn rules_hold_for_what_a_guest_makes_of_a_request() {
 fn a_client_that_goes_ends_what_was_passed_on() {
     let Some(filters) = filters() else { return };
     for rules in RULES {
-        let behind = TcpListener::bind("127.0.0.1:0").unwrap();
-        let forward = format!("forward \"http://{}\" path=\"/slow\"", behind.local_addr().unwrap());
+        let backend = TcpListener::bind("127.0.0.1:0").unwrap();
+        let forward = format!("forward \"http://{}\" path=\"/slow\"", backend.local_addr().unwrap());
         let (server, _files) = server(filters, rules, &forward);
         // A used instance responds at once.
         assert!(get(&server, "/guest/uri?/file").ends_with("a file"));
         let mut client = server.connect();
         client.write_all(b"GET /guest/uri?/slow HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-        let (mut request, _) = behind.accept().unwrap();
+        let (mut request, _) = backend.accept().unwrap();
         request.set_read_timeout(Some(PATIENCE)).unwrap();
         assert!(read_until(&mut request, "\r\n\r\n").starts_with("GET /slow HTTP/1.1\r\n"));
         drop(client);
@@ -114,7 +114,7 @@ fn a_client_that_goes_ends_what_was_passed_on() {
 }
 
 #[test]
-fn what_the_server_behind_gets() {
+fn what_the_upstream_gets() {
     let Some(filters) = filters() else { return };
     for rules in ["", "request-header \"X-Rule\" \"1\""] {
         // Expected end of the upstream's input, and the response.

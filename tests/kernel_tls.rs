@@ -238,7 +238,7 @@ fn slow_clients_get_all_of_what_is_last() {
 }
 
 #[test]
-fn clients_that_break_off_disturb_nobody() {
+fn clients_that_break_off_disturb_no_other() {
     let Some(_turn) = turn() else { return };
     let server = server();
     let before = counted("TlsCurrTxSw").expect("the module is loaded");
@@ -319,20 +319,20 @@ impl ProgramOutput {
         std::thread::spawn(move || {
             let mut buffer = vec![0; 64 << 10];
             while let Ok(count @ 1..) = output.read(&mut buffer) {
-                of_thread.0.lock().expect("nobody panics with it").extend_from_slice(&buffer[..count]);
+                of_thread.0.lock().expect("no thread panics with it").extend_from_slice(&buffer[..count]);
             }
         });
         said
     }
 
     fn count(&self, text: &[u8]) -> usize {
-        memchr::memmem::find_iter(&self.0.lock().expect("nobody panics with it"), text).count()
+        memchr::memmem::find_iter(&self.0.lock().expect("no thread panics with it"), text).count()
     }
 
     fn expect(&self, text: &[u8], count: usize) {
         let start = Instant::now();
         while self.count(text) < count {
-            let said = self.0.lock().expect("nobody panics with it").clone();
+            let said = self.0.lock().expect("no thread panics with it").clone();
             let end = &said[said.len().saturating_sub(500)..];
             assert!(start.elapsed() < PATIENCE, "{count} x {text:?}: {}", String::from_utf8_lossy(end));
             std::thread::sleep(Duration::from_millis(50));

@@ -205,11 +205,11 @@ fn clients_do_not_choose_the_path_by_a_field() {
 
 #[test]
 fn what_follows_a_request_does_not_hide_that_its_client_has_gone() {
-    for (behind, is_reset) in [("", false), ("G", false), ("G", true), (GET, false)] {
+    for (following, is_reset) in [("", false), ("G", false), ("G", true), (GET, false)] {
         let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Await("never")]]);
         let server = front(&[upstream.address], "", "", "first-byte-timeout \"10m\"");
         let mut client = server.connect();
-        client.write_all(format!("GET /hang HTTP/1.1\r\nHost: h\r\n\r\n{behind}").as_bytes()).unwrap();
+        client.write_all(format!("GET /hang HTTP/1.1\r\nHost: h\r\n\r\n{following}").as_bytes()).unwrap();
         std::thread::sleep(Duration::from_millis(300));
         if is_reset {
             socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
@@ -217,7 +217,7 @@ fn what_follows_a_request_does_not_hide_that_its_client_has_gone() {
         drop(client);
         // The connection ends only when the request is aborted. One for the next request may have started.
         let mut ended = std::iter::repeat_with(|| upstream.connection()).take(2);
-        assert!(ended.any(|seen| seen.starts_with("GET /hang ")), "{behind:?} {is_reset}");
+        assert!(ended.any(|seen| seen.starts_with("GET /hang ")), "{following:?} {is_reset}");
     }
 }
 

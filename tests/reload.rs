@@ -373,7 +373,7 @@ fn certificates_come_with_their_sites() {
 }
 
 #[test]
-fn workers_come_and_go_and_nobody_notices() {
+fn workers_come_and_go_unnoticed() {
     let operated = Operated::start(&saying("hello"));
     let address = operated.server.address;
     let stop = std::sync::atomic::AtomicBool::new(false);

@@ -71,7 +71,7 @@ fn answer(mut stream: TcpStream, shared: &CountingOriginShared) -> std::io::Resu
             "/stale" => "Cache-Control: max-age=0\r\nETag: \"v\"\r\nX: old\r\n",
             "/private" | "/slow-private" => "Cache-Control: private\r\n",
             "/spare" => "Cache-Control: max-age=0, stale-if-error=100\r\n",
-            "/behind" => "Cache-Control: max-age=0, stale-while-revalidate=100\r\n",
+            "/outdated" => "Cache-Control: max-age=0, stale-while-revalidate=100\r\n",
             "/varied" => "Cache-Control: max-age=100\r\nVary: X-Lang\r\n",
             "/anything" => "Cache-Control: max-age=100\r\nVary: *\r\n",
             "/public" => "Cache-Control: public, max-age=100\r\n",
@@ -376,10 +376,10 @@ fn age_counts_from_where_the_response_was_made() {
 fn a_stale_answer_is_served_while_it_is_fetched_anew() {
     let origin = CountingOrigin::start();
     let server = front(&origin, "", "");
-    check(&ask(&server, "GET", "/behind"), "0001");
-    check(&ask(&server, "GET", "/behind"), "0001");
+    check(&ask(&server, "GET", "/outdated"), "0001");
+    check(&ask(&server, "GET", "/outdated"), "0001");
     let deadline = Instant::now() + Duration::from_secs(10);
-    while ask(&server, "GET", "/behind").ends_with("0001") {
+    while ask(&server, "GET", "/outdated").ends_with("0001") {
         assert!(Instant::now() < deadline, "it stays stale");
     }
 }

@@ -295,7 +295,7 @@ impl ServerCertVerifier for Stapled {
         response: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        *self.1.lock().expect("nobody panics with it") = response.to_vec();
+        *self.1.lock().expect("no thread panics with it") = response.to_vec();
         Ok(ServerCertVerified::assertion())
     }
 
@@ -340,7 +340,7 @@ fn an_ocsp_response_is_sent_as_long_as_its_file_has_it() {
         let client = Arc::new(client);
         let stapled = || {
             connect(&server, &client, "a.example").expect("the handshake succeeds");
-            verifier.1.lock().expect("nobody panics with it").clone()
+            verifier.1.lock().expect("no thread panics with it").clone()
         };
         let next = format!("of {version:?}");
         assert!(!stapled().is_empty());
@@ -421,7 +421,7 @@ fn proxies_speak_before_tls() {
 }
 
 #[test]
-fn servers_behind_are_reported_of_tls() {
+fn upstreams_are_told_of_tls() {
     let authority = TestCa::new();
     let keys = certificates(&authority, &["a.example"]);
     let upstream = ScriptedUpstream::start(vec![vec![
@@ -464,7 +464,7 @@ fn the_end_is_reported() {
 }
 
 #[test]
-fn logs_and_servers_behind_are_reported_how() {
+fn logs_and_upstreams_are_reported() {
     let (authority, clients) = (TestCa::new(), TestCa::new());
     let keys = certificates(&authority, &["a.example"]);
     let known = keys.path().join("clients.pem");

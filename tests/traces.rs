@@ -99,10 +99,10 @@ fn programs_and_logs_are_reported() {
     std::fs::write(&script, "#!/bin/sh\necho Content-Type: text/plain\necho\nenv\n").unwrap();
     std::fs::set_permissions(&script, <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755))
         .unwrap();
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let server = TestServer::run(&format!(
         "access-log \"{}\" format=\"{{status}} {{trace_id}} {{span_id}}\"\n\
-         site {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n cgi \"*.cgi\"\n forward \"http://{nobody}\" path=\"/gone\"\n}}\n\
+         site {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n cgi \"*.cgi\"\n forward \"http://{unused}\" path=\"/gone\"\n}}\n\
          traces {{}}\n",
         log.display(),
         root.display()
@@ -204,16 +204,16 @@ fn spans_are_sent_at_the_end() {
 
 #[test]
 fn no_request_waits_for_a_collector() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let traces = format!(
-        "traces {{\n endpoint \"http://{nobody}\"\n queue-spans-max 4\n batch-spans-max 2\n batch-delay \"1ms\"\n \
+        "traces {{\n endpoint \"http://{unused}\"\n queue-spans-max 4\n batch-spans-max 2\n batch-delay \"1ms\"\n \
          retry-time \"0s\"\n}}"
     );
     let server = forwarding("127.0.0.1:9", &traces);
     for _ in 0..40 {
         assert!(ask(&server, &get("/here", "")).starts_with("HTTP/1.1 200"));
     }
-    server.await_log(&format!("sending spans failed: endpoint=http://{nobody}/v1/traces"));
+    server.await_log(&format!("sending spans failed: endpoint=http://{unused}/v1/traces"));
     let log = server.end_with_log();
     assert_eq!(log.iter().filter(|line| line.contains("sending spans failed")).count(), 1, "{log:?}");
 }

@@ -147,8 +147,8 @@ fn forwarding() {
     ] {
         let upstream = saying(read, say);
         for way in [UpstreamVersion::Http1, UpstreamVersion::H2c, UpstreamVersion::Tls, UpstreamVersion::TlsHttp1] {
-            let behind = VersionUpstream::start(way, upstream.address);
-            let Some(server) = AnyVersion::start(" forward \"behind\"", &behind.upstream) else { return };
+            let backend = VersionUpstream::start(way, upstream.address);
+            let Some(server) = AnyVersion::start(" forward \"backend\"", &backend.upstream) else { return };
             let answer = server.ask_all("/a?b", arguments);
             assert_eq!(answer.status, status, "{name}, {way:?}: {answer:?}");
             let found = String::from_utf8_lossy(&answer.content);
@@ -169,7 +169,7 @@ fn forwarding() {
 }
 
 #[test]
-fn what_a_server_behind_gets() {
+fn what_an_upstream_gets() {
     let upstream = ScriptedUpstream::start(vec![vec![
         Await("\r\n\r\n"),
         Say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
@@ -207,9 +207,9 @@ fn content_of_requests() {
     let Some(upstream) = upstream else { return };
     let data = format!("@{}", content.display());
     for way in [UpstreamVersion::Http1, UpstreamVersion::H2c, UpstreamVersion::Tls] {
-        let behind = VersionUpstream::start(way, upstream.address);
-        let forward = " forward \"behind\" {\n  body-bytes-max \"1MiB\"\n }";
-        let Some(server) = AnyVersion::start(forward, &behind.upstream) else { return };
+        let backend = VersionUpstream::start(way, upstream.address);
+        let forward = " forward \"backend\" {\n  body-bytes-max \"1MiB\"\n }";
+        let Some(server) = AnyVersion::start(forward, &backend.upstream) else { return };
         check_content(&server, &content, &data);
     }
 }

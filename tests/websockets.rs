@@ -36,11 +36,11 @@ fn all_that_the_protocol_has() {
         ("wss", &encrypted, UpstreamVersion::Tls),
         ("ws", "", UpstreamVersion::TlsHttp1),
     ] {
-        let behind = VersionUpstream::start(way, upstream_address);
+        let backend = VersionUpstream::start(way, upstream_address);
         let server = TestServer::run(&format!(
-            "site \"localhost\" {{\n listen \"127.0.0.1:0\"{listen}\n default\n forward \"behind\"\n}}\n\
+            "site \"localhost\" {{\n listen \"127.0.0.1:0\"{listen}\n default\n forward \"backend\"\n}}\n\
              server {{ workers 1 }}\n{}",
-            behind.upstream
+            backend.upstream
         ));
         let client = Command::new("/usr/bin/python3")
             .arg(directory.join("client.py"))

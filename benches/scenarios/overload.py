@@ -108,8 +108,8 @@ def run_part(bench, part, path):
                 with servers.running(server, bench.tree, path) as running:
                     result = measure(bench, running, path)
             else:
-                with (servers.running(limited, bench.tree, path, core=servers.CLIENT_CORE) as behind,
-                      servers.running(proxy(server, behind.port), bench.tree, path) as running):
+                with (servers.running(limited, bench.tree, path, core=servers.CLIENT_CORE) as backend,
+                      servers.running(proxy(server, backend.port), bench.tree, path) as running):
                     result = measure(bench, running, path)
             results.setdefault(server.name, []).append(result)
         of = {key: statistics.median(one[key] for one in results[server.name])

@@ -115,7 +115,7 @@ impl TestServer {
                 if PRINTS_LOG.load(Ordering::Relaxed) {
                     eprintln!("{line}");
                 }
-                of_thread.lock().expect("nobody panics with it").push(line);
+                of_thread.lock().expect("no thread panics with it").push(line);
             });
         });
         Self { child, address, log, log_reader: Some(log_reader) }
@@ -149,7 +149,7 @@ impl TestServer {
     /// Waits until a line of its server log contains this text.
     pub(crate) fn await_log(&self, text: &str) {
         let start = Instant::now();
-        while !self.log.lock().expect("nobody panics with it").iter().any(|line| line.contains(text)) {
+        while !self.log.lock().expect("no thread panics with it").iter().any(|line| line.contains(text)) {
             assert!(start.elapsed() < PATIENCE, "{text:?} is not in the log");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -160,7 +160,7 @@ impl TestServer {
         self.signal("TERM");
         assert!(self.wait(), "the server ends well");
         self.log_reader.take().expect("it is there until now").join().expect("it does not panic");
-        std::mem::take(&mut *self.log.lock().expect("nobody panics with it"))
+        std::mem::take(&mut *self.log.lock().expect("no thread panics with it"))
     }
 
     /// Sends a signal to the server: `TERM`, `USR1`, …

@@ -48,7 +48,7 @@ pub(crate) enum UpstreamVersion {
 /// it can.
 pub(crate) struct VersionUpstream {
     _server: Option<(TestServer, TempDir)>,
-    /// Configuration block of the upstream `behind`.
+    /// Configuration block of the upstream `backend`.
     pub(crate) upstream: String,
 }
 
@@ -56,12 +56,12 @@ impl VersionUpstream {
     /// Upstream that reaches the server at this address.
     pub(crate) fn start(way: UpstreamVersion, address: SocketAddr) -> Self {
         if way == UpstreamVersion::Http1 {
-            let upstream = format!("upstream \"behind\" {{\n server \"http://{address}\"\n}}\n");
+            let upstream = format!("upstream \"backend\" {{\n server \"http://{address}\"\n}}\n");
             return Self { _server: None, upstream };
         }
         let directory = tempfile::tempdir().expect("a directory for the certificate");
         let authority = TestCa::new();
-        std::fs::write(directory.path().join("behind.pem"), authority.pem()).expect("it can be written");
+        std::fs::write(directory.path().join("backend.pem"), authority.pem()).expect("it can be written");
         authority.sign(&["localhost"]).write(directory.path(), "localhost");
         let path = directory.path().display();
         let tls = match way {
@@ -78,13 +78,13 @@ impl VersionUpstream {
         let options = match way {
             UpstreamVersion::Http1 | UpstreamVersion::H2c => format!("server \"h2c://localhost:{port}\""),
             UpstreamVersion::Tls => {
-                format!("server \"https://localhost:{port}\"\n tls-authorities \"{path}/behind.pem\"")
+                format!("server \"https://localhost:{port}\"\n tls-authorities \"{path}/backend.pem\"")
             }
             UpstreamVersion::TlsHttp1 => {
-                format!("server \"https://localhost:{port}\"\n tls-authorities \"{path}/behind.pem\"\n tls-http2 off")
+                format!("server \"https://localhost:{port}\"\n tls-authorities \"{path}/backend.pem\"\n tls-http2 off")
             }
         };
-        let upstream = format!("upstream \"behind\" {{\n {options}\n}}\n");
+        let upstream = format!("upstream \"backend\" {{\n {options}\n}}\n");
         Self { _server: Some((server, directory)), upstream }
     }
 }
@@ -172,7 +172,7 @@ impl VersionResponse {
     /// Parses curl's dump: interim heads, final head, trailers.
     fn new(dump: &str, content: Vec<u8>) -> Self {
         let mut answer = Self { content, ..Self::default() };
-        let mut is_behind = false;
+        let mut is_after = false;
         for line in dump.lines() {
             if let Some(line) = line.strip_prefix("HTTP/") {
                 let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
@@ -180,16 +180,16 @@ impl VersionResponse {
                     answer.interim.push(answer.status);
                     answer.fields.clear();
                 }
-                (answer.status, is_behind) = (status, false);
+                (answer.status, is_after) = (status, false);
             } else if let Some((name, value)) = line.split_once(':') {
                 let (name, value) = (name.to_ascii_lowercase(), value.trim().to_owned());
                 if matches!(name.as_str(), "connection" | "keep-alive" | "transfer-encoding" | "date" | "age") {
                     continue;
                 }
-                let lines = if is_behind { &mut answer.trailers } else { &mut answer.fields };
+                let lines = if is_after { &mut answer.trailers } else { &mut answer.fields };
                 lines.push((name, value));
             } else {
-                is_behind = true;
+                is_after = true;
             }
         }
         answer.fields.sort();

@@ -26,7 +26,7 @@ struct ModuleExample {
     /// Grants in the configuration; `@DIR@` stands for the module's directory.
     grants: &'static str,
     /// Configuration after the module in the site.
-    behind: &'static str,
+    after: &'static str,
     verify: Verify,
 }
 
@@ -67,7 +67,7 @@ const EXAMPLES: [ModuleExample; 10] = [
             "cp target/wasm32-wasip2/release/rust.wasm module.wasm",
         ],
         grants: "",
-        behind: "",
+        after: "",
         verify: Verify::Answer("Hello from rust! You asked for /a?b\n"),
     },
     ModuleExample {
@@ -80,7 +80,7 @@ const EXAMPLES: [ModuleExample; 10] = [
             "cp javascript.wasm module.wasm",
         ],
         grants: "",
-        behind: "",
+        after: "",
         verify: Verify::Answer("Hello from javascript! You asked for /a\n"),
     },
     ModuleExample {
@@ -93,7 +93,7 @@ const EXAMPLES: [ModuleExample; 10] = [
             "venv/bin/componentize-py -q -d wit -w module componentize app -o module.wasm",
         ],
         grants: "",
-        behind: "",
+        after: "",
         verify: Verify::Answer("Hello from python! You asked for /a?b\n"),
     },
     ModuleExample {
@@ -102,7 +102,7 @@ const EXAMPLES: [ModuleExample; 10] = [
         source: ModuleTestSource::Directory("examples/modules/c"),
         build: &["npm install --silent --no-fund --no-audit", "npm run --silent build", "cp hello.wasm module.wasm"],
         grants: "",
-        behind: "",
+        after: "",
         verify: Verify::Echo("Hello from C! You asked for /a?b\n"),
     },
     ModuleExample {
@@ -111,7 +111,7 @@ const EXAMPLES: [ModuleExample; 10] = [
         source: ModuleTestSource::Directory("examples/modules/javascript"),
         build: NPM_ECHO,
         grants: "",
-        behind: "",
+        after: "",
         verify: Verify::Echo("Hello from JavaScript! You asked for /a?b\n"),
     },
     ModuleExample {
@@ -125,7 +125,7 @@ const EXAMPLES: [ModuleExample; 10] = [
             "venv/bin/componentize-py -q -d module.wit -w module componentize echo -o module.wasm",
         ],
         grants: "",
-        behind: "",
+        after: "",
         verify: Verify::Echo("Hello from Python! You asked for /a?b\n"),
     },
     ModuleExample {
@@ -134,7 +134,7 @@ const EXAMPLES: [ModuleExample; 10] = [
         source: ModuleTestSource::Directory("examples/modules/go-component"),
         build: NPM_ECHO,
         grants: "",
-        behind: "",
+        after: "",
         verify: Verify::Echo("Hello from Go! You asked for /a?b\n"),
     },
     ModuleExample {
@@ -143,7 +143,7 @@ const EXAMPLES: [ModuleExample; 10] = [
         source: ModuleTestSource::Directory("examples/modules/go"),
         build: &["GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -ldflags='-s -w' -o module.wasm ."],
         grants: "reset none",
-        behind: "respond \"/new/*\" 200 \"what is new\"",
+        after: "respond \"/new/*\" 200 \"what is new\"",
         verify: Verify::Filter,
     },
     ModuleExample {
@@ -157,7 +157,7 @@ const EXAMPLES: [ModuleExample; 10] = [
             "test -d web99 || ../../debug/tailor web99 init web99 -c 1 >init.log",
         ],
         grants: "directory \"/site\" \"@DIR@/web99/site\"; directory \"/data\" \"@DIR@/data\" write=on",
-        behind: "",
+        after: "",
         verify: Verify::Web99,
     },
     ModuleExample {
@@ -171,7 +171,7 @@ const EXAMPLES: [ModuleExample; 10] = [
             "mkdir -p data",
         ],
         grants: "reset none",
-        behind: "module \"/web99\" \"@DIR@/../web99/module.wasm\" { directory \"/site\" \"@DIR@/../web99/web99/site\"; \
+        after: "module \"/web99\" \"@DIR@/../web99/module.wasm\" { directory \"/site\" \"@DIR@/../web99/web99/site\"; \
                  directory \"/data\" \"@DIR@/data\" write=on }; root \"@DIR@/../web99/web99/site\"",
         verify: Verify::Web99,
     },
@@ -383,7 +383,7 @@ impl ModuleServer {
                 compiled.display(),
                 module.display(),
                 in_place(example.grants),
-                in_place(example.behind)
+                in_place(example.after)
             ),
         )?;
         let mut command = Command::new(tailcoat()?);

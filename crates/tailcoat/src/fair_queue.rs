@@ -224,7 +224,7 @@ impl<Q: QueueOwner> QueuePlace<Q> {
     pub fn call_next(&self) {
         self.queue().call(|list| match list.load.is_overloaded() {
             true => list.newest(self.ticket),
-            false => list.behind(self.ticket).next(),
+            false => list.later(self.ticket).next(),
         });
     }
 
@@ -232,7 +232,7 @@ impl<Q: QueueOwner> QueuePlace<Q> {
     pub fn call_next_client(&self) {
         self.queue().call(|list| {
             let client = list.find(self.ticket)?.client;
-            list.behind(self.ticket).find(|waiter| client.is_none() || waiter.client != client)
+            list.later(self.ticket).find(|waiter| client.is_none() || waiter.client != client)
         });
     }
 
@@ -282,9 +282,9 @@ impl WaiterList {
     }
 
     /// Requests after the one with this ticket.
-    fn behind(&mut self, ticket: u64) -> impl Iterator<Item = &mut Waiter> {
-        let behind = self.waiters.iter_mut().skip_while(move |waiter| waiter.ticket != ticket).skip(1);
-        behind.filter(|waiter| !waiter.is_displaced)
+    fn later(&mut self, ticket: u64) -> impl Iterator<Item = &mut Waiter> {
+        let later = self.waiters.iter_mut().skip_while(move |waiter| waiter.ticket != ticket).skip(1);
+        later.filter(|waiter| !waiter.is_displaced)
     }
 
     /// Newest request with a lower ticket, preferably of a client that was not served recently.

@@ -22,9 +22,9 @@ fuzz_target!(|input: &[u8]| {
 fn model_server(input: &[u8]) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::new(), input);
     write_frame(&mut bytes, 4, 0, 0, &[]);
-    while let [command, length, behind @ ..] = rest {
-        let (argument, behind) = behind.split_at(usize::from(*length).min(behind.len()));
-        rest = behind;
+    while let [command, length, following @ ..] = rest {
+        let (argument, following) = following.split_at(usize::from(*length).min(following.len()));
+        rest = following;
         let stream = 1 + 2 * u32::from(*command >> 4);
         match command & 15 {
             // Heads that begin with 200, and any.

@@ -37,10 +37,10 @@ fn model_client(input: &[u8]) -> (Vec<u8>, usize) {
     let (mut bytes, mut rest, mut next_stream) = (PREFACE.to_vec(), input, 1u32);
     write_frame(&mut bytes, 4, 0, 0, &[]);
     let mut step = 2;
-    while let [command, behind @ ..] = rest {
-        let (length, behind) = behind.split_first().unwrap_or((&0, &[]));
-        let (argument, behind) = behind.split_at(usize::from(*length).min(behind.len()));
-        rest = behind;
+    while let [command, following @ ..] = rest {
+        let (length, following) = following.split_first().unwrap_or((&0, &[]));
+        let (argument, following) = following.split_at(usize::from(*length).min(following.len()));
+        rest = following;
         let stream = u32::from(*argument.first().unwrap_or(&1));
         match command % 12 {
             0 | 1 => {

@@ -14,8 +14,8 @@ fuzz_target!(|input: &[u8]| {
     let (mut theirs, mut ours, mut encoder) = (Decoder::default(), Decoder::default(), Encoder::new(300));
     let mut rest = input;
     while let [length, bytes @ ..] = rest {
-        let (block, behind) = bytes.split_at(usize::from(*length).min(bytes.len()));
-        rest = behind;
+        let (block, following) = bytes.split_at(usize::from(*length).min(bytes.len()));
+        rest = following;
         let Ok(fields) = decode(&mut theirs, block) else { return };
         let mut encoded = Vec::new();
         encoder.begin_block(&mut encoded);

@@ -29,9 +29,9 @@ pub(super) fn check(sites: &[&SiteDraft], of_all: &RulesDraft, diagnostics: &mut
         for (pattern, place) in site.rules.guards().chain(of_all.guards()) {
             let Some(path) = sample(pattern) else { continue };
             for way in ways(site, &path) {
-                let behind = path.strip_prefix(way.strip_prefix).unwrap_or(&path);
+                let remainder = path.strip_prefix(way.strip_prefix).unwrap_or(&path);
                 for &other in sites.iter().filter(|other| is_as_public(other, site)) {
-                    for (route, span) in around(other, &way, behind, of_all) {
+                    for (route, span) in around(other, &way, remainder, of_all) {
                         if !reported.contains(&(place, span.clone())) {
                             reported.push((place, span.clone()));
                             warn(place, other, (&route, span), diagnostics);
@@ -75,7 +75,7 @@ fn warn(
 fn around(
     site: &SiteDraft,
     way: &BackendRoute<'_>,
-    behind: &str,
+    remainder: &str,
     of_all: &RulesDraft,
 ) -> Vec<(String, std::ops::Range<usize>)> {
     // The rule of a client certificate already guards it.
@@ -85,7 +85,7 @@ fn around(
     let routes = site.site.routes.iter().zip(&site.route_spans);
     let around = routes.filter_map(|(route, span)| {
         let other = BackendRoute::of(route).filter(|other| other.backend == way.backend)?;
-        let path = format!("{}{behind}", other.strip_prefix);
+        let path = format!("{}{remainder}", other.strip_prefix);
         let is_guarded =
             || site.rules.guards().chain(of_all.guards()).any(|(pattern, _)| pattern.guards(path.as_bytes()));
         (other.paths.matches(path.as_bytes()) && !is_guarded()).then(|| (path, span.clone()))

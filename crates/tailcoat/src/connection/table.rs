@@ -489,7 +489,7 @@ mod tests {
         ]);
         pass(&mut table, 20, &[(0, 2_000), (1, 1), (4, 200_000), (5, 300_000)]);
         assert_eq!(evict_all_for(&mut table, newcomer(0)), [6, 1, 0, 3]);
-        assert_eq!(table.len(), 3, "the fast ones and the handler's, in favour of nobody who holds as many");
+        assert_eq!(table.len(), 3, "the fast ones and the handler's, in favour of no client that holds as many");
     }
 
     #[test]

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_one_script_and_asks_nobody_else() {
+    fn the_page_has_one_script_and_asks_no_other_server() {
         assert_eq!(PAGE.matches("<script").count(), 1);
         let policy = content_security_policy("<p><script>a()</script>");
         assert!(policy.contains("script-src 'sha256-qVpDBgj7bpq5hMAcGp3AOc79J3Y1Z4HvySTwKrWDoy4='"), "{policy}");

@@ -376,8 +376,8 @@ mod tests {
         ] {
             assert_eq!(targets(log).1.is_of_another_format(), expect, "{} bytes", log.len());
         }
-        let behind_text = [&vec![b'x'; 500_000][..], &intact[..]].concat();
-        check(behind_text, all, &[(0, 500_000, DamageKind::NoBlock)]);
+        let text_after = [&vec![b'x'; 500_000][..], &intact[..]].concat();
+        check(text_after, all, &[(0, 500_000, DamageKind::NoBlock)]);
     }
 
     #[test]

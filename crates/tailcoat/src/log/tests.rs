@@ -260,7 +260,7 @@ fn logs_that_cannot_be() {
 /// A pipe without a reader accepts some lines; the rest waits and is dropped at last, while another log continues. A
 /// late reader gets whole lines only.
 #[test]
-fn a_pipe_that_nobody_reads() {
+fn a_pipe_without_a_reader() {
     let directory = tempfile::tempdir().unwrap();
     let (pipe, file) = (directory.path().join("pipe"), directory.path().join("file"));
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_begins_behind_the_one_before() {
+    fn a_bucket_begins_after_the_one_before() {
         for index in 1..BUCKETS {
             let (below, bound) = (upper_bound_us(index - 1), upper_bound_us(index));
             assert_eq!((index_of(below + 1), index_of(bound)), (index, index), "{index}");

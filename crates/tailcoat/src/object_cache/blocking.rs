@@ -41,7 +41,7 @@ mod tests {
     use super::Blocking;
 
     #[test]
-    fn what_nobody_waits_for_is_not_begun() {
+    fn work_without_a_waiter_is_not_begun() {
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         runtime.block_on(async {
             let (go_on, wait) = channel::<()>();

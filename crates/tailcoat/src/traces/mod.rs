@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn whose_traces_go_on() {
-        use AcceptContext::{Any, None as Nobody, TrustedProxies};
+        use AcceptContext::{Any, None as NoPeer, TrustedProxies};
         let check = |accept_context: AcceptContext, lines: &str, is_proxied: bool, expect: &str| {
             let trace = begin(&tracer(Traces { accept_context, ..Traces::default() }), lines, is_proxied);
             assert_eq!(trace.upstream_traceparent(), expect, "{accept_context:?}, {lines:?}, {is_proxied}");
@@ -230,7 +230,7 @@ mod tests {
         check(Any, "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-1\n", false, begins);
         check(TrustedProxies, NAMED, false, begins);
         check(TrustedProxies, NAMED, true, goes_on);
-        check(Nobody, NAMED, true, begins);
+        check(NoPeer, NAMED, true, begins);
     }
 
     #[test]

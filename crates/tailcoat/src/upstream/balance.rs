@@ -31,15 +31,15 @@ pub(super) struct Balancer {
     method: Balance,
     random: Rng,
     /// Credit of each server, for [`Balance::RoundRobin`].
-    behind: Vec<i64>,
+    credit: Vec<i64>,
 }
 
 impl Balancer {
     pub(super) fn new(method: Balance, servers: usize, seed: u64) -> Self {
         let mut random = Rng::with_seed(seed);
         // If all workers began with the same server, it would get a burst.
-        let behind = (0..servers).map(|_| random.i64(0..i64::from(FULL_SHARE))).collect();
-        Self { method, random, behind }
+        let credit = (0..servers).map(|_| random.i64(0..i64::from(FULL_SHARE))).collect();
+        Self { method, random, credit }
     }
 
     /// Chooses a server; `None` if there is no candidate. A request without a key is balanced by connections.
@@ -57,12 +57,12 @@ impl Balancer {
     fn next_in_turn(&mut self, candidates: &[Candidate]) -> Option<u16> {
         let mut total = 0;
         for candidate in candidates {
-            self.behind[usize::from(candidate.server)] += i64::from(candidate.weight);
+            self.credit[usize::from(candidate.server)] += i64::from(candidate.weight);
             total += i64::from(candidate.weight);
         }
-        let behind = |candidate: &&Candidate| self.behind[usize::from(candidate.server)];
-        let chosen = candidates.iter().max_by_key(behind)?.server;
-        self.behind[usize::from(chosen)] -= total;
+        let credit = |candidate: &&Candidate| self.credit[usize::from(candidate.server)];
+        let chosen = candidates.iter().max_by_key(credit)?.server;
+        self.credit[usize::from(chosen)] -= total;
         Some(chosen)
     }
 
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_to_choose_from() {
+    fn no_server_to_choose_from() {
         for method in [Balance::LeastConnections, Balance::RoundRobin, HASH] {
             let mut balancer = Balancer::new(method, 3, 1);
             assert_eq!(balancer.choose(&[], Some(1)), None);
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn smooth_turns() {
         let candidates = candidates(&[5, 1, 1], &[0; 3]);
-        let mut balancer = Balancer { behind: vec![0; 3], ..Balancer::new(Balance::RoundRobin, 3, 1) };
+        let mut balancer = Balancer { credit: vec![0; 3], ..Balancer::new(Balance::RoundRobin, 3, 1) };
         let turns: Vec<_> = (0..7).map(|_| balancer.choose(&candidates, None).unwrap()).collect();
         // The heavy server never gets five in a row.
         assert_eq!(turns, [0, 0, 2, 0, 1, 0, 0]);

@@ -112,7 +112,7 @@ fn framing_that_is_none() {
 }
 
 #[test]
-fn bytes_that_nobody_asked_for() {
+fn unrequested_bytes() {
     // The server answers each request twice. The first response is too long, and the second must not count for another
     // request.
     let url = start(|stream| {

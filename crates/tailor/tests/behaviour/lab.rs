@@ -17,7 +17,7 @@ const LAB: &str = r#"lab "test" {
         version "python3" "--version"
         command "python3" "-m" "http.server" "@PORT@" "--bind" "127.0.0.1" "--directory" "@ROOT@"
     }
-    server "nobody" { needs "there-is-no-such-program"; command "there-is-no-such-program" }
+    server "absent" { needs "there-is-no-such-program"; command "there-is-no-such-program" }
 }"#;
 
 #[test]
@@ -35,7 +35,7 @@ fn a_lab_from_start_to_end() {
     assert!(matches!(output.status.code(), Some(0 | 1)), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("2 pairs are too few for a confidence interval"), "{text}");
     assert!(!text.contains("95 %") && text.contains("round brackets"), "no percentage below six pairs: {text}");
-    assert!(text.contains("python (again)") && text.contains("nobody: skipped"), "{text}");
+    assert!(text.contains("python (again)") && text.contains("absent: skipped"), "{text}");
     assert!(text.contains("4, x python (range of 2 pairs):\n  server "), "a table of ratios at each value: {text}");
 
     let mut report: Value = serde_json::from_str(&std::fs::read_to_string(path("old.json")).unwrap()).unwrap();

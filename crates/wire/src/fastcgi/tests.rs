@@ -111,7 +111,7 @@ fn hostile_records() {
 }
 
 #[test]
-fn nothing_is_read_behind_the_end() {
+fn nothing_is_read_after_the_end() {
     let input = [output("a"), end(0, 0, 3), output("of another request")].concat();
     let said = read(&input, 1_000).unwrap();
     assert_eq!((said.output.as_str(), said.rest_bytes), ("a", output("of another request").len()));

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_behind_a_rejected_message() {
+    fn nothing_is_read_after_a_rejected_message() {
         let mut connection = H1ServerConnection::default();
         let (mut head, limits) = (RequestHead::default(), InputLimits::default());
         assert!(connection.handle_input(b"GET / HTTP/1.1\n\r\n", &mut head, &limits).is_err());

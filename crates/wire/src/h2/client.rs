@@ -200,7 +200,7 @@ impl H2ClientConnection {
                     ClientEvent::Reset { stream, code, is_by_peer: false }
                 }
                 EngineStep::GoAway { last_stream, code } => {
-                    self.engine.forget_behind(last_stream, turn);
+                    self.engine.forget_after(last_stream, turn);
                     ClientEvent::GoAway { last_stream, code }
                 }
                 other => event(other),

@@ -84,7 +84,7 @@ impl MachineFacts {
             frequency_governor: fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
                 .ok()
                 .map(|text| text.trim().to_owned()),
-            stays_root: rustix::process::geteuid().is_root() && is_nobody_else_wanted(config),
+            stays_root: rustix::process::geteuid().is_root() && is_no_other_user_wanted(config),
             shown_to_programs: config.map(|config| shown_to_programs(config, &files)).unwrap_or_default(),
             files,
         }
@@ -96,7 +96,7 @@ impl MachineFacts {
     }
 }
 
-fn is_nobody_else_wanted(config: Option<&Config>) -> bool {
+fn is_no_other_user_wanted(config: Option<&Config>) -> bool {
     let wanted = confinement::wanted_user(config.and_then(|config| config.server.user));
     wanted.ok().flatten().is_none_or(|user| user.user_id == 0)
 }

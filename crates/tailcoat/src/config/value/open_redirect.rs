@@ -43,7 +43,7 @@ enum ReferencePosition {
     /// In a host, or the port or user beside it.
     Host,
     /// After all that, or in the scheme.
-    Behind,
+    Past,
 }
 
 impl ReferencePosition {
@@ -55,27 +55,27 @@ impl ReferencePosition {
         };
         match (self, piece) {
             (_, TemplatePiece::Literal(text)) => go_on(&[self.after_literal(text)]),
-            (Self::Behind, _) => go_on(&[Self::Behind]),
+            (Self::Past, _) => go_on(&[Self::Past]),
             // One of two words.
             (Self::Start, TemplatePiece::Scheme) => go_on(&[Self::Start]),
-            (Self::Slash, TemplatePiece::Scheme) => go_on(&[Self::Behind]),
+            (Self::Slash, TemplatePiece::Scheme) => go_on(&[Self::Past]),
             (Self::HostStart | Self::Host, TemplatePiece::Scheme) => go_on(&[Self::Host]),
             // A host is what the client has come to already.
-            (Self::Slash | Self::Start, TemplatePiece::Host) => go_on(&[Self::Behind]),
+            (Self::Slash | Self::Start, TemplatePiece::Host) => go_on(&[Self::Past]),
             (Self::HostStart | Self::Host, TemplatePiece::Host) => go_on(&[Self::Host]),
-            (Self::Start, TemplatePiece::Path) if may_be_root(path) => go_on(&[Self::Slash, Self::Behind]),
-            (Self::Start | Self::Host, TemplatePiece::Path) => go_on(&[Self::Behind]),
+            (Self::Start, TemplatePiece::Path) if may_be_root(path) => go_on(&[Self::Slash, Self::Past]),
+            (Self::Start | Self::Host, TemplatePiece::Path) => go_on(&[Self::Past]),
             // Either may be empty; else it begins with `?` or `&`, which in a host could be part of a user's name.
-            (Self::Start | Self::Slash | Self::Host, TemplatePiece::Query) => go_on(&[self, Self::Behind]),
-            (Self::Start | Self::Slash, TemplatePiece::FurtherQuery) => go_on(&[self, Self::Behind]),
+            (Self::Start | Self::Slash | Self::Host, TemplatePiece::Query) => go_on(&[self, Self::Past]),
+            (Self::Start | Self::Slash, TemplatePiece::FurtherQuery) => go_on(&[self, Self::Past]),
             (Self::Start | Self::Slash, TemplatePiece::Rest) if !may_begin_with_slash(path) => {
-                go_on(&[self, Self::Behind])
+                go_on(&[self, Self::Past])
             }
-            (Self::Start | Self::Slash, TemplatePiece::Group(name)) if is_behind_first_slash(path, name) => {
-                go_on(&[self, Self::Behind])
+            (Self::Start | Self::Slash, TemplatePiece::Group(name)) if is_after_first_slash(path, name) => {
+                go_on(&[self, Self::Past])
             }
             (Self::Start | Self::Slash, TemplatePiece::Group(_)) => {
-                go_on(&[self, Self::Behind]);
+                go_on(&[self, Self::Past]);
                 Openness::Doubtful
             }
             _ => Openness::Open,
@@ -94,7 +94,7 @@ impl ReferencePosition {
             (Self::Start, '/' | '\\') => Self::Slash,
             (Self::Slash | Self::HostStart, '/' | '\\') => Self::HostStart,
             (Self::HostStart | Self::Host, character) if !matches!(character, '/' | '\\' | '?' | '#') => Self::Host,
-            _ => Self::Behind,
+            _ => Self::Past,
         })
     }
 }
@@ -114,7 +114,7 @@ fn may_begin_with_slash(path: &PathPattern) -> bool {
 }
 
 /// Returns `true` if this group begins right after the first slash of a path, as in `^/(.*)$`.
-fn is_behind_first_slash(path: &PathPattern, name: &str) -> bool {
+fn is_after_first_slash(path: &PathPattern, name: &str) -> bool {
     let PathPattern::Regex(regex) = path else { return false };
     let first_name = regex.get().capture_names().nth(1).flatten();
     regex.get().as_str().starts_with("^/(") && (name == "1" || first_name == Some(name))

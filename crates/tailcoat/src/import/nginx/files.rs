@@ -81,21 +81,21 @@ impl FilesPart {
     /// A rewrite of missing paths goes to `redirects`, if no other handler would get the path first.
     pub(super) fn into_nodes(
         self,
-        behind: HandlerFallback<'_>,
+        later: HandlerFallback<'_>,
         redirects: &mut Vec<KdlNode>,
         notes: &mut Notes,
     ) -> Vec<KdlNode> {
         let has_own_fallback = self.options.iter().any(|option| option.name() == "fallback");
         let is_led_to_front =
-            self.missing.as_ref().is_some_and(|(_, rewrite)| behind.front_controller == Some(rewrite.last_value()));
-        let has_front = behind.front_controller.is_some() && !is_led_to_front;
-        let is_claimed = behind.has_fallback || behind.has_handler || has_front;
+            self.missing.as_ref().is_some_and(|(_, rewrite)| later.front_controller == Some(rewrite.last_value()));
+        let has_front = later.front_controller.is_some() && !is_led_to_front;
+        let is_claimed = later.has_fallback || later.has_handler || has_front;
         // A location with the same files could use other index files for a directory.
         let is_option_of_place = |option: &KdlNode| matches!(option.name(), "index" | "browse" | "strip-prefix");
-        let is_elsewhere = behind.root.is_some()
-            && (behind.root != self.root.as_deref() || self.options.iter().any(is_option_of_place));
+        let is_elsewhere =
+            later.root.is_some() && (later.root != self.root.as_deref() || self.options.iter().any(is_option_of_place));
         let is_rejected = self.missing.is_some() && (is_claimed || is_elsewhere);
-        if !self.is_own && !is_claimed && !is_elsewhere && behind.root.is_some() && self.missing.is_none() {
+        if !self.is_own && !is_claimed && !is_elsewhere && later.root.is_some() && self.missing.is_none() {
             return Vec::new();
         }
         let mut missing = KdlNode::with("respond", &self.pattern).word(404);
@@ -110,7 +110,7 @@ impl FilesPart {
         let has_end = !self.has_successor && (is_claimed || is_elsewhere);
         let files = self.root.map(|root| {
             let mut options = self.options;
-            if behind.has_fallback && !has_own_fallback {
+            if later.has_fallback && !has_own_fallback {
                 options.push(KdlNode::new("fallback").word("off"));
             }
             KdlNode::with("files", &self.pattern).property("root", root).block(options)

@@ -119,8 +119,8 @@ pub(super) fn leads_on(
             locations.iter().all(is_same) && (!path.may_have_no_location(server) || is_same_without_location());
         return (!is_same_for_all).then_some("its paths stay this location's, whosever they would be");
     }
-    let behind = block.iter().position(|other| other.text() == directive.text()).map_or(block, |at| &block[at + 1..]);
-    let goes_on = directive.argument(2).is_empty() && sends_on(behind, path);
+    let later = block.iter().position(|other| other.text() == directive.text()).map_or(block, |at| &block[at + 1..]);
+    let goes_on = directive.argument(2).is_empty() && sends_on(later, path);
     let is_sent_on = goes_on || locations.iter().any(|location| sends_on(location.children(), path));
     is_sent_on.then_some("what it leads to would be sent elsewhere once more")
 }

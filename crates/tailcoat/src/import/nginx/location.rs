@@ -138,11 +138,11 @@ impl LocationParts {
         let has_last = self.last.is_some();
         let front_controller = self.front_controller.as_deref();
         let mut groups: Vec<Vec<KdlNode>> = Vec::new();
-        let mut behind: Vec<LocationMatch> = Vec::new();
+        let mut later: Vec<LocationMatch> = Vec::new();
         // From the last to the first, so that the next handler is known.
         for handler in std::mem::take(&mut self.handlers).into_iter().rev() {
             let location = handler.location().clone();
-            let has_handler = has_last || behind.iter().any(|other| other.overlaps(&location));
+            let has_handler = has_last || later.iter().any(|other| other.overlaps(&location));
             let nodes = match handler {
                 PartHandler::Node(_, node) => vec![node],
                 PartHandler::Scripts(location, node) => {
@@ -152,12 +152,12 @@ impl LocationParts {
                     [node].into_iter().chain(missing).collect()
                 }
                 PartHandler::Files(part) => {
-                    let behind = HandlerFallback { root, has_fallback, has_handler, front_controller };
-                    part.into_nodes(behind, &mut self.rules.redirects, notes)
+                    let later = HandlerFallback { root, has_fallback, has_handler, front_controller };
+                    part.into_nodes(later, &mut self.rules.redirects, notes)
                 }
             };
             if !nodes.is_empty() {
-                behind.push(location);
+                later.push(location);
             }
             groups.push(nodes);
         }

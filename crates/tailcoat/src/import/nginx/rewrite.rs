@@ -10,12 +10,12 @@ use crate::import::kdl::KdlNode;
 
 /// Expressions that match all paths and capture the whole path, and those that capture the part after the slash.
 const WHOLE: [&str; 5] = ["(.*)", "^(.*)", "^(.*)$", "(.*)$", "^(.+)$"];
-const BEHIND_SLASH: [&str; 4] = ["/(.*)", "^/(.*)", "^/(.*)$", "/(.*)$"];
+const AFTER_SLASH: [&str; 4] = ["/(.*)", "^/(.*)", "^/(.*)$", "/(.*)$"];
 const ANY: [&str; 9] = ["^", "/", "^/", ".*", "^.*", "^.*$", ".*$", "^/.*", "^/.*$"];
 
 /// Returns `true` if an expression is known to match all paths.
 pub(super) fn is_of_all(fits: &str) -> bool {
-    ANY.contains(&fits) || WHOLE.contains(&fits) || BEHIND_SLASH.contains(&fits)
+    ANY.contains(&fits) || WHOLE.contains(&fits) || AFTER_SLASH.contains(&fits)
 }
 
 /// `rewrite EXPRESSION TARGET [FLAG]`, for the paths of a location's pattern, perhaps on a condition. `None` if it never applies.
@@ -66,7 +66,7 @@ fn confined(fits: &str, target: &str, pattern: Option<&str>) -> Result<Option<(S
     if WHOLE.contains(&fits) {
         return of_all(target.replace("$1", "$uri"));
     }
-    if BEHIND_SLASH.contains(&fits) {
+    if AFTER_SLASH.contains(&fits) {
         return of_all(target.replace("/$1", "$uri"));
     }
     if !may_apply(fits, pattern) {

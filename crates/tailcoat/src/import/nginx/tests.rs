@@ -126,7 +126,7 @@ fn requests_are_sent_elsewhere() {
 }
 
 #[test]
-fn servers_behind_are_asked() {
+fn upstreams_are_asked() {
     check_site(
         "location / { proxy_pass http://127.0.0.1:3000; proxy_set_header Host $host; proxy_read_timeout 90; }",
         "forward \"http://127.0.0.1:3000\" {\n    first-byte-timeout \"90s\"\n    between-bytes-timeout \"90s\"\n}",

@@ -89,8 +89,8 @@ fn with_placeholders(text: &str, within: Within, groups: &[&str]) -> Result<Stri
     let mut rest = text;
     while let Some(start) = rest.find('$') {
         result.push_str(&literal(&rest[..start], within));
-        let (name, behind) = variable(&rest[start + 1..]);
-        rest = behind;
+        let (name, following) = variable(&rest[start + 1..]);
+        rest = following;
         if name == "is_args" {
             // The variable comes before the arguments, and `{query}` includes its question mark.
             continue;

@@ -278,10 +278,10 @@ fn write_values<'a, I: Iterator<Item = &'a [u8]>>(
     if length <= limit {
         let mut rest = slice_mut(memory, buffer, length)?;
         for value in values() {
-            let (place, behind) = rest.split_at_mut(value.len() + 1);
+            let (place, following) = rest.split_at_mut(value.len() + 1);
             place[..value.len()].copy_from_slice(value);
             place[value.len()] = 0;
-            rest = behind;
+            rest = following;
         }
     }
     Ok(count << 32 | u64::from(length))

@@ -343,9 +343,9 @@ impl HttpWasmExchange {
             return target;
         }
         // In absolute form (RFC 9112, section 3.2.2) they follow the host.
-        let behind_scheme = target.windows(3).position(|three| three == b"://").map_or(target.len(), |at| at + 3);
-        let path = target[behind_scheme..].iter().position(|byte| matches!(byte, b'/' | b'?'));
-        path.map_or(b"/", |at| &target[behind_scheme + at..])
+        let after_scheme = target.windows(3).position(|three| three == b"://").map_or(target.len(), |at| at + 3);
+        let path = target[after_scheme..].iter().position(|byte| matches!(byte, b'/' | b'?'));
+        path.map_or(b"/", |at| &target[after_scheme + at..])
     }
 
     /// Changed copy of the request, created at the first change.
@@ -466,10 +466,10 @@ mod tests {
         assert!(exchange.buffers_response());
         let mut fields = Fields::new();
         fields.push("ETag", "\"next\"");
-        exchange.on_response(Status::OK, fields, Some(Bytes::from_static(b"behind")), Fields::new());
+        exchange.on_response(Status::OK, fields, Some(Bytes::from_static(b"after")), Fields::new());
         let lines: Vec<_> = exchange.fields(FieldsKind::Response).map(|(_, value)| value).collect();
         assert_eq!(lines, [&b"\"next\""[..], b"1", b"2"]);
         assert_eq!(exchange.response().edits.len(), 2);
-        assert_eq!(exchange.response().content.take_written().as_deref(), Some(&b"before, behind"[..]));
+        assert_eq!(exchange.response().content.take_written().as_deref(), Some(&b"before, after"[..]));
     }
 }

@@ -51,8 +51,8 @@ impl AddressSet {
 
     fn has_address(&self, address: IpAddr) -> bool {
         let number = number_of(address);
-        let behind = self.ranges.partition_point(|(first, _)| *first <= number);
-        behind > 0 && number <= self.ranges[behind - 1].1
+        let after = self.ranges.partition_point(|(first, _)| *first <= number);
+        after > 0 && number <= self.ranges[after - 1].1
     }
 }
 

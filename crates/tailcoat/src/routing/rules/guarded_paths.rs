@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn other_readings_let_nobody_in() {
+    fn other_readings_admit_no_client() {
         let office = "allow \"192.0.2.0/24\" path=\"/office/*\"\ndeny all";
         let check = |rules: &str, path: &str, client: &str, expect: Option<u16>| {
             assert_eq!(rejected(rules, path, client), expect, "{rules} {path} {client}");

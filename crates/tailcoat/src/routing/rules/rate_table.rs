@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_forgotten_by_a_flood_of_others() {
+    fn a_flood_of_others_forgets_no_client() {
         let table = table(1, 60, 5, 64);
         assert!((0..5).all(|_| table.take(7, 0).is_ok()));
         // Ten thousand keys with one request each.

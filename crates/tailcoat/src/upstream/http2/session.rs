@@ -435,8 +435,8 @@ impl UpstreamSessionState {
             }
             ClientEvent::GoAway { last_stream, .. } => {
                 self.is_retired = true;
-                let behind = self.exchanges.iter_mut().filter(|(stream, _)| **stream > last_stream);
-                behind.for_each(|(_, exchange)| exchange.on_end(Err(StreamFailure::Rejected)));
+                let later = self.exchanges.iter_mut().filter(|(stream, _)| **stream > last_stream);
+                later.for_each(|(_, exchange)| exchange.on_end(Err(StreamFailure::Rejected)));
             }
             // Handled by the caller.
             ClientEvent::NeedInput

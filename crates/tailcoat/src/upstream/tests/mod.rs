@@ -89,7 +89,7 @@ async fn acquire(upstream: &Rc<Upstream>, tried: Tried, now_ms: u64) -> Result<L
 fn connection(leased: Leased) -> Lease {
     match leased {
         Leased::Connection(lease) => lease,
-        Leased::Stream(_) => panic!("HTTP/2, which nobody has asked for"),
+        Leased::Stream(_) => panic!("HTTP/2, which no test requested"),
     }
 }
 

@@ -120,7 +120,7 @@ impl Engine {
     }
 
     /// Removes own streams that the peer will not answer (section 6.8).
-    pub fn forget_behind(&mut self, last_stream: StreamId, turn: &mut EngineTurn<'_>) {
+    pub fn forget_after(&mut self, last_stream: StreamId, turn: &mut EngineTurn<'_>) {
         while let Some((id, slot)) = self.streams.last()
             && id > last_stream.0
         {

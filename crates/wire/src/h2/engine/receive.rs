@@ -60,8 +60,8 @@ impl Engine {
             let Some(length) = rest.get(FRAME_HEADER_BYTES) else { return Ok(Some(EngineStep::NeedInput)) };
             (overhead_bytes, padding_bytes) = (FRAME_HEADER_BYTES + 1, usize::from(*length));
         }
-        let behind_bytes = header.payload_bytes + FRAME_HEADER_BYTES - overhead_bytes;
-        let content_bytes = behind_bytes.checked_sub(padding_bytes).ok_or(TOO_MUCH_PADDING)?;
+        let bytes_after = header.payload_bytes + FRAME_HEADER_BYTES - overhead_bytes;
+        let content_bytes = bytes_after.checked_sub(padding_bytes).ok_or(TOO_MUCH_PADDING)?;
         let is_last = header.has(flag::END_STREAM);
         *at += overhead_bytes;
         // Section 6.9: the whole frame counts, even if its stream is closed.

@@ -123,8 +123,8 @@ fn literals_of_appendix_c_2() {
 fn rejected() {
     for (name, hex) in [
         ("index 0", "80"),
-        ("an index behind the tables", "be"),
-        ("a name behind the tables", "7f00 0161"),
+        ("an index beyond the tables", "be"),
+        ("a name beyond the tables", "7f00 0161"),
         ("a large index", "ffff ffff ff0f"),
         ("an index without end", "ff80 8080 8080 8000"),
         ("half an index", "ff"),

@@ -16,7 +16,7 @@ fn flood(peer: &mut TestPeer, mut attack: impl FnMut(u32) -> Vec<u8>) -> (u32, S
             return (count, frames.lines().last().unwrap_or_default().to_owned());
         }
     }
-    panic!("nobody stops it");
+    panic!("no limit stops it");
 }
 
 /// Checks that the attack ends exactly when its budget is used up.

@@ -102,7 +102,7 @@ fn responses() {
         ("a request's field", "GET", headers(1, 5, &[(":status", "200"), (":path", "/")]), "1: PROTOCOL_ERROR"),
         ("Connection", "GET", headers(1, 5, &[(":status", "200"), ("connection", "close")]), "1: PROTOCOL_ERROR"),
         ("DATA first", "GET", data(1, 0, b"x"), "1: PROTOCOL_ERROR"),
-        ("a stream nobody opened", "GET", headers(3, 5, &[(":status", "200")]), "closed PROTOCOL_ERROR"),
+        ("a stream that was not opened", "GET", headers(3, 5, &[(":status", "200")]), "closed PROTOCOL_ERROR"),
         (
             "push",
             "GET",

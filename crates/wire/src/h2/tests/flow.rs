@@ -214,7 +214,7 @@ fn waiting_for_ones_turn_is_not_stalling() {
         peer.send(&window_update(0, 10_000));
     }
     peer.frames();
-    assert_eq!(peer.wait(Duration::from_secs(30)).lines().count(), 2, "now nobody reads any more");
+    assert_eq!(peer.wait(Duration::from_secs(30)).lines().count(), 2, "the client reads no more");
 }
 
 proptest! {

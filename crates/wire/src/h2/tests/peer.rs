@@ -219,9 +219,9 @@ impl TestPeer {
         self.output.clear();
         let (mut rest, mut lines) = (&bytes[..], Vec::new());
         while let Some(header) = FrameHeader::parse(rest) {
-            let (payload, behind) = rest[FRAME_HEADER_BYTES..].split_at(header.payload_bytes);
+            let (payload, following) = rest[FRAME_HEADER_BYTES..].split_at(header.payload_bytes);
             lines.push(self.line(&header, payload));
-            rest = behind;
+            rest = following;
         }
         assert!(rest.is_empty(), "half a frame was written");
         lines.join("\n")

@@ -124,7 +124,7 @@ fn an_answered_request_may_go_on_for_a_moment() {
     peer.send(&headers(1, OPEN, POST));
     peer.respond_with(1, 0);
     assert_eq!(peer.frames(), "HEADERS 1 :status=204 end");
-    assert_eq!(peer.send(&data(1, 0, b"nobody reads it")), "");
+    assert_eq!(peer.send(&data(1, 0, b"no reader")), "");
     let due = peer.server.next_timeout(&peer.limits).unwrap();
     assert_eq!(due, peer.now + peer.limits.linger_timeout);
     assert_eq!(peer.wait(Duration::from_secs(1)), "");

@@ -111,7 +111,7 @@ fn a_get_with_content_is_passed_on() {
 }
 
 #[test]
-fn what_nobody_else_may_have_is_not_stored() {
+fn private_responses_are_not_stored() {
     for (request, lines) in [
         ("GET /", "Cache-Control: private, max-age=60"),
         ("GET /", "Cache-Control: no-store, max-age=60"),

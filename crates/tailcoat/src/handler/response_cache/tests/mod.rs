@@ -81,7 +81,7 @@ impl Fetch for FakeUpstream {
             }
         }
         self.asked.borrow_mut().push(asked);
-        let answer = self.answers.borrow_mut().pop_front().expect("nobody expected that this is asked");
+        let answer = self.answers.borrow_mut().pop_front().expect("no test expected that this is asked");
         Box::pin(async move {
             while answer.when.as_ref().is_some_and(|when| !answer.is_streamed && !when.get()) {
                 tokio::task::yield_now().await;

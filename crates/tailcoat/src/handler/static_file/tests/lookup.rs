@@ -308,7 +308,7 @@ fn listing() {
 }
 
 #[test]
-fn a_listing_is_made_once_for_all_who_wait_and_for_nobody_else() {
+fn a_listing_is_made_once_for_all_waiting_requests() {
     let site = FileFixture::new(|files, _| files.browse = true);
     site.write("a/file", "");
     let inner = &site.handler.inner;
