@@ -1,6 +1,8 @@
 //! Log lines about forwarded requests: the upstream, the timing, and the reason of a failure.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
+
+use socket2::{Domain, Socket, Type};
 
 use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
@@ -176,8 +178,13 @@ fn the_servers_log_tells_which_server_failed_and_why() {
 /// A failed request is one line. Servers that failed before another one got the request have lines of their own.
 #[test]
 fn one_failure_is_logged_once() {
-    let refused: Vec<_> =
-        (0..2).map(|_| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()).collect();
+    // Bound and not listening: connections are refused, and no other test gets the port.
+    let sockets: [_; 2] = std::array::from_fn(|_| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        socket
+    });
+    let refused = sockets.each_ref().map(|socket| socket.local_addr().unwrap().as_socket().unwrap());
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();
     drop(std::os::unix::net::UnixListener::bind(path("unused.sock")).unwrap());
