@@ -130,31 +130,33 @@ fn unix_sockets() {
 fn a_server_that_is_told_to_stop_leaves_its_addresses_to_the_next() {
     let files = site_with_large_file();
     let (root, port) = (files.path().display(), free_port());
-    let config = files.path().join("tailcoat.kdl");
     let socket = files.path().join("site.sock");
-    std::fs::write(
-        &config,
-        format!(
+    let config = |name: &str| {
+        let config = files.path().join(format!("{name}.kdl"));
+        let text = format!(
             "site {{\n listen \"127.0.0.1:{port}\" \"unix:{}\"\n root \"{root}\"\n respond \"/\" 200 \"hello\"\n}}\n\
-             server {{ workers 2; grace-period \"600s\"; control-socket \"{root}/control.sock\" }}\n",
+             server {{ workers 2; grace-period \"600s\"; control-socket \"{root}/{name}.sock\" }}\n",
             socket.display()
-        ),
-    )
-    .unwrap();
-    let reload = || {
+        );
+        std::fs::write(&config, text).unwrap();
+        config
+    };
+    let order = |name: &str, order: &str| {
         let mut command = tailcoat();
-        let output = command.args(["reload", "--socket"]).arg(files.path().join("control.sock")).output().unwrap();
+        let output = command.args([order, "--socket"]).arg(files.path().join(format!("{name}.sock"))).output().unwrap();
         output.status.success()
     };
-    let mut first = TestServer::run_from(&config);
+    let mut first = TestServer::run_from(&config("first"));
     let mut busy = first.connect();
     busy.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     read_until(&mut busy, "\r\n\r\n");
-    assert!(reload());
+    assert!(order("first", "reload"));
     first.signal("TERM");
     // A reload would open the addresses again.
     first.signal("HUP");
-    let mut next = TestServer::run_from(&config);
+    let mut next = TestServer::run_from(&config("next"));
+    assert!(order("first", "status"), "probes see that it is alive");
+    assert!(!order("first", "reload"));
     let check = |next: &TestServer| {
         let mut tcp = next.connect();
         tcp.write_all(GET).unwrap();
@@ -165,7 +167,7 @@ fn a_server_that_is_told_to_stop_leaves_its_addresses_to_the_next() {
         let mut answer = String::new();
         unix.read_to_string(&mut answer).unwrap();
         assert!(answer.ends_with("hello"), "{answer}");
-        assert!(reload());
+        assert!(order("next", "reload"));
     };
     check(&next);
     let rest = read_all(&mut busy);
@@ -174,7 +176,7 @@ fn a_server_that_is_told_to_stop_leaves_its_addresses_to_the_next() {
     check(&next);
     next.signal("TERM");
     assert!(next.wait());
-    assert!(!socket.exists() && !files.path().join("control.sock").exists(), "the last one removes its files");
+    assert!(!socket.exists() && !files.path().join("next.sock").exists(), "the last one removes its files");
 }
 
 /// systemd's socket activation: descriptors from 3 on.

@@ -336,7 +336,8 @@ impl Server {
         if !std::mem::replace(&mut self.is_draining, true) {
             self.reject_waiting(SHUTTING_DOWN);
             if !self.reloads.hands_over() {
-                self.close_sockets();
+                // The control socket stays open: probes must see a server that drains as alive.
+                self.listeners.close_all(&self.lasting.server_log);
             }
         }
         let is_serving = std::cell::Cell::new(false);
@@ -353,13 +354,6 @@ impl Server {
             }
             false => "shutdown forced: open requests dropped",
         });
-    }
-
-    /// Closes listeners and control socket, so that the next server can open them. Sockets that a new process has taken
-    /// stay open there.
-    fn close_sockets(&mut self) {
-        self.listeners.close_all(&self.lasting.server_log);
-        self.control.release(false);
     }
 
     /// Ends all workers after one has failed.

@@ -236,7 +236,7 @@ impl Server {
             ReloadStep::HandedOver(Err(reason)) => {
                 self.reject_upgrade(&reason);
                 if self.is_draining {
-                    self.close_sockets();
+                    self.listeners.close_all(&self.lasting.server_log);
                 }
             }
         }
