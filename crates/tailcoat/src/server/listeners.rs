@@ -1,6 +1,7 @@
 //! Listening sockets of the process, by the addresses that configurations name.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -96,21 +97,27 @@ impl Listeners {
     /// descriptors. No descriptor stays here, because this process may live long. While it has a socket open, the new
     /// process could not listen again on an address that it has closed.
     pub(super) fn release(&mut self, used: &[Listen], log: &ServerLog) {
-        for (_, mut address) in self.open.drain() {
-            let is_unused = address.retired_at.is_none() && !used.contains(&key(&address.listen));
-            if is_unused && let Err(error) = address.retire() {
-                log.warn(
-                    event("closing listener failed", &[("listen", &address.listen), ("error", &error)]),
-                    "connections that clients open now may be reset",
-                );
-            }
-        }
+        self.retire_all(used, |listen, error| warn_of_closing(log, listen, error));
     }
 
     /// Closes all listeners before a shutdown, so that the next server can listen there while this one completes its
     /// open requests. The workers drain the queues through their own descriptors.
     pub(super) fn close_all(&mut self, log: &ServerLog) {
-        self.release(&[], log);
+        self.retire_all(&[], |listen, error| {
+            // Some kernels permit the filter to root only. At a shutdown, a warning would tell operators nothing new.
+            if error.kind() != io::ErrorKind::PermissionDenied {
+                warn_of_closing(log, listen, error);
+            }
+        });
+    }
+
+    fn retire_all(&mut self, used: &[Listen], on_error: impl Fn(&Listen, &io::Error)) {
+        for (_, mut address) in self.open.drain() {
+            let is_unused = address.retired_at.is_none() && !used.contains(&key(&address.listen));
+            if is_unused && let Err(error) = address.retire() {
+                on_error(&address.listen, &error);
+            }
+        }
     }
 
     /// Opens the listeners of a configuration that are not open. Must be the last step that can fail, because clients
@@ -303,6 +310,11 @@ impl OpenAddress {
             _ => Ok(()),
         }
     }
+}
+
+fn warn_of_closing(log: &ServerLog, listen: &Listen, error: &io::Error) {
+    let values: &[(&str, &dyn fmt::Display)] = &[("listen", listen), ("error", error)];
+    log.warn(event("closing listener failed", values), "connections that clients open now may be reset");
 }
 
 /// Removes a socket's file, unless another kind of file has replaced it.

@@ -279,12 +279,7 @@ impl Listener {
         let Self::Tcp(listener) = self else { return Ok(()) };
         let socket = RawSocket::from(listener.try_clone()?);
         if is_ignoring {
-            return match socket.attach_filter(SYN_FILTER) {
-                // Some sandboxes forbid filters to processes without capabilities. Then a few clients get a reset, as with
-                // servers that use no filter.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-                result => result,
-            };
+            return socket.attach_filter(SYN_FILTER);
         }
         match socket.detach_filter() {
             // The socket had no filter.
