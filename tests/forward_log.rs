@@ -178,7 +178,7 @@ fn the_servers_log_tells_which_server_failed_and_why() {
 /// A failed request is one line. Servers that failed before another one got the request have lines of their own.
 #[test]
 fn one_failure_is_logged_once() {
-    // Bound and not listening: connections are refused, and no other test gets the port.
+    // Bound and not listening: each connect fails, and no other test gets the port.
     let sockets: [_; 2] = std::array::from_fn(|_| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();

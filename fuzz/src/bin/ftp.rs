@@ -46,10 +46,7 @@ fn run(input: &[u8], abilities: &FtpAbilities, is_whole: bool) -> Vec<String> {
                     }
                     FtpAction::Transfer(transfer) => check_path(&transfer.path),
                     FtpAction::Abort => session.on_transfer_end(),
-                    FtpAction::Listen(_)
-                    | FtpAction::UseAddress(_)
-                    | FtpAction::Change(_)
-                    | FtpAction::ShowStatus => {}
+                    FtpAction::Listen(_) | FtpAction::UseAddress(_) | FtpAction::Change(_) | FtpAction::ShowStatus => {}
                 }
             }
         }
