@@ -187,8 +187,11 @@ fn slow_reader(server: &TestServer, case: &mut AttackCase) -> Result<(), String>
     }
     let head_bytes = raw.received.windows(4).position(|four| four == b"\r\n\r\n").map_or(0, |at| at + 4);
     let content = &raw.received[head_bytes..];
-    if content.len() == length && content.iter().all(|&byte| byte == b'y') {
+    let head = String::from_utf8_lossy(&raw.received[..head_bytes]);
+    let is_whole = content.len() == length && content.iter().all(|&byte| byte == b'y');
+    // Uploads of the same client may fill its share of the disk for ten seconds.
+    if is_whole || status(&head) == 503 {
         return Ok(());
     }
-    Err(format!("{} of {length} bytes came: {:?}", content.len(), String::from_utf8_lossy(&raw.received[..head_bytes])))
+    Err(format!("{} of {length} bytes came: {head:?}", content.len()))
 }

@@ -15,7 +15,7 @@ use crate::handler::{BuiltResponse, ClientLink};
 use crate::log::LogClient;
 use crate::spool::{Full, Spool};
 
-/// Time a client waits for buffer space before it gets 503.
+/// Time a request waits in all for buffer space before its client gets 503.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval at which a waiting client checks for space.
@@ -23,6 +23,28 @@ const ROOM_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Value of Retry-After for a client that got no space, in seconds.
 const RETRY_AFTER_SECONDS: &str = "10";
+
+/// Waits of one request for buffer space.
+#[derive(Default)]
+pub(super) struct RoomWait {
+    /// End of all waits, from the first one.
+    deadline: Option<Instant>,
+}
+
+impl RoomWait {
+    /// Waits until it is time to check for space again.
+    ///
+    /// # Errors
+    /// The response, if there was no space in time.
+    async fn wait(&mut self, has_client_ended: bool) -> Result<(), Box<BuiltResponse>> {
+        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + ROOM_TIMEOUT);
+        if has_client_ended || Instant::now() >= deadline {
+            return Err(unavailable());
+        }
+        sleep(ROOM_INTERVAL).await;
+        Ok(())
+    }
+}
 
 /// Receives the content of a request, as far as it may be buffered, and leaves it with the link. `needs_length`: the
 /// upstream cannot take content of unknown length.
@@ -34,6 +56,7 @@ pub(super) async fn receive_content(
     client: LogClient,
     link: &Rc<ClientLink>,
     needs_length: bool,
+    room: &mut RoomWait,
 ) -> Result<(), Box<BuiltResponse>> {
     let (number, limits) = (number_of(client), plan.buffer_limits);
     if matches!(link.framing(), BodyFraming::Length(length) if length > limits.total_bytes_max()) {
@@ -41,7 +64,6 @@ pub(super) async fn receive_content(
     }
     link.set_deadline(None);
     let mut spool = Spool::new(&plan.spools, number, link.holder(), limits, true);
-    let mut room_deadline = None;
     loop {
         let Err(full) = poll_fn(|task| poll_receive(&mut spool, link, task)).await else {
             if needs_length {
@@ -59,13 +81,7 @@ pub(super) async fn receive_content(
                 return Ok(());
             }
             Full::Failed | Full::Stalled => return Err(unavailable()),
-            Full::Client | Full::Process => {
-                let deadline = *room_deadline.get_or_insert_with(|| Instant::now() + ROOM_TIMEOUT);
-                if Instant::now() >= deadline || link.has_client_ended() {
-                    return Err(unavailable());
-                }
-                sleep(ROOM_INTERVAL).await;
-            }
+            Full::Client | Full::Process => room.wait(link.has_client_ended()).await?,
         }
     }
 }
@@ -78,14 +94,11 @@ pub(super) async fn wait_for_room(
     plan: &ForwardPlan,
     client: LogClient,
     link: &ClientLink,
+    room: &mut RoomWait,
 ) -> Result<(), Box<BuiltResponse>> {
-    let deadline = Instant::now() + ROOM_TIMEOUT;
     link.set_deadline(None);
     while awaits_room(plan, client) {
-        if Instant::now() >= deadline || link.has_client_ended() {
-            return Err(unavailable());
-        }
-        sleep(ROOM_INTERVAL).await;
+        room.wait(link.has_client_ended()).await?;
     }
     Ok(())
 }
@@ -130,4 +143,28 @@ fn unavailable() -> Box<BuiltResponse> {
     let mut response = BuiltResponse::new(Status::SERVICE_UNAVAILABLE);
     response.fields.push("Retry-After", RETRY_AFTER_SECONDS);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request that waited for its client's share first, and then for space in files, once waited for twice the time.
+    #[tokio::test(start_paused = true)]
+    async fn all_waits_of_a_request_end_together() {
+        let mut room = RoomWait::default();
+        let start = Instant::now();
+        while start.elapsed() < ROOM_TIMEOUT / 2 {
+            room.wait(false).await.unwrap();
+        }
+        // Space was found, and later missed again.
+        let response = loop {
+            if let Err(response) = room.wait(false).await {
+                break response;
+            }
+        };
+        assert_eq!(response.status, Status::SERVICE_UNAVAILABLE);
+        assert_eq!(start.elapsed(), ROOM_TIMEOUT);
+        assert!(RoomWait::default().wait(true).await.is_err(), "a client that has left waits for nothing");
+    }
 }

@@ -25,7 +25,7 @@ use wire::h1::{HeadLimits, ResponseHead};
 use wire::http::readings::has_hidden_dot_segments;
 use wire::http::{Fields, Method, Status, Version, cookies};
 
-use self::buffering::{awaits_room, receive_content, wait_for_room};
+use self::buffering::{RoomWait, awaits_room, receive_content, wait_for_room};
 pub use self::client_fields::reported_scheme;
 pub(super) use self::client_fields::{is_trace_field, push_client_fields, push_trace_fields};
 use self::exchange::ForwardExchange;
@@ -306,9 +306,10 @@ impl ForwardInner {
     async fn wait_for_client(&self, routed: &Routed<'_>, needs_length: bool) -> Result<(), Box<BuiltResponse>> {
         let (plan, link) = (&self.plan, routed.link.link());
         // Before the content is received, because that uses space itself.
-        wait_for_room(plan, routed.client, link).await?;
+        let mut room = RoomWait::default();
+        wait_for_room(plan, routed.client, link, &mut room).await?;
         if self.buffers_request(routed) {
-            receive_content(plan, routed.client, link, needs_length).await?;
+            receive_content(plan, routed.client, link, needs_length, &mut room).await?;
         }
         Ok(())
     }
