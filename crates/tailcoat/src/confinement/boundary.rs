@@ -14,6 +14,10 @@ use landlock::{
 /// rights.
 const VERSION: ABI = ABI::V7;
 
+/// Types of the kernel's own file systems of pipes and sockets (statfs(2)). Landlock does not restrict these, and takes
+/// no rules for them.
+const UNRESTRICTED_FILE_SYSTEMS: [u64; 2] = [0x5049_5045, 0x534F_434B];
+
 /// Rights to a file, or to everything below a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
@@ -147,7 +151,8 @@ pub(super) fn prepare(wanted: WantedAccess<'_>) -> io::Result<(Boundary, Prepare
         if !metadata.is_dir() {
             accesses &= AccessFs::from_file(VERSION);
         }
-        if accesses.is_empty() {
+        let file_system = rustix::fs::fstatfs(&file)?.f_type as u64;
+        if accesses.is_empty() || UNRESTRICTED_FILE_SYSTEMS.contains(&file_system) {
             continue;
         }
         ruleset = ruleset.add_rule(PathBeneath::new(file, accesses)).map_err(io::Error::other)?;
@@ -240,6 +245,17 @@ mod tests {
         check("before/b", Rights::Read, true);
         assert_eq!(boundary.lacks(&[], true), ["outgoing connections"]);
         assert_eq!(Boundary::default().lacks(&[grant("other", Rights::Change)], true), Vec::<String>::new());
+    }
+
+    /// `/dev/stdout` of a server in a container is a pipe.
+    #[test]
+    fn pipes_need_no_rights() {
+        let (_reader, writer) = rustix::pipe::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer));
+        let grants = [Grant { path: path.into(), rights: Rights::Append }];
+        let wanted = WantedAccess { files: Some(&grants), connects: false, chooses_ports: true, signals_others: true };
+        let (boundary, _) = prepare(wanted).unwrap();
+        assert_eq!(boundary.lacks(&grants, false), Vec::<String>::new());
     }
 
     #[test]
