@@ -68,7 +68,8 @@ pub const SYSLOG_FACILITIES: [&str; 24] = [
 pub(super) fn parse_log_target(text: &str, directory: &Path) -> Result<Option<AccessLogTarget>, Wrong> {
     Ok(Some(match text {
         "off" => return Ok(None),
-        "stdout" => AccessLogTarget::Stdout,
+        // Images for containers log there.
+        "stdout" | "/dev/stdout" => AccessLogTarget::Stdout,
         "syslog" => AccessLogTarget::Syslog("daemon".into()),
         _ => match text.strip_prefix("syslog:") {
             Some(facility) => AccessLogTarget::Syslog(parse_choice(facility, &SYSLOG_FACILITIES)?),
