@@ -108,43 +108,54 @@ fn three_digits(value: f64) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn reading() {
-        for (text, expect) in [
-            ("100", Some(100)),
-            ("56k", Some(56_000)),
-            ("1.5M", Some(1_500_000)),
-            ("1.1k", Some(1_100)),
-            ("0.5", None),
-            ("1.0005k", None),
-            ("-1", None),
-            ("k", None),
-        ] {
-            assert_eq!(parse_count(text).ok(), expect, "{text}");
-        }
-        for (text, expect) in [
-            ("5ms", Some(5_000_000)),
-            ("500us", Some(500_000)),
-            ("2", Some(2_000_000_000)),
-            ("1m", Some(60_000_000_000)),
-            ("0.5s", Some(500_000_000)),
-            ("s", None),
-            ("-1s", None),
-            ("1d", None),
-        ] {
-            assert_eq!(parse_duration(text).ok().map(|duration| duration.as_nanos()), expect, "{text}");
+    fn check<T: PartialEq + std::fmt::Debug, E>(
+        parse: impl Fn(&str) -> Result<T, E>,
+        cases: impl IntoIterator<Item = (&'static str, Option<T>)>,
+    ) {
+        for (text, expect) in cases {
+            assert_eq!(parse(text).ok(), expect, "{text}");
         }
     }
 
     #[test]
+    fn counts() {
+        check(
+            parse_count,
+            [
+                ("100", Some(100)),
+                ("56k", Some(56_000)),
+                ("1.5M", Some(1_500_000)),
+                ("1.1k", Some(1_100)),
+                ("0.5", None),
+                ("1.0005k", None),
+                ("-1", None),
+                ("k", None),
+            ],
+        );
+    }
+
+    #[test]
+    fn durations() {
+        let nanos = |nanos: u64| Some(Duration::from_nanos(nanos));
+        check(
+            parse_duration,
+            [
+                ("5ms", nanos(5_000_000)),
+                ("500us", nanos(500_000)),
+                ("2", nanos(2_000_000_000)),
+                ("1m", nanos(60_000_000_000)),
+                ("0.5s", nanos(500_000_000)),
+                ("s", None),
+                ("-1s", None),
+                ("1d", None),
+            ],
+        );
+    }
+
+    #[test]
     fn shares_and_ranges() {
-        for (text, expect) in [("0.3", Some(0.3)), ("30%", Some(0.3)), ("1", Some(1.0)), ("1.1", None), ("-1%", None)] {
-            assert_eq!(parse_share(text).ok(), expect, "{text}");
-        }
-        for (text, expect) in [("10", Some((10, 10))), ("5-15", Some((5, 15))), ("0", None), ("5-4", None), ("-", None)]
-        {
-            assert_eq!(parse_range(text).ok(), expect, "{text}");
-        }
+        check(parse_share, [("0.3", Some(0.3)), ("30%", Some(0.3)), ("1", Some(1.0)), ("1.1", None), ("-1%", None)]);
+        check(parse_range, [("10", Some((10, 10))), ("5-15", Some((5, 15))), ("0", None), ("5-4", None), ("-", None)]);
     }
 
     #[test]
