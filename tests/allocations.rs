@@ -190,12 +190,13 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
         spawner: None,
         spools: &SpoolStore::new(server_log.clone()),
     };
-    let site = SharedSite::new(&config.sites[0], &config, parts, None);
+    let site = SharedSite::new(&config.sites[0], &config, parts, None, &[]);
     let target = AccessLogTarget::File(log_directory.join("access.log"));
     let logs = [AccessLog { target, format: AccessLogFormat::Combined }];
     let (log, ids) = tailcoat::log::start(&logs, tailcoat::log::LogOptions::default(), server_log.clone()).unwrap();
     let setup = SiteSetup {
         config: &config.sites[0],
+        ftp: None,
         handlers: site.handlers(&cache, &upstreams, &Overload::off()),
         error_pages: site.error_pages(&cache),
         rules: None,

@@ -27,6 +27,8 @@ mod forward_programs;
 mod forward_rules;
 mod forward_streams;
 mod forward_tls;
+mod ftp;
+mod ftp_attacks;
 mod grpc;
 mod http2;
 mod http2_attacks;

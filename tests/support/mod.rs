@@ -2,6 +2,7 @@
 
 pub(crate) mod elsewhere;
 pub(crate) mod fastcgi;
+pub(crate) mod ftp;
 pub(crate) mod guests;
 pub(crate) mod h2;
 pub(crate) mod h2_upstream;

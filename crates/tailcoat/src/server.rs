@@ -99,6 +99,8 @@ pub struct ListenAddress {
     pub socket: SocketAddr,
     /// True if the listener speaks TLS.
     pub has_tls: bool,
+    /// True if the listener speaks FTP, otherwise HTTP.
+    pub is_ftp: bool,
 }
 
 /// Reason why a server did not start: the step that failed, and its error.

@@ -265,9 +265,13 @@ fn start(config: Config, origin: ConfigOrigin, mut handover: Option<Handover>) -
     match origin {
         ConfigOrigin::CommandLine => urls(&server.addresses()).iter().for_each(|url| eprintln!("Serving at {url}")),
         ConfigOrigin::File(..) => {
-            for ListenAddress { socket, has_tls } in server.addresses() {
-                let tls = if has_tls { " with TLS" } else { "" };
-                server_log.info(format_args!("listening on {socket}{tls}"));
+            for ListenAddress { socket, has_tls, is_ftp } in server.addresses() {
+                let manner = match (is_ftp, has_tls) {
+                    (true, _) => " for FTP",
+                    (false, true) => " with TLS",
+                    (false, false) => "",
+                };
+                server_log.info(format_args!("listening on {socket}{manner}"));
             }
         }
     }
@@ -277,12 +281,16 @@ fn start(config: Config, origin: ConfigOrigin, mut handover: Option<Handover>) -
     }
 }
 
-/// URLs under which a browser on this machine finds the server. A wildcard address becomes `localhost`, shown once, with
+/// URLs under which a client on this machine finds the server. A wildcard address becomes `localhost`, shown once, with
 /// a note.
 fn urls(addresses: &[ListenAddress]) -> Vec<String> {
     let mut urls: Vec<String> = Vec::new();
-    for ListenAddress { socket: address, has_tls } in addresses {
-        let (scheme, default_port) = if *has_tls { ("https", 443) } else { ("http", 80) };
+    for ListenAddress { socket: address, has_tls, is_ftp } in addresses {
+        let (scheme, default_port) = match (is_ftp, has_tls) {
+            (true, _) => ("ftp", 21),
+            (false, true) => ("https", 443),
+            (false, false) => ("http", 80),
+        };
         let is_wildcard = address.ip().is_unspecified();
         let host = if is_wildcard { "localhost".to_owned() } else { host(address) };
         let port = if address.port() == default_port { String::new() } else { format!(":{}", address.port()) };

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 
@@ -67,6 +68,11 @@ pub(super) struct Serve {
     /// List directories that have no index file
     #[arg(short, long)]
     browse: bool,
+
+    /// Serve the directory over FTP, too: anonymous and read-only, on `PORT` (all addresses) or `ADDRESS:PORT`; may be
+    /// repeated
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_ftp_listen)]
+    ftp: Vec<ListenAddresses>,
 }
 
 /// Addresses of one `--listen`: a port alone is an IPv4 and an IPv6 address.
@@ -76,6 +82,14 @@ struct ListenAddresses(Vec<Listen>);
 fn parse_listen(text: &str) -> Result<ListenAddresses, String> {
     let directory = std::env::current_dir().map_err(|error| error.to_string())?;
     listen_from_text(text, &directory).map(ListenAddresses)
+}
+
+fn parse_ftp_listen(text: &str) -> Result<ListenAddresses, String> {
+    let addresses = parse_listen(text)?;
+    match addresses.0.iter().any(|listen| matches!(listen, Listen::Unix(..))) {
+        true => Err("FTP needs a TCP address".to_owned()),
+        false => Ok(addresses),
+    }
 }
 
 fn parse_forward(text: &str) -> Result<UpstreamServerAddress, String> {
@@ -118,7 +132,7 @@ impl Serve {
 
     fn config(&self, listen: Vec<Listen>, certificate: Option<CertificateFiles>) -> Result<Config, String> {
         let files = FilesConfig { browse: self.browse, ..FilesConfig::below(root(&self.directory)?) };
-        let mut routes = vec![RouteConfig { path: PathPattern::Any, handler: HandlerConfig::Files(files) }];
+        let mut routes = vec![RouteConfig { path: PathPattern::Any, handler: HandlerConfig::Files(files.clone()) }];
         let upstreams: Vec<_> = self.forward.iter().cloned().map(UpstreamConfig::of_server).collect();
         routes.extend(upstreams.iter().map(|upstream| RouteConfig {
             path: PathPattern::Any,
@@ -136,25 +150,50 @@ impl Serve {
         // A user who serves their own directory can read it.
         let user = self.user.or_else(|| rustix::process::geteuid().is_root().then_some(ROOT));
         let server = ServerSettings { workers: self.workers.map(usize::from), user, ..ServerSettings::default() };
-        Ok(Config { server, upstreams, sites: vec![site], access_log, ..Config::default() })
+        let ftp_listen = self.ftp_listeners();
+        let mut sites = vec![site];
+        if !ftp_listen.is_empty() {
+            let ftp = Some(Arc::new(FtpConfig::new(ftp_listen.clone(), files)));
+            sites.push(SiteConfig { listen: ftp_listen, default: true, ftp, ..SiteConfig::default() });
+        }
+        Ok(Config { server, upstreams, sites, access_log, ..Config::default() })
     }
 
     /// The addresses that were given, or the first port that is free, unless another process hands one over.
     fn listeners(&self, handover: Option<&Handover>) -> Result<Vec<Listen>, String> {
         if self.listen.is_empty() {
             if let Some(handover) = handover {
-                return Ok(handover.addresses().cloned().collect());
+                let ftp = self.ftp_listeners();
+                return Ok(handover.addresses().filter(|listen| !ftp.contains(listen)).cloned().collect());
             }
             return free_port().map(|address| vec![Listen::Tcp(address)]);
         }
-        let mut given: Vec<Listen> = Vec::new();
-        for listen in self.listen.iter().flat_map(|addresses| &addresses.0) {
-            if !given.contains(listen) {
-                given.push(listen.clone());
+        let given = distinct(&self.listen);
+        let is_any_port = |listen: &Listen| matches!(listen, Listen::Tcp(address) if address.port() == 0);
+        match self.ftp_listeners().iter().find(|listen| given.contains(listen)) {
+            Some(listen) if is_any_port(listen) => {
+                Err("port 0 cannot be given for FTP and for HTTP; give one of them a port".to_owned())
             }
+            Some(listen) => Err(format!("{listen} is given for FTP and for HTTP; give each its own port")),
+            None => Ok(given),
         }
-        Ok(given)
     }
+
+    /// Addresses for FTP.
+    fn ftp_listeners(&self) -> Vec<Listen> {
+        distinct(&self.ftp)
+    }
+}
+
+/// The addresses, each once.
+fn distinct(addresses: &[ListenAddresses]) -> Vec<Listen> {
+    let mut given: Vec<Listen> = Vec::new();
+    for listen in addresses.iter().flat_map(|addresses| &addresses.0) {
+        if !given.contains(listen) {
+            given.push(listen.clone());
+        }
+    }
+    given
 }
 
 /// The directory as an absolute path, so that it stays the same wherever the process goes. Links in it are kept: a link

@@ -11,6 +11,7 @@ use super::check_rules::RulesDraft;
 use super::check_tls;
 use super::confinement::Confinement;
 use super::diagnostic::{ConfigSource, Diagnostics, Severity};
+use super::ftp::FtpConfig;
 use super::gateway::{GatewayConfig, GatewayProtocol};
 use super::model::*;
 use super::module::{ModuleConfig, ModulesConfig};
@@ -106,6 +107,8 @@ pub(super) struct SiteDraft {
     route_files: Vec<(usize, Vec<FileSetting>)>,
     /// Gateways whose roots depend on the whole site.
     gateways: Vec<GatewayDraft>,
+    /// Its `ftp`: configuration without files, settings of its files, and its place in the text.
+    pub(super) ftp: Option<(FtpConfig, Vec<FileSetting>, Range<usize>)>,
     /// Routes after the site's own root.
     fallbacks: Vec<(RouteConfig, Range<usize>)>,
 }
@@ -178,6 +181,7 @@ impl ConfigDraft {
                 | OptionSetter::Caching(_)
                 | OptionSetter::Automatic(_)
                 | OptionSetter::Confinement(_)
+                | OptionSetter::Ftp(_)
                 | OptionSetter::Traces(_) => {
                     unreachable!("the table has no such option outside of blocks")
                 }
@@ -318,6 +322,10 @@ impl ConfigDraft {
     pub(super) fn into_config(self) -> Config {
         let upstreams = self.all_upstreams();
         let status_site = status_site(&self.server.status_listen);
+        // After all sites for HTTP, so that they can share files.
+        let ftp_sites: Vec<_> = self.sites.iter().filter_map(SiteDraft::ftp_site).collect();
+        let with_http = self.sites.into_iter().filter(|draft| !draft.is_ftp_only()).map(|draft| draft.site);
+        let sites = with_http.chain(status_site).chain(ftp_sites).collect();
         Config {
             server: self.server,
             limits: self.limits,
@@ -326,7 +334,7 @@ impl ConfigDraft {
             modules: self.modules,
             upstreams,
             automatic_certificates: self.automatic_certificates,
-            sites: self.sites.into_iter().map(|draft| draft.site).chain(status_site).collect(),
+            sites,
             rules: self.rules.rules,
             access_log: self.shared.access_log.flatten(),
             traces: self.traces,
@@ -397,6 +405,7 @@ impl SiteDraft {
             files: Vec::new(),
             route_files: Vec::new(),
             gateways: Vec::new(),
+            ftp: None,
             fallbacks: Vec::new(),
         };
         for (value, span) in setting.values.all("name") {
@@ -446,6 +455,7 @@ impl SiteDraft {
                     self.read_gateway(GatewayProtocol::Uwsgi, source, &setting, diagnostics)
                 }
                 OptionSetter::Block(OptionContext::Module) => self.read_module(source, &setting, diagnostics),
+                OptionSetter::Block(OptionContext::Ftp) => self.read_ftp(source, &setting, diagnostics),
                 OptionSetter::Block(_) => self.read_files(source, &setting, diagnostics),
                 _ => unreachable!("the table has no such option in a site"),
             }
@@ -475,6 +485,39 @@ impl SiteDraft {
         let path = setting.values.path_pattern("path").unwrap_or(PathPattern::Any);
         self.route_files.push((self.site.routes.len(), settings));
         self.site.routes.push(RouteConfig { path, handler: HandlerConfig::Files(FilesConfig::below("")) });
+    }
+
+    /// An `ftp` block, whose files are known when the whole site is.
+    fn read_ftp(&mut self, source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
+        let mut listen = Vec::new();
+        for (value, _) in setting.values.all("address") {
+            let OptionValue::Listen(addresses) = value else { unreachable!("an address is {value:?}") };
+            listen.extend_from_slice(addresses);
+        }
+        let (mut ftp, mut files) = (FtpConfig::new(listen, FilesConfig::below("")), Vec::new());
+        if let Some(document) = setting.children {
+            for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Ftp) {
+                match inner.option.set {
+                    OptionSetter::Ftp(set) => set(&mut ftp, &inner.values),
+                    OptionSetter::Files(set) => files.push((set, inner.values)),
+                    _ => unreachable!("the table has only such options in ftp"),
+                }
+            }
+        }
+        self.ftp = Some((ftp, files, setting.span.clone()));
+    }
+
+    /// Part of the site that speaks FTP, if there is one.
+    fn ftp_site(&self) -> Option<SiteConfig> {
+        let (ftp, ..) = self.ftp.as_ref()?;
+        let SiteConfig { names, default, access_log, access_log_off, unlogged, .. } = self.site.clone();
+        let (listen, ftp) = (ftp.listen.clone(), Some(Arc::new(ftp.clone())));
+        Some(SiteConfig { names, listen, default, access_log, access_log_off, unlogged, ftp, ..SiteConfig::default() })
+    }
+
+    /// True if the site speaks FTP and no HTTP.
+    pub(super) fn is_ftp_only(&self) -> bool {
+        self.ftp.is_some() && self.site.listen.is_empty()
     }
 
     fn read_forward(&mut self, source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
@@ -598,6 +641,10 @@ impl SiteDraft {
             self.site.routes.push(RouteConfig { path: PathPattern::Any, handler: HandlerConfig::Files(files.clone()) });
             self.route_spans.push(self.span.clone());
         }
+        if let Some((ftp, settings, _)) = &mut self.ftp {
+            ftp.files = files.clone();
+            settings.iter().for_each(|(set, values)| set(&mut ftp.files, values));
+        }
         self.site.rules = self.rules.rules.clone();
         self.site.body_bytes_max = self.site.body_bytes_max.or(body_bytes_max);
         self.complete_gateways(&files);
@@ -619,9 +666,13 @@ impl SiteDraft {
         let (listen, tls) = (&self.site.listen, &mut self.site.tls);
         let names = &self.site.names;
         let are_usual = !names.is_empty() && names.iter().all(|name| automatic.can_be_got(name));
-        let can_have_tls = listen.is_empty() || !self.site.tls_listen.is_empty();
+        let has_http = self.ftp.is_none()
+            || !listen.is_empty()
+            || !self.site.routes.is_empty()
+            || !self.site.rules.rewrites.is_empty();
+        let can_have_tls = (listen.is_empty() && has_http) || !self.site.tls_listen.is_empty();
         tls.is_automatic = can_have_tls && tls.certificates.is_empty() && tls.automatic.unwrap_or(are_usual);
-        self.has_default_listen = listen.is_empty();
+        self.has_default_listen = listen.is_empty() && has_http;
         if self.has_default_listen {
             self.site.listen = super::value::all_addresses(HTTP_PORT);
             if self.site.tls.is_automatic || !self.site.tls.certificates.is_empty() {

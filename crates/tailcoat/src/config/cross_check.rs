@@ -14,7 +14,7 @@ use super::read::{ConfigFinding, ConfigReader};
 use super::suggest::nearest;
 use super::tls::load_authority;
 use super::upstream::{UpstreamConfig, UpstreamServer, UpstreamServerAddress, UpstreamTls};
-use super::{check_guards, check_modules, check_tls};
+use super::{check_ftp, check_guards, check_modules, check_tls};
 
 /// Notes conflicts within and between sites.
 pub(super) fn cross_check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
@@ -24,6 +24,7 @@ pub(super) fn cross_check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
     check_proxied(draft, diagnostics);
     check_alike(draft, "proxy-protocol", |site| &site.proxied_listen, diagnostics);
     check_alike(draft, "tls", |site| &site.tls_listen, diagnostics);
+    check_ftp::check(draft, diagnostics);
     check_upstreams(draft, diagnostics);
     check_protocols(draft, diagnostics);
     placed_sites(draft).for_each(|site| check_listen(site, diagnostics));
@@ -315,7 +316,7 @@ fn upstream_faults(upstream: &UpstreamConfig) -> Vec<(&'static str, &'static str
 fn check_handlers(site: &SiteDraft, upstreams: &[UpstreamDraft], diagnostics: &mut Diagnostics) {
     let rules = &site.site.rules;
     let redirects = rules.rewrites.iter().any(|rule| rule.status.is_some()) || rules.redirects_to_https == Some(true);
-    if site.site.routes.is_empty() && !redirects {
+    if site.site.routes.is_empty() && !redirects && !site.is_ftp_only() {
         let finding = ConfigFinding::new(site.span.clone(), "this site has nothing to serve", "no `root` inside")
             .help("add, for example, `root \"/srv/www\"`, a `redirect`, a `respond` or a `forward`".to_owned());
         note(site, Severity::Error, finding, diagnostics);

@@ -14,6 +14,7 @@ use super::automatic::AutomaticCertificates;
 use super::buffering::{BufferLimits, BufferingConfig};
 use super::confinement::Confinement;
 pub use super::fixed::{ErrorPageConfig, ErrorPageFile, RespondConfig};
+use super::ftp::FtpConfig;
 use super::gateway::{GatewayConfig, GatewayProtocol, ProgramUser};
 use super::http2::{Http2Limits, HttpVersions};
 use super::intermediary::Intermediary;
@@ -318,6 +319,8 @@ pub struct SiteConfig {
     pub access_log_off: bool,
     /// Paths whose requests are not logged.
     pub unlogged: Vec<PathPattern>,
+    /// Set if the site speaks FTP on its addresses, and no HTTP.
+    pub ftp: Option<Arc<FtpConfig>>,
 }
 
 impl SiteConfig {

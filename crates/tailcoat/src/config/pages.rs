@@ -226,6 +226,9 @@ fn write_option(text: &mut String, option: &OptionDefinition, indent: &str) {
         OptionSetter::Block(OptionContext::Traces) => {
             write_block_as_comment(text, "traces {\n", OptionContext::Traces, indent)
         }
+        OptionSetter::Block(OptionContext::Ftp) => {
+            write_block_as_comment(text, "ftp 21 {\n", OptionContext::Ftp, indent)
+        }
         OptionSetter::Block(OptionContext::Forward) => {
             write_block_as_comment(text, "forward \"http://127.0.0.1:8080\" {\n", OptionContext::Forward, indent);
         }

@@ -65,6 +65,10 @@ fn look(draft: &ConfigDraft, denied: Severity, diagnostics: &mut Diagnostics) {
             let path = if let Listen::Unix(path, _) = listen { Some(path.as_path()) } else { None };
             note(&site.source, &site.listen_span, listen.to_string(), path, can_be_bound(listen));
         }
+        let Some((ftp, _, span)) = &site.ftp else { continue };
+        for listen in &ftp.listen {
+            note(&site.source, span, listen.to_string(), None, can_be_bound(listen));
+        }
     }
 }
 

@@ -115,6 +115,7 @@ fn value(kind: ValueKind) -> Map<String, Json> {
             json!({ "anyOf": [{ "const": "auto" }, { "type": "integer", "minimum": min, "maximum": max }] })
         }
         ValueKind::Ratio => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
+        ValueKind::Ipv4Address => json!({ "type": "string", "format": "ipv4" }),
         ValueKind::CollectorUrl => json!({ "type": "string", "pattern": "^https?://" }),
         ValueKind::Size { min, max } => json!({ "anyOf": [
             { "type": "integer", "minimum": min, "maximum": max },

@@ -111,6 +111,7 @@ fn in_place(place: OptionContext, node: &str) -> String {
         OptionContext::Files => {
             format!("site \"x.example\" {{ files \"/downloads/*\" {{\n root \"/\"\n {node}\n}} }}\n")
         }
+        OptionContext::Ftp => format!("site \"x.example\" {{ ftp 21 {{\n root \"/\"\n {node}\n}} }}\n"),
         OptionContext::Forward => {
             format!("site \"x.example\" {{ forward \"http://[::1]:80\" path=\"/app/*\" {{\n {node}\n}} }}\n")
         }

@@ -208,6 +208,9 @@ fn add_site(site: &SiteConfig, files: &mut Collected) {
             _ => {}
         }
     }
+    if let Some(ftp) = &site.ftp {
+        files.add_root(&ftp.files.root, Rights::Read);
+    }
     for page in &site.error_pages {
         if let ErrorPageFile::File(path) = &page.file {
             files.add_file(path, Rights::Read);

@@ -18,8 +18,8 @@ use super::group::ConnectionGroup;
 use super::holders::top_holders;
 use super::live::longest_open;
 use super::{
-    ClientLimit, ClientPlace, Context, Generation, H1Connection, H2Connection, Newcomer, OpenedConnection,
-    OpeningConnection, Socket,
+    ClientLimit, ClientPlace, Context, FtpConnection, Generation, H1Connection, H2Connection, Newcomer,
+    OpenedConnection, OpeningConnection, Socket,
 };
 use crate::log::LogClient;
 use crate::metrics::{HolderCount, Limit, LiveRequest};
@@ -27,6 +27,12 @@ use crate::overload::RequestCost;
 
 /// Maximum number of connections polled before the runtime gets its turn.
 const EVENTS_A_TURN_MAX: usize = 256;
+
+/// Bit that marks events of the second socket of a connection; the other bits are its slot.
+const DATA_SOCKET: u64 = 1 << 32;
+
+/// Events of a socket; the flag is true for the second socket of a connection.
+pub(super) type SocketEvents = (epoll::EventFlags, bool);
 
 /// Connections of a worker.
 ///
@@ -67,6 +73,7 @@ pub(super) enum WorkerConnection {
     Opening(Box<OpeningConnection>),
     Http1(Box<H1Connection>),
     Http2(Box<H2Connection>),
+    Ftp(Box<FtpConnection>),
 }
 
 /// Next state of a connection that has completed its current one.
@@ -145,7 +152,12 @@ impl Connections {
         }
         let (is_proxied, tls) = self.context.generation().beginning(listener, client);
         let context = Rc::clone(&self.context);
-        let (connection, slot) = if is_proxied || tls.is_some() {
+        let is_ftp = self.context.generation().router.ftp_site(listener, None).is_some();
+        let (connection, slot) = if is_ftp {
+            let opened = OpenedConnection::at_once(socket, client, newcomer, &context);
+            let slot = opened.slot;
+            (WorkerConnection::Ftp(Box::new(FtpConnection::new(opened, listener, context))), slot)
+        } else if is_proxied || tls.is_some() {
             let (opening, slot) = OpeningConnection::new(socket, client, listener, newcomer, is_proxied, tls, context);
             (WorkerConnection::Opening(Box::new(opening)), slot)
         } else {
@@ -207,11 +219,14 @@ impl Connections {
     }
 
     fn on_events(&self, events: &[epoll::Event]) {
-        self.go_on(&mut events.iter().map(|event| (event.data.u64() as usize, Some(event.flags))));
+        self.go_on(&mut events.iter().map(|event| {
+            let data = event.data.u64();
+            ((data & !DATA_SOCKET) as usize, Some((event.flags, data & DATA_SOCKET != 0)))
+        }));
     }
 
     /// Polls the connections in these places, in groups.
-    fn go_on(&self, waiting: &mut impl Iterator<Item = (usize, Option<epoll::EventFlags>)>) {
+    fn go_on(&self, waiting: &mut impl Iterator<Item = (usize, Option<SocketEvents>)>) {
         let places = &mut *self.places.borrow_mut();
         let group = &mut *self.group.borrow_mut();
         while group.gather(places, waiting) {
@@ -265,7 +280,7 @@ impl Connections {
                 match &place.connection {
                     Some(WorkerConnection::Http1(connection)) => connection.each_request(tell),
                     Some(WorkerConnection::Http2(connection)) => connection.each_request(tell),
-                    Some(WorkerConnection::Opening(_)) | None => {}
+                    Some(WorkerConnection::Opening(_) | WorkerConnection::Ftp(_)) | None => {}
                 }
             }
         })
@@ -282,10 +297,19 @@ impl Connections {
         &self.context
     }
 
-    /// Registers the socket with epoll for the events it waits for, unless it is registered already.
-    fn watch(&self, slot: u32, socket: &mut Socket) -> io::Result<()> {
+    /// Registers the sockets of a connection with epoll for the events they wait for, unless they are registered
+    /// already.
+    fn watch_all(&self, slot: u32, connection: &mut WorkerConnection) -> io::Result<()> {
+        self.watch(slot.into(), connection.socket().ok_or(io::ErrorKind::NotConnected)?)?;
+        match connection.data_socket() {
+            Some(socket) => self.watch(u64::from(slot) | DATA_SOCKET, socket),
+            None => Ok(()),
+        }
+    }
+
+    fn watch(&self, data: u64, socket: &mut Socket) -> io::Result<()> {
         let Some((events, is_new)) = socket.unwatched() else { return Ok(()) };
-        let data = epoll::EventData::new_u64(slot.into());
+        let data = epoll::EventData::new_u64(data);
         let change = if is_new { epoll::add } else { epoll::modify };
         Ok(change(self.epoll.as_fd(), socket.as_fd(), data, events)?)
     }
@@ -310,7 +334,7 @@ impl ConnectionSlot {
             }
             match polled {
                 Ok(Poll::Pending) => {
-                    if connection.socket().is_none_or(|socket| connections.watch(self.slot, socket).is_err()) {
+                    if connections.watch_all(self.slot, connection).is_err() {
                         self.end();
                     }
                     break;
@@ -354,6 +378,7 @@ impl WorkerConnection {
                 Poll::Ready(if connection.is_http2() { ConnectionNext::Http2 } else { ConnectionNext::Closed })
             }
             Self::Http2(connection) => connection.poll(task).map(|()| ConnectionNext::Closed),
+            Self::Ftp(connection) => connection.poll(task).map(|()| ConnectionNext::Closed),
         }
     }
 
@@ -382,6 +407,7 @@ impl WorkerConnection {
             Self::Opening(opening) => opening.client(),
             Self::Http1(connection) => connection.client(),
             Self::Http2(connection) => connection.client(),
+            Self::Ftp(connection) => connection.client(),
         }
     }
 
@@ -392,6 +418,7 @@ impl WorkerConnection {
             Self::Opening(_) => {}
             Self::Http1(connection) => connection.close(),
             Self::Http2(connection) => connection.close(),
+            Self::Ftp(connection) => connection.close(),
         }
     }
 
@@ -401,6 +428,15 @@ impl WorkerConnection {
             Self::Opening(opening) => opening.socket(),
             Self::Http1(connection) => Some(connection.socket()),
             Self::Http2(connection) => Some(connection.socket()),
+            Self::Ftp(connection) => Some(connection.socket()),
+        }
+    }
+
+    /// Second socket to wait for.
+    pub(super) fn data_socket(&mut self) -> Option<&mut Socket> {
+        match self {
+            Self::Ftp(connection) => connection.data_socket(),
+            Self::Opening(_) | Self::Http1(_) | Self::Http2(_) => None,
         }
     }
 }

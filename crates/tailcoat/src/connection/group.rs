@@ -3,10 +3,8 @@
 use std::io;
 use std::mem::swap;
 
-use rustix::event::epoll::EventFlags;
-
 use super::Connections;
-use super::connections::{ConnectionSlot, WorkerConnection};
+use super::connections::{ConnectionSlot, SocketEvents, WorkerConnection};
 use super::output::Output;
 
 /// Maximum number of connections in a group. Their input and output must fit in the CPU's first-level cache.
@@ -51,14 +49,16 @@ impl ConnectionGroup {
     pub fn gather(
         &mut self,
         places: &mut [ConnectionSlot],
-        waiting: &mut impl Iterator<Item = (usize, Option<EventFlags>)>,
+        waiting: &mut impl Iterator<Item = (usize, Option<SocketEvents>)>,
     ) -> bool {
         self.count = 0;
         for (member, (slot, events)) in self.members.iter_mut().zip(waiting) {
             member.slot = slot;
             self.count += 1;
             let connection = places.get_mut(slot).and_then(|place| place.connection.as_mut());
-            if let (Some(socket), Some(events)) = (connection.and_then(WorkerConnection::socket), events) {
+            let Some((connection, (events, is_data))) = connection.zip(events) else { continue };
+            let socket = if is_data { connection.data_socket() } else { connection.socket() };
+            if let Some(socket) = socket {
                 socket.on_events(events);
             }
         }

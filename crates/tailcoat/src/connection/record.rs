@@ -57,7 +57,7 @@ pub(super) fn record(
     if let Some(metrics) = context.metrics() {
         let version = match &subject {
             Subject::Request(request) => Some(request.head.version),
-            Subject::Malformed(_) => None,
+            Subject::Malformed(_) | Subject::Ftp(..) => None,
         };
         let facts = RequestFacts {
             site: account.counted,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, acceptfrom_with};
 
 /// Non-blocking socket of a connection, TCP or unix, and its known readiness.
 ///
@@ -68,6 +68,11 @@ impl Socket {
         }
     }
 
+    /// Makes the next read try again, although the last one returned less than it could have.
+    pub(super) fn retry_read(&mut self) {
+        self.is_readable = true;
+    }
+
     /// Sends as much of `bytes` as the kernel accepts.
     pub fn poll_write(&mut self, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_sending(bytes.len(), |socket| rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))
@@ -97,6 +102,24 @@ impl Socket {
             self.is_writable = self.has_room();
         }
         sent
+    }
+
+    /// Accepts a connection, if this is a listening TCP socket.
+    pub(super) fn poll_accept(&mut self) -> Poll<io::Result<(Self, SocketAddr)>> {
+        if !self.is_readable {
+            return Poll::Pending;
+        }
+        match acceptfrom_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok((accepted, peer)) => {
+                let peer = peer.ok_or(Errno::NOTCONN)?.try_into()?;
+                Poll::Ready(Ok((Self::new(accepted), peer)))
+            }
+            Err(Errno::AGAIN) => {
+                self.is_readable = false;
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
     }
 
     /// Local address that the client connected to; `None` for a unix socket.

@@ -35,8 +35,10 @@ pub use response::{
     Segment, Tunnel, TunnelStream,
 };
 use rustix::time::{ClockId, clock_gettime};
-pub use setup::{Handler, HandlerParts, SharedSite};
-pub use static_file::{FileRejection, not_found};
+pub use setup::{FtpFiles, Handler, HandlerParts, SharedSite};
+pub use static_file::{
+    FileRejection, ListingScope, NamedContent, NamedEntry, NamedFiles, NamedListing, NamedRejection, not_found,
+};
 use wire::http::{Request, Status, path};
 
 use crate::config::ForwardedField;

@@ -11,7 +11,7 @@ use super::gateway::{Gateway, GatewayPlan, ScriptTree};
 use super::module::ModuleHandler;
 use super::respond::Respond;
 use super::response_cache::{ResponseCache, SharedResponseCache};
-use super::static_file::{FileTree, StaticFile};
+use super::static_file::{FileTree, NamedFiles, StaticFile};
 use super::status::StatusHandler;
 use super::{HandlerOutcome, Routed};
 use crate::config::{self, Config, ErrorPageFile, FilesConfig, GatewayPart, PathPattern, Precedence, Runners};
@@ -72,6 +72,14 @@ impl Handler {
     }
 }
 
+/// Files that a site serves over FTP, on one worker.
+pub struct FtpFiles {
+    /// Configuration of the site.
+    pub config: Arc<config::FtpConfig>,
+    /// Files below its root.
+    pub files: NamedFiles,
+}
+
 /// Part of a site's handlers that all workers share.
 #[derive(Debug)]
 pub struct SharedSite {
@@ -80,6 +88,8 @@ pub struct SharedSite {
     handlers: Vec<SharedHandler>,
     /// Lowest and highest status, file tree and path of each error page.
     error_pages: Vec<(u16, u16, Arc<FileTree>, Vec<u8>)>,
+    /// Files that are served over FTP.
+    ftp: Option<Arc<FileTree>>,
 }
 
 #[derive(Debug)]
@@ -133,8 +143,14 @@ pub struct HandlerParts<'a> {
 
 impl SharedSite {
     /// Prepares a site's handlers and opens no file. Unchanged parts of `reused` keep their state: open
-    /// files, stored responses, running programs.
-    pub fn new(site: &config::SiteConfig, config: &Config, parts: HandlerParts<'_>, reused: Option<&Self>) -> Self {
+    /// files, stored responses, running programs. A site of FTP shares the files of an earlier one of HTTP.
+    pub fn new(
+        site: &config::SiteConfig,
+        config: &Config,
+        parts: HandlerParts<'_>,
+        reused: Option<&Self>,
+        earlier: &[Arc<Self>],
+    ) -> Self {
         let HandlerParts { store, upstreams, modules, .. } = parts;
         let tree = |files: &FilesConfig, runners: Runners, precedence: Precedence| {
             let (server_field, ranges_max) = (config.server.server_field, config.limits.ranges_max);
@@ -205,7 +221,12 @@ impl SharedSite {
         });
         let error_pages = error_pages.collect();
         let paths = site.routes.iter().map(|route| route.path.clone()).collect();
-        Self { paths, handlers, error_pages }
+        let ftp = site.ftp.as_ref().map(|ftp| {
+            let mut trees = earlier.iter().flat_map(|site| site.trees());
+            let shared = trees.find(|tree| tree.has_files(&ftp.files)).cloned();
+            shared.unwrap_or_else(|| tree(&ftp.files, Runners::default(), Precedence::default()))
+        });
+        Self { paths, handlers, error_pages, ftp }
     }
 
     fn trees(&self) -> impl Iterator<Item = &Arc<FileTree>> {
@@ -213,7 +234,7 @@ impl SharedSite {
             SharedHandler::StaticFile(tree) => Some(tree),
             _ => None,
         });
-        of_handlers.chain(self.error_pages.iter().map(|(_, _, tree, _)| tree))
+        of_handlers.chain(self.error_pages.iter().map(|(_, _, tree, _)| tree)).chain(&self.ftp)
     }
 
     /// Gateway with this configuration.
@@ -274,6 +295,12 @@ impl SharedSite {
             SharedHandler::Status(status) => Handler::Status(Arc::clone(status)),
         });
         handlers.collect()
+    }
+
+    /// Creates a worker's part of a site of FTP; `None` for a site of HTTP.
+    pub fn ftp(&self, site: &config::SiteConfig, cache: &Rc<WorkerCache>) -> Option<FtpFiles> {
+        let (config, tree) = (site.ftp.as_ref()?, self.ftp.as_ref()?);
+        Some(FtpFiles { config: Arc::clone(config), files: NamedFiles::new(Arc::clone(tree), Rc::clone(cache)) })
     }
 
     /// Creates a worker's error pages.

@@ -13,7 +13,7 @@
 //! | 32..48 | client address; IPv4 in the first four |
 //! | 48..50 | client port |
 //! | 50 | kind of client: 0 unix socket, 4 IPv4, 6 IPv6 |
-//! | 51 | version: 0 unknown, 10, 11, 20, 30 |
+//! | 51 | version: 0 unknown, 1 FTP, 10, 11, 20, 30 |
 //! | 52 | method: 0 none, 1..=9 as in [`METHODS`], 255 by name |
 //! | 53..56 | reserved, 0 |
 //! | 56.. | values, each: tag, flags (1: cut), length (2 bytes), bytes |
@@ -111,6 +111,15 @@ pub enum Subject<'a> {
     Request(Request<'a>),
     /// First bytes of a malformed request, logged up to the end of the first line.
     Malformed(&'a [u8]),
+    /// A transfer over FTP: command and path.
+    Ftp(&'static str, &'a [u8]),
+}
+
+/// Protocol of a logged request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LoggedProtocol {
+    Http(Version),
+    Ftp,
 }
 
 /// Sender of a request.
@@ -226,6 +235,8 @@ const METHODS: [(Method, &[u8]); 9] = [
 const METHOD_NONE: u8 = 0;
 const METHOD_BY_NAME: u8 = 255;
 
+const VERSION_FTP: u8 = 1;
+
 const CLIENT_UNIX: u8 = 0;
 const CLIENT_IPV4: u8 = 4;
 const CLIENT_IPV6: u8 = 6;
@@ -299,6 +310,10 @@ pub(super) fn encode(record: &LogRecord<'_>, capture: &Capture, value_bytes_max:
             }
         }
         Subject::Malformed(bytes) => push(Tag::MALFORMED, first_line(bytes, value_bytes_max)),
+        Subject::Ftp(command, path) => {
+            push(Tag::METHOD, command.as_bytes());
+            push(Tag::TARGET, first_line(path, value_bytes_max));
+        }
     }
     if capture.host {
         push(Tag::HOST, record.host);
@@ -357,9 +372,16 @@ fn fixed_part(record: &LogRecord<'_>) -> [u8; FIXED_BYTES] {
         };
         fixed[48..50].copy_from_slice(&address.port().to_le_bytes());
     }
-    if let Subject::Request(request) = &record.subject {
-        fixed[51] = version_code(request.head.version);
-        fixed[52] = method_code(request.method());
+    match &record.subject {
+        Subject::Request(request) => {
+            fixed[51] = version_code(request.head.version);
+            fixed[52] = method_code(request.method());
+        }
+        Subject::Ftp(..) => {
+            fixed[51] = VERSION_FTP;
+            fixed[52] = METHOD_BY_NAME;
+        }
+        Subject::Malformed(_) => {}
     }
     fixed
 }
@@ -454,7 +476,7 @@ pub(super) struct StoredRecord<'a> {
     pub(super) duration_us: u64,
     pub(super) content_bytes: u64,
     pub(super) client: LogClient,
-    pub(super) version: Option<Version>,
+    pub(super) version: Option<LoggedProtocol>,
     method_code: u8,
     /// Offset of each value in the record, by tag; 0 if absent. Formats read only some values, so decoding all of them
     /// would cost more.
@@ -575,15 +597,17 @@ fn decode_client(fixed: &[u8; FIXED_BYTES]) -> Option<LogClient> {
     Some(LogClient::Ip(SocketAddr::new(ip, u16_at(fixed, 48))))
 }
 
-fn decode_version(code: u8) -> Option<Option<Version>> {
-    Some(match code {
-        0 => None,
-        10 => Some(Version::Http10),
-        11 => Some(Version::Http11),
-        20 => Some(Version::Http2),
-        30 => Some(Version::Http3),
+fn decode_version(code: u8) -> Option<Option<LoggedProtocol>> {
+    let version = match code {
+        0 => return Some(None),
+        VERSION_FTP => return Some(Some(LoggedProtocol::Ftp)),
+        10 => Version::Http10,
+        11 => Version::Http11,
+        20 => Version::Http2,
+        30 => Version::Http3,
         _ => return None,
-    })
+    };
+    Some(Some(LoggedProtocol::Http(version)))
 }
 
 fn take_value<'a>(rest: &mut &'a [u8]) -> Option<(Tag, RecordValue<'a>)> {

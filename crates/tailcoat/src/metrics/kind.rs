@@ -51,6 +51,8 @@ kinds! {
         Module = "module",
         /// Status page or metrics of this server.
         Status = "status",
+        /// Files over FTP.
+        Ftp = "ftp",
     }
 }
 
@@ -83,6 +85,8 @@ kinds! {
         Http2 = "2",
         /// HTTP/3
         Http3 = "3",
+        /// FTP
+        Ftp = "ftp",
     }
 }
 

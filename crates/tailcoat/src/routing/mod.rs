@@ -19,7 +19,7 @@ pub use self::bans::{Bans, TooManyBans};
 use self::rules::{AllRules, RequestIds, Rules, TrustedProxies, Visit};
 use self::site::Site;
 use crate::config::HostPattern;
-use crate::handler::{ErrorPages, Handler, OwnedRequest, Response, Routed};
+use crate::handler::{ErrorPages, FtpFiles, Handler, OwnedRequest, Response, Routed};
 use crate::log::{LogClient, LogId, ServerLog};
 use crate::metrics::NameSlot;
 use crate::tls::Validations;
@@ -53,6 +53,8 @@ pub struct RequestAccount {
 pub struct SiteSetup<'a> {
     /// Configuration of the site.
     pub config: &'a crate::config::SiteConfig,
+    /// Files over FTP; `None` for a site of HTTP.
+    pub ftp: Option<FtpFiles>,
     /// Handlers of the routes, in the order of the configuration.
     pub handlers: Vec<Handler>,
     /// Error pages of the site.
@@ -207,6 +209,30 @@ impl Router {
         }
     }
 
+    /// Site that serves FTP on this listener for a host, or for clients that have named none. `None` for a listener of
+    /// HTTP, or an unknown host.
+    pub fn ftp_site(&self, listener: u16, host: Option<&[u8]>) -> Option<&Rc<FtpFiles>> {
+        let hosts = self.listeners.get(usize::from(listener))?;
+        let site = match host {
+            Some(host) => hosts.exact.get(host).or_else(|| hosts.find_suffix(host)),
+            None => hosts.default.as_ref(),
+        };
+        site?.ftp.as_ref()
+    }
+
+    /// Log and metrics of a transfer of this path over FTP.
+    pub fn ftp_account(&self, listener: u16, host: Option<&[u8]>, path: &[u8]) -> RequestAccount {
+        let hosts = self.listeners.get(usize::from(listener));
+        let site = hosts.and_then(|hosts| hosts.find(host.unwrap_or_default()));
+        site.map_or_else(RequestAccount::default, |site| site.account_of(path))
+    }
+
+    /// True if the sites of a listener have names, so that HOST can select one.
+    pub fn has_names(&self, listener: u16) -> bool {
+        let hosts = self.listeners.get(usize::from(listener));
+        hosts.is_some_and(|hosts| !hosts.exact.is_empty() || !hosts.suffixes.is_empty())
+    }
+
     /// Log and metrics of a message that cannot be parsed as a request.
     pub fn default_account(&self, listener: u16) -> RequestAccount {
         self.listeners[usize::from(listener)]
@@ -286,6 +312,7 @@ mod tests {
             .iter()
             .map(|config| {
                 Rc::new(Site::new(SiteSetup {
+                    ftp: None,
                     config,
                     handlers: Vec::new(),
                     error_pages: ErrorPages::default(),

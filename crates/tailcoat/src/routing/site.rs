@@ -12,8 +12,8 @@ use super::{RequestAccount, ResponseFuture, SiteResponse, SiteSetup};
 use crate::config::PathPattern;
 use crate::handler::gateway::script_paths;
 use crate::handler::{
-    Body, BuiltResponse, ErrorPages, Handler, HandlerOutcome, OutcomeFuture, OwnedRequest, PageFormat, Response,
-    Routed, add_error_page, error_response, not_found,
+    Body, BuiltResponse, ErrorPages, FtpFiles, Handler, HandlerOutcome, OutcomeFuture, OwnedRequest, PageFormat,
+    Response, Routed, add_error_page, error_response, not_found,
 };
 use crate::log::{LogId, ServerLog, escaped, event};
 use crate::metrics::{HandlerKind, NameSlot};
@@ -35,6 +35,8 @@ pub(super) struct Site {
     scripts: Vec<PathPattern>,
     counted: NameSlot,
     server_log: ServerLog,
+    /// Files over FTP; `None` for a site of HTTP.
+    pub(super) ftp: Option<Rc<FtpFiles>>,
 }
 
 struct Route {
@@ -59,6 +61,7 @@ impl Site {
             scripts: setup.config.script_patterns().cloned().collect(),
             server_log: setup.server_log,
             counted: setup.counted,
+            ftp: setup.ftp.map(Rc::new),
         }
     }
 

@@ -160,11 +160,12 @@ impl Assembly {
             spools: &lasting.spools,
         };
         let known = Self::sites_by_name(reused);
-        let site = |site: &crate::config::SiteConfig| {
-            let known = known.get(&(site.names.as_slice(), site.listen.as_slice()));
-            Arc::new(SharedSite::new(site, &config, parts, known.copied()))
-        };
-        let sites = config.sites.iter().map(site).collect();
+        let mut sites: Vec<Arc<SharedSite>> = Vec::with_capacity(config.sites.len());
+        for site in &config.sites {
+            let known = known.get(&(site.names.as_slice(), site.listen.as_slice())).copied();
+            let shared = SharedSite::new(site, &config, parts, known, &sites);
+            sites.push(Arc::new(shared));
+        }
         let rules = AllRules::new(&config, server_log, reused.map(|reused| &*reused.rules));
         let rules = Arc::new(rules.map_err(ServerStartError::at("cannot set up access rules and rate limits"))?);
         let tickets: Arc<dyn ProducesTickets> = Arc::clone(&lasting.tickets) as _;

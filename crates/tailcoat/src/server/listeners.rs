@@ -138,7 +138,7 @@ impl Listeners {
             if let Some(sockets) = self.handed_over.remove(&key(&plan.listen)) {
                 new.open.push((number, plan.listen.clone(), sockets));
             } else if !self.open.get(&number).is_some_and(OpenAddress::can_stay) {
-                let sockets = worker::bind(&plan.listen, workers, &config.server, &self.inherited);
+                let sockets = worker::bind(&plan, workers, &config.server, &self.inherited);
                 let sockets = sockets.map_err(ServerStartError::binding(&plan.listen))?;
                 new.open.push((number, plan.listen.clone(), sockets));
             }
@@ -160,7 +160,7 @@ impl Listeners {
         for (number, address) in &mut self.open {
             let plan = self.plans.iter().find(|(other, _)| other == number);
             let result = match plan {
-                Some((_, plan)) => address.stay(&plan.listen, server),
+                Some((_, plan)) => address.stay(plan, server),
                 None if address.retired_at.is_none() => {
                     self.has_retired = true;
                     address.retire()
@@ -178,9 +178,10 @@ impl Listeners {
 
     /// Opens more sockets, so that each worker has its own where the kernel allows it.
     pub(super) fn widen(&mut self, workers: usize, server: &config::ServerSettings) {
-        for address in self.open.values_mut().filter(|address| address.is_shared_out()) {
+        for (number, address) in self.open.iter_mut().filter(|(_, address)| address.is_shared_out()) {
+            let is_ftp = self.plans.iter().any(|(other, plan)| other == number && plan.is_ftp);
             while address.sockets.len() < workers {
-                let another = address.sockets.first().map(|(_, first)| first.open_another(server));
+                let another = address.sockets.first().map(|(_, first)| first.open_another(server, is_ftp));
                 // Without it, workers share the present sockets: slower, but correct.
                 let Some(Ok(Some(socket))) = another else { break };
                 address.add(socket);
@@ -239,7 +240,7 @@ impl Listeners {
     pub(super) fn addresses(&self) -> Vec<ListenAddress> {
         let address = |(number, plan): &(u16, ListenerPlan)| {
             let socket: SocketAddr = self.open.get(number)?.sockets.first()?.1.tcp_address()?;
-            Some(ListenAddress { socket, has_tls: plan.has_tls })
+            Some(ListenAddress { socket, has_tls: plan.has_tls, is_ftp: plan.is_ftp })
         };
         self.plans.iter().filter_map(address).collect()
     }
@@ -277,7 +278,8 @@ impl OpenAddress {
     }
 
     /// Keeps the sockets open, with the options of the new configuration; reverses a retirement.
-    fn stay(&mut self, listen: &Listen, server: &config::ServerSettings) -> io::Result<()> {
+    fn stay(&mut self, plan: &ListenerPlan, server: &config::ServerSettings) -> io::Result<()> {
+        let listen = &plan.listen;
         if self.retired_at.take().is_some() {
             self.sockets.iter().try_for_each(|(_, socket)| socket.ignore_new(false))?;
         }
@@ -290,7 +292,7 @@ impl OpenAddress {
         match self.listen {
             // The service manager that opened an inherited socket sets its options.
             Listen::Inherited(_) => Ok(()),
-            _ => self.sockets.iter().try_for_each(|(_, socket)| socket.apply(server)),
+            _ => self.sockets.iter().try_for_each(|(_, socket)| socket.apply(server, plan.is_ftp)),
         }
     }
 

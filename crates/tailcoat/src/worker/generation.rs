@@ -99,6 +99,7 @@ impl GenerationBuilder {
             }
             setups.push(SiteSetup {
                 config: &plan.config.sites[index],
+                ftp: shared.ftp(&plan.config.sites[index], &self.cache),
                 handlers: shared.handlers(&self.cache, &upstreams, &self.overload),
                 error_pages: shared.error_pages(&self.cache),
                 rules: plan.rules.sites[index].as_ref().map(|rules| Rules::new(rules, &self.ids)),

@@ -63,6 +63,8 @@ pub struct ListenerPlan {
     pub is_proxied: bool,
     /// True if the listener speaks TLS.
     pub has_tls: bool,
+    /// True if the listener speaks FTP, whose server sends the first bytes.
+    pub is_ftp: bool,
 }
 
 /// Listeners that a configuration needs, in the order in which its sites name them.
@@ -75,7 +77,8 @@ pub fn plan(config: &Config) -> Vec<ListenerPlan> {
             if number == plans.len() {
                 let is_proxied = config.proxied_listen.contains(listen);
                 let has_tls = config.tls_listen.contains(listen);
-                plans.push(ListenerPlan { listen: listen.clone(), sites: Vec::new(), is_proxied, has_tls });
+                let (sites, is_ftp) = (Vec::new(), config.ftp.is_some());
+                plans.push(ListenerPlan { listen: listen.clone(), sites, is_proxied, has_tls, is_ftp });
             }
             plans[number].sites.push(site);
         }
@@ -106,13 +109,13 @@ pub(super) struct AsyncListener {
 /// # Errors
 /// The address is in use, not of this machine or not permitted, or `inherited` has no such socket.
 pub fn bind(
-    listen: &Listen,
+    plan: &ListenerPlan,
     workers: usize,
     server: &ServerSettings,
     inherited: &Inherited,
 ) -> io::Result<Vec<Listener>> {
-    match listen {
-        Listen::Tcp(address) => match bind_tcp(*address, workers, server) {
+    match &plan.listen {
+        Listen::Tcp(address) => match bind_tcp(*address, workers, &SocketSettings::of(server, plan.is_ftp)) {
             // `[::]` on a machine without IPv6: no sockets.
             Err(error) if is_without_ipv6(&error) && address.ip() == Ipv6Addr::UNSPECIFIED => Ok(Vec::new()),
             listeners => listeners,
@@ -122,15 +125,15 @@ pub fn bind(
     }
 }
 
-fn bind_tcp(address: SocketAddr, workers: usize, server: &ServerSettings) -> io::Result<Vec<Listener>> {
+fn bind_tcp(address: SocketAddr, workers: usize, settings: &SocketSettings) -> io::Result<Vec<Listener>> {
     // With `SO_REUSEPORT`, a second server of the same user could bind the same address and share its connections. So
     // the first try goes without; it also chooses the port if that is 0.
-    let address = match until_free(|| listen_tcp(address, server, false))? {
+    let address = match until_free(|| listen_tcp(address, settings, false))? {
         Listener::Tcp(probe) => probe.local_addr()?,
         Listener::Unix(_) => address,
     };
     // Even with one worker, because a reload may add more.
-    (0..workers).map(|_| listen_tcp(address, server, true)).collect()
+    (0..workers).map(|_| listen_tcp(address, settings, true)).collect()
 }
 
 /// Binds an address as soon as it is free, or fails after `IN_USE_TIME`.
@@ -150,7 +153,7 @@ fn is_without_ipv6(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL))
 }
 
-fn listen_tcp(address: SocketAddr, server: &ServerSettings, shares_port: bool) -> io::Result<Listener> {
+fn listen_tcp(address: SocketAddr, settings: &SocketSettings, shares_port: bool) -> io::Result<Listener> {
     let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shares_port)?;
@@ -158,20 +161,40 @@ fn listen_tcp(address: SocketAddr, server: &ServerSettings, shares_port: bool) -
         // An IPv6 socket accepts IPv6 only, whatever the system's setting, so that a site can name both addresses.
         socket.set_only_v6(true)?;
     }
-    set_options(&socket, server)?;
+    settings.set(&socket)?;
     socket.bind(&address.into())?;
-    socket.listen(backlog(server))?;
+    socket.listen(settings.backlog)?;
     Ok(Listener::Tcp(socket.into()))
 }
 
-/// Sets options that accepted connections inherit, which saves a system call for each.
-fn set_options(socket: &RawSocket, server: &ServerSettings) -> io::Result<()> {
-    socket.set_tcp_nodelay(server.no_delay)?;
-    setsockopt(socket, TcpDeferAccept, &(if server.defer_accept { DEFER_ACCEPT_SECONDS } else { 0 }))?;
-    if server.fast_open_queue > 0 {
-        setsockopt(socket, TcpFastOpen, &(server.fast_open_queue as usize))?;
+/// Options of a listening socket.
+struct SocketSettings {
+    no_delay: bool,
+    defer_accept: bool,
+    fast_open_queue: usize,
+    backlog: i32,
+}
+
+impl SocketSettings {
+    fn of(server: &ServerSettings, is_ftp: bool) -> Self {
+        Self {
+            no_delay: server.no_delay,
+            // An FTP client waits for the greeting before it sends anything.
+            defer_accept: server.defer_accept && !is_ftp,
+            fast_open_queue: server.fast_open_queue as usize,
+            backlog: backlog(server),
+        }
     }
-    Ok(())
+
+    /// Sets options that accepted connections inherit, which saves a system call for each.
+    fn set(&self, socket: &RawSocket) -> io::Result<()> {
+        socket.set_tcp_nodelay(self.no_delay)?;
+        setsockopt(socket, TcpDeferAccept, &(if self.defer_accept { DEFER_ACCEPT_SECONDS } else { 0 }))?;
+        if self.fast_open_queue > 0 {
+            setsockopt(socket, TcpFastOpen, &self.fast_open_queue)?;
+        }
+        Ok(())
+    }
 }
 
 fn backlog(server: &ServerSettings) -> i32 {
@@ -252,19 +275,21 @@ impl Listener {
     ///
     /// # Errors
     /// The system call that failed. The process's present user may not bind ports below 1024.
-    pub fn open_another(&self, server: &ServerSettings) -> io::Result<Option<Self>> {
-        self.tcp_address().map(|address| listen_tcp(address, server, true)).transpose()
+    pub fn open_another(&self, server: &ServerSettings, is_ftp: bool) -> io::Result<Option<Self>> {
+        let settings = SocketSettings::of(server, is_ftp);
+        self.tcp_address().map(|address| listen_tcp(address, &settings, true)).transpose()
     }
 
     /// Applies changed options. The kernel keeps the queue.
     ///
     /// # Errors
     /// The system call that failed.
-    pub fn apply(&self, server: &ServerSettings) -> io::Result<()> {
+    pub fn apply(&self, server: &ServerSettings, is_ftp: bool) -> io::Result<()> {
         if let Self::Tcp(listener) = self {
             let socket = RawSocket::from(listener.try_clone()?);
-            set_options(&socket, server)?;
-            socket.listen(backlog(server))?;
+            let settings = SocketSettings::of(server, is_ftp);
+            settings.set(&socket)?;
+            socket.listen(settings.backlog)?;
         }
         Ok(())
     }
@@ -380,7 +405,7 @@ mod tests {
         let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = held.local_addr().unwrap();
         close_soon(held);
-        assert_eq!(bind_tcp(address, 2, &server).unwrap().len(), 2);
+        assert_eq!(bind_tcp(address, 2, &SocketSettings::of(&server, false)).unwrap().len(), 2);
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         // Its file stays, as after kill -9.
@@ -392,7 +417,7 @@ mod tests {
     fn addresses_in_use_are_not_waited_for_long() {
         let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, began) = (held.local_addr().unwrap(), Instant::now());
-        let error = bind_tcp(address, 1, &ServerSettings::default()).unwrap_err();
+        let error = bind_tcp(address, 1, &SocketSettings::of(&ServerSettings::default(), false)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(began.elapsed() < 3 * IN_USE_TIME);
     }

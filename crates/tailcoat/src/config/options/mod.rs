@@ -6,6 +6,7 @@ mod confinement;
 mod files;
 pub(crate) mod foreign;
 mod forward;
+mod ftp;
 mod gateway;
 mod http2;
 mod limits;
@@ -24,6 +25,7 @@ pub(crate) mod variables;
 use super::automatic::AutomaticCertificates;
 use super::build::SiteDefaults;
 use super::confinement::Confinement;
+use super::ftp::FtpConfig;
 use super::gateway::GatewayConfig;
 use super::model::*;
 use super::module::{ModuleConfig, ModulesConfig};
@@ -183,6 +185,7 @@ pub(super) enum OptionSetter {
     Upstream(fn(&mut UpstreamConfig, &Values)),
     Confinement(fn(&mut Confinement, &Values)),
     Traces(fn(&mut Traces, &Values)),
+    Ftp(fn(&mut FtpConfig, &Values)),
     /// A block of further options.
     Block(OptionContext),
     /// Other files.
@@ -199,7 +202,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 27] = [
+pub(super) static SECTIONS: [Section; 28] = [
     Section {
         title: "Blocks",
         doc: "Blocks at the top level of the file, next to the settings for all sites.",
@@ -214,8 +217,8 @@ pub(super) static SECTIONS: [Section; 27] = [
     },
     Section {
         title: "Document root",
-        doc: "Use this option in `site` or in `files`.",
-        places: &[OptionContext::Site, OptionContext::Files],
+        doc: "Use this option in `site`, in `files` or in `ftp`.",
+        places: &[OptionContext::Site, OptionContext::Files, OptionContext::Ftp],
         options: files::ROOT,
     },
     Section {
@@ -231,6 +234,7 @@ pub(super) static SECTIONS: [Section; 27] = [
         places: &[OptionContext::Top, OptionContext::Site, OptionContext::Files],
         options: files::OPTIONS,
     },
+    Section { title: "FTP", doc: ftp::DOC, places: &[OptionContext::Ftp], options: ftp::OPTIONS },
     Section { title: "TLS", doc: tls::DOC, places: &[OptionContext::Site], options: tls::TLS },
     Section {
         title: "HTTPS",
@@ -369,6 +373,7 @@ pub(super) enum OptionContext {
     Cache,
     Site,
     Files,
+    Ftp,
     Forward,
     FastCgi,
     Cgi,
@@ -385,10 +390,11 @@ pub(super) enum OptionContext {
 
 impl OptionContext {
     /// All places, in the order of the reference.
-    pub(super) const ALL: [Self; 18] = [
+    pub(super) const ALL: [Self; 19] = [
         Self::Top,
         Self::Site,
         Self::Files,
+        Self::Ftp,
         Self::Forward,
         Self::FastCgi,
         Self::Cgi,
@@ -425,6 +431,7 @@ impl OptionContext {
             Self::Cache => "in `cache`",
             Self::Site => "in `site`",
             Self::Files => "in `files`",
+            Self::Ftp => "in `ftp`",
             Self::Forward => "in `forward`",
             Self::FastCgi => "in `fastcgi`",
             Self::Cgi => "in `cgi`",

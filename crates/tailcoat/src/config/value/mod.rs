@@ -65,6 +65,8 @@ pub(super) enum ValueKind {
     HostSuffix,
     /// An address to listen on.
     Listen,
+    /// An IPv4 address.
+    Ipv4Address,
     /// Permissions in octal digits.
     Mode,
     /// Address of an upstream server.
@@ -179,6 +181,7 @@ impl ValueKind {
             Self::Host => "a host name, or `*.` and a host name".into(),
             Self::HostSuffix => "end of a host name, beginning with a dot".into(),
             Self::Listen => "a port, `\"ADDRESS:PORT\"`, `\"unix:PATH\"` or `\"systemd:NAME\"`".into(),
+            Self::Ipv4Address => "an IPv4 address".into(),
             Self::Mode => "permissions in octal, such as `\"660\"`".into(),
             Self::ServerAddress => "a server, such as `\"http://HOST:PORT\"` or `\"unix:PATH\"`".into(),
             Self::ForwardTarget => "`\"http://HOST:PORT\"`, `\"unix:PATH\"` or the name of an upstream".into(),

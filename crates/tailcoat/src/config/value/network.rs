@@ -52,6 +52,14 @@ pub(in crate::config) fn parse_listen_text(text: &str, directory: &Path) -> Resu
     }
 }
 
+/// An IPv4 address, as text.
+pub(super) fn parse_ipv4_address(text: &str) -> Result<String, Wrong> {
+    match text.parse::<Ipv4Addr>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err(Wrong::new(format!("`{text}` is not an IPv4 address"))),
+    }
+}
+
 /// The path of a unix socket.
 pub(super) fn parse_unix_path(path: &str, directory: &Path) -> Result<PathBuf, Wrong> {
     let path = directory.join(not_empty(path)?);

@@ -9,7 +9,7 @@ use kdl::KdlValue;
 use super::gateway::{parse_program_group, parse_program_user, parse_user, parse_variable_name};
 use super::log::{parse_log_format, parse_log_target};
 use super::module::{parse_compiled_directory, parse_environment_name, parse_outgoing_host};
-use super::network::{parse_host, parse_host_suffix, parse_listen, parse_mode};
+use super::network::{parse_host, parse_host_suffix, parse_ipv4_address, parse_listen, parse_mode};
 use super::rules::*;
 use super::traces::{parse_collector_url, parse_ratio};
 use super::upstream::{
@@ -108,6 +108,7 @@ fn parse_text(kind: ValueKind, text: &str, directory: &Path) -> Result<OptionVal
         ValueKind::CollectorUrl => OptionValue::CollectorUrl(parse_collector_url(text)?),
         ValueKind::Host => OptionValue::Host(parse_host(text)?),
         ValueKind::HostSuffix => OptionValue::Text(parse_host_suffix(text)?),
+        ValueKind::Ipv4Address => OptionValue::Text(parse_ipv4_address(text)?),
         ValueKind::Mode => OptionValue::Number(parse_mode(text)?),
         ValueKind::ServerAddress => OptionValue::ServerAddress(parse_server_address(text, directory)?),
         ValueKind::ForwardTarget => OptionValue::Text(parse_forward_target(text, directory)?),

@@ -11,6 +11,7 @@ mod content_type;
 mod heads;
 mod in_progress;
 mod load;
+mod named;
 mod respond;
 pub(in crate::handler) mod roots;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use wire::http::{Method, Status};
 
 pub use self::load::FileRejection;
 use self::load::{FileLoadError, FoundFile};
+pub use self::named::{ListingScope, NamedContent, NamedEntry, NamedFiles, NamedListing, NamedRejection};
 use self::respond::ObjectResponse;
 use self::roots::{OpenedRoot, WorkerRoot, WorkerRoots};
 use self::tree::FileLoadResult;

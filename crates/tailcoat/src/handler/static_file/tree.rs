@@ -84,6 +84,11 @@ impl FileTree {
             && self.precedence == *precedence
     }
 
+    /// True if the tree serves these files.
+    pub fn has_files(&self, files: &FilesConfig) -> bool {
+        self.files == *files
+    }
+
     /// Content type of a file of this name.
     pub fn content_type(&self, name: &[u8]) -> String {
         content_type(&self.files, name)

@@ -19,7 +19,7 @@ pub use template::{LogTemplate, TemplateError, TemplateErrorKind};
 use wire::http::Version;
 
 use super::binary::BlockWriter;
-use super::record::{Capture, StoredRecord};
+use super::record::{Capture, LoggedProtocol, StoredRecord};
 use super::stream::Unit;
 use crate::config::AccessLogFormat;
 
@@ -121,11 +121,12 @@ impl Formatter {
 }
 
 /// `HTTP/1.1` and so on.
-fn version_name(version: Version) -> &'static [u8; 8] {
+fn version_name(version: LoggedProtocol) -> &'static [u8] {
     match version {
-        Version::Http10 => b"HTTP/1.0",
-        Version::Http11 => b"HTTP/1.1",
-        Version::Http2 => b"HTTP/2.0",
-        Version::Http3 => b"HTTP/3.0",
+        LoggedProtocol::Http(Version::Http10) => b"HTTP/1.0",
+        LoggedProtocol::Http(Version::Http11) => b"HTTP/1.1",
+        LoggedProtocol::Http(Version::Http2) => b"HTTP/2.0",
+        LoggedProtocol::Http(Version::Http3) => b"HTTP/3.0",
+        LoggedProtocol::Ftp => b"FTP",
     }
 }

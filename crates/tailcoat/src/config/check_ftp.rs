@@ -1,0 +1,55 @@
+//! Checks of `ftp`.
+
+use std::collections::HashMap;
+
+use super::build::{ConfigDraft, SiteDraft, has_root, note};
+use super::diagnostic::{Diagnostics, Severity};
+use super::model::*;
+use super::read::ConfigFinding;
+use super::rules::RulesConfig;
+
+/// Notes conflicts of FTP with HTTP, and within `ftp`.
+pub(super) fn check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
+    let mut known: HashMap<(&Listen, Option<&HostPattern>), &SiteDraft> = HashMap::new();
+    for site in &draft.sites {
+        let Some((ftp, _, span)) = &site.ftp else { continue };
+        let mut error = |message: String, help: &str| {
+            let finding = ConfigFinding::new(span.clone(), message, "here").help(help.to_owned());
+            note(site, Severity::Error, finding, diagnostics);
+        };
+        if !has_root(&ftp.files) {
+            error("`ftp` has no `root`".to_owned(), "add, for example, `root \"/srv/ftp\"` to the site or to `ftp`");
+        }
+        if ftp.passive_ports.as_ref().is_some_and(|ports| ports.is_empty()) {
+            error("the last of `passive-ports` is below the first".to_owned(), "write the lower port first");
+        }
+        // FTP has no place to ask for these passwords, and no path to select a rule by.
+        let has_access = |rules: &RulesConfig| !rules.clients.is_empty() || !rules.passwords.is_empty();
+        if has_access(&site.rules.rules) || has_access(&draft.rules.rules) {
+            let help =
+                "move `ftp` to a site without `allow`, `deny` and `basic-auth`, and use a firewall for addresses";
+            error("access rules do not apply to FTP".to_owned(), help);
+        }
+        let of_http = |listen: &Listen| draft.sites.iter().any(|other| other.site.listen.contains(listen));
+        for listen in &ftp.listen {
+            if let Listen::Unix(path, _) = listen {
+                let message = format!("FTP needs a TCP address, not unix:{}", path.display());
+                error(message, "write a port or `\"ADDRESS:PORT\"`");
+            }
+            if of_http(listen) || draft.server.status_listen.contains(listen) {
+                error(format!("{listen} is used for FTP and for HTTP"), "give each its own port");
+            }
+            let names = site.site.names.iter().map(Some);
+            let default = site.site.default.then_some(None);
+            for name in names.chain(default) {
+                if known.insert((listen, name), site).is_some() {
+                    let message = match name {
+                        Some(name) => format!("`{name}` has two `ftp` on {listen}"),
+                        None => format!("two default sites for FTP on {listen}"),
+                    };
+                    error(message, "give one of them another address");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! FTP: the model.
+
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::model::{FilesConfig, Listen};
+
+/// Files that a site serves over FTP.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FtpConfig {
+    /// Addresses of control connections.
+    pub listen: Vec<Listen>,
+    /// Files below the root.
+    pub files: FilesConfig,
+    /// Ports of passive data connections; `None` lets the kernel choose.
+    pub passive_ports: Option<RangeInclusive<u16>>,
+    /// Address in replies to PASV, if it is not that of the control connection.
+    pub passive_address: Option<Ipv4Addr>,
+    /// Maximum time without a command or transfer.
+    pub idle_timeout: Duration,
+    /// Maximum time until the client opens a data connection.
+    pub data_timeout: Duration,
+    /// Entries of a listing; further ones are left out.
+    pub entries_max: usize,
+}
+
+impl FtpConfig {
+    /// Configuration with defaults for these addresses and files.
+    pub fn new(listen: Vec<Listen>, files: FilesConfig) -> Self {
+        Self {
+            listen,
+            files,
+            passive_ports: None,
+            passive_address: None,
+            idle_timeout: Duration::from_secs(300),
+            data_timeout: Duration::from_secs(30),
+            entries_max: 10_000,
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! Transfers: a file or a listing, from the command to the last reply.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll, ready};
+
+use bytes::Bytes;
+use wire::ftp::{
+    AsciiEncoder, FactSet, FtpReply, FtpTransfer, FtpTransferKind, TransferType, push_facts, push_long_line,
+};
+
+use super::FtpConnection;
+use super::data::DataChannel;
+use super::look::{rejection_reply, shown};
+use crate::connection::output::Output;
+use crate::connection::transfer_rate::TransferRate;
+use crate::connection::transmit::Transmission;
+use crate::connection::{ConnectionStage, Socket, Transport};
+use crate::handler::{FtpFiles, ListingScope, NamedContent, NamedListing, NamedRejection, Now, Segment};
+use crate::log::LogClient;
+use crate::metrics::Limit;
+use crate::object_cache::{Blocking, OpenFile};
+use crate::routing::RequestAccount;
+
+/// Bytes of a large text file that are read and converted at once.
+const TEXT_PIECE_BYTES: u64 = 64 << 10;
+
+/// Transfer in progress.
+pub(super) struct Transferring {
+    pub(super) request: FtpTransfer,
+    pub(super) account: RequestAccount,
+    pub(super) received: Now,
+    stage: TransferStage,
+    /// Data connection, once the client has opened it.
+    socket: Option<Transport>,
+    /// Bytes that the data connection has accepted.
+    sent_bytes: u64,
+    /// Bytes of these that were counted as progress of the client.
+    noted_bytes: u64,
+    /// Time by which the client must connect or accept more, in milliseconds.
+    deadline_ms: u64,
+    /// Time that the client has to connect, in milliseconds.
+    data_timeout_ms: u64,
+    rate: TransferRate,
+    /// Time since which the client is waited for, in milliseconds.
+    waiting_since_ms: Option<u64>,
+}
+
+/// State of a transfer, by what it waits for.
+enum TransferStage {
+    /// Content.
+    Content(Pin<Box<dyn Future<Output = Result<TransferContent, FtpReply>>>>),
+    /// Data connection.
+    Connection(TransferContent),
+    /// Client that must accept output, and the rest of a text file.
+    Client(Box<Transmission>, Option<TextFile>),
+}
+
+/// Content of a transfer.
+enum TransferContent {
+    Segment(Segment),
+    Text(TextFile),
+}
+
+/// Large file whose line ends are converted while it is sent.
+struct TextFile {
+    file: Arc<OpenFile>,
+    offset: u64,
+    encoder: AsciiEncoder,
+    reading: Option<Blocking<io::Result<Vec<u8>>>>,
+}
+
+impl Transferring {
+    pub(super) fn socket_mut(&mut self) -> Option<&mut Socket> {
+        self.socket.as_mut().map(Transport::socket_mut)
+    }
+
+    pub(super) fn awaits_connection(&self) -> bool {
+        matches!(self.stage, TransferStage::Connection(_))
+    }
+
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        match &self.stage {
+            TransferStage::Content(_) => 0,
+            TransferStage::Connection(TransferContent::Segment(segment)) => segment.own_bytes(),
+            TransferStage::Connection(TransferContent::Text(_)) => 0,
+            TransferStage::Client(transmission, _) => transmission.held_bytes(),
+        }
+    }
+
+    /// Stage for the table of connections, and the deadline.
+    pub(super) fn stage(&self) -> (ConnectionStage, Option<u64>) {
+        match &self.stage {
+            TransferStage::Content(_) => (ConnectionStage::Answer, None),
+            TransferStage::Connection(_) => (ConnectionStage::Answer, Some(self.deadline_ms)),
+            TransferStage::Client(..) => (ConnectionStage::Write, Some(self.deadline_ms)),
+        }
+    }
+
+    /// Command for logs.
+    pub(super) fn command(&self) -> &'static str {
+        match self.request.kind {
+            FtpTransferKind::Retrieve => "RETR",
+            FtpTransferKind::Store => "STOR",
+            FtpTransferKind::StoreUnique => "STOU",
+            FtpTransferKind::Append => "APPE",
+            FtpTransferKind::LongList(_) => "LIST",
+            FtpTransferKind::Names(_) => "NLST",
+            FtpTransferKind::Facts => "MLSD",
+        }
+    }
+}
+
+impl FtpConnection {
+    pub(super) fn begin_transfer(&mut self, request: FtpTransfer) {
+        let Some(site) = self.site().filter(|_| self.data.is_open()) else {
+            self.session.on_transfer_end();
+            return self.reply(&FtpReply::new(425, "Send EPSV or PASV first."));
+        };
+        let received = self.context.clock.now();
+        let host = self.host.clone().unwrap_or_default();
+        let account = self.context.generation().router.ftp_account(self.listener, self.host.as_deref(), &request.path);
+        let content = content(&site, host, &request, self.session.facts(), received);
+        self.transfer = Some(Box::new(Transferring {
+            request,
+            account,
+            received,
+            stage: TransferStage::Content(content),
+            socket: None,
+            sent_bytes: 0,
+            noted_bytes: 0,
+            deadline_ms: 0,
+            data_timeout_ms: site.config.data_timeout.as_millis() as u64,
+            rate: TransferRate::default(),
+            waiting_since_ms: None,
+        }));
+    }
+
+    /// Continues the transfer; ready when it has ended.
+    pub(super) fn poll_transfer(&mut self, task: &mut Task<'_>) -> Poll<()> {
+        loop {
+            let Some(transfer) = &mut self.transfer else { return Poll::Ready(()) };
+            match &mut transfer.stage {
+                TransferStage::Content(content) => match ready!(content.as_mut().poll(task)) {
+                    Ok(content) => self.on_content(content),
+                    Err(reply) => self.end_transfer(&reply),
+                },
+                TransferStage::Connection(_) => {
+                    let LogClient::Ip(client) = self.client else {
+                        self.end_transfer(&FtpReply::new(425, "No data connection."));
+                        continue;
+                    };
+                    match ready!(self.data.poll_accept(client.ip())) {
+                        Ok(socket) => self.on_connected(socket),
+                        Err(_) => self.end_transfer(&FtpReply::new(425, "No data connection.")),
+                    }
+                }
+                TransferStage::Client(..) => {
+                    let reply = match ready!(self.poll_send(task)) {
+                        Ok(()) => FtpReply::new(226, "Transfer complete."),
+                        Err(error) => {
+                            // An end of the connection would look like the end of the file.
+                            if let Some(socket) = self.transfer.as_ref().and_then(|transfer| transfer.socket.as_ref()) {
+                                socket.abort_on_close();
+                            }
+                            failure_reply(&error)
+                        }
+                    };
+                    self.end_transfer(&reply);
+                }
+            }
+        }
+    }
+
+    /// Announces the transfer, and waits for the client's connection.
+    fn on_content(&mut self, content: TransferContent) {
+        let Some(transfer) = &mut self.transfer else { return };
+        let mut text = b"Opening data connection for ".to_vec();
+        text.extend_from_slice(&transfer.request.path);
+        if let (FtpTransferKind::Retrieve, TransferContent::Segment(segment)) = (transfer.request.kind, &content) {
+            text.extend_from_slice(format!(" ({} bytes)", segment.length()).as_bytes());
+        }
+        text.push(b'.');
+        // Begins now, because the time that a disk took is not the client's.
+        transfer.deadline_ms = self.context.clock.now().monotonic_ms + transfer.data_timeout_ms;
+        transfer.stage = TransferStage::Connection(content);
+        self.reply(&FtpReply::with_text(150, text));
+    }
+
+    fn on_connected(&mut self, socket: Transport) {
+        let now_ms = self.context.clock.now().monotonic_ms;
+        let write_timeout_ms = self.context.generation().limits.write_timeout.as_millis() as u64;
+        let Some(transfer) = &mut self.transfer else { return };
+        transfer.socket = Some(socket);
+        transfer.deadline_ms = now_ms + write_timeout_ms;
+        let stage = std::mem::replace(&mut transfer.stage, TransferStage::Client(empty(), None));
+        let TransferStage::Connection(content) = stage else { return };
+        transfer.stage = match content {
+            TransferContent::Segment(segment) => {
+                let tail = VecDeque::from([segment]);
+                let mut output = Output { tail, ..Output::default() };
+                TransferStage::Client(Box::new(Transmission::new(&mut output)), None)
+            }
+            TransferContent::Text(text) => TransferStage::Client(empty(), Some(text)),
+        };
+    }
+
+    /// Sends content until all of it is accepted.
+    fn poll_send(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        let context = &*self.context;
+        let Some(transfer) = &mut self.transfer else { return Poll::Ready(Ok(())) };
+        let Transferring { stage, socket, sent_bytes, noted_bytes, deadline_ms, rate, waiting_since_ms, .. } =
+            &mut **transfer;
+        let (TransferStage::Client(transmission, text), Some(socket)) = (stage, socket) else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        loop {
+            let before = transmission.total_sent;
+            let polled = {
+                let buffer = &mut context.scratch.borrow_mut().content;
+                transmission.poll_send(socket, task, buffer)
+            };
+            let newly_sent_bytes = transmission.total_sent - before;
+            *sent_bytes += newly_sent_bytes;
+            context.count_sent(newly_sent_bytes);
+            let now_ms = context.clock.now().monotonic_ms;
+            if let Some(since_ms) = waiting_since_ms.take() {
+                rate.on_wait(now_ms.saturating_sub(since_ms));
+            }
+            if newly_sent_bytes > 0 {
+                *deadline_ms = now_ms + context.generation().limits.write_timeout.as_millis() as u64;
+            }
+            match polled {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    let moved_bytes = *sent_bytes - std::mem::replace(noted_bytes, *sent_bytes);
+                    context.table.borrow_mut().note_progress(self.slot, moved_bytes);
+                    let limit = context.rate_limit();
+                    rate.on_bytes(moved_bytes, &limit);
+                    *waiting_since_ms = Some(now_ms);
+                    if rate.is_too_slow(0, &limit) {
+                        context.count_limit(Limit::RateMin);
+                        return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                    }
+                    return Poll::Pending;
+                }
+            }
+            match text {
+                None => {
+                    socket.shutdown_write()?;
+                    return Poll::Ready(Ok(()));
+                }
+                Some(rest) => match ready!(rest.poll_piece(task))? {
+                    Some(bytes) => {
+                        let mut output = Output { bytes, ..Output::default() };
+                        **transmission = Transmission::new(&mut output);
+                    }
+                    None => *text = None,
+                },
+            }
+        }
+    }
+
+    /// Ends the transfer with this reply.
+    fn end_transfer(&mut self, reply: &FtpReply) {
+        let Some(transfer) = self.transfer.take() else { return };
+        self.session.on_transfer_end();
+        self.active_ms = self.context.clock.now().monotonic_ms;
+        self.record(&transfer, reply.code);
+        // Closes the data connection before the reply.
+        drop(transfer);
+        self.reply(reply);
+    }
+
+    /// Ends a transfer in progress before its end, if there is one, with this code.
+    pub(super) fn abort_transfer(&mut self, code: u16) {
+        if let Some(transfer) = &self.transfer {
+            if let Some(socket) = &transfer.socket {
+                socket.abort_on_close();
+            }
+            self.end_transfer(&FtpReply::new(code, "Transfer aborted."));
+        }
+    }
+
+    /// Ends a transfer whose client did not connect, or accepts nothing.
+    pub(super) fn on_transfer_timeout(&mut self) {
+        let Some(transfer) = &self.transfer else { return };
+        if let Some(socket) = &transfer.socket {
+            self.context.count_limit(Limit::WriteTimeout);
+            socket.abort_on_close();
+            return self.end_transfer(&FtpReply::new(426, "Timeout: the transfer made no progress."));
+        }
+        self.data = DataChannel::None;
+        self.end_transfer(&FtpReply::new(425, "Timeout: no data connection."));
+    }
+}
+
+/// Content of a transfer, when it is known.
+fn content(
+    site: &FtpFiles,
+    host: Box<[u8]>,
+    request: &FtpTransfer,
+    facts: FactSet,
+    now: Now,
+) -> Pin<Box<dyn Future<Output = Result<TransferContent, FtpReply>>>> {
+    let (files, path) = (site.files.clone(), request.path.clone());
+    let FtpTransfer { kind, argument, offset, transfer_type, .. } = request.clone();
+    let scope = |shows_hidden, is_itself| ListingScope {
+        shows_hidden,
+        is_itself,
+        may_match: true,
+        needs_directory: false,
+        entries_max: site.config.entries_max,
+    };
+    let scope = match kind {
+        FtpTransferKind::Retrieve => {
+            return Box::pin(async move {
+                let content = files.open(host, path, now).await.map_err(rejection_reply)?;
+                file_content(&content, offset, transfer_type)
+            });
+        }
+        FtpTransferKind::LongList(form) | FtpTransferKind::Names(form) => scope(form.shows_hidden, form.is_itself),
+        FtpTransferKind::Facts => ListingScope { may_match: false, needs_directory: true, ..scope(true, false) },
+        FtpTransferKind::Store | FtpTransferKind::StoreUnique | FtpTransferKind::Append => {
+            return Box::pin(std::future::ready(Err(rejection_reply(NamedRejection::Forbidden))));
+        }
+    };
+    Box::pin(async move {
+        let listing = files.list(host, path, scope, now).await.map_err(rejection_reply)?;
+        let text = listing_text(&listing, kind, &argument, &facts, now);
+        Ok(TransferContent::Segment(Segment::Bytes(Bytes::from(text))))
+    })
+}
+
+fn file_content(content: &NamedContent, offset: u64, transfer_type: TransferType) -> Result<TransferContent, FtpReply> {
+    if offset > content.length() {
+        return Err(FtpReply::new(554, "The file is shorter than the position of REST."));
+    }
+    let segment = content.segment(offset);
+    Ok(match (transfer_type, segment) {
+        (TransferType::Image, segment) => TransferContent::Segment(segment),
+        (TransferType::Ascii, Segment::Bytes(bytes)) => {
+            let mut text = Vec::with_capacity(bytes.len());
+            AsciiEncoder::default().push(&bytes, &mut text);
+            TransferContent::Segment(Segment::Bytes(Bytes::from(text)))
+        }
+        (TransferType::Ascii, Segment::File { file, offset, .. }) => {
+            TransferContent::Text(TextFile { file, offset, encoder: AsciiEncoder::default(), reading: None })
+        }
+    })
+}
+
+/// Listing as it is sent.
+fn listing_text(listing: &NamedListing, kind: FtpTransferKind, argument: &[u8], facts: &FactSet, now: Now) -> Vec<u8> {
+    // Names are relative to the working directory, so that the client can use them in the next command.
+    let prefix = match (listing.is_content, argument) {
+        (true, b"") => Vec::new(),
+        (true, argument) if argument.ends_with(b"/") => argument.to_vec(),
+        (true, argument) => [argument, b"/"].concat(),
+        (false, argument) => {
+            argument[..argument.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)].to_vec()
+        }
+    };
+    let mut text = Vec::new();
+    for entry in &listing.entries {
+        match kind {
+            FtpTransferKind::Facts => {
+                let kind = if entry.is_directory { "dir" } else { "file" };
+                push_facts(&mut text, &shown(entry), kind, facts);
+                text.extend_from_slice(b"\r\n");
+            }
+            FtpTransferKind::Names(_) => {
+                text.extend_from_slice(&prefix);
+                text.extend_from_slice(&entry.name);
+                text.extend_from_slice(b"\r\n");
+            }
+            _ => push_long_line(&mut text, &shown(entry), now.unix_seconds),
+        }
+    }
+    text
+}
+
+impl TextFile {
+    /// Next piece in the form of the network; `None` at the end.
+    fn poll_piece(&mut self, task: &mut Task<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
+        let length = (self.file.identity.size - self.offset).min(TEXT_PIECE_BYTES);
+        if length == 0 {
+            return Poll::Ready(Ok(None));
+        }
+        let offset = self.offset;
+        let is_last = offset + length == self.file.identity.size;
+        let reading = self.reading.get_or_insert_with(|| {
+            let file = Arc::clone(&self.file);
+            Blocking::spawn(move || {
+                let mut piece = vec![0; length as usize];
+                file.read_exact_at(&mut piece, offset)?;
+                // Checked before the last piece is sent, so that a complete transfer is of one version.
+                if is_last && !file.is_unchanged() {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                Ok(piece)
+            })
+        });
+        let piece = ready!(Pin::new(reading).poll(task));
+        self.reading = None;
+        let piece = piece.unwrap_or_else(|error| Err(io::Error::other(error)))?;
+        self.offset += piece.len() as u64;
+        let mut text = Vec::with_capacity(piece.len() + piece.len() / 16);
+        self.encoder.push(&piece, &mut text);
+        Poll::Ready(Ok(Some(text)))
+    }
+}
+
+/// Transmission of nothing.
+fn empty() -> Box<Transmission> {
+    Box::new(Transmission::new(&mut Output::default()))
+}
+
+fn failure_reply(error: &io::Error) -> FtpReply {
+    match error.kind() {
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+            FtpReply::new(451, "The file changed during the transfer.")
+        }
+        io::ErrorKind::TimedOut => FtpReply::new(426, "The transfer was too slow."),
+        _ => FtpReply::new(426, "The data connection was closed, transfer aborted."),
+    }
+}
