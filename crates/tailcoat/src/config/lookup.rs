@@ -23,6 +23,9 @@ const ORIGINS: [&str; 8] = ["nginx", "apache", "httpd", "caddy", "directive", "o
 /// Scores of a word, best first: an option's own name, the name in another server, parts of names, and the text.
 const SCORE_NAME: usize = 1000;
 const SCORE_KNOWN_AS: usize = 800;
+/// What a name costs for each name before it in its list: the lists begin with the best-known name.
+const SCORE_KNOWN_AS_STEP: usize = 30;
+const KNOWN_AS_STEPS_MAX: usize = 15;
 const SCORE_NAME_PART: usize = 300;
 const SCORE_KNOWN_AS_PART: usize = 200;
 const SCORE_SUMMARY: usize = 60;
@@ -59,8 +62,11 @@ fn help_for_unknown(name: &str) -> String {
 pub fn search(words: &str) -> Option<String> {
     let words = wanted(words);
     let mut page = String::new();
-    push_notes(&words, &mut page);
-    push_variables(&words, &mut page);
+    // In "redirect http to https", `http` is no directive: what the options say about all words comes first.
+    let (names, plain): (Vec<_>, Vec<_>) = words.iter().cloned().partition(|word| words.len() == 1 || is_foreign(word));
+    push_whole_note(&words, &mut page);
+    push_notes(&names, &mut page);
+    push_variables(&names, &mut page);
     let options = found(&words.join(" "));
     // The names of a protocol's own directives may only be known for `proxy_pass`.
     let (options, is_family) = match (options.is_empty() && page.is_empty(), words.as_slice()) {
@@ -79,6 +85,8 @@ pub fn search(words: &str) -> Option<String> {
     for option in options.iter().take(RESULTS_MAX) {
         push_option(option, &mut page);
     }
+    push_notes(&plain, &mut page);
+    push_variables(&plain, &mut page);
     push_log_fields(&words, &mut page);
     if page.is_empty() {
         push_near_notes(&words, &mut page);
@@ -104,14 +112,23 @@ fn wanted(words: &str) -> Vec<String> {
 }
 
 fn push_notes(words: &[String], page: &mut String) {
-    let whole = words.join(" ");
-    let mut names: Vec<&str> = vec![&whole];
-    names.extend(words.iter().map(String::as_str).filter(|word| *word != whole));
-    for name in names {
+    for name in words {
         for note in foreign::notes(name) {
             let _ = writeln!(page, "`{name}` of {}: {}.\n", note.server, note.answer);
         }
     }
+}
+
+/// Prints the notes on a name that several words make together.
+fn push_whole_note(words: &[String], page: &mut String) {
+    if words.len() > 1 {
+        push_notes(&[words.join(" ")], page);
+    }
+}
+
+/// Returns `true` if the word can only be a directive or variable of another server.
+fn is_foreign(word: &str) -> bool {
+    word.contains('_') || word.starts_with(['$', '%', '{'])
 }
 
 fn push_near_notes(words: &[String], page: &mut String) {
@@ -200,7 +217,7 @@ fn score(option: &OptionDefinition, word: &str) -> usize {
     };
     let known = option.known_as.servers().into_iter().flat_map(|(_, names)| names.iter().enumerate());
     let known = known.map(|(position, known)| match normalized(known) {
-        known if known == word => SCORE_KNOWN_AS - position,
+        known if known == word => SCORE_KNOWN_AS - SCORE_KNOWN_AS_STEP * position.min(KNOWN_AS_STEPS_MAX),
         known if word.len() > 2 && known.contains(word) => SCORE_KNOWN_AS_PART,
         _ => 0,
     });

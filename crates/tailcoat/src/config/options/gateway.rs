@@ -182,7 +182,7 @@ pub(super) static FASTCGI: &[OptionDefinition] = &[
               DOCUMENT_ROOT and SCRIPT_FILENAME. The scripts must also exist below the root on this machine.",
         example: r#"server-root "/var/www/html""#,
         known_as: KnownAs {
-            nginx: &["fastcgi_param"],
+            nginx: &["SCRIPT_FILENAME", "fastcgi_param"],
             apache: &["ProxyFCGISetEnvIf"],
             caddy: &["root", "resolve_root_symlink"],
             others: &["docroot"],

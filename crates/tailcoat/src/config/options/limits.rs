@@ -59,7 +59,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
             nginx: &["client_max_body_size"],
             apache: &["LimitRequestBody"],
             caddy: &["request_body", "max_size"],
-            ..KnownAs::NONE
+            others: &["max upload size"],
         },
         set: OptionSetter::Limits(|limits, values| limits.body_bytes_max = values.body_bytes_max("size")),
         ..OPTION
@@ -122,7 +122,7 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
               `auto` works as for `connections-per-client-max`, with a quarter of the places. The same clients are \
               exempt.",
         example: "connections-per-network-max 1000",
-        known_as: KnownAs::NONE.nginx(&["limit_conn", "geo"]),
+        known_as: KnownAs::NONE.nginx(&["limit_conn"]),
         set: OptionSetter::Limits(|limits, values| {
             limits.connections_per_network_max = values.number_or_auto("count").map(|count| count as u32)
         }),

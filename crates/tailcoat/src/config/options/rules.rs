@@ -77,7 +77,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             nginx: &["deny", "limit_except", "geo"],
             apache: &["Deny", "RequireNone", "AllowMethods", "LimitExcept"],
             caddy: &["remote_ip", "client_ip", "abort"],
-            others: &["block", "http-request deny"],
+            others: &["block", "http-request deny", "block ip address", "blacklist"],
         },
         set: OptionSetter::Rules(|rules, values| rules.clients.push(client_rule(false, values))),
         ..OPTION
@@ -182,7 +182,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             nginx: &["return", "rewrite"],
             apache: &["Redirect", "RedirectMatch", "RedirectPermanent", "RedirectTemp"],
             caddy: &["redir"],
-            others: &["url.redirect"],
+            others: &["url.redirect", "return 301", "return 302"],
         },
         set: OptionSetter::Rules(|rules, values| {
             let status = values.status("status").unwrap_or(Status::FOUND);

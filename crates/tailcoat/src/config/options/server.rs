@@ -97,7 +97,10 @@ pub(super) static SERVER: &[OptionDefinition] = &[
         default: "server-tokens on",
         doc: "Adds the header field `Server: tailcoat` to responses.",
         example: "server-tokens off",
-        known_as: KnownAs::NONE.nginx(&["server_tokens"]).apache(&["ServerTokens", "ServerSignature"]),
+        known_as: KnownAs::NONE
+            .nginx(&["server_tokens"])
+            .apache(&["ServerTokens", "ServerSignature"])
+            .others(&["hide version"]),
         set: OptionSetter::Server(|server, values| server.server_field = values.on()),
         ..OPTION
     },

@@ -50,7 +50,7 @@ pub(super) static TOP: &[OptionDefinition] = &[
             nginx: &["acme_issuer"],
             apache: &["MDomain", "MDContactEmail", "mod_md"],
             caddy: &["acme", "auto_https", "acme_server", "cert_issuer"],
-            ..KnownAs::NONE
+            others: &["let's encrypt", "letsencrypt", "certbot"],
         },
         set: OptionSetter::Block(OptionContext::AutomaticCertificates),
         ..OPTION
@@ -186,7 +186,7 @@ pub(super) static SITE: &[OptionDefinition] = &[
             nginx: &["client_max_body_size"],
             apache: &["LimitRequestBody"],
             caddy: &["request_body", "max_size"],
-            ..KnownAs::NONE
+            others: &["max upload size"],
         },
         set: OptionSetter::Site(|site, values| site.body_bytes_max = values.body_bytes_max("size")),
         ..OPTION
@@ -397,7 +397,7 @@ pub(super) static SHARED: &[OptionDefinition] = &[
             nginx: &["error_page", "proxy_intercept_errors", "fastcgi_intercept_errors"],
             apache: &["ErrorDocument", "ProxyErrorOverride"],
             caddy: &["handle_errors", "handle_response"],
-            others: &["error-doc", "server.errorfile-prefix", "errorfile"],
+            others: &["error-doc", "server.errorfile-prefix", "errorfile", "custom 404 page"],
         },
         set: OptionSetter::Shared(|shared, values| {
             let file = values.error_page_file("page").unwrap_or(ErrorPageFile::BelowRoot(String::new()));

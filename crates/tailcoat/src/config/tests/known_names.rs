@@ -520,6 +520,11 @@ fn a_search_answers_for_words_of_other_servers() {
         assert!(text.contains(expect), "{words}: {text}");
     }
     assert_eq!(lookup::search("qwertzuiop"), None);
+    // Words of plain English come after the options.
+    for (words, option) in [("redirect http to https", "redirect-to-https "), ("proxy_set_header Host", "host HOST")] {
+        let text = lookup::search(words).unwrap_or_default();
+        assert!(text.starts_with(option), "{words}: {text}");
+    }
 }
 
 /// An option that stands in two blocks with different meanings shows the place of each.
@@ -567,6 +572,17 @@ fn a_search_gives_the_best_option_first() {
         ("load balancing", "upstream"),
         ("circuit breaker", "last-resort"),
         ("root", "root"),
+        ("try_files", "fallback"),
+        ("fastcgi_param", "variable"),
+        ("geo", "allow"),
+        ("return 301", "redirect"),
+        ("redirect http to https", "redirect-to-https"),
+        ("block ip address", "deny"),
+        ("custom 404", "error-page"),
+        ("hide version", "server-tokens"),
+        ("max upload", "body-bytes-max"),
+        ("lets encrypt", "automatic-certificates"),
+        ("letsencrypt", "automatic-certificates"),
     ] {
         assert_eq!(first(words), Some(name), "{words}");
     }
