@@ -243,7 +243,7 @@ fn addresses() {
 }
 
 #[test]
-fn the_client_behind_a_proxy_is_logged() {
+fn the_client_of_a_proxy_is_logged() {
     let (directory, server) = server("server { trusted-proxies \"127.0.0.1\" field=\"Forwarded\" }", "");
     assert_eq!(status(&server, "/", "Forwarded: for=\"[2001:db8::7]:1\"\r\n"), "200");
     assert_eq!(status(&server, "/", "X-Forwarded-For: 192.0.2.1\r\n"), "200");

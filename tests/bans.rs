@@ -115,7 +115,7 @@ fn get(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn clients_behind_a_proxy_are_banned_by_themselves() {
+fn clients_of_a_proxy_are_banned_by_themselves() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(
         directory.path().join("tailcoat.kdl"),

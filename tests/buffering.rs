@@ -262,7 +262,7 @@ fn slow_readers_of_http2_hold_no_upstream() {
 
 /// A response that is too large for the cache is buffered like any other.
 #[test]
-fn slow_readers_behind_a_cache_hold_no_upstream() {
+fn slow_readers_of_a_cache_hold_no_upstream() {
     let upstream = SmallUpstream::start();
     let operated = front(upstream.address, "cache { default-age \"1h\"; object-bytes-max \"1MiB\" }", "");
     let mut slow: Vec<_> =
@@ -454,7 +454,7 @@ fn a_buffered_request_goes_to_another_server() {
 }
 
 #[test]
-fn clients_that_leave_leave_nothing_behind() {
+fn clients_that_leave_release_all_buffers() {
     let upstream = SmallUpstream::start();
     let operated = front(upstream.address, "", "");
     let server = &operated.server;

@@ -121,7 +121,7 @@ fn is_complete(answer: &str) -> bool {
     }
 }
 
-/// Response splitting: bytes after a response, unasked, go to no client.
+/// Response splitting: unsolicited bytes after a response go to no client.
 #[test]
 fn a_response_after_another_is_dropped() {
     let origin = CountingOrigin::start();

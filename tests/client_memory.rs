@@ -306,7 +306,7 @@ fn many_small_holdings_of_one_client_close_no_connection_of_others() {
 }
 
 #[test]
-fn many_small_holdings_behind_a_trusted_proxy_close_no_connection_of_other_clients() {
+fn many_small_holdings_through_a_trusted_proxy_close_no_connection_of_other_clients() {
     check_small_holdings("trusted-proxies \"127.0.0.9\"", |server, client| {
         let [a, b, c, d] = client;
         (server.connect_from([127, 0, 0, 9]), format!("X-Forwarded-For: {a}.{b}.{c}.{d}\r\n"))

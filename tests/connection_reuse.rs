@@ -148,7 +148,7 @@ fn hidden_content_is_answered_to_no_other_client_of_http2() {
 
 /// A proxy in front sends requests of many clients over one connection.
 #[test]
-fn clients_behind_a_proxy_are_reported_apart() {
+fn clients_of_a_proxy_are_reported_apart() {
     for (of_server, fields) in [
         ("trusted-proxies \"127.0.0.1\"", "X-Forwarded-For: 192.0.2.1\r\n"),
         ("", "X-Forwarded-For: 192.0.2.1\r\n"),

@@ -146,7 +146,7 @@ fn errors_have_the_status_of_their_cause() {
         ),
         ("line feeds alone", GET, vec![Await(HEAD), Say("HTTP/1.1 200 OK\nContent-Length: 0\n\n")], "HTTP/1.1 502 "),
         (
-            "protocols changed unasked",
+            "an upgrade that was not requested",
             GET,
             vec![Await(HEAD), Say("HTTP/1.1 101 X\r\nUpgrade: x\r\n\r\n")],
             "HTTP/1.1 502 ",

@@ -67,7 +67,7 @@ fn what_a_module_gets() {
 }
 
 #[test]
-fn modules_behind_tls_are_reported() {
+fn modules_with_tls_are_reported() {
     let Some(guests) = guests() else { return };
     let (authority, directory) = (tls::TestCa::new(), tempfile::tempdir().unwrap());
     authority.sign(&["h.example"]).write(directory.path(), "h");

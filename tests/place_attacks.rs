@@ -300,7 +300,7 @@ fn check_over_tls(protocols: &[&[u8]], attack: &[u8]) {
 
 /// Trusted proxies forward for many clients; clients that a proxy names count separately.
 #[test]
-fn a_client_behind_a_proxy_does_not_take_the_proxy_s_places() {
+fn a_client_of_a_proxy_does_not_take_the_proxy_s_places() {
     let files = site_with_large_file();
     let place = files.path().display();
     let server = TestServer::run(&format!(

@@ -1,5 +1,5 @@
 """The dynamic GET of the web99 workload (`tailor web99`), with and without ad rotation: the modules of examples/modules,
-php-fpm behind nginx, and a FastCGI program in C behind nginx. All processes are counted. Not SPECweb99 results."""
+php-fpm with nginx, and a FastCGI program in C with nginx. All processes are counted. Not SPECweb99 results."""
 
 import dataclasses
 import hashlib
@@ -110,5 +110,5 @@ def get(connection, target, cookie, tries=100):
     raise SystemExit(f"{target} at port {connection.port}: status {response.status}")
 
 
-WEB99 = Scenario("web99", "the dynamic GET of the web99 workload as modules, in PHP and in C behind nginx", run, rounds=1, slots=8,
+WEB99 = Scenario("web99", "the dynamic GET of the web99 workload as modules, in PHP and in C with nginx", run, rounds=1, slots=8,
                  seconds=1, servers=("tailcoat", "nginx-php", "nginx-fastcgi-c", "tailcoat-again"), add_arguments=add_arguments)

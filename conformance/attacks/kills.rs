@@ -126,7 +126,7 @@ fn check_left(trial: &Trial, directory: &Path) {
     let entries = std::fs::read_dir(directory).expect("it can be read").flatten();
     let left: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     trial.expect(!left.iter().any(|name| name.contains("new") || name.contains("tmp")), || {
-        format!("left behind: {left:?}")
+        format!("left over: {left:?}")
     });
 }
 

@@ -54,8 +54,10 @@ impl ForwardSuite {
     pub fn run_responses(&self, cases: &[Case]) -> Vec<CaseFailure> {
         self.run(cases, |lane, case| {
             let name = case.name.split_once('/').map_or("", |(_, name)| name);
-            lane.origin
-                .set_answer(PreparedResponse { bytes: case.input.clone(), is_unasked: name.starts_with("unasked") });
+            lane.origin.set_answer(PreparedResponse {
+                bytes: case.input.clone(),
+                is_unsolicited: name.starts_with("unsolicited"),
+            });
             let method = if name.starts_with("HEAD") { "HEAD" } else { "GET" };
             let request = format!("{method} {CASE_TARGET} HTTP/1.1\r\nHost: localhost\r\n\r\n");
             let outcome = lane.client.run(request.as_bytes(), &case.expect, Feed::Whole);

@@ -47,7 +47,7 @@ pub(crate) struct SeenRequests {
 pub(crate) struct PreparedResponse {
     pub(crate) bytes: Vec<u8>,
     /// True if the bytes follow a complete response, after the client has read it.
-    pub(crate) is_unasked: bool,
+    pub(crate) is_unsolicited: bool,
 }
 
 impl OriginServer {
@@ -126,8 +126,8 @@ impl OriginServer {
         if request.target != CASE_TARGET {
             return stream.write_all(&static_answer(request));
         }
-        let PreparedResponse { bytes, is_unasked } = self.state().answer.clone();
-        if is_unasked {
+        let PreparedResponse { bytes, is_unsolicited } = self.state().answer.clone();
+        if is_unsolicited {
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
             std::thread::sleep(UNASKED_DELAY);
             return stream.write_all(&bytes);

@@ -55,9 +55,27 @@ pub(super) fn of_file(path: &str, text: &str) -> Prose {
             of_hash_comments(text)
         }
         "html" => of_html(text),
+        "cases" => of_cases(text),
         _ if text.starts_with("#!") => of_hash_comments(text),
         _ => Prose::default(),
     }
+}
+
+/// Comments, titles and reasons of conformance cases. All else is input and expectations.
+fn of_cases(text: &str) -> Prose {
+    let mut prose = Prose::default();
+    let mut last_comment = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        let title = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
+        if let Some(comment) = line.strip_prefix('#') {
+            let begins = last_comment != Some(number - 1);
+            last_comment = Some(number);
+            prose.add_line(PassageKind::Comment, number, comment, begins, begins);
+        } else if let Some(text) = title.or_else(|| line.strip_prefix("why: ")) {
+            prose.add_line(PassageKind::Comment, number, text, true, false);
+        }
+    }
+    prose
 }
 
 /// True for sources that only tests use: their string literals are input and expectations, no messages.
@@ -365,7 +383,11 @@ mod tests {
             ),
             ("a.md", "One\n<img alt=\"Two\">\nThree\n", "Markdown/1/One Markdown/3/Three"),
             ("a.html", "<p class=x>One</p>\n<style>\np {}\n</style>\n", "Markdown/1/One"),
-            ("a.cases", "# nobody\n", ""),
+            (
+                "a.cases",
+                "# One\n# two.\n\n[a # title]\nwhy: a reason\neach size: # | x\n> GET\n",
+                "Comment!/1/One two. Comment/4/a # title Comment/5/a reason",
+            ),
             ("LICENSE-MIT", "nobody\n", ""),
         ] {
             assert_eq!(passages(path, text).join(" "), expect, "{path}: {text:?}");

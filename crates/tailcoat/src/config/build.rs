@@ -107,7 +107,7 @@ pub(super) struct SiteDraft {
     route_files: Vec<(usize, Vec<FileSetting>)>,
     /// Gateways whose roots depend on the whole site.
     gateways: Vec<GatewayDraft>,
-    /// Its `ftp`: configuration without files, settings of its files, and its place in the text.
+    /// The `ftp` of the site: configuration without files, settings of its files, and its place in the text.
     pub(super) ftp: Option<(FtpConfig, Vec<FileSetting>, Range<usize>)>,
     /// Routes after the site's own root.
     fallbacks: Vec<(RouteConfig, Range<usize>)>,

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_the_line_leaves_nothing_behind() {
+    fn those_that_leave_the_line_are_removed() {
         let handshakes = Handshakes::new(10, Duration::from_secs(10));
         let (first, second) = (join(&handshakes, 1).unwrap(), join(&handshakes, 2).unwrap());
         assert_eq!(next(&second, NOW_MS), None, "another is first");

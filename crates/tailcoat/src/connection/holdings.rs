@@ -173,7 +173,7 @@ mod tests {
         for _ in 0..3 {
             holdings.remove(origin(1, 1));
         }
-        assert_eq!(holdings.clients.len(), 2, "nothing is left behind");
+        assert_eq!(holdings.clients.len(), 2, "nothing remains");
         assert_eq!(holdings.held(origin(9, 1)), 1, "a part of what its network holds");
     }
 }

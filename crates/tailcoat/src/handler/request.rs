@@ -203,13 +203,13 @@ fn held_bytes(head: &RequestHead, bytes: &Vec<u8>) -> usize {
     size_of::<OwnedRequest>() + bytes.capacity() + head.fields.capacity() * size_of::<FieldSpan>()
 }
 
-/// Charges the memory of a request to its connection. Behind a trusted proxy, that counts for the client.
+/// Charges the memory of a request to its connection. On one of a trusted proxy, it counts for the client.
 fn charge(head: &RequestHead, bytes: &Vec<u8>, routed: &Routed<'_>) -> Option<Charge> {
     let holder = routed.link.counted_holder()?;
     if routed.proxied.is_some_and(|proxied| proxied.entries > 0)
         && let LogClient::Ip(address) = routed.client
     {
-        holder.note_client_behind_proxy(HolderClient::of(address.ip()));
+        holder.note_proxied_client(HolderClient::of(address.ip()));
     }
     Some(holder.charge_head(held_bytes(head, bytes)))
 }

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn reopening_leaves_a_torn_unit_behind() {
+    fn reopening_leaves_a_torn_unit() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let (mut stream, _) = half_written(&path, Unit::Line, b"one\ntwo\nthree\n", 3, 5);

@@ -37,14 +37,14 @@ pub struct Holder {
     held_bytes: Cell<u64>,
     /// Part of `held_bytes` in request heads.
     head_bytes: Cell<u64>,
-    behind_proxy: Cell<BehindProxy>,
+    proxied: Cell<ProxiedClient>,
     /// Time at which it was decided to close the connection for its memory.
     closing_since: Cell<Option<Instant>>,
 }
 
 /// Client of a trusted proxy whose requests a connection carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum BehindProxy {
+enum ProxiedClient {
     /// The connection is not a proxy's, or no request has named its client.
     #[default]
     Unknown,
@@ -204,13 +204,13 @@ impl Holder {
     }
 
     /// Records the client that a trusted proxy has named for a request, before the request is charged.
-    pub fn note_client_behind_proxy(&self, client: HolderClient) {
-        let known = self.behind_proxy.get();
-        self.behind_proxy.set(match known {
-            BehindProxy::One(other) if other == client => known,
-            BehindProxy::One(_) | BehindProxy::Several if self.held_bytes() > 0 => BehindProxy::Several,
+    pub fn note_proxied_client(&self, client: HolderClient) {
+        let known = self.proxied.get();
+        self.proxied.set(match known {
+            ProxiedClient::One(other) if other == client => known,
+            ProxiedClient::One(_) | ProxiedClient::Several if self.held_bytes() > 0 => ProxiedClient::Several,
             // No other client's request is open on the connection.
-            _ => BehindProxy::One(client),
+            _ => ProxiedClient::One(client),
         });
     }
 
@@ -220,10 +220,10 @@ impl Holder {
     }
 
     /// Client that a trusted proxy has named, unless the connection carries requests of several.
-    pub(super) fn client_behind_proxy(&self) -> Option<HolderClient> {
-        match self.behind_proxy.get() {
-            BehindProxy::One(client) => Some(client),
-            BehindProxy::Unknown | BehindProxy::Several => None,
+    pub(super) fn proxied_client(&self) -> Option<HolderClient> {
+        match self.proxied.get() {
+            ProxiedClient::One(client) => Some(client),
+            ProxiedClient::Unknown | ProxiedClient::Several => None,
         }
     }
 
@@ -340,16 +340,16 @@ mod tests {
     fn a_connection_of_a_proxy_belongs_to_the_client_that_it_works_for() {
         let client = |last: u8| HolderClient::of([192, 0, 2, last].into());
         let holder = Rc::new(Holder::default());
-        assert_eq!(holder.client_behind_proxy(), None);
-        holder.note_client_behind_proxy(client(1));
+        assert_eq!(holder.proxied_client(), None);
+        holder.note_proxied_client(client(1));
         let first = holder.charge(1);
-        holder.note_client_behind_proxy(client(1));
-        assert_eq!(holder.client_behind_proxy(), Some(client(1)));
-        holder.note_client_behind_proxy(client(2));
-        assert_eq!(holder.client_behind_proxy(), None, "it carries requests of two clients");
+        holder.note_proxied_client(client(1));
+        assert_eq!(holder.proxied_client(), Some(client(1)));
+        holder.note_proxied_client(client(2));
+        assert_eq!(holder.proxied_client(), None, "it carries requests of two clients");
         drop(first);
-        holder.note_client_behind_proxy(client(2));
-        assert_eq!(holder.client_behind_proxy(), Some(client(2)), "the requests of the other one are over");
+        holder.note_proxied_client(client(2));
+        assert_eq!(holder.proxied_client(), Some(client(2)), "the requests of the other one are over");
     }
 
     #[test]

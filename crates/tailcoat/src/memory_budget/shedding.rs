@@ -121,12 +121,7 @@ impl WorkerBudget {
             if holder.closing_since().is_some_and(|since| now < since + CLOSE_TIME_MAX) {
                 closing_bytes += bytes;
             } else {
-                own.push(Holding {
-                    bytes,
-                    worker,
-                    slot,
-                    client: client_of(slot).or_else(|| holder.client_behind_proxy()),
-                });
+                own.push(Holding { bytes, worker, slot, client: client_of(slot).or_else(|| holder.proxied_client()) });
             }
         });
         if own.len() > REPORTED_MAX {
@@ -333,7 +328,7 @@ mod tests {
         for (number, (worker, charges)) in both.iter_mut().enumerate() {
             for slot in 0..64 {
                 let holder = worker.holder(slot);
-                holder.note_client_behind_proxy(client(if slot < 4 { 4 * number as u8 + slot as u8 } else { 99 }));
+                holder.note_proxied_client(client(if slot < 4 { 4 * number as u8 + slot as u8 } else { 99 }));
                 charges.push(holder.charge(if slot < 4 { 100 } else { 15 } * KIB));
             }
             worker.trim();

@@ -172,7 +172,7 @@ fn who_the_client_is() {
 
 /// Fields sent for a request from a trusted proxy, which wrote the last `entries` of the list.
 #[test]
-fn who_the_client_is_behind_a_trusted_proxy() {
+fn the_client_of_a_trusted_proxy() {
     let check = |field, entries, fields: &str, expect: &str| {
         let proxied = Proxied { peer: LogClient::Ip("10.0.0.9:1".parse().unwrap()), field, entries };
         let input = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n");

@@ -71,6 +71,6 @@ mod tests {
         drop(first);
         assert!(table.take(1, 2).is_some());
         drop(second);
-        assert!(table.shards.iter().all(|shard| shard.lock().unwrap().is_empty()), "nothing is left behind");
+        assert!(table.shards.iter().all(|shard| shard.lock().unwrap().is_empty()), "nothing remains");
     }
 }
