@@ -23,7 +23,7 @@ const ORIGINS: [&str; 8] = ["nginx", "apache", "httpd", "caddy", "directive", "o
 /// Scores of a word, best first: an option's own name, the name in another server, parts of names, and the text.
 const SCORE_NAME: usize = 1000;
 const SCORE_KNOWN_AS: usize = 800;
-/// What a name costs for each name before it in its list: the lists begin with the best-known name.
+/// Deduction for each name before it in its list. The lists begin with the best-known name.
 const SCORE_KNOWN_AS_STEP: usize = 30;
 const KNOWN_AS_STEPS_MAX: usize = 15;
 const SCORE_NAME_PART: usize = 300;
