@@ -28,7 +28,9 @@ const INPUT_OUTPUT: [&str; 7] =
 const EDGES: &[(&str, &str, &[&str])] = &[
     ("wire", "http", &[]),
     ("wire", "h1", &["http"]),
-    ("wire", "h2", &["h1", "http"]),
+    ("wire", "field_section", &["h1", "http"]),
+    ("wire", "h2", &["field_section", "h1", "http"]),
+    ("wire", "qpack", &["field_section", "http"]),
     ("wire", "proxy_protocol", &[]),
     ("wire", "cgi", &["h1", "http"]),
     ("wire", "fastcgi", &[]),

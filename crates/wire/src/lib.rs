@@ -9,11 +9,14 @@
 //! - [`h1`]: HTTP/1.0 and HTTP/1.1 (RFC 9112).
 //! - [`h2`]: HTTP/2 (RFC 9113).
 //! - [`proxy_protocol`]: the PROXY protocol, which passes on a client's address.
+//! - [`qpack`]: QPACK (RFC 9204), the compression of HTTP/3.
 
 pub mod cgi;
 pub mod fastcgi;
+mod field_section;
 pub mod ftp;
 pub mod h1;
 pub mod h2;
 pub mod http;
 pub mod proxy_protocol;
+pub mod qpack;

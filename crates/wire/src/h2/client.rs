@@ -4,10 +4,13 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::engine::{Block, BlockPurpose, Engine, EngineStep, Role, compression_error, write_fields};
-use super::field_rules::decode_trailers;
-use super::hpack::{Indexing, is_connection_specific, write_literal};
-use super::response_head::decode_response;
-use super::{ConnectionError, EngineTurn, ErrorCode, H2Limits, PeerSettings, Placement, StreamGone, StreamId};
+use super::hpack::Indexing;
+use super::{
+    ConnectionError, EngineTurn, ErrorCode, H2Limits, OutgoingRequest, PeerSettings, Placement, PreparedRequest,
+    StreamGone, StreamId,
+};
+use crate::field_section::decode_trailers;
+use crate::field_section::response_head::decode_response;
 use crate::http::{Fields, Status};
 
 /// Client role of an HTTP/2 connection, without its socket. Server push is disabled.
@@ -16,54 +19,6 @@ pub struct H2ClientConnection {
     engine: Engine,
     /// Buffer for the text of response heads.
     text: Vec<u8>,
-}
-
-/// Pseudo-fields of a request to send. The caller must ensure that RFC 9113, section 8.3.1 allows all of them.
-#[derive(Clone, Copy, Debug)]
-pub struct OutgoingRequest<'a> {
-    /// Method; `CONNECT` for tunnels.
-    pub method: &'a [u8],
-    /// `http` or `https`; `None` for CONNECT.
-    pub scheme: Option<&'a [u8]>,
-    /// Host with its port.
-    pub authority: Option<&'a [u8]>,
-    /// Path and query; `None` for CONNECT.
-    pub path: Option<&'a [u8]>,
-    /// Protocol of an extended CONNECT (RFC 8441). The server must have [enabled
-    /// it](PeerSettings::enables_connect_protocol).
-    pub protocol: Option<&'a [u8]>,
-}
-
-impl<'a> OutgoingRequest<'a> {
-    fn pseudo_fields(&self) -> impl Iterator<Item = (&'static [u8], &'a [u8])> {
-        let all: [(&'static [u8], Option<&'a [u8]>); 5] = [
-            (b":method", Some(self.method)),
-            (b":scheme", self.scheme),
-            (b":authority", self.authority),
-            (b":path", self.path),
-            (b":protocol", self.protocol),
-        ];
-        all.into_iter().filter_map(|(name, value)| Some((name, value?)))
-    }
-}
-
-/// A request head that is encoded once and sent many times. It uses no dynamic table, so any connection can send it.
-#[derive(Clone, Debug)]
-pub struct PreparedRequest {
-    method: Box<[u8]>,
-    block: Box<[u8]>,
-}
-
-impl PreparedRequest {
-    /// Encodes a head.
-    pub fn new(request: &OutgoingRequest<'_>, fields: &Fields) -> Self {
-        let mut block = Vec::with_capacity(128);
-        request.pseudo_fields().for_each(|(name, value)| write_literal(&mut block, name, value));
-        for (name, value) in fields.iter().filter(|(name, _)| !is_connection_specific(name)) {
-            write_literal(&mut block, &name.to_ascii_lowercase(), value);
-        }
-        Self { method: request.method.into(), block: block.into() }
-    }
 }
 
 /// Meaning of the input.
@@ -169,8 +124,8 @@ impl H2ClientConnection {
         is_last: bool,
         turn: &mut EngineTurn<'_>,
     ) -> Option<StreamId> {
-        let stream = self.engine.open_own(&request.method, turn)?;
-        let sent = self.engine.send_head(stream, true, is_last, turn, |_, out| out.extend_from_slice(&request.block));
+        let stream = self.engine.open_own(request.method(), turn)?;
+        let sent = self.engine.send_head(stream, true, is_last, turn, |_, out| out.extend_from_slice(request.block()));
         sent.ok().map(|()| stream)
     }
 

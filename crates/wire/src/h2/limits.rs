@@ -3,7 +3,9 @@ use std::time::Duration;
 use super::BudgetLimit;
 use super::hpack::DEFAULT_TABLE_BYTES;
 use super::window::INITIAL_WINDOW_BYTES;
+use crate::field_section::request_head::RequestRules;
 use crate::h1::{BodyLimits, HeadLimits};
+use crate::http::Version;
 
 /// Limits of a connection. The defaults are safe on the open Internet and far from what browsers need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +87,19 @@ impl Default for H2Limits {
             priorities: BudgetLimit { burst: 1000, per_second: 100 },
             window_updates: BudgetLimit { burst: 2000, per_second: 200 },
             idle_frames: BudgetLimit { burst: 200, per_second: 50 },
+        }
+    }
+}
+
+impl H2Limits {
+    /// Returns the rules for requests.
+    #[inline]
+    pub(super) fn request_rules(&self) -> RequestRules {
+        RequestRules {
+            version: Version::Http2,
+            head: self.head,
+            body_bytes_max: self.body.body_bytes_max,
+            enables_connect_protocol: self.enables_connect_protocol,
         }
     }
 }

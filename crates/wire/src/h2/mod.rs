@@ -6,19 +6,14 @@
 
 pub mod hpack;
 
-mod budget;
 mod client;
 mod engine;
 mod error;
-mod field_rules;
 mod frame;
 mod frame_write;
 mod limits;
 mod output;
-mod priority;
 mod ready;
-mod request_head;
-mod response_head;
 mod server;
 mod settings;
 mod streams;
@@ -30,17 +25,23 @@ mod tests;
 use std::fmt;
 use std::time::Duration;
 
-pub use budget::BudgetLimit;
-pub use client::{ClientEvent, ClientHandled, H2ClientConnection, OutgoingRequest, PreparedRequest};
+pub use crate::field_section::budget::BudgetLimit;
+pub use crate::field_section::outgoing_request::OutgoingRequest;
+pub use crate::field_section::priority::Priority;
+pub use client::{ClientEvent, ClientHandled, H2ClientConnection};
 pub use engine::StreamGone;
 pub use error::{ConnectionError, ErrorCode};
 pub use frame::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, PREFACE};
 pub use limits::H2Limits;
 pub use output::{H2Output, Placement};
-pub use priority::Priority;
-pub use request_head::H2IncomingRequest;
 pub use server::{H2ServerConnection, ServerEvent, ServerHandled};
 pub use settings::PeerSettings;
+
+/// A request with a complete head.
+pub type H2IncomingRequest = crate::field_section::request_head::IncomingRequest<StreamId>;
+
+/// A request head that is encoded once and sent many times.
+pub type PreparedRequest = crate::field_section::outgoing_request::PreparedRequestHead<hpack::Hpack>;
 
 /// Id of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

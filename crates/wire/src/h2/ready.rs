@@ -1,7 +1,7 @@
 //! Scheduler: chooses the stream whose content is sent next (RFC 9218, section 10).
 
-use super::priority::URGENCIES;
 use super::streams::{NONE, StreamTable};
+use crate::field_section::priority::URGENCIES;
 
 /// Streams that have content and an open window, in lists that are linked through the streams themselves. Each urgency
 /// has two lists: one for responses that are sent one after the other in order of their ids, one for those that take

@@ -4,12 +4,13 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::engine::{Block, BlockPurpose, Engine, EngineStep, Role, compression_error, write_fields};
-use super::field_rules::decode_trailers;
 use super::hpack::{PreparedBlock, write_status};
-use super::request_head::{H2IncomingRequest, HeadFault, decode_request};
 use super::{
-    ConnectionError, EngineTurn, ErrorCode, H2Limits, PeerSettings, Placement, Priority, StreamGone, StreamId,
+    ConnectionError, EngineTurn, ErrorCode, H2IncomingRequest, H2Limits, PeerSettings, Placement, Priority, StreamGone,
+    StreamId,
 };
+use crate::field_section::decode_trailers;
+use crate::field_section::request_head::{HeadFault, decode_request};
 use crate::h1::MessageRejection;
 use crate::http::date::DATE_BYTES;
 use crate::http::{Fields, Method, RequestHead, Status};
@@ -143,7 +144,7 @@ impl H2ServerConnection {
             return self.on_trailers(stream, bytes, turn);
         }
         let decoder = &mut self.engine.decoder;
-        let decoded = decode_request(decoder, bytes, stream, block.is_last, head, text, turn.limits);
+        let decoded = decode_request(decoder, bytes, stream, block.is_last, head, text, &turn.limits.request_rules());
         let decoded = decoded.map_err(compression_error)?;
         if let Err(HeadFault::Malformed) = decoded {
             return self.malformed(stream, turn);

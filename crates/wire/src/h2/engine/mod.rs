@@ -8,7 +8,6 @@ mod send;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::budget::Budget;
 use super::frame::{FRAME_HEADER_BYTES, FrameHeader, PREFACE, kind};
 use super::frame_write::{write_settings, write_window_update};
 use super::hpack::{DEFAULT_TABLE_BYTES, Decoder, Encoder};
@@ -17,6 +16,7 @@ use super::settings::identifier;
 use super::streams::StreamTable;
 use super::window::{INITIAL_WINDOW_BYTES, ReceiveWindow, SendWindow, WindowGrowth};
 use super::{ConnectionError, EngineTurn, ErrorCode, H2Limits, PeerSettings, Priority, StreamId};
+use crate::field_section::budget::Budget;
 pub(super) use blocks::{Block, BlockPurpose, compression_error};
 pub use send::StreamGone;
 pub(super) use send::write_fields;

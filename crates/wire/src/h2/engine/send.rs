@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::super::frame::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES};
 use super::super::frame_write::{write_data_header, write_headers};
-use super::super::hpack::{Encoder, is_connection_specific};
+use super::super::hpack::Encoder;
 use super::super::streams::H2Stream;
 use super::super::window::{ReceiveWindow, SendWindow};
 use super::super::{EngineTurn, ErrorCode, H2Output, Placement, Priority, StreamId};
 use super::{Engine, Role};
+use crate::field_section::sendable;
 use crate::http::Fields;
 
 /// Minimum content of a frame to earn tokens, unless the content itself is small. A peer that opens its windows by
@@ -271,7 +272,5 @@ impl Engine {
 
 /// Appends fields, except those that HTTP/2 forbids (RFC 9113, section 8.2.2).
 pub(in super::super) fn write_fields(encoder: &mut Encoder, fields: &Fields, out: &mut Vec<u8>) {
-    for (name, value) in fields.iter().filter(|(name, _)| !is_connection_specific(name)) {
-        encoder.write_field(name, value, None, out);
-    }
+    sendable(fields).for_each(|(name, value)| encoder.write_field(name, value, None, out));
 }

@@ -1,44 +1,11 @@
 //! Decoder for header blocks (RFC 7541, sections 3 and 6).
 
-use super::dynamic_table::DynamicTable;
-use super::integer::{self, InvalidInteger};
 use super::static_table::{STATIC_ENTRIES, static_entry};
-use super::{DEFAULT_TABLE_BYTES, FIELD_OVERHEAD_BYTES, huffman, static_name_index};
+use super::{DEFAULT_TABLE_BYTES, DecodedBlock, DecodedField, InvalidBlock, static_name_index};
+use crate::field_section::BlockDecoder;
+use crate::field_section::dynamic_table::DynamicTable;
+use crate::field_section::{integer, literal};
 use crate::http::Span;
-
-/// Error of an invalid header block. The dynamic tables of both sides differ from here on, so the connection must end
-/// (RFC 9113, section 4.3). The text is fixed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidBlock(pub &'static str);
-
-impl From<InvalidInteger> for InvalidBlock {
-    fn from(_: InvalidInteger) -> Self {
-        Self("malformed integer")
-    }
-}
-
-/// Field of a block, as spans of the decoded text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DecodedField {
-    /// Name as sent.
-    pub name: Span,
-    /// Value as sent.
-    pub value: Span,
-    /// Index of the name in the static table, if the block or the dynamic table gave it. 0 does not mean that the
-    /// static table lacks the name. A name with an index needs no validation.
-    pub name_index: u8,
-    /// True if intermediaries must not index the field either (RFC 7541, section 6.2.3).
-    pub is_never_indexed: bool,
-}
-
-/// Result of decoding a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DecodedBlock {
-    /// Size of the header list in bytes (RFC 9113, section 6.5.2).
-    pub list_bytes: usize,
-    /// True if the list exceeded its limit. The decoder dropped the fields beyond, but added them to the table.
-    pub is_too_large: bool,
-}
 
 /// Decoder of one connection, with the dynamic table that the peer's encoder fills.
 #[derive(Debug)]
@@ -82,20 +49,13 @@ impl Decoder {
         text: &mut Vec<u8>,
         mut on_field: impl FnMut(&[u8], DecodedField),
     ) -> Result<DecodedBlock, InvalidBlock> {
-        let mut decoded = DecodedBlock { list_bytes: 0, is_too_large: false };
+        let mut decoded = DecodedBlock::default();
         let mut at = self.read_size_updates(block)?;
         while at < block.len() {
             let start = text.len();
             let field = self.read_field(block, &mut at, text, decoded.is_too_large)?;
             let Some(field) = field else { continue };
-            decoded.list_bytes =
-                decoded.list_bytes.saturating_add(text.len() - start).saturating_add(FIELD_OVERHEAD_BYTES);
-            decoded.is_too_large |= decoded.list_bytes > list_bytes_max;
-            if decoded.is_too_large {
-                text.truncate(start);
-            } else {
-                on_field(text, field);
-            }
+            decoded.add(field, start, list_bytes_max, text, &mut on_field);
         }
         Ok(decoded)
     }
@@ -162,7 +122,7 @@ impl Decoder {
         let index = integer::read(block, at, prefix_bits)?;
         let start = text.len();
         let name_index = if index == 0 {
-            read_string(block, at, text)?;
+            literal::read(block, at, 7, usize::MAX, text)?;
             static_name_index(&text[start..])
         } else {
             let (name, _, name_index) = self.entry(index)?;
@@ -170,7 +130,7 @@ impl Decoder {
             name_index
         };
         let name = Span::new(start, text.len());
-        read_string(block, at, text)?;
+        literal::read(block, at, 7, usize::MAX, text)?;
         let value = Span::new(name.end(), text.len());
         if is_indexed {
             self.table.insert(name.of(text), value.of(text), name_index, 0);
@@ -189,12 +149,7 @@ impl Decoder {
         if skips {
             return Ok(None);
         }
-        let start = text.len();
-        text.extend_from_slice(name);
-        text.extend_from_slice(value);
-        let name = Span::new(start, start + name.len());
-        let value = Span::new(name.end(), text.len());
-        Ok(Some(DecodedField { name, value, name_index, is_never_indexed: false }))
+        Ok(Some(DecodedField::copied(name, value, name_index, text)))
     }
 
     /// Returns name, value and static name index of an entry in the address space of both tables (section 2.3.3).
@@ -214,17 +169,14 @@ impl Decoder {
     }
 }
 
-/// Appends a string literal (section 5.2).
-fn read_string(block: &[u8], at: &mut usize, text: &mut Vec<u8>) -> Result<(), InvalidBlock> {
-    let is_huffman = block.get(*at).is_some_and(|first| first & 0x80 != 0);
-    let length = integer::read(block, at, 7)?;
-    let end = at.checked_add(length).filter(|end| *end <= block.len());
-    let end = end.ok_or(InvalidBlock("string longer than its block"))?;
-    let string = &block[*at..end];
-    *at = end;
-    if is_huffman {
-        return huffman::decode(string, text).map_err(|_| InvalidBlock("malformed Huffman code"));
+impl BlockDecoder for Decoder {
+    fn decode(
+        &mut self,
+        block: &[u8],
+        list_bytes_max: usize,
+        text: &mut Vec<u8>,
+        on_field: impl FnMut(&[u8], DecodedField),
+    ) -> Result<DecodedBlock, InvalidBlock> {
+        self.decode(block, list_bytes_max, text, on_field)
     }
-    text.extend_from_slice(string);
-    Ok(())
 }

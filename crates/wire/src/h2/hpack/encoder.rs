@@ -1,35 +1,10 @@
 //! Encoder for header blocks (RFC 7541, section 6).
 
-use super::dynamic_table::DynamicTable;
 use super::static_table::{STATIC_ENTRIES, static_index};
-use super::{DEFAULT_TABLE_BYTES, huffman, integer, static_name_index};
+use super::{DEFAULT_TABLE_BYTES, Indexing, static_name_index};
+use crate::field_section::dynamic_table::{DynamicTable, hash};
+use crate::field_section::{integer, literal, status_digits};
 use crate::http::Status;
-
-/// Indexing of a field in dynamic tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Indexing {
-    /// Added to the table, because the field will be sent again.
-    Incremental,
-    /// Not added, because the value differs each time.
-    Without,
-    /// Must not be added, here or by intermediaries: an attacker could guess a secret by the compressed size of guesses
-    /// (section 7.1).
-    Never,
-}
-
-impl Indexing {
-    /// Chooses the indexing for a name in lower case. Secrets are never indexed, and values that rarely repeat are not.
-    pub fn of(name: &[u8], value: &[u8]) -> Self {
-        match name {
-            b"authorization" | b"proxy-authorization" | b"set-cookie" => Self::Never,
-            // Short cookies are easy to guess; long ones repeat often (section 7.1.3).
-            b"cookie" if value.len() < 20 => Self::Never,
-            b"age" | b"content-length" | b"content-range" | b"date" | b"etag" | b"expires" | b"if-modified-since"
-            | b"if-none-match" | b"last-modified" | b"location" | b":path" => Self::Without,
-            _ => Self::Incremental,
-        }
-    }
-}
 
 /// Encoder of one connection, with a copy of the dynamic table in the peer's decoder.
 #[derive(Debug)]
@@ -137,8 +112,7 @@ impl Encoder {
 
 /// Appends `:status` without using the dynamic table.
 pub fn write_status(out: &mut Vec<u8>, status: Status) {
-    let code = status.code();
-    let digits = [b'0' + (code / 100) as u8, b'0' + (code / 10 % 10) as u8, b'0' + (code % 10) as u8];
+    let digits = status_digits(status);
     let name_index = static_name_index(b":status");
     match static_index(name_index, &digits) {
         Some(index) => integer::write(out, 0x80, 7, index),
@@ -171,25 +145,7 @@ fn write_with_name(out: &mut Vec<u8>, indexing: Indexing, name_reference: usize,
         Indexing::Never => integer::write(out, 0x10, 4, name_reference),
     }
     if name_reference == 0 {
-        write_string(out, name);
+        literal::write(out, 0, 7, name);
     }
-    write_string(out, value);
-}
-
-/// Appends a string in the shorter of both encodings (section 5.2).
-fn write_string(out: &mut Vec<u8>, string: &[u8]) {
-    let encoded_bytes = huffman::encoded_bytes(string);
-    if encoded_bytes < string.len() {
-        integer::write(out, 0x80, 7, encoded_bytes);
-        huffman::encode(string, out);
-    } else {
-        integer::write(out, 0, 7, string.len());
-        out.extend_from_slice(string);
-    }
-}
-
-/// Hash to distinguish entries (FNV-1a). Collisions that a peer provokes only cost comparisons of its own data.
-fn hash(name: &[u8], value: &[u8]) -> u32 {
-    let bytes = name.iter().chain(value);
-    bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+    literal::write(out, 0, 7, value);
 }

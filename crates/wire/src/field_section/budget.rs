@@ -13,7 +13,7 @@ pub struct BudgetLimit {
 
 /// Spent part of a budget.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     spent: u32,
     /// Second of the last update.
     at_second: u32,

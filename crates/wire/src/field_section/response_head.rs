@@ -1,13 +1,13 @@
-//! Decoder for response heads (RFC 9113, section 8.3.2).
+//! Decoder for response heads (RFC 9113, section 8.3.2; RFC 9114, section 4.3.2).
 
 use super::field_rules::{Malformed, check_field};
-use super::hpack::{Decoder, InvalidBlock};
+use super::{BlockDecoder, InvalidBlock};
 use crate::h1::parse_content_length;
 use crate::http::{Fields, Status};
 
 /// Decodes a response's head into `fields`. Returns its status and Content-Length.
-pub(super) fn decode_response(
-    decoder: &mut Decoder,
+pub(crate) fn decode_response(
+    decoder: &mut impl BlockDecoder,
     block: &[u8],
     list_bytes_max: usize,
     fields_max: usize,
@@ -44,7 +44,7 @@ pub(super) fn decode_response(
     if decoded.is_too_large || count > fields_max {
         return Ok(Err(Malformed));
     }
-    // Section 8.6: HTTP/2 has no status 101.
+    // RFC 9113, section 8.6, and RFC 9114, section 4.5: there is no status 101.
     let status = status.filter(|status| *status != Status::SWITCHING_PROTOCOLS);
     Ok(outcome.and_then(|()| status.ok_or(Malformed)).map(|status| (status, content_length)))
 }

@@ -1,15 +1,16 @@
-//! Rules for fields that make a message malformed (RFC 9113, section 8.2), and the decoder for trailers.
+//! Rules for fields that make a message malformed (RFC 9113, section 8.2; RFC 9114, section 4.2), and the decoder for
+//! trailers. Sections without an RFC are those of RFC 9113; RFC 9114 has the same rules.
 
-use super::hpack::{Decoder, InvalidBlock, is_connection_specific};
+use super::{BlockDecoder, InvalidBlock};
 use crate::h1::is_token_byte;
 use crate::http::Fields;
 
-/// Error of a malformed message (section 8.1.1). Its stream is reset with PROTOCOL_ERROR.
+/// Error of a malformed message (section 8.1.1). Its stream is reset with PROTOCOL_ERROR or H3_MESSAGE_ERROR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(crate) struct Malformed;
 
 /// Checks a field that is not a pseudo-field. `name_index` is the index of its name in the static table, or 0.
-pub(super) fn check_field(name: &[u8], value: &[u8], name_index: u8) -> Result<(), Malformed> {
+pub(crate) fn check_field(name: &[u8], value: &[u8], name_index: u8) -> Result<(), Malformed> {
     // Names in the static table are lower case, and only one of them is specific to connections.
     if name_index == 0 {
         let is_valid = !name.is_empty() && name.iter().all(|byte| is_token_byte(*byte) && !byte.is_ascii_uppercase());
@@ -24,7 +25,7 @@ pub(super) fn check_field(name: &[u8], value: &[u8], name_index: u8) -> Result<(
 
 /// Checks a value as strictly as for HTTP/1 (section 8.2.1; RFC 9110, section 5.5): no control characters except tabs,
 /// no surrounding white space.
-pub(super) fn check_value(value: &[u8]) -> Result<(), Malformed> {
+pub(crate) fn check_value(value: &[u8]) -> Result<(), Malformed> {
     let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     if is_blank(value.first()) || is_blank(value.last()) {
         return Err(Malformed);
@@ -35,8 +36,8 @@ pub(super) fn check_value(value: &[u8]) -> Result<(), Malformed> {
 }
 
 /// Decodes a trailer section (section 8.1). Rejects pseudo-fields and sections beyond the limits.
-pub(super) fn decode_trailers(
-    decoder: &mut Decoder,
+pub(crate) fn decode_trailers(
+    decoder: &mut impl BlockDecoder,
     block: &[u8],
     list_bytes_max: usize,
     fields_max: usize,
@@ -54,6 +55,20 @@ pub(super) fn decode_trailers(
     })?;
     let is_too_large = decoded.is_too_large || count > fields_max;
     Ok(if is_too_large { Err(Malformed) } else { outcome.map(|()| fields) })
+}
+
+/// Returns whether a field is specific to HTTP/1 connections and makes a message malformed (RFC 9113, section 8.2.2;
+/// RFC 9114, section 4.2). The name is case-insensitive. TE is not among them, because the value `trailers` is allowed.
+pub fn is_connection_specific(name: &[u8]) -> bool {
+    let known: &[u8] = match name.len() {
+        7 => b"upgrade",
+        10 if name[0].eq_ignore_ascii_case(&b'k') => b"keep-alive",
+        10 => b"connection",
+        16 => b"proxy-connection",
+        17 => b"transfer-encoding",
+        _ => return false,
+    };
+    name.eq_ignore_ascii_case(known)
 }
 
 #[cfg(test)]

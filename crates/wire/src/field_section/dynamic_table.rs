@@ -1,4 +1,4 @@
-//! The dynamic table (RFC 7541, section 2.3.2).
+//! The dynamic table of HPACK (RFC 7541, section 2.3.2) and QPACK (RFC 9204, section 3.2).
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use super::FIELD_OVERHEAD_BYTES;
 /// Entries in order of insertion; index 0 is the newest. The memory grows with the entries, to at most twice the
 /// table's size.
 #[derive(Debug, Default)]
-pub(super) struct DynamicTable {
+pub(crate) struct DynamicTable {
     /// Entries from the oldest to the newest.
     entries: VecDeque<DynamicEntry>,
     /// Names and values of all entries, after those of evicted ones.
@@ -39,7 +39,7 @@ impl DynamicEntry {
 
 /// Entry of the table, as returned by lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct DynamicField<'a> {
+pub(crate) struct DynamicField<'a> {
     pub name: &'a [u8],
     pub value: &'a [u8],
     pub name_index: u8,
@@ -87,6 +87,23 @@ impl DynamicTable {
         self.size_bytes += size_bytes;
     }
 
+    /// Returns the number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns how many entries an entry with `text_bytes` of name and value would evict. The entry must not be larger
+    /// than the table.
+    pub fn evicted_by(&self, text_bytes: usize) -> usize {
+        let mut room_bytes = self.size_bytes_max - self.size_bytes;
+        let is_kept = move |entry: &DynamicEntry| {
+            let is_enough = room_bytes >= text_bytes + FIELD_OVERHEAD_BYTES;
+            room_bytes += entry.size_bytes();
+            is_enough
+        };
+        self.entries.iter().position(is_kept).unwrap_or(self.entries.len())
+    }
+
     /// Returns the index of the newest entry with this hash, name and value.
     pub fn find(&self, name: &[u8], value: &[u8], hash: u32) -> Option<usize> {
         let mut newest_first = self.entries.iter().rev();
@@ -127,6 +144,12 @@ impl DynamicTable {
         }
     }
 
+    /// Memory that the table uses.
+    #[cfg(test)]
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.entries.capacity() * size_of::<DynamicEntry>()
+    }
+
     /// Frees memory that is not needed now.
     pub fn shrink(&mut self) {
         self.drop_gone();
@@ -144,6 +167,12 @@ impl DynamicTable {
             position += entry.name_bytes + entry.value_bytes;
         }
     }
+}
+
+/// Hash to distinguish entries (FNV-1a). Collisions that a peer provokes only cost comparisons of its own data.
+pub(crate) fn hash(name: &[u8], value: &[u8]) -> u32 {
+    let bytes = name.iter().chain(value);
+    bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]

@@ -1,25 +1,26 @@
-//! Decoder for request heads (RFC 9113, section 8.3.1; RFC 8441). It turns a header block into the form that all HTTP
-//! versions share.
+//! Decoder for request heads (RFC 9113, section 8.3.1; RFC 8441; RFC 9114, section 4.3.1; RFC 9220). It turns a block into
+//! the form that all HTTP versions share. Sections without an RFC are those of RFC 9113; RFC 9114 has the same rules.
 
 use super::field_rules::{Malformed, check_field, check_value};
-use super::hpack::{DecodedField, Decoder, InvalidBlock, known_field};
-use super::{H2Limits, Priority, StreamId};
-use crate::h1::{BodyFraming, MessageRejection, expects_continue, is_token_byte, parse_content_length};
+use super::priority::Priority;
+use super::{BlockDecoder, DecodedField, InvalidBlock, known_field};
+use crate::h1::{BodyFraming, HeadLimits, MessageRejection, expects_continue, is_token_byte, parse_content_length};
 use crate::http::{Host, KnownField, Method, Request, RequestHead, RequestTarget, Span, Status, TargetForm, Version};
 
 /// A request with a complete head. The head itself is in the [`RequestHead`] and text it was decoded into. It always
 /// has a Host field: without one from the client, the decoder adds it from `:authority`.
 #[derive(Clone, Debug)]
-pub struct H2IncomingRequest {
+pub struct IncomingRequest<StreamId> {
     /// Stream for the response.
     pub stream: StreamId,
-    /// True if content follows. Without content the request is complete.
+    /// True if content follows. Without content the request is complete. In HTTP/3, content may be empty, because a
+    /// stream can end after the head.
     pub has_content: bool,
     /// Content-Length, if the client has sent it.
     pub content_length: Option<u64>,
     /// True if the client waits for 100 (Continue) before it sends content (RFC 9110, section 10.1.1).
     pub expects_continue: bool,
-    /// `:protocol` of an extended CONNECT (RFC 8441). Unlike for CONNECT, the target is then a path.
+    /// `:protocol` of an extended CONNECT (RFC 8441, RFC 9220). Unlike for CONNECT, the target is then a path.
     pub protocol: Option<Span>,
     /// True if `:scheme` is https. The client may send either on any connection.
     pub is_https: bool,
@@ -31,7 +32,7 @@ pub struct H2IncomingRequest {
     host: Option<(Span, Option<u16>)>,
 }
 
-impl H2IncomingRequest {
+impl<StreamId> IncomingRequest<StreamId> {
     /// Returns the target. `text` is the text that the head was decoded into.
     pub fn target<'a>(&self, text: &'a [u8]) -> RequestTarget<'a> {
         let (path, query) = (self.path.of(text), self.query.map(|query| query.of(text)));
@@ -47,7 +48,7 @@ impl H2IncomingRequest {
 
 /// Error of a request head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HeadFault {
+pub(crate) enum HeadFault {
     /// Malformed: the stream is reset.
     Malformed,
     /// Rejected: an error response is sent.
@@ -70,19 +71,33 @@ const fn bad_request(reason: &'static str) -> HeadFault {
     HeadFault::Rejected(MessageRejection::bad_request(reason))
 }
 
+/// Rules for requests of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestRules {
+    pub version: Version,
+    pub head: HeadLimits,
+    pub body_bytes_max: u64,
+    /// True if the server has announced extended CONNECT.
+    pub enables_connect_protocol: bool,
+}
+
+/// Error of a head beyond its limit.
+pub(crate) const HEAD_TOO_LARGE: MessageRejection =
+    MessageRejection::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "header list too large");
+
 /// Decodes a request's head into `head` and `text`.
-pub(super) fn decode_request(
-    decoder: &mut Decoder,
+pub(crate) fn decode_request<StreamId>(
+    decoder: &mut impl BlockDecoder,
     block: &[u8],
     stream: StreamId,
     is_last: bool,
     head: &mut RequestHead,
     text: &mut Vec<u8>,
-    limits: &H2Limits,
-) -> Result<Result<H2IncomingRequest, HeadFault>, InvalidBlock> {
+    limits: &RequestRules,
+) -> Result<Result<IncomingRequest<StreamId>, HeadFault>, InvalidBlock> {
     head.clear();
     text.clear();
-    head.version = Version::Http2;
+    head.version = limits.version;
     let mut reader =
         RequestHeadReader { head, limits, pseudo: Pseudo::default(), has_regular: false, fault: None, priority: None };
     let decoded =
@@ -99,12 +114,10 @@ pub(super) fn decode_request(
     }
     Ok(check_head(stream, is_last, head, text, &pseudo, limits).map(|request| {
         let priority = priority.map(|value| Priority::parse(value.of(text))).unwrap_or_default();
-        H2IncomingRequest { priority, ..request }
+        IncomingRequest { priority, ..request }
     }))
 }
 
-const HEAD_TOO_LARGE: MessageRejection =
-    MessageRejection::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "header list too large");
 const TOO_MANY_FIELDS: MessageRejection =
     MessageRejection::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "too many fields");
 const TARGET_TOO_LONG: MessageRejection = MessageRejection::new(Status::URI_TOO_LONG, "request target too long");
@@ -120,7 +133,7 @@ struct Pseudo {
 
 struct RequestHeadReader<'a> {
     head: &'a mut RequestHead,
-    limits: &'a H2Limits,
+    limits: &'a RequestRules,
     pseudo: Pseudo,
     has_regular: bool,
     /// First error. The decoder checks later fields only for a more severe one.
@@ -177,14 +190,14 @@ impl RequestHeadReader<'_> {
 }
 
 /// Checks the rules for the head as a whole.
-fn check_head(
+fn check_head<StreamId>(
     stream: StreamId,
     is_last: bool,
     head: &mut RequestHead,
     text: &mut Vec<u8>,
     pseudo: &Pseudo,
-    limits: &H2Limits,
-) -> Result<H2IncomingRequest, HeadFault> {
+    limits: &RequestRules,
+) -> Result<IncomingRequest<StreamId>, HeadFault> {
     let method = pseudo.method.ok_or(Malformed)?.of(text);
     if method.is_empty() || !method.iter().all(|byte| is_token_byte(*byte)) {
         return Err(HeadFault::Malformed);
@@ -215,7 +228,7 @@ fn check_head(
         head.push_field(Span::new(start, text.len()), authority, KnownField::Host);
     }
     let (protocol, priority, has_content) = (pseudo.protocol, Priority::default(), !is_last);
-    Ok(H2IncomingRequest {
+    Ok(IncomingRequest {
         stream,
         has_content,
         content_length,
@@ -277,7 +290,7 @@ fn check_target<'a>(
     bytes: &'a [u8],
     method: Method,
     is_authority_form: bool,
-    limits: &H2Limits,
+    limits: &RequestRules,
 ) -> Result<RequestTarget<'a>, HeadFault> {
     if bytes.is_empty() {
         return Err(HeadFault::Malformed);
@@ -299,7 +312,7 @@ fn check_content(
     head: &RequestHead,
     text: &[u8],
     is_last: bool,
-    limits: &H2Limits,
+    limits: &RequestRules,
 ) -> Result<(Option<u64>, bool), HeadFault> {
     let mut content_length = None;
     if let Some(field) = head.first(KnownField::ContentLength) {
@@ -308,7 +321,7 @@ fn check_content(
         if head.is_repeated(KnownField::ContentLength) || is_last && length > 0 {
             return Err(HeadFault::Malformed);
         }
-        if length > limits.body.body_bytes_max {
+        if length > limits.body_bytes_max {
             return Err(MessageRejection::CONTENT_TOO_LARGE.into());
         }
         content_length = Some(length);

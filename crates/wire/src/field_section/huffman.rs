@@ -1,4 +1,4 @@
-//! Huffman code of RFC 7541, section 5.2 and appendix B.
+//! Huffman code of RFC 7541, section 5.2 and appendix B, which QPACK uses, too.
 //!
 //! The code is canonical, so the lengths define it: codes of one length, and from one length to the next, are numbered
 //! in the order of the symbols. The compiler computes all tables from the lengths.
@@ -24,10 +24,10 @@ const SHORT_BITS: u32 = 10;
 
 /// Error of an invalid encoding: EOS, or padding longer than 7 bits or with a zero bit (section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct InvalidHuffman;
+pub(crate) struct InvalidHuffman;
 
 /// Appends the decoded bytes.
-pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidHuffman> {
+pub(crate) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidHuffman> {
     out.reserve(input.len() * 8 / 5 + 1);
     // Bits that are not decoded yet, from the most significant one.
     let (mut bits, mut bits_count, mut at) = (0u64, 0u32, 0);
@@ -83,12 +83,12 @@ fn long_code(bits: u64) -> (u8, u32) {
 }
 
 /// Returns the number of bytes that [`encode`] appends for `input`.
-pub(super) fn encoded_bytes(input: &[u8]) -> usize {
+pub(crate) fn encoded_bytes(input: &[u8]) -> usize {
     input.iter().map(|byte| usize::from(CODE_BITS[usize::from(*byte)])).sum::<usize>().div_ceil(8)
 }
 
 /// Appends the encoded input, padded with ones.
-pub(super) fn encode(input: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn encode(input: &[u8], out: &mut Vec<u8>) {
     let (mut bits, mut bits_count) = (0u64, 0u32);
     for &byte in input {
         let code_bits = u32::from(CODE_BITS[usize::from(byte)]);

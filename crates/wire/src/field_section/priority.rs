@@ -1,7 +1,7 @@
 //! Extensible priorities (RFC 9218).
 
 /// Number of urgencies: from 0, the most urgent, to 7.
-pub(super) const URGENCIES: usize = 8;
+pub(crate) const URGENCIES: usize = 8;
 
 /// Priority of a response (section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
