@@ -29,6 +29,7 @@ mod forward_streams;
 mod forward_tls;
 mod ftp;
 mod ftp_attacks;
+mod ftp_tls;
 mod grpc;
 mod http2;
 mod http2_attacks;

@@ -267,7 +267,8 @@ fn start(config: Config, origin: ConfigOrigin, mut handover: Option<Handover>) -
         ConfigOrigin::File(..) => {
             for ListenAddress { socket, has_tls, is_ftp } in server.addresses() {
                 let manner = match (is_ftp, has_tls) {
-                    (true, _) => " for FTP",
+                    (true, true) => " for FTP with TLS",
+                    (true, false) => " for FTP",
                     (false, true) => " with TLS",
                     (false, false) => "",
                 };
@@ -287,7 +288,8 @@ fn urls(addresses: &[ListenAddress]) -> Vec<String> {
     let mut urls: Vec<String> = Vec::new();
     for ListenAddress { socket: address, has_tls, is_ftp } in addresses {
         let (scheme, default_port) = match (is_ftp, has_tls) {
-            (true, _) => ("ftp", 21),
+            (true, true) => ("ftps", 990),
+            (true, false) => ("ftp", 21),
             (false, true) => ("https", 443),
             (false, false) => ("http", 80),
         };

@@ -125,7 +125,8 @@ impl Serve {
         if !self.tls {
             return Ok(None);
         }
-        let local = LocalCertificate::make(listen)?;
+        let all: Vec<Listen> = listen.iter().cloned().chain(self.ftp_listeners()).collect();
+        let local = LocalCertificate::make(&all)?;
         eprintln!("{}", local.advice());
         Ok(Some(local.files))
     }
@@ -154,7 +155,9 @@ impl Serve {
         let mut sites = vec![site];
         if !ftp_listen.is_empty() {
             let ftp = Some(Arc::new(FtpConfig::new(ftp_listen.clone(), files)));
-            sites.push(SiteConfig { listen: ftp_listen, default: true, ftp, ..SiteConfig::default() });
+            let tls = sites[0].tls.clone();
+            let tls_listen = if tls.certificates.is_empty() { Vec::new() } else { ftp_listen.clone() };
+            sites.push(SiteConfig { listen: ftp_listen, tls_listen, tls, default: true, ftp, ..SiteConfig::default() });
         }
         Ok(Config { server, upstreams, sites, access_log, ..Config::default() })
     }

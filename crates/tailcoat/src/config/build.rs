@@ -510,9 +510,20 @@ impl SiteDraft {
     /// Part of the site that speaks FTP, if there is one.
     fn ftp_site(&self) -> Option<SiteConfig> {
         let (ftp, ..) = self.ftp.as_ref()?;
-        let SiteConfig { names, default, access_log, access_log_off, unlogged, .. } = self.site.clone();
-        let (listen, ftp) = (ftp.listen.clone(), Some(Arc::new(ftp.clone())));
-        Some(SiteConfig { names, listen, default, access_log, access_log_off, unlogged, ftp, ..SiteConfig::default() })
+        let SiteConfig { names, default, tls, access_log, access_log_off, unlogged, .. } = self.site.clone();
+        let has_tls = tls.is_automatic || !tls.certificates.is_empty();
+        Some(SiteConfig {
+            names,
+            listen: ftp.listen.clone(),
+            default,
+            tls_listen: if has_tls { ftp.listen.clone() } else { Vec::new() },
+            tls,
+            access_log,
+            access_log_off,
+            unlogged,
+            ftp: Some(Arc::new(ftp.clone())),
+            ..SiteConfig::default()
+        })
     }
 
     /// True if the site speaks FTP and no HTTP.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::build::{ConfigDraft, SiteDraft, has_root, note};
 use super::diagnostic::{Diagnostics, Severity};
+use super::ftp::FtpConfig;
 use super::model::*;
 use super::read::ConfigFinding;
 use super::rules::RulesConfig;
@@ -23,6 +24,11 @@ pub(super) fn check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
         if ftp.passive_ports.as_ref().is_some_and(|ports| ports.is_empty()) {
             error("the last of `passive-ports` is below the first".to_owned(), "write the lower port first");
         }
+        let tls = &site.site.tls;
+        if (ftp.needs_tls || !ftp.implicit_listen.is_empty()) && tls.certificates.is_empty() && !tls.is_automatic {
+            let help = "add, for example, `certificate \"/etc/ssl/example.com.pem\" key=\"/etc/ssl/example.com.key\"`";
+            error("`ftp` needs TLS, but the site has no certificate".to_owned(), help);
+        }
         // FTP has no place to ask for these passwords, and no path to select a rule by.
         let has_access = |rules: &RulesConfig| !rules.clients.is_empty() || !rules.passwords.is_empty();
         if has_access(&site.rules.rules) || has_access(&draft.rules.rules) {
@@ -38,6 +44,11 @@ pub(super) fn check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
             }
             if of_http(listen) || draft.server.status_listen.contains(listen) {
                 error(format!("{listen} is used for FTP and for HTTP"), "give each its own port");
+            }
+            let is_implicit = |ftp: &FtpConfig| ftp.implicit_listen.contains(listen);
+            let mut others = draft.sites.iter().filter_map(|other| other.ftp.as_ref()).map(|(ftp, ..)| ftp);
+            if others.any(|other| other.listen.contains(listen) && is_implicit(other) != is_implicit(ftp)) {
+                error(format!("{listen} has `implicit-tls` in one site only"), "give one of them another address");
             }
             let names = site.site.names.iter().map(Some);
             let default = site.site.default.then_some(None);

@@ -22,7 +22,8 @@ pub(super) fn check_site(site: &SiteDraft, settings: &AutomaticCertificates, dia
         );
         note(site, Severity::Error, finding, diagnostics);
     }
-    if !listens && (!tls.certificates.is_empty() || tls.automatic == Some(true)) {
+    let has_certificates = !tls.certificates.is_empty() && site.ftp.is_none();
+    if !listens && (has_certificates || tls.automatic == Some(true)) {
         let finding = ConfigFinding::new(site.listen_span.clone(), "no address of this site has TLS", "here")
             .help("write, for example, `listen 443 tls=on`".to_owned());
         note(site, Severity::Error, finding, diagnostics);

@@ -11,6 +11,12 @@ use super::model::{FilesConfig, Listen};
 pub struct FtpConfig {
     /// Addresses of control connections.
     pub listen: Vec<Listen>,
+    /// Addresses of these on which connections begin with TLS (implicit TLS).
+    pub implicit_listen: Vec<Listen>,
+    /// True if clients must use TLS, for transfers as well.
+    pub needs_tls: bool,
+    /// True if a data connection with TLS must resume the session of its control connection.
+    pub needs_session_reuse: bool,
     /// Files below the root.
     pub files: FilesConfig,
     /// Ports of passive data connections; `None` lets the kernel choose.
@@ -30,6 +36,9 @@ impl FtpConfig {
     pub fn new(listen: Vec<Listen>, files: FilesConfig) -> Self {
         Self {
             listen,
+            implicit_listen: Vec::new(),
+            needs_tls: false,
+            needs_session_reuse: true,
             files,
             passive_ports: None,
             passive_address: None,

@@ -82,6 +82,8 @@ enum ConnectionNext {
     Closed,
     /// The connection continues in a version of HTTP.
     Opened(OpenedConnection),
+    /// The client has asked for TLS with AUTH.
+    Tls,
     /// The client speaks HTTP/2, so the connection continues in it.
     Http2,
 }
@@ -152,18 +154,18 @@ impl Connections {
         }
         let (is_proxied, tls) = self.context.generation().beginning(listener, client);
         let context = Rc::clone(&self.context);
-        let is_ftp = self.context.generation().router.ftp_site(listener, None).is_some();
-        let (connection, slot) = if is_ftp {
-            let opened = OpenedConnection::at_once(socket, client, newcomer, &context);
-            let slot = opened.slot;
-            (WorkerConnection::Ftp(Box::new(FtpConnection::new(opened, listener, context))), slot)
-        } else if is_proxied || tls.is_some() {
+        let (connection, slot) = if is_proxied || tls.is_some() {
             let (opening, slot) = OpeningConnection::new(socket, client, listener, newcomer, is_proxied, tls, context);
             (WorkerConnection::Opening(Box::new(opening)), slot)
         } else {
             let opened = OpenedConnection::at_once(socket, client, newcomer, &context);
             let slot = opened.slot;
-            (WorkerConnection::of(opened, listener, context), slot)
+            let is_ftp = self.context.generation().router.ftp_site(listener, None).is_some();
+            let connection = match is_ftp {
+                true => WorkerConnection::Ftp(Box::new(FtpConnection::new(opened, listener, context))),
+                false => WorkerConnection::of(opened, listener, context),
+            };
+            (connection, slot)
         };
         let places = &mut *self.places.borrow_mut();
         while places.len() <= slot as usize {
@@ -378,7 +380,10 @@ impl WorkerConnection {
                 Poll::Ready(if connection.is_http2() { ConnectionNext::Http2 } else { ConnectionNext::Closed })
             }
             Self::Http2(connection) => connection.poll(task).map(|()| ConnectionNext::Closed),
-            Self::Ftp(connection) => connection.poll(task).map(|()| ConnectionNext::Closed),
+            Self::Ftp(connection) => {
+                ready!(connection.poll(task));
+                Poll::Ready(if connection.begins_tls() { ConnectionNext::Tls } else { ConnectionNext::Closed })
+            }
         }
     }
 
@@ -389,6 +394,9 @@ impl WorkerConnection {
                 (opened, opening.listener(), Rc::clone(opening.context()))
             }
             (Self::Http1(connection), ConnectionNext::Http2) => connection.into_opened(),
+            (Self::Ftp(connection), ConnectionNext::Tls) => {
+                return Some(Self::Opening(Box::new(connection.into_opening())));
+            }
             _ => return None,
         };
         Some(Self::of(opened, listener, context))
@@ -396,6 +404,9 @@ impl WorkerConnection {
 
     /// Makes a connection that awaits its first request.
     fn of(opened: OpenedConnection, listener: u16, context: Rc<Context>) -> Self {
+        if opened.ftp.is_some() {
+            return Self::Ftp(Box::new(FtpConnection::new(opened, listener, context)));
+        }
         if opened.is_http2 || !context.generation().http_versions.http1 {
             return Self::Http2(Box::new(H2Connection::new(opened, listener, context)));
         }

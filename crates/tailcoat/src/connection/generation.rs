@@ -48,6 +48,8 @@ pub struct ListenerState {
     pub is_proxied: bool,
     /// TLS settings; `None` without TLS.
     pub tls: Option<Arc<ListenerTls>>,
+    /// True if connections begin with TLS; false if a command begins it, as in FTP.
+    pub begins_with_tls: bool,
     /// True if no site uses the listener any more, so that its connections end after their next responses.
     pub is_retired: bool,
     /// True if the listener serves only monitoring, and has reserved places for that.
@@ -93,7 +95,14 @@ impl Generation {
     /// Beginning of a connection of this listener: true if the PROXY protocol comes first, and the TLS settings.
     pub(super) fn beginning(&self, listener: u16, client: LogClient) -> (bool, Option<Arc<ListenerTls>>) {
         let Some(listener) = self.listeners.get(usize::from(listener)) else { return (false, None) };
-        (listener.is_proxied && self.router.trusts(client), listener.tls.clone())
+        let tls = listener.tls.as_ref().filter(|_| listener.begins_with_tls);
+        (listener.is_proxied && self.router.trusts(client), tls.cloned())
+    }
+
+    /// TLS that clients of this listener begin with a command.
+    pub(super) fn late_tls(&self, listener: u16) -> Option<&Arc<ListenerTls>> {
+        let listener = self.listeners.get(usize::from(listener))?;
+        listener.tls.as_ref().filter(|_| !listener.begins_with_tls)
     }
 
     /// Returns true if a listener has reserved places.

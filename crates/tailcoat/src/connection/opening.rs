@@ -12,6 +12,7 @@ use rustls::{AlertDescription, HandshakeKind};
 use wire::http::Status;
 use wire::proxy_protocol::{MalformedProxyHeader, ProxyHeader, parse_proxy_header};
 
+use super::ftp::FtpOpening;
 use super::handshakes::{LinePlace, TooManyHandshakes};
 use super::record::{ClientPeer, LoggedResponse, record};
 use super::tls_socket::READ_BYTES_MAX;
@@ -45,6 +46,8 @@ pub struct OpeningConnection {
     /// Memory charge of a long ClientHello.
     charge: Option<Charge>,
     has_deadline: bool,
+    /// Control connection of FTP; `None` for HTTP.
+    ftp: Option<Box<FtpOpening>>,
 }
 
 /// Next step of the opening.
@@ -79,6 +82,8 @@ pub struct OpenedConnection {
     pub slot: u32,
     /// True if the client has negotiated HTTP/2. Without TLS, that is not known yet.
     pub is_http2: bool,
+    /// Control connection of FTP with TLS.
+    pub ftp: Option<Box<FtpOpening>>,
 }
 
 const PLAIN_HTTP_HEAD: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 64\r\n\
@@ -98,6 +103,7 @@ impl OpenedConnection {
             input: Vec::new(),
             slot,
             is_http2: false,
+            ftp: None,
         }
     }
 }
@@ -118,23 +124,48 @@ impl OpeningConnection {
             true => Awaited::ProxyHeader(socket),
             false => Awaited::Hello(socket, Box::default()),
         };
-        let (destination, kept) = (None, Vec::new());
-        (
-            Self {
-                context,
-                slot: Some(slot),
-                listener,
-                client,
-                destination,
-                tls,
-                awaited,
-                kept,
-                hello_bytes: 0,
-                charge: None,
-                has_deadline: false,
-            },
-            slot,
-        )
+        let is_ftp = context.generation().router.ftp_site(listener, None).is_some();
+        let ftp = is_ftp.then(Box::default);
+        (Self::in_slot(slot, awaited, client, listener, tls, ftp, context), slot)
+    }
+
+    /// Makes the connection of a control connection of FTP, after the reply to AUTH.
+    pub fn of_ftp(
+        socket: Socket,
+        client: LogClient,
+        listener: u16,
+        slot: u32,
+        tls: Option<Arc<ListenerTls>>,
+        ftp: FtpOpening,
+        context: Rc<Context>,
+    ) -> Self {
+        let awaited = Awaited::Hello(socket, Box::default());
+        Self::in_slot(slot, awaited, client, listener, tls, Some(Box::new(ftp)), context)
+    }
+
+    fn in_slot(
+        slot: u32,
+        awaited: Awaited,
+        client: LogClient,
+        listener: u16,
+        tls: Option<Arc<ListenerTls>>,
+        ftp: Option<Box<FtpOpening>>,
+        context: Rc<Context>,
+    ) -> Self {
+        Self {
+            context,
+            slot: Some(slot),
+            listener,
+            client,
+            destination: None,
+            tls,
+            awaited,
+            kept: Vec::new(),
+            hello_bytes: 0,
+            charge: None,
+            has_deadline: false,
+            ftp,
+        }
     }
 
     /// Listener that accepted the connection.
@@ -268,14 +299,8 @@ impl OpeningConnection {
         }
     }
 
-    /// Counts a completed handshake; `None` means that it failed.
     fn count_handshake(&self, session: Option<&ServerConnection>) {
-        let Some(metrics) = self.context.metrics() else { return };
-        match session.map(|session| session.handshake_kind()) {
-            None => metrics.handshakes_failed.add(1),
-            Some(Some(HandshakeKind::Resumed)) => metrics.handshakes_resumed.add(1),
-            Some(_) => metrics.handshakes_full.add(1),
-        }
+        count_handshake(&self.context, session);
     }
 
     fn time_limit(&self) -> Duration {
@@ -294,6 +319,7 @@ impl OpeningConnection {
             is_http2: tls.as_ref().is_some_and(|tls| tls.is_http2),
             tls,
             input: std::mem::take(&mut self.kept),
+            ftp: self.ftp.take(),
             // Local invariant: the slot is taken once, because no further step follows.
             slot: self.slot.take().ok_or(io::ErrorKind::NotConnected)?,
         })
@@ -344,7 +370,7 @@ impl OpeningConnection {
         task: &Task<'_>,
     ) -> Poll<io::Result<Awaited>> {
         loop {
-            if self.hello_bytes == 0 && self.kept.first().is_some_and(u8::is_ascii_uppercase) {
+            if self.ftp.is_none() && self.hello_bytes == 0 && self.kept.first().is_some_and(u8::is_ascii_uppercase) {
                 self.reject_plain_http(&mut socket);
                 return Poll::Ready(self.end(socket, task));
             }
@@ -444,7 +470,12 @@ impl OpeningConnection {
         drop(accepted);
         let is_validation = validation.is_some();
         self.charge = None;
-        let session = ServerConnection::new(validation.unwrap_or_else(|| site.settings())).map_err(io::Error::other)?;
+        let settings = match (validation, &mut self.ftp) {
+            (Some(validation), _) => validation,
+            (None, None) => site.settings(),
+            (None, Some(ftp)) => Arc::clone(ftp.settings.insert(site.ftp_settings())),
+        };
+        let session = ServerConnection::new(settings).map_err(io::Error::other)?;
         let mut tls = Box::new(TlsSocket::new(socket, session, self.context.generation().kernel_tls));
         if let Err(error) = tls.feed(&std::mem::take(&mut self.kept)) {
             self.count_handshake(None);
@@ -454,6 +485,16 @@ impl OpeningConnection {
             true => Awaited::Validation(tls),
             false => Awaited::Handshake(tls, site.id, name.map(Into::into)),
         }))
+    }
+}
+
+/// Counts a completed handshake; `None` means that it failed.
+pub(super) fn count_handshake(context: &Context, session: Option<&ServerConnection>) {
+    let Some(metrics) = context.metrics() else { return };
+    match session.map(|session| session.handshake_kind()) {
+        None => metrics.handshakes_failed.add(1),
+        Some(Some(HandshakeKind::Resumed)) => metrics.handshakes_resumed.add(1),
+        Some(_) => metrics.handshakes_full.add(1),
     }
 }
 

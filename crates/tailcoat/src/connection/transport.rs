@@ -131,6 +131,14 @@ impl Transport {
         }
     }
 
+    /// Returns the bare socket.
+    pub fn into_socket(self) -> Socket {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(tls) => tls.into_socket(),
+        }
+    }
+
     /// Bytes of memory that TLS holds for received data and unsent output.
     pub fn held_bytes(&self) -> usize {
         match self {

@@ -204,6 +204,7 @@ impl Assembly {
             states[usize::from(number)] = ListenerState {
                 is_proxied: plan.is_proxied,
                 tls: self.tls.listener(config, &plan.listen),
+                begins_with_tls: plan.has_tls,
                 is_retired: false,
                 is_reserved: config.is_for_monitoring(&plan.sites),
             };

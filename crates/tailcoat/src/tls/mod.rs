@@ -3,6 +3,7 @@
 //! This room knows no socket: `connection/opening.rs` has the handshake, `connection/tls_socket.rs` the data after it.
 
 pub mod alerts;
+mod data_sessions;
 mod keeper;
 mod records;
 mod site;
@@ -14,6 +15,7 @@ mod tickets;
 mod validations;
 
 pub use keeper::{KeptSites, keep};
+pub use rustls::ServerConfig as TlsSettings;
 pub use rustls::server::UnbufferedServerConnection as ServerConnection;
 pub use site::SiteTls;
 pub use sites::{AllTls, ListenerTls};

@@ -9,6 +9,7 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureAlgorithm};
 
+use super::data_sessions::settings_for_control;
 use super::keeper::file_states;
 use super::suites::cipher_suites;
 use crate::config::{
@@ -31,6 +32,8 @@ pub struct SiteTls {
     config: Tls,
     versions: HttpVersions,
     tickets: Option<Arc<dyn ProducesTickets>>,
+    /// Tickets of all sites, which FTP uses for the time of a control connection.
+    all_tickets: Arc<dyn ProducesTickets>,
     current: RwLock<CurrentCertificate>,
     /// States of the files at the last read.
     read_states: Mutex<Vec<Option<FileState>>>,
@@ -63,11 +66,12 @@ impl SiteTls {
         // A resumed session does not present its certificate again. So it could come from another listener's site of
         // the same name, which requires none, or use a certificate that is no longer valid.
         let has_tickets = !config.has_no_tickets && config.client_certificates.is_none();
-        let tickets = has_tickets.then(|| Arc::clone(tickets));
+        let (tickets, all_tickets) = (has_tickets.then(|| Arc::clone(tickets)), Arc::clone(tickets));
         // Before the files are read, so that a change in between is seen later.
         let read_states = Mutex::new(file_states(config));
         let current = RwLock::new(CurrentCertificate::load(config, versions, tickets.as_ref())?);
-        Ok(Self { id, names: names.to_vec(), config: config.clone(), versions, tickets, current, read_states })
+        let (names, config) = (names.to_vec(), config.clone());
+        Ok(Self { id, names, config, versions, tickets, all_tickets, current, read_states })
     }
 
     /// True if these settings would create the same TLS.
@@ -89,6 +93,12 @@ impl SiteTls {
     pub fn settings(&self) -> Arc<ServerConfig> {
         // The value is replaced as a whole, so a panic cannot leave it half changed.
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).settings)
+    }
+
+    /// Settings for a new control connection of FTP and its data connections. Their handshakes can resume only sessions
+    /// of these settings.
+    pub fn ftp_settings(&self) -> Arc<ServerConfig> {
+        settings_for_control(&self.settings(), Arc::clone(&self.all_tickets))
     }
 
     /// End of the first certificate to expire, in seconds since 1970.

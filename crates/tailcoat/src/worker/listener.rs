@@ -17,7 +17,7 @@ use socket2::{Domain, Protocol, SockFilter, SockRef, Socket as RawSocket, Type};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::config::{Config, Listen, ServerSettings};
+use crate::config::{Config, FtpConfig, Listen, ServerSettings};
 use crate::connection::Socket;
 use crate::log::LogClient;
 
@@ -61,7 +61,7 @@ pub struct ListenerPlan {
     pub sites: Vec<usize>,
     /// True if connections from trusted proxies begin with the PROXY protocol.
     pub is_proxied: bool,
-    /// True if the listener speaks TLS.
+    /// True if connections of the listener begin with TLS.
     pub has_tls: bool,
     /// True if the listener speaks FTP, whose server sends the first bytes.
     pub is_ftp: bool,
@@ -76,7 +76,9 @@ pub fn plan(config: &Config) -> Vec<ListenerPlan> {
             let number = *numbers.entry(listen).or_insert(plans.len());
             if number == plans.len() {
                 let is_proxied = config.proxied_listen.contains(listen);
-                let has_tls = config.tls_listen.contains(listen);
+                let is_implicit = |ftp: &FtpConfig| ftp.implicit_listen.contains(listen);
+                let begins_with_tls = config.ftp.as_deref().is_none_or(is_implicit);
+                let has_tls = config.tls_listen.contains(listen) && begins_with_tls;
                 let (sites, is_ftp) = (Vec::new(), config.ftp.is_some());
                 plans.push(ListenerPlan { listen: listen.clone(), sites, is_proxied, has_tls, is_ftp });
             }

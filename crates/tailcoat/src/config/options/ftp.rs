@@ -1,11 +1,12 @@
 use std::time::Duration;
 
-use super::{KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, one};
+use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one};
+use crate::config::value::OptionValue;
 
 pub(super) const DOC: &str = "\
     Anonymous, read-only FTP from the same files. Clients log in as `anonymous` or `ftp`, with any password. They use \
     passive mode (EPSV or PASV); active mode and uploads are not available. Hidden files and the `permission-rule` \
-    apply as for HTTP. Use these options in `ftp`.";
+    apply as for HTTP. If the site has a `certificate`, clients can use TLS. Use these options in `ftp`.";
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TIME: ValueKind = ValueKind::Duration { min: Duration::from_secs(1), max: HOUR };
@@ -13,6 +14,44 @@ const PORT: ValueKind = ValueKind::Count { min: 1, max: 65_535 };
 
 /// Options of `ftp`.
 pub(super) static OPTIONS: &[OptionDefinition] = &[
+    OptionDefinition {
+        name: "implicit-tls",
+        parameters: &[many("address", ValueKind::Listen)],
+        doc: "Further addresses, on which connections begin with TLS (FTPS, port 990). On the addresses of `ftp` itself, \
+              a client begins TLS with AUTH (explicit TLS), if the site has a `certificate`.",
+        example: "implicit-tls 990",
+        known_as: KnownAs::NONE.others(&["implicit_ssl", "UseImplicitSSL"]),
+        set: OptionSetter::Ftp(|ftp, values| {
+            for (value, _) in values.all("address") {
+                let OptionValue::Listen(addresses) = value else { unreachable!("an address is {value:?}") };
+                ftp.listen.extend_from_slice(addresses);
+                ftp.implicit_listen.extend_from_slice(addresses);
+            }
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "require-tls",
+        parameters: FLAG,
+        default: "require-tls off",
+        doc: "Rejects logins without TLS, and transfers without `PROT P`. The site needs a `certificate`.",
+        example: "require-tls on",
+        known_as: KnownAs::NONE.others(&["force_local_logins_ssl", "force_local_data_ssl", "TLSRequired"]),
+        set: OptionSetter::Ftp(|ftp, values| ftp.needs_tls = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "require-session-reuse",
+        parameters: FLAG,
+        default: "require-session-reuse on",
+        doc: "Rejects data connections with TLS that do not resume the session of their control connection. Without \
+              this proof, another client could take a transfer. Turn it off only for clients that cannot resume \
+              sessions, such as Python's `ftplib`.",
+        example: "require-session-reuse off",
+        known_as: KnownAs::NONE.others(&["require_ssl_reuse", "NoSessionReuseRequired"]),
+        set: OptionSetter::Ftp(|ftp, values| ftp.needs_session_reuse = values.on()),
+        ..OPTION
+    },
     OptionDefinition {
         name: "passive-ports",
         parameters: &[one("first", PORT), one("last", PORT)],

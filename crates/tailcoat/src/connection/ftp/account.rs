@@ -36,7 +36,7 @@ impl FtpConnection {
             client: self.client,
             host: self.host.as_deref().unwrap_or_default(),
             user: USER,
-            tls: None,
+            tls: self.tls.as_ref().map(|tls| tls.record()),
             upstream: None,
             cache_status: "",
             request_id: "",

@@ -20,7 +20,9 @@ const BACKLOG: i32 = 8;
 const STRANGERS_A_TURN_MAX: u32 = 16;
 
 /// Port that the next data connection comes to.
+#[derive(Default)]
 pub(super) enum DataChannel {
+    #[default]
     None,
     /// The client may connect until the deadline, in milliseconds.
     Listening(Socket, u64),

@@ -6,25 +6,29 @@
 mod account;
 mod data;
 mod look;
+mod secure;
 mod transfer;
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
 
 use wire::ftp::{
-    FtpAbilities, FtpAction, FtpFamily, FtpReply, FtpSession, FtpStep, FtpTls, PassiveMode, TransferType,
-    push_epsv_reply, push_pasv_reply,
+    FtpAbilities, FtpAction, FtpFamily, FtpReply, FtpSession, FtpStep, PassiveMode, TransferType, push_epsv_reply,
+    push_pasv_reply,
 };
 
 use self::data::DataChannel;
 use self::look::Looking;
+pub use self::secure::FtpOpening;
 use self::transfer::Transferring;
 use super::{ConnectionStage, Context, OpenedConnection, Socket, Transport, WakeReason};
 use crate::handler::FtpFiles;
 use crate::log::LogClient;
 use crate::memory_budget::Charge;
 use crate::metrics::Limit;
+use crate::tls::{ListenerTls, TlsInfo, TlsSettings};
 
 /// Maximum number of commands of a connection before others get their turn.
 const STEPS_A_TURN_MAX: u32 = 32;
@@ -41,6 +45,14 @@ pub struct FtpConnection {
     slot: u32,
     listener: u16,
     session: FtpSession,
+    /// TLS of the control connection.
+    tls: Option<Rc<TlsInfo>>,
+    /// Settings for data connections with TLS.
+    settings: Option<Arc<TlsSettings>>,
+    /// True if the connection began with TLS.
+    is_implicit: bool,
+    /// TLS that begins when the reply to AUTH is sent.
+    next_tls: Option<Arc<ListenerTls>>,
     /// Host that the client has selected with HOST.
     host: Option<Box<[u8]>>,
     has_greeted: bool,
@@ -71,18 +83,30 @@ enum Progress {
 }
 
 impl FtpConnection {
-    /// Makes the connection from an accepted socket.
+    /// Makes the connection from an accepted socket, or after the handshake of TLS.
     pub fn new(opened: OpenedConnection, listener: u16, context: Rc<Context>) -> Self {
-        let OpenedConnection { transport, client, slot, .. } = opened;
+        let OpenedConnection { transport, client, slot, tls, ftp, .. } = opened;
+        let has_tls = ftp.is_some();
+        let FtpOpening { settings, before } = ftp.map(|ftp| *ftp).unwrap_or_default();
+        let (has_greeted, is_implicit) = (before.is_some(), has_tls && before.is_none());
+        let (mut session, host) = before.map(|before| (before.session, before.host)).unwrap_or_default();
+        if has_tls {
+            session.on_tls();
+        }
+        let active_ms = context.clock.now().monotonic_ms;
         Self {
             socket: transport,
             context,
             client,
             slot,
             listener,
-            session: FtpSession::default(),
-            host: None,
-            has_greeted: false,
+            session,
+            tls,
+            settings,
+            is_implicit,
+            next_tls: None,
+            host,
+            has_greeted,
             is_closing: false,
             is_lingering: false,
             input: Vec::new(),
@@ -90,7 +114,7 @@ impl FtpConnection {
             looking: None,
             data: DataChannel::None,
             transfer: None,
-            active_ms: 0,
+            active_ms,
             held: None,
         }
     }
@@ -117,10 +141,14 @@ impl FtpConnection {
         self.context.leave(self.slot);
     }
 
-    /// Polls until a socket or a waker must be waited for. Ready when the connection must be closed.
+    /// Polls until a socket or a waker must be waited for. Ready when the connection must be closed, or begins TLS.
     pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
         // A peer's error ends its own connection only.
-        let polled = self.drive(task).map(|_| ());
+        let polled = self.drive(task).map(|result| {
+            if result.is_err() {
+                self.next_tls = None;
+            }
+        });
         if polled.is_pending() {
             let transfer_bytes = self.transfer.as_ref().map_or(0, |transfer| transfer.held_bytes());
             let held_bytes = self.input.capacity() + self.output.capacity() + transfer_bytes + self.socket.held_bytes();
@@ -141,6 +169,9 @@ impl FtpConnection {
         }
         for _ in 0..STEPS_A_TURN_MAX {
             let is_flushed = self.flush()?.is_ready();
+            if is_flushed && self.next_tls.is_some() {
+                return Poll::Ready(Ok(()));
+            }
             if is_flushed && self.is_closing {
                 return self.drive_lingering(&context, task);
             }
@@ -182,7 +213,6 @@ impl FtpConnection {
     fn greet(&mut self) {
         // ABOR comes as urgent data (RFC 959, section 4.1.3), which would be lost to normal reads.
         let _ = rustix::net::sockopt::set_socket_oobinline(&*self.socket.socket_mut(), true);
-        self.active_ms = self.context.clock.now().monotonic_ms;
         self.reply(&FtpReply::new(220, "Ready."));
     }
 
@@ -213,7 +243,7 @@ impl FtpConnection {
         if self.transfer.is_some() && self.poll_transfer(task).is_ready() {
             return Ok(Progress::Made);
         }
-        if !is_flushed || self.is_closing {
+        if !is_flushed || self.is_closing || self.next_tls.is_some() {
             return Ok(Progress::Waits);
         }
         if self.looking.is_some() {
@@ -256,7 +286,7 @@ impl FtpConnection {
 
     fn abilities(&self) -> FtpAbilities {
         let has_hosts = self.context.generation().router.has_names(self.listener);
-        FtpAbilities { may_write: false, may_connect: false, tls: FtpTls::Off, has_hosts }
+        FtpAbilities { may_write: false, may_connect: false, tls: self.tls_ability(), has_hosts }
     }
 
     /// Site of the session in the current configuration; `None` if a reload has removed it.
@@ -298,7 +328,8 @@ impl FtpConnection {
             }
             FtpAction::ShowStatus => self.show_status(),
             // The session's abilities do not include these.
-            FtpAction::StartTls(_) | FtpAction::UseAddress(_) | FtpAction::Change(_) => {
+            FtpAction::StartTls(reply) => self.start_tls(&reply),
+            FtpAction::UseAddress(_) | FtpAction::Change(_) => {
                 self.reply(&FtpReply::new(502, "Command not implemented."));
             }
         }

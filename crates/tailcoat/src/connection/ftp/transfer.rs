@@ -15,6 +15,7 @@ use wire::ftp::{
 use super::FtpConnection;
 use super::data::DataChannel;
 use super::look::{rejection_reply, shown};
+use crate::connection::handshakes::LinePlace;
 use crate::connection::output::Output;
 use crate::connection::transfer_rate::TransferRate;
 use crate::connection::transmit::Transmission;
@@ -33,9 +34,11 @@ pub(super) struct Transferring {
     pub(super) request: FtpTransfer,
     pub(super) account: RequestAccount,
     pub(super) received: Now,
-    stage: TransferStage,
+    pub(super) stage: TransferStage,
+    /// Content that waits for the data connection.
+    content: Option<TransferContent>,
     /// Data connection, once the client has opened it.
-    socket: Option<Transport>,
+    pub(super) socket: Option<Transport>,
     /// Bytes that the data connection has accepted.
     sent_bytes: u64,
     /// Bytes of these that were counted as progress of the client.
@@ -50,11 +53,16 @@ pub(super) struct Transferring {
 }
 
 /// State of a transfer, by what it waits for.
-enum TransferStage {
+#[allow(private_interfaces)]
+pub(super) enum TransferStage {
     /// Content.
     Content(Pin<Box<dyn Future<Output = Result<TransferContent, FtpReply>>>>),
     /// Data connection.
-    Connection(TransferContent),
+    Connection,
+    /// Turn among many TLS handshakes.
+    Turn(Option<LinePlace>),
+    /// End of the TLS handshake.
+    Handshake,
     /// Client that must accept output, and the rest of a text file.
     Client(Box<Transmission>, Option<TextFile>),
 }
@@ -79,7 +87,7 @@ impl Transferring {
     }
 
     pub(super) fn awaits_connection(&self) -> bool {
-        matches!(self.stage, TransferStage::Connection(_))
+        matches!(self.stage, TransferStage::Connection)
     }
 
     pub(super) fn sent_bytes(&self) -> u64 {
@@ -87,19 +95,24 @@ impl Transferring {
     }
 
     pub(super) fn held_bytes(&self) -> usize {
-        match &self.stage {
-            TransferStage::Content(_) => 0,
-            TransferStage::Connection(TransferContent::Segment(segment)) => segment.own_bytes(),
-            TransferStage::Connection(TransferContent::Text(_)) => 0,
+        let waiting_bytes = match &self.content {
+            Some(TransferContent::Segment(segment)) => segment.own_bytes(),
+            Some(TransferContent::Text(_)) | None => 0,
+        };
+        let sending_bytes = match &self.stage {
             TransferStage::Client(transmission, _) => transmission.held_bytes(),
-        }
+            _ => 0,
+        };
+        waiting_bytes + sending_bytes + self.socket.as_ref().map_or(0, Transport::held_bytes)
     }
 
     /// Stage for the table of connections, and the deadline.
     pub(super) fn stage(&self) -> (ConnectionStage, Option<u64>) {
         match &self.stage {
             TransferStage::Content(_) => (ConnectionStage::Answer, None),
-            TransferStage::Connection(_) => (ConnectionStage::Answer, Some(self.deadline_ms)),
+            TransferStage::Connection | TransferStage::Turn(_) | TransferStage::Handshake => {
+                (ConnectionStage::Answer, Some(self.deadline_ms))
+            }
             TransferStage::Client(..) => (ConnectionStage::Write, Some(self.deadline_ms)),
         }
     }
@@ -133,6 +146,7 @@ impl FtpConnection {
             account,
             received,
             stage: TransferStage::Content(content),
+            content: None,
             socket: None,
             sent_bytes: 0,
             noted_bytes: 0,
@@ -152,7 +166,7 @@ impl FtpConnection {
                     Ok(content) => self.on_content(content),
                     Err(reply) => self.end_transfer(&reply),
                 },
-                TransferStage::Connection(_) => {
+                TransferStage::Connection => {
                     let LogClient::Ip(client) = self.client else {
                         self.end_transfer(&FtpReply::new(425, "No data connection."));
                         continue;
@@ -162,6 +176,15 @@ impl FtpConnection {
                         Err(_) => self.end_transfer(&FtpReply::new(425, "No data connection.")),
                     }
                 }
+                TransferStage::Turn(_) => {
+                    if let Err(reply) = ready!(self.poll_data_turn(task)) {
+                        self.end_transfer(&reply);
+                    }
+                }
+                TransferStage::Handshake => match ready!(self.poll_data_handshake()) {
+                    Ok(()) => self.begin_sending(),
+                    Err(reply) => self.end_transfer(&reply),
+                },
                 TransferStage::Client(..) => {
                     let reply = match ready!(self.poll_send(task)) {
                         Ok(()) => FtpReply::new(226, "Transfer complete."),
@@ -190,25 +213,39 @@ impl FtpConnection {
         text.push(b'.');
         // Begins now, because the time that a disk took is not the client's.
         transfer.deadline_ms = self.context.clock.now().monotonic_ms + transfer.data_timeout_ms;
-        transfer.stage = TransferStage::Connection(content);
+        (transfer.content, transfer.stage) = (Some(content), TransferStage::Connection);
         self.reply(&FtpReply::with_text(150, text));
     }
 
     fn on_connected(&mut self, socket: Transport) {
+        let place = match self.transfer.as_ref().is_some_and(|transfer| transfer.request.is_protected) {
+            true => self.join_handshakes().map(Some),
+            false => Ok(None),
+        };
+        let Some(transfer) = &mut self.transfer else { return };
+        transfer.socket = Some(socket);
+        match place {
+            Ok(Some(place)) => transfer.stage = TransferStage::Turn(place),
+            Ok(None) => self.begin_sending(),
+            Err(reply) => self.end_transfer(&reply),
+        }
+    }
+
+    /// Begins to send over the data connection.
+    fn begin_sending(&mut self) {
         let now_ms = self.context.clock.now().monotonic_ms;
         let write_timeout_ms = self.context.generation().limits.write_timeout.as_millis() as u64;
         let Some(transfer) = &mut self.transfer else { return };
-        transfer.socket = Some(socket);
         transfer.deadline_ms = now_ms + write_timeout_ms;
-        let stage = std::mem::replace(&mut transfer.stage, TransferStage::Client(empty(), None));
-        let TransferStage::Connection(content) = stage else { return };
-        transfer.stage = match content {
-            TransferContent::Segment(segment) => {
+        transfer.stage = match transfer.content.take() {
+            Some(TransferContent::Segment(segment)) => {
                 let tail = VecDeque::from([segment]);
                 let mut output = Output { tail, ..Output::default() };
                 TransferStage::Client(Box::new(Transmission::new(&mut output)), None)
             }
-            TransferContent::Text(text) => TransferStage::Client(empty(), Some(text)),
+            Some(TransferContent::Text(text)) => TransferStage::Client(empty(), Some(text)),
+            // Local invariant: the content is there until it is sent.
+            None => TransferStage::Client(empty(), None),
         };
     }
 
@@ -293,6 +330,10 @@ impl FtpConnection {
     /// Ends a transfer whose client did not connect, or accepts nothing.
     pub(super) fn on_transfer_timeout(&mut self) {
         let Some(transfer) = &self.transfer else { return };
+        if matches!(transfer.stage, TransferStage::Turn(_) | TransferStage::Handshake) {
+            self.context.count_limit(Limit::TlsHandshakeTimeout);
+            return self.end_transfer(&FtpReply::new(425, "Timeout: no TLS on the data connection."));
+        }
         if let Some(socket) = &transfer.socket {
             self.context.count_limit(Limit::WriteTimeout);
             socket.abort_on_close();

@@ -159,6 +159,7 @@ impl H1Connection {
             input: kept,
             slot,
             is_http2: true,
+            ftp: None,
         };
         (opened, listener, context)
     }
