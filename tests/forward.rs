@@ -347,6 +347,23 @@ fn a_connection_becomes_a_tunnel_after_101_only() {
     assert_eq!(answer.matches("\r\n\r\nno").count(), 2, "{answer}");
 }
 
+/// RFC 9110, section 7.8: bytes that nothing checks pass only in a protocol that the client asked for.
+#[test]
+fn an_upstream_does_not_choose_another_protocol() {
+    let upgrade = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n";
+    for (protocols, status) in [
+        ("Upgrade: WebSocket\r\n", 101),
+        ("Upgrade: h2c\r\n", 502),
+        ("Upgrade: websocket\r\nUpgrade: h2c\r\n", 502),
+        ("Upgrade: websocket, h2c\r\n", 502),
+    ] {
+        let head = format!("HTTP/1.1 101 Switching Protocols\r\n{protocols}Connection: Upgrade\r\n\r\n");
+        let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Say(head.leak())]]);
+        let answer = ask(&front(upstream.address, ""), upgrade);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{protocols}: {answer}");
+    }
+}
+
 #[test]
 fn a_request_is_given_up_with_its_client() {
     let upstream = ScriptedUpstream::start(vec![vec![Await("never")]]);

@@ -87,16 +87,26 @@ fn first_token(rest: &str) -> (TokenKind, usize, usize) {
 }
 
 /// Length of a bare word, at least one character. A slash is part of it, as in paths without quotes, but not where a
-/// comment begins.
+/// comment begins. `http://a` is a word, too: in KDL a comment begins there, but people mean a URL that needs quotes.
 fn word_length(rest: &str) -> usize {
     let is_end = |at: usize, character: char| {
         is_newline(character)
             || is_space(character)
             || matches!(character, '{' | '}' | ';' | '=' | '(' | ')' | '\\' | '"')
-            || rest[at..].starts_with("//")
+            || (rest[at..].starts_with("//") && !is_in_url(rest, at))
             || rest[at..].starts_with("/*")
     };
     rest.char_indices().skip(1).find(|(at, character)| is_end(*at, *character)).map_or(rest.len(), |(at, _)| at)
+}
+
+/// Returns `true` if the two slashes at this place follow a scheme and begin a host.
+fn is_in_url(word: &str, at: usize) -> bool {
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    word[..at].strip_suffix(':').is_some_and(is_scheme)
+        && word[at + 2..].starts_with(|first: char| first.is_alphanumeric() || matches!(first, '[' | '$'))
 }
 
 /// Length of a quoted string, of one or of several lines, to the end of the text if it isn't closed.
@@ -187,5 +197,8 @@ mod tests {
         check("\"open {", &[(Word, "\"open {")]);
         check("/* open {", &[(BlockComment, "/* open {")]);
         check("/", &[(Word, "/")]);
+        check("a http://b:1 {", &[(Word, "a"), (Space, " "), (Word, "http://b:1"), (Space, " "), (Open, "{")]);
+        check("a:// b", &[(Word, "a:"), (LineComment, "// b")]);
+        check("a//b", &[(Word, "a"), (LineComment, "//b")]);
     }
 }

@@ -249,7 +249,7 @@ pub(super) fn known_as_line(option: &OptionDefinition) -> String {
     texts.join("; ")
 }
 
-fn one_of_places(places: &[&str]) -> String {
+pub(super) fn one_of_places(places: &[&str]) -> String {
     match places {
         [] => String::new(),
         [one] => (*one).to_owned(),

@@ -7,6 +7,7 @@ use kdl::{KdlDocument, KdlEntry, KdlNode, KdlValue};
 use miette::SourceSpan;
 
 use super::diagnostic::{ConfigSource, Diagnostic, Diagnostics, Severity};
+use super::lookup::one_of_places;
 use super::options::{
     OptionContext, OptionDefinition, OptionSetter, Parameter, ParameterShape, foreign, places_of, renamed, spellings,
 };
@@ -68,7 +69,8 @@ impl ConfigReader<'_> {
             {
                 let finding =
                     ConfigFinding::new(span(name.span()), format!("`{}` is given twice", option.name), "again here")
-                        .related(self.source.clone(), first.span.clone(), "first here");
+                        .related(self.source.clone(), first.span.clone(), "first here")
+                        .help("keep one of them".to_owned());
                 self.error(finding);
                 continue;
             }
@@ -215,6 +217,11 @@ impl ConfigReader<'_> {
             self.wrong_count(node, option, arguments);
             return None;
         };
+        if let Some((entry, advice)) = self.foreign_last_word(option, &parameters, arguments) {
+            let message = format!("`{}` has a word of another server", option.name);
+            self.error(ConfigFinding::new(span(entry.span()), message, "this").help(advice.to_owned()));
+            return None;
+        }
         // All are read before the first that is wrong counts, so that all errors are found.
         let read: Vec<_> = parameters
             .into_iter()
@@ -222,6 +229,21 @@ impl ConfigReader<'_> {
             .map(|(parameter, entry)| self.read_value(option, parameter, entry))
             .collect();
         read.into_iter().collect::<Option<Vec<_>>>().map(|list| Values { list })
+    }
+
+    /// The last argument, if it is a word of another server and makes the first one look like an optional path, as in
+    /// `response-header "X-A" "b" always`.
+    fn foreign_last_word<'e>(
+        &self,
+        option: &OptionDefinition,
+        parameters: &[&'static Parameter],
+        arguments: &[&'e KdlEntry],
+    ) -> Option<(&'e KdlEntry, &'static str)> {
+        let (parameter, first) = (parameters.first()?, arguments.first()?);
+        let is_misread = parameter.shape == ParameterShape::Optional
+            && value::parse(parameter.kind, first.value(), &self.source.directory).is_err();
+        let last = arguments.last().filter(|_| is_misread && arguments.len() > 1)?;
+        Some((*last, advice(option, last)?))
     }
 
     fn wrong_count(&mut self, node: &KdlNode, option: &OptionDefinition, arguments: &[&KdlEntry]) {
@@ -344,7 +366,7 @@ fn help_for_unknown(name: &str, place: OptionContext) -> String {
     }
     let belongs = |option: &str| {
         let places: Vec<_> = places_of(option).into_iter().map(OptionContext::describe).collect();
-        format!("use `{option}` {}", places.join(" or "))
+        format!("use `{option}` {}", one_of_places(&places))
     };
     if elsewhere.iter().any(|option| option.name == name) {
         return belongs(name);
@@ -354,6 +376,10 @@ fn help_for_unknown(name: &str, place: OptionContext) -> String {
     }
     if let Some(note) = foreign::note(name) {
         return format!("`{name}` of {}: {}", note.server, note.answer);
+    }
+    // In a Caddyfile, a block begins with the name of its site.
+    if place == OptionContext::Top && name.contains(['.', ':']) {
+        return format!("write `site \"{name}\" {{ … }}`");
     }
     if let Some(name) = nearest(name, &known) {
         return format!("did you mean `{name}`?");

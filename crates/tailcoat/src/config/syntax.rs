@@ -404,6 +404,8 @@ mod tests {
             &["`1.2.3.4:5` needs quotes", "`a/b` needs quotes", "`true` is not a value"],
         );
         test("size 16KiB", &["`16KiB` needs quotes"]);
+        test("a {\n forward http://b:1/ path=\"/c\" {\n }\n}", &["`http://b:1/` needs quotes"]);
+        test("a { b https://c }", &["`https://c` needs quotes"]);
         test("root '/srv' 'a", &["`'/srv'` has single quotes"]);
         test("listen \"a\",\"b\"", &["a space is missing before this"]);
         test("listen 0.0.0.0:80\nlisten 127.0.0.1:80", &["`0.0.0.0:80` needs quotes", "`127.0.0.1:80` needs quotes"]);

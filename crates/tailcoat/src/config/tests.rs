@@ -41,6 +41,13 @@ fn help_leads_to_what_was_meant() {
     check(r#"forward "fastcgi://127.0.0.1:9000""#, "`fastcgi://127.0.0.1:9000` is not", r#"`"tcp://127.0.0.1:9000"`"#);
     check("compress-bytes-min 10MB", "`10MB` needs quotes", r#"write `"10MiB"`"#);
     check(r#"compress-bytes-min "8k""#, "`8k` is not a size", r#"write `"8KiB"`"#);
+    check(r#"forward "127.0.0.1:3000""#, "`127.0.0.1:3000` is not a server", r#"write `"http://127.0.0.1:3000"`"#);
+    check(r#"forward "/run/app.sock""#, "`/run/app.sock` is not a server", r#"write `"unix:/run/app.sock"`"#);
+    check(r#"forward "http://a:1/b/""#, "`http://a:1/b/` is not only", "`strip-prefix` removes");
+    check("forward http://a:1 {\n}", "`http://a:1` needs quotes", r#"write `"http://a:1"`"#);
+    check(r#"response-header "X-A" "b" always"#, "has a word of another server", "remove it: all responses");
+    check(r#"rate-limit "10/s" nodelay"#, "has a word of another server", "remove it: requests within");
+    check("compress on\n compress off", "`compress` is given twice", "keep one of them");
     check(r#"error_log "/var/log/e.log""#, "unknown option `error_log`", "`error_log` is `log-level` here");
     check(r#"redirect "^/foo(.*)$" "/b""#, "`^/foo(.*)$`", r##"write `#"~^/foo(.*)$"#`"##);
     check(r#"redirect "/re/(.*)" "/b""#, "`/re/(.*)`", r##"write `#"~/re/(.*)"#`"##);
@@ -574,6 +581,7 @@ fn names_that_other_servers_use_are_translated() {
         "`keepalive_timeout` is `idle-timeout` here; use `idle-timeout` in `upstream` or in `limits`",
     );
     check(OptionContext::Top, "lisen 80", "use `listen` in `site`");
+    check(OptionContext::Top, "example.com { }", "write `site \"example.com\" { … }`");
     check(OptionContext::Cache, "zzz", {
         "options in `cache` are `memory-bytes-max`, `object-bytes-max`, `files-max`, `revalidate-after`, \
          `watch`, `watches-max` and `roots-max`"

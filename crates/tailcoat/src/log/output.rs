@@ -234,10 +234,25 @@ impl LogOutput {
     }
 }
 
+/// Advice about a log file that cannot be opened.
+fn advice(target: &AccessLogTarget, kind: io::ErrorKind) -> String {
+    match (target, kind) {
+        (AccessLogTarget::File(path), io::ErrorKind::NotFound) => {
+            let directory = path.parent().unwrap_or(path);
+            format!("; create the directory {}", directory.display())
+        }
+        (AccessLogTarget::File(_), io::ErrorKind::PermissionDenied) => {
+            "; let the server's user write to the file and its directory".to_owned()
+        }
+        _ => String::new(),
+    }
+}
+
 impl Sink {
     fn open(log: &AccessLog, formatter: &Formatter) -> io::Result<Self> {
         let in_context = |error: io::Error| {
-            io::Error::new(error.kind(), format!("cannot open access log {}: {error}", name_of(&log.target)))
+            let advice = advice(&log.target, error.kind());
+            io::Error::new(error.kind(), format!("cannot open access log {}: {error}{advice}", name_of(&log.target)))
         };
         let invalid = |message: String| in_context(io::Error::new(io::ErrorKind::InvalidInput, message));
         match &log.target {

@@ -236,7 +236,11 @@ fn logs_that_cannot_be() {
     let syslog = |facility: &str, format| AccessLog { target: AccessLogTarget::Syslog(facility.into()), format };
     check(
         &[file_log(&missing, AccessLogFormat::Common)],
-        format!("cannot open access log {}: No such file or directory (os error 2)", missing.display()),
+        format!(
+            "cannot open access log {}: No such file or directory (os error 2); create the directory {}",
+            missing.display(),
+            missing.parent().unwrap().display()
+        ),
     );
     check(
         &[file_log(&path, AccessLogFormat::Common), file_log(&path, AccessLogFormat::Json)],

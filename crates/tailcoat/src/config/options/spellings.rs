@@ -47,6 +47,9 @@ static SPELLINGS: &[Spelling] = &[
     spelling("forward", &["timeout"], "use `first-byte-timeout` in the block of `forward`"),
     spelling("forward", &["connectiontimeout"], "use `connect-timeout` in `upstream`"),
     spelling("forward", &["retry"], "use `eject-time` in `upstream`"),
+    spelling("response-header", &["always"], "remove it: all responses get the field"),
+    spelling("header", &["always"], "use `response-header`, which sets fields of all responses"),
+    spelling("confinement", &["off", "no", "false"], "write a block with `files` and `connections` off"),
 ];
 
 /// Advice for a word that is no value of the option.

@@ -25,7 +25,7 @@ pub(in crate::config) fn parse_server_address(text: &str, directory: &Path) -> R
     if authority.contains(['/', '?', '#', '@']) {
         return Err(Wrong::help(
             format!("`{text}` is not only a server"),
-            "write only host and port; requests keep their path and query",
+            "write only host and port; requests keep their path and query, and `strip-prefix` removes its beginning",
         ));
     }
     // RFC 3986, section 3.2.2: the colons of an IPv6 address need brackets.
@@ -107,7 +107,12 @@ fn parse_target(text: &str, directory: &Path) -> Result<String, Wrong> {
         return parse_server_address(text, directory).map(|address| address.to_string());
     }
     if text.is_empty() || text.contains([':', '/']) {
-        let help = "write `\"http://HOST:PORT\"`, `\"unix:PATH\"`, or the name of an `upstream`";
+        let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        let help = match text.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && is_port(port) => format!("write `\"http://{text}\"`"),
+            _ if text.starts_with('/') => format!("write `\"unix:{text}\"` for a socket"),
+            _ => "write `\"http://HOST:PORT\"`, `\"unix:PATH\"`, or the name of an `upstream`".to_owned(),
+        };
         return Err(Wrong::help(format!("`{text}` is not a server"), help));
     }
     Ok(text.to_owned())

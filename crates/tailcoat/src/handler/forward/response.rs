@@ -108,7 +108,7 @@ impl Received<'_> {
         Ok(response)
     }
 
-    /// Switches protocols, if the client requested it.
+    /// Switches protocols, if the client requested it. Only to one that `upgrade` allows (RFC 9110, section 7.8).
     fn into_tunnel(
         self,
         asks_upgrade: bool,
@@ -116,6 +116,11 @@ impl Received<'_> {
     ) -> Result<Box<BuiltResponse>, (GatewayPeer, &'static str)> {
         if !asks_upgrade {
             return Err((upstreaming.peer, "switched protocols without a request to"));
+        }
+        let allowed = &upstreaming.inner.plan.config.upgrades;
+        let is_allowed = |protocol: &[u8]| allowed.iter().any(|name| protocol.eq_ignore_ascii_case(name.as_bytes()));
+        if !self.head.values(self.bytes, b"upgrade").all(is_allowed) {
+            return Err((upstreaming.peer, "switched to a protocol that `upgrade` does not name"));
         }
         let mut response = BuiltResponse::with_fields(self.head.status, self.fields(), Body::default());
         for protocol in self.head.values(self.bytes, b"upgrade") {

@@ -123,7 +123,8 @@ fn write_entry(entry: &ListingEntry, out: &mut String) {
     out.push_str(if entry.is_directory { "/</span></a></td><td>" } else { "</span></a></td><td" });
     if !entry.is_directory {
         let (exact, human) = (with_separators(entry.size), human_size(entry.size));
-        write_text(out, format_args!(" title=\"{exact} bytes\">{human}"));
+        let unit = if entry.size == 1 { "byte" } else { "bytes" };
+        write_text(out, format_args!(" title=\"{exact} {unit}\">{human}"));
     }
     let modified = rfc3339(entry.modified);
     let (day, clock) = (&modified[..10], &modified[11..16]);
