@@ -4,7 +4,7 @@
 mod bans;
 mod filters;
 mod local_redirects;
-mod ruled;
+mod pipeline;
 pub mod rules;
 mod site;
 
@@ -25,15 +25,27 @@ use crate::metrics::NameSlot;
 use crate::tls::Validations;
 use crate::traces::{Trace, Tracer};
 
-/// Response that the connection must wait for.
-pub type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
+/// Response that becomes available later.
+pub type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, ClientGone>>>>;
 
-/// Result of routing a request.
-pub enum SiteResponse {
+/// The client has left, and the handler has stopped. No response is sent.
+#[derive(Debug)]
+pub struct ClientGone;
+
+/// Response to a request, or what it waits for.
+pub enum SiteResponse<W = PendingResponse> {
     /// Response that is available at once.
-    Ready(Response, RequestAccount),
-    /// Response that becomes available later. The connection keeps the request until then.
-    Wait(ResponseFuture, Rc<OwnedRequest>, RequestAccount),
+    Ready(Response),
+    /// Response that must be waited for.
+    Wait(W),
+}
+
+/// Response that the connection waits for.
+pub struct PendingResponse {
+    /// The response.
+    pub future: ResponseFuture,
+    /// Request, which the connection keeps until the response is there.
+    pub request: Rc<OwnedRequest>,
 }
 
 /// Data about a request that is kept until its response is sent.
@@ -170,42 +182,43 @@ impl Router {
     }
 
     /// Routes a request that was received on this listener.
-    pub fn answer(&self, listener: u16, routed: &Routed<'_>) -> SiteResponse {
+    pub fn answer(&self, listener: u16, routed: &Routed<'_>) -> (SiteResponse, RequestAccount) {
         if let Some(trusting) = &self.trusting
             && let Some(trusted) = trusting.rules.trusted_proxies.as_ref()
             && trusted.has(routed.client)
         {
             let (client, proxied) = trusted.client(routed.client, &routed.request);
             let visit = Rc::new(Visit::new(client, &trusting.ids));
-            return self
-                .answer_traced(listener, &Routed { client, proxied: Some(proxied), ..*routed })
-                .with_visit(visit);
+            let routed = Routed { client, proxied: Some(proxied), ..*routed };
+            let (response, mut account) = self.answer_traced(listener, &routed);
+            account.visit.get_or_insert(visit);
+            return (response, account);
         }
         self.answer_traced(listener, routed)
     }
 
-    fn answer_traced(&self, listener: u16, routed: &Routed<'_>) -> SiteResponse {
+    fn answer_traced(&self, listener: u16, routed: &Routed<'_>) -> (SiteResponse, RequestAccount) {
         let Some((tracer, ids)) = &self.tracing else { return self.answer_client(listener, routed) };
         let trace = Rc::new(tracer.begin(&routed.request, routed.proxied.is_some(), ids.numbers()));
-        let mut answer = self.answer_client(listener, &Routed { trace: Some(&trace), ..*routed });
-        answer.account_mut().trace = Some(trace);
-        answer
+        let (response, mut account) = self.answer_client(listener, &Routed { trace: Some(&trace), ..*routed });
+        account.trace = Some(trace);
+        (response, account)
     }
 
-    fn answer_client(&self, listener: u16, routed: &Routed<'_>) -> SiteResponse {
+    fn answer_client(&self, listener: u16, routed: &Routed<'_>) -> (SiteResponse, RequestAccount) {
         if self.bans.has(routed.client) {
-            return SiteResponse::Ready(site::banned(routed), self.default_account(listener));
+            return (SiteResponse::Ready(site::banned(routed)), self.default_account(listener));
         }
         // ACME challenges are answered before all rules, because the CA has no password, and uses any host.
         if let Some(content) = self.validations.as_ref().and_then(|all| all.response(routed.path)) {
-            return SiteResponse::Ready(site::validation(content), self.default_account(listener));
+            return (SiteResponse::Ready(site::validation(content)), self.default_account(listener));
         }
         match self.listeners[usize::from(listener)].find(routed.host) {
             Some(site) if site.is_misdirected(routed) => {
-                SiteResponse::Ready(site::misdirected(routed), site.account_of(routed.path))
+                (SiteResponse::Ready(site::misdirected(routed)), site.account_of(routed.path))
             }
             Some(site) => site.answer(routed),
-            None => SiteResponse::Ready(site::no_site(routed), RequestAccount::default()),
+            None => (SiteResponse::Ready(site::no_site(routed)), RequestAccount::default()),
         }
     }
 
@@ -239,19 +252,6 @@ impl Router {
             .default
             .as_ref()
             .map_or_else(RequestAccount::default, |site| site.account())
-    }
-}
-
-impl SiteResponse {
-    /// Sets the visit, unless there is one already.
-    fn with_visit(mut self, visit: Rc<Visit>) -> Self {
-        self.account_mut().visit.get_or_insert(visit);
-        self
-    }
-
-    fn account_mut(&mut self) -> &mut RequestAccount {
-        let (Self::Ready(_, account) | Self::Wait(.., account)) = self;
-        account
     }
 }
 

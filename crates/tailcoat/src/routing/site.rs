@@ -1,14 +1,11 @@
 use std::fmt;
-use std::future::ready;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use wire::http::{Method, Request, Status};
 
-use super::filters::Filters;
-use super::local_redirects::LocalRedirects;
 use super::rules::{RewrittenTarget, Rules, redirected_head};
-use super::{RequestAccount, ResponseFuture, SiteResponse, SiteSetup};
+use super::{RequestAccount, SiteSetup};
 use crate::config::PathPattern;
 use crate::handler::gateway::script_paths;
 use crate::handler::{
@@ -26,7 +23,7 @@ pub(super) struct Site {
     /// used.
     required_tls: Option<Option<u32>>,
     error_pages: ErrorPages,
-    body_bytes_max: u64,
+    pub(super) body_bytes_max: u64,
     pub(super) rules: Option<Rules>,
     log: Option<LogId>,
     /// Patterns of paths whose requests are not logged.
@@ -88,36 +85,13 @@ impl Site {
         RequestAccount { log: self.log, counted: self.counted, visit: None, trace: None }
     }
 
-    /// Applies the rules, if there are any, and asks the handlers in turn.
-    pub(super) fn answer(self: &Rc<Self>, routed: &Routed<'_>) -> SiteResponse {
-        if let Some(link) = routed.link.get() {
-            link.set_body_bytes_max(self.body_bytes_max);
-        }
-        if let Some(rules) = &self.rules {
-            return self.answer_by_rules(rules, routed);
-        }
-        let account = self.account_of(routed.path);
-        let finished = match self.ask(routed, 0) {
-            RouteOutcome::Answered(response) => self.finish(response, routed),
-            // Sites with handlers that return this have rules. If rules were missing, the source of a program must
-            // still not be sent.
-            RouteOutcome::Declined | RouteOutcome::Elsewhere(_) => self.finish(declined_by_all(routed), routed),
-            RouteOutcome::Wait(future, next) => {
-                let request = Rc::new(OwnedRequest::new(routed));
-                let response = Rc::clone(self).wait(future, Rc::clone(&request), next);
-                return SiteResponse::Wait(Box::pin(response), request, account);
-            }
-        };
-        match finished {
-            SiteOutcome::Ready(response) => SiteResponse::Ready(response, account),
-            SiteOutcome::Wait(response) => SiteResponse::Wait(response, Rc::new(OwnedRequest::new(routed)), account),
-        }
-    }
-
-    /// Asks the handlers from this route on, until one does not decline. `has_next` is true if the caller has another
-    /// way to serve the request.
-    pub(super) fn ask(&self, routed: &Routed<'_>, mut from: usize) -> RouteOutcome {
-        while let Some(index) = self.next_route(routed.path, from) {
+    /// Asks the routes from `next_route` on, until a handler does not decline. Sets `next_route` to the one after that
+    /// handler. If all decline, the outcome is [`HandlerOutcome::Decline`]. `has_next` of the request is true if its
+    /// rules have another way to serve it.
+    #[inline]
+    pub(super) fn ask_routes(&self, routed: &Routed<'_>, next_route: &mut usize) -> HandlerOutcome {
+        while let Some(index) = self.next_route(routed.path, *next_route) {
+            *next_route = index + 1;
             let has_next = routed.has_next || self.next_route(routed.path, index + 1).is_some();
             let handler = &self.routes[index].handler;
             routed.link.set_handler(handler.kind());
@@ -126,94 +100,35 @@ impl Site {
                 false => handler.handle(&Routed { has_next, ..*routed }),
             };
             match outcome {
-                HandlerOutcome::Ready(response) => return RouteOutcome::Answered(response),
-                HandlerOutcome::Wait(future) => return RouteOutcome::Wait(future, index + 1),
-                HandlerOutcome::Decline => from = index + 1,
-                HandlerOutcome::Reject(rejection) => {
-                    routed.link.add_rejection(rejection);
-                    from = index + 1;
-                }
-                HandlerOutcome::Elsewhere(path) => return RouteOutcome::Elsewhere(path),
-                // The task that waits for handlers processes the outcome.
-                passed @ HandlerOutcome::Pass(_) => return RouteOutcome::Wait(Box::pin(ready(passed)), index + 1),
+                HandlerOutcome::Decline => {}
+                HandlerOutcome::Reject(rejection) => routed.link.add_rejection(rejection),
+                outcome => return outcome,
             }
         }
         routed.link.set_handler(HandlerKind::None);
-        RouteOutcome::Declined
+        HandlerOutcome::Decline
     }
 
     fn next_route(&self, path: &[u8], from: usize) -> Option<usize> {
         (from..self.routes.len()).find(|&index| self.routes[index].path.matches(path))
     }
 
-    async fn wait(
-        self: Rc<Self>,
-        mut future: OutcomeFuture,
-        mut request: Rc<OwnedRequest>,
-        mut next: usize,
-    ) -> Response {
-        let mut redirects = LocalRedirects::default();
-        let asked_for = Rc::clone(&request);
-        let mut filters = Filters::default();
-        loop {
-            let mut asked = match future.await {
-                HandlerOutcome::Ready(response) => RouteOutcome::Answered(response),
-                HandlerOutcome::Pass(passed) => {
-                    filters.push(passed.filter);
-                    request = passed.request.map_or(request, |changed| Rc::new(*changed));
-                    self.ask(&request.routed(false), next)
-                }
-                HandlerOutcome::Wait(again) => {
-                    future = again;
-                    continue;
-                }
-                HandlerOutcome::Decline => self.ask(&request.routed(false), next),
-                HandlerOutcome::Reject(rejection) => {
-                    request.routed(false).link.add_rejection(rejection);
-                    self.ask(&request.routed(false), next)
-                }
-                HandlerOutcome::Elsewhere(path) => RouteOutcome::Elsewhere(path),
-            };
-            if let RouteOutcome::Answered(response) = &asked
-                && let Some(target) = redirects.next(response)
-            {
-                asked = match target {
-                    Ok(target) => {
-                        request = Rc::new(redirected(&request, &target));
-                        self.ask(&request.routed(false), 0)
-                    }
-                    Err(error) => RouteOutcome::Answered(error),
-                };
-            }
-            let response = match asked {
-                RouteOutcome::Answered(response) => response,
-                RouteOutcome::Declined | RouteOutcome::Elsewhere(_) => declined_by_all(&request.routed(false)),
-                RouteOutcome::Wait(another, after) => {
-                    (future, next) = (another, after);
-                    continue;
-                }
-            };
-            let response = filters.apply(response).await;
-            asked_for.routed(false).link.set_handler(request.handler());
-            return match self.finish(response, &request.routed(false)) {
-                SiteOutcome::Ready(response) => response,
-                SiteOutcome::Wait(page) => page.await,
-            };
+    /// Adds the error page of the operator, or the server's own, to errors without content. Returns the page if it must
+    /// be waited for.
+    #[inline]
+    pub(super) fn finish(&self, response: &mut Response, routed: &Routed<'_>) -> Option<PageWait> {
+        if is_too_large(response, routed) {
+            *response = Response::Built(BuiltResponse::new(Status::CONTENT_TOO_LARGE));
+        }
+        match response {
+            Response::Built(response) if response.forwarded.is_none() => self.finish_built(response, routed),
+            _ => None,
         }
     }
 
-    /// Adds the error page of the operator, or the server's own, to errors without content.
-    pub(super) fn finish(self: &Rc<Self>, response: Response, routed: &Routed<'_>) -> SiteOutcome {
-        let mut response = match response {
-            _ if is_too_large(&response, routed) => BuiltResponse::new(Status::CONTENT_TOO_LARGE),
-            Response::Built(response) => response,
-            response => return SiteOutcome::Ready(response),
-        };
-        if response.forwarded.is_some() {
-            return SiteOutcome::Ready(Response::Built(response));
-        }
+    fn finish_built(&self, response: &mut BuiltResponse, routed: &Routed<'_>) -> Option<PageWait> {
         if !response.reason.is_empty() {
-            self.tell(&response, routed);
+            self.tell(response, routed);
         }
         if response.status == Status::METHOD_NOT_ALLOWED && routed.request.method() == Method::Other {
             // A method that this server does not know gets 501, because 405 is about a single resource (RFC 9110,
@@ -221,18 +136,34 @@ impl Site {
             response.status = Status::NOT_IMPLEMENTED;
         }
         if response.status.code() < 400 || !response.body.is_empty() {
-            return SiteOutcome::Ready(Response::Built(response));
+            return None;
         }
         let format = PageFormat::wanted_by(&routed.request);
         let Some(page) = self.error_pages.find(response.status) else {
-            return SiteOutcome::Ready(Response::Built(with_page(response, format)));
+            add_default_page(response, format);
+            return None;
         };
         match self.error_pages.get(page, routed.host, routed.now) {
-            HandlerOutcome::Wait(outcome) => {
-                let future = Rc::clone(self).wait_for_page(page, outcome, response, format);
-                SiteOutcome::Wait(Box::pin(future))
+            HandlerOutcome::Wait(outcome) => Some(PageWait { page, outcome, format }),
+            outcome => {
+                self.fill(page, outcome, response, format);
+                None
             }
-            outcome => SiteOutcome::Ready(self.with_own_page(page, outcome, response, format)),
+        }
+    }
+
+    /// Waits for an error page, and adds it.
+    pub(super) async fn fill_late(&self, response: &mut Response, wait: PageWait) {
+        let PageWait { page, outcome, format } = wait;
+        let outcome = outcome.await;
+        if let Response::Built(response) = response {
+            self.fill(page, outcome, response, format);
+        }
+    }
+
+    fn fill(&self, page: usize, outcome: HandlerOutcome, response: &mut BuiltResponse, format: PageFormat) {
+        if !self.error_pages.fill(page, outcome, response) {
+            add_default_page(response, format);
         }
     }
 
@@ -252,37 +183,11 @@ impl Site {
         ];
         self.server_log.notice_of(client, event(what, values));
     }
-
-    async fn wait_for_page(
-        self: Rc<Self>,
-        page: usize,
-        outcome: OutcomeFuture,
-        response: Box<BuiltResponse>,
-        format: PageFormat,
-    ) -> Response {
-        let outcome = outcome.await;
-        self.with_own_page(page, outcome, response, format)
-    }
-
-    fn with_own_page(
-        &self,
-        page: usize,
-        outcome: HandlerOutcome,
-        mut response: Box<BuiltResponse>,
-        format: PageFormat,
-    ) -> Response {
-        if self.error_pages.fill(page, outcome, &mut response) {
-            return Response::Built(response);
-        }
-        Response::Built(with_page(response, format))
-    }
 }
 
 /// Makes the request for a script's local redirect, with the same link to its client.
-fn redirected(request: &OwnedRequest, target: &RewrittenTarget) -> OwnedRequest {
+pub(super) fn redirected(request: &OwnedRequest, target: &RewrittenTarget) -> OwnedRequest {
     let routed = request.routed(false);
-    routed.link.link().forget_content();
-    routed.link.forget_rejection();
     let (head, bytes) = redirected_head(&routed.request, target, Vec::new());
     let seen = Request { head: &head, bytes: &bytes };
     OwnedRequest::new(&Routed { request: seen, path: &target.path, query: target.query.as_deref(), ..routed })
@@ -296,26 +201,16 @@ fn is_too_large(response: &Response, routed: &Routed<'_>) -> bool {
     !is_rejected && routed.link.get().is_some_and(|link| link.is_too_large())
 }
 
-fn with_page(mut response: Box<BuiltResponse>, format: PageFormat) -> Box<BuiltResponse> {
-    add_error_page(&mut response, format);
+fn add_default_page(response: &mut BuiltResponse, format: PageFormat) {
+    add_error_page(response, format);
     response.fields.push("Vary", "Accept");
-    response
 }
 
-/// Result of asking the handlers.
-pub(super) enum RouteOutcome {
-    Answered(Response),
-    Declined,
-    /// A handler found that this path serves the request.
-    Elsewhere(Vec<u8>),
-    /// A handler's outcome is pending; the number is the next route if that handler declines.
-    Wait(OutcomeFuture, usize),
-}
-
-/// Completed response, or the completion that is pending.
-pub(super) enum SiteOutcome {
-    Ready(Response),
-    Wait(ResponseFuture),
+/// Error page that a response waits for.
+pub(super) struct PageWait {
+    page: usize,
+    outcome: OutcomeFuture,
+    format: PageFormat,
 }
 
 /// Makes the response if all handlers decline.

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::task::{Context as Task, Poll, ready};
 
 use wire::h1::{BodyFraming, Framing, H1Event};
-use wire::http::Status;
 
 use super::{Answering, H1Connection, H1Turn, Incoming};
 use crate::connection::arrival::REQUEST_TIMEOUT;
@@ -13,7 +12,7 @@ use crate::connection::transfer_rate::TransferRate;
 use crate::connection::{ConnectionScratch, ConnectionStage, Context};
 use crate::handler::{ClientLink, OwnedRequest, Response};
 use crate::metrics::Limit;
-use crate::routing::{RequestAccount, SiteResponse};
+use crate::routing::{PendingResponse, RequestAccount, SiteResponse};
 
 /// Request content that has not been received completely.
 pub(super) struct Receiving {
@@ -55,9 +54,10 @@ impl H1Connection {
                 held: None,
             }));
         }
-        match turn.context.generation().router.answer(self.listener, &incoming.routed) {
-            SiteResponse::Ready(response, account) => self.on_response(incoming, response, account, turn),
-            SiteResponse::Wait(future, request, account) => {
+        let (response, account) = turn.context.generation().router.answer(self.listener, &incoming.routed);
+        match response {
+            SiteResponse::Ready(response) => self.on_response(incoming, response, account, turn),
+            SiteResponse::Wait(PendingResponse { future, request }) => {
                 self.answering = Some(Box::new(Answering { future, request, framing: incoming.framing, account }));
                 Ok(())
             }
@@ -119,12 +119,12 @@ impl H1Connection {
             let polled = answering.future.as_mut().poll(task);
             self.take_back_buffer(context);
             self.send_interim(context, task)?;
-            if let Poll::Ready(response) = polled {
-                if is_aborted(&response) {
-                    // The handler's status 499 is only logged, even if the client could still read a response.
+            if let Poll::Ready(result) = polled {
+                let Ok(response) = result else {
+                    // Only logged, even if the client could still read a response.
                     self.record_gone();
                     return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-                }
+                };
                 // Local invariant: `answering` was set above.
                 let Some(answering) = self.answering.take() else { return Poll::Ready(Ok(())) };
                 let ConnectionScratch { output, gathers, .. } = &mut *context.scratch.borrow_mut();
@@ -404,12 +404,6 @@ impl Receiving {
         self.rate.on_bytes(length as u64, &limit);
         self.rate.is_too_slow(0, &limit)
     }
-}
-
-/// True if the response says that the client has gone.
-fn is_aborted(response: &Response) -> bool {
-    matches!(response, Response::Built(response)
-        if response.status == Status::CLIENT_CLOSED_REQUEST && response.forwarded.is_none())
 }
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

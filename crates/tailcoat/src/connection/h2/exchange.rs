@@ -16,7 +16,7 @@ use super::wakers::WokenStreams;
 use crate::connection::transfer_rate::{TransferRate, TransferRateLimit};
 use crate::handler::{ClientLink, OwnedRequest, Response};
 use crate::memory_budget::Charge;
-use crate::routing::{RequestAccount, ResponseFuture};
+use crate::routing::{ClientGone, RequestAccount, ResponseFuture};
 
 /// Exchange of a request and a response on one stream.
 pub(super) struct H2Exchange {
@@ -129,8 +129,10 @@ impl H2Exchange {
                 H2Work::Answering(future) => {
                     let polled = future.as_mut().poll(task);
                     self.send_interim(wire, turn);
-                    if let Poll::Ready(response) = polled {
-                        return Polled::Answered(response);
+                    match polled {
+                        Poll::Ready(Ok(response)) => return Polled::Answered(response),
+                        Poll::Ready(Err(ClientGone)) => return Polled::Broken(ErrorCode::CANCEL),
+                        Poll::Pending => {}
                     }
                 }
                 H2Work::Responding => match self.outgoing.poll_offer(self.stream, wire, task, turn) {

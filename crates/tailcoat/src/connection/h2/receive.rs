@@ -15,7 +15,7 @@ use super::{H2Connection, H2ConnectionState, H2Turn};
 use crate::connection::arrival::{Arrived, route};
 use crate::handler::{ClientLinkCell, PageFormat, Response, error_response};
 use crate::log::Subject;
-use crate::routing::SiteResponse;
+use crate::routing::{PendingResponse, SiteResponse};
 
 /// Memory of a field in addition to its name and value, in bytes.
 const FIELD_BYTES: usize = 32;
@@ -140,15 +140,15 @@ impl H2Connection {
                 return Ok(());
             }
         };
-        let answer = turn.context.generation().router.answer(self.listener, &routed);
-        match answer {
-            SiteResponse::Ready(response, account) => {
+        let (response, account) = turn.context.generation().router.answer(self.listener, &routed);
+        match response {
+            SiteResponse::Ready(response) => {
                 if has_content {
                     self.wire.set_body_bytes_max(stream, link.link().body_bytes_max());
                 }
                 self.respond_now(stream, asked, request.priority, &routed, response, account, turn)
             }
-            SiteResponse::Wait(future, request_kept, account) => {
+            SiteResponse::Wait(PendingResponse { future, request: request_kept }) => {
                 // The limit is that of the handler, which may not be chosen yet: `H2Upload::supply` applies it.
                 let upload = has_content.then(|| H2Upload::new(Rc::clone(link.link()), request.expects_continue));
                 let early = Early { content: Vec::new(), has_ended: !request.has_content };

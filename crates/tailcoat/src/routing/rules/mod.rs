@@ -26,10 +26,11 @@ mod rewrites;
 mod shared;
 mod target;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod trusted_proxies;
 mod visit;
 
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -40,8 +41,8 @@ pub use self::count_table::{CountTable, Permit};
 use self::field_edits::{UnsafeValue, change, change_request, change_request_to, request_changes, response_changes};
 use self::guarded_paths::{GuardPattern, GuardedPath, OtherPath, Readings};
 pub use self::limit_key::KeyHasher;
-pub use self::passwords::PasswordChecks;
-use self::passwords::{CredentialVerdict, Credentials, PasswordStore, challenge, credentials};
+pub use self::passwords::{CredentialVerdict, PasswordChecks};
+use self::passwords::{Credentials, PasswordStore, challenge, credentials};
 pub use self::rewrites::RewrittenTarget;
 use self::rewrites::{Rewrites, Rewritten, apply};
 pub use self::shared::{AllRules, SharedRules};
@@ -69,11 +70,6 @@ pub struct Rules {
 pub struct Passage {
     /// Data that rules have found about the request.
     pub visit: Rc<Visit>,
-    /// First route that may handle the request. Routes of handlers that changed the request and passed it on come
-    /// before it.
-    pub next_route: usize,
-    /// True if handlers have passed the request on and wait for the response.
-    pub has_filters: bool,
     /// Targets that the request was rewritten to. Handlers are asked for the last.
     targets: Vec<RewrittenTarget>,
     /// Number of times that a handler sent the request to another path; never reset.
@@ -107,9 +103,13 @@ pub struct Question {
     store: Arc<PasswordStore>,
     checks: Arc<PasswordChecks>,
     credentials: Credentials,
+    visit: Rc<Visit>,
     rule: usize,
     now_ms: u64,
 }
+
+/// Verification of a password; resolves to the verdict and the index of the rule.
+pub type VerdictFuture = Pin<Box<dyn Future<Output = (CredentialVerdict, usize)>>>;
 
 /// Maximum number of times that a request may be sent to another path. Rules may rewrite it twice, and each path may
 /// lead to a program. The limit stops a loop with a filter that always leads back.
@@ -139,8 +139,6 @@ impl Rules {
     pub fn enter(&self, routed: &Routed<'_>) -> (Passage, RuleDecision) {
         let mut passage = Passage {
             visit: Rc::new(Visit::new(routed.client, &self.ids)),
-            next_route: 0,
-            has_filters: false,
             targets: Vec::new(),
             sent_elsewhere: 0,
             other_paths: Vec::new(),
@@ -200,6 +198,9 @@ impl Rules {
     /// Continues with a request that all handlers declined: step 7, and steps 1 to 5 for the new target. Returns `None`
     /// if no rule applies. Happens at most once for a request.
     pub fn enter_again(&self, passage: &mut Passage, routed: &Routed<'_>) -> Option<RuleDecision> {
+        if passage.is_last {
+            return None;
+        }
         let target = {
             let seen = passage.seen(routed);
             match apply(self.missing.find(&seen)?, &seen) {
@@ -228,24 +229,17 @@ impl Rules {
             Err(rejection) => return RuleDecision::Answer(rejection),
         }
         passage.targets.push(target);
-        passage.next_route = 0;
         self.go_on(passage, routed)
     }
 
-    /// Continues with a request that a handler has changed and passed on to the routes from `next_route` on. Applies
-    /// steps 1, 2 and 4 if the path is a new one. `before` is the client's request, `routed` the changed one.
-    pub fn enter_changed(
-        &self,
-        next_route: usize,
-        passage: &mut Passage,
-        before: &Routed<'_>,
-        routed: &Routed<'_>,
-    ) -> RuleDecision {
+    /// Continues with a request that a handler has changed and passed on. Applies steps 1, 2 and 4 if the path is a new
+    /// one. `before` is the client's request, `routed` the changed one.
+    pub fn enter_changed(&self, passage: &mut Passage, before: &Routed<'_>, routed: &Routed<'_>) -> RuleDecision {
         let asked: Vec<_> = passage.asked_paths(before).map(OtherPath::spelling).collect();
         let is_known = asked.iter().any(|known| known.path() == routed.path);
         passage.other_paths.extend(asked);
         passage.targets.clear();
-        (passage.head, passage.next_route, passage.is_changed) = (None, next_route, true);
+        (passage.head, passage.is_changed) = (None, true);
         if !is_known {
             let known: Vec<_> = passage.other_paths.iter().map(OtherPath::guarded).collect();
             match self.guard(routed, routed.path, &known, &passage.visit) {
@@ -354,6 +348,7 @@ impl Rules {
                 store: Arc::clone(store),
                 checks: Arc::clone(self.shared.password_checks()),
                 credentials,
+                visit: Rc::clone(&passage.visit),
                 rule,
                 now_ms,
             }),
@@ -489,9 +484,9 @@ impl Passage {
 }
 
 impl Question {
-    /// Waits for the verdict; returns it with the index of the rule.
-    pub async fn verify(self, visit: &Visit) -> (CredentialVerdict, usize) {
-        let Self { store, checks, credentials, rule, now_ms } = self;
-        (store.verify(checks, credentials, visit, now_ms).await, rule)
+    /// Verifies the password.
+    pub fn verify(self) -> VerdictFuture {
+        let Self { store, checks, credentials, visit, rule, now_ms } = self;
+        Box::pin(async move { (store.verify(checks, credentials, &visit, now_ms).await, rule) })
     }
 }

@@ -13,7 +13,7 @@ use crate::log::{LogClient, ServerLog};
 use super::{AllRules, RuleDecision, Rules};
 
 /// Request, parsed as a connection parses it.
-pub(super) struct RuleTestRequest {
+pub(in crate::routing) struct RuleTestRequest {
     bytes: Vec<u8>,
     head: RequestHead,
     path: Vec<u8>,
@@ -24,7 +24,7 @@ pub(super) struct RuleTestRequest {
 
 impl RuleTestRequest {
     /// Parses a request with this head.
-    pub(super) fn new(head: &str) -> Self {
+    pub(in crate::routing) fn new(head: &str) -> Self {
         let bytes = head.as_bytes().to_vec();
         let mut head = RequestHead::default();
         let mut limits = InputLimits::default();
@@ -45,7 +45,7 @@ impl RuleTestRequest {
         Self { bytes, head, path, query, host, link: ClientLinkCell::default() }
     }
 
-    pub(super) fn routed(&self) -> Routed<'_> {
+    pub(in crate::routing) fn routed(&self) -> Routed<'_> {
         Routed {
             request: Request { head: &self.head, bytes: &self.bytes },
             path: &self.path,
@@ -81,7 +81,7 @@ pub(super) fn rejected(text: &str, path: &str, client: &str) -> Option<u16> {
 }
 
 /// Configuration with one such site.
-fn site(text: &str) -> config::Config {
+pub(in crate::routing) fn site(text: &str) -> config::Config {
     let text = format!("site {{\n root \"/\"\n{text}\n}}\n");
     let checked = config::check_bytes("test.kdl", text.as_bytes().to_vec(), Path::new("/"));
     let Some(config) = checked.config else { panic!("{}", checked.diagnostics.to_text(false)) };
