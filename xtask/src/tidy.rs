@@ -30,6 +30,7 @@ const EDGES: &[(&str, &str, &[&str])] = &[
     ("wire", "h1", &["http"]),
     ("wire", "field_section", &["h1", "http"]),
     ("wire", "h2", &["field_section", "h1", "http"]),
+    ("wire", "h3", &["field_section", "h1", "http", "qpack"]),
     ("wire", "qpack", &["field_section", "http"]),
     ("wire", "proxy_protocol", &[]),
     ("wire", "cgi", &["h1", "http"]),

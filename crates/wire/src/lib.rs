@@ -8,6 +8,7 @@
 //! - [`ftp`]: FTP (RFC 959), server side.
 //! - [`h1`]: HTTP/1.0 and HTTP/1.1 (RFC 9112).
 //! - [`h2`]: HTTP/2 (RFC 9113).
+//! - [`h3`]: HTTP/3 (RFC 9114).
 //! - [`proxy_protocol`]: the PROXY protocol, which passes on a client's address.
 //! - [`qpack`]: QPACK (RFC 9204), the compression of HTTP/3.
 
@@ -17,6 +18,7 @@ mod field_section;
 pub mod ftp;
 pub mod h1;
 pub mod h2;
+pub mod h3;
 pub mod http;
 pub mod proxy_protocol;
 pub mod qpack;

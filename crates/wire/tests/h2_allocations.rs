@@ -1,7 +1,10 @@
 //! HTTP/2 on a warm connection makes no allocation, from the bytes of a request to the bytes of its response.
 
+mod common;
+
 use std::time::Duration;
 
+use common::REQUEST;
 use wire::h2::hpack::{Encoder, PreparedBlock, write_literal};
 use wire::h2::{EngineTurn, H2Limits, H2Output, H2ServerConnection, PREFACE, Placement, ServerEvent};
 use wire::http::{Fields, RequestHead, Status};
@@ -66,16 +69,7 @@ fn an_idle_connection_keeps_little() {
 fn requests(encoder: &mut Encoder, stream: &mut u32, input: &mut Vec<u8>) {
     for _ in 0..STREAMS {
         let mut block = Vec::new();
-        for (name, value) in [
-            (":method", "GET"),
-            (":scheme", "https"),
-            (":authority", "example.com"),
-            (":path", "/page.html"),
-            ("user-agent", "test"),
-            ("accept", "*/*"),
-            ("accept-encoding", "gzip, br"),
-            ("priority", "u=1, i"),
-        ] {
+        for (name, value) in REQUEST {
             encoder.write_field(name.as_bytes(), value.as_bytes(), None, &mut block);
         }
         input.extend([0, 0, block.len() as u8, 1, 5]);

@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wire::qpack::{QpackDecoder, DecoderLimits, QpackEncoder, FIELD_OVERHEAD_BYTES};
+use wire::qpack::{DecoderLimits, FIELD_OVERHEAD_BYTES, QpackDecoder, QpackEncoder};
 
 const LIST_BYTES_MAX: usize = 2000;
 const LIMITS: DecoderLimits = DecoderLimits { table_bytes_max: 300, blocked_streams_max: 2 };
@@ -13,7 +13,8 @@ const LIMITS: DecoderLimits = DecoderLimits { table_bytes_max: 300, blocked_stre
 type FieldList = Vec<(Vec<u8>, Vec<u8>)>;
 
 fuzz_target!(|input: &[u8]| {
-    let (mut theirs, mut ours, mut encoder) = (QpackDecoder::new(LIMITS), QpackDecoder::new(LIMITS), QpackEncoder::new(300));
+    let (mut theirs, mut ours, mut encoder) =
+        (QpackDecoder::new(LIMITS), QpackDecoder::new(LIMITS), QpackEncoder::new(300));
     let (mut pending, mut back, mut instructions, mut rest) = (Vec::new(), Vec::new(), Vec::new(), input);
     encoder.set_peer_limits(300, 2, &mut instructions);
     while let [command, length, bytes @ ..] = rest {

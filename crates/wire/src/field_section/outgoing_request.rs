@@ -24,8 +24,8 @@ pub struct OutgoingRequest<'a> {
 }
 
 impl<'a> OutgoingRequest<'a> {
-    pub(crate) fn pseudo_fields(&self) -> impl Iterator<Item = (&'static [u8], &'a [u8])> {
-        let all: [(&'static [u8], Option<&'a [u8]>); 5] = [
+    pub(crate) fn pseudo_fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let all: [(&'a [u8], Option<&'a [u8]>); 5] = [
             (b":method", Some(self.method)),
             (b":scheme", self.scheme),
             (b":authority", self.authority),

@@ -40,6 +40,15 @@ impl<StreamId> IncomingRequest<StreamId> {
         RequestTarget { form: self.form, host, path, query }
     }
 
+    /// Settles the priority of the request and its stream. RFC 9218, section 7: an earlier PRIORITY_UPDATE overrides the
+    /// field.
+    pub(crate) fn settle_priority(&mut self, known: &mut Priority) {
+        if *known == Priority::default() {
+            *known = self.priority;
+        }
+        self.priority = *known;
+    }
+
     /// Returns the host. `text` is the text that the head was decoded into.
     pub fn host<'a>(&self, text: &'a [u8]) -> Option<Host<'a>> {
         self.host.map(|(name, port)| Host { name: name.of(text), port })

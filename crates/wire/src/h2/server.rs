@@ -155,11 +155,7 @@ impl H2ServerConnection {
             Ok(mut request) => {
                 opened.expected_bytes = request.content_length;
                 opened.is_tunnel = head.method == Method::Connect;
-                // RFC 9218, section 7: an earlier PRIORITY_UPDATE overrides the field.
-                if opened.priority == Priority::default() {
-                    opened.priority = request.priority;
-                }
-                request.priority = opened.priority;
+                request.settle_priority(&mut opened.priority);
                 ServerEvent::Request(request)
             }
             Err(HeadFault::Rejected(rejection)) => {

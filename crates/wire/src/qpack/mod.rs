@@ -15,8 +15,8 @@ pub use crate::field_section::{
     DecodedBlock, DecodedField, FIELD_OVERHEAD_BYTES, Indexing, InvalidBlock, is_connection_specific, known_field,
     static_name_index,
 };
-pub(crate) use decoder::OpenedSection;
 pub use decoder::{DecoderLimits, QpackDecoder};
+pub(crate) use decoder::{OpenedSection, SectionReader};
 pub use encoder::QpackEncoder;
 pub use encoder_stream::InvalidInstruction;
 pub use static_coding::{Qpack, write_literal, write_prefix, write_status};
