@@ -195,6 +195,7 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
     let logs = [AccessLog { target, format: AccessLogFormat::Combined }];
     let (log, ids) = tailcoat::log::start(&logs, tailcoat::log::LogOptions::default(), server_log.clone()).unwrap();
     let setup = SiteSetup {
+        gate: None,
         config: &config.sites[0],
         ftp: None,
         handlers: site.handlers(&cache, &upstreams, &Overload::off()),

@@ -316,3 +316,75 @@ fn configurations_of_tls_are_checked() {
         assert!(messages.contains("`ftp` needs TLS, but the site has no certificate"), "{messages}");
     }
 }
+
+/// Hash of `secret` (bcrypt, lowest cost).
+const SECRET: &str = "$2y$04$GXaETfDlsBW4DvwQRwWIV.UBj7SvKQjVLNPnLWju4glZXf38pZMVC";
+
+#[test]
+fn users_log_in_with_passwords_and_see_their_homes() {
+    let secured = Secured::new();
+    let users = secured.key("users");
+    fs::write(&users, format!("ann:{SECRET}\n../etc:{SECRET}\n")).unwrap();
+    for home in ["ann", "bob", "anonymous"] {
+        fs::create_dir(secured.files.path().join(home)).unwrap();
+        fs::write(secured.files.path().join(home).join("own.txt"), home).unwrap();
+    }
+    let log = secured.key("access.log");
+    let server = secured
+        .serve_beside(&format!("require-tls on\n users \"{users}\"\n user-homes on"), &format!("access-log \"{log}\""));
+    let url = |user: &str, path: &str| format!("ftp://{user}{}/{path}", server.address);
+    let fetch = |user: &str, path: &str| secured.curl(&["--ssl-reqd", &url(user, path)]);
+    let output = fetch("ann:secret@", "own.txt");
+    assert_eq!(output.stdout, b"ann", "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fetch("ann:secret@", "../bob/own.txt").status.code(), Some(9), "no way out of the home");
+    assert_eq!(fetch("ann:secret@", "/bob/own.txt").status.code(), Some(9));
+    for wrong in ["ann:wrong@", "bob:secret@", "..%2fetc:secret@", "ftp:a@", ""] {
+        assert_eq!(fetch(wrong, "own.txt").status.code(), Some(67), "{wrong}");
+    }
+    secured.python(
+        r#"
+ftp = Reusing(context=context(None))
+ftp.connect("127.0.0.1", port, timeout=30)
+ftp.auth()
+fails("530", lambda: ftp.login("ann", "wrong"))
+ftp.login("ann", "secret")
+ftp.prot_p()
+assert ftp.pwd() == "/"
+assert ftp.nlst() == ["own.txt"], ftp.nlst()
+assert " /own.txt" in ftp.sendcmd("MLST own.txt")
+fails("550", lambda: ftp.cwd("../bob"))
+assert fetch(ftp, "/../own.txt") == b"ann"
+# Another login begins without rights.
+ftp.sendcmd("USER bob")
+fails("530", lambda: ftp.nlst())
+fails("530", lambda: ftp.sendcmd("PASS secret"))
+fails("530", lambda: ftp.nlst())
+ftp.quit()
+"#,
+        server.address.port(),
+    );
+    // The file is read again.
+    fs::write(&users, format!("bob:{SECRET}\n")).unwrap();
+    let mut tries = 0..100;
+    while fetch("bob:secret@", "own.txt").stdout != b"bob" {
+        tries.next().expect("the file is read again");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    server.end_with_log();
+    let text = fs::read_to_string(log).unwrap();
+    assert!(text.contains(" - ann [") && text.contains(r#""RETR /own.txt FTP" 226 3 "#), "{text}");
+}
+
+#[test]
+fn anonymous_clients_beside_users() {
+    let secured = Secured::new();
+    let users = secured.key("users");
+    fs::write(&users, format!("ann:{SECRET}\n")).unwrap();
+    let server = secured.serve(&format!("users \"{users}\"\n anonymous on"));
+    let mut client = FtpClient::connect(&server);
+    assert_eq!(
+        client.codes(&["USER ann", "PASS secret", "USER ftp", "PASS x", "SIZE a.txt"]),
+        [331, 230, 331, 230, 550]
+    );
+    assert_eq!(client.text("RETR a.txt"), "one\r\ntwo\r\n");
+}

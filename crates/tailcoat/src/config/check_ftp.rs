@@ -14,6 +14,11 @@ pub(super) fn check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
     let mut known: HashMap<(&Listen, Option<&HostPattern>), &SiteDraft> = HashMap::new();
     for site in &draft.sites {
         let Some((ftp, _, span)) = &site.ftp else { continue };
+        if ftp.users.is_some() && !ftp.needs_tls {
+            let message = "without TLS, passwords of `users` can be read on the way".to_owned();
+            let help = "add `require-tls on`, and a `certificate` to the site".to_owned();
+            note(site, Severity::Warning, ConfigFinding::new(span.clone(), message, "here").help(help), diagnostics);
+        }
         let mut error = |message: String, help: &str| {
             let finding = ConfigFinding::new(span.clone(), message, "here").help(help.to_owned());
             note(site, Severity::Error, finding, diagnostics);
@@ -28,6 +33,9 @@ pub(super) fn check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
         if (ftp.needs_tls || !ftp.implicit_listen.is_empty()) && tls.certificates.is_empty() && !tls.is_automatic {
             let help = "add, for example, `certificate \"/etc/ssl/example.com.pem\" key=\"/etc/ssl/example.com.key\"`";
             error("`ftp` needs TLS, but the site has no certificate".to_owned(), help);
+        }
+        if ftp.users.is_none() && ftp.anonymous == Some(false) {
+            error("no client can log in".to_owned(), "add `users`, or remove `anonymous off`");
         }
         // FTP has no place to ask for these passwords, and no path to select a rule by.
         let has_access = |rules: &RulesConfig| !rules.clients.is_empty() || !rules.passwords.is_empty();

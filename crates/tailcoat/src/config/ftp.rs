@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::model::{FilesConfig, Listen};
@@ -19,6 +20,12 @@ pub struct FtpConfig {
     pub needs_session_reuse: bool,
     /// Files below the root.
     pub files: FilesConfig,
+    /// Users and hashes of their passwords; `None` if there are none.
+    pub users: Option<PathBuf>,
+    /// Choice of anonymous logins; `None` allows them if there are no users.
+    pub anonymous: Option<bool>,
+    /// True if each user sees only the directory of that name below the root.
+    pub has_homes: bool,
     /// Ports of passive data connections; `None` lets the kernel choose.
     pub passive_ports: Option<RangeInclusive<u16>>,
     /// Address in replies to PASV, if it is not that of the control connection.
@@ -40,11 +47,18 @@ impl FtpConfig {
             needs_tls: false,
             needs_session_reuse: true,
             files,
+            users: None,
+            anonymous: None,
+            has_homes: false,
             passive_ports: None,
             passive_address: None,
             idle_timeout: Duration::from_secs(300),
             data_timeout: Duration::from_secs(30),
             entries_max: 10_000,
         }
+    }
+    /// Returns `true` if clients may log in without a password.
+    pub fn is_anonymous(&self) -> bool {
+        self.anonymous.unwrap_or(self.users.is_none())
     }
 }

@@ -210,6 +210,7 @@ fn add_site(site: &SiteConfig, files: &mut Collected) {
     }
     if let Some(ftp) = &site.ftp {
         files.add_root(&ftp.files.root, Rights::Read);
+        ftp.users.iter().for_each(|path| files.add_file(path, Rights::Read));
     }
     for page in &site.error_pages {
         if let ErrorPageFile::File(path) = &page.file {

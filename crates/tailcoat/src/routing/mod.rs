@@ -16,7 +16,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 pub use self::bans::{Bans, TooManyBans};
-use self::rules::{AllRules, RequestIds, Rules, TrustedProxies, Visit};
+use self::rules::{AllRules, PasswordGate, RequestIds, Rules, TrustedProxies, Visit};
 use self::site::Site;
 use crate::config::HostPattern;
 use crate::handler::{ErrorPages, FtpFiles, Handler, OwnedRequest, Response, Routed};
@@ -67,6 +67,8 @@ pub struct SiteSetup<'a> {
     pub config: &'a crate::config::SiteConfig,
     /// Files over FTP; `None` for a site of HTTP.
     pub ftp: Option<FtpFiles>,
+    /// Passwords of users of FTP.
+    pub gate: Option<PasswordGate>,
     /// Handlers of the routes, in the order of the configuration.
     pub handlers: Vec<Handler>,
     /// Error pages of the site.
@@ -233,6 +235,12 @@ impl Router {
         site?.ftp.as_ref()
     }
 
+    /// Passwords of the users of a site of FTP; `None` if it has no users.
+    pub fn ftp_gate(&self, listener: u16, host: Option<&[u8]>) -> Option<PasswordGate> {
+        let hosts = self.listeners.get(usize::from(listener))?;
+        hosts.find(host.unwrap_or_default())?.gate.clone()
+    }
+
     /// Log and metrics of a transfer of this path over FTP.
     pub fn ftp_account(&self, listener: u16, host: Option<&[u8]>, path: &[u8]) -> RequestAccount {
         let hosts = self.listeners.get(usize::from(listener));
@@ -313,6 +321,7 @@ mod tests {
             .map(|config| {
                 Rc::new(Site::new(SiteSetup {
                     ftp: None,
+                    gate: None,
                     config,
                     handlers: Vec::new(),
                     error_pages: ErrorPages::default(),

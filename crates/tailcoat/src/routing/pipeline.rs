@@ -358,6 +358,7 @@ mod tests {
         let rules = rules.sites[0].as_ref().map(|shared| Rules::new(shared, &Rc::default()));
         assert_eq!(rules.is_some(), !text.is_empty());
         Rc::new(Site::new(SiteSetup {
+            gate: None,
             config: &config.sites[0],
             handlers: Vec::new(),
             error_pages: ErrorPages::default(),

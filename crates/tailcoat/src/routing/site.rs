@@ -4,7 +4,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use wire::http::{Method, Request, Status};
 
-use super::rules::{RewrittenTarget, Rules, redirected_head};
+use super::rules::{PasswordGate, RewrittenTarget, Rules, redirected_head};
 use super::{RequestAccount, SiteSetup};
 use crate::config::PathPattern;
 use crate::handler::gateway::script_paths;
@@ -34,6 +34,8 @@ pub(super) struct Site {
     server_log: ServerLog,
     /// Files over FTP; `None` for a site of HTTP.
     pub(super) ftp: Option<Rc<FtpFiles>>,
+    /// Passwords of users of FTP.
+    pub(super) gate: Option<PasswordGate>,
 }
 
 struct Route {
@@ -59,6 +61,7 @@ impl Site {
             server_log: setup.server_log,
             counted: setup.counted,
             ftp: setup.ftp.map(Rc::new),
+            gate: setup.gate,
         }
     }
 

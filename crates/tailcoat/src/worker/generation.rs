@@ -99,6 +99,7 @@ impl GenerationBuilder {
             }
             setups.push(SiteSetup {
                 config: &plan.config.sites[index],
+                gate: plan.rules.gates[index].clone(),
                 ftp: shared.ftp(&plan.config.sites[index], &self.cache),
                 handlers: shared.handlers(&self.cache, &upstreams, &self.overload),
                 error_pages: shared.error_pages(&self.cache),

@@ -4,7 +4,7 @@ use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, ma
 use crate::config::value::OptionValue;
 
 pub(super) const DOC: &str = "\
-    Anonymous, read-only FTP from the same files. Clients log in as `anonymous` or `ftp`, with any password. They use \
+    Read-only FTP from the same files. Without `users`, clients log in as `anonymous` or `ftp`, with any password. They use \
     passive mode (EPSV or PASV); active mode and uploads are not available. Hidden files and the `permission-rule` \
     apply as for HTTP. If the site has a `certificate`, clients can use TLS. Use these options in `ftp`.";
 
@@ -14,6 +14,38 @@ const PORT: ValueKind = ValueKind::Count { min: 1, max: 65_535 };
 
 /// Options of `ftp`.
 pub(super) static OPTIONS: &[OptionDefinition] = &[
+    OptionDefinition {
+        name: "users",
+        parameters: &[one("file", ValueKind::PasswordFile)],
+        doc: "File of users and password hashes, in the form of `basic-auth`; `tailcoat hash-password --user` writes \
+              a line. The file is read again when it changes. Use `require-tls` too: without TLS, passwords can be \
+              read on the way.",
+        example: r#"users "/etc/tailcoat/ftp.users""#,
+        known_as: KnownAs::NONE.others(&["local_enable", "PureDB", "user_config_dir"]),
+        set: OptionSetter::Ftp(|ftp, values| ftp.users = values.password_file("file").flatten()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "anonymous",
+        parameters: FLAG,
+        doc: "Lets clients log in as `anonymous` or `ftp` without a password. By default, this is on without `users`, \
+              and off with them.",
+        example: "anonymous on",
+        known_as: KnownAs::NONE.others(&["anonymous_enable", "NoAnonymous", "AnonymousOnly"]),
+        set: OptionSetter::Ftp(|ftp, values| ftp.anonymous = Some(values.on())),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "user-homes",
+        parameters: FLAG,
+        default: "user-homes off",
+        doc: "Shows each user only the directory of that name below the root. An anonymous client sees the directory \
+              `anonymous`.",
+        example: "user-homes on",
+        known_as: KnownAs::NONE.others(&["chroot_local_user", "DefaultRoot", "ChrootEveryone", "local_root"]),
+        set: OptionSetter::Ftp(|ftp, values| ftp.has_homes = values.on()),
+        ..OPTION
+    },
     OptionDefinition {
         name: "implicit-tls",
         parameters: &[many("address", ValueKind::Listen)],

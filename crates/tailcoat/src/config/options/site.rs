@@ -230,16 +230,11 @@ pub(super) static SITE: &[OptionDefinition] = &[
         name: "ftp",
         parameters: &[many("address", ValueKind::Listen)],
         is_block_optional: true,
-        doc: "Serves the site's files over FTP on these addresses: anonymous and read-only. The site listens for HTTP \
+        doc: "Serves the site's files over FTP on these addresses, read-only: to anonymous clients, or to `users`. The site listens for HTTP \
               only if it also has `listen`, a `root` or another handler. Access rules (`allow`, `deny`, \
               `basic-auth`) are for HTTP and cannot be combined with FTP.",
         example: r#"ftp 21 { root "/srv/ftp"; passive-ports 50000 50999 }"#,
-        known_as: KnownAs::NONE.apache(&["mod_ftp", "FTP"]).others(&[
-            "anonymous_enable",
-            "anon_root",
-            "Anonymous",
-            "listen_port",
-        ]),
+        known_as: KnownAs::NONE.apache(&["mod_ftp", "FTP"]).others(&["anon_root", "Anonymous", "listen_port"]),
         set: OptionSetter::Block(OptionContext::Ftp),
         ..OPTION
     },

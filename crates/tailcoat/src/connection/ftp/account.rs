@@ -7,9 +7,6 @@ use super::transfer::Transferring;
 use crate::log::{LogRecord, Subject};
 use crate::metrics::{HandlerKind, RequestFacts, VersionKind};
 
-/// User in logs. All clients log in without a password.
-const USER: &[u8] = b"anonymous";
-
 /// Code of the reply at the end of a complete transfer.
 const COMPLETE: u16 = 226;
 
@@ -35,7 +32,7 @@ impl FtpConnection {
             subject: Subject::Ftp(transfer.command(), &transfer.request.path),
             client: self.client,
             host: self.host.as_deref().unwrap_or_default(),
-            user: USER,
+            user: &self.user,
             tls: self.tls.as_ref().map(|tls| tls.record()),
             upstream: None,
             cache_status: "",

@@ -20,6 +20,7 @@ impl FtpConnection {
     pub(super) fn begin_look(&mut self, question: PathQuestion, path: Vec<u8>) {
         let Some(site) = self.site() else { return self.reply(&rejection_reply(NamedRejection::NotFound)) };
         let (files, host, now) = (site.files.clone(), self.host.clone().unwrap_or_default(), self.context.clock.now());
+        let in_root = self.path_in_root(&path);
         let future: Pin<Box<dyn Future<Output = _>>> = match question {
             PathQuestion::List(form) => {
                 let scope = ListingScope {
@@ -29,11 +30,14 @@ impl FtpConnection {
                     needs_directory: false,
                     entries_max: site.config.entries_max,
                 };
-                Box::pin(files.list(host, path.clone(), scope, now))
+                Box::pin(files.list(host, in_root, scope, now))
             }
             PathQuestion::Enter | PathQuestion::Size | PathQuestion::Modified | PathQuestion::Facts => {
-                let entry = files.entry(host, path.clone(), now);
-                Box::pin(async { entry.await.map(|entry| NamedListing { entries: vec![entry], is_content: false }) })
+                let (entry, name) = (files.entry(host, in_root, now), path.clone());
+                Box::pin(async {
+                    let entry = NamedEntry { name, ..entry.await? };
+                    Ok(NamedListing { entries: vec![entry], is_content: false })
+                })
             }
         };
         self.looking = Some(Box::new(Looking { question, path, future }));

@@ -5,6 +5,7 @@
 
 mod account;
 mod data;
+mod login;
 mod look;
 mod secure;
 mod transfer;
@@ -20,6 +21,7 @@ use wire::ftp::{
 };
 
 use self::data::DataChannel;
+use self::login::LoggingIn;
 use self::look::Looking;
 pub use self::secure::FtpOpening;
 use self::transfer::Transferring;
@@ -32,9 +34,6 @@ use crate::tls::{ListenerTls, TlsInfo, TlsSettings};
 
 /// Maximum number of commands of a connection before others get their turn.
 const STEPS_A_TURN_MAX: u32 = 32;
-
-/// Users that log in without a password (RFC 1635).
-const ANONYMOUS: [&[u8]; 2] = [b"anonymous", b"ftp"];
 
 /// FTP connection of a client.
 pub struct FtpConnection {
@@ -53,6 +52,10 @@ pub struct FtpConnection {
     is_implicit: bool,
     /// TLS that begins when the reply to AUTH is sent.
     next_tls: Option<Arc<ListenerTls>>,
+    /// User that has logged in; empty before.
+    user: Box<[u8]>,
+    /// Login whose password is verified.
+    logging_in: Option<Box<LoggingIn>>,
     /// Host that the client has selected with HOST.
     host: Option<Box<[u8]>>,
     has_greeted: bool,
@@ -105,6 +108,8 @@ impl FtpConnection {
             settings,
             is_implicit,
             next_tls: None,
+            user: Box::default(),
+            logging_in: None,
             host,
             has_greeted,
             is_closing: false,
@@ -246,6 +251,9 @@ impl FtpConnection {
         if !is_flushed || self.is_closing || self.next_tls.is_some() {
             return Ok(Progress::Waits);
         }
+        if self.logging_in.is_some() {
+            return Ok(if self.poll_login(task).is_ready() { Progress::Made } else { Progress::Waits });
+        }
         if self.looking.is_some() {
             return Ok(if self.poll_look(task).is_ready() { Progress::Made } else { Progress::Waits });
         }
@@ -304,11 +312,7 @@ impl FtpConnection {
         match action {
             FtpAction::Reply(reply) => self.reply(&reply),
             FtpAction::Close(reply) => self.close_with(&reply),
-            FtpAction::LogIn(user, _) => {
-                let is_anonymous = ANONYMOUS.iter().any(|name| user.eq_ignore_ascii_case(name));
-                let action = self.session.on_login(is_anonymous);
-                self.act(action);
-            }
+            FtpAction::LogIn(user, password) => self.begin_login(user, password),
             FtpAction::SelectHost(host) => {
                 let host = host.into_bytes().into_boxed_slice();
                 let is_known = self.context.generation().router.ftp_site(self.listener, Some(&host)).is_some();
@@ -382,7 +386,7 @@ impl FtpConnection {
     /// Ends a transfer in progress, replies, and reads no further command.
     fn close_with(&mut self, reply: &FtpReply) {
         self.abort_transfer(426);
-        (self.data, self.looking, self.input) = (DataChannel::None, None, Vec::new());
+        (self.data, self.looking, self.logging_in, self.input) = Default::default();
         self.reply(reply);
         self.is_closing = true;
     }
@@ -441,7 +445,7 @@ impl FtpConnection {
             (ConnectionStage::Write, Some(now_ms + write_timeout_ms))
         } else if let Some(transfer) = &self.transfer {
             transfer.stage()
-        } else if self.looking.is_some() {
+        } else if self.looking.is_some() || self.logging_in.is_some() {
             (ConnectionStage::Answer, None)
         } else {
             let idle_ms = self.idle_deadline_ms();

@@ -140,7 +140,8 @@ impl FtpConnection {
         let received = self.context.clock.now();
         let host = self.host.clone().unwrap_or_default();
         let account = self.context.generation().router.ftp_account(self.listener, self.host.as_deref(), &request.path);
-        let content = content(&site, host, &request, self.session.facts(), received);
+        let path = self.path_in_root(&request.path);
+        let content = content(&site, host, path, &request, self.session.facts(), received);
         self.transfer = Some(Box::new(Transferring {
             request,
             account,
@@ -348,11 +349,12 @@ impl FtpConnection {
 fn content(
     site: &FtpFiles,
     host: Box<[u8]>,
+    path: Vec<u8>,
     request: &FtpTransfer,
     facts: FactSet,
     now: Now,
 ) -> Pin<Box<dyn Future<Output = Result<TransferContent, FtpReply>>>> {
-    let (files, path) = (site.files.clone(), request.path.clone());
+    let files = site.files.clone();
     let FtpTransfer { kind, argument, offset, transfer_type, .. } = request.clone();
     let scope = |shows_hidden, is_itself| ListingScope {
         shows_hidden,

@@ -41,7 +41,7 @@ pub use self::count_table::{CountTable, Permit};
 use self::field_edits::{UnsafeValue, change, change_request, change_request_to, request_changes, response_changes};
 use self::guarded_paths::{GuardPattern, GuardedPath, OtherPath, Readings};
 pub use self::limit_key::KeyHasher;
-pub use self::passwords::{CredentialVerdict, PasswordChecks};
+pub use self::passwords::{CredentialVerdict, PasswordChecks, PasswordGate};
 use self::passwords::{Credentials, PasswordStore, challenge, credentials};
 pub use self::rewrites::RewrittenTarget;
 use self::rewrites::{Rewrites, Rewritten, apply};
@@ -487,6 +487,7 @@ impl Question {
     /// Verifies the password.
     pub fn verify(self) -> VerdictFuture {
         let Self { store, checks, credentials, visit, rule, now_ms } = self;
-        Box::pin(async move { (store.verify(checks, credentials, &visit, now_ms).await, rule) })
+        let client = visit.client();
+        Box::pin(async move { (store.verify(checks, credentials, client, now_ms).await, rule) })
     }
 }

@@ -18,10 +18,10 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use wire::http::{KnownField, Request, Status};
 
-use super::{CountTable, KeyHasher, Permit, Visit};
+use super::{CountTable, KeyHasher, Permit};
 use crate::config::{Limits, PasswordFile, PasswordHash};
 use crate::handler::BuiltResponse;
-use crate::log::{ServerLog, event};
+use crate::log::{LogClient, ServerLog, event};
 
 /// Time for which a file is assumed to be unchanged.
 const RECHECK_AFTER_MS: u64 = 1_000;
@@ -100,6 +100,24 @@ pub enum CredentialVerdict {
     Failed,
 }
 
+/// Passwords of a protocol other than HTTP.
+#[derive(Clone)]
+pub struct PasswordGate {
+    pub(super) store: Arc<PasswordStore>,
+    pub(super) checks: Arc<PasswordChecks>,
+}
+
+impl PasswordGate {
+    /// Verifies a user's password.
+    pub async fn verify(self, user: Vec<u8>, password: Vec<u8>, client: LogClient, now_ms: u64) -> CredentialVerdict {
+        let credentials = Credentials { user, password };
+        if let Some(verdict) = self.store.recall(&credentials, now_ms) {
+            return verdict;
+        }
+        self.store.verify(self.checks, credentials, client, now_ms).await
+    }
+}
+
 impl PasswordStore {
     /// Makes the store for a file, which is read later.
     pub fn new(path: &Path, server_log: &ServerLog) -> io::Result<Arc<Self>> {
@@ -127,14 +145,14 @@ impl PasswordStore {
         self: Arc<Self>,
         checks: Arc<PasswordChecks>,
         credentials: Credentials,
-        visit: &Visit,
+        client: LogClient,
         now_ms: u64,
     ) -> CredentialVerdict {
         self.recheck(now_ms).await;
         if let Some(verdict) = self.recall(&credentials, now_ms) {
             return verdict;
         }
-        let Some(place) = checks.wait_place(visit) else { return CredentialVerdict::Busy };
+        let Some(place) = checks.wait_place(client) else { return CredentialVerdict::Busy };
         // Local invariant: the semaphore is never closed.
         let Ok(running) = Arc::clone(&checks.running).acquire_owned().await else { return CredentialVerdict::Busy };
         let verified = tokio::task::spawn_blocking(move || {
@@ -283,8 +301,8 @@ impl PasswordChecks {
     }
 
     /// Reserves a waiting place; returns `None` if no place is free for this client.
-    fn wait_place(self: &Arc<Self>, visit: &Visit) -> Option<WaitPlace> {
-        let key = self.hasher.of_client(visit.client());
+    fn wait_place(self: &Arc<Self>, client: LogClient) -> Option<WaitPlace> {
+        let key = self.hasher.of_client(client);
         let of_client = self.clients.take(key, self.waiting_of_client_max)?;
         let is_free = |waiting: usize| (waiting < self.waiting_max).then_some(waiting + 1);
         self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_free).ok()?;
@@ -364,6 +382,7 @@ mod tests {
     use super::*;
     use crate::config::LogLevel;
     use crate::log::LogClient;
+    use crate::routing::rules::Visit;
     use crate::routing::rules::tests::RuleTestRequest;
 
     /// Hashes of `secret`, each with the lowest cost of its kind.
@@ -491,12 +510,12 @@ mod tests {
         let limits = Limits { password_checks_waiting_max: 16, ..Limits::default() };
         let checks = PasswordChecks::new(&limits, &KeyHasher::default());
         let visit = |number: u8| Visit::new(LogClient::Ip(([192, 0, 2, number], 1).into()), &Rc::default());
-        let mut places: Vec<_> = (0..2).map(|_| checks.wait_place(&visit(1)).unwrap()).collect();
-        assert!(checks.wait_place(&visit(1)).is_none(), "one client has its part");
-        places.extend((2..16).map(|number| checks.wait_place(&visit(number)).unwrap()));
-        assert!(checks.wait_place(&visit(99)).is_none(), "all are taken");
+        let mut places: Vec<_> = (0..2).map(|_| checks.wait_place(visit(1).client()).unwrap()).collect();
+        assert!(checks.wait_place(visit(1).client()).is_none(), "one client has its part");
+        places.extend((2..16).map(|number| checks.wait_place(visit(number).client()).unwrap()));
+        assert!(checks.wait_place(visit(99).client()).is_none(), "all are taken");
         places.pop();
-        assert!(checks.wait_place(&visit(99)).is_some());
+        assert!(checks.wait_place(visit(99).client()).is_some());
         drop(places);
         assert_eq!(checks.waiting.load(Ordering::Relaxed), 0);
     }
@@ -515,7 +534,7 @@ mod tests {
         let credentials = Credentials { user: b"anna".to_vec(), password: b"wrong".to_vec() };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let mut verifying = Box::pin(store.verify(Arc::clone(&checks), credentials, &visit, 1_000));
+            let mut verifying = Box::pin(store.verify(Arc::clone(&checks), credentials, visit.client(), 1_000));
             while checks.running.available_permits() == 1 {
                 let polled = std::future::poll_fn(|task| Poll::Ready(verifying.as_mut().poll(task))).await;
                 assert!(polled.is_pending());

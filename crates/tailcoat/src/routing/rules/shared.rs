@@ -13,8 +13,8 @@ use super::passwords::PasswordStore;
 use super::rate_table::RateTable;
 use super::rewrites::fits;
 use super::{
-    AddressSet, CountTable, GuardPattern, GuardedPath, KeyHasher, OtherPath, PasswordChecks, Readings, TrustedProxies,
-    Visit,
+    AddressSet, CountTable, GuardPattern, GuardedPath, KeyHasher, OtherPath, PasswordChecks, PasswordGate, Readings,
+    TrustedProxies, Visit,
 };
 use crate::config::{
     ClientRule, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit, RequestLimit, RulesConfig,
@@ -49,6 +49,8 @@ pub struct AllRules {
     /// Rules of each site, in the order of the configuration; `None` if neither the site, nor all sites, nor the site's
     /// files need rules.
     pub sites: Vec<Option<Arc<SharedRules>>>,
+    /// Passwords of each site of FTP, in the order of the configuration; `None` if it has no users.
+    pub gates: Vec<Option<PasswordGate>>,
     /// Trusted proxies; `None` if there are none.
     pub trusted_proxies: Option<TrustedProxies>,
     /// State that the next configuration reuses.
@@ -88,9 +90,10 @@ impl AllRules {
         let reused = reused.map(|reused| &reused.kept);
         let mut common = Common::new(config, server_log, reused);
         let sites = config.sites.iter().map(|site| common.rules_of_site(site, reused)).collect::<io::Result<_>>()?;
+        let gates = config.sites.iter().map(|site| common.gate(site, reused)).collect::<io::Result<_>>()?;
         let server = &config.server;
         let trusted_proxies = TrustedProxies::new(&server.trusted_proxies, server.forwarded_field);
-        Ok(Self { sites, trusted_proxies, kept: common.kept })
+        Ok(Self { sites, gates, trusted_proxies, kept: common.kept })
     }
 }
 
@@ -162,6 +165,16 @@ impl<'c> Common<'c> {
         };
         self.kept.sites.insert(key, own);
         Ok(Some(Arc::new(shared)))
+    }
+
+    fn gate(
+        &mut self,
+        site: &crate::config::SiteConfig,
+        reused: Option<&ReusedLimits>,
+    ) -> io::Result<Option<PasswordGate>> {
+        let Some(users) = site.ftp.as_ref().and_then(|ftp| ftp.users.as_ref()) else { return Ok(None) };
+        let store = self.store(users, reused)?;
+        Ok(Some(PasswordGate { store, checks: Arc::clone(&self.kept.checks) }))
     }
 
     fn store(&mut self, file: &PathBuf, reused: Option<&ReusedLimits>) -> io::Result<Arc<PasswordStore>> {
