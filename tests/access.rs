@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::{PATIENCE, TestServer, tailcoat};
+use crate::support::waiting::{eventually, lines_of};
+use crate::support::{TestServer, tailcoat};
 
 /// Directory with a file, passwords and a log; and a server of it with these rules.
 fn server(settings: &str, rules: &str) -> (TempDir, TestServer) {
@@ -143,29 +143,19 @@ fn users_are_logged() {
     assert_eq!(status(&server, "/admin/", &authorization("bert:guess")), "401");
     assert_eq!(status(&server, "/", &authorization("carla:x")), "200");
     let log = directory.path().join("access.log");
-    let start = Instant::now();
-    let text = loop {
-        let text = std::fs::read_to_string(&log).unwrap_or_default();
-        if text.lines().count() == 3 {
-            break text;
-        }
-        assert!(start.elapsed() < PATIENCE, "{text}");
-        thread::sleep(Duration::from_millis(20));
-    };
+    let lines = lines_of(&log, 3);
     // Two workers may have written them, in any order.
-    let users: BTreeSet<_> = text.lines().map(|line| line.split(' ').nth(2).unwrap()).collect();
-    assert_eq!(users, BTreeSet::from(["anna", "bert", "-"]), "{text}");
+    let users: BTreeSet<_> = lines.iter().map(|line| line.split(' ').nth(2).unwrap()).collect();
+    assert_eq!(users, BTreeSet::from(["anna", "bert", "-"]), "{lines:?}");
 }
 
 #[test]
 fn a_changed_file_counts_within_a_second_or_two() {
     let (directory, server) = server("", "basic-auth \"*\" \"DIR/passwords\"");
     let await_status = |credentials: &str, expect: &str| {
-        let start = Instant::now();
-        while status(&server, "/", &authorization(credentials)) != expect {
-            assert!(start.elapsed() < PATIENCE, "{credentials}");
-            thread::sleep(Duration::from_millis(50));
-        }
+        eventually(&format!("{credentials} gets {expect}"), || {
+            status(&server, "/", &authorization(credentials)) == expect
+        });
     };
     await_status("anna:secret", "200");
     write_passwords(&directory, &[("anna", "other"), ("bert", "new")]);
@@ -248,17 +238,9 @@ fn the_client_of_a_proxy_is_logged() {
     assert_eq!(status(&server, "/", "Forwarded: for=\"[2001:db8::7]:1\"\r\n"), "200");
     assert_eq!(status(&server, "/", "X-Forwarded-For: 192.0.2.1\r\n"), "200");
     let log = directory.path().join("access.log");
-    let start = Instant::now();
-    let text = loop {
-        let text = std::fs::read_to_string(&log).unwrap_or_default();
-        if text.lines().count() == 2 {
-            break text;
-        }
-        assert!(start.elapsed() < PATIENCE, "{text}");
-        thread::sleep(Duration::from_millis(20));
-    };
-    let clients: BTreeSet<_> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
-    assert_eq!(clients, BTreeSet::from(["2001:db8::7", "127.0.0.1"]), "{text}");
+    let lines = lines_of(&log, 2);
+    let clients: BTreeSet<_> = lines.iter().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(clients, BTreeSet::from(["2001:db8::7", "127.0.0.1"]), "{lines:?}");
 }
 
 #[test]
@@ -269,11 +251,7 @@ fn special_files_block_no_request() {
     mknodat(CWD, at("fifo"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
     std::fs::rename(at("fifo"), at("passwords")).unwrap();
     // The old passwords may be valid until the next check of the file.
-    let deadline = Instant::now() + PATIENCE;
-    while status(&server, "/admin/", &authorization("anna:secret")) == "200" {
-        assert!(Instant::now() < deadline, "the passwords are gone");
-        thread::sleep(Duration::from_millis(50));
-    }
+    eventually("the passwords are gone", || status(&server, "/admin/", &authorization("anna:secret")) != "200");
     let check = |settings: &str| {
         let config = format!("site {{\nlisten \"127.0.0.1:0\"\n{settings}\n}}\n");
         std::fs::write(at("tailcoat.kdl"), config.replace("FIFO", at("passwords").to_str().unwrap())).unwrap();

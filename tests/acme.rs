@@ -7,7 +7,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
@@ -18,6 +17,8 @@ use crate::support::operated::Operated;
 use crate::support::port::free_port;
 use crate::support::real_server::{RealServer, Recipe};
 use crate::support::tls::{TestCa, TlsStream, ask, handshake};
+use crate::support::waiting::{eventually, eventually_some};
+use crate::support::write_program;
 use crate::support::{PATIENCE, TestServer, tailcoat};
 
 /// Test CA, its name server, and the port where it validates.
@@ -46,7 +47,7 @@ struct Manners<'a> {
 const STRICT: Manners<'_> = Manners { config: "", environment: &[("PEBBLE_VA_NOSLEEP", "1")], finds_http: true };
 
 impl Pebble {
-    /// Starts the CA. Prints and returns `None` if it is not installed.
+    /// Starts the CA. Skips and returns `None` if it is not installed.
     fn start(manners: Manners<'_>) -> Option<Self> {
         let [management, names_management, http, https] = [(); 4].map(|()| free_port());
         let names_command = [
@@ -133,16 +134,11 @@ impl Pebble {
     /// Connects to a site as soon as its certificate satisfies `is_wanted`.
     fn connect(&self, name: &str, is_wanted: impl Fn(&CertificateDer<'_>) -> bool) -> TlsStream {
         let client = self.client();
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        eventually_some("it has the certificate", || {
             let socket = TcpStream::connect(("127.0.0.1", self.https)).expect("the server takes connections");
             socket.set_read_timeout(Some(PATIENCE)).expect("a socket has a read time-out");
-            match handshake(socket, &client, name) {
-                Ok(stream) if is_wanted(&certificate_of(&stream)) => return stream,
-                result => assert!(Instant::now() < deadline, "no certificate: {:?}", result.map(|_| "another")),
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
+            handshake(socket, &client, name).ok().filter(|stream| is_wanted(&certificate_of(stream)))
+        })
     }
 }
 
@@ -167,15 +163,10 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 
 /// Waits until a file with this extension contains this text.
 fn await_file(state: &Path, extension: &str, says: &str) {
-    let deadline = Instant::now() + PATIENCE;
-    let is_there = || {
+    eventually(&format!("a file .{extension} contains {says}"), || {
         let found = files(state).into_iter().filter(|path| path.extension().is_some_and(|found| found == extension));
         found.into_iter().any(|path| fs::read_to_string(path).is_ok_and(|text| text.contains(says)))
-    };
-    while !is_there() {
-        assert!(Instant::now() < deadline, "no .{extension} with {says}: {:?}", files(state));
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    });
 }
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n";
@@ -235,8 +226,7 @@ fn wildcards_are_shown_by_dns() {
         hook.path().display(),
         pebble.names_management,
     );
-    fs::write(&program, script).expect("it can be written");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it can be made a program");
+    write_program(&program, &script);
     let settings = pebble.settings(&format!("dns-hook \"{}\" \"zone\"", program.display()));
     let _server = run(&(settings + &pebble.site("\"example.com\" \"*.example.com\"", "")), state.path());
     let certificate = certificate_of(&pebble.connect("example.com", |_| true));

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::support::operated::Operated;
+use crate::support::waiting::eventually;
 use crate::support::{TestServer, ask};
 
 const SITE: &str = "site {\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"hello\"\n}\n";
@@ -47,8 +48,7 @@ fn who_is_banned_gets_nothing_until_the_ban_ends() {
     assert!(request(&operated).is_some());
     assert_eq!(order(&operated, &["ban", "127.0.0.1", "--for", "1s"]), "127.0.0.1/32 is banned for 1s\n");
     assert_eq!(request(&operated), None);
-    std::thread::sleep(Duration::from_millis(1_100));
-    assert!(request(&operated).is_some(), "the time is over");
+    eventually("the time of the ban is over", || request(&operated).is_some());
     for (arguments, reported) in [
         (vec!["unban", "192.0.2.1"], "192.0.2.1/32 is not banned"),
         (vec!["ban", "no-address"], "`no-address` is not an address or network"),
@@ -84,11 +84,7 @@ fn who_is_banned_during_an_upgrade_stays_so() {
         command.args(arguments).arg("--socket").arg(path.join("control.sock"));
         assert!(command.output().unwrap().status.success(), "{arguments:?}");
     };
-    let start = std::time::Instant::now();
-    while !begun.exists() {
-        assert!(start.elapsed() < crate::support::PATIENCE, "the new process begins");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    eventually("the new process begins", || begun.exists());
     ban(&["ban", "127.0.0.0/8"]);
     ban(&["unban", "198.51.100.0/24"]);
     std::fs::write(&go_on, "").unwrap();

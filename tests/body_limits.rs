@@ -75,7 +75,7 @@ fn chunks_that_become_too_large_break_the_request_off() {
     let mut stream = server.connect();
     write!(stream, "{head}5\r\n12345\r\n").unwrap();
     // The request is already forwarded when the rest arrives.
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    upstream.await_received("12345");
     stream.write_all(b"5\r\n67890\r\n1\r\nx\r\n0\r\n\r\n").unwrap();
     let answer = read_all(&mut stream);
     assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("\r\nConnection: close\r\n"), "{answer}");

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -14,7 +14,9 @@ use crate::support::fastcgi::{Application, answer};
 use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
 use crate::support::real_server::{RealServer, Recipe};
+use crate::support::skips::skip;
 use crate::support::upstream::{ScriptStep, ScriptedUpstream};
+use crate::support::waiting::{eventually, settled, stays};
 use crate::support::{PATIENCE, TestServer, ask, read_all, read_until};
 
 /// Connections that the upstream accepts at once.
@@ -61,15 +63,7 @@ impl SmallUpstream {
 
     /// Waits until this many responses are complete.
     fn await_ended(&self, count: usize) {
-        await_that(&format!("{count} responses are complete"), || self.ended.load(Ordering::SeqCst) >= count);
-    }
-}
-
-fn await_that(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "not so: {what}");
-        std::thread::sleep(Duration::from_millis(10));
+        eventually(&format!("{count} responses are complete"), || self.ended.load(Ordering::SeqCst) >= count);
     }
 }
 
@@ -218,7 +212,7 @@ fn slow_posts_hold_an_upstream_without_buffering() {
     let operated = front(upstream.address, "request-buffering off", "");
     let server = &operated.server;
     let _slow: Vec<_> = (0..CONNECTIONS_MAX).map(|_| begin_post(server, "/", "text/plain", 1000)).collect();
-    await_that("all connections are taken", || upstream.begun() == CONNECTIONS_MAX);
+    eventually("all connections are taken", || upstream.begun() == CONNECTIONS_MAX);
     let mut stream = begin_long(server, "/");
     stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     assert!(stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
@@ -237,7 +231,7 @@ fn slow_readers_hold_no_upstream() {
     for stream in &mut slow {
         assert_eq!(finish_long(stream), LONG_BYTES);
     }
-    await_that("no files are left", || buffers_of(server.id(), operated.path()) == 0);
+    eventually("no files are left", || buffers_of(server.id(), operated.path()) == 0);
 }
 
 #[test]
@@ -283,8 +277,7 @@ fn streams_and_what_says_so_are_not_buffered() {
         write!(stream, "GET /long HTTP/1.1\r\nHost: h\r\nX-More: {more}\r\nConnection: close\r\n\r\n").unwrap();
         read_until(&mut stream, "\r\n\r\n");
         // The client slows the upstream down, as it should.
-        std::thread::sleep(Duration::from_millis(300));
-        assert_eq!(upstream.ended.load(Ordering::SeqCst), 0, "{more}");
+        stays(more, Duration::from_millis(300), || upstream.ended.load(Ordering::SeqCst) == 0);
         assert_eq!(buffers_of(operated.server.id(), operated.path()), 0, "{more}");
     }
 }
@@ -315,13 +308,13 @@ fn a_long_upload_passes_by_disk_in_little_memory() {
     for _ in 1..UPLOAD_BYTES >> 20 {
         stream.write_all(&piece).unwrap();
     }
-    await_that("it is in a file", || buffers_of(server.id(), operated.path()) == 1);
+    eventually("it is in a file", || buffers_of(server.id(), operated.path()) == 1);
     assert!(upstream.begun() <= 1, "the upstream was asked before the content was there");
     stream.write_all(&piece[1..]).unwrap();
     assert!(read_all(&mut stream).ends_with(&format!("{UPLOAD_BYTES} bytes, no Expect")));
     let cost = server.resident_kib_max() - before;
     assert!(cost < 8 << 10, "{cost} KiB");
-    await_that("no files are left", || buffers_of(server.id(), operated.path()) == 0);
+    eventually("no files are left", || buffers_of(server.id(), operated.path()) == 0);
 }
 
 #[test]
@@ -395,7 +388,7 @@ fn a_client_at_its_bound_is_reported_to_come_again() {
     assert_eq!(upstream.begun(), 0);
     // A response is neither lost nor cut short: its upstream waits.
     let mut slow = begin_long(&operated.server, "/long");
-    std::thread::sleep(Duration::from_millis(300));
+    settled("the server reads no more", || status(&operated)["buffers"]["file_bytes"].as_u64());
     assert_eq!(finish_long(&mut slow), LONG_BYTES);
 }
 
@@ -418,8 +411,7 @@ fn a_client_that_fills_its_share_holds_no_upstream() {
     assert!(reported["buffers"]["file_bytes"].as_u64().unwrap() > 1 << 20, "{reported:#}");
     assert!(reported["buffers"]["file_bytes_max"].as_u64().unwrap() > 1 << 20, "{reported:#}");
     slow.extend((0..2 * CONNECTIONS_MAX).map(|_| begin()));
-    std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(upstream.begun(), CONNECTIONS_MAX, "its further requests reach no upstream");
+    stays("its further requests reach no upstream", Duration::from_millis(500), || upstream.begun() == CONNECTIONS_MAX);
     assert!(get(server, "/").ends_with("0 bytes, no Expect"), "other clients do");
     // Once the client has read its responses, its other requests continue.
     for stream in &mut slow[..CONNECTIONS_MAX] {
@@ -429,7 +421,7 @@ fn a_client_that_fills_its_share_holds_no_upstream() {
     assert!(answers.iter().any(|head| head.starts_with("HTTP/1.1 200 ")), "{answers:?}");
     assert!(answers.iter().all(|head| head.starts_with("HTTP/1.1 200 ") || head.contains("Retry-After: ")));
     drop(slow);
-    await_that("no files are left", || buffers_of(server.id(), operated.path()) == 0);
+    eventually("no files are left", || buffers_of(server.id(), operated.path()) == 0);
     let reported = status(&operated);
     assert_eq!((&reported["buffers"]["file_bytes"], &reported["buffers"]["memory_bytes"]), (&0.into(), &0.into()));
 }
@@ -463,9 +455,9 @@ fn clients_that_leave_release_all_buffers() {
         readers.iter_mut().for_each(|stream| _ = read_until(stream, "\r\n\r\n"));
         let mut writers: Vec<_> = (0..3).map(|_| begin_post(server, "/", "text/plain", 2 << 20)).collect();
         writers.iter_mut().for_each(|stream| stream.write_all(&vec![b'x'; 1 << 20]).unwrap());
-        await_that("they are buffered", || buffers_of(server.id(), operated.path()) == 6);
+        eventually("they are buffered", || buffers_of(server.id(), operated.path()) == 6);
         drop((readers, writers));
-        await_that("no files are left", || buffers_of(server.id(), operated.path()) == 0);
+        eventually("no files are left", || buffers_of(server.id(), operated.path()) == 0);
     }
     assert!(get(server, "/").ends_with("0 bytes, no Expect"));
 }
@@ -478,7 +470,7 @@ fn buffers_outlive_a_reload() {
     upstream.await_ended(1);
     let mut writer = begin_post(&operated.server, "/", "text/plain", 2 << 20);
     writer.write_all(&vec![b'x'; 1 << 20]).unwrap();
-    await_that("both are buffered", || buffers_of(operated.server.id(), operated.path()) == 2);
+    eventually("both are buffered", || buffers_of(operated.server.id(), operated.path()) == 2);
     operated.reload(&config(upstream.address, "buffer-memory-bytes-max \"16KiB\"", ""));
     writer.write_all(&vec![b'x'; (1 << 20) - 1]).unwrap();
     assert!(read_all(&mut writer).ends_with(&format!("{} bytes, no Expect", 2 << 20)));
@@ -521,7 +513,7 @@ fn a_full_disk_is_reported_of_and_nothing_is_lost() {
     let mount = "mount -t tmpfs -o size=1m none";
     let can_mount = Command::new("unshare").args(["-m", "sh", "-c", &format!("{mount} {}", small.display())]).status();
     if !can_mount.is_ok_and(|status| status.success()) {
-        println!("skipped: no file system can be mounted here");
+        skip("no file system can be mounted here");
         return;
     }
     let upstream = SmallUpstream::start();

@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::support::skips::{skip, skip_without};
 use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
-use crate::support::{LARGE_BYTES, PATIENCE, TestServer, ask, read_all, read_until};
+use crate::support::waiting::{await_read, eventually, stays};
+use crate::support::{LARGE_BYTES, PATIENCE, TestServer, ask, read_all, read_until, write_program};
 
 /// Site whose programs are shell scripts with these names and texts, each in `/cgi-bin/`.
 struct CgiSite {
@@ -63,7 +65,7 @@ impl CgiSite {
 
 fn write_script(path: &Path, text: &str, mode: u32) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    write_program(path, &format!("#!/bin/sh\n{text}\n"));
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
@@ -76,14 +78,6 @@ fn without_chunks(mut text: &str) -> String {
         text = rest[size..].strip_prefix("\r\n").unwrap_or_default();
     }
     content + text
-}
-
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn is_running(pid: &str) -> bool {
@@ -150,15 +144,19 @@ fn the_user_whose_password_was_right() {
 
 #[test]
 fn descriptors_signals_group_and_directory() {
+    // The server lowers the limit of file descriptors once it has started the program, which may run by then.
     let script = format!(
-        "{HEAD}ls /proc/self/fd | tr '\\n' ' '\necho\ngrep -E '^Sig(Blk|Ign)' /proc/self/status\n\
+        "for i in $(seq 200); do [ \"$(ulimit -Sn)\" = 1024 ] || sleep 0.05; done\n\
+         {HEAD}ls /proc/self/fd | tr '\\n' ' '\necho\ngrep -E '^Sig(Blk|Ign)' /proc/self/status\n\
          echo \"$(ulimit -Sn) $(pwd)\"\n[ \"$(ps -o pgid= -p $$ | tr -d ' ')\" = $$ ] && echo leads"
     );
     let site = CgiSite::new(&[("deep/er/state", &script)], "");
     let content = site.content("deep/er/state");
     let lines: Vec<&str> = content.lines().collect();
     // Server and program inherit what this test inherited.
-    let own = Command::new(site.file("deep/er/state")).output().expect("it runs");
+    let mut own = Command::new("sh");
+    own.args(["-c", "ulimit -Sn 1024; exec \"$0\""]).arg(site.file("deep/er/state"));
+    let own = own.output().expect("it runs");
     let own = String::from_utf8(own.stdout).unwrap();
     let own: Vec<&str> = own.lines().skip(2).collect();
     assert_eq!(lines[0], own[0], "descriptors: {content}");
@@ -326,8 +324,7 @@ fn answers_come_as_they_are_written_and_not_faster_than_they_are_read() {
     let mut stream = site.server.connect();
     stream.write_all(b"GET /cgi-bin/large HTTP/1.0\r\n\r\n").unwrap();
     read_until(&mut stream, "\r\n\r\n");
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(!site.file("done").exists(), "it waits for its client");
+    stays("it waits for its client", Duration::from_millis(300), || !site.file("done").exists());
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
     assert!(rest.len() + 70_000 > LARGE_BYTES, "{} bytes came", rest.len());
@@ -346,7 +343,7 @@ fn who_closes_its_output_may_live_on_and_daemons_are_not_waited_for() {
         "",
     );
     assert_eq!(site.content("lives-on"), "answer\n");
-    wait_until("it goes on", || site.file("done").exists());
+    eventually("it goes on", || site.file("done").exists());
     for name in ["daemon", "daemon-silent"] {
         let began = Instant::now();
         match name {
@@ -370,12 +367,12 @@ fn time_is_limited_and_groups_end() {
         "first-byte-timeout \"300ms\"\n between-bytes-timeout \"300ms\"\n end-timeout \"300ms\"",
     );
     site.check("silent", "504");
-    wait_until("it is told to end", || site.file("told").exists());
+    eventually("it is told to end", || site.file("told").exists());
     let child = fs::read_to_string(site.file("child.pid")).unwrap();
-    wait_until("its child ends", || !is_running(&child));
+    eventually("its child ends", || !is_running(&child));
     site.check("stubborn", "504");
     let own = fs::read_to_string(site.file("own.pid")).unwrap();
-    wait_until("it is killed", || !is_running(&own));
+    eventually("it is killed", || !is_running(&own));
     let answered = site.get("stops");
     assert!(answered.contains("begun") && !answered.ends_with("0\r\n\r\n"), "it breaks off: {answered}");
 }
@@ -395,9 +392,9 @@ fn run_time_and_output_are_limited() {
         assert!(answered.starts_with("HTTP/1.1 200"), "{name}: {answered}");
         assert!(name == "hidden" || !answered.ends_with("0\r\n\r\n"), "{name} breaks off");
         assert!(answered.len() < 2 << 20);
-        wait_until("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
+        eventually("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
         let own = fs::read_to_string(site.file("own.pid")).unwrap();
-        wait_until(name, || !is_running(&own));
+        eventually(name, || !is_running(&own));
         fs::remove_file(site.file("own.pid")).unwrap();
     }
 }
@@ -414,11 +411,11 @@ fn clients_that_go_take_their_programs_along() {
     for name in ["silent", "begun"] {
         let mut stream = site.server.connect();
         write!(stream, "GET /cgi-bin/{name} HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-        wait_until("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
+        eventually("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
         let own = fs::read_to_string(site.file("own.pid")).unwrap();
         assert!(is_running(&own));
         drop(stream);
-        wait_until(name, || !is_running(&own));
+        eventually(name, || !is_running(&own));
         fs::remove_file(site.file("own.pid")).unwrap();
     }
 }
@@ -444,21 +441,21 @@ fn programs_of_responses_without_content_end_soon_after_their_clients_have_left(
     };
     for (method, name) in [("HEAD", "writes"), ("GET", "no-content"), ("GET", "redirects")] {
         let stream = begin(&site, method, name);
-        wait_until("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
+        eventually("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
         let own = fs::read_to_string(site.file("own.pid")).unwrap();
-        std::thread::sleep(Duration::from_millis(1_500));
-        assert!(is_running(&own), "{name}: its client is still there");
+        let what = format!("{name} runs while its client is there");
+        stays(&what, Duration::from_millis(1_500), || is_running(&own));
         drop(stream);
         let left = Instant::now();
-        wait_until(name, || !is_running(&own));
+        eventually(name, || !is_running(&own));
         assert!(left.elapsed() < PATIENCE / 2, "{name}");
         fs::remove_file(site.file("own.pid")).unwrap();
     }
     drop(begin(&site, "HEAD", "works-on"));
-    wait_until("it ends by itself", || site.file("done").exists());
+    eventually("it ends by itself", || site.file("done").exists());
     let site = CgiSite::new(&scripts, "abort-on-close off");
     drop(begin(&site, "HEAD", "works-long"));
-    wait_until("it is not aborted", || site.file("done-late").exists());
+    eventually("it is not aborted", || site.file("done-late").exists());
 }
 
 #[test]
@@ -474,9 +471,9 @@ fn output_after_a_response_without_content_is_limited() {
         let mut stream = site.server.connect();
         write!(stream, "HEAD /cgi-bin/{name} HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
         read_until(&mut stream, "\r\n\r\n");
-        wait_until("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
+        eventually("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
         let own = fs::read_to_string(site.file("own.pid")).unwrap();
-        wait_until(name, || !is_running(&own));
+        eventually(name, || !is_running(&own));
         site.server.await_log(&format!("reason=\"{reason}"));
     }
 }
@@ -486,14 +483,13 @@ fn the_servers_end_is_that_of_its_programs() {
     let mut site = CgiSite::new(&[("silent", "trap '' TERM\necho $$ > own.pid\nsleep 600")], "");
     let mut stream = site.server.connect();
     stream.write_all(b"GET /cgi-bin/silent HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-    wait_until("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
+    eventually("it has begun", || fs::read_to_string(site.file("own.pid")).is_ok_and(|pid| pid.ends_with('\n')));
     site.server.signal("TERM");
-    std::thread::sleep(Duration::from_millis(300));
     let own = fs::read_to_string(site.file("own.pid")).unwrap();
-    assert!(is_running(&own), "requests are answered first");
+    stays("requests are answered first", Duration::from_millis(300), || is_running(&own));
     site.server.signal("TERM");
     assert!(site.server.wait(), "it ends well");
-    wait_until("it has been killed", || !is_running(&own));
+    eventually("it has been killed", || !is_running(&own));
 }
 
 #[test]
@@ -504,7 +500,7 @@ fn processes_are_limited_and_no_zombie_is_left() {
     );
     let mut first = site.server.connect();
     first.write_all(b"GET /cgi-bin/waits HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
-    wait_until("it has begun", || site.file("begun").exists());
+    eventually("it has begun", || site.file("begun").exists());
     let busy = site.get("quick");
     assert!(busy.starts_with("HTTP/1.1 503") && busy.contains("Retry-After: 1\r\n"), "{busy}");
     fs::write(site.file("go"), "").unwrap();
@@ -512,7 +508,7 @@ fn processes_are_limited_and_no_zombie_is_left() {
     for _ in 0..20 {
         site.check("quick", "200");
     }
-    wait_until("all have been waited for", || site.server.zombies() == 0);
+    eventually("all have been waited for", || site.server.zombies() == 0);
 }
 
 /// Issue 17, defect 8: one client with many slow programs leaves places for others.
@@ -524,7 +520,7 @@ fn one_client_can_not_take_all_places_for_programs() {
     );
     let attackers = ask_for(&site, "waits", 40);
     let begun = || fs::read_to_string(site.file("begun")).unwrap_or_default().lines().count();
-    wait_until("they have begun", || begun() == 4);
+    eventually("they have begun", || begun() == 4);
     for _ in 0..3 {
         let mut other = site.server.connect_from([127, 0, 0, 2]);
         write!(other, "{}", request_for("quick")).unwrap();
@@ -549,9 +545,9 @@ fn one_client_can_not_fill_the_queue_for_programs() {
     );
     let order = || fs::read_to_string(site.file("order")).unwrap_or_default();
     let _first = ask_for(&site, "waits", 1);
-    wait_until("it has begun", || !order().is_empty());
+    eventually("it has begun", || !order().is_empty());
     let attackers = ask_for(&site, "waits", 40);
-    wait_until("the queue has what it takes of them", || {
+    eventually("the queue has what it takes of them", || {
         let is_answered = |attacker: &&TcpStream| {
             attacker.set_nonblocking(true).unwrap();
             attacker.peek(&mut [0]).is_ok_and(|count| count > 0)
@@ -560,7 +556,7 @@ fn one_client_can_not_fill_the_queue_for_programs() {
     });
     let mut other = site.server.connect_from([127, 0, 0, 2]);
     write!(other, "{}", request_for("waits")).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    await_read(&other);
     fs::write(site.file("go"), "").unwrap();
     let answer = read_all(&mut other);
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -609,7 +605,7 @@ fn standard_error_is_logged_with_the_name_of_the_script() {
         "/cgi-bin/floods: wrote more than `error-bytes-max`",
         "script not run: path=/cgi-bin/plain reason=\"the file is not executable",
     ] {
-        wait_until(expect, || log().contains(expect));
+        eventually(expect, || log().contains(expect));
     }
     assert!(log().len() < 10_000);
 }
@@ -617,7 +613,7 @@ fn standard_error_is_logged_with_the_name_of_the_script() {
 #[test]
 fn own_user_and_group() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can run programs as another user");
+        skip("only root can run programs as another user");
         return;
     }
     let site = CgiSite::new(&[("who", &format!("{HEAD}echo $(id -u) $(id -g) $(id -G)"))], "user \"nobody\"");
@@ -643,11 +639,11 @@ fn programs_in_other_languages() {
         ("/usr/bin/php-cgi", "a.php", php, "interpreter \"/usr/bin/php-cgi\"", "php POST 1 x y\n"),
     ] {
         if !Path::new(needs).exists() {
-            println!("skipped: {needs} is not installed");
+            skip_without(needs);
             continue;
         }
         let site = CgiSite::new(&[], interpreter);
-        fs::write(site.file(name), text).unwrap();
+        write_program(&site.file(name), text);
         let mode = if interpreter.is_empty() { 0o755 } else { 0o644 };
         fs::set_permissions(site.file(name), fs::Permissions::from_mode(mode)).unwrap();
         let answered = ask(

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use wire::h2::PREFACE;
 
@@ -13,7 +13,8 @@ use crate::support::h2::H2Client;
 use crate::support::h2_upstream::H2Upstream;
 use crate::support::upstream::ScriptStep::{Fill, Pause, Read as Await, Write as Send};
 use crate::support::upstream::ScriptedUpstream;
-use crate::support::{PATIENCE, TestServer, read_until, site_with_large_file};
+use crate::support::waiting::{eventually, eventually_some, settled};
+use crate::support::{TestServer, read_until, site_with_large_file};
 
 /// Bound of an HTTP/2 connection in SECURITY.md, without uploaded content.
 const HTTP2_KIB_MAX: u64 = 512;
@@ -65,25 +66,21 @@ fn server(options: &str) -> (TestServer, tempfile::TempDir) {
 fn each_kib<T>(server: &TestServer, count: usize, mut connect: impl FnMut() -> T) -> (u64, Vec<T>) {
     // The first ones make each worker allocate its own buffers, which the others share.
     let mut held: Vec<T> = (0..8).map(|_| connect()).collect();
-    std::thread::sleep(Duration::from_millis(300));
-    let before_kib = server.memory_kib();
+    let before_kib = settled("the first connections are handled", || server.memory_kib());
     held.extend((0..count).map(|_| connect()));
-    std::thread::sleep(Duration::from_millis(1_500));
-    (server.memory_kib().saturating_sub(before_kib) / count as u64, held)
+    let after_kib = settled("all connections are handled", || server.memory_kib());
+    (after_kib.saturating_sub(before_kib) / count as u64, held)
 }
 
 fn sample(server: &TestServer, name: &str) -> f64 {
-    let start = Instant::now();
-    loop {
+    eventually_some(name, || {
         let metrics = server.exchange(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        if let Some(value) = line.and_then(|value| value.parse().ok()) {
-            return value;
-        }
+        let value = line.and_then(|value| value.parse().ok());
         // A server that is out of memory may close new connections for a moment.
-        assert!(metrics.is_empty() && start.elapsed() < PATIENCE, "no {name} in {metrics}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        assert!(metrics.is_empty() || value.is_some(), "no {name} in {metrics}");
+        value
+    })
 }
 
 /// Issue 17, defect 1: each waiting stream kept a whole decoded head, 2 MB per connection for 9 KB on the wire. The log
@@ -98,12 +95,16 @@ fn http2_memory_amplification() {
         let held_bytes = sample(&server, "tailcoat_client_memory_bytes");
         assert!(held_bytes > 0.0 && held_bytes < ((28 * HTTP2_KIB_MAX) << 10) as f64, "{held_bytes} bytes are counted");
         drop(held);
-        let start = Instant::now();
-        while sample(&server, "tailcoat_client_memory_bytes") > 0.0 {
-            assert!(start.elapsed() < PATIENCE, "counted memory is released with the connections");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        await_release(&server);
     }
+}
+
+/// Waits until the server counts no memory of clients.
+#[track_caller]
+fn await_release(server: &TestServer) {
+    eventually("counted memory is released with the connections", || {
+        sample(server, "tailcoat_client_memory_bytes") == 0.0
+    });
 }
 
 /// Attack by 400 connections, which got the server killed in a small container.
@@ -123,11 +124,9 @@ fn clients_together_hold_no_more_than_they_may() {
         }
     }
     assert_eq!(sample(&server, "tailcoat_client_memory_limit_bytes"), LIMIT_BYTES);
-    let start = Instant::now();
-    while sample(&server, "tailcoat_client_memory_bytes") > LIMIT_BYTES {
-        assert!(start.elapsed() < PATIENCE, "connections that hold too much are closed");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    eventually("connections that hold too much are closed", || {
+        sample(&server, "tailcoat_client_memory_bytes") <= LIMIT_BYTES
+    });
     let shed = sample(&server, "tailcoat_limit_hits_total{limit=\"client-memory-bytes-max\"}");
     assert!((10.0..400.0).contains(&shed), "{shed} connections were closed");
     let taken_kib = server.memory_kib().saturating_sub(before_kib);
@@ -231,20 +230,11 @@ fn content_of_http2_upstreams_is_counted() {
             stream
         })
         .collect();
-    let start = Instant::now();
-    loop {
-        let counted_bytes = sample(&server, "tailcoat_client_memory_bytes");
-        if counted_bytes >= (CLIENTS * CONTENT_BYTES) as f64 {
-            break;
-        }
-        assert!(start.elapsed() < PATIENCE, "{counted_bytes} bytes are counted");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    eventually("all content is counted", || {
+        sample(&server, "tailcoat_client_memory_bytes") >= (CLIENTS * CONTENT_BYTES) as f64
+    });
     drop(held);
-    while sample(&server, "tailcoat_client_memory_bytes") > 0.0 {
-        assert!(start.elapsed() < 2 * PATIENCE, "counted memory is released with the connections");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    await_release(&server);
 }
 
 /// Sends the beginning of an upload of `UPLOAD_BYTES`, which is buffered before its upstream.
@@ -278,11 +268,9 @@ fn check_small_holdings(options: &str, connect: impl Fn(&TestServer, [u8; 4]) ->
             begin_upload(stream, &named, UPLOAD_BYTES - 3)
         })
         .collect();
-    let start = Instant::now();
-    while sample(&server, "tailcoat_client_memory_bytes") < f64::from(HONEST) * (UPLOAD_BYTES - 3) as f64 {
-        assert!(start.elapsed() < PATIENCE, "the uploads are in memory");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    eventually("the uploads are in memory", || {
+        sample(&server, "tailcoat_client_memory_bytes") >= f64::from(HONEST) * (UPLOAD_BYTES - 3) as f64
+    });
     let attack: Vec<_> = (0..800)
         .map(|_| {
             let (stream, named) = connect(&server, [127, 9, 9, 9]);
@@ -334,20 +322,9 @@ fn content_that_http_wasm_modules_buffer_is_counted() {
     let counted = |name: &str, request: &str, length: usize| {
         let mut stream = server.connect();
         stream.write_all(&[request.as_bytes(), &vec![b'x'; length]].concat()).unwrap();
-        let start = Instant::now();
-        loop {
-            let bytes = sample(&server, "tailcoat_client_memory_bytes");
-            if bytes >= CONTENT_BYTES as f64 {
-                break;
-            }
-            assert!(start.elapsed() < PATIENCE, "{name}: {bytes} bytes");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        eventually(name, || sample(&server, "tailcoat_client_memory_bytes") >= CONTENT_BYTES as f64);
         drop(stream);
-        while sample(&server, "tailcoat_client_memory_bytes") > 0.0 {
-            assert!(start.elapsed() < 2 * PATIENCE, "{name}: counted memory is released with the connection");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        await_release(&server);
     };
     let post = |length: usize| format!("POST /guest/peek HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
     counted("a request that is not complete", &post(CONTENT_BYTES + 1), CONTENT_BYTES);

@@ -7,6 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use crate::support::skips::skip;
+use crate::support::waiting::eventually;
+
 /// Command of the built binary, in this directory.
 fn tailcoat(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailcoat"));
@@ -339,11 +342,9 @@ fn serve_serves_a_directory() {
     assert!(serving.get("/").contains("hello.txt"), "the directory is listed");
     // Records are written with a delay of up to a second.
     let log = directory.path().join("access.log");
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    while !fs::read_to_string(&log).unwrap_or_default().contains("\"GET / HTTP/1.1\" 200 ") {
-        assert!(std::time::Instant::now() < deadline, "{:?}", fs::read_to_string(&log));
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    eventually("the request is logged", || {
+        fs::read_to_string(&log).unwrap_or_default().contains("\"GET / HTTP/1.1\" 200 ")
+    });
 }
 
 #[test]
@@ -396,6 +397,7 @@ fn one_error_hides_no_other() {
 #[test]
 fn check_looks_as_the_user_whom_the_server_becomes() {
     if !rustix::process::geteuid().is_root() {
+        skip("it takes root");
         return;
     }
     let directory = directory_with("x.log", "");

@@ -12,6 +12,8 @@ use wasmtime::PoolingAllocationConfig;
 use crate::support::elsewhere::elsewhere;
 use crate::support::guests::guests;
 use crate::support::operated::Operated;
+use crate::support::skips::skip;
+use crate::support::waiting::eventually;
 use crate::support::{TestServer, ask};
 
 /// Line of a process's status in `/proc`.
@@ -37,7 +39,10 @@ fn low_port() -> Option<u16> {
 
 #[test]
 fn root_becomes_another_and_keeps_low_ports() {
-    let (true, Some(port)) = (is_root(), low_port()) else { return };
+    let (true, Some(port)) = (is_root(), low_port()) else {
+        skip("it takes root, and ports that only root may bind");
+        return;
+    };
     let directory = elsewhere();
     fs::write(directory.path().join("page"), "a page").unwrap();
     let other = low_port()
@@ -82,6 +87,7 @@ fn root_becomes_another_and_keeps_low_ports() {
 #[test]
 fn what_cannot_be_read_by_its_user_is_said() {
     if !is_root() {
+        skip("it takes root");
         return;
     }
     let directory = elsewhere();
@@ -228,6 +234,7 @@ fn a_kernel_that_confines_less_is_reported_of_once() {
 #[test]
 fn memory_of_modules_is_kept_beside_programs() {
     let (true, Some(guests)) = (is_root() && PoolingAllocationConfig::is_pagemap_scan_available(), guests()) else {
+        skip("it takes root, PAGEMAP_SCAN of the kernel, and modules");
         return;
     };
     let directory = tempfile::tempdir().unwrap();
@@ -261,16 +268,11 @@ fn the_launcher_ignores_what_is_for_the_server() {
     let children = children.split_whitespace().map(|process| process.parse::<u32>().unwrap());
     let launcher = children.into_iter().find(is_launcher).expect("one of its children is the launcher");
     // The process has started, but may not have installed its signal handlers.
-    let start = std::time::Instant::now();
-    let catches_hangup = || {
+    eventually("it catches signals", || {
         let status = fs::read_to_string(format!("/proc/{launcher}/status")).unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         u64::from_str_radix(caught.trim(), 16).unwrap() & 1 != 0
-    };
-    while !catches_hangup() {
-        assert!(start.elapsed() < crate::support::PATIENCE, "it catches signals");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    });
     for signal in ["HUP", "USR1", "USR2", "INT", "QUIT", "TERM"] {
         let _ = Command::new("kill").arg(format!("-{signal}")).arg(launcher.to_string()).status();
     }

@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::support::fastcgi::{Act, Application, FastCgiRequest, answer, end, error, output, record};
 use crate::support::h2::H2Client;
+use crate::support::waiting::settled;
 use crate::support::{LARGE_BYTES, PATIENCE, TestServer, ask, read_until};
 
 /// Server in front of an application, with these options of `fastcgi`.
@@ -303,7 +304,7 @@ fn clients_that_go_take_their_requests_along() {
         if !begun.is_empty() {
             read_until(&mut client, "abc");
         }
-        std::thread::sleep(Duration::from_millis(100));
+        application.await_request();
         drop(client);
         let gone = Instant::now();
         assert!(application.request().is_aborted && gone.elapsed() < PATIENCE / 2, "{begun:?}");
@@ -328,7 +329,7 @@ fn content_goes_both_ways_in_constant_memory() {
     let head = read_until(&mut client, "\r\n\r\n");
     assert!(head.contains(&format!("X-Got: {LARGE_BYTES}\r\n")), "{head}");
     // The client is slow; the server fetches only as much as the client reads.
-    std::thread::sleep(Duration::from_millis(300));
+    settled("the server reads no more", || server.memory_kib());
     let mut count = 0;
     let mut buffer = [0; 65_536];
     while let Ok(bytes @ 1..) = client.read(&mut buffer) {

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
 
 use crate::support::upstream::ScriptStep::{Echo, Fill, Read as Await, Reset, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
@@ -370,7 +369,7 @@ fn a_request_is_given_up_with_its_client() {
     let server = front(upstream.address, "");
     let mut stream = server.connect();
     stream.write_all(GET.as_bytes()).unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    upstream.await_received(HEAD);
     drop(stream);
     assert!(upstream.connection().starts_with("GET /a HTTP/1.1"), "the connection was closed");
 }

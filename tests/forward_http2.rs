@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::support::h2::H2Client;
 use crate::support::h2_upstream::{END_HEADERS, END_STREAM, H2Upstream, RawFrame, RawPeer, block, kind};
 use crate::support::real_server::{RealServer, Recipe};
+use crate::support::waiting::{eventually, lines_of, settled};
 use crate::support::{PATIENCE, TestServer, ask};
 use wire::h2::ErrorCode;
 
@@ -103,7 +104,7 @@ fn requests_share_connections() {
             let mut waiting = Vec::new();
             while let Some(stream) = peer.await_request() {
                 waiting.push(stream);
-                // All streams of one connection are open at once.
+                // Silence: the proxy opens as many streams as it may before the first one ends.
                 if stream == 1 {
                     std::thread::sleep(Duration::from_millis(100));
                 }
@@ -169,7 +170,10 @@ fn what_is_in_progress_outlives_a_goaway() {
         let (Some(first), 0) = (peer.await_request(), number) else { return };
         peer.head(first, 200, false);
         peer.write(kind::GOAWAY, 0, 0, &[first.to_be_bytes(), [0; 4]].concat());
-        std::thread::sleep(Duration::from_millis(100));
+        // The reply to a ping shows that the GOAWAY has been read.
+        peer.write(kind::PING, 0, 0, &[0; 8]);
+        let frames = std::iter::from_fn(|| peer.read()).take_while(|frame| frame.kind != kind::PING);
+        frames.for_each(|frame| assert_ne!(frame.kind, kind::HEADERS, "a request after GOAWAY"));
         peer.data(first, b"late", true);
         // No further request arrives, and the connection closes.
         sender.lock().unwrap().send(peer.await_request().is_none()).unwrap();
@@ -196,7 +200,8 @@ fn closed_connections_are_no_fault_of_requests() {
 #[test]
 fn resets_are_reported_to_the_other_side() {
     let (sender, resets) = std::sync::mpsc::channel();
-    let sender = std::sync::Mutex::new(sender);
+    let (begun, uploads) = std::sync::mpsc::channel();
+    let sender = std::sync::Mutex::new((sender, begun));
     let upstream = H2Upstream::start(move |_, peer| {
         peer.greet(&[]);
         while let Some(frame) = peer.read() {
@@ -207,8 +212,9 @@ fn resets_are_reported_to_the_other_side() {
                     peer.write(kind::RST_STREAM, 0, stream, &2_u32.to_be_bytes());
                 }
                 RawFrame { kind: kind::RST_STREAM, payload, .. } => {
-                    sender.lock().unwrap().send(payload).unwrap();
+                    sender.lock().unwrap().0.send(payload).unwrap();
                 }
+                RawFrame { kind: kind::DATA, .. } => sender.lock().unwrap().1.send(()).unwrap(),
                 _ => {}
             }
         }
@@ -223,7 +229,7 @@ fn resets_are_reported_to_the_other_side() {
     // And from the client to the upstream.
     let stream = client.ask("POST", "/", &[], false);
     client.send(stream, b"begun", false);
-    std::thread::sleep(Duration::from_millis(100));
+    uploads.recv_timeout(PATIENCE).unwrap();
     client.turn(|engine, turn| engine.reset(stream, ErrorCode::CANCEL, turn));
     client.flush();
     assert_eq!(resets.recv_timeout(PATIENCE).unwrap(), 8_u32.to_be_bytes());
@@ -271,8 +277,7 @@ fn a_slow_client_delays_no_other_and_costs_a_window() {
     slow.takes = false;
     let stream = slow.ask("GET", "/", &[], true);
     slow.wait(|client| client.answers[&stream].content.len() >= 60_000);
-    std::thread::sleep(Duration::from_millis(200));
-    let sent_before = sent.load(Ordering::SeqCst);
+    let sent_before = settled("the upstream sends no more", || sent.load(Ordering::SeqCst));
     // Sum of the client's window, the sockets' buffers, and one window of ours.
     assert!(sent_before < 1 << 20, "{sent_before}");
     let mut quick = H2Client::connect(&server);
@@ -461,19 +466,9 @@ fn health_checks_and_logs() {
         log.display(),
         upstream.address
     ));
-    while upstream.connections() < 3 {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    eventually("health checks run", || upstream.connections() >= 3);
     assert!(get(&server).ends_with("well"));
-    let began = std::time::Instant::now();
-    let line = loop {
-        let text = std::fs::read_to_string(&log).unwrap_or_default();
-        if text.contains('\n') {
-            break text;
-        }
-        assert!(began.elapsed() < PATIENCE);
-        std::thread::sleep(Duration::from_millis(20));
-    };
+    let line = &lines_of(&log, 1)[0];
     assert!(line.contains(&format!("h2c://{}", upstream.address)), "{line}");
     assert!(line.contains("\"upstream_status\":200"), "{line}");
 }
@@ -491,10 +486,6 @@ fn a_server_that_goes_down_is_checked_so() {
          site {{\n listen \"127.0.0.1:0\"\n forward \"u\"\n}}\nserver {{ workers 1 }}\n",
         upstream.address
     ));
-    let began = std::time::Instant::now();
-    while !get(&server).contains(" 503 ") {
-        assert!(began.elapsed() < PATIENCE);
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    eventually("the upstream counts as down", || get(&server).contains(" 503 "));
     server.await_log("health checks failed: upstream=");
 }

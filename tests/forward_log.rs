@@ -6,6 +6,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
+use crate::support::waiting::lines_of;
 use crate::support::{PATIENCE, TestServer, ask, read_all, tailcoat};
 
 const HEAD: &str = "\r\n\r\n";
@@ -17,19 +18,6 @@ fn get(path: &str) -> String {
 /// Upstream as logs name it.
 fn name(address: std::net::SocketAddr) -> String {
     format!("http://{address}")
-}
-
-/// Lines of a log, once there are this many.
-fn lines(path: &std::path::Path, count: usize) -> Vec<String> {
-    let began = std::time::Instant::now();
-    loop {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        if text.lines().count() >= count {
-            return text.lines().map(str::to_owned).collect();
-        }
-        assert!(began.elapsed() < PATIENCE, "{text}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
 }
 
 #[test]
@@ -61,7 +49,7 @@ fn the_access_log_tells_the_server_and_its_times() {
     let template = "\"{path} {status} {upstream} {upstream_status} {upstream_tries} {upstream_connect_us} \
                     {upstream_first_byte_us} {upstream_duration_us} {upstream_duration_s} {cache_status}\"";
     let (log, _server) = sites(template, "template");
-    let lines_of = lines(&log, 4);
+    let lines_of = lines_of(&log, 4);
     let words = |line: usize| lines_of[line].split(' ').map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(lines_of[0], "/here 200 - - - - - - - -");
     let [path, status, server, answered, tries, connect, first, all, seconds, cache] = &words(1)[..] else { panic!() };
@@ -109,7 +97,7 @@ fn the_access_log_tells_what_the_cache_did() {
     for method in ["GET", "GET", "POST"] {
         ask(&server, &format!("{method} / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"));
     }
-    assert_eq!(lines(&log, 3), ["GET miss 200", "GET hit -", "POST bypass 200"]);
+    assert_eq!(lines_of(&log, 3), ["GET miss 200", "GET hit -", "POST bypass 200"]);
 }
 
 #[test]
@@ -136,7 +124,7 @@ fn the_servers_log_tells_which_server_failed_and_why() {
     let mut seen = 0;
     // As root, the server logs a warning first.
     let address: std::net::SocketAddr = loop {
-        let all = lines(log.path(), seen + 1);
+        let all = lines_of(log.path(), seen + 1);
         seen += 1;
         if let Some((_, address)) = all[seen - 1].split_once("listening on ") {
             break address.parse().unwrap();
@@ -166,7 +154,7 @@ fn the_servers_log_tells_which_server_failed_and_why() {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         std::io::Write::write_all(&mut stream, get(path).as_bytes()).unwrap();
         read_all(&mut stream);
-        let all = lines(log.path(), seen + expect.len());
+        let all = lines_of(log.path(), seen + expect.len());
         for expect in expect {
             let line = &all[seen];
             assert!(line.contains(" warning: ") && line.ends_with(&expect), "{path}: {line}");
@@ -245,7 +233,7 @@ fn busy_servers_say_when_to_come_again() {
     ));
     let mut first = server.connect();
     std::io::Write::write_all(&mut first, get("/").as_bytes()).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    upstream.await_received(HEAD);
     let answer = ask(&server, &get("/"));
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     // Random, so that clients don't all return at once.

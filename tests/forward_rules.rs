@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::upstream::ScriptStep::{Pause, Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
+use crate::support::waiting::eventually;
 use crate::support::{TestServer, ask, read_until};
 
 const HEAD: &str = "\r\n\r\n";
@@ -295,9 +296,5 @@ fn requests_in_progress() {
     assert!(rejected.starts_with("HTTP/1.1 429 ") && values(&rejected, "Retry-After") == ["1"], "{rejected}");
     // The request counts until its response has ended, or its client has.
     drop(first);
-    let deadline = std::time::Instant::now() + crate::support::PATIENCE;
-    while !ask(&server, &get("/slow", "")).starts_with("HTTP/1.1 200 ") {
-        assert!(std::time::Instant::now() < deadline, "its place is free again");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    eventually("its place is free again", || ask(&server, &get("/slow", "")).starts_with("HTTP/1.1 200 "));
 }

@@ -129,8 +129,10 @@ fn who_reads_slowly_is_sent_to_slowly() {
     drop(stream);
 
     let up = front(upstream(|stream| {
-        std::thread::sleep(PATIENCE);
-        drop(stream);
+        let _open = stream;
+        loop {
+            std::thread::park();
+        }
     }));
     let before = warm_up(&up);
     for fields in ["Content-Length: 4294967296\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\nffffffff\r\n"] {

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::support::tls::TestCa;
-use crate::support::{PATIENCE, TestServer, ask, tailcoat};
+use crate::support::waiting::{eventually, stays};
+use crate::support::{TestServer, ask, tailcoat};
 
 /// Upstream with a certificate for `app.example`, which logs the version and the client certificate of each request.
 fn backend(directory: &Path, more: &str) -> TestServer {
@@ -16,15 +17,10 @@ fn backend(directory: &Path, more: &str) -> TestServer {
 
 /// Waits until the last line of a file contains this text.
 fn await_line(file: &Path, expect: &str) {
-    let began = std::time::Instant::now();
-    loop {
+    eventually(&format!("{expect} is in the last line of {}", file.display()), || {
         let text = std::fs::read_to_string(file).unwrap_or_default();
-        if text.lines().last().is_some_and(|line| line.contains(expect)) {
-            return;
-        }
-        assert!(began.elapsed() < PATIENCE, "{expect}: {text}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+        text.lines().last().is_some_and(|line| line.contains(expect))
+    });
 }
 
 #[test]
@@ -114,9 +110,9 @@ fn a_certificate_is_shown() {
         assert!(answer.contains(status), "{options}: {answer}");
         if status == " 200 " {
             await_line(&path.join("log"), "CN=proxy.example");
-            // Health checks succeed, too.
-            std::thread::sleep(std::time::Duration::from_millis(500));
-            assert!(ask(&server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").contains(status));
+            stays("health checks succeed, too", std::time::Duration::from_millis(500), || {
+                ask(&server, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").contains(status)
+            });
         }
     }
 }
@@ -177,9 +173,5 @@ fn new_files_are_taken_up() {
     assert!(get().contains(" 200 "));
     await_line(&path.join("log"), "CN=second.example");
     std::fs::write(path.join("trusted.pem"), other.pem()).unwrap();
-    let began = std::time::Instant::now();
-    while get().contains(" 200 ") {
-        assert!(began.elapsed() < PATIENCE, "an upstream that is not trusted any more still gets requests");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    eventually("an upstream that is not trusted any more gets no requests", || !get().contains(" 200 "));
 }

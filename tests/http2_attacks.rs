@@ -10,6 +10,7 @@ use wire::h2::{ErrorCode, H2Limits, PREFACE};
 use crate::support::h2::{H2Client, limits};
 use crate::support::upstream::ScriptStep::{Pause, Read as Await};
 use crate::support::upstream::ScriptedUpstream;
+use crate::support::waiting::settled;
 use crate::support::{PATIENCE, TestServer, site_with_large_file};
 
 const DATA: u8 = 0;
@@ -229,8 +230,8 @@ fn slow_read() {
             clients.push(client);
         }
     }
-    std::thread::sleep(Duration::from_millis(500));
-    let each_kib = server.memory_kib().saturating_sub(before_kib) / clients.len() as u64;
+    let after_kib = settled("all requests are handled", || server.memory_kib());
+    let each_kib = after_kib.saturating_sub(before_kib) / clients.len() as u64;
     assert!(each_kib < 256, "{each_kib} KiB a connection");
     assert_eq!(H2Client::connect(&server).get("/nothing").status(), 404);
 }

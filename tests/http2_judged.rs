@@ -3,13 +3,14 @@
 use std::process::{Command, Output};
 
 use crate::support::real_server::is_installed;
+use crate::support::skips::skip_without;
 use crate::support::tls::TestCa;
 use crate::support::{LARGE_BYTES, TestServer, site_with_large_file};
 
-/// Output of a program; `None` if it is not installed.
+/// Output of a program. Skips and returns `None` if it is not installed.
 fn run(program: &str, arguments: &[&str]) -> Option<Output> {
     if !is_installed(program) {
-        println!("skipped: {program} is not installed");
+        skip_without(program);
         return None;
     }
     Some(Command::new("timeout").args(["200", program]).args(arguments).output().expect("it can be started"))

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::guests::{compiled_directory, filters, serve_guests};
 use crate::support::versions::AnyVersion;
+use crate::support::waiting::await_read;
 use crate::support::{TestServer, ask, read_all, read_until};
 
 /// Limits low enough for a test to reach.
@@ -148,8 +149,8 @@ fn a_guest_that_loops_or_sleeps_delays_no_request() {
     let mut streams: Vec<_> = (0..4).map(|_| server.connect()).collect();
     for (stream, target) in streams.iter_mut().zip(["loop", "hang", "loop", "hang"]) {
         write!(stream, "GET /guest/{target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+        await_read(stream);
     }
-    std::thread::sleep(Duration::from_millis(50));
     let start = Instant::now();
     for _ in 0..20 {
         assert!(get(&server, "/file").ends_with("a file"));
@@ -167,23 +168,23 @@ fn places_and_content_that_have_to_be_waited_for() {
     let server = serve_guests(filters, "instances-max 1; queue-timeout \"50s\"; reset none", "");
     let mut stream = server.connect();
     stream.write_all(b"POST /guest/echo HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nabc").unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    await_read(&stream);
     let mut waiting = server.connect();
     waiting.write_all(b"GET /guest/hello HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    await_read(&waiting);
     stream.write_all(b"def").unwrap();
     read_until(&mut stream, "abcdef");
     assert!(read_all(&mut waiting).ends_with("hello\n"));
     // A client that leaves frees its instance's place.
     let mut stream = server.connect();
     stream.write_all(b"POST /guest/echo HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nabc").unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    await_read(&stream);
     drop(stream);
     check(&server, "/guest/hello", "hello\n");
     let server = serve_guests(filters, "instances-max 1; queue-timeout \"0s\"", "");
     let mut stream = server.connect();
     stream.write_all(b"POST /guest/echo HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nabc").unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    await_read(&stream);
     assert!(get(&server, "/guest/hello").starts_with("HTTP/1.1 503 "));
 }
 

@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{cipher_suite as suites, default_provider};
@@ -16,8 +16,10 @@ use tempfile::TempDir;
 
 use crate::support::operated::Operated;
 use crate::support::real_server::is_installed;
+use crate::support::skips::{skip, skip_without};
 use crate::support::tls::{TestCa, TlsStream, connect, handshake};
-use crate::support::{PATIENCE, TestServer, tailcoat};
+use crate::support::waiting::{await_read, eventually};
+use crate::support::{TestServer, tailcoat};
 
 /// Size of `large`: more than all buffers between server and client hold.
 const LARGE_BYTES: usize = 16 << 20;
@@ -37,6 +39,7 @@ static SITE: LazyLock<(TestCa, TempDir)> = LazyLock::new(|| {
     for (name, length) in [("large", LARGE_BYTES), ("medium", MEDIUM_BYTES), ("small", MEDIUM_BYTES - 1)] {
         std::fs::write(path.join("files").join(name), content(0, length)).expect("it can be written");
     }
+    // The time of an inode's last change cannot be set.
     std::thread::sleep(SETTLING_TIME);
     (authority, directory)
 });
@@ -44,10 +47,10 @@ static SITE: LazyLock<(TestCa, TempDir)> = LazyLock::new(|| {
 /// Runs one test at a time, because the kernel's counters are global.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Waits for the test's turn. Prints and returns `None` where the kernel has no TLS.
+/// Waits for the test's turn. Skips and returns `None` where the kernel has no TLS.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     if counted("TlsTxSw").is_none() {
-        println!("skipped: the kernel's module `tls` is not loaded; `cargo xtask kernel-tls` tests with one");
+        skip("the kernel module `tls` is not loaded; `cargo xtask kernel-tls` tests with one");
         return None;
     }
     Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
@@ -170,7 +173,7 @@ fn files_are_whole_by_all_suites() {
 fn what_is_small_or_comes_by_http_2_stays_here() {
     let Some(_turn) = turn() else { return };
     if !is_installed("curl") {
-        println!("skipped: curl is not installed");
+        skip_without("curl");
         return;
     }
     let server = server();
@@ -197,7 +200,7 @@ fn requests_may_come_while_a_file_goes() {
         let mut stream = connect(&server, &client_of(suite), "a.example").expect("the handshake succeeds");
         // Together with the first request; then while the file is sent; in pieces.
         stream.write_all(&[get("large", ""), get("small", "")].concat()).expect("the server reads");
-        std::thread::sleep(Duration::from_millis(300));
+        await_read(&stream.sock);
         stream.write_all(&get("medium", "")).expect("the server reads");
         let last = get("medium", "Connection: close\r\n");
         stream.write_all(&last[..20]).expect("the server reads");
@@ -221,7 +224,7 @@ fn slow_clients_get_all_of_what_is_last() {
         socket2::SockRef::from(&socket).set_recv_buffer_size(128 << 10).expect("buffers have a size");
         let mut stream = handshake(socket, &client_of(suite), "a.example").expect("the handshake succeeds");
         stream.write_all(&get("large", "Connection: close\r\n")).expect("the server reads");
-        std::thread::sleep(Duration::from_millis(500));
+        await_read(&stream.sock);
         let mut comes = Vec::new();
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -229,6 +232,7 @@ fn slow_clients_get_all_of_what_is_last() {
                 0 => break,
                 count => comes.extend_from_slice(&buffer[..count]),
             }
+            // A slow client, at the end of the content.
             if comes.len() > LARGE_BYTES - (512 << 10) {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -264,11 +268,7 @@ fn clients_that_break_off_disturb_no_other() {
     assert!(error.to_string().contains("BadRecordMac"), "{error}");
     expect_file(&mut stays, "large", LARGE_BYTES);
     drop(stays);
-    let start = Instant::now();
-    while counted("TlsCurrTxSw") != Some(before) {
-        assert!(start.elapsed() < PATIENCE, "connections are left");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    eventually("no connection is left", || counted("TlsCurrTxSw") == Some(before));
 }
 
 /// True if the kernel's version can change a connection's key.
@@ -330,13 +330,7 @@ impl ProgramOutput {
     }
 
     fn expect(&self, text: &[u8], count: usize) {
-        let start = Instant::now();
-        while self.count(text) < count {
-            let said = self.0.lock().expect("no thread panics with it").clone();
-            let end = &said[said.len().saturating_sub(500)..];
-            assert!(start.elapsed() < PATIENCE, "{count} x {text:?}: {}", String::from_utf8_lossy(end));
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        eventually(&format!("{count} x {text:?} is printed"), || self.count(text) >= count);
     }
 }
 
@@ -345,7 +339,7 @@ impl ProgramOutput {
 fn clients_change_their_own_key() {
     let Some(_turn) = turn() else { return };
     if !is_installed("openssl") {
-        println!("skipped: openssl is not installed");
+        skip_without("openssl");
         return;
     }
     let server = server();
@@ -376,11 +370,11 @@ fn files_go_on_through_reloads_and_upgrades() {
     let mut stream = connect(&operated.server, &client(), "a.example").expect("the handshake succeeds");
     stream.write_all(&get("large", "")).expect("the server reads");
     stream.flush().expect("the server reads");
-    std::thread::sleep(Duration::from_millis(300));
+    await_read(&stream.sock);
     operated.reload(&text.replace("1MiB", "2MiB"));
     expect_response(&mut stream, 200, 0, LARGE_BYTES);
     stream.write_all(&get("large", "")).expect("the server reads");
-    std::thread::sleep(Duration::from_millis(300));
+    await_read(&stream.sock);
     operated.upgrade();
     expect_response(&mut stream, 200, 0, LARGE_BYTES);
     let before = kernel_connections();
@@ -394,7 +388,7 @@ fn files_go_on_through_reloads_and_upgrades() {
 #[test]
 fn it_is_said_once_where_the_kernel_can_not() {
     if counted("TlsTxSw").is_some() {
-        println!("skipped: this kernel can");
+        skip("this kernel has kernel TLS");
         return;
     }
     let (authority, directory) = (TestCa::new(), tempfile::tempdir().expect("a directory"));

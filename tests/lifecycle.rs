@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
-use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::support::port::free_port;
+use crate::support::waiting::{await_read, eventually};
 use crate::support::{LARGE_BYTES, PATIENCE, TestServer, read_all, read_until, site_with_large_file, tailcoat};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -36,8 +36,8 @@ fn a_drain_answers_what_was_asked_and_closes_the_rest() {
         read_until(&mut busy, "\r\n\r\n");
         let mut half = server.connect();
         half.write_all(b"GET / HTTP/1.1\r\n").unwrap();
-        // The request is in progress once the server has read it, which is not visible from outside.
-        std::thread::sleep(Duration::from_millis(200));
+        // The request is in progress once the server has read it.
+        await_read(&half);
         server.signal(signal);
         assert_eq!(read_all(&mut idle), "", "{signal}: an idle connection is closed");
         half.write_all(b"Host: h\r\n\r\n").unwrap();
@@ -56,9 +56,12 @@ fn the_grace_time_and_a_second_signal_end_a_drain() {
         let mut busy = server.connect();
         busy.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
         read_until(&mut busy, "\r\n\r\n");
+        let mut idle = server.connect();
+        idle.write_all(GET).unwrap();
+        read_until(&mut idle, "hello");
         server.signal("TERM");
         if signals == 2 {
-            std::thread::sleep(Duration::from_millis(300));
+            assert_eq!(read_all(&mut idle), "", "the drain begins");
             server.signal("TERM");
         }
         assert!(server.wait());
@@ -73,11 +76,11 @@ fn logs_are_opened_again() {
     let mut server = TestServer::serve(directory.path(), &["--access-log", log.to_str().unwrap()]);
     server.exchange(b"GET /before HTTP/1.1\r\nHost: h\r\n\r\n");
     let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap_or_default();
-    wait_until(|| read(&log).contains("/before"));
+    eventually("the request is logged", || read(&log).contains("/before"));
     let moved = directory.path().join("access.log.1");
     std::fs::rename(&log, &moved).unwrap();
     server.signal("USR1");
-    wait_until(|| log.exists());
+    eventually("the log is opened again", || log.exists());
     server.exchange(b"GET /after HTTP/1.1\r\nHost: h\r\n\r\n");
     server.signal("TERM");
     assert!(server.wait());
@@ -215,13 +218,5 @@ fn an_address_that_is_taken_is_not_shared() {
             .unwrap();
         let message = String::from_utf8_lossy(&second.stderr);
         assert!(!second.status.success() && message.contains(&first.address.to_string()), "{message}");
-    }
-}
-
-fn wait_until(mut condition: impl FnMut() -> bool) {
-    let start = std::time::Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < PATIENCE, "waited too long");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }

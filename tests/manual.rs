@@ -5,9 +5,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use crate::examples::{StagedExample, repository};
+use crate::support::skips::skip_without;
+use crate::support::waiting::settled;
 use crate::support::{TestServer, tailcoat};
 
 /// Environment variable that makes the test rewrite the pages with the commands' present output.
@@ -104,7 +105,7 @@ fn help(command: &[&str]) -> String {
 #[test]
 fn commands_print_what_the_manual_shows() {
     if Command::new("curl").arg("--version").output().is_err() {
-        println!("skipped: curl is not installed");
+        skip_without("curl");
         return;
     }
     let (mut count, mut problems) = (0, Vec::new());
@@ -170,8 +171,8 @@ impl ShownText {
             let line = command.replace(SERVER, &self.server.address.to_string());
             let line = line.replace("/var/log/", &format!("{}/", log.display()));
             if line.contains(log.to_str().unwrap()) {
-                // Longer than `access-log-flush-interval`.
-                std::thread::sleep(Duration::from_millis(400));
+                // For longer than `access-log-flush-interval`.
+                settled("the logs are written", || sizes_in(&log));
             }
             let output = Command::new("sh").args(["-c", &line]).output().unwrap();
             let text = String::from_utf8(output.stdout).unwrap().replace('\r', "");
@@ -181,6 +182,12 @@ impl ShownText {
         }
         printed
     }
+}
+
+/// Names and sizes of the files in a directory.
+fn sizes_in(directory: &std::path::Path) -> Vec<(std::ffi::OsString, u64)> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+    entries.map(|entry| (entry.file_name(), entry.metadata().map_or(0, |metadata| metadata.len()))).collect()
 }
 
 /// An application that answers with the head of each request.

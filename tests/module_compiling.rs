@@ -6,13 +6,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::support::guests::{filters, guests};
 use crate::support::operated::Operated;
-use crate::support::{PATIENCE, TestServer, ask, tailcoat};
+use crate::support::waiting::eventually;
+use crate::support::{TestServer, ask, tailcoat};
 
 /// Writes a core module for http-wasm whose many functions take a while to compile. Without the functions of that ABI
 /// it is unusable, which only compiling detects.
@@ -47,14 +47,6 @@ fn get(server: &TestServer, target: &str) -> String {
     ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}: waited too long");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// Number in the status of the first module.
 fn status(operated: &Operated, what: &str) -> u64 {
     let status: Value = serde_json::from_slice(&operated.order(&["status", "--json"]).stdout).expect("JSON");
@@ -77,7 +69,7 @@ fn paths_of_a_module_get_503_until_it_is_compiled() {
     assert_eq!(status(&operated, "compiling"), 1);
     let text = String::from_utf8(operated.order(&["status"]).stdout).unwrap();
     assert!(text.lines().any(|line| line.starts_with("module filter") && line.ends_with("   compiling")), "{text}");
-    wait_until("the module is ready", || {
+    eventually("the module is ready", || {
         let answer = get(&operated.server, "/guarded");
         assert!(is_unavailable(&answer) || answer.starts_with("HTTP/1.1 200 "), "{answer}");
         answer.ends_with("guarded")
@@ -92,7 +84,7 @@ fn a_component_gets_503_until_it_is_compiled() {
     let server = TestServer::run(&config("compiled off; compile-wait \"0s\"", guests));
     let answer = get(&server, "/hello");
     assert!(is_unavailable(&answer), "{answer}");
-    wait_until("the module is ready", || get(&server, "/hello").contains("hello\n"));
+    eventually("the module is ready", || get(&server, "/hello").contains("hello\n"));
 }
 
 #[test]
@@ -116,7 +108,7 @@ fn a_module_that_cannot_be_used_is_reported_of() {
     let output = operated.order(&["reload"]);
     assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("filter.wasm"), "{output:?}");
     write_filter(&file, 1, true);
-    wait_until("the new file is used", || get(&operated.server, "/guarded").ends_with("guarded"));
+    eventually("the new file is used", || get(&operated.server, "/guarded").ends_with("guarded"));
     assert_eq!(status(&operated, "unusable"), 0);
 }
 
@@ -127,7 +119,7 @@ fn an_upgrade_waits_for_its_modules() {
     let file = directory.path().join("filter.wasm");
     write_filter(&file, 200, true);
     let mut operated = Operated::start_in(directory, &config("compiled off; compile-wait \"0s\"", &file));
-    wait_until("the module is ready", || get(&operated.server, "/guarded").ends_with("guarded"));
+    eventually("the module is ready", || get(&operated.server, "/guarded").ends_with("guarded"));
     let (is_done, answers) = (AtomicBool::new(false), AtomicU64::new(0));
     let address = operated.server.address;
     std::thread::scope(|scope| {
@@ -140,7 +132,7 @@ fn an_upgrade_waits_for_its_modules() {
         });
         operated.upgrade();
         let before = answers.load(Ordering::Relaxed);
-        wait_until("the new process answers", || answers.load(Ordering::Relaxed) > before + 10);
+        eventually("the new process answers", || answers.load(Ordering::Relaxed) > before + 10);
         is_done.store(true, Ordering::Relaxed);
     });
 }
@@ -189,7 +181,7 @@ fn modules_are_compiled_before_there_is_a_server() {
     assert_eq!(files.len(), 1, "{files:?}");
     // The server uses the compiled files.
     let server = TestServer::run_from(&file);
-    wait_until("the module is ready", || !get(&server, "/guest/hello").starts_with("HTTP/1.1 503 "));
+    eventually("the module is ready", || !get(&server, "/guest/hello").starts_with("HTTP/1.1 503 "));
     assert_eq!(compiled_files(&compiled), files, "nothing was compiled again");
     drop(server);
     // The server runs no code from a directory that other users can read.

@@ -3,11 +3,12 @@
 use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tempfile::TempDir;
 
 use crate::support::guests::{content, guests, serve_guests, serve_guests_with};
+use crate::support::waiting::{await_read, settled};
 use crate::support::{PATIENCE, TestServer, ask, read_all, read_until};
 
 /// Limits low enough for a test to reach. Wall-clock limits have a test of their own: on a busy machine, a module gets
@@ -122,8 +123,8 @@ fn a_client_that_reads_nothing_costs_little() {
     let before = server.memory_kib();
     let mut stream = server.connect();
     stream.write_all(b"GET /flood HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-    std::thread::sleep(Duration::from_secs(1));
-    let grown = server.memory_kib().saturating_sub(before);
+    read_until(&mut stream, "\r\n\r\n");
+    let grown = settled("the module waits for its client", || server.memory_kib()).saturating_sub(before);
     assert!(grown < 4 << 10, "{grown} KiB");
 }
 
@@ -139,10 +140,10 @@ fn instances_have_limits() {
     let mut hanging: Vec<TcpStream> = (0..2).map(|_| server.connect()).collect();
     for stream in &mut hanging {
         stream.write_all(b"GET /hang HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        await_read(stream);
     }
     // Later requests wait for the first two to end, and then hang in their places.
     held.iter_mut().for_each(|stream| assert!(read_all(stream).contains("three")));
-    std::thread::sleep(Duration::from_millis(100));
     let answer = get(&server, "/hello");
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     server.await_log("had no free instance within queue-timeout");
@@ -259,7 +260,7 @@ fn who_waits_for_short_content_holds_no_instance() {
     let server = serve_guests(guests, "instances-max 1; queue-timeout \"100ms\"", "");
     let mut slow = server.connect();
     slow.write_all(b"POST /echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\n").unwrap();
-    std::thread::sleep(Duration::from_millis(50));
+    await_read(&slow);
     assert!(get(&server, "/hello").contains("hello\n"));
     slow.write_all(b"there").unwrap();
     assert_eq!(content(&read_all(&mut slow)), "there");

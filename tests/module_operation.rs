@@ -4,14 +4,15 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::support::guests::{compiled_directory, filters, guests};
 use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
-use crate::support::{PATIENCE, ask, read_until};
+use crate::support::waiting::{eventually, eventually_some};
+use crate::support::{ask, read_until};
 
 /// Limits low enough for a test to reach.
 const LIMITS: &str = "memory-bytes-max \"16MiB\"; cpu-time-max \"200ms\"; response-bytes-max \"1MiB\"";
@@ -62,15 +63,7 @@ fn status(operated: &Operated) -> Value {
 
 /// Polls the status until the condition holds.
 fn await_status(operated: &Operated, is_so: impl Fn(&Value) -> bool) -> Value {
-    let began = Instant::now();
-    loop {
-        let status = status(operated);
-        if is_so(&status) {
-            return status;
-        }
-        assert!(began.elapsed() < PATIENCE, "{:#}", status["modules"]);
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    eventually_some("the status changes", || Some(status(operated)).filter(|status| is_so(status)))
 }
 
 fn failures(module: &Value, cause: &str) -> u64 {
@@ -219,11 +212,8 @@ fn under_load(operated: &Operated, target: &str, expect: &str, operate: impl FnO
 
 /// Waits for this many more responses.
 fn await_answers(count: &AtomicU64, more: u64) {
-    let (wanted, began) = (count.load(Ordering::Relaxed) + more, Instant::now());
-    while count.load(Ordering::Relaxed) < wanted {
-        assert!(began.elapsed() < PATIENCE, "clients are answered");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let wanted = count.load(Ordering::Relaxed) + more;
+    eventually("clients are answered", || count.load(Ordering::Relaxed) >= wanted);
 }
 
 #[test]
@@ -240,11 +230,9 @@ fn new_files_take_the_place_of_old_ones_under_load() {
             for number in 1..=4 {
                 await_answers(count, 20);
                 put(original, &file, number);
-                let began = Instant::now();
-                while operated.file("errors.log").matches("module replaced by its new file").count() < number {
-                    assert!(began.elapsed() < PATIENCE, "the new file is used");
-                    std::thread::sleep(Duration::from_millis(10));
-                }
+                eventually("the new file is used", || {
+                    operated.file("errors.log").matches("module replaced by its new file").count() >= number
+                });
             }
             await_answers(count, 20);
         });

@@ -9,6 +9,7 @@ use crate::support::guests::{compiled_directory, content, guests, serve_guests};
 use crate::support::tls;
 use crate::support::upstream::{ScriptStep, ScriptedUpstream};
 use crate::support::versions::{ALL, AnyVersion};
+use crate::support::waiting::settled;
 use crate::support::{PATIENCE, TestServer, ask, read_all, read_until};
 
 /// Whole response to a GET.
@@ -215,8 +216,7 @@ fn long_content_takes_little_memory() {
     let mut reader = stream.try_clone().unwrap();
     let writer = std::thread::spawn(move || stream.write_all(&vec![b'y'; BYTES]));
     // The client reads nothing for a while: then neither module nor server reads on.
-    std::thread::sleep(Duration::from_millis(500));
-    let grown = server.memory_kib().saturating_sub(before);
+    let grown = settled("the server reads no more", || server.memory_kib()).saturating_sub(before);
     assert!(grown < 8 << 10, "{grown} KiB");
     let answer = read_all(&mut reader);
     assert_eq!(answer.bytes().filter(|byte| *byte == b'y').count(), BYTES);

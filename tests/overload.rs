@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
+use crate::support::waiting::{eventually, eventually_some};
 use crate::support::{PATIENCE, TestServer, ask, read_all, tailcoat};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
@@ -47,15 +48,7 @@ fn overload(directory: &TempDir) -> Value {
 
 /// Waits until `status` reports such an overload.
 fn await_overload(directory: &TempDir, wanted: impl Fn(&Value) -> bool) -> Value {
-    let began = Instant::now();
-    loop {
-        let overload = overload(directory);
-        if wanted(&overload) {
-            return overload;
-        }
-        assert!(began.elapsed() < PATIENCE, "{overload:#}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    eventually_some("the status reports the overload", || Some(overload(directory)).filter(|overload| wanted(overload)))
 }
 
 fn shed(overload: &Value, reason: &str) -> u64 {
@@ -178,10 +171,7 @@ fn a_shed_request_leaves_its_connection_open() {
     };
     assert!(!shed.to_ascii_lowercase().contains("connection: close"), "{shed}");
     drop(stutter);
-    while status_of(&ask(&mut stream)) != "200" {
-        assert!(began.elapsed() < PATIENCE, "it goes on to be shed");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    eventually("requests are served again", || status_of(&ask(&mut stream)) == "200");
 }
 
 /// Reads a head, and no byte after it.
@@ -286,6 +276,7 @@ fn an_upstream_that_is_asked_for_too_much_does_no_work_for_nothing() {
                         "200" => served.fetch_add(1, Ordering::SeqCst),
                         "503" => {
                             assert_shed(&answer);
+                            // A client that retries sooner than `Retry-After` permits.
                             std::thread::sleep(Duration::from_millis(100));
                             rejected.fetch_add(1, Ordering::SeqCst)
                         }

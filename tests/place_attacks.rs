@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use wire::h2::PREFACE;
 
 use crate::support::tls::{TestCa, handshake};
+use crate::support::waiting::stays;
 use crate::support::{PATIENCE, TestServer, read_all, site_with_large_file};
 
 const PLACES: usize = 400;
@@ -100,6 +101,7 @@ impl Uploading {
             while !reported.load(Ordering::Relaxed) && sent < Self::LENGTH {
                 stream.write_all(&piece).expect("a fast client stays");
                 sent += piece.len();
+                // Steady progress, at a rate that outlasts the attack.
                 thread::sleep(Duration::from_millis(50));
             }
             stream.write_all(b"0\r\n\r\n").unwrap();
@@ -120,7 +122,7 @@ impl Uploading {
 fn check(site: &str, source: impl Fn(usize) -> Ipv4Addr, attack: impl Fn(TcpStream) -> Box<dyn Send>) {
     let (server, files) = server(site);
     let uploading = Uploading::start(&server);
-    // By then the upload has shown progress.
+    // By then, at the end of a measuring period, the upload has shown progress.
     thread::sleep(Duration::from_secs(4));
     let mut attackers = Vec::new();
     for number in 0..ATTACKERS {
@@ -129,8 +131,10 @@ fn check(site: &str, source: impl Fn(usize) -> Ipv4Addr, attack: impl Fn(TcpStre
             check_others(&server, &files);
         }
     }
-    thread::sleep(Duration::from_secs(3));
-    check_others(&server, &files);
+    stays("others are served", Duration::from_secs(3), || {
+        check_others(&server, &files);
+        true
+    });
     uploading.end();
     let evictions: u64 = evictions(&files).iter().map(|(_, count)| count).sum();
     assert!((1..=ATTACKERS as u64).contains(&evictions), "{evictions}");

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::upstream::ScriptStep::{Fill, Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
+use crate::support::waiting::{await_read, eventually};
 use crate::support::{PATIENCE, TestServer, ask, read_all};
 
 const HEAD: &str = "\r\n\r\n";
@@ -133,12 +134,12 @@ fn a_site_that_forwards_to_itself_is_a_loop() {
         ));
         let answer = ask(&server, GET);
         assert!(answer.starts_with("HTTP/1.1 508 Loop Detected\r\n"), "{options}: {answer}");
-        let (began, expect) = (Instant::now(), "508\n".repeat(passes_max + 1));
-        while std::fs::read_to_string(&log).unwrap_or_default() != expect {
+        let expect = "508\n".repeat(passes_max + 1);
+        eventually(&format!("{options}: each pass is logged"), || {
             let found = std::fs::read_to_string(&log).unwrap_or_default();
-            assert!(began.elapsed() < PATIENCE / 2 && found.len() <= expect.len(), "{options}: {found}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            assert!(found.len() <= expect.len(), "{options}: {found}");
+            found == expect
+        });
     }
 }
 
@@ -210,7 +211,7 @@ fn what_follows_a_request_does_not_hide_that_its_client_has_gone() {
         let server = front(&[upstream.address], "", "", "first-byte-timeout \"10m\"");
         let mut client = server.connect();
         client.write_all(format!("GET /hang HTTP/1.1\r\nHost: h\r\n\r\n{following}").as_bytes()).unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        upstream.await_received("GET /hang ");
         if is_reset {
             socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
         }
@@ -236,7 +237,7 @@ fn clients_that_left_are_in_no_queue() {
     let server = front(&[upstream.address], limits, "", "");
     let mut holding = server.connect();
     holding.write_all(b"GET /hang HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    upstream.await_received("GET /hang ");
     for number in 2..60 {
         server.connect_from([127, 0, 0, number]).write_all(GET.as_bytes()).unwrap();
     }
@@ -252,6 +253,7 @@ fn one_client_can_not_fill_the_queue() {
     let upstream = ScriptedUpstream::start(vec![vec![Await(HEAD), Await("never")]]);
     let limits = "connections-max 1\n queue-max 16\n queue-timeout \"10m\"";
     let server = front(&[upstream.address], limits, "", "first-byte-timeout \"10m\"");
+    const QUEUED: usize = 8;
     let attackers: Vec<_> = (0..40)
         .map(|_| {
             let mut attacker = server.connect();
@@ -259,7 +261,13 @@ fn one_client_can_not_fill_the_queue() {
             attacker
         })
         .collect();
-    std::thread::sleep(Duration::from_millis(300));
+    eventually("one request is forwarded, and half of the queue is theirs", || {
+        let is_answered = |attacker: &&TcpStream| {
+            attacker.set_nonblocking(true).unwrap();
+            attacker.peek(&mut [0]).is_ok_and(|count| count > 0)
+        };
+        attackers.iter().filter(is_answered).count() == 40 - 1 - QUEUED
+    });
     assert!(waits(&mut server.connect_from([127, 0, 0, 2])), "refused");
     drop(attackers);
 }
@@ -304,13 +312,11 @@ fn clients_that_left_wait_for_no_fetch() {
     let mut clients = [server.connect(), server.connect()];
     for client in &mut clients {
         client.write_all(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        // The first request is on its way to the upstream before the server reads the second.
+        upstream.await_received("GET /a ");
+        await_read(client);
     }
     let [_fetching, waiting] = clients;
     drop(waiting);
-    let began = Instant::now();
-    while std::fs::read_to_string(&log).unwrap_or_default() != "499\n" {
-        assert!(began.elapsed() < PATIENCE / 2, "still waits");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    eventually("the client that left waits no more", || std::fs::read_to_string(&log).unwrap_or_default() == "499\n");
 }

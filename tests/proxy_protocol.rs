@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use crate::support::real_server::{RealServer, Recipe};
-use crate::support::{PATIENCE, TestServer, read_all, read_until};
+use crate::support::waiting::lines_of;
+use crate::support::{TestServer, read_all, read_until};
 
 /// Server whose listener trusts these proxies, and the file of its access log.
 fn server(trusted: &str) -> (TestServer, tempfile::NamedTempFile) {
@@ -15,19 +16,6 @@ fn server(trusted: &str) -> (TestServer, tempfile::NamedTempFile) {
          server {{ workers 1; trusted-proxies \"{trusted}\" }}\nlimits {{ head-timeout \"1s\"; idle-timeout \"1s\" }}\n"
     ));
     (server, log)
-}
-
-/// Waits until the log has this many lines; returns them.
-fn lines(log: &tempfile::NamedTempFile, count: usize) -> Vec<String> {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    loop {
-        let text = std::fs::read_to_string(log.path()).expect("the log can be read");
-        let lines: Vec<_> = text.lines().map(str::to_owned).collect();
-        if lines.len() >= count || std::time::Instant::now() > deadline {
-            return lines;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
 }
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -50,7 +38,7 @@ fn the_client_is_who_the_proxy_says() {
     check(b"PROXY TCP4 192.0.2.66 192.0.2.2 1 2\r\n", "HTTP/1.1 403 ");
     check(b"PROXY UNKNOWN\r\n", "HTTP/1.1 200 ");
     check(V2_LOCAL, "HTTP/1.1 200 ");
-    let lines = lines(&log, 12);
+    let lines = lines_of(log.path(), 12);
     for (index, expect) in
         ["192.0.2.1 56324 200", "2001:db8::1 1 200", "192.0.2.1 258 200", "192.0.2.66 1 403"].into_iter().enumerate()
     {
@@ -92,7 +80,7 @@ fn others_are_not_believed() {
     assert!(server.exchange(GET).starts_with("HTTP/1.1 200 "));
     let answer = server.exchange(&[b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", GET].concat());
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
-    assert!(lines(&log, 2).iter().all(|line| line.starts_with("127.0.0.1 ")));
+    assert!(lines_of(log.path(), 2).iter().all(|line| line.starts_with("127.0.0.1 ")));
 }
 
 const HAPROXY: Recipe<'_> = Recipe {

@@ -4,14 +4,16 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::guests::{compiled_directory, guests};
 use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
 use crate::support::port::free_port;
+use crate::support::skips::skip;
 use crate::support::tls::{TestCa, connect};
 use crate::support::upstream::{ScriptStep, ScriptedUpstream};
+use crate::support::waiting::eventually;
 use crate::support::{PATIENCE, read_all, read_until};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -41,14 +43,6 @@ fn ask_once(operated: &Operated, path: &str) -> String {
     read_all(&mut stream)
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}: waited too long");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn a_connection_that_is_open_gets_the_next_answer_by_the_new_configuration() {
     let operated = Operated::start(&saying("first"));
@@ -64,7 +58,7 @@ fn a_connection_that_is_open_gets_the_next_answer_by_the_new_configuration() {
     // By signal; the log has the result.
     operated.write_config(&saying("third"));
     operated.server.signal("HUP");
-    wait_until("the signal", || operated.file("errors.log").matches("configuration reloaded").count() == 2);
+    eventually("the signal", || operated.file("errors.log").matches("configuration reloaded").count() == 2);
     get(&mut h1, "third");
 }
 
@@ -96,7 +90,7 @@ fn a_wrong_configuration_changes_nothing_and_says_why() {
         assert_eq!(output.status.code(), Some(code), "{config}: {said}");
         assert!(said.contains(reported), "{config}: {said}");
         let logged = || operated.file("errors.log");
-        wait_until(reported, || logged().contains("reload failed: ") && logged().contains(reported));
+        eventually(reported, || logged().contains("reload failed: ") && logged().contains(reported));
         get(&mut stream, "right");
         get(&mut operated.server.connect(), "right");
     }
@@ -165,12 +159,12 @@ fn what_is_under_way_goes_on() {
     assert!(count <= BYTES && count > BYTES - 4096, "{count}");
     drop(socket);
     // Requests end in the log that they began with.
-    wait_until("the log", || operated.file("before.log").lines().count() == 3);
+    eventually("the log", || operated.file("before.log").lines().count() == 3);
     let mut lines: Vec<String> = operated.file("before.log").lines().map(str::to_owned).collect();
     lines.sort();
     assert!(lines[0].starts_with("/chat 101 "), "{lines:?}");
     assert_eq!(lines[1..], [format!("/large 200 {BYTES}"), "/upload 200 4".to_owned()]);
-    wait_until("the log", || operated.file("after.log") == "/ 200\n");
+    eventually("the log", || operated.file("after.log") == "/ 200\n");
 }
 
 #[test]
@@ -218,7 +212,7 @@ fn an_address_of_tcp_is_given_up_and_taken_again() {
         let answer = get(&mut stream, "there");
         assert!(answer.contains("Connection: close"), "round {round}: {answer}");
     }
-    wait_until("the socket is closed", || connect().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused));
+    eventually("the socket is closed", || connect().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused));
     operated.reload(&both);
     get(&mut connect().unwrap(), "there");
 }
@@ -327,7 +321,7 @@ fn what_is_counted_goes_on() {
     ask("b.example", "/");
     assert_eq!(of_site("a.example"), 12 + 1, "without a site of its own it is the first one's");
     // The status shows the present workers.
-    wait_until("all workers answer that there are", || {
+    eventually("all workers answer that there are", || {
         let status = String::from_utf8(operated.order(&["status", "--json"]).stdout).unwrap();
         let status: serde_json::Value = serde_json::from_str(&status).unwrap();
         let there = status["workers"].as_array().unwrap().iter().filter(|worker| worker["has_ended"] == false);
@@ -398,7 +392,7 @@ fn workers_come_and_go_unnoticed() {
             .collect();
         let outputs = ["1", "4", "3", "1", "2"].map(|count| {
             let output = operated.order(&["set", "workers", count]);
-            std::thread::sleep(Duration::from_millis(300));
+            eventually("there are as many", || operated.threads("worker-") == count.parse::<usize>().unwrap());
             output
         });
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -408,7 +402,7 @@ fn workers_come_and_go_unnoticed() {
         clients.into_iter().map(|client| client.join().unwrap()).collect::<Vec<u32>>()
     });
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
-    wait_until("the workers that go have gone", || operated.threads("worker-") == 2);
+    eventually("the workers that go have gone", || operated.threads("worker-") == 2);
 }
 
 /// Independent of the checks in between: their interval is long.
@@ -512,11 +506,11 @@ fn limits_and_levels_change_until_the_next_reload() {
     assert!(order(&["set", "log-level", "error"]).0);
     for reported in ["target-bytes-max \"500B\"", "http2-resets-max 10 5", "log-level error"] {
         let line = format!("info: {reported}: set by an operator");
-        wait_until(reported, || operated.file("errors.log").contains(&line));
+        eventually(reported, || operated.file("errors.log").contains(&line));
     }
     let before = operated.file("errors.log").len();
     operated.reload(&saying("hello"));
-    wait_until("the level is that of the configuration", || operated.file("errors.log").len() > before);
+    eventually("the level is that of the configuration", || operated.file("errors.log").len() > before);
     assert!(operated.server.exchange(long.as_bytes()).starts_with("HTTP/1.1 404 "));
 }
 
@@ -538,12 +532,12 @@ fn what_is_set_does_not_undo_what_was_set() {
         operated.server.exchange(request.as_bytes())[9..12].to_owned()
     };
     assert_eq!([request(600, 0), request(10, 4), request(10, 2)], ["414", "431", "404"]);
-    wait_until("the worker that goes has gone", || operated.threads("worker-") == 1);
+    eventually("the worker that goes has gone", || operated.threads("worker-") == 1);
     let log = operated.file("errors.log");
     assert!(!log.contains("header-fields-max 3: set by an operator"), "the level is still that of before: {log}");
     operated.reload(&saying("hello"));
     assert_eq!([request(600, 0), request(10, 4)], ["404", "404"]);
-    wait_until("workers are as configured", || operated.threads("worker-") == 2);
+    eventually("workers are as configured", || operated.threads("worker-") == 2);
     assert!(operated.file("errors.log").contains("configuration reloaded"));
 }
 
@@ -609,7 +603,7 @@ fn a_file_in_the_place_of_a_socket_is_left_alone() {
 fn a_small_port_that_may_not_be_had_is_reported_with_what_helps() {
     let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap();
     if !rustix::process::geteuid().is_root() || first.trim() == "0" {
-        eprintln!("skipped: it takes root, and ports that not everybody may have");
+        skip("it takes root, and ports that only root may bind");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -681,7 +675,7 @@ fn without_a_file_nothing_is_read_again() {
     command.arg(crate::support::tailcoat().get_program()).args(["serve", "-l", "127.0.0.1:0"]).arg(directory.path());
     let server = crate::support::TestServer::start(command);
     server.signal("HUP");
-    wait_until("the log", || {
+    eventually("the log", || {
         std::fs::read_to_string(&errors).unwrap().contains("not started from a configuration file")
     });
     assert!(server.exchange(GET).starts_with("HTTP/1.1 "));
@@ -698,16 +692,16 @@ fn files_are_watched_if_that_is_wanted() {
     get(&mut stream, "first");
     let site = operated.path().join("sites/one.kdl");
     std::fs::write(&site, "site {").unwrap();
-    wait_until("the error", || operated.file("errors.log").contains("reload failed: "));
+    eventually("the error", || operated.file("errors.log").contains("reload failed: "));
     get(&mut stream, "first");
     std::fs::write(&site, saying("second")).unwrap();
-    wait_until("the change", || operated.server.exchange(GET).ends_with("second"));
+    eventually("the change", || operated.server.exchange(GET).ends_with("second"));
     std::fs::write(
         operated.path().join("sites/two.kdl"),
         saying("other").replace("site {", "site \"other.example\" {"),
     )
     .unwrap();
     let other = b"GET / HTTP/1.1\r\nHost: other.example\r\n\r\n";
-    wait_until("the new file", || operated.server.exchange(other).ends_with("other"));
+    eventually("the new file", || operated.server.exchange(other).ends_with("other"));
     get(&mut stream, "second");
 }

@@ -1,10 +1,9 @@
 //! Limits of request rate and concurrency by client, on the built server.
 
 use std::io::{Read, Write};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use crate::support::{LARGE_BYTES, PATIENCE, TestServer, read_until, site_with_large_file};
+use crate::support::waiting::{eventually, eventually_some};
+use crate::support::{LARGE_BYTES, TestServer, read_until, site_with_large_file};
 
 fn status_and_wait(server: &TestServer, target: &str, fields: &str) -> (String, Option<u64>) {
     let answer = server.exchange(format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n").as_bytes());
@@ -49,11 +48,7 @@ fn rates() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     check("/shared", "", &["429"]);
     check("/quick", "", &["200"]);
-    let start = Instant::now();
-    while status_and_wait(&server, "/quick", "").0 != "200" {
-        assert!(start.elapsed() < PATIENCE, "it comes back");
-        thread::sleep(Duration::from_millis(20));
-    }
+    eventually("it comes back", || status_and_wait(&server, "/quick", "").0 == "200");
 }
 
 #[test]
@@ -84,15 +79,10 @@ fn requests_at_the_same_time() {
         taken += count;
     }
     let await_place = || {
-        let start = Instant::now();
-        loop {
+        eventually_some("a place becomes free", || {
             let (stream, head) = begin();
-            if head.starts_with("HTTP/1.1 200") {
-                return stream;
-            }
-            assert!(start.elapsed() < PATIENCE, "a place becomes free");
-            thread::sleep(Duration::from_millis(20));
-        }
+            head.starts_with("HTTP/1.1 200").then_some(stream)
+        })
     };
     first.read_exact(&mut vec![0; 1 << 10]).unwrap();
     drop(first);
@@ -117,9 +107,5 @@ fn connections_of_one_client() {
     let open: Vec<_> = (0..3).map(|_| serves().expect("up to the limit")).collect();
     assert!(serves().is_none() && serves().is_none(), "no more than that");
     drop(open);
-    let start = Instant::now();
-    while serves().is_none() {
-        assert!(start.elapsed() < PATIENCE, "a closed connection makes room");
-        thread::sleep(Duration::from_millis(20));
-    }
+    eventually("a closed connection makes room", || serves().is_some());
 }

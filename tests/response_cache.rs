@@ -81,11 +81,13 @@ fn answer(mut stream: TcpStream, shared: &CountingOriginShared) -> std::io::Resu
             _ => "Cache-Control: max-age=100\r\nETag: \"e\"\r\n",
         };
         let content = format!("{count:04}") + if path.starts_with("/large") { &LARGE } else { "" };
-        std::thread::sleep(Duration::from_millis(if path == "/slow-private" { 300 } else { 0 }));
+        // A slow origin: requests for the same path meet while it works.
+        let pause = |milliseconds| std::thread::sleep(Duration::from_millis(milliseconds));
+        pause(if path == "/slow-private" { 300 } else { 0 });
         // Sends the content separately, so that the head is forwarded before it.
         let length = content.len();
         stream.write_all(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {length}\r\n\r\n").as_bytes())?;
-        std::thread::sleep(Duration::from_millis(if path == "/slow" { 300 } else { 1 }));
+        pause(if path == "/slow" { 300 } else { 1 });
         if !head.starts_with("HEAD") {
             stream.write_all(content.as_bytes())?;
         }

@@ -62,6 +62,7 @@ fn an_upload_that_stands_still_makes_room_for_others() {
     let mut stalled: Vec<_> = [2, 3].map(|client| begin(server, [127, 0, 0, client], DECLARED_BYTES, 1_000_000)).into();
     // This one stands still, too, but its client holds less than the others.
     let mut small = begin(server, [127, 0, 0, 4], 200_000, 100_000);
+    // Uploads count as stalled once they have stood still for five seconds.
     sleep(Duration::from_secs(6));
     let mut stream = begin(server, [127, 0, 0, 5], 700_000, 700_000 - 3);
     stream.write_all(b"END").unwrap();

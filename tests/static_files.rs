@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::TestServer;
+use crate::support::waiting::eventually;
 
 /// Kept connection of a client.
 struct KeepAliveClient {
@@ -142,9 +143,11 @@ fn ranges_are_slices() {
         fs::write(directory.path().join(&name[1..]), content).unwrap();
     }
     // A file that has just been written has no strong entity tag, and so no If-Range.
-    thread::sleep(Duration::from_millis(50));
     let server = TestServer::serve(directory.path(), &[]);
     let mut client = KeepAliveClient::connect(server.address);
+    eventually("the entity tag is strong", || {
+        client.get("/large", "").field("ETag").is_some_and(|tag| !tag.starts_with("W/"))
+    });
     for _ in 0..100 {
         for (name, content) in &contents {
             let first = random.below(content.len() as u64) as usize;
@@ -191,8 +194,7 @@ fn a_release_is_switched_by_a_link() {
     for release in ["1", "2", "1"] {
         symlink(release, directory.path().join("next")).unwrap();
         fs::rename(directory.path().join("next"), &current).unwrap();
-        thread::sleep(Duration::from_millis(1050));
-        assert_eq!(client.get("/", "").body, release.as_bytes());
+        eventually("the release is served", || client.get("/", "").body == release.as_bytes());
     }
 }
 
@@ -210,6 +212,7 @@ fn check_storm(write: impl Fn(&Path, &[u8]) + Sync) {
         scope.spawn(|| {
             for version in (0..=255u8).cycle().take_while(|_| !ended.load(Ordering::Relaxed)) {
                 write(&path, &[version; LENGTH]);
+                // Long enough for some clients to get a whole version.
                 thread::sleep(Duration::from_millis(20));
             }
         });
@@ -220,6 +223,7 @@ fn check_storm(write: impl Fn(&Path, &[u8]) + Sync) {
                     while began.elapsed() < Duration::from_secs(2) {
                         let mut client = KeepAliveClient::connect(server.address);
                         client.send("GET", "/file", "");
+                        // A slow client.
                         thread::sleep(Duration::from_millis(pause_ms));
                         let Some(got) = client.receive("GET") else { continue };
                         if got.status == 503 {
@@ -278,6 +282,7 @@ fn settled_files_that_change_while_they_are_sent() {
         fs::write(directory.path().join(name), vec![b'a'; LENGTH]).unwrap();
     }
     let server = TestServer::serve(directory.path(), &[]);
+    // The server compares with the time of the inode's last change, which no test can set.
     thread::sleep(SETTLED);
     for (index, name) in names.iter().enumerate() {
         let target = format!("/{name}");

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::waiting::{eventually, eventually_some};
+use crate::support::write_program;
 use crate::support::{PATIENCE, TestServer, read_all, tailcoat};
 
 /// Server of one worker with a page, a control socket and a status page, and further options of its site and `server`.
@@ -47,15 +49,7 @@ fn status(directory: &Path) -> Value {
 
 /// Polls the status until the value is present.
 fn await_status<T>(directory: &Path, wanted: impl Fn(&Value) -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        let status = status(directory);
-        if let Some(found) = wanted(&status) {
-            return found;
-        }
-        assert!(start.elapsed() < PATIENCE, "it is not in {status:#}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    eventually_some("it is in the status", || wanted(&status(directory)))
 }
 
 /// Value of a metrics sample, whose labels contain no spaces.
@@ -268,8 +262,7 @@ fn programs_that_run_are_counted() {
     let programs = tempfile::tempdir().unwrap();
     let script = programs.path().join("waits");
     let text = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nbegun'\nwhile [ ! -e go ]; do sleep 0.05; done\n";
-    std::fs::write(&script, text).unwrap();
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    write_program(&script, text);
     let site = format!(
         "cgi \"/cgi-bin/*\" root=\"{}\" {{\n strip-prefix \"/cgi-bin\"\n processes-max 1\n queue-max 0\n }}",
         programs.path().display()
@@ -356,12 +349,8 @@ fn the_control_socket_has_room_for_others() {
     };
     let idle: Vec<UnixStream> = (0..20).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     let mut looking_on: Vec<_> = (0..18).map(|_| look_on()).collect();
-    let start = Instant::now();
     // Clients without a place get a message.
-    while looking_on.iter_mut().filter_map(|tail| tail.try_wait().unwrap()).count() < 2 {
-        assert!(start.elapsed() < PATIENCE, "two are refused");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    eventually("two are rejected", || looking_on.iter_mut().filter_map(|tail| tail.try_wait().unwrap()).count() >= 2);
     assert!(tell(directory.path(), &["status"]).starts_with("tailcoat "));
     let mut rejected = 0;
     for mut tail in looking_on {

@@ -16,7 +16,8 @@ use tempfile::TempDir;
 
 use crate::support::tls::{TestCa, ask, connect, handshake};
 use crate::support::upstream::{ScriptStep, ScriptedUpstream};
-use crate::support::{LARGE_BYTES, PATIENCE, TestServer, read_all, site_with_large_file, tailcoat};
+use crate::support::waiting::eventually;
+use crate::support::{LARGE_BYTES, TestServer, read_all, site_with_large_file, tailcoat};
 
 const LAST_GET: &str = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
 
@@ -210,14 +211,10 @@ fn new_certificates_are_taken_up() {
     let mut open = connect(&server, &client, "a.example").expect("the handshake succeeds");
     let first = serial();
     std::fs::write(keys.path().join("a.example.pem"), "broken").expect("it can be written");
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    server.await_log("the certificates in use stay in use");
     assert_eq!(serial(), first, "an unusable certificate is not used");
     authority.sign(&["a.example"]).write(keys.path(), "a.example");
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while serial() == first {
-        assert!(std::time::Instant::now() < deadline, "the new certificate is never used");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    eventually("the new certificate is used", || serial() != first);
     assert!(ask(&mut open, LAST_GET).expect("an answer comes").starts_with("HTTP/1.1 200 "));
 }
 
@@ -345,11 +342,7 @@ fn an_ocsp_response_is_sent_as_long_as_its_file_has_it() {
         let next = format!("of {version:?}");
         assert!(!stapled().is_empty());
         std::fs::write(&response, &next).expect("it can be written");
-        let deadline = std::time::Instant::now() + PATIENCE;
-        while stapled() != next.as_bytes() {
-            assert!(std::time::Instant::now() < deadline, "the new response is never sent");
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        eventually("the new response is sent", || stapled() == next.as_bytes());
     }
 }
 

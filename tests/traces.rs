@@ -1,7 +1,6 @@
 //! Traces: context of incoming requests, and exported spans.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -10,7 +9,9 @@ use crate::support::real_server::{RealServer, Recipe};
 use crate::support::tls::TestCa;
 use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
-use crate::support::{PATIENCE, TestServer, ask};
+use crate::support::waiting::{eventually, lines_of};
+use crate::support::write_program;
+use crate::support::{TestServer, ask};
 
 const HEAD: &str = "\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -45,15 +46,8 @@ fn values(head: &str, name: &str) -> Vec<String> {
 
 /// Spans that the collector has written, once there are this many.
 fn spans(directory: &Path, count: usize) -> Vec<Value> {
-    let began = Instant::now();
-    loop {
-        let text = std::fs::read_to_string(directory.join("spans")).unwrap_or_default();
-        if text.lines().count() >= count {
-            return text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        }
-        assert!(began.elapsed() < PATIENCE, "{text}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let lines = lines_of(&directory.join("spans"), count);
+    lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
@@ -96,9 +90,7 @@ fn programs_and_logs_are_reported() {
     let (root, log) = (directory.path().join("root"), directory.path().join("log"));
     std::fs::create_dir(&root).unwrap();
     let script = root.join("env.cgi");
-    std::fs::write(&script, "#!/bin/sh\necho Content-Type: text/plain\necho\nenv\n").unwrap();
-    std::fs::set_permissions(&script, <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755))
-        .unwrap();
+    write_program(&script, "#!/bin/sh\necho Content-Type: text/plain\necho\nenv\n");
     let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let server = TestServer::run(&format!(
         "access-log \"{}\" format=\"{{status}} {{trace_id}} {{span_id}}\"\n\
@@ -250,25 +242,15 @@ fn what_becomes_of_spans_is_counted() {
         ask(&server, &get("/here", ""));
     }
     server.await_log("rejected=1 sent=");
-    let began = Instant::now();
-    while !metrics().contains("tailcoat_trace_spans_total{result=\"failed\"} 1\n") {
-        assert!(began.elapsed() < PATIENCE, "{}", metrics());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let failed = "tailcoat_trace_spans_total{result=\"failed\"} 1\n";
+    eventually("the rejected span is counted", || metrics().contains(failed));
     let exported = metrics();
     let line = exported.lines().find(|line| line.starts_with("tailcoat_trace_spans_total{result=\"exported\"}"));
     assert!(line.is_some_and(|line| !line.ends_with(" 0")), "{line:?}");
     // A reload disables traces.
     text("");
     server.signal("HUP");
-    let began = Instant::now();
-    while metrics().contains("tailcoat_trace_spans") {
-        assert!(began.elapsed() < PATIENCE, "{}", metrics());
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    // The thread ends once it has sent its spans.
-    while server.thread_names().contains(&"traces".to_owned()) {
-        assert!(began.elapsed() < PATIENCE, "{:?}", server.thread_names());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    eventually("traces are off", || !metrics().contains("tailcoat_trace_spans"));
+    let thread = "traces".to_owned();
+    eventually("the thread has sent its spans and ended", || !server.thread_names().contains(&thread));
 }

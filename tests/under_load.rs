@@ -14,6 +14,7 @@ use crate::support::guests::{compiled_directory, guests};
 use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
 use crate::support::tls::{TestCa, handshake};
+use crate::support::waiting::{await_read, eventually};
 use crate::support::{PATIENCE, read_all};
 
 /// Loads of `tailor`, if it is built: closed and open loop, keep-alive or not, TLS with session resumption, HTTP/2. The
@@ -111,7 +112,8 @@ fn nothing_fails() {
             }
         }
         let stopping = Stopping(&load.stop);
-        let longest = operate(&mut operated, reloads, upgrades, |variant| config(variant, origin, secure));
+        let longest =
+            operate(&mut operated, (reloads, upgrades), |variant| config(variant, origin, secure), &load.answers);
         drop(stopping);
         for (name, client) in clients {
             assert!(client.join().is_ok(), "{name} have failed");
@@ -119,7 +121,7 @@ fn nothing_fails() {
         longest
     });
     operated.signal("TERM");
-    wait_until("all processes end", || operated.running().is_empty());
+    eventually("all processes end", || operated.running().is_empty());
     let answers = load.answers.load(Ordering::Relaxed);
     let mut logged = BTreeMap::<String, u64>::new();
     for name in ["even.log", "odd.log"] {
@@ -180,6 +182,7 @@ fn longest_request(address: SocketAddr, work: impl FnOnce()) -> Duration {
             let count = stream.read(&mut buffer).unwrap();
             assert!(buffer[..count].ends_with(b"small"));
             longest = longest.max(began.elapsed());
+            // Far below what the server can serve: the requests themselves must not wait for each other.
             std::thread::sleep(Duration::from_micros(500));
         }
         longest
@@ -214,7 +217,12 @@ fn config(variant: u32, origin: SocketAddr, secure: SocketAddr) -> String {
 }
 
 /// Reloads and upgrades evenly, with invalid configurations among them; returns the longest time of a reload.
-fn operate(operated: &mut Operated, reloads: u32, upgrades: u32, config: impl Fn(u32) -> String) -> Duration {
+fn operate(
+    operated: &mut Operated,
+    (reloads, upgrades): (u32, u32),
+    config: impl Fn(u32) -> String,
+    answers: &AtomicU64,
+) -> Duration {
     let mut longest = Duration::ZERO;
     let mut upgraded = 0;
     for reload in 1..=reloads {
@@ -236,7 +244,8 @@ fn operate(operated: &mut Operated, reloads: u32, upgrades: u32, config: impl Fn
             }
             operated.upgrade();
         }
-        std::thread::sleep(Duration::from_millis(20));
+        let answered = answers.load(Ordering::Relaxed);
+        eventually("clients are answered", || answers.load(Ordering::Relaxed) > answered + 20);
     }
     longest
 }
@@ -297,7 +306,7 @@ fn module(load: &SharedLoad) {
     write!(stream, "{head}Content-Length: {ECHO_BYTES}\r\n\r\n").expect("requests are taken");
     for piece in vec![b'm'; ECHO_BYTES].chunks(ECHO_BYTES / 4) {
         stream.write_all(piece).expect("content is taken");
-        std::thread::sleep(Duration::from_millis(5));
+        await_read(&stream);
     }
     let answer = read_all(&mut stream);
     let (head, mut rest) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {answer:?}"));
@@ -349,6 +358,7 @@ fn chat(load: &SharedLoad) {
         let mut echo = [0; 4];
         stream.read_exact(&mut echo).expect("messages come back");
         assert_eq!(echo, message.to_be_bytes());
+        // The conversation outlasts several reloads.
         std::thread::sleep(Duration::from_millis(25));
     }
     load.answers.fetch_add(1, Ordering::Relaxed);
@@ -432,12 +442,4 @@ fn serve(mut stream: TcpStream) {
 /// Free address.
 fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("there is a free port")
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}: waited too long");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }

@@ -3,25 +3,19 @@
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::operated::Operated;
 use crate::support::port::free_port;
+use crate::support::skips::skip;
 use crate::support::tls::{TestCa, connect};
 use crate::support::upstream::{ScriptStep, ScriptedUpstream};
+use crate::support::waiting::{eventually, stays};
 use crate::support::{PATIENCE, read_until};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
 const SITE: &str = "site {\n listen \"127.0.0.1:0\" \"unix:@DIR@/web.sock\"\n respond \"/\" 200 \"hello\"\n}\n";
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}: waited too long");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 fn ask(stream: &mut (impl Read + Write)) -> String {
     stream.write_all(GET).unwrap();
@@ -59,7 +53,7 @@ fn another_process_takes_over_and_what_is_under_way_goes_on() {
     read_until(&mut socket, "still there");
     assert!(Operated::is_running(old));
     drop(socket);
-    wait_until("the old process ends", || !Operated::is_running(old));
+    eventually("the old process ends", || !Operated::is_running(old));
     // Socket files are where they were, and orders reach the new process.
     let mut unix = UnixStream::connect(operated.path().join("web.sock")).unwrap();
     ask(&mut unix);
@@ -68,7 +62,7 @@ fn another_process_takes_over_and_what_is_under_way_goes_on() {
     let newest = operated.upgrade();
     ask(&mut operated.server.connect());
     operated.signal("TERM");
-    wait_until("the newest process ends", || !Operated::is_running(newest));
+    eventually("the newest process ends", || !Operated::is_running(newest));
     assert!(!operated.path().join("web.sock").exists(), "its file goes with the last");
     let mut lines: Vec<String> = operated.file("access.log").lines().map(str::to_owned).collect();
     lines.sort();
@@ -93,7 +87,7 @@ fn the_log_is_followed_across_it() {
         }
     });
     let asked_until_shown = |path: &str| {
-        wait_until(path, || {
+        eventually(path, || {
             let mut stream = std::net::TcpStream::connect(address).unwrap();
             write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
             stream.read_to_end(&mut Vec::new()).unwrap();
@@ -128,7 +122,7 @@ fn one_that_does_not_start_changes_nothing() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{script}: {said}");
         assert!(said.contains(reported), "{script}: {said}");
-        wait_until(reported, || operated.file("errors.log").contains(reported));
+        eventually(reported, || operated.file("errors.log").contains(reported));
         let answer = ask(&mut stream);
         assert!(!answer.contains("Connection: close"), "{script}");
         ask(&mut operated.server.connect());
@@ -160,7 +154,7 @@ fn one_that_hangs_is_killed_in_time() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("was not ready within 0.5 s"), "{said}");
     let process = operated.file("pids").trim().parse().unwrap();
-    wait_until("it is killed", || !Operated::is_running(process));
+    eventually("it is killed", || !Operated::is_running(process));
     ask(&mut operated.server.connect());
 }
 
@@ -256,7 +250,7 @@ fn an_address_that_was_removed_can_be_listened_on_again() {
     is_there(&operated);
     // Upgraded, removed, and added once the serving process has closed it.
     operated.reload(&without);
-    wait_until("it is closed", || {
+    eventually("it is closed", || {
         let connected =
             std::net::TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_millis(500));
         connected.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
@@ -295,20 +289,20 @@ fn inherited_sockets_are_handed_on() {
     ask(&mut kept);
     operated.upgrade();
     assert!(ask(&mut kept).contains("Connection: close"));
-    wait_until("the first process ends", || operated.running().len() == 1);
+    eventually("the first process ends", || operated.running().len() == 1);
     ask(&mut connect());
     operated.reload(without);
     operated.upgrade();
-    wait_until("the second process ends", || operated.running().len() == 1);
+    eventually("the second process ends", || operated.running().len() == 1);
     // Clients that connect while no site uses the socket wait.
     let mut waiting = connect();
     operated.reload(&with);
     ask(&mut waiting);
     ask(&mut connect());
     operated.signal("TERM");
-    wait_until("the last process ends", || operated.running().is_empty());
+    eventually("the last process ends", || operated.running().is_empty());
     // The process that copies the log has inherited the socket as well, and ends with the last writer.
-    wait_until("the socket is closed", || std::net::TcpStream::connect(address).is_err());
+    eventually("the socket is closed", || std::net::TcpStream::connect(address).is_err());
 }
 
 /// A server killed at any time leaves nothing that prevents the next start.
@@ -319,7 +313,7 @@ fn a_killed_server_starts_again() {
     let mut operated = Operated::start_in(directory, SITE);
     operated.upgrade();
     operated.signal("KILL");
-    wait_until("both are gone", || operated.running().is_empty());
+    eventually("both are gone", || operated.running().is_empty());
     let again = crate::support::TestServer::run_from(&path.join("tailcoat.kdl"));
     ask(&mut again.connect());
     assert!(operated.order(&["reload"]).status.success(), "its control socket is there again");
@@ -331,7 +325,7 @@ fn the_first_process_of_a_container_stays() {
     let directory = tempfile::tempdir().unwrap();
     let may = std::process::Command::new("unshare").args(["--pid", "--fork", "--mount-proc", "true"]).status();
     if !may.is_ok_and(|status| status.success()) {
-        eprintln!("no namespace of processes can be made here");
+        skip("no process namespace can be made here; run the tests as root");
         return;
     }
     let operated = Operated::start_with(directory, SITE, |command| {
@@ -345,9 +339,10 @@ fn the_first_process_of_a_container_stays() {
     let output = operated.order(&["upgrade"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     ask(&mut operated.server.connect());
-    wait_until("the old workers have ended", || operated.file("errors.log").contains("serves now"));
-    std::thread::sleep(Duration::from_millis(500));
-    ask(&mut operated.server.connect());
+    eventually("the old workers have ended", || operated.file("errors.log").contains("serves now"));
+    stays("it serves after the old workers have ended", Duration::from_millis(500), || {
+        ask(&mut operated.server.connect()).ends_with("hello")
+    });
     assert!(operated.order(&["upgrade"]).status.success());
     ask(&mut operated.server.connect());
     assert!(operated.order(&["reload"]).status.success());
@@ -357,5 +352,5 @@ fn the_first_process_of_a_container_stays() {
         .unwrap();
     let first = String::from_utf8_lossy(&first.stdout).trim().to_owned();
     assert!(std::process::Command::new("kill").args(["-TERM", &first]).status().unwrap().success());
-    wait_until("all have ended", || operated.running().is_empty());
+    eventually("all have ended", || operated.running().is_empty());
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::support::real_server::{RealServer, Recipe};
+use crate::support::waiting::eventually;
 use crate::support::{PATIENCE, TestServer};
 
 /// Recipe of nginx in this mode; without a master, killing it leaves no workers.
@@ -61,7 +62,7 @@ fn front(upstreams: &[SocketAddr]) -> TestServer {
 }
 
 /// Runs clients that repeat requests during `disturb`; returns the number of good responses, and the errors.
-fn under_load(server: &TestServer, disturb: impl FnOnce()) -> (u64, Vec<String>) {
+fn under_load(server: &TestServer, disturb: impl FnOnce(&AtomicU64)) -> (u64, Vec<String>) {
     const CLIENTS: usize = 8;
     let (is_over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
     let errors = std::thread::scope(|scope| {
@@ -82,11 +83,18 @@ fn under_load(server: &TestServer, disturb: impl FnOnce()) -> (u64, Vec<String>)
             errors
         };
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
-        disturb();
+        disturb(&answers);
         is_over.store(true, Ordering::Relaxed);
         clients.into_iter().flat_map(|client| client.join().expect("no client panics")).collect()
     });
     (answers.into_inner(), errors)
+}
+
+/// Waits for this many more responses.
+#[track_caller]
+fn await_answers(answers: &AtomicU64, more: u64) {
+    let wanted = answers.load(Ordering::Relaxed) + more;
+    eventually("clients are answered", || answers.load(Ordering::Relaxed) >= wanted);
 }
 
 /// Requests the file on a kept connection.
@@ -116,13 +124,15 @@ fn killed_and_started_again() {
     let Some(mut one) = RealServer::start(&NGINX) else { return };
     let Some(mut other) = RealServer::start(&NGINX) else { return };
     let server = front(&[one.address, other.address]);
-    let seen = under_load(&server, || {
+    let seen = under_load(&server, |answers| {
         for kill in 0..KILLS {
-            std::thread::sleep(Duration::from_millis(200));
+            await_answers(answers, 200);
             let killed = if kill % 2 == 0 { &mut one } else { &mut other };
-            killed.kill_and_restart(&NGINX, Duration::from_millis(300));
+            killed.kill();
+            await_answers(answers, 300);
+            killed.restart(&NGINX);
         }
-        std::thread::sleep(Duration::from_millis(200));
+        await_answers(answers, 200);
     });
     assert_undisturbed(seen, "killed");
 }
@@ -132,12 +142,12 @@ fn restarted_gracefully() {
     for (name, signal, recipe) in [("nginx", "HUP", nginx!("")), ("Apache", "USR1", APACHE)] {
         let Some(upstream) = RealServer::start(&recipe) else { continue };
         let server = front(&[upstream.address]);
-        let seen = under_load(&server, || {
+        let seen = under_load(&server, |answers| {
             for _ in 0..4 {
-                std::thread::sleep(Duration::from_millis(300));
+                await_answers(answers, 300);
                 upstream.signal(signal);
             }
-            std::thread::sleep(Duration::from_millis(300));
+            await_answers(answers, 300);
         });
         assert_undisturbed(seen, name);
     }
@@ -171,5 +181,5 @@ fn fickle(seed: u64) -> SocketAddr {
 #[test]
 fn connections_that_are_closed_at_any_time() {
     let server = front(&[fickle(1)]);
-    assert_undisturbed(under_load(&server, || std::thread::sleep(Duration::from_secs(2))), "closed at any time");
+    assert_undisturbed(under_load(&server, |answers| await_answers(answers, 2_000)), "closed at any time");
 }

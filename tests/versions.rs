@@ -5,6 +5,7 @@ use std::fs;
 use crate::support::upstream::ScriptStep::{Pause, Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
 use crate::support::versions::{ALL, AnyVersion, UpstreamVersion, VersionUpstream};
+use crate::support::waiting::eventually;
 
 /// Bytes in a pattern that reveals missing and misplaced ones.
 fn bytes(length: u32) -> Vec<u8> {
@@ -22,10 +23,12 @@ fn files() {
     let text: String = (0..5_000).map(|number| format!("line {number}\n")).collect();
     fs::write(path.join("text.txt"), &text).unwrap();
     fs::create_dir(path.join("folder")).unwrap();
-    // A file that has just been written has no strong entity tag.
-    std::thread::sleep(std::time::Duration::from_millis(50));
     let root = format!(" root \"{}\"\n browse", path.display());
     let Some(server) = AnyVersion::start(&root, "") else { return };
+    // A file that has just been written has no strong entity tag.
+    eventually("the entity tag is strong", || {
+        server.ask_all("/text.txt", &[]).field("etag").is_some_and(|tag| !tag.starts_with("W/"))
+    });
     for round in 0..2 {
         for size in sizes {
             let answer = server.ask_all(&format!("/{size}.bin"), &[]);

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use crate::raw::{PATIENCE, ask};
 use crate::support::upstream::ScriptStep::{Read as Await, Write as Say};
 use crate::support::upstream::ScriptedUpstream;
+use crate::support::waiting::within;
 use crate::support::{TestServer, tailcoat};
-use crate::trial::{Attack, AttackCase, Skipped, Trial};
+use crate::trial::{Attack, AttackCase, Skipped, Trial, pause};
 
 pub(crate) const ATTACKS: [Attack; 1] = [Attack { name: "descriptors/limit", run: limit }];
 
@@ -43,7 +44,7 @@ fn limit(trial: &Trial) -> Result<String, Skipped> {
         for _ in 0..case.random.usize(1..4) {
             let held: Vec<TcpStream> =
                 (0..case.random.usize(20..300)).filter_map(|_| hold(&server, &mut case)).collect();
-            std::thread::sleep(Duration::from_millis(case.random.u64(0..100)));
+            pause(&mut case.random, Duration::from_millis(100));
             drop(held);
         }
         match recover(&server) {
@@ -74,17 +75,15 @@ fn hold(server: &TestServer, case: &mut AttackCase) -> Option<TcpStream> {
 /// Time until files, upstream and fixed responses are served.
 fn recover(server: &TestServer) -> Result<Duration, String> {
     let start = Instant::now();
-    loop {
-        let get =
-            |path: &str| ask(server.address, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
-        let answers = ["/fixed", "/app", "/7.bin"].map(get);
-        if answers.iter().all(|answer| answer.starts_with("HTTP/1.1 200 ")) && answers[2].len() > 4 << 20 {
-            return Ok(start.elapsed());
-        }
-        if start.elapsed() > RECOVERY_TIME.min(PATIENCE) {
-            let heads = answers.map(|answer| answer.chars().take(200).collect::<String>());
-            return Err(format!("still not served after {RECOVERY_TIME:?}: {heads:?}"));
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let get = |path: &str| ask(server.address, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+    let mut answers = Default::default();
+    let recovered = within(RECOVERY_TIME.min(PATIENCE), || {
+        answers = ["/fixed", "/app", "/7.bin"].map(get);
+        let are_right = answers.iter().all(|answer| answer.starts_with("HTTP/1.1 200 "));
+        (are_right && answers[2].len() > 4 << 20).then(|| start.elapsed())
+    });
+    recovered.ok_or_else(|| {
+        let heads = answers.map(|answer| answer.chars().take(200).collect::<String>());
+        format!("still not served after {RECOVERY_TIME:?}: {heads:?}")
+    })
 }

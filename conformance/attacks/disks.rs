@@ -10,7 +10,8 @@ use crate::raw::{PATIENCE, Raw, ask, status};
 use crate::support::TestServer;
 use crate::support::port::free_port;
 use crate::support::scarce::SmallDisk;
-use crate::trial::{Attack, AttackCase, Skipped, Trial};
+use crate::support::waiting::within;
+use crate::trial::{Attack, AttackCase, Skipped, Trial, pause};
 
 pub(crate) const ATTACKS: [Attack; 2] =
     [Attack { name: "disks/logs", run: logs }, Attack { name: "disks/buffers", run: buffers }];
@@ -78,10 +79,10 @@ fn logs(trial: &Trial) -> Result<String, Skipped> {
         let _ = fs::OpenOptions::new().write(true).open(disk.path().join(name)).and_then(|file| file.set_len(0));
     }
     let start = Instant::now();
-    while !fs::read_to_string(&log).unwrap_or_default().contains("GET /back") && start.elapsed() < PATIENCE {
+    within(PATIENCE, || {
         drop(ask(server.address, "GET /back HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        fs::read_to_string(&log).unwrap_or_default().contains("GET /back").then_some(())
+    });
     let text = fs::read_to_string(&log).unwrap_or_default();
     trial.expect(text.contains("GET /back"), || "nothing is logged when the disk has room again".into());
     let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
@@ -177,7 +178,7 @@ fn slow_reader(server: &TestServer, case: &mut AttackCase) -> Result<(), String>
     let mut raw = Raw::connect(server.address)?;
     let _ = socket2::SockRef::from(&raw.socket).set_recv_buffer_size(32 << 10);
     raw.send(format!("GET /send/{length} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").as_bytes());
-    std::thread::sleep(Duration::from_millis(case.random.u64(0..300)));
+    pause(&mut case.random, Duration::from_millis(300));
     // A small buffer would keep the client slow; a stalled server is one that sends nothing for long.
     let _ = socket2::SockRef::from(&raw.socket).set_recv_buffer_size(4 << 20);
     let mut before = None;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::raw::{PATIENCE, Raw, ask};
 use crate::support::port::free_port;
 use crate::support::{TestServer, tailcoat};
-use crate::trial::{Attack, Skipped, Trial};
+use crate::trial::{Attack, Skipped, Trial, pause};
 
 pub(crate) const ATTACKS: [Attack; 2] =
     [Attack { name: "kills/logs", run: logs }, Attack { name: "kills/state", run: state }];
@@ -59,13 +59,13 @@ fn logs(trial: &Trial) -> Result<String, Skipped> {
                         let mut reload = tailcoat();
                         reload.args(["reload", "--socket", &format!("{at}/control.sock")]);
                         let _ = reload.stdout(Stdio::null()).stderr(Stdio::null()).spawn().map(|mut child| {
-                            std::thread::sleep(Duration::from_millis(case.random.u64(0..20)));
+                            pause(&mut case.random, Duration::from_millis(20));
                             // The order may still be under way when the server is killed.
                             std::thread::spawn(move || child.wait())
                         });
                     }
                     1 => server.signal("USR1"),
-                    _ => std::thread::sleep(Duration::from_millis(case.random.u64(0..30))),
+                    _ => pause(&mut case.random, Duration::from_millis(30)),
                 }
             }
             server.signal("KILL");
@@ -149,7 +149,7 @@ fn state(trial: &Trial) -> Result<String, Skipped> {
                 .stderr(Stdio::null())
                 .spawn()
                 .map_err(|error| format!("the server does not start: {error}"))?;
-            std::thread::sleep(Duration::from_micros(case.random.u64(0..120_000)));
+            pause(&mut case.random, Duration::from_millis(120));
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use support::skips::skip_as;
 use trial::{Attack, Trial, panic_text};
 
 const HELP: &str = "\
@@ -140,6 +141,7 @@ fn run(attacks: &[Attack], options: &AttackOptions) -> ExitCode {
         if options.is_short && began.elapsed() > SHORT_TIME_MAX {
             skipped += 1;
             println!("skip  {:<26} no time left: run it by name", attack.name);
+            skip_as(attack.name, "no time left: run it by name");
             continue;
         }
         let (trial, start) = (Trial::new(attack.name, options.seed, options.case, options.time), Instant::now());
@@ -148,6 +150,7 @@ fn run(attacks: &[Attack], options: &AttackOptions) -> ExitCode {
             Ok(Err(reason)) => {
                 skipped += 1;
                 println!("skip  {:<26} {}", attack.name, reason.0);
+                skip_as(attack.name, &reason.0);
                 continue;
             }
             Err(panic) => {

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
+use crate::trial::pause;
+
 /// Time that a server may take for a response.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -42,7 +44,7 @@ impl Raw {
             for _ in 0..random.usize(1..4) {
                 let (piece, after) = rest.split_at(random.usize(0..=rest.len()));
                 self.send(piece);
-                std::thread::sleep(Duration::from_millis(random.u64(0..3)));
+                pause(random, Duration::from_millis(3));
                 rest = after;
             }
         }

@@ -14,6 +14,7 @@ use crate::support::port::free_port;
 use crate::support::tls::{TestCa, TlsStream, handshake};
 use crate::support::upstream::ScriptStep::{Pause, Read as Await};
 use crate::support::upstream::ScriptedUpstream;
+use crate::support::waiting::settled;
 use crate::support::{TestServer, site_with_large_file};
 use crate::trial::{Attack, Skipped, Trial};
 
@@ -259,8 +260,7 @@ fn measure(trial: &Trial, kind: &SlowClientKind) -> Result<String, Skipped> {
     // The first ones make each worker allocate what all connections share.
     let mut held: Vec<Client> = (0..4).map(|_| (kind.connect)(&site, &mut random)).collect();
     drop(ask(site.server.address, fixed));
-    std::thread::sleep(Duration::from_millis(300));
-    let before_kib = site.server.memory_kib();
+    let before_kib = settled("the first connections are handled", || site.server.memory_kib());
     // Some take a while, as they write until the server takes no more.
     held.extend(std::thread::scope(|scope| {
         let threads: Vec<_> = (1..=THREADS)
@@ -272,8 +272,8 @@ fn measure(trial: &Trial, kind: &SlowClientKind) -> Result<String, Skipped> {
         threads.into_iter().flat_map(|thread| thread.join().expect("it does not panic")).collect::<Vec<_>>()
     }));
     trial.count(held.len() as u64);
-    std::thread::sleep(Duration::from_millis(700));
-    let each_kib = site.server.memory_kib().saturating_sub(before_kib) as f64 / count as f64;
+    let after_kib = settled("all connections are handled", || site.server.memory_kib());
+    let each_kib = after_kib.saturating_sub(before_kib) as f64 / count as f64;
     trial.expect(each_kib <= kind.kib_max as f64, || {
         format!("{each_kib:.1} KiB a connection, where SECURITY.md allows {} KiB: {:?}", kind.kib_max, kind.says)
     });

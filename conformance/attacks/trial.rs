@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use crate::support::TestServer;
+use crate::support::skips::is_required;
 
 /// An attack stops after this many findings: more of the same say nothing new.
 const FINDINGS_MAX: usize = 3;
@@ -35,7 +36,12 @@ impl Attack {
 pub(crate) struct Skipped(pub(crate) String);
 
 impl Skipped {
+    /// Skips because a program or file is missing.
+    ///
+    /// # Panics
+    /// If it must be installed: the attack fails instead.
     pub(crate) fn missing(tool: &str) -> Self {
+        assert!(!is_required(tool), "{tool} is not installed, but must be");
         Self(format!("{tool} is not installed"))
     }
 }
@@ -66,6 +72,11 @@ pub(crate) struct Trial {
 pub(crate) struct AttackCase {
     pub(crate) number: u64,
     pub(crate) random: Rng,
+}
+
+/// Waits for a random time of at most `time_max`, because an attack may depend on the moment.
+pub(crate) fn pause(random: &mut Rng, time_max: Duration) {
+    std::thread::sleep(time_max.mul_f64(random.f64()));
 }
 
 impl Trial {

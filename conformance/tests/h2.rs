@@ -1,7 +1,13 @@
 //! The engine of HTTP/2 judged by others, through `h2_server`: h2spec and foreign clients, as far as they are installed.
 
+#[allow(dead_code)]
+#[path = "../../tests/support/skips.rs"]
+mod skips;
+
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
+
+use skips::skip_without;
 
 /// `h2_server`, which ends with the test.
 struct H2ServerProcess {
@@ -36,7 +42,7 @@ impl Drop for H2ServerProcess {
     }
 }
 
-/// Output of a program; `None` if it is not installed.
+/// Output of a program. Skips and returns `None` if it is not installed.
 fn run(program: &str, arguments: &[&str]) -> Option<Output> {
     run_with_input(program, arguments, b"")
 }
@@ -57,7 +63,7 @@ fn run_with_input(program: &str, arguments: &[&str], input: &[u8]) -> Option<Out
     let _ = writer.join();
     // timeout's own status for a program that it can't find.
     if output.status.code() == Some(127) {
-        println!("{program} is not installed");
+        skip_without(program);
         return None;
     }
     Some(output)
@@ -132,12 +138,13 @@ with httpx.Client(http1=False, http2=True) as client:
     assert client.post(url, content=content).content == content
     assert len(client.post(url, content=(b"y" * 10000 for _ in range(5))).content) == 50000
 "#;
-    let is_there = run("python3", &["-c", "import httpx, h2"]).is_some_and(|output| output.status.success());
-    if !is_there {
-        println!("httpx and h2 are not installed");
+    // Debian's, which has Debian's packages; another one may come first in PATH.
+    let python = "/usr/bin/python3";
+    if !run(python, &["-c", "import httpx, h2"]).is_some_and(|output| output.status.success()) {
+        skip_without("httpx");
         return;
     }
     let server = H2ServerProcess::start();
-    let output = run("python3", &["-c", SCRIPT, &server.url("/")]).expect("it was there a moment ago");
+    let output = run(python, &["-c", SCRIPT, &server.url("/")]).expect("it was there a moment ago");
     assert!(output.status.success(), "{}", text(&output.stderr));
 }

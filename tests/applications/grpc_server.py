@@ -1,7 +1,7 @@
 """A server of gRPC without generated code: bytes in, bytes out."""
 
 import sys
-import time
+import threading
 from concurrent import futures
 
 import grpc
@@ -32,7 +32,9 @@ def talking(requests, context):
 
 
 def sleeping(request, context):
-    time.sleep(60)
+    ended = threading.Event()
+    context.add_callback(ended.set)
+    ended.wait(60)
     return b""
 
 

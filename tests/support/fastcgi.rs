@@ -3,15 +3,19 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use super::PATIENCE;
+use super::waiting::eventually;
 
 /// Application that runs the test's script for each request.
 pub(crate) struct Application {
     pub(crate) address: SocketAddr,
     requests: Receiver<FastCgiRequest>,
+    /// Number of requests it has received, whether answered or not.
+    received: Arc<AtomicUsize>,
 }
 
 /// Request as received by the end of its response.
@@ -52,14 +56,17 @@ impl Application {
         let address = listener.local_addr().unwrap();
         let (sender, requests) = channel();
         let acts = Arc::new(acts);
+        let received = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&received);
         std::thread::spawn(move || {
             for (connection, stream) in listener.incoming().enumerate() {
-                let (acts, sender) = (Arc::clone(&acts), sender.clone());
+                let (acts, sender, counted) = (Arc::clone(&acts), sender.clone(), Arc::clone(&counted));
                 std::thread::spawn(move || {
                     let mut stream = stream.unwrap();
                     stream.set_read_timeout(Some(PATIENCE)).unwrap();
                     while let Some(mut request) = read_request(&mut stream) {
                         request.connection = connection;
+                        counted.fetch_add(1, Ordering::SeqCst);
                         let goes_on = act(&mut stream, &acts(&request), &mut request);
                         let is_kept = request.is_kept;
                         // The test may have dropped the receiver.
@@ -71,12 +78,18 @@ impl Application {
                 });
             }
         });
-        Self { address, requests }
+        Self { address, requests, received }
     }
 
     /// Application that sends this response to each request.
     pub(crate) fn answering(answer: Vec<u8>) -> Self {
         Self::start(move |_| vec![Act::Write(answer.clone())])
+    }
+
+    /// Waits until it has received a request.
+    #[track_caller]
+    pub(crate) fn await_request(&self) {
+        eventually("the application has a request", || self.received.load(Ordering::SeqCst) > 0);
     }
 
     /// Next request that was answered.

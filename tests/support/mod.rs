@@ -10,9 +10,11 @@ pub(crate) mod operated;
 pub(crate) mod port;
 pub(crate) mod real_server;
 pub(crate) mod scarce;
+pub(crate) mod skips;
 pub(crate) mod tls;
 pub(crate) mod upstream;
 pub(crate) mod versions;
+pub(crate) mod waiting;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -21,7 +23,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -148,12 +150,11 @@ impl TestServer {
     }
 
     /// Waits until a line of its server log contains this text.
+    #[track_caller]
     pub(crate) fn await_log(&self, text: &str) {
-        let start = Instant::now();
-        while !self.log.lock().expect("no thread panics with it").iter().any(|line| line.contains(text)) {
-            assert!(start.elapsed() < PATIENCE, "{text:?} is not in the log");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        waiting::eventually(&format!("{text:?} is in the log"), || {
+            self.log.lock().expect("no thread panics with it").iter().any(|line| line.contains(text))
+        });
     }
 
     /// Ends the server, and returns its server log.
@@ -212,6 +213,16 @@ pub(crate) fn tailcoat() -> Command {
 
 /// Size of `large` in [`site_with_large_file`]: more than all buffers between server and client hold.
 pub(crate) const LARGE_BYTES: usize = 16 << 20;
+
+/// Writes a program, by another process: as long as this one has it open for writing, and in any child that another
+/// test starts meanwhile, it cannot be run (ETXTBSY).
+pub(crate) fn write_program(path: &Path, text: &str) {
+    let mut command = Command::new("sh");
+    command.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
+    let mut writer = command.spawn().expect("a shell starts");
+    writer.stdin.take().expect("it is piped").write_all(text.as_bytes()).expect("the shell reads");
+    assert!(writer.wait().is_ok_and(|status| status.success()), "{} can be written", path.display());
+}
 
 /// Directory with a large file, named `large`.
 pub(crate) fn site_with_large_file() -> TempDir {

@@ -1,13 +1,13 @@
 //! Server that is operated while it runs: configuration in a file, a control socket, and a replaceable link to the
 //! binary.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use super::{TestServer, tailcoat};
+use super::{TestServer, tailcoat, write_program};
 
 /// Server with a directory for all of its files.
 pub(crate) struct Operated {
@@ -104,8 +104,7 @@ impl Operated {
             None => link(tailcoat().get_program().as_ref(), &binary),
             Some(text) => {
                 let other = self.path().join("script");
-                std::fs::write(&other, text).expect("it can be written");
-                std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+                write_program(&other, text);
                 link(&other, &binary);
             }
         }

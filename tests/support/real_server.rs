@@ -4,12 +4,13 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::PATIENCE;
 use super::port::free_port;
+use super::skips::skip_without;
+use super::waiting::{eventually, within};
 
 /// Third-party server that runs in a directory of its own until this is dropped.
 pub(crate) struct RealServer {
@@ -38,11 +39,11 @@ pub(crate) const APACHE_BASE: &str = "\
     TypesConfig /etc/mime.types\n";
 
 impl RealServer {
-    /// Starts the server and waits until it listens. Prints and returns `None` if a program or file that it needs is
+    /// Starts the server and waits until it listens. Skips and returns `None` if a program or file that it needs is
     /// not installed.
     pub(crate) fn start(recipe: &Recipe<'_>) -> Option<Self> {
         if let Some(missing) = recipe.needs.iter().find(|name| !is_installed(name)) {
-            println!("skipped: {missing} is not installed");
+            skip_without(missing);
             return None;
         }
         let directory = tempfile::tempdir().expect("a directory for the server");
@@ -76,11 +77,14 @@ impl RealServer {
         assert!(status.is_ok_and(|status| status.success()), "signal {name}");
     }
 
-    /// Kills the server without warning, and restarts it at the same address after `pause`.
-    pub(crate) fn kill_and_restart(&mut self, recipe: &Recipe<'_>, pause: Duration) {
+    /// Kills the server without warning.
+    pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("a child can be waited for");
-        std::thread::sleep(pause);
+    }
+
+    /// Restarts a killed server at the same address.
+    pub(crate) fn restart(&mut self, recipe: &Recipe<'_>) {
         let (port, directory) = (self.address.port().to_string(), self.directory.path().display().to_string());
         let errors = std::fs::File::create(self.directory.path().join("errors")).expect("it can be made");
         let fill = |text: &str| text.replace("@PORT@", &port).replace("@DIR@", &directory);
@@ -89,13 +93,11 @@ impl RealServer {
     }
 
     fn await_listening(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect(self.address).is_err() {
+        eventually("it listens", || {
             let ended = self.child.try_wait().expect("a child can be asked");
             assert!(ended.is_none(), "it ended ({ended:?}) instead of listening");
-            assert!(Instant::now() < deadline, "it does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            TcpStream::connect(self.address).is_ok()
+        });
     }
 }
 
@@ -132,12 +134,10 @@ impl Drop for RealServer {
     fn drop(&mut self) {
         // SIGTERM lets a server end its children.
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
-        let deadline = Instant::now() + Duration::from_secs(3);
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() > deadline {
-                let _ = self.child.kill();
-            }
-            std::thread::sleep(Duration::from_millis(10));
+        let ended = within(Duration::from_secs(3), || self.child.try_wait().transpose());
+        if ended.is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use super::PATIENCE;
+use super::waiting::within;
 
 /// Control group (cgroups(7)) with little memory; `None` where the system does not permit one.
 pub(crate) struct LittleMemory(PathBuf);
@@ -51,10 +51,7 @@ impl LittleMemory {
 impl Drop for LittleMemory {
     fn drop(&mut self) {
         // The kernel takes a moment to remove a killed process.
-        let start = Instant::now();
-        while fs::remove_dir(&self.0).is_err() && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let _ = within(PATIENCE, || fs::remove_dir(&self.0).ok());
     }
 }
 

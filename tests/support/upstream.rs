@@ -3,15 +3,19 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::PATIENCE;
+use super::waiting::eventually;
 
 /// Server that follows one of `scripts` on each connection, in order; it repeats the last one.
 pub(crate) struct ScriptedUpstream {
     pub(crate) address: SocketAddr,
     /// Input of each connection, once that has ended.
     connections: Receiver<String>,
+    /// Input of all connections so far.
+    received: Arc<Mutex<Vec<u8>>>,
 }
 
 /// Step of a script. Later steps wait until `Read` has seen its text.
@@ -35,14 +39,24 @@ impl ScriptedUpstream {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, connections) = channel();
+        let received = Arc::<Mutex<Vec<u8>>>::default();
+        let seen = Arc::clone(&received);
         std::thread::spawn(move || {
             for (index, stream) in listener.incoming().enumerate() {
                 let script = scripts[index.min(scripts.len() - 1)].clone();
-                let sender = sender.clone();
-                std::thread::spawn(move || sender.send(act(stream.unwrap(), &script)));
+                let (sender, seen) = (sender.clone(), Arc::clone(&seen));
+                std::thread::spawn(move || sender.send(act(stream.unwrap(), &script, &seen)));
             }
         });
-        Self { address, connections }
+        Self { address, connections, received }
+    }
+
+    /// Waits until its connections have received this text while they followed their scripts.
+    #[track_caller]
+    pub(crate) fn await_received(&self, text: &str) {
+        eventually(&format!("the upstream has received {text:?}"), || {
+            memchr::memmem::find(&self.received.lock().expect("no thread panics with it"), text.as_bytes()).is_some()
+        });
     }
 
     pub(crate) fn connection(&self) -> String {
@@ -55,7 +69,7 @@ impl ScriptedUpstream {
     }
 }
 
-fn act(mut stream: TcpStream, script: &[ScriptStep]) -> String {
+fn act(mut stream: TcpStream, script: &[ScriptStep], received: &Mutex<Vec<u8>>) -> String {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let (mut seen, mut input, mut buffer) = (0, Vec::new(), [0; 65_536]);
     for step in script {
@@ -67,7 +81,10 @@ fn act(mut stream: TcpStream, script: &[ScriptStep]) -> String {
                     break;
                 }
                 match stream.read(&mut buffer) {
-                    Ok(count @ 1..) => input.extend_from_slice(&buffer[..count]),
+                    Ok(count @ 1..) => {
+                        input.extend_from_slice(&buffer[..count]);
+                        received.lock().expect("no thread panics with it").extend_from_slice(&buffer[..count]);
+                    }
                     _ => return String::from_utf8_lossy(&input).into_owned(),
                 }
             },

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::TestServer;
 use super::port::free_port;
+use super::skips::skip_without;
 use super::tls::TestCa;
 
 /// HTTP version and transport.
@@ -102,11 +103,12 @@ pub(crate) struct VersionResponse {
 }
 
 impl AnyVersion {
-    /// Starts a site with these options. Prints and returns `None` if curl lacks HTTP/2.
+    /// Starts a site with these options. Skips and returns `None` if curl lacks HTTP/2.
     pub(crate) fn start(options: &str, elsewhere: &str) -> Option<Self> {
         let version = Command::new("curl").arg("--version").output().ok();
         if !version.is_some_and(|output| String::from_utf8_lossy(&output.stdout).contains("HTTP2")) {
-            println!("skipped: there is no curl that speaks HTTP/2");
+            // One without HTTP/2 is of no use.
+            skip_without("curl");
             return None;
         }
         let directory = tempfile::tempdir().expect("a directory for the certificate");

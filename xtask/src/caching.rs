@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::process::{ChildProcess, free_port};
+use crate::skips;
 
 const HELP: &str = "\
 cargo xtask caching [OPTION]... [TEST]...
@@ -41,11 +42,11 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
         return Ok(true);
     };
     if Command::new("node").arg("--version").stdout(Stdio::null()).status().is_err() {
-        println!("skipped: Node is not installed");
-        return Ok(true);
+        return Ok(skips::passes_without("caching", "node"));
     }
     if !options.suite.join("node_modules").is_dir() {
-        println!("skipped: {} does not have the suite. To get it:\n\n{GET_SUITE}", options.suite.display());
+        skips::skip_as("caching", &format!("{} does not have the suite", options.suite.display()));
+        println!("To get it:\n\n{GET_SUITE}");
         return Ok(true);
     }
     let origin_port = options.origin_port.map_or_else(free_port, Ok)?;

@@ -18,6 +18,7 @@ mod process;
 mod questions;
 mod release;
 mod screenshots;
+mod skips;
 mod tidy;
 mod tls;
 mod words;

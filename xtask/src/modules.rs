@@ -9,6 +9,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::skips;
+
 /// Directory of the built modules.
 const DIRECTORY: &str = "target/modules";
 
@@ -208,8 +210,7 @@ pub(crate) fn pass(names: &[&str]) -> bool {
 /// Runs http-wasm's suite, which is in Go and comes with a guest of its own.
 fn passes_suite() -> bool {
     if !is_installed("go") {
-        println!("skipped {SUITE}: go is not installed");
-        return true;
+        return skips::passes_without(SUITE, "go");
     }
     let mut suite = Command::new("go");
     suite.args(["test", "-count=1", "."]).current_dir("conformance/http_wasm");
@@ -220,8 +221,7 @@ fn passes_suite() -> bool {
 
 fn is_right(example: &ModuleExample) -> bool {
     if let Some(missing) = example.needs.iter().find(|program| !is_installed(program)) {
-        println!("skipped {}: {missing} is not installed", example.name);
-        return true;
+        return skips::passes_without(example.name, missing);
     }
     match try_example(example) {
         Ok(()) => {

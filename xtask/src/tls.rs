@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::process::{ChildProcess, free_port};
+use crate::skips;
 
 const HELP: &str = "\
 cargo xtask conformance tls [OPTION]... [SCRIPT]...
@@ -33,7 +34,8 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
         return Ok(true);
     };
     if !options.suite.join("scripts").is_dir() || !has_tlslite() {
-        println!("skipped: tlsfuzzer and tlslite-ng are not installed. To get them:\n\n{GET_SUITE}");
+        skips::skip_as("tls", "tlsfuzzer and tlslite-ng are not installed");
+        println!("To get them:\n\n{GET_SUITE}");
         return Ok(true);
     }
     let suite = std::path::absolute(&options.suite)?;

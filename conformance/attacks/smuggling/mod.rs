@@ -17,6 +17,7 @@ use crate::frames;
 use crate::raw::{Raw, ask, status};
 use crate::support::TestServer;
 use crate::support::port::free_port;
+use crate::support::waiting::within;
 use crate::trial::{Attack, AttackCase, Skipped, Trial};
 
 use tap::{Relay, SentBytes};
@@ -218,10 +219,10 @@ fn compare(trial: &Trial, sent: &SentBytes, notes: (&Path, usize), sendings: &[S
 /// Requests that the back end saw on these connections, when it has noted all of them or notes no more.
 /// `notes`: its file, and how long that was before.
 fn wait_for_notes((file, before): (&Path, usize), heads: &HashMap<u16, Vec<String>>) -> HashMap<u16, Vec<String>> {
-    let deadline = Instant::now() + NOTING_TIME;
-    loop {
+    let mut seen: HashMap<u16, Vec<String>> = HashMap::new();
+    within(NOTING_TIME, || {
         let text = std::fs::read(file).unwrap_or_default();
-        let mut seen: HashMap<u16, Vec<String>> = HashMap::new();
+        seen.clear();
         for line in String::from_utf8_lossy(text.get(before..).unwrap_or_default()).lines() {
             let mut words = line.split(' ');
             let port = words.next().and_then(|port| port.parse().ok());
@@ -233,11 +234,9 @@ fn wait_for_notes((file, before): (&Path, usize), heads: &HashMap<u16, Vec<Strin
             }
         }
         let is_all = heads.iter().all(|(port, heads)| seen.get(port).map_or(0, Vec::len) >= heads.len());
-        if is_all || Instant::now() > deadline {
-            return seen;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        is_all.then_some(())
+    });
+    seen
 }
 
 /// The case whose request began a connection to the back end.

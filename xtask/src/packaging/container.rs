@@ -20,7 +20,7 @@ const RESTRICTIONS: [&str; 5] = ["--read-only", "--cap-drop", "all", "--security
 
 pub(super) fn check(_program: &Path) -> Result<CheckOutcome, Box<dyn Error>> {
     if !is_installed("podman") {
-        return Ok(CheckOutcome::Skipped("podman is not installed".into()));
+        return Ok(CheckOutcome::Missing("podman"));
     }
     let Some(tarball) = tarball()? else {
         return Ok(CheckOutcome::Skipped(format!("{RELEASES} has no tarball: `cargo xtask release` makes it")));

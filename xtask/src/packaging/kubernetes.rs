@@ -24,7 +24,7 @@ pub(super) fn check(program: &Path) -> Result<CheckOutcome, Box<dyn Error>> {
     times_agree(&manifests)?;
     probes_follow_draining(program, &manifests)?;
     if !is_installed("kubernetes-validate") {
-        return Ok(CheckOutcome::Skipped("kubernetes-validate is not installed; what probes rely on holds".into()));
+        return Ok(CheckOutcome::Missing("kubernetes-validate"));
     }
     for version in VERSIONS {
         output(Command::new("kubernetes-validate").args(["--strict", "-k", version, MANIFESTS]))?;

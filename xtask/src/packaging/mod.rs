@@ -8,12 +8,16 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::skips;
+
 const USAGE: &str = "usage: cargo xtask packaging [--program FILE] [manual|kubernetes|container]...";
 
 /// Result of a check: no fault, or a reason why it cannot run here.
 pub(crate) enum CheckOutcome {
     Passed,
     Skipped(String),
+    /// Skipped because this program is not installed.
+    Missing(&'static str),
 }
 
 type PackageCheck = fn(&Path) -> Result<CheckOutcome, Box<dyn Error>>;
@@ -40,7 +44,8 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, B
     for (name, check) in CHECKS.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|it| it == name)) {
         match check(&program) {
             Ok(CheckOutcome::Passed) => println!("{name}: passed"),
-            Ok(CheckOutcome::Skipped(why)) => println!("{name}: skipped: {why}"),
+            Ok(CheckOutcome::Skipped(why)) => skips::skip_as(name, &why),
+            Ok(CheckOutcome::Missing(tool)) => is_well &= skips::passes_without(name, tool),
             Err(error) => {
                 println!("{name}: FAILED: {error}");
                 is_well = false;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::skips::skip_without;
 use crate::tailor;
 
 const LAB: &str = r#"lab "test" {
@@ -23,7 +24,7 @@ const LAB: &str = r#"lab "test" {
 #[test]
 fn a_lab_from_start_to_end() {
     if std::process::Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("not run: python3 is not installed");
+        skip_without("python3");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -87,7 +88,7 @@ fn a_lab_from_start_to_end() {
 /// Runs a lab with a Python server and these nodes. Returns its record, its output and its exit code.
 fn run_lab(directory: &Path, nodes: &str) -> Option<(Value, String, Option<i32>)> {
     if std::process::Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("not run: python3 is not installed");
+        skip_without("python3");
         return None;
     }
     let server = r#"server "python" {

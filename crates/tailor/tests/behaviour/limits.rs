@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::failures;
 use crate::server::{FakeServerAction, ok, start};
+use crate::skips::{skip, skip_without};
 
 /// Runs `tailor bench` from a shell script that ends with `exec "$@"`, and returns the report.
 fn bench_in_shell(shell: &str, arguments: &[&str]) -> Value {
@@ -106,13 +107,16 @@ fn in_a_network_of_twenty_ports() {
 fn ports() {
     let script = r#"ip link set lo up && exec "$0" --exact limits::in_a_network_of_twenty_ports --ignored --nocapture"#;
     let words = ["--user", "--map-root-user", "--net", "sh", "-c", script];
-    let Ok(output) = Command::new("unshare").args(words).arg(std::env::current_exe().unwrap()).output() else { return };
+    let Ok(output) = Command::new("unshare").args(words).arg(std::env::current_exe().unwrap()).output() else {
+        skip_without("unshare");
+        return;
+    };
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     // Some machines do not let users create a network namespace.
     if text.contains("running 1 test") {
         assert!(output.status.success(), "{text}");
     } else {
-        eprintln!("not tested, for want of a network of its own: {text}");
+        skip(&format!("no network namespace can be made here: {text}"));
     }
 }
 

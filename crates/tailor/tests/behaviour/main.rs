@@ -11,6 +11,9 @@ mod lines;
 mod output;
 mod requests;
 mod server;
+#[allow(dead_code)]
+#[path = "../../../../tests/support/skips.rs"]
+mod skips;
 mod tls;
 mod web99;
 

@@ -1,6 +1,7 @@
 //! Output of the program, and its exit codes.
 
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -244,15 +245,19 @@ fn mistakes_are_reported() {
 
 #[test]
 fn a_run_that_is_broken_off_reports_and_does_not_pass() {
-    let server = start(|_| FakeServerAction::Reply(ok(b"x")));
+    let (sender, requests) = std::sync::mpsc::channel();
+    let sender = Mutex::new(sender);
+    let server = start(move |_| {
+        // The test may have seen enough.
+        let _ = sender.lock().unwrap().send(());
+        FakeServerAction::Reply(ok(b"x"))
+    });
     let child = Command::new(env!("CARGO_BIN_EXE_tailor"))
         .args(["bench", &server.url, "-c", "2", "-d", "60s", "--quiet", "--json", "-"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    while server.heads.lock().unwrap().len() < 10 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    (0..10).for_each(|_| requests.recv_timeout(Duration::from_secs(60)).expect("requests arrive"));
     let id = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();

@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
@@ -206,10 +205,8 @@ fn raw_server(answer: &[u8], is_ended: bool) -> String {
             let _ = stream.read(&mut [0; 16 << 10]);
             let _ = stream.write_all(&answer);
             if !is_ended {
-                std::thread::spawn(move || {
-                    std::thread::sleep(Duration::from_secs(60));
-                    drop(stream);
-                });
+                // Open until the test process ends.
+                std::mem::forget(stream);
             }
         }
     });

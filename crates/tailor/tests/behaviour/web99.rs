@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::server::{FakeServerAction, ReceivedRequest, ok, response, start};
+use crate::skips::skip_without;
 use crate::{in_parallel, tailor};
 
 /// Fault of the server.
@@ -52,7 +53,7 @@ impl ReferenceSite {
     /// Creates the site. Returns `None` if the interpreter is not installed.
     fn new(interpreter: &'static str, script: &'static str) -> Option<Self> {
         if Command::new(interpreter).arg("-v").output().is_err() {
-            eprintln!("not run: {interpreter} is not installed");
+            skip_without(interpreter);
             return None;
         }
         Some(Self { data: tempfile::tempdir().unwrap(), interpreter, script })
