@@ -171,7 +171,7 @@ impl Model {
     /// Records an event. Returns whether the input is done with.
     fn note(&mut self, event: H3Event<wire::h3::H3IncomingRequest>, input: &[u8]) -> bool {
         match event {
-            H3Event::NeedInput | H3Event::Blocked => return true,
+            H3Event::NeedInput | H3Event::Blocked | H3Event::AwaitOutput => return true,
             H3Event::Content { stream, content, is_last } => {
                 // Content may come in other pieces.
                 let prefix = format!("{stream}: ");

@@ -24,6 +24,26 @@ impl From<InvalidInteger> for InvalidString {
     }
 }
 
+/// Returns the encoded string at `*at`, whose length has a prefix of `prefix_bits` and is at most `encoded_bytes_max`. Moves
+/// `*at` after it.
+#[inline]
+pub(crate) fn locate<'a>(
+    block: &'a [u8],
+    at: &mut usize,
+    prefix_bits: u32,
+    encoded_bytes_max: usize,
+) -> Result<&'a [u8], InvalidString> {
+    let length = integer::read(block, at, prefix_bits)?;
+    if length > encoded_bytes_max {
+        return Err(InvalidString::Length);
+    }
+    let end = at.checked_add(length).filter(|end| *end <= block.len());
+    let end = end.ok_or(InvalidString::Incomplete)?;
+    let string = &block[*at..end];
+    *at = end;
+    Ok(string)
+}
+
 /// Appends the string at `*at`, whose length has a prefix of `prefix_bits` and is at most `encoded_bytes_max`. Moves `*at`
 /// after it.
 #[inline]
@@ -35,14 +55,7 @@ pub(crate) fn read(
     text: &mut Vec<u8>,
 ) -> Result<(), InvalidString> {
     let is_huffman = block.get(*at).is_some_and(|first| first >> prefix_bits & 1 == 1);
-    let length = integer::read(block, at, prefix_bits)?;
-    if length > encoded_bytes_max {
-        return Err(InvalidString::Length);
-    }
-    let end = at.checked_add(length).filter(|end| *end <= block.len());
-    let end = end.ok_or(InvalidString::Incomplete)?;
-    let string = &block[*at..end];
-    *at = end;
+    let string = locate(block, at, prefix_bits, encoded_bytes_max)?;
     if is_huffman {
         return huffman::decode(string, text).map_err(|_| InvalidString::Huffman);
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::engine::{H3Engine, H3Side};
+use super::streams::Receive;
 use super::{H3Error, H3ErrorCode, H3Event, H3Limits, H3PeerSettings, H3StreamGone, H3StreamId, H3Turn, Priority};
 use crate::http::Fields;
 
@@ -95,6 +96,13 @@ impl<R: H3Role> H3Connection<R> {
     /// Removes a stream that the caller resets, because it can't be completed. Returns whether it was open.
     pub fn reset(&mut self, stream: H3StreamId, turn: &mut H3Turn<'_>) -> bool {
         self.engine.reset(stream, turn.output)
+    }
+
+    /// Returns whether the peer's message on an open stream is incomplete. A server that has sent its response need not
+    /// read the rest: it may send STOP_SENDING with H3_NO_ERROR (RFC 9114, section 4.1), and [reset](Self::reset) the
+    /// stream here.
+    pub fn is_receiving(&mut self, stream: H3StreamId) -> bool {
+        self.engine.streams.find(stream).is_some_and(|stream| stream.receive != Receive::Ended)
     }
 
     /// Returns the priority of a stream; `None` if the stream is closed.

@@ -9,6 +9,8 @@ use crate::http::Fields;
 pub enum H3Event<Head> {
     /// The caller must provide more input of the stream. After its end, nothing follows.
     NeedInput,
+    /// The caller must send the [output](super::H3Output) before the connection handles more input.
+    AwaitOutput,
     /// The stream waits for the peer's QPACK encoder. The caller keeps the input, and hands it over again when
     /// [`poll_unblocked`](super::H3Connection::poll_unblocked) returns the stream.
     Blocked,
@@ -43,7 +45,8 @@ pub enum H3Event<Head> {
     Reset {
         /// Stream that was reset.
         stream: H3StreamId,
-        /// Error code of the reset.
+        /// Error code of the reset. After [`H3ErrorCode::H3_REQUEST_REJECTED`] a client may retry the request (RFC 9114,
+        /// section 4.1.1).
         code: H3ErrorCode,
         /// True if the peer has reset the stream. Otherwise this side must, because the peer violated the protocol.
         is_by_peer: bool,
@@ -62,8 +65,8 @@ pub enum H3Event<Head> {
         /// New priority.
         priority: Priority,
     },
-    /// The peer closes the connection gracefully. A server sends the first stream that it has not handled and will not
-    /// handle: the client may retry requests from there on. They are closed.
+    /// The peer closes the connection gracefully. A server names the first stream that it will not handle: the client may
+    /// retry requests from there on. They are closed.
     GoAway {
         /// First stream (from a server) or push (from a client) that is not handled.
         first_unhandled: u64,

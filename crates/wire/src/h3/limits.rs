@@ -22,6 +22,12 @@ pub struct H3Limits {
     pub encoder_table_bytes_max: usize,
     /// Payload of a frame on the control stream, which the caller must keep until it is complete.
     pub control_frame_bytes_max: usize,
+    /// Payload of a frame of an unknown type (RFC 9114, section 10.5), which is skipped. Clients send some small ones on
+    /// purpose (GREASE).
+    pub unknown_frame_bytes_max: u64,
+    /// Output of the connection itself that may wait to be sent. Beyond it the connection handles no input until the
+    /// caller has sent it, so that a peer that does not read gets no more.
+    pub output_bytes_max: usize,
     /// True to enable extended CONNECT (RFC 9220).
     pub enables_connect_protocol: bool,
     /// True to announce HTTP datagrams (RFC 9297).
@@ -47,6 +53,8 @@ impl Default for H3Limits {
             decoder: DecoderLimits::default(),
             encoder_table_bytes_max: 0,
             control_frame_bytes_max: 1024,
+            unknown_frame_bytes_max: 64 << 10,
+            output_bytes_max: 64 << 10,
             enables_connect_protocol: false,
             enables_datagrams: false,
             peer_resets: BudgetLimit { burst: 500, per_second: 50 },

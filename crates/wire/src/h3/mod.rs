@@ -67,6 +67,13 @@ pub struct H3Output {
     pub decoder: Vec<u8>,
 }
 
+impl H3Output {
+    /// Returns the number of bytes in all buffers.
+    pub fn length(&self) -> usize {
+        self.control.len() + self.encoder.len() + self.decoder.len()
+    }
+}
+
 /// Environment of a connection while the caller drives it.
 #[derive(Debug)]
 pub struct H3Turn<'a> {

@@ -106,11 +106,9 @@ impl StreamList {
         self.streams.remove(index)
     }
 
-    /// Removes streams from `first` on.
-    pub fn remove_from(&mut self, first: u64) {
-        while self.streams.back().is_some_and(|stream| stream.id >= first) {
-            self.streams.pop_back();
-        }
+    /// Returns the stream with the highest id.
+    pub fn last(&self) -> Option<H3StreamId> {
+        self.streams.back().map(|stream| H3StreamId(stream.id))
     }
 
     pub fn clear(&mut self) {

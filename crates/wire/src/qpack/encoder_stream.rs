@@ -104,6 +104,8 @@ impl QpackDecoder {
         entry: &mut Vec<u8>,
     ) -> Result<(), Unhandled> {
         let index = integer::read(input, at, 6)?;
+        let mut end = *at;
+        literal::locate(input, &mut end, 7, self.string_bytes_max())?;
         let name_index = if is_static {
             let field = static_entry(index).ok_or("no such index")?;
             entry.extend_from_slice(field.name);
@@ -120,6 +122,10 @@ impl QpackDecoder {
 
     /// Reads Insert with Literal Name (section 4.3.3).
     fn read_literal_name(&mut self, input: &[u8], at: &mut usize, entry: &mut Vec<u8>) -> Result<(), Unhandled> {
+        // Nothing is decoded before the whole instruction has arrived. So a peer that sends it byte by byte causes no work.
+        let mut end = *at;
+        literal::locate(input, &mut end, 5, self.string_bytes_max())?;
+        literal::locate(input, &mut end, 7, self.string_bytes_max())?;
         literal::read(input, at, 5, self.string_bytes_max(), entry)?;
         let name_bytes = entry.len();
         literal::read(input, at, 7, self.string_bytes_max(), entry)?;

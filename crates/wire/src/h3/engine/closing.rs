@@ -102,7 +102,7 @@ impl H3Engine {
         H3Event::Reset { stream: id, code, is_by_peer: true }
     }
 
-    pub(super) fn on_go_away<Head>(&mut self, first: u64, turn: &H3Turn<'_>) -> Result<H3Event<Head>, H3Error> {
+    pub(super) fn on_go_away<Head>(&mut self, first: u64, turn: &mut H3Turn<'_>) -> Result<H3Event<Head>, H3Error> {
         // Section 7.2.6: servers send the id of a request stream.
         if self.role == H3Side::Client && !first.is_multiple_of(4) {
             return Err(H3Error::id("GOAWAY with an id that is no request"));
@@ -113,8 +113,10 @@ impl H3Engine {
         }
         self.spend_idle_frame(turn)?;
         self.peer_first_unhandled = Some(first);
-        if self.role == H3Side::Client {
-            self.streams.remove_from(first);
+        while self.role == H3Side::Client
+            && let Some(last) = self.streams.last().filter(|last| last.0 >= first)
+        {
+            self.reset(last, turn.output);
         }
         Ok(H3Event::GoAway { first_unhandled: first })
     }
@@ -152,7 +154,9 @@ impl H3Engine {
 
     /// Returns whether nothing remains to do: no new streams are accepted, and none is open.
     pub fn is_drained(&self) -> bool {
-        let is_ending = matches!(self.shutdown, H3Shutdown::Final(_)) || self.peer_first_unhandled.is_some();
+        // Section 5.2: GOAWAY of a client says nothing of its requests.
+        let is_refused = self.role == H3Side::Client && self.peer_first_unhandled.is_some();
+        let is_ending = matches!(self.shutdown, H3Shutdown::Final(_)) || is_refused;
         self.closed.is_some() || self.streams.len() == 0 && is_ending
     }
 }

@@ -106,9 +106,8 @@ impl H3Engine {
                 header.check_on_control(self.role)?;
             }
             if header.is_unknown() {
-                incoming.skipped_bytes = header.payload_bytes;
                 input.at = start;
-                self.spend_idle_frame(turn)?;
+                self.incoming[index].skipped_bytes = self.on_unknown_frame(&header, turn)?;
                 continue;
             }
             if header.payload_bytes > turn.limits.control_frame_bytes_max as u64 {

@@ -7,7 +7,7 @@ mod send;
 
 use std::ops::Range;
 
-use super::frame::stream_kind;
+use super::frame::{H3FrameHeader, stream_kind};
 use super::settings::{identifier, write_settings};
 use super::streams::{H3Stream, IncomingKind, IncomingStream, StreamList};
 use super::{H3Error, H3ErrorCode, H3Event, H3Limits, H3Output, H3PeerSettings, H3StreamId, H3Turn, Priority, varint};
@@ -202,6 +202,9 @@ impl H3Engine {
             input.consume_all();
             return H3Step::Event(H3Event::Closed(error));
         }
+        if turn.output.length() >= turn.limits.output_bytes_max {
+            return H3Step::Event(H3Event::AwaitOutput);
+        }
         let step = if input.stream.is_unidirectional() {
             self.on_incoming(input, turn).map(H3Step::Event)
         } else {
@@ -262,6 +265,15 @@ impl H3Engine {
     pub fn acknowledge(&mut self, stream: H3StreamId, required: u64, output: &mut H3Output) {
         let decoder = &mut self.decoder;
         on_decoder_stream(&mut self.has_decoder_stream, output, |out| decoder.acknowledge(stream.0, required, out));
+    }
+
+    /// Begins to skip a frame of an unknown type. Returns the length of its payload (RFC 9114, section 9).
+    fn on_unknown_frame(&mut self, header: &H3FrameHeader, turn: &H3Turn<'_>) -> Result<u64, H3Error> {
+        if header.payload_bytes > turn.limits.unknown_frame_bytes_max {
+            return Err(H3Error::too_much("frame of an unknown type too large"));
+        }
+        self.spend_idle_frame(turn)?;
+        Ok(header.payload_bytes)
     }
 
     /// Returns the number of priorities kept for streams that are not open.

@@ -51,8 +51,10 @@ impl H3Engine {
                     }))
                 }
                 _ => {
-                    stream.frame = Some(IncomingFrame { is_data: false, missing_bytes: header.payload_bytes });
-                    self.spend_idle_frame(turn)?;
+                    let missing_bytes = self.on_unknown_frame(&header, turn)?;
+                    if let Some(stream) = self.streams.find(id) {
+                        stream.frame = Some(IncomingFrame { is_data: false, missing_bytes });
+                    }
                     None
                 }
             };

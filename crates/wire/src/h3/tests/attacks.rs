@@ -147,3 +147,32 @@ fn qpack_bomb() {
     assert_eq!(peer.end(0, &frame(kind::HEADERS, &section)), "rejected 0 431");
     assert!(peer.buffers.text.capacity() < 64 << 10, "{}", peer.buffers.text.capacity());
 }
+
+/// A client that never reads the QPACK decoder stream, which its resets and sections fill.
+#[test]
+fn unread_decoder_stream() {
+    let decoder = DecoderLimits { table_bytes_max: 4096, blocked_streams_max: 3 };
+    let limits = H3Limits { decoder, output_bytes_max: 100, ..H3Limits::default() };
+    let mut peer = Server::with(limits, &[]);
+    let count = (0..1000).find(|count| {
+        let events = peer.send(4 * count, &headers(POST));
+        peer.reset(4 * count);
+        events == "await output"
+    });
+    assert!(count.is_some_and(|count| count < 60), "{count:?}");
+    assert!(peer.output.length() < 110);
+    // After the caller has sent the output, the connection continues.
+    peer.output.decoder.clear();
+    assert_eq!(peer.send(4000, &headers(GET)), "request 4000 Get /");
+}
+
+/// Instructions that arrive byte by byte are not decoded again for each byte.
+#[test]
+fn slow_instructions() {
+    let decoder = DecoderLimits { table_bytes_max: 4096, blocked_streams_max: 0 };
+    let mut peer = Server::with(H3Limits { decoder, ..H3Limits::default() }, &[]);
+    // The Huffman code of the name is not valid, which shows only when it is decoded.
+    let instruction = [&b"\x02\x3f\xe1\x1f\x7f\xe1\x1f"[..], &[0xff; 4096], b"\x05abcd"].concat();
+    assert_eq!(peer.send(ENCODER, &instruction), "");
+    assert_eq!(peer.send(ENCODER, b"e"), "closed QPACK_ENCODER_STREAM_ERROR");
+}

@@ -62,6 +62,7 @@ fn errors_of_a_client_on_its_control_stream() {
         ("a priority beyond the streams permitted", priority(404, "u=1"), "H3_ID_ERROR"),
         ("a priority of a push", frame(kind::PRIORITY_UPDATE_OF_PUSH, b"\0u=1"), "H3_ID_ERROR"),
         ("a frame of 1 GiB", [&numbers(&[kind::GOAWAY, 1 << 30])[..]].concat(), "H3_EXCESSIVE_LOAD"),
+        ("an unknown frame of 64 KiB and a byte", numbers(&[0x21, (64 << 10) + 1]), "H3_EXCESSIVE_LOAD"),
         ("a large priority", priority(0, &"x".repeat(1100)), "H3_EXCESSIVE_LOAD"),
     ] {
         let mut peer = TestPeer::<H3Server>::new();

@@ -50,6 +50,7 @@ fn order_of_frames() {
         ("PING of HTTP/2", vec![post(), frame(6, b"")], false, "closed H3_FRAME_UNEXPECTED"),
         ("WINDOW_UPDATE of HTTP/2", vec![post(), frame(8, b"")], false, "closed H3_FRAME_UNEXPECTED"),
         ("CONTINUATION of HTTP/2", vec![post(), frame(9, b"")], false, "closed H3_FRAME_UNEXPECTED"),
+        ("a large unknown frame", vec![numbers(&[0x21, (64 << 10) + 1])], false, "closed H3_EXCESSIVE_LOAD"),
         ("half a type", vec![post(), vec![0x40]], true, "closed H3_FRAME_ERROR"),
         ("half a head", vec![headers(GET)[..9].to_vec()], true, "closed H3_FRAME_ERROR"),
         ("half a DATA frame", vec![post(), data(b"ab")[..3].to_vec()], true, "closed H3_FRAME_ERROR"),
@@ -240,8 +241,9 @@ fn responses() {
     assert!(peer.connection.send_prepared(H3StreamId(4), &prepared, date, true, &mut out, |_| {}).is_ok());
     assert_eq!(frames(&out)[0].1, [&b"\0\0\xd9\x56\x1d"[..], date, b"\x23x-a\x01b"].concat());
     assert_eq!(peer.connection.open_streams(), 1, "the request is not complete");
+    assert!(peer.connection.is_receiving(H3StreamId(4)));
     assert_eq!(peer.end(4, &data(b"a")), "content 4 a end");
-    assert_eq!(peer.connection.open_streams(), 0);
+    assert_eq!((peer.connection.open_streams(), peer.connection.is_receiving(H3StreamId(4))), (0, false));
 }
 
 #[test]

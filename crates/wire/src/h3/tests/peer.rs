@@ -196,7 +196,8 @@ impl<R: TestRole> TestPeer<R> {
                 R::handle(&mut self.connection, (H3StreamId(stream), &input[at..], is_fin), buffers, &mut turn);
             self.note(&event, &input[at..], events);
             at += consumed_bytes;
-            if matches!(event, H3Event::NeedInput | H3Event::Blocked | H3Event::Closed(_) | H3Event::Reset { .. }) {
+            let is_waiting = matches!(event, H3Event::NeedInput | H3Event::Blocked | H3Event::AwaitOutput);
+            if is_waiting || matches!(event, H3Event::Closed(_) | H3Event::Reset { .. }) {
                 break;
             }
         }
@@ -207,6 +208,7 @@ impl<R: TestRole> TestPeer<R> {
         let line = match event {
             H3Event::NeedInput => return,
             H3Event::Blocked => "blocked".to_owned(),
+            H3Event::AwaitOutput => "await output".to_owned(),
             H3Event::Head(head) => R::line(head, &self.buffers),
             H3Event::Rejected { stream, rejection } => format!("rejected {stream} {}", rejection.status),
             H3Event::Content { stream, content, is_last } => {
