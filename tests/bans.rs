@@ -5,6 +5,7 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::time::Duration;
 
+use crate::support::ftp::FtpClient;
 use crate::support::operated::Operated;
 use crate::support::waiting::eventually;
 use crate::support::{TestServer, ask};
@@ -63,6 +64,20 @@ fn who_is_banned_gets_nothing_until_the_ban_ends() {
 }
 
 /// Bans that operators set while the new process starts apply to it as well.
+/// A session that a client opened before its ban gets no further file.
+#[test]
+fn a_ban_ends_open_ftp_sessions() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().display();
+    let operated = Operated::start(&format!("site {{\n ftp \"127.0.0.1:0\" {{ root \"{root}\" }}\n}}\n"));
+    let mut client = FtpClient::log_in(&operated.server);
+    let mut passive = FtpClient::log_in(&operated.server);
+    assert_eq!(client.codes(&["NOOP"]), [200]);
+    order(&operated, &["ban", "127.0.0.1"]);
+    assert_eq!(client.codes(&["NOOP"]), [421]);
+    assert_eq!(passive.codes(&["EPSV"]), [421]);
+}
+
 #[test]
 fn who_is_banned_during_an_upgrade_stays_so() {
     let mut operated = Operated::start(SITE);

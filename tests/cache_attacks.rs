@@ -134,6 +134,41 @@ fn a_response_after_another_is_dropped() {
 }
 
 /// Web cache poisoning by hosts and fields: no such request uses, or replaces, the stored response for "/a" on "h".
+/// Applications may read a cookie by another name than the one it is written by: PHP takes `login.a` for `login_a`.
+#[test]
+fn poisoning_by_names_of_cookies() {
+    let origin = CountingOrigin::start();
+    let server = front(&origin, "bypass-cookies \"login_*\"\n key-cookies \"lang\"", "");
+    check(&ask_with(&server, "GET /a", "Cookie: lang=e==\n"), "0001");
+    for cookie in [
+        "login_a=1",
+        "LOGIN_a=1",
+        "login.a=1",
+        "login a=1",
+        "login[a=1",
+        "%6cogin%5Fa=1",
+        "\"login_a\"=1",
+        "a=b, login_a=1",
+        "a=b,login_a=1",
+        "%6cang=e==",
+        "LANG=e==",
+        "lang[a]=e==",
+        "a=b,lang=e==",
+        "lang=e; lang==",
+    ] {
+        let before = origin.requests();
+        ask_with(&server, "GET /a", &format!("Cookie: {cookie}\n"));
+        assert!(origin.requests() > before, "{cookie}");
+        check(&ask_with(&server, "GET /a", "Cookie: lang=e==\n"), "0001");
+    }
+    // Other cookies change nothing.
+    let before = origin.requests();
+    for cookie in ["x=1", "logins=1", "a=login_a", "language=1"] {
+        check(&ask_with(&server, "GET /a", &format!("Cookie: lang=e==; {cookie}\n")), "0001");
+    }
+    assert_eq!(origin.requests(), before);
+}
+
 #[test]
 fn poisoning() {
     let origin = CountingOrigin::start();

@@ -189,6 +189,28 @@ fn clients_do_not_choose_their_address() {
     }
 }
 
+/// A quote that the client leaves open in Forwarded must not hide what a trusted proxy appends to the line.
+#[test]
+fn an_open_quote_does_not_hide_the_client() {
+    const GUARDS: &str = "allow \"10.0.0.0/8\" \"127.0.0.0/8\"\n deny all\n respond \"*\" 200";
+    let server = TestServer::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n {GUARDS}\n}}\n\
+         server {{ workers 1; trusted-proxies \"127.0.0.1\" field=\"Forwarded\" }}\n"
+    ));
+    let ask_as = |sent: &str, appended: &str| {
+        let field = format!("Forwarded: {sent}{appended}");
+        let response = ask(&server, &format!("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{field}\r\n\r\n"));
+        response[9..12].to_owned()
+    };
+    for appended in ["for=192.0.2.1", "for=\"192.0.2.1:80\";proto=http", "for=\"[2001:db8::1]\""] {
+        for sent in ["", "for=10.0.0.9, ", "for=\"x, ", "for=10.0.0.9;by=\"x, ", "for=10.0.0.9;by=\"x\\, ", "\", \", "]
+        {
+            assert_eq!(ask_as(sent, appended), "403", "{sent}{appended}");
+        }
+    }
+    assert_eq!(ask_as("for=\"x, ", "for=10.0.0.9"), "200");
+}
+
 /// A guard of the target is useless where an application takes the path from another field (issue 17).
 #[test]
 fn clients_do_not_choose_the_path_by_a_field() {

@@ -653,12 +653,15 @@ fn a_server_is_drained() {
     let count_of_first = || answers().filter(|answer| answer == "first").count();
     assert!((1..20).contains(&count_of_first()), "{:?}", answers().collect::<Vec<_>>());
     let name = format!("http://{}", first.address);
-    assert!(operated.order(&["drain", "app", &name]).status.success());
+    let output = operated.order(&["drain", "app", &name]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.starts_with(&format!("{name} gets no new requests; ")), "{said}");
     assert_eq!(count_of_first(), 0);
     // Another configuration with the same servers keeps the state.
     operated.reload(&config(" tries-max 2\n"));
     assert_eq!(count_of_first(), 0);
-    assert!(operated.order(&["drain", "app", &name, "--end"]).status.success());
+    let output = operated.order(&["drain", "app", &name, "--end"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{name} gets requests again\n"));
     assert!((1..20).contains(&count_of_first()));
     for (upstream, server) in [("none", name.as_str()), ("app", "http://192.0.2.1:1")] {
         let output = operated.order(&["drain", upstream, server]);

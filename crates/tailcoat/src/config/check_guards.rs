@@ -1,9 +1,10 @@
 //! Paths that a rule guards, and that can be reached in another way without it: through `strip-prefix`, or another site
-//! with the same upstream or root.
+//! with the same upstream or root, or over FTP.
 
 use super::build::SiteDraft;
 use super::check_rules::{RulePosition, RulesDraft};
 use super::diagnostic::Diagnostics;
+use super::ftp::FtpConfig;
 use super::model::{HandlerConfig, Listen, PathPattern, RootPattern, RootPiece, RouteConfig};
 use super::programs::programs_of;
 use super::read::{ConfigFinding, ConfigReader};
@@ -34,8 +35,18 @@ pub(super) fn check(sites: &[&SiteDraft], of_all: &RulesDraft, diagnostics: &mut
                     for (route, span) in around(other, &way, remainder, of_all) {
                         if !reported.contains(&(place, span.clone())) {
                             reported.push((place, span.clone()));
-                            warn(place, other, (&route, span), diagnostics);
+                            let help = format!("add a rule for `{route}` and similar paths to that site too");
+                            warn(place, other, (&route, span), help, diagnostics);
                         }
+                    }
+                }
+                for &other in sites {
+                    if let Some(span) = over_ftp(other, site, &way)
+                        && !reported.contains(&(place, span.clone()))
+                    {
+                        reported.push((place, span.clone()));
+                        let help = "FTP has no such rules: give `ftp` a `root` without these files".to_owned();
+                        warn(place, other, (remainder, span), help, diagnostics);
                     }
                 }
             }
@@ -62,13 +73,22 @@ fn warn(
     (source, span): &RulePosition,
     other: &SiteDraft,
     (path, route): (&str, std::ops::Range<usize>),
+    help: String,
     diagnostics: &mut Diagnostics,
 ) {
     let message = format!("paths that this rule guards can be reached without it, such as by `{path}`");
     let finding = ConfigFinding::new(span.clone(), message, "this")
         .related(other.source.clone(), route, "this leads to the same files or upstream")
-        .help(format!("add a rule for `{path}` and similar paths to that site too"));
+        .help(help);
     ConfigReader { source: source.clone(), diagnostics }.warning(finding);
+}
+
+/// Span of the site's `ftp`, if it serves the files to which a way of the guarded site leads.
+fn over_ftp(other: &SiteDraft, guarded: &SiteDraft, way: &BackendRoute<'_>) -> Option<std::ops::Range<usize>> {
+    let (ftp, _, span) = other.ftp.as_ref()?;
+    let is_same = fixed(&ftp.files.root).is_some_and(|root| way.backend == Backend::Root(root));
+    let is_local = |ftp: &FtpConfig| ftp.listen.iter().all(Listen::is_of_this_machine);
+    (is_same && (!is_local(ftp) || is_local_only(guarded))).then(|| span.clone())
 }
 
 /// The paths and routes of a site that lead where a way leads with this path, without a guard.
@@ -129,8 +149,11 @@ fn sample(pattern: &PathPattern) -> Option<String> {
 
 /// True if a site can be reached by those from whom another guards a path. One for this machine alone may be open on purpose.
 fn is_as_public(other: &SiteDraft, site: &SiteDraft) -> bool {
-    let is_local = |site: &SiteDraft| site.site.listen.iter().all(Listen::is_of_this_machine);
-    !is_local(other) || is_local(site)
+    !is_local_only(other) || is_local_only(site)
+}
+
+fn is_local_only(site: &SiteDraft) -> bool {
+    site.site.listen.iter().all(Listen::is_of_this_machine)
 }
 
 #[cfg(test)]
@@ -178,6 +201,12 @@ mod tests {
         let php = "deny all path=\"*.php\"";
         check(&format!("site \"a.example\" {{ {php}; {files} }}; site \"b.example\" {{ {files} }}"), &["/x.php"]);
         check(&format!("site \"a.example\" {{ {php}; {files} }}; site \"b.example\" {{ root \"/var\" }}"), &[]);
+        let ftp = |listen: &str| {
+            format!("site \"a.example\" {{ {deny}; {files} }}; site \"b.example\" {{ ftp {listen} {{ {files} }} }}")
+        };
+        check(&ftp("2121"), &["/admin/x"]);
+        check(&ftp("\"127.0.0.1:2121\""), &[]);
+        check(&ftp("2121").replace("{ root \"/tmp\" }", "{ root \"/var\" }"), &[]);
         check("site { basic-auth \"/a\" \"/nonexistent\"; UP path=\"/b/*\" { strip-prefix \"/b\" }; UP }", &["/b/a"]);
     }
 }

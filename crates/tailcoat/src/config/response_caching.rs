@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wire::http::Status;
+use wire::http::{Status, cookie_may_have_name};
 
 /// Caching of upstream responses. Their own Cache-Control, Expires and Vary take precedence.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +77,11 @@ impl NamePattern {
     pub fn matches_in_any_case(&self, name: &[u8]) -> bool {
         let begin = if self.is_prefix { name.get(..self.name.len()) } else { Some(name) };
         begin.is_some_and(|begin| begin.eq_ignore_ascii_case(self.name.as_bytes()))
+    }
+
+    /// Returns `true` if an application may read this cookie by a name that the pattern matches.
+    pub fn may_name(&self, cookie: (&[u8], &[u8])) -> bool {
+        cookie_may_have_name(cookie, self.name.as_bytes(), self.is_prefix)
     }
 }
 

@@ -183,6 +183,9 @@ impl Server {
         let in_use = shared.servers_in_use().find(|(name, _)| *name == server).map_or(0, |(_, in_use)| in_use);
         let what = if is_drained { "upstream server drained" } else { "upstream server undrained" };
         self.lasting.server_log.info(event(what, &[("upstream", &upstream), ("server", &server)]));
-        ControlReport::Done(format!("{in_use} connections to {server} are in use\n"))
+        ControlReport::Done(match is_drained {
+            true => format!("{server} gets no new requests; connections in use: {in_use}\n"),
+            false => format!("{server} gets requests again\n"),
+        })
     }
 }

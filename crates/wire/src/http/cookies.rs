@@ -12,6 +12,50 @@ pub fn cookies<'a>(request: &Request<'a>) -> impl Iterator<Item = (&'a [u8], &'a
     })
 }
 
+/// Returns whether some application may read a cookie by this name, or by a name that begins with it. Old Java servers
+/// split cookies at commas, too. PHP turns dots, spaces and brackets in names into underscores, ASP.NET ignores letter
+/// case, and some applications decode names.
+pub fn cookie_may_have_name((name, value): (&[u8], &[u8]), wanted: &[u8], is_prefix: bool) -> bool {
+    let of_value = value.split(|&byte| byte == b',').skip(1);
+    let mut names = name.split(|&byte| byte == b',').chain(of_value).map(|part| {
+        let end = memchr::memchr(b'=', part).unwrap_or(part.len());
+        part[..end].trim_ascii()
+    });
+    names.any(|name| is_read_as(name, wanted, is_prefix))
+}
+
+fn is_read_as(name: &[u8], wanted: &[u8], is_prefix: bool) -> bool {
+    let mut bytes = decoded(name).skip_while(|byte| matches!(byte, b' ' | b'\t' | b'"'));
+    let is_begin = wanted.iter().all(|byte| bytes.next().is_some_and(|other| folded(other) == folded(*byte)));
+    // In PHP, `a[b]` is a part of `a`.
+    is_begin && (is_prefix || matches!(bytes.next(), None | Some(b'[' | b'"' | 0)))
+}
+
+fn folded(byte: u8) -> u8 {
+    match byte {
+        b'.' | b' ' | b'+' | b'[' => b'_',
+        _ => byte.to_ascii_lowercase(),
+    }
+}
+
+/// Bytes of a name, percent-decoded.
+fn decoded(name: &[u8]) -> impl Iterator<Item = u8> {
+    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
+    let mut rest = name;
+    core::iter::from_fn(move || {
+        let (&first, tail) = rest.split_first()?;
+        rest = tail;
+        if first == b'%'
+            && let [high, low, tail @ ..] = tail
+            && let (Some(high), Some(low)) = (digit(*high), digit(*low))
+        {
+            rest = tail;
+            return Some(high << 4 | low);
+        }
+        Some(first)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +80,29 @@ mod tests {
         check(&["a=1;b=2;\tc"], &[("a", "1"), ("b", "2"), ("c", "")]);
         check(&["a=b=c; =d; a = e ;"], &[("a", "b=c"), ("", "d"), ("a", "e"), ("", "")]);
         check(&["a=\"1; 2\""], &[("a", "\"1"), ("2\"", "")]);
+    }
+
+    #[test]
+    fn names_by_which_applications_read_cookies() {
+        let check = |name: &str, value: &str, expect: [bool; 2]| {
+            let may = |is_prefix| cookie_may_have_name((name.as_bytes(), value.as_bytes()), b"login_a", is_prefix);
+            assert_eq!([may(false), may(true)], expect, "{name}={value}");
+        };
+        check("login_a", "1", [true, true]);
+        check("login_a1", "", [false, true]);
+        check("login_", "", [false, false]);
+        check("xlogin_a", "", [false, false]);
+        for name in ["LOGIN_a", "login.a", "login a", "login[a", "login+a", "%6Cogin%5fa", "%20login_a", "\"login_a\""]
+        {
+            check(name, "1", [true, true]);
+        }
+        check("login_a[b]", "", [true, true]);
+        check("login_a%00b", "", [true, true]);
+        check("login_%6", "", [false, false]);
+        check("login-a", "", [false, false]);
+        check("x", "1,login_a=2", [true, true]);
+        check("x", "1, login_ab=2", [false, true]);
+        check("x,login_a", "2", [true, true]);
+        check("x", "login_a", [false, false]);
     }
 }

@@ -153,9 +153,44 @@ pub fn x_forwarded_for_entries<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Vec
 }
 
 /// Returns the elements in these lines of Forwarded (RFC 7239, section 4).
+///
+/// A client may send a quote without its counterpart, and a proxy then appends its element to the same line. So a line
+/// with a malformed element is read from its end: the well-formed elements there, and [`MALFORMED`] for all before them.
 pub fn forwarded_elements<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
-    let elements = lines.flat_map(|line| split_unquoted(line, b',')).map(<[u8]>::trim_ascii);
-    elements.filter(|element| !element.is_empty()).collect()
+    let mut elements = Vec::new();
+    for line in lines {
+        let start = elements.len();
+        elements.extend(split_unquoted(line, b',').into_iter().map(<[u8]>::trim_ascii));
+        if !elements[start..].iter().copied().all(is_forwarded_element) {
+            elements.truncate(start);
+            let from_end = line.rsplit(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+            elements.extend(from_end.take_while(|element| is_forwarded_element(element)));
+            elements.push(MALFORMED);
+            elements[start..].reverse();
+        }
+    }
+    elements.retain(|element| !element.is_empty());
+    elements
+}
+
+/// Element of Forwarded without any parameter, in place of malformed ones.
+const MALFORMED: &[u8] = b"?";
+
+/// Returns whether all pairs of an element have a name, and a token or quoted string as their value. Addresses with
+/// ports or brackets pass without quotes, too, because some proxies write them so.
+fn is_forwarded_element(element: &[u8]) -> bool {
+    let is_plain = |text: &[u8]| {
+        text.iter().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b',' | b';' | b'='))
+    };
+    let mut pairs = split_unquoted(element, b';').into_iter().map(<[u8]>::trim_ascii);
+    pairs.all(|pair| {
+        let equals = pair.iter().position(|byte| *byte == b'=');
+        let is_pair = |at: usize| {
+            let (name, value) = (&pair[..at], &pair[at + 1..]);
+            !name.is_empty() && is_plain(name) && (is_plain(value) || is_quoted(value))
+        };
+        pair.is_empty() || equals.is_some_and(is_pair)
+    })
 }
 
 /// Returns a parameter of an element of Forwarded (`for`, `by`, `host`, `proto`) without quotes. Does not decode
@@ -168,6 +203,22 @@ pub fn forwarded_parameter<'a>(element: &'a [u8], name: &str) -> Option<&'a [u8]
     });
     let value = values.next()?;
     Some(value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
+}
+
+/// Returns whether a text is one quoted string (RFC 9110, section 5.6.4).
+fn is_quoted(text: &[u8]) -> bool {
+    let inner = text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\""));
+    let Some(inner) = inner else { return false };
+    let mut is_escaped = false;
+    for byte in inner {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => return false,
+            _ => {}
+        }
+    }
+    !is_escaped
 }
 
 /// Parses the address of a node: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`. The

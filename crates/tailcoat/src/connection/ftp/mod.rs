@@ -269,7 +269,12 @@ impl FtpConnection {
                     self.input = Vec::new();
                 }
                 self.active_ms = self.context.clock.now().monotonic_ms;
-                self.act(action);
+                if self.context.generation().router.bans(self.client) {
+                    self.context.count_limit(Limit::Ban);
+                    self.close_with(&FtpReply::new(421, "Access denied, closing the connection."));
+                } else {
+                    self.act(action);
+                }
                 Ok(Progress::Made)
             }
             FtpStep::AwaitTransfer => Ok(Progress::Waits),

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use wire::h1::BodyFraming;
 use wire::http::caching::{RequestDirectives, ReuseDecision, reuse, write_selecting_value};
-use wire::http::{KnownField, Method, Request, cookies};
+use wire::http::{KnownField, Method, Request, cookie_may_have_name, cookies};
 
 use super::ResponseCacheInner;
 use super::key::{VARIANT_MARK, leads_elsewhere};
@@ -130,7 +130,7 @@ impl ResponseCacheInner {
         if patterns.is_empty() || !request.head.has(KnownField::Cookie) {
             return false;
         }
-        cookies(request).any(|(name, _)| patterns.iter().any(|pattern| pattern.matches(name)))
+        cookies(request).any(|cookie| patterns.iter().any(|pattern| pattern.may_name(cookie)))
     }
 }
 
@@ -163,9 +163,17 @@ pub(super) fn write_selecting(request: &Request<'_>, names: &[Box<[u8]>], out: &
         match name.strip_prefix(COOKIE_MARK) {
             None => write_selecting_value(request, name, out),
             Some(wanted) => {
-                for (_, value) in cookies(request).filter(|(name, _)| *name == wanted) {
-                    out.push(b'=');
-                    out.extend_from_slice(value);
+                // No field value has the bytes that separate these: values cannot run together.
+                for (name, value) in cookies(request) {
+                    if name == wanted {
+                        out.push(1);
+                        out.extend_from_slice(value);
+                    } else if cookie_may_have_name((name, value), wanted, false) {
+                        out.push(2);
+                        out.extend_from_slice(name);
+                        out.push(3);
+                        out.extend_from_slice(value);
+                    }
                 }
             }
         }

@@ -119,6 +119,14 @@ mod tests {
             ("Forwarded: for=127.0.0.1, proto=http\r\n", "10.0.0.1"),
             ("Forwarded: for=127.0.0.1, for=_hidden\r\n", "10.0.0.1"),
             ("X-Forwarded-For: 192.0.2.1\r\n", "10.0.0.1"),
+            ("Forwarded: for=192.0.2.1:80; proto=https;;\r\n", "192.0.2.1"),
+            ("Forwarded: for=[2001:db8::1], for=\"10.0.0.2:80\"\r\n", "2001:db8::1"),
+            // A quote that the client has left open hides what the proxy appends.
+            ("Forwarded: for=10.0.0.9;by=\"a, for=192.0.2.1\r\n", "192.0.2.1"),
+            ("Forwarded: for=10.0.0.9;by=\"a, for=\"[2001:db8::1]:80\";proto=http\r\n", "2001:db8::1"),
+            ("Forwarded: for=10.0.0.9;by=\"a\\, for=\"192.0.2.1\"\r\n", "192.0.2.1"),
+            ("Forwarded: for=10.0.0.9, for=\", for=10.0.0.2\r\n", "10.0.0.2"),
+            ("Forwarded: for=10.0.0.9, for=192.0.2.1;by=\"a\r\n", "10.0.0.1"),
         ] {
             assert_eq!(client(ForwardedField::Forwarded, "10.0.0.1", fields), expect, "{fields}");
         }
@@ -132,6 +140,22 @@ mod tests {
             prop_assert_eq!(client(ForwardedField::XForwardedFor, "10.0.0.1", &fields), "192.0.2.1");
             let fields = format!("Forwarded: {made_up}\r\nForwarded: for=192.0.2.1\r\n");
             prop_assert_eq!(client(ForwardedField::Forwarded, "10.0.0.1", &fields), "192.0.2.1");
+            // Most proxies append to the same line.
+            let fields = format!("X-Forwarded-For: {made_up}, 192.0.2.1\r\n");
+            prop_assert_eq!(client(ForwardedField::XForwardedFor, "10.0.0.1", &fields), "192.0.2.1");
+            for element in ["for=192.0.2.1", "for=\"192.0.2.1:80\";proto=https", "proto=http;for=\"192.0.2.1\""] {
+                let fields = format!("Forwarded: {made_up}, {element}\r\n");
+                prop_assert_eq!(client(ForwardedField::Forwarded, "10.0.0.1", &fields), "192.0.2.1");
+            }
+        }
+
+        /// Quotes, backslashes and separators change nothing either.
+        #[test]
+        fn open_quotes_change_nothing(made_up in "[\"\\\\,;= ]?(for=10[.]0[.]0[.]9|by=|\"|\\\\|,|;|=|a){0,12}") {
+            for element in ["for=192.0.2.1", "for=\"192.0.2.1:80\";proto=https", "proto=http;for=\"192.0.2.1\""] {
+                let fields = format!("Forwarded: {made_up}, {element}\r\n");
+                prop_assert_eq!(client(ForwardedField::Forwarded, "10.0.0.1", &fields), "192.0.2.1");
+            }
         }
     }
 }
