@@ -2,8 +2,9 @@
 
 use super::peer::*;
 use crate::h3::frame::kind;
-use crate::h3::{H3Client, H3Limits, H3PreparedRequest, H3StreamId, OutgoingRequest};
+use crate::h3::{H3Client, H3Limits, H3PreparedRequest, H3Server, H3StreamId, OutgoingRequest};
 use crate::http::Fields;
+use crate::qpack::DecoderLimits;
 
 type Client = TestPeer<H3Client>;
 
@@ -144,4 +145,37 @@ fn a_response_may_come_before_the_request_is_sent() {
     assert_eq!(peer.connection.open_streams(), 0);
     ask(&mut peer, 4, b"GET").unwrap();
     assert_eq!(peer.reset(4), "reset 4 H3_REQUEST_CANCELLED by peer");
+}
+
+/// A client and a server with dynamic tables: what repeats is sent as an index, and acknowledged.
+#[test]
+fn requests_with_a_dynamic_table() {
+    let decoder = DecoderLimits { table_bytes_max: 4096, blocked_streams_max: 4 };
+    let mut server = TestPeer::<H3Server>::with(H3Limits { decoder, ..H3Limits::default() }, &[]);
+    let mut client = Client::unsettled(H3Limits { encoder_table_bytes_max: 4096, ..H3Limits::default() });
+    assert_eq!(client.output.encoder, b"", "the server's settings have not arrived");
+    assert_eq!(client.send(CONTROL + 1, &std::mem::take(&mut server.output.control)), "");
+    assert_eq!(client.output.encoder, b"\x02\x3f\xe1\x1f", "the type, and the capacity");
+    let (mut fields, mut lengths) = (Fields::new(), Vec::new());
+    fields.push("User-Agent", "some client or other").push("X-Unknown", "1234567890");
+    for stream in [0, 4, 8] {
+        let mut out = Vec::new();
+        let id = H3StreamId(stream);
+        let request = request(b"GET");
+        assert!(client.turn(|client, turn| client.send_request(id, &request, &fields, true, &mut out, turn)));
+        lengths.push(frames(&out)[0].1.len());
+        if stream == 0 {
+            assert_eq!(server.end(stream, &out), "blocked", "the instructions are late");
+            let events = server.send(ENCODER, &std::mem::take(&mut client.output.encoder));
+            assert_eq!(events, "request 0 Get /");
+        } else {
+            assert_eq!(server.end(stream, &out), format!("request {stream} Get /"));
+            assert_eq!(client.output.encoder, b"", "nothing new");
+        }
+        // The type is sent once; each section is acknowledged.
+        assert_eq!(client.send(DECODER + 1, &std::mem::take(&mut server.output.decoder)), "");
+        assert_eq!(client.end(stream, &headers(&[(":status", "204")])), format!("response {stream} 204 0"));
+    }
+    assert_eq!(lengths, [8, 8, 8], "a prefix of two bytes, and an index for each field");
+    assert_eq!((client.connection.open_streams(), server.connection.open_streams()), (0, 3));
 }
