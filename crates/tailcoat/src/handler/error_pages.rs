@@ -59,7 +59,7 @@ impl ErrorPages {
     }
 
     /// Makes the page the content of the error; returns false if the page is not available.
-    pub fn fill(&self, page: usize, outcome: HandlerOutcome, error: &mut BuiltResponse) -> bool {
+    pub fn fill<W>(&self, page: usize, outcome: HandlerOutcome<W>, error: &mut BuiltResponse) -> bool {
         let HandlerOutcome::Ready(Response::Cached { object, coding, form: Form::Whole }) = outcome else {
             return false;
         };

@@ -19,6 +19,7 @@ mod setup;
 pub mod static_file;
 pub mod status;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -76,14 +77,26 @@ fn redirect_to_directory(routed: &Routed<'_>) -> Response {
 }
 
 /// Delayed outcome. It owns what it needs of the request, and runs on the worker's thread.
-pub type OutcomeFuture = Pin<Box<dyn Future<Output = HandlerOutcome>>>;
+pub type OutcomeFuture = Pin<Box<dyn Future<Output = LateOutcome>>>;
 
-/// Result of a handler.
-pub enum HandlerOutcome {
+/// Outcome of a handler that no longer waits.
+pub type LateOutcome = HandlerOutcome<Infallible>;
+
+/// The client has left, and the handler has stopped. No response is sent.
+#[derive(Debug)]
+pub struct ClientGone;
+
+/// Response that was built, unless the client has left.
+pub type BuiltResult = Result<Box<BuiltResponse>, ClientGone>;
+
+/// Result of a handler. `W` is what it waits for.
+pub enum HandlerOutcome<W = OutcomeFuture> {
     /// The response, available at once: the path of all content in memory.
     Ready(Response),
     /// A response that must be waited for.
-    Wait(OutcomeFuture),
+    Wait(W),
+    /// No response, because the client has left.
+    ClientGone,
     /// The request is not this handler's; the next matching one gets it.
     Decline,
     /// As [`Self::Decline`]; but if no other handler has the path, this is the reason for the client and the log.
@@ -93,6 +106,50 @@ pub enum HandlerOutcome {
     /// The request must be routed again with this normalised path, because the file there is a script for another
     /// handler.
     Elsewhere(Vec<u8>),
+}
+
+impl<W> HandlerOutcome<W> {
+    /// Outcome with this response, unless the client has left.
+    fn of_response(result: Result<Response, ClientGone>) -> Self {
+        match result {
+            Ok(response) => Self::Ready(response),
+            Err(ClientGone) => Self::ClientGone,
+        }
+    }
+
+    /// Outcome with this built response, unless the client has left.
+    fn of_built(result: BuiltResult) -> Self {
+        Self::of_response(result.map(Response::Built))
+    }
+}
+
+impl HandlerOutcome {
+    /// Waits for the outcome, in a handler that waits itself.
+    async fn late(self) -> LateOutcome {
+        match self {
+            Self::Wait(future) => future.await,
+            Self::Ready(response) => HandlerOutcome::Ready(response),
+            Self::ClientGone => HandlerOutcome::ClientGone,
+            Self::Decline => HandlerOutcome::Decline,
+            Self::Reject(rejection) => HandlerOutcome::Reject(rejection),
+            Self::Pass(passed) => HandlerOutcome::Pass(passed),
+            Self::Elsewhere(path) => HandlerOutcome::Elsewhere(path),
+        }
+    }
+}
+
+impl LateOutcome {
+    /// Outcome of a handler that has not waited.
+    pub(crate) fn at_once(self) -> HandlerOutcome {
+        match self {
+            Self::Ready(response) => HandlerOutcome::Ready(response),
+            Self::ClientGone => HandlerOutcome::ClientGone,
+            Self::Decline => HandlerOutcome::Decline,
+            Self::Reject(rejection) => HandlerOutcome::Reject(rejection),
+            Self::Pass(passed) => HandlerOutcome::Pass(passed),
+            Self::Elsewhere(path) => HandlerOutcome::Elsewhere(path),
+        }
+    }
 }
 
 /// A request with the results of routing, as handlers get it.

@@ -1,7 +1,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use super::{OwnedRequest, Response};
+use super::{ClientGone, OwnedRequest, Response};
 
 /// A request passed to the next handler, whose response this handler filters.
 pub struct PassedOn {
@@ -13,6 +13,6 @@ pub struct PassedOn {
 
 /// Filter for the next handler's response.
 pub trait ResponseFilter {
-    /// Changes a response.
-    fn filter(self: Box<Self>, response: Response) -> Pin<Box<dyn Future<Output = Response>>>;
+    /// Changes a response, unless the client leaves first.
+    fn filter(self: Box<Self>, response: Response) -> Pin<Box<dyn Future<Output = Result<Response, ClientGone>>>>;
 }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use wire::http::forwarding::{is_client_address_field, is_same_field};
 use wire::http::{Fields, KnownField, Method, Request, Status};
 
-use super::{Body, BuiltResponse, HandlerOutcome, PageFormat, Response, Routed, error_response};
+use super::{Body, BuiltResponse, HandlerOutcome, LateOutcome, PageFormat, Response, Routed, error_response};
 use crate::config::{StatusView, StatusViewKind};
 use crate::log::LogClient;
 use crate::status::{MetricsFormat, Observer, PAGE, render};
@@ -59,12 +59,12 @@ impl StatusHandler {
         }
     }
 
-    async fn metrics(&self, format: MetricsFormat) -> HandlerOutcome {
+    async fn metrics(&self, format: MetricsFormat) -> LateOutcome {
         let status = self.observer.status(0).await;
         answer(format.content_type(), render(&status, format).into_bytes())
     }
 
-    async fn data(&self) -> HandlerOutcome {
+    async fn data(&self) -> LateOutcome {
         let status = self.observer.status(REQUESTS_SHOWN_MAX).await;
         // Local invariant: it has only strings, numbers and lists of them.
         answer("application/json", serde_json::to_vec(&status).unwrap_or_default())
@@ -107,7 +107,7 @@ fn is_name_of_this_machine(host: &[u8]) -> bool {
     host.is_empty() || host == "localhost" || address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-fn answer(content_type: &'static str, content: Vec<u8>) -> HandlerOutcome {
+fn answer(content_type: &'static str, content: Vec<u8>) -> LateOutcome {
     HandlerOutcome::Ready(Response::Built(built(content_type, content)))
 }
 

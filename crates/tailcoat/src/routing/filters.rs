@@ -1,6 +1,6 @@
 //! Handlers that have passed a request on and filter its response.
 
-use crate::handler::{Response, ResponseFilter};
+use crate::handler::{ClientGone, Response, ResponseFilter};
 
 /// Response filters, in the order in which their handlers saw the request.
 #[derive(Default)]
@@ -12,10 +12,10 @@ impl Filters {
     }
 
     /// Applies all filters to a response. The handler that saw the request last filters first.
-    pub(super) async fn apply(&mut self, mut response: Response) -> Response {
+    pub(super) async fn apply(&mut self, mut response: Response) -> Result<Response, ClientGone> {
         while let Some(filter) = self.0.pop() {
-            response = filter.filter(response).await;
+            response = filter.filter(response).await?;
         }
-        response
+        Ok(response)
     }
 }

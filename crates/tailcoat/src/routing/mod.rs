@@ -19,7 +19,7 @@ pub use self::bans::{Bans, TooManyBans};
 use self::rules::{AllRules, PasswordGate, RequestIds, Rules, TrustedProxies, Visit};
 use self::site::Site;
 use crate::config::HostPattern;
-use crate::handler::{ErrorPages, FtpFiles, Handler, OwnedRequest, Response, Routed};
+use crate::handler::{ClientGone, ErrorPages, FtpFiles, Handler, OwnedRequest, Response, Routed};
 use crate::log::{LogClient, LogId, ServerLog};
 use crate::metrics::NameSlot;
 use crate::tls::Validations;
@@ -27,10 +27,6 @@ use crate::traces::{Trace, Tracer};
 
 /// Response that becomes available later.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, ClientGone>>>>;
-
-/// The client has left, and the handler has stopped. No response is sent.
-#[derive(Debug)]
-pub struct ClientGone;
 
 /// Response to a request, or what it waits for.
 pub enum SiteResponse<W = PendingResponse> {

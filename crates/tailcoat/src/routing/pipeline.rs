@@ -11,8 +11,10 @@ use super::filters::Filters;
 use super::local_redirects::LocalRedirects;
 use super::rules::{CredentialVerdict, Passage, RewrittenTarget, RuleDecision, VerdictFuture};
 use super::site::{PageWait, Site, declined_by_all, redirected};
-use super::{ClientGone, PendingResponse, RequestAccount, ResponseFuture, SiteResponse};
-use crate::handler::{BuiltResponse, HandlerOutcome, OutcomeFuture, OwnedRequest, PassedOn, Response, Routed};
+use super::{PendingResponse, RequestAccount, ResponseFuture, SiteResponse};
+use crate::handler::{
+    BuiltResponse, ClientGone, HandlerOutcome, OutcomeFuture, OwnedRequest, PassedOn, Response, Routed,
+};
 use crate::metrics::HandlerKind;
 
 /// Reason for which a request goes on in a future.
@@ -23,6 +25,8 @@ enum RequestWait {
     Handler(OutcomeFuture),
     /// A handler has passed the request on. Its filter waits for the response.
     Filter(PassedOn),
+    /// The client has left.
+    ClientGone,
 }
 
 /// Result of a step of the pipeline.
@@ -124,12 +128,13 @@ impl Site {
                             request.routed(false).link.add_rejection(rejection);
                             self.ask_handlers(&mut progress, &request.routed(false))
                         }
-                        outcome => self.on_outcome(outcome, &mut progress, &request.routed(false)),
+                        outcome => self.on_outcome(outcome.at_once(), &mut progress, &request.routed(false)),
                     },
                     RequestWait::Filter(passed) => {
                         filters.push(passed.filter);
                         self.pass_on(passed.request, &mut progress, &mut request)
                     }
+                    RequestWait::ClientGone => return Err(ClientGone),
                 };
                 // The handler may have received a changed request.
                 asked_for.routed(false).link.set_handler(request.handler());
@@ -138,10 +143,7 @@ impl Site {
                     SiteResponse::Wait(next) => waiting = next,
                 }
             };
-            let mut response = filters.apply(response).await;
-            if is_without_client(&response, &request) {
-                return Err(ClientGone);
-            }
+            let mut response = filters.apply(response).await?;
             match self.finish(&mut response, &request.routed(false)) {
                 None => Ok(self.change(response, &mut progress, &request.routed(false))),
                 Some(page) => self.wait_for_page(request, progress, response, page).await,
@@ -266,6 +268,7 @@ impl Site {
             HandlerOutcome::Ready(response) => SiteResponse::Ready(response),
             HandlerOutcome::Wait(outcome) => SiteResponse::Wait(RequestWait::Handler(outcome)),
             HandlerOutcome::Pass(passed) => SiteResponse::Wait(RequestWait::Filter(passed)),
+            HandlerOutcome::ClientGone => SiteResponse::Wait(RequestWait::ClientGone),
             HandlerOutcome::Elsewhere(path) => self.on_elsewhere(path, progress, routed),
             HandlerOutcome::Decline | HandlerOutcome::Reject(_) => self.on_declined(progress, routed),
         }
@@ -329,14 +332,6 @@ fn declined<S: RuleState>(progress: &mut SiteProgress<S>, routed: &Routed<'_>) -
     })
 }
 
-/// True if a handler stopped because its client has left. Such a handler reports status 499 for the log.
-fn is_without_client(response: &Response, request: &OwnedRequest) -> bool {
-    let Response::Built(response) = response else { return false };
-    response.status == Status::CLIENT_CLOSED_REQUEST
-        && response.forwarded.is_none()
-        && request.link().is_some_and(|link| link.has_client_ended())
-}
-
 #[cfg(test)]
 mod tests {
     use std::future::ready;
@@ -347,7 +342,7 @@ mod tests {
     use super::super::rules::{AllRules, Rules};
     use super::*;
     use crate::config::LogLevel;
-    use crate::handler::{ErrorPages, Forwarded};
+    use crate::handler::{ErrorPages, LateOutcome};
     use crate::log::ServerLog;
     use crate::metrics::NameSlot;
 
@@ -382,12 +377,12 @@ mod tests {
         BuiltResponse::new(Status::new(status).unwrap())
     }
 
-    fn answered(status: u16) -> HandlerOutcome {
+    fn answered(status: u16) -> LateOutcome {
         HandlerOutcome::Ready(Response::Built(response(status)))
     }
 
     /// Continues a request after a handler's outcome, on a site with these rules.
-    fn go_on(text: &str, request: &Rc<OwnedRequest>, outcome: HandlerOutcome) -> ResponseFuture {
+    fn go_on(text: &str, request: &Rc<OwnedRequest>, outcome: LateOutcome) -> ResponseFuture {
         let (site, waiting) = (site_with(text), RequestWait::Handler(Box::pin(ready(outcome))));
         let passage = site.rules.as_ref().map(|rules| rules.enter(&request.routed(false)).0);
         match passage {
@@ -396,36 +391,25 @@ mod tests {
         }
     }
 
-    type MakeOutcome = fn() -> HandlerOutcome;
+    type MakeOutcome = fn() -> LateOutcome;
 
     const RULES: [&str; 2] = ["", "response-header \"x-rule\" \"y\""];
 
     #[test]
     fn late_outcomes() {
-        let of_upstream = || {
-            let mut response = response(499);
-            response.forwarded = Some(Box::new(Forwarded::default()));
-            HandlerOutcome::Ready(Response::Built(response))
-        };
-        // Outcome of the handler, and whether the client has left; the status of the response, if one is sent.
-        let cases: [(MakeOutcome, bool, Option<u16>); 8] = [
-            (|| answered(200), false, Some(200)),
-            (|| answered(200), true, Some(200)),
-            (|| HandlerOutcome::Wait(Box::pin(ready(answered(204)))), false, Some(204)),
-            (|| HandlerOutcome::Decline, false, Some(404)),
-            (|| HandlerOutcome::Elsewhere(b"/b".to_vec()), false, Some(404)),
+        // Outcome of the handler; the status of the response, if one is sent.
+        let cases: [(MakeOutcome, Option<u16>); 5] = [
+            (|| answered(200), Some(200)),
+            (|| HandlerOutcome::Decline, Some(404)),
+            (|| HandlerOutcome::Elsewhere(b"/b".to_vec()), Some(404)),
             // A handler with a fixed status has a client.
-            (|| answered(499), false, Some(499)),
-            (|| answered(499), true, None),
-            (of_upstream, true, Some(499)),
+            (|| answered(499), Some(499)),
+            (|| HandlerOutcome::ClientGone, None),
         ];
         for rules in RULES {
-            for (index, (outcome, has_left, expect)) in cases.iter().enumerate() {
+            for (index, (outcome, expect)) in cases.iter().enumerate() {
                 let request = asked_for();
                 let task = &mut Task::from_waker(Waker::noop());
-                if *has_left {
-                    request.link_made().set_client_ended(task);
-                }
                 let Poll::Ready(result) = go_on(rules, &request, outcome()).as_mut().poll(task) else { panic!() };
                 let found = result.ok().map(|response| {
                     let Response::Built(response) = response else { panic!() };

@@ -164,7 +164,7 @@ impl Site {
         }
     }
 
-    fn fill(&self, page: usize, outcome: HandlerOutcome, response: &mut BuiltResponse, format: PageFormat) {
+    fn fill<W>(&self, page: usize, outcome: HandlerOutcome<W>, response: &mut BuiltResponse, format: PageFormat) {
         if !self.error_pages.fill(page, outcome, response) {
             add_default_page(response, format);
         }

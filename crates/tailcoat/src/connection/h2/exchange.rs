@@ -14,9 +14,9 @@ use super::tunnel::H2Tunnel;
 use super::upload::{H2Upload, Supplied};
 use super::wakers::WokenStreams;
 use crate::connection::transfer_rate::{TransferRate, TransferRateLimit};
-use crate::handler::{ClientLink, OwnedRequest, Response};
+use crate::handler::{ClientGone, ClientLink, OwnedRequest, Response};
 use crate::memory_budget::Charge;
-use crate::routing::{ClientGone, RequestAccount, ResponseFuture};
+use crate::routing::{RequestAccount, ResponseFuture};
 
 /// Exchange of a request and a response on one stream.
 pub(super) struct H2Exchange {

@@ -23,7 +23,7 @@ use super::request::{UnversionedHead, forwarded_head};
 use super::response::{Received, interim_fields};
 use super::upload::{ForwardUpload, UploadCoding};
 use super::{ErrorLines, ForwardInner, ForwardScratch, ProgramLaunch, number_of};
-use crate::handler::{BuiltResponse, ClientLink, HandlerOutcome, Now, Response, Routed};
+use crate::handler::{BuiltResponse, BuiltResult, ClientGone, ClientLink, Now, Routed};
 use crate::log::{LogClient, escaped, event};
 use crate::traces::{Trace, trace_id};
 use crate::upstream::{AcquireError, AcquireOptions, ClientConnectionId, Tried, UpstreamFailure};
@@ -236,9 +236,9 @@ impl ForwardExchange {
     }
 
     /// Sends the request and reads the response's head.
-    fn poll_exchange(&mut self, task: &mut Task<'_>) -> Poll<HandlerOutcome> {
+    fn poll_exchange(&mut self, task: &mut Task<'_>) -> Poll<BuiltResult> {
         if self.link.take_late() && !self.on_late() {
-            return Poll::Ready(self.fail(UpstreamFailure::TimedOut, "sent no response in time"));
+            return Poll::Ready(Ok(self.fail(UpstreamFailure::TimedOut, "sent no response in time")));
         }
         let inner = Rc::clone(&self.inner);
         for _ in 0..READS_PER_TURN_MAX {
@@ -259,7 +259,7 @@ impl ForwardExchange {
                 Ok(0) => return self.on_closed(UpstreamFailure::Closed, CLOSED),
                 Ok(count) => {
                     if let Some(outcome) = self.on_bytes(kept, count, scratch) {
-                        return Poll::Ready(outcome);
+                        return Poll::Ready(Ok(outcome));
                     }
                 }
                 Err(_) => return self.on_closed(UpstreamFailure::Closed, CLOSED),
@@ -271,7 +271,7 @@ impl ForwardExchange {
 
     /// Parses `scratch.input[kept..kept + count]`, which follows the start of a head. `None` if more bytes are
     /// needed.
-    fn on_bytes(&mut self, kept: usize, count: usize, scratch: &mut ForwardScratch) -> Option<HandlerOutcome> {
+    fn on_bytes(&mut self, kept: usize, count: usize, scratch: &mut ForwardScratch) -> Option<Box<BuiltResponse>> {
         let Some(records) = &mut self.records else { return self.on_input(kept + count, scratch) };
         match records.unwrap(&mut scratch.input[kept..], count) {
             Ok(0) if !records.has_ended() => None,
@@ -285,7 +285,7 @@ impl ForwardExchange {
             }
             Err(_) if records.is_overloaded() => {
                 self.fail(UpstreamFailure::Closed, "is overloaded");
-                Some(self.answer(Status::SERVICE_UNAVAILABLE))
+                Some(self.response(Status::SERVICE_UNAVAILABLE))
             }
             Err(reason) => Some(self.fail(UpstreamFailure::Malformed, reason)),
         }
@@ -300,11 +300,10 @@ impl ForwardExchange {
         self.link.has_client_ended() && self.inner.plan.config.abort_with_client
     }
 
-    /// Leaves the connection, or the queue for one. The response is only for the log.
-    fn abandon(&mut self) -> HandlerOutcome {
+    /// Leaves the connection, or the queue for one.
+    fn abandon(&mut self) {
         self.link.forwarding().borrow_mut().on_end(self.now.unix_us);
         self.state = ForwardState::Done;
-        self.answer(Status::CLIENT_CLOSED_REQUEST)
     }
 
     /// Handles a passed deadline. Returns true if that is not a failure.
@@ -344,7 +343,7 @@ impl ForwardExchange {
     }
 
     /// Parses `scratch.input[..filled]`, which begins with a head. `None` if more bytes are needed.
-    fn on_input(&mut self, filled: usize, scratch: &mut ForwardScratch) -> Option<HandlerOutcome> {
+    fn on_input(&mut self, filled: usize, scratch: &mut ForwardScratch) -> Option<Box<BuiltResponse>> {
         let ForwardScratch { input, head, .. } = scratch;
         let mut at = 0;
         loop {
@@ -400,7 +399,7 @@ impl ForwardExchange {
         Ok(found.map(|found| (found.bytes, found.local_location)))
     }
 
-    fn on_response(&mut self, received: &Received<'_>) -> HandlerOutcome {
+    fn on_response(&mut self, received: &Received<'_>) -> Box<BuiltResponse> {
         let ForwardState::Exchanging(peer) = std::mem::replace(&mut self.state, ForwardState::Done) else {
             unreachable!("a response comes in an exchange")
         };
@@ -424,7 +423,7 @@ impl ForwardExchange {
         };
         self.link.forwarding().borrow_mut().on_response(received.head.status, self.now.unix_us);
         match received.into_response(self.method, self.asks_upgrade, upstreaming) {
-            Ok(response) => HandlerOutcome::Ready(Response::Built(response)),
+            Ok(response) => response,
             Err((peer, reason)) => {
                 self.state = ForwardState::Exchanging(peer);
                 self.fail(UpstreamFailure::Faulty, reason)
@@ -439,7 +438,7 @@ impl ForwardExchange {
     }
 
     /// Handles an end of the exchange before a whole head: by the end of the connection, or as `what` says.
-    fn on_closed(&mut self, failure: UpstreamFailure, what: &str) -> Poll<HandlerOutcome> {
+    fn on_closed(&mut self, failure: UpstreamFailure, what: &str) -> Poll<BuiltResult> {
         let is_repeatable = match failure {
             UpstreamFailure::Rejected => self.link.can_rewind(),
             _ => self.may_repeat(),
@@ -459,7 +458,7 @@ impl ForwardExchange {
         let outcome = self.abort(failure);
         let tries_max = self.inner.destination.tries_max();
         if !may_repeat || self.tried == tries_before || self.tried.count() >= tries_max {
-            return Poll::Ready(outcome);
+            return Poll::Ready(Ok(outcome));
         }
         self.link.rewind();
         self.upload.restart(self.link.framing(), self.expects_continue);
@@ -471,12 +470,12 @@ impl ForwardExchange {
     }
 
     /// Gives the connection up for this reason, logs it, and returns the response.
-    fn fail(&mut self, failure: UpstreamFailure, what: &str) -> HandlerOutcome {
+    fn fail(&mut self, failure: UpstreamFailure, what: &str) -> Box<BuiltResponse> {
         self.warn(what);
         self.abort(failure)
     }
 
-    fn abort(&mut self, failure: UpstreamFailure) -> HandlerOutcome {
+    fn abort(&mut self, failure: UpstreamFailure) -> Box<BuiltResponse> {
         let now = self.now;
         match std::mem::replace(&mut self.state, ForwardState::Done) {
             ForwardState::Exchanging(peer) => peer.fail(failure, &mut self.tried, now.monotonic_ms),
@@ -484,7 +483,7 @@ impl ForwardExchange {
             ForwardState::Unconnected | ForwardState::Connecting(_) | ForwardState::Done => {}
         }
         self.link.forwarding().borrow_mut().on_end(now.unix_us);
-        self.answer(if failure == UpstreamFailure::TimedOut { Status::GATEWAY_TIMEOUT } else { Status::BAD_GATEWAY })
+        self.response(if failure == UpstreamFailure::TimedOut { Status::GATEWAY_TIMEOUT } else { Status::BAD_GATEWAY })
     }
 
     /// Logs which server failed how, and for which request.
@@ -501,24 +500,19 @@ impl ForwardExchange {
         self.inner.plan.log.warn_of(client, event("upstream request failed", values), "");
     }
 
-    /// Builds a response of our own.
-    fn answer(&self, status: Status) -> HandlerOutcome {
-        HandlerOutcome::Ready(Response::Built(self.response(status)))
-    }
-
     /// Builds an error response in the client's protocol: HTTP or gRPC.
     fn response(&self, status: Status) -> Box<BuiltResponse> {
         if self.is_grpc { grpc_error(status) } else { BuiltResponse::new(status) }
     }
 
-    fn on_not_connected(&mut self, error: &ConnectError) -> HandlerOutcome {
+    fn on_not_connected(&mut self, error: &ConnectError) -> Box<BuiltResponse> {
         self.state = ForwardState::Done;
         self.link.forwarding().borrow_mut().on_end(self.now.unix_us);
         let is_left_without_server =
             matches!(error, ConnectError::Server(failure) if failure.error == AcquireError::NoServer);
         if is_left_without_server && self.tried.count() > 0 {
             // A server was tried; its failure is the cause and was logged.
-            return self.answer(Status::BAD_GATEWAY);
+            return self.response(Status::BAD_GATEWAY);
         }
         let destination = &self.inner.destination;
         let request = escaped(self.upload.request_line());
@@ -538,7 +532,7 @@ impl ForwardExchange {
         if let Some(seconds) = destination.retry_after_seconds(error) {
             response.fields.push("Retry-After", seconds.to_string());
         }
-        HandlerOutcome::Ready(Response::Built(response))
+        response
     }
 }
 
@@ -553,23 +547,24 @@ fn is_idempotent(method: Method) -> bool {
 }
 
 impl Future for ForwardExchange {
-    type Output = HandlerOutcome;
+    type Output = BuiltResult;
 
-    fn poll(self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<HandlerOutcome> {
+    fn poll(self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<BuiltResult> {
         let this = self.get_mut();
         if !matches!(this.state, ForwardState::Unconnected) {
             this.now = Now::read();
         }
         loop {
             if this.is_abandoned() && this.is_under_way() {
-                return Poll::Ready(this.abandon());
+                this.abandon();
+                return Poll::Ready(Err(ClientGone));
             }
             match &mut this.state {
                 ForwardState::Unconnected => this.connect(),
                 ForwardState::Connecting(connecting) => match ready!(connecting.poll_connect(task)) {
                     Ok(Connected::Peer(peer)) => this.on_connected(peer),
                     Ok(Connected::Stream(lease)) => this.on_stream(lease),
-                    Err(error) => return Poll::Ready(this.on_not_connected(&error)),
+                    Err(error) => return Poll::Ready(Ok(this.on_not_connected(&error))),
                 },
                 ForwardState::Exchanging(_) => {
                     let polled = this.poll_exchange(task);

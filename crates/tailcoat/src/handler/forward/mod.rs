@@ -17,9 +17,11 @@ mod tests;
 mod upload;
 
 use std::cell::RefCell;
-use std::future::ready;
+use std::future::{Future, ready};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context as Task, Poll};
 
 use wire::h1::{HeadLimits, ResponseHead};
 use wire::http::readings::has_hidden_dot_segments;
@@ -36,7 +38,7 @@ pub(super) use self::request::{guarded_target, host_and_port, is_passed_on, targ
 use super::cgi::{ProgramLaunch, Programs};
 use super::gateway::ErrorLines;
 use super::response_cache::{Fetch, FetchFuture, ResponseCache};
-use super::{BuiltResponse, HandlerOutcome, Now, OwnedRequest, Response, Routed};
+use super::{BuiltResponse, BuiltResult, HandlerOutcome, LateOutcome, Now, OwnedRequest, Response, Routed};
 use crate::config::{self, Balance, BufferingConfig, HashKey, unmapped};
 use crate::log::{LogClient, ServerLog, escaped, event};
 use crate::overload::Overload;
@@ -185,14 +187,15 @@ impl Forward {
         match &self.cache {
             Some(cache) => cache.handle(routed, &self.inner),
             None => match self.inner.shed(routed) {
-                Some(response) => outcome_of(response),
+                Some(response) => HandlerOutcome::Ready(Response::Built(response)),
                 None if self.inner.waits_for_client(routed) => {
                     let (inner, request) = (Rc::clone(&self.inner), Rc::new(OwnedRequest::new(routed)));
                     let answered = inner.receive_and_ask(request, Fields::new(), false);
-                    HandlerOutcome::Wait(Box::pin(async move { outcome_of(answered.await) }))
+                    HandlerOutcome::Wait(Box::pin(async move { HandlerOutcome::of_built(answered.await) }))
                 }
                 None => {
-                    HandlerOutcome::Wait(Box::pin(ForwardExchange::new(Rc::clone(&self.inner), routed, &Fields::new())))
+                    let exchange = ForwardExchange::new(Rc::clone(&self.inner), routed, &Fields::new());
+                    HandlerOutcome::Wait(Box::pin(OutcomeOf(exchange)))
                 }
             },
         }
@@ -251,12 +254,12 @@ impl Forward {
     }
 
     /// Sends a request to a script or application, and returns its response.
-    pub async fn ask(&self, routed: &Routed<'_>, asked: GatewayRequest) -> Box<BuiltResponse> {
+    pub async fn ask(&self, routed: &Routed<'_>, asked: GatewayRequest) -> BuiltResult {
         if let Some(response) = self.inner.shed(routed) {
-            return response;
+            return Ok(response);
         }
         let routed = Routed { now: Now::read_after(routed.now), ..*routed };
-        built(ForwardExchange::asking(Rc::clone(&self.inner), &routed, asked).await)
+        ForwardExchange::asking(Rc::clone(&self.inner), &routed, asked).await
     }
 }
 
@@ -268,17 +271,15 @@ pub(super) fn overloaded(routed: &Routed<'_>) -> Box<BuiltResponse> {
     response
 }
 
-/// Response that an exchange has ended with.
-fn built(outcome: HandlerOutcome) -> Box<BuiltResponse> {
-    match outcome {
-        HandlerOutcome::Ready(Response::Built(response)) => response,
-        // Local invariant: an exchange ends with a response that was built.
-        _ => BuiltResponse::new(Status::BAD_GATEWAY),
-    }
-}
+/// An exchange as the outcome of a handler.
+struct OutcomeOf(ForwardExchange);
 
-fn outcome_of(response: Box<BuiltResponse>) -> HandlerOutcome {
-    HandlerOutcome::Ready(Response::Built(response))
+impl Future for OutcomeOf {
+    type Output = LateOutcome;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<LateOutcome> {
+        Pin::new(&mut self.0).poll(task).map(HandlerOutcome::of_built)
+    }
 }
 
 impl ForwardInner {
@@ -320,24 +321,24 @@ impl ForwardInner {
         request: Rc<OwnedRequest>,
         changes: Fields,
         is_shared: bool,
-    ) -> Box<BuiltResponse> {
+    ) -> BuiltResult {
         let routed = request.routed(false);
         if let Err(rejected) = self.wait_for_client(&routed, false).await {
-            return rejected;
+            return Ok(rejected);
         }
         let routed = Routed { now: Now::read_after(request.received()), ..routed };
         let mut exchange = ForwardExchange::new(self, &routed, &changes);
         if is_shared {
             exchange.share();
         }
-        built(exchange.await)
+        exchange.await
     }
 }
 
 impl Fetch for ForwardInner {
     fn fetch(self: Rc<Self>, request: Rc<OwnedRequest>, changes: Fields) -> FetchFuture {
         if let Some(response) = self.shed(&request.routed(false)) {
-            return Box::pin(ready(response));
+            return Box::pin(ready(Ok(response)));
         }
         if self.waits_for_client(&request.routed(false)) {
             return Box::pin(self.receive_and_ask(request, changes, true));
@@ -345,7 +346,7 @@ impl Fetch for ForwardInner {
         let routed = Routed { now: Now::read_after(request.received()), ..request.routed(false) };
         let mut exchange = ForwardExchange::new(self, &routed, &changes);
         exchange.share();
-        Box::pin(async move { built(exchange.await) })
+        Box::pin(exchange)
     }
 }
 

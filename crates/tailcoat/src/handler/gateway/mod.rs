@@ -27,7 +27,8 @@ use super::forward::{Dialect, Forward, GatewayRequest, guarded_target, not_allow
 use super::response_cache::{Fetch, FetchFuture};
 use super::static_file::first_rejection;
 use super::{
-    BuiltResponse, FileRejection, HandlerOutcome, OwnedRequest, Response, Routed, not_found, redirect_to_directory,
+    BuiltResponse, BuiltResult, FileRejection, HandlerOutcome, LateOutcome, OwnedRequest, Response, Routed, not_found,
+    redirect_to_directory,
 };
 use crate::config::{self, GatewayPart, GatewayProtocol, Precedence};
 use crate::log::{ServerLog, escaped, event};
@@ -134,7 +135,7 @@ impl GatewayInner {
         self.scripts.as_ref().is_none_or(|scripts| scripts.may_have(&self.plan.config, path))
     }
 
-    async fn answer(self: Rc<Self>, request: Rc<OwnedRequest>, part: GatewayPart, has_next: bool) -> HandlerOutcome {
+    async fn answer(self: Rc<Self>, request: Rc<OwnedRequest>, part: GatewayPart, has_next: bool) -> LateOutcome {
         let found = self.find(&request, part).await;
         let routed = request.routed(has_next);
         let script = match found {
@@ -156,13 +157,15 @@ impl GatewayInner {
             return answer(rejected);
         }
         match self.forward.cache() {
-            Some(cache) => cache.handle(&routed, &Rc::new(ScriptFetch { inner: Rc::clone(&self), script })),
-            None => answer(self.run(&routed, &script, &Fields::new()).await),
+            Some(cache) => {
+                cache.handle(&routed, &Rc::new(ScriptFetch { inner: Rc::clone(&self), script })).late().await
+            }
+            None => HandlerOutcome::of_built(self.run(&routed, &script, &Fields::new()).await),
         }
     }
 
     /// Handles a script that must not be run. The log names the reason, even if another handler has the path.
-    fn on_rejected(&self, rejection: ScriptRejection, routed: &Routed<'_>) -> HandlerOutcome {
+    fn on_rejected(&self, rejection: ScriptRejection, routed: &Routed<'_>) -> LateOutcome {
         let path = escaped(routed.path);
         let values: &[(&str, &dyn fmt::Display)] = &[("path", &path), ("reason", &rejection.reason())];
         self.plan.log.notice_of(routed.client, event("script not run", values));
@@ -208,25 +211,25 @@ impl GatewayInner {
     }
 
     /// Runs a script and returns its response. Fields in `changes` replace the request's of the same names.
-    async fn run(&self, routed: &Routed<'_>, script: &Script, changes: &Fields) -> Box<BuiltResponse> {
+    async fn run(&self, routed: &Routed<'_>, script: &Script, changes: &Fields) -> BuiltResult {
         if let Some(rejected) = self.forward.receive_content(routed).await {
-            return rejected;
+            return Ok(rejected);
         }
         let content_length = match routed.link.link().framing() {
             BodyFraming::None => None,
             BodyFraming::Length(length) => Some(length),
             // RFC 3875, section 4.1.2: a script with content gets its length, which takes buffering to find out.
-            BodyFraming::Chunked => return BuiltResponse::new(Status::LENGTH_REQUIRED),
+            BodyFraming::Chunked => return Ok(BuiltResponse::new(Status::LENGTH_REQUIRED)),
         };
         let config = &self.plan.config;
         let variables = variables(routed, script, config, content_length, changes);
         let name = String::from_utf8_lossy(&script.name).into_owned();
         let errors = ErrorLines::new(&self.plan.log, &name, config.error_bytes_max);
         let Some((head, dialect)) = self.encode(variables, content_length, script, errors) else {
-            return BuiltResponse::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE);
+            return Ok(BuiltResponse::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE));
         };
         let line = [routed.request.method_name(), b" ", routed.request.target()].concat();
-        let mut response = self.forward.ask(routed, GatewayRequest { head, line, dialect }).await;
+        let mut response = self.forward.ask(routed, GatewayRequest { head, line, dialect }).await?;
         if let Some(forwarded) = &mut response.forwarded {
             match forwarded.local_redirect.take() {
                 Some(location) if config.local_redirects_max == 0 => {
@@ -240,7 +243,7 @@ impl GatewayInner {
                 response.fields.push("Server", "tailcoat");
             }
         }
-        response
+        Ok(response)
     }
 
     /// Encodes the request for its protocol. `None` if it is too long for that.
@@ -320,6 +323,6 @@ fn nothing(routed: &Routed<'_>, part: GatewayPart) -> Response {
     Response::Built(response)
 }
 
-fn answer(response: Box<BuiltResponse>) -> HandlerOutcome {
+fn answer<W>(response: Box<BuiltResponse>) -> HandlerOutcome<W> {
     HandlerOutcome::Ready(Response::Built(response))
 }

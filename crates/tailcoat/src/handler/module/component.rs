@@ -16,7 +16,7 @@ use super::exchange::ModuleExchange;
 use super::idle::IdleInstances;
 use super::reject;
 use super::request::{module_request, module_trailers};
-use crate::handler::{ClientLink, HandlerOutcome, Response, Routed};
+use crate::handler::{ClientLink, HandlerOutcome, LateOutcome, Response, Routed};
 use crate::modules::{
     Call, ComponentInstance, ComponentStart, Module, ModuleCode, RequestContent, RequestContentSupply,
 };
@@ -85,12 +85,12 @@ fn answer_at_once(mut exchange: ModuleExchange) -> HandlerOutcome {
     match Pin::new(&mut exchange).poll(&mut Task::from_waker(Waker::noop())) {
         // Streamed content has time limits, which only a delayed outcome has.
         Poll::Ready(outcome) if is_stream(&outcome) => HandlerOutcome::Wait(Box::pin(ready(outcome))),
-        Poll::Ready(outcome) => outcome,
+        Poll::Ready(outcome) => outcome.at_once(),
         Poll::Pending => HandlerOutcome::Wait(Box::pin(exchange)),
     }
 }
 
-async fn answer_with_content(exchange: ModuleExchange, request: http::Request<()>) -> HandlerOutcome {
+async fn answer_with_content(exchange: ModuleExchange, request: http::Request<()>) -> LateOutcome {
     match begun_content(exchange.link()).await {
         Ok((content, supply)) => exchange.begin(request.map(|()| content.boxed_unsync()), supply).await,
         Err(_) => reject(Status::BAD_REQUEST),
@@ -116,6 +116,6 @@ async fn begun_content(link: &ClientLink) -> io::Result<(RequestContent, Option<
     Ok((content, Some(supply)))
 }
 
-fn is_stream(outcome: &HandlerOutcome) -> bool {
+fn is_stream(outcome: &LateOutcome) -> bool {
     matches!(outcome, HandlerOutcome::Ready(Response::Built(response)) if response.body.stream.is_some())
 }

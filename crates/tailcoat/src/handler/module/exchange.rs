@@ -13,7 +13,7 @@ use wire::http::{Method, Status};
 use super::component::Components;
 use super::content::{ModuleContent, ModuleUpload, await_until};
 use super::response::ModuleResponse;
-use crate::handler::{BuiltResponse, ClientLink, HandlerOutcome, Response, Routed};
+use crate::handler::{BuiltResponse, ClientLink, HandlerOutcome, LateOutcome, Response, Routed};
 use crate::metrics::ModuleFailure;
 use crate::modules::{Call, CallFailure, ModuleCode, RequestContentSupply, ResponseBody};
 
@@ -146,16 +146,16 @@ impl ModuleExchange {
 }
 
 impl Future for ModuleExchange {
-    type Output = HandlerOutcome;
+    type Output = LateOutcome;
 
-    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<HandlerOutcome> {
+    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<LateOutcome> {
         let link = self.upload.link();
         let answered = if link.take_late() {
             Err(self.on_late())
         } else if link.has_client_ended() {
-            // The client has left; only the log sees this status.
             self.state = ModuleExchangeState::Done;
-            Err(Status::CLIENT_CLOSED_REQUEST)
+            self.upload.link().set_deadline(None);
+            return Poll::Ready(HandlerOutcome::ClientGone);
         } else {
             ready!(self.poll_answer(task))
         };

@@ -19,7 +19,8 @@ use super::next_response::{NextResponse, of_bytes};
 use super::reject;
 use crate::handler::forward::{is_trace_field, push_trace_fields};
 use crate::handler::{
-    BuiltResponse, ClientLink, HandlerOutcome, OwnedRequest, PassedOn, Response, ResponseFilter, Routed,
+    BuiltResponse, ClientGone, ClientLink, HandlerOutcome, LateOutcome, OwnedRequest, PassedOn, Response,
+    ResponseFilter, Routed,
 };
 use crate::log::{LogClient, event};
 use crate::memory_budget::Charge;
@@ -66,7 +67,14 @@ impl BufferCharge {
 }
 
 /// Result of a call.
-type Handled = Result<(Box<Instance>, HttpWasmNext), Status>;
+type Handled = Result<(Box<Instance>, HttpWasmNext), CallEnd>;
+
+/// End of a call without a result.
+enum CallEnd {
+    /// The call failed; the client gets this status.
+    Failed(Status),
+    ClientGone,
+}
 
 impl HttpWasm {
     pub(super) fn new(module: Arc<Module>) -> Self {
@@ -83,7 +91,7 @@ impl HttpWasm {
         // A call that must wait is polled again by the connection.
         match call.poll(&mut Task::from_waker(Waker::noop())) {
             Poll::Ready(handled) => {
-                let handled = handled.map_err(|failure| status_of(&failure));
+                let handled = handled.map_err(|failure| CallEnd::Failed(status_of(&failure)));
                 self.on_handled(handled, code, place, routed)
             }
             Poll::Pending => {
@@ -132,7 +140,7 @@ impl HttpWasm {
         code: Arc<ModuleCode>,
         request: OwnedRequest,
         link: Rc<ClientLink>,
-    ) -> HandlerOutcome {
+    ) -> LateOutcome {
         let limits = &self.module.config().limits;
         await_until(&link, limits.queue_timeout);
         let mut waiting = Box::pin(self.module.instance());
@@ -158,7 +166,7 @@ impl HttpWasm {
         (mut upload, mut charge): (ModuleUpload, BufferCharge),
         place: OwnedSemaphorePermit,
         request: OwnedRequest,
-    ) -> HandlerOutcome {
+    ) -> LateOutcome {
         let handled = self.run(&mut call, &mut upload, &mut charge, 0).await;
         self.on_handled(handled, &code, place, &request.routed(false))
     }
@@ -178,20 +186,19 @@ impl HttpWasm {
             loop {
                 if upload.link().take_late() {
                     self.module.note(&no_answer(), None);
-                    return Poll::Ready(Err(Status::GATEWAY_TIMEOUT));
+                    return Poll::Ready(Err(CallEnd::Failed(Status::GATEWAY_TIMEOUT)));
                 }
                 if upload.link().has_client_ended() {
-                    // The client has left; only the log sees this status.
-                    return Poll::Ready(Err(Status::CLIENT_CLOSED_REQUEST));
+                    return Poll::Ready(Err(CallEnd::ClientGone));
                 }
                 let polled = call.poll(task);
                 charge.set(more_bytes);
                 if let Poll::Ready(handled) = polled {
-                    return Poll::Ready(handled.map_err(|failure| status_of(&failure)));
+                    return Poll::Ready(handled.map_err(|failure| CallEnd::Failed(status_of(&failure))));
                 }
                 let supplied: io::Result<()> = ready!(upload.poll_supply_within(time, task));
                 if supplied.is_err() {
-                    return Poll::Ready(Err(Status::BAD_REQUEST));
+                    return Poll::Ready(Err(CallEnd::Failed(Status::BAD_REQUEST)));
                 }
             }
         });
@@ -200,16 +207,17 @@ impl HttpWasm {
         handled
     }
 
-    fn on_handled(
+    fn on_handled<W>(
         self: &Rc<Self>,
         handled: Handled,
         code: &Arc<ModuleCode>,
         place: OwnedSemaphorePermit,
         routed: &Routed<'_>,
-    ) -> HandlerOutcome {
+    ) -> HandlerOutcome<W> {
         let (instance, next) = match handled {
             Ok(handled) => handled,
-            Err(status) => return reject(status),
+            Err(CallEnd::Failed(status)) => return reject(status),
+            Err(CallEnd::ClientGone) => return HandlerOutcome::ClientGone,
         };
         let mut busy = Busy { handler: Rc::clone(self), instance, code: Arc::clone(code), _place: place };
         match next {
@@ -297,13 +305,13 @@ struct Filter {
 }
 
 impl ResponseFilter for Filter {
-    fn filter(self: Box<Self>, response: Response) -> Pin<Box<dyn Future<Output = Response>>> {
+    fn filter(self: Box<Self>, response: Response) -> Pin<Box<dyn Future<Output = Result<Response, ClientGone>>>> {
         Box::pin(self.run(response))
     }
 }
 
 impl Filter {
-    async fn run(self: Box<Self>, response: Response) -> Response {
+    async fn run(self: Box<Self>, response: Response) -> Result<Response, ClientGone> {
         let Self { mut busy, context, link, is_head, mut charge } = *self;
         let (handler, code) = (Rc::clone(&busy.handler), Arc::clone(&busy.code));
         let mut next = NextResponse::new(response);
@@ -321,7 +329,7 @@ impl Filter {
                         .module
                         .log()
                         .warn(event("reading response for module failed", &[("module", &name), ("error", &error)]), "");
-                    return Response::Built(BuiltResponse::new(Status::INTERNAL_SERVER_ERROR));
+                    return Ok(Response::Built(BuiltResponse::new(Status::INTERNAL_SERVER_ERROR)));
                 }
             }
         }
@@ -332,11 +340,12 @@ impl Filter {
         let handled = handler.run(&mut call, &mut upload, &mut charge, next.held_bytes()).await;
         let mut instance = match handled {
             Ok((instance, _)) => instance,
-            Err(status) => return Response::Built(BuiltResponse::new(status)),
+            Err(CallEnd::Failed(status)) => return Ok(Response::Built(BuiltResponse::new(status))),
+            Err(CallEnd::ClientGone) => return Err(ClientGone),
         };
         let response = next.change(instance.exchange().response());
         Busy { handler, instance, code, _place: place }.end();
-        response
+        Ok(response)
     }
 }
 

@@ -81,6 +81,6 @@ fn wait_for_code() -> HandlerOutcome {
 /// Value of Retry-After while a module is being compiled, in seconds.
 const RETRY_AFTER_SECONDS: &str = "5";
 
-fn reject(status: Status) -> HandlerOutcome {
+fn reject<W>(status: Status) -> HandlerOutcome<W> {
     HandlerOutcome::Ready(Response::Built(BuiltResponse::new(status)))
 }

@@ -27,12 +27,12 @@ use std::sync::Arc;
 use self::lookup::{Keys, Look};
 pub use self::purge::Purge;
 pub use self::shared::SharedResponseCache;
-use super::{BuiltResponse, HandlerOutcome, OwnedRequest, Routed};
+use super::{BuiltResult, HandlerOutcome, OwnedRequest, Routed};
 use crate::object_cache::WorkerCache;
 use wire::http::Fields;
 
 /// Future of a response from an upstream, or of an error in its place.
-pub type FetchFuture = Pin<Box<dyn Future<Output = Box<BuiltResponse>>>>;
+pub type FetchFuture = Pin<Box<dyn Future<Output = BuiltResult>>>;
 
 /// Source of responses: forwards requests to an upstream.
 pub trait Fetch {
@@ -78,6 +78,6 @@ impl ResponseCache {
             return HandlerOutcome::Ready(response);
         }
         let inner = Rc::clone(inner);
-        HandlerOutcome::Wait(Box::pin(async move { HandlerOutcome::Ready(inner.obtain(request, fetch).await) }))
+        HandlerOutcome::Wait(Box::pin(async move { HandlerOutcome::of_response(inner.obtain(request, fetch).await) }))
     }
 }

@@ -20,7 +20,7 @@ use super::recording::record;
 use super::respond::apply_conditions;
 use super::store::CacheEntry;
 use super::{Fetch, ResponseCacheInner};
-use crate::handler::{Body, BuiltResponse, ClientLinkCell, Now, OwnedRequest, Response, Routed, Segment};
+use crate::handler::{Body, BuiltResponse, ClientGone, ClientLinkCell, Now, OwnedRequest, Response, Routed, Segment};
 use crate::object_cache::CachedObject;
 
 /// A fetched response, and the time of its reception.
@@ -43,7 +43,11 @@ struct Errand {
 
 impl ResponseCacheInner {
     /// Handles a request that no stored response satisfies at once.
-    pub(super) async fn obtain(self: Rc<Self>, request: Rc<OwnedRequest>, fetch: Rc<dyn Fetch>) -> Response {
+    pub(super) async fn obtain(
+        self: Rc<Self>,
+        request: Rc<OwnedRequest>,
+        fetch: Rc<dyn Fetch>,
+    ) -> Result<Response, ClientGone> {
         let deadline = Instant::now() + self.shared.config.collapse_timeout;
         let mut handling = None;
         let mut waited_for = Vec::new();
@@ -53,11 +57,11 @@ impl ResponseCacheInner {
             let asked = self.asked(&routed.request);
             let stale = match look {
                 Look::Serve(object) | Look::ServeAndRevalidate(object) => {
-                    return self.respond_after(&routed, object, handling);
+                    return Ok(self.respond_after(&routed, object, handling));
                 }
                 Look::Pass(_) | Look::Miss | Look::Validate(_) if asked.only_if_cached => {
                     // RFC 9111, section 5.2.1.7.
-                    return Response::Built(BuiltResponse::new(Status::GATEWAY_TIMEOUT));
+                    return Ok(Response::Built(BuiltResponse::new(Status::GATEWAY_TIMEOUT)));
                 }
                 Look::Pass(reason) => return self.pass(request, fetch, reason).await,
                 Look::Validate(object) => Some(object),
@@ -77,11 +81,7 @@ impl ResponseCacheInner {
                     return self.fetch_and_keep(&request, &fetch, errand).await;
                 }
             };
-            let Some(ended) = self.wait(&request, waiting, deadline).await else {
-                // Only the log sees this response.
-                return Response::Built(BuiltResponse::new(Status::CLIENT_CLOSED_REQUEST));
-            };
-            match ended {
+            match self.wait(&request, waiting, deadline).await? {
                 Ok(FetchEnd::Stored) => {
                     handling = Some("fwd=miss; collapsed");
                     waited_for = key;
@@ -91,26 +91,26 @@ impl ResponseCacheInner {
                     note(&request, "stale");
                     // Local invariant: the guard above has checked it.
                     let Some(stale) = stale else { continue };
-                    return self.respond_after(&routed, stale, Some("fwd=stale; collapsed"));
+                    return Ok(self.respond_after(&routed, stale, Some("fwd=stale; collapsed")));
                 }
                 Ok(FetchEnd::NotStored | FetchEnd::Failed) | Err(_) => waited_for = key,
             }
         }
     }
 
-    /// Waits for another request's fetch until this time; `None` if the client has left.
+    /// Waits for another request's fetch until this time.
     async fn wait(
         &self,
         request: &OwnedRequest,
         waiting: FetchWait,
         deadline: Instant,
-    ) -> Option<Result<FetchEnd, Elapsed>> {
+    ) -> Result<Result<FetchEnd, Elapsed>, ClientGone> {
         let mut ended = pin!(timeout_at(deadline, waiting.ended()));
         let is_abandoned =
             || self.shared.aborts_with_client && request.link().is_some_and(|link| link.has_client_ended());
         let wait = poll_fn(|task| match ended.as_mut().poll(task) {
-            Poll::Ready(ended) => Poll::Ready(Some(ended)),
-            Poll::Pending if is_abandoned() => Poll::Ready(None),
+            Poll::Ready(ended) => Poll::Ready(Ok(ended)),
+            Poll::Pending if is_abandoned() => Poll::Ready(Err(ClientGone)),
             Poll::Pending => Poll::Pending,
         });
         wait.await
@@ -137,9 +137,15 @@ impl ResponseCacheInner {
     }
 
     /// Forwards a request that the cache can't handle, and applies the response to stored ones.
-    async fn pass(self: Rc<Self>, request: Rc<OwnedRequest>, fetch: Rc<dyn Fetch>, reason: &str) -> Response {
-        let Fetched { mut response, reception, now } = self.fetch(&request, &fetch, Fields::new()).await;
+    async fn pass(
+        self: Rc<Self>,
+        request: Rc<OwnedRequest>,
+        fetch: Rc<dyn Fetch>,
+        reason: &str,
+    ) -> Result<Response, ClientGone> {
+        let fetched = self.fetch(&request, &fetch, Fields::new()).await;
         note(&request, "bypass");
+        let Fetched { mut response, reception, now } = fetched?;
         let routed = Routed { now, ..request.routed(false) };
         let method = routed.request.method();
         if invalidates(method, response.status) {
@@ -148,15 +154,20 @@ impl ResponseCacheInner {
             self.learn_from_head(&routed, &response, reception);
         }
         self.add_cache_status(&mut response.fields, &format!("fwd={reason}"));
-        Response::Built(response)
+        Ok(Response::Built(response))
     }
 
-    async fn fetch(&self, request: &Rc<OwnedRequest>, fetch: &Rc<dyn Fetch>, changes: Fields) -> Fetched {
+    async fn fetch(
+        &self,
+        request: &Rc<OwnedRequest>,
+        fetch: &Rc<dyn Fetch>,
+        changes: Fields,
+    ) -> Result<Fetched, ClientGone> {
         let sent_ms = Now::read().monotonic_ms;
-        let response = Rc::clone(fetch).fetch(Rc::clone(request), changes).await;
+        let response = Rc::clone(fetch).fetch(Rc::clone(request), changes).await?;
         let now = Now::read();
         let delay_ms = now.monotonic_ms.saturating_sub(sent_ms);
-        Fetched { response, reception: Reception { delay_ms, unix_seconds: now.unix_seconds }, now }
+        Ok(Fetched { response, reception: Reception { delay_ms, unix_seconds: now.unix_seconds }, now })
     }
 
     /// Fetches a response or validates the stale one, and stores the result if allowed.
@@ -165,34 +176,35 @@ impl ResponseCacheInner {
         request: &Rc<OwnedRequest>,
         fetch: &Rc<dyn Fetch>,
         errand: Errand,
-    ) -> Response {
+    ) -> Result<Response, ClientGone> {
         let Errand { stale, ticket, key, mut reason } = errand;
         let is_uncacheable = stale.is_none() && self.shared.uncacheable.has(&key, Now::read().monotonic_ms);
         let changes = if is_uncacheable { Fields::new() } else { changes_for(stale.as_deref()) };
-        let mut fetched = self.fetch(request, fetch, changes).await;
+        let fetched = self.fetch(request, fetch, changes).await;
         note(request, if stale.is_some() { "expired" } else { "miss" });
+        let mut fetched = fetched?;
         if let Some(stale) = stale {
             let response = &fetched.response;
             let routed = Routed { now: fetched.now, ..request.routed(false) };
             if is_failure(response) && is_spare(&stale, &self.asked(&routed.request)) {
                 end(ticket, FetchEnd::Failed);
                 note(request, "stale");
-                return self.respond_after(&routed, stale, Some(&format!("fwd={reason}")));
+                return Ok(self.respond_after(&routed, stale, Some(&format!("fwd={reason}"))));
             }
             if response.status == Status::NOT_MODIFIED {
                 if let Some(update) = self.validated(&routed, &stale, &fetched) {
                     note(request, "revalidated");
-                    return self.freshen(&routed, &stale, update, ticket, reason);
+                    return Ok(self.freshen(&routed, &stale, update, ticket, reason));
                 }
                 // The 304 does not prove that the stored content belongs to this request.
-                fetched = self.fetch(request, fetch, changes_for(None)).await;
+                fetched = self.fetch(request, fetch, changes_for(None)).await?;
                 reason = "miss";
             }
             if !is_failure(&fetched.response) {
                 self.shared.store.remove(&stale.object);
             }
         }
-        self.keep(request, fetched, ticket, &key, reason)
+        Ok(self.keep(request, fetched, ticket, &key, reason))
     }
 
     /// Stores a response, if allowed, and passes it on.
@@ -240,7 +252,7 @@ impl ResponseCacheInner {
                 self.shared.uncacheable.note(key, now_ms);
                 end(ticket, FetchEnd::NotStored);
             }
-            // The client left before the upstream responded. That says nothing about the response.
+            // No upstream has responded. That says nothing about the response.
             (false, None) => drop(ticket),
         }
     }

@@ -21,17 +21,17 @@ mod tree;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use wire::http::{Method, Status};
+use wire::http::{ContentCoding, Method, Status};
 
 pub use self::load::FileRejection;
 use self::load::{FileLoadError, FoundFile};
 pub use self::named::{ListingScope, NamedContent, NamedEntry, NamedFiles, NamedListing, NamedRejection};
-use self::respond::ObjectResponse;
+use self::respond::{choose_coding, is_made};
 use self::roots::{OpenedRoot, WorkerRoot, WorkerRoots};
 use self::tree::FileLoadResult;
 pub use self::tree::FileTree;
-use super::{BuiltResponse, HandlerOutcome, Now, OwnedRequest, Response, Routed, redirect_to_directory};
-use crate::object_cache::{CacheLookup, DiskAccess, Object, OpenError, WorkerCache};
+use super::{BuiltResponse, HandlerOutcome, LateOutcome, Now, OwnedRequest, Response, Routed, redirect_to_directory};
+use crate::object_cache::{CacheLookup, CachedObject, DiskAccess, Object, OpenError, WorkerCache};
 
 /// Methods that files support (RFC 9110, section 10.2.1).
 const ALLOW: &str = "GET, HEAD, OPTIONS";
@@ -52,15 +52,15 @@ struct StaticFileInner {
 /// Next step for a request.
 enum FileStep {
     /// Respond with this.
-    Done(HandlerOutcome),
+    Done(LateOutcome),
     /// Look up the fallback's path.
     Fallback,
     /// List the directory.
     List,
     /// Look up the index: it decides whether this handler has the directory.
     LookInside,
-    /// Make a representation first.
-    Make(ObjectResponse),
+    /// Make the representation with this coding first.
+    Make(Rc<CachedObject>, ContentCoding),
 }
 
 impl StaticFile {
@@ -107,10 +107,9 @@ impl StaticFileInner {
                     if cached.object.is_excluded() {
                         return Some(self.on_program(routed, &cached.object));
                     }
-                    return match self.tree.choose(routed, cached) {
-                        ObjectResponse::Ready(response) => Some(HandlerOutcome::Ready(response)),
-                        ObjectResponse::ToBeMade(..) => None,
-                    };
+                    let coding = choose_coding(&routed.request, &cached.object);
+                    return is_made(&cached.object, coding)
+                        .then(|| HandlerOutcome::Ready(self.tree.respond(routed, cached, coding)));
                 }
                 self.cache.count_lookup(false);
                 if self.cache.is_absent(id, path, now_ms) {
@@ -131,8 +130,8 @@ impl StaticFileInner {
             self.cache.note_absent(opened.id, &opened.root, path, routed.now.monotonic_ms);
         }
         match self.take_step(routed, result, true) {
-            FileStep::Done(outcome) => Some(outcome),
-            FileStep::Make(_) | FileStep::List => None,
+            FileStep::Done(outcome) => Some(outcome.at_once()),
+            FileStep::Make(..) | FileStep::List => None,
             FileStep::LookInside => {
                 let inside = self.load_now(&opened, &[path, b"/"].concat(), routed)?;
                 Some(self.on_directory(routed, inside))
@@ -144,12 +143,12 @@ impl StaticFileInner {
     /// Responds to a request for a path without a file.
     fn find_fallback_now(&self, routed: &Routed<'_>, root: &WorkerRoot) -> Option<HandlerOutcome> {
         match self.take_step(routed, Err(FileRejection::NotFound), true) {
-            FileStep::Done(outcome) => Some(outcome),
+            FileStep::Done(outcome) => Some(outcome.at_once()),
             FileStep::Fallback => {
                 let root = root.opened().ok()?;
                 self.respond_with_fallback_now(routed, &root)
             }
-            FileStep::Make(_) | FileStep::List | FileStep::LookInside => None,
+            FileStep::Make(..) | FileStep::List | FileStep::LookInside => None,
         }
     }
 
@@ -160,13 +159,13 @@ impl StaticFileInner {
             CacheLookup::Due(_) | CacheLookup::Miss => self.load_now(root, path, routed)?,
         };
         match self.take_step(routed, result, false) {
-            FileStep::Done(outcome) => Some(outcome),
-            FileStep::Make(_) | FileStep::List | FileStep::LookInside | FileStep::Fallback => None,
+            FileStep::Done(outcome) => Some(outcome.at_once()),
+            FileStep::Make(..) | FileStep::List | FileStep::LookInside | FileStep::Fallback => None,
         }
     }
 
     /// Responds, waiting for disks and other work where needed.
-    async fn answer(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> HandlerOutcome {
+    async fn answer(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> LateOutcome {
         let routed = Routed { now: Now::read_after(request.received()), ..request.routed(has_next) };
         let Some(mut path) = self.path_in_tree(routed.path) else { return reject(&routed, FileRejection::NotFound) };
         let root = match self.open_root(routed.host, routed.now).await {
@@ -184,7 +183,10 @@ impl StaticFileInner {
             }
             match self.take_step(&routed, result, may_fall_back) {
                 FileStep::Done(outcome) => return outcome,
-                FileStep::Make(choice) => return HandlerOutcome::Ready(self.make(&routed, choice).await),
+                FileStep::Make(cached, coding) => {
+                    self.tree.make_coding(&cached.object, coding).await;
+                    return HandlerOutcome::Ready(self.tree.respond(&routed, cached, coding));
+                }
                 FileStep::LookInside => {
                     let inside = self.tree.obtain(&root, &[path, b"/"].concat(), routed.now).await;
                     return self.on_directory(&routed, inside);
@@ -240,7 +242,7 @@ impl StaticFileInner {
         other_method(routed)
     }
 
-    async fn look_before_passing_on(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> HandlerOutcome {
+    async fn look_before_passing_on(self: Rc<Self>, request: OwnedRequest, has_next: bool) -> LateOutcome {
         let routed = Routed { now: Now::read_after(request.received()), ..request.routed(has_next) };
         let path = self.path_in_tree(routed.path).unwrap_or_default();
         let result = match self.open_root(routed.host, routed.now).await {
@@ -261,16 +263,6 @@ impl StaticFileInner {
             Some(Ok(_)) => root.opened(),
             Some(Err(error)) => Err(error),
             None => root.check(&self.tree.roots, &self.tree.store, now_ms, self.roots.recheck_after_ms()).await,
-        }
-    }
-
-    async fn make(&self, routed: &Routed<'_>, choice: ObjectResponse) -> Response {
-        match choice {
-            ObjectResponse::Ready(response) => response,
-            ObjectResponse::ToBeMade(cached, coding) => {
-                self.tree.make_coding(&cached.object, coding).await;
-                self.tree.respond(routed, cached, coding)
-            }
         }
     }
 
@@ -296,10 +288,14 @@ impl StaticFileInner {
     fn take_step(&self, routed: &Routed<'_>, result: FileLoadResult, may_fall_back: bool) -> FileStep {
         match result {
             Ok(FoundFile::Object(object)) if object.is_excluded() => FileStep::Done(self.on_program(routed, &object)),
-            Ok(FoundFile::Object(object)) => match self.tree.choose(routed, self.cache.adopt(object)) {
-                ObjectResponse::Ready(response) => FileStep::Done(HandlerOutcome::Ready(response)),
-                choice @ ObjectResponse::ToBeMade(..) => FileStep::Make(choice),
-            },
+            Ok(FoundFile::Object(object)) => {
+                let cached = self.cache.adopt(object);
+                let coding = choose_coding(&routed.request, &cached.object);
+                match is_made(&cached.object, coding) {
+                    true => FileStep::Done(HandlerOutcome::Ready(self.tree.respond(routed, cached, coding))),
+                    false => FileStep::Make(cached, coding),
+                }
+            }
             Ok(FoundFile::Directory) if routed.has_next => FileStep::LookInside,
             Ok(FoundFile::Directory) => FileStep::Done(HandlerOutcome::Ready(redirect_to_directory(routed))),
             Ok(FoundFile::DirectoryWithoutIndex) if self.tree.files.browse => FileStep::List,
@@ -317,7 +313,7 @@ impl StaticFileInner {
     /// Handles a file that is a script, or an index with access rules of its own. Handlers that follow get the
     /// request if they run it. Otherwise an index or fallback is routed again by its own path. So no client gets a
     /// script's source or bypasses access rules.
-    fn on_program(&self, routed: &Routed<'_>, program: &Object) -> HandlerOutcome {
+    fn on_program<W>(&self, routed: &Routed<'_>, program: &Object) -> HandlerOutcome<W> {
         let path = self.tree.path_of(program.file_name());
         let is_distinguished = self.tree.precedence.tells_apart(routed.path, &path);
         if path == routed.path || (!is_distinguished && self.tree.runners.take_after(routed.path)) {
@@ -339,7 +335,7 @@ impl StaticFileInner {
 
     /// Redirects to the path with a slash. With a next handler, it does so only if it also has the path with the
     /// slash: otherwise the two handlers might redirect in a loop.
-    fn on_directory(&self, routed: &Routed<'_>, inside: FileLoadResult) -> HandlerOutcome {
+    fn on_directory<W>(&self, routed: &Routed<'_>, inside: FileLoadResult) -> HandlerOutcome<W> {
         let files = &self.tree.files;
         match inside {
             Ok(FoundFile::Object(object))
@@ -396,7 +392,7 @@ fn rejection_of_hidden(root: &OpenedRoot, part: &[u8], access: DiskAccess) -> Op
 }
 
 /// Handles methods other than GET and HEAD: the next handler gets them, or the client gets an error.
-fn other_method(routed: &Routed<'_>) -> HandlerOutcome {
+fn other_method<W>(routed: &Routed<'_>) -> HandlerOutcome<W> {
     if routed.has_next {
         return HandlerOutcome::Decline;
     }
@@ -409,7 +405,7 @@ fn other_method(routed: &Routed<'_>) -> HandlerOutcome {
     HandlerOutcome::Ready(Response::Built(response))
 }
 
-fn reject(routed: &Routed<'_>, rejection: FileRejection) -> HandlerOutcome {
+fn reject<W>(routed: &Routed<'_>, rejection: FileRejection) -> HandlerOutcome<W> {
     match rejection {
         // The next handler may have what this one has not, or rejects.
         FileRejection::NotFound if routed.has_next => HandlerOutcome::Decline,

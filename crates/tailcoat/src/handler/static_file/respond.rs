@@ -13,30 +13,7 @@ use crate::handler::part::{Part, multipart, select_part};
 use crate::handler::{Form, Response, Routed};
 use crate::object_cache::{CachedObject, Object};
 
-/// Choice of a representation.
-pub(super) enum ObjectResponse {
-    /// A complete response.
-    Ready(Response),
-    /// The representation with this coding, once it is made.
-    ToBeMade(Rc<CachedObject>, ContentCoding),
-}
-
 impl FileTree {
-    /// Chooses a coding and builds the response.
-    #[inline]
-    pub(super) fn choose(&self, routed: &Routed<'_>, cached: Rc<CachedObject>) -> ObjectResponse {
-        let request = &routed.request;
-        if cached.object.codings().is_none() || !request.head.has(KnownField::AcceptEncoding) {
-            return ObjectResponse::Ready(self.respond(routed, cached, ContentCoding::Identity));
-        }
-        let coding = choose_coding(request, &cached.object);
-        let cell = cached.object.codings().and_then(|codings| codings.cell(coding));
-        if cell.is_some_and(|cell| !cell.initialized()) {
-            return ObjectResponse::ToBeMade(cached, coding);
-        }
-        ObjectResponse::Ready(self.respond(routed, cached, coding))
-    }
-
     /// Builds the response with this coding, or with identity if the coding does not exist.
     #[inline]
     pub(super) fn respond(&self, routed: &Routed<'_>, cached: Rc<CachedObject>, coding: ContentCoding) -> Response {
@@ -74,7 +51,21 @@ impl FileTree {
 }
 
 /// Coding that the client prefers, of those that exist or can be made.
-fn choose_coding(request: &Request<'_>, object: &Object) -> ContentCoding {
+#[inline]
+pub(super) fn choose_coding(request: &Request<'_>, object: &Object) -> ContentCoding {
+    match object.codings().is_none() || !request.head.has(KnownField::AcceptEncoding) {
+        true => ContentCoding::Identity,
+        false => choose_accepted(request, object),
+    }
+}
+
+/// True if the representation with this coding was made, or does not exist.
+#[inline]
+pub(super) fn is_made(object: &Object, coding: ContentCoding) -> bool {
+    object.codings().and_then(|codings| codings.cell(coding)).is_none_or(|cell| cell.initialized())
+}
+
+fn choose_accepted(request: &Request<'_>, object: &Object) -> ContentCoding {
     let weights = CodingWeights::of(request);
     let is_there = |coding: ContentCoding| {
         let cell = object.codings().and_then(|codings| codings.cell(coding));

@@ -17,7 +17,7 @@ use super::super::upload::request_trailers;
 use super::{CLOSED, ForwardExchange, ForwardState, INTERIM_RESPONSES_MAX, READS_PER_TURN_MAX};
 use crate::config::Intermediary;
 use crate::handler::{
-    Body, BuiltResponse, ClientLink, ContentStream, Forwarded, HandlerOutcome, Now, Response, Tunnel, TunnelStream,
+    Body, BuiltResponse, BuiltResult, ClientLink, ContentStream, Forwarded, Now, Tunnel, TunnelStream,
 };
 use crate::upstream::{ResponsePiece, StreamFailure, StreamLease, UpstreamFailure};
 
@@ -103,9 +103,9 @@ impl ForwardExchange {
     }
 
     /// Sends the request and reads the response's head.
-    pub(super) fn poll_stream(&mut self, task: &mut Task<'_>) -> Poll<HandlerOutcome> {
+    pub(super) fn poll_stream(&mut self, task: &mut Task<'_>) -> Poll<BuiltResult> {
         if self.link.take_late() && !self.on_late() {
-            return Poll::Ready(self.fail(UpstreamFailure::TimedOut, "sent no response in time"));
+            return Poll::Ready(Ok(self.fail(UpstreamFailure::TimedOut, "sent no response in time")));
         }
         for _ in 0..READS_PER_TURN_MAX {
             let ForwardState::Streaming(streaming) = &mut self.state else { return Poll::Pending };
@@ -115,7 +115,7 @@ impl ForwardExchange {
                     Err(Some(failure)) => return self.on_stream_failure(failure),
                     Err(None) => {
                         let what = "does not support protocol upgrades over HTTP/2 (RFC 8441)";
-                        return Poll::Ready(self.fail(UpstreamFailure::Faulty, what));
+                        return Poll::Ready(Ok(self.fail(UpstreamFailure::Faulty, what)));
                     }
                 }
                 continue;
@@ -141,7 +141,7 @@ impl ForwardExchange {
                 Poll::Ready(Err(failure)) => return self.on_stream_failure(failure),
             };
             if let Some(outcome) = outcome {
-                return Poll::Ready(outcome);
+                return Poll::Ready(Ok(outcome));
             }
         }
         task.waker().wake_by_ref();
@@ -171,19 +171,19 @@ impl ForwardExchange {
         Poll::Ready(begun.map_err(Some))
     }
 
-    fn on_stream_failure(&mut self, failure: StreamFailure) -> Poll<HandlerOutcome> {
+    fn on_stream_failure(&mut self, failure: StreamFailure) -> Poll<BuiltResult> {
         let what = failure.to_string();
         match failure {
             StreamFailure::Rejected => self.on_closed(UpstreamFailure::Rejected, &what),
             StreamFailure::Closed => self.on_closed(UpstreamFailure::Closed, CLOSED),
             StreamFailure::Reset(_) => self.on_closed(UpstreamFailure::Faulty, &what),
-            StreamFailure::Malformed => Poll::Ready(self.fail(UpstreamFailure::Faulty, &what)),
-            StreamFailure::NotHttp2(_) => Poll::Ready(self.fail(UpstreamFailure::Malformed, &what)),
+            StreamFailure::Malformed => Poll::Ready(Ok(self.fail(UpstreamFailure::Faulty, &what))),
+            StreamFailure::NotHttp2(_) => Poll::Ready(Ok(self.fail(UpstreamFailure::Malformed, &what))),
         }
     }
 
     /// Passes an interim response on. Returns an outcome if there are too many.
-    fn on_interim(&mut self, status: Status, fields: &Fields) -> Option<HandlerOutcome> {
+    fn on_interim(&mut self, status: Status, fields: &Fields) -> Option<Box<BuiltResponse>> {
         self.interim_responses += 1;
         if self.interim_responses > INTERIM_RESPONSES_MAX {
             return Some(self.fail(UpstreamFailure::Faulty, "sent too many interim responses"));
@@ -200,7 +200,7 @@ impl ForwardExchange {
         None
     }
 
-    fn on_stream_head(&mut self, status: Status, fields: &Fields, is_last: bool) -> HandlerOutcome {
+    fn on_stream_head(&mut self, status: Status, fields: &Fields, is_last: bool) -> Box<BuiltResponse> {
         let limits = &self.inner.plan.head_limits;
         let (bytes, count) = fields
             .iter()
@@ -243,11 +243,11 @@ impl ForwardExchange {
         } else {
             downloading.finish();
         }
-        HandlerOutcome::Ready(Response::Built(response))
+        response
     }
 
     /// Builds the response to extended CONNECT in the form of HTTP/1.1 (RFC 8441, section 5).
-    fn tunnel(&self, fields: &Fields, lease: StreamLease, now: Now) -> HandlerOutcome {
+    fn tunnel(&self, fields: &Fields, lease: StreamLease, now: Now) -> Box<BuiltResponse> {
         let mut fields = passed_on(fields);
         if let Some(head) = &self.unversioned {
             if let Some(protocol) = head.fields.get("upgrade") {
@@ -264,7 +264,7 @@ impl ForwardExchange {
         let mut response = BuiltResponse::with_fields(Status::SWITCHING_PROTOCOLS, fields, Body::default());
         let reason = Status::SWITCHING_PROTOCOLS.reason().as_bytes().into();
         response.forwarded = Some(Box::new(Forwarded { reason, tunnel, ..Forwarded::default() }));
-        HandlerOutcome::Ready(Response::Built(response))
+        response
     }
 }
 

@@ -86,7 +86,7 @@ impl Fetch for FakeUpstream {
             while answer.when.as_ref().is_some_and(|when| !answer.is_streamed && !when.get()) {
                 tokio::task::yield_now().await;
             }
-            answer.into_response()
+            Ok(answer.into_response())
         })
     }
 }
@@ -207,11 +207,13 @@ impl CacheFixture {
     }
 
     async fn finish(&self, outcome: HandlerOutcome) -> CacheResult {
-        let HandlerOutcome::Ready(response) = (match outcome {
-            HandlerOutcome::Wait(future) => future.await,
-            outcome => outcome,
-        }) else {
-            panic!("waits twice, or declines")
+        let response = match outcome {
+            HandlerOutcome::Ready(response) => response,
+            HandlerOutcome::Wait(future) => match future.await {
+                HandlerOutcome::Ready(response) => response,
+                _ => panic!("declines"),
+            },
+            _ => panic!("declines"),
         };
         self.receive(response).await
     }

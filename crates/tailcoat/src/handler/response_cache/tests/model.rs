@@ -277,7 +277,7 @@ impl Fetch for ModelOrigin {
             for _ in 0..self.choice(&[0, 0, 1, 2, 5]) {
                 tokio::task::yield_now().await;
             }
-            self.answer(&asker, method, about)
+            Ok(self.answer(&asker, method, about))
         })
     }
 }

@@ -153,14 +153,15 @@ impl FileResult {
 }
 
 /// Converts a response to the bytes that the connection would send.
-fn receive(outcome: HandlerOutcome) -> FileResult {
+fn receive<W>(outcome: HandlerOutcome<W>) -> FileResult {
     let response = match outcome {
         HandlerOutcome::Ready(response) => response,
         HandlerOutcome::Decline | HandlerOutcome::Reject(_) => return FileResult::default(),
         HandlerOutcome::Elsewhere(path) => {
             return FileResult { head: String::from_utf8(path).unwrap(), ..FileResult::default() };
         }
-        HandlerOutcome::Wait(_) => panic!("a future that ends in another"),
+        HandlerOutcome::Wait(_) => panic!("waits"),
+        HandlerOutcome::ClientGone => unreachable!("files wait for no client"),
         HandlerOutcome::Pass(_) => unreachable!("files pass nothing on"),
     };
     let mut head = Vec::new();
