@@ -40,7 +40,8 @@ const FIELDS: &str = "Host: example.com\r\nUser-Agent: test\r\nAccept: */*\r\nAc
 fn a_warm_get_allocates_nothing() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("page.html"), "x".repeat(1024)).unwrap();
-    // The cache does not trust a file that was written a moment ago, because it may change again.
+    // The cache does not trust a file that was written a moment ago, because it may change again. No test can set the
+    // time of an inode's last change.
     std::thread::sleep(Duration::from_millis(200));
     let requests = [
         ("plain", "GET", "", "200"),

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use crate::support::ftp::{FtpClient, code};
 use crate::support::operated::Operated;
 use crate::support::port::free_port;
+use crate::support::waiting::eventually;
 use crate::support::{PATIENCE, TestServer};
 
 /// Length of `large.bin` in [`tree`]; more than objects in memory may have, and more than sockets hold.
@@ -260,11 +261,7 @@ fn served_beside_http_from_the_same_cache() {
     assert_eq!(client.codes(&["USER ftp", "PASS x", "TYPE I"]), [331, 230, 200]);
     assert_eq!(client.text("RETR a.txt"), "one\ntwo\n");
     fs::write(directory.path().join("a.txt"), "changed").unwrap();
-    let mut tries = 0..100;
-    while client.text("RETR a.txt") != "changed" {
-        tries.next().expect("a change is seen in time");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    eventually("the change is seen", || client.text("RETR a.txt") == "changed");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::support::ftp::{FtpClient, code};
+use crate::support::waiting::eventually;
 use crate::support::{PATIENCE, TestServer};
 
 fn tree() -> TempDir {
@@ -114,11 +115,7 @@ fn passive_ports_come_back() {
         assert_eq!(first.passive().port(), port);
     }
     assert_eq!(code(&second.command("EPSV")), 425);
-    let start = Instant::now();
-    while code(&second.command("EPSV")) != 229 {
-        assert!(start.elapsed() < PATIENCE, "the port stays taken");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    eventually("the port is free", || code(&second.command("EPSV")) == 229);
     assert_eq!(code(&first.command("RETR a.txt")), 425, "its port is gone");
 }
 

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use crate::support::ftp::{FtpClient, code};
 use crate::support::port::free_port;
 use crate::support::tls::{TestCa, handshake};
+use crate::support::waiting::eventually;
 use crate::support::{TestServer, tailcoat};
 
 /// Length of `large.bin`; more than sockets hold.
@@ -365,11 +366,7 @@ ftp.quit()
     );
     // The file is read again.
     fs::write(&users, format!("bob:{SECRET}\n")).unwrap();
-    let mut tries = 0..100;
-    while fetch("bob:secret@", "own.txt").stdout != b"bob" {
-        tries.next().expect("the file is read again");
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+    eventually("the file is read again", || fetch("bob:secret@", "own.txt").stdout == b"bob");
     server.end_with_log();
     let text = fs::read_to_string(log).unwrap();
     assert!(text.contains(" - ann [") && text.contains(r#""RETR /own.txt FTP" 226 3 "#), "{text}");
