@@ -200,6 +200,36 @@ fn a_flood_of_wrong_passwords() {
     assert!(statuses.iter().any(|status| status == "429"), "{statuses:?}");
 }
 
+/// Applications decode arguments, so an encoded letter must not lead around a rule that rejects one.
+#[test]
+fn a_rejected_argument_is_found_in_each_form() {
+    let server = TestServer::run(
+        "site {\n listen \"127.0.0.1:0\"\n deny all path=\"/q\" query=\"action=delete\"\n \
+         deny all path=\"/n\" query=\"!role=user\"\n deny all path=\"/h\" query=\"debug\"\n \
+         respond \"*\" 200\n}\n",
+    );
+    let status = |target: &str| {
+        let response = server.exchange(format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
+        response[9..12].to_owned()
+    };
+    for query in [
+        "a=b&&action=delete",
+        "%61ction=delet%65",
+        "action=%64elete",
+        "a=b;action=delete",
+        "action[]=delete",
+        "ACTION=delete&x",
+    ] {
+        assert_eq!(status(&format!("/q?{query}")), "403", "{query}");
+    }
+    for query in ["", "action=deleted", "actions=delete", "x=action=delete"] {
+        assert_eq!(status(&format!("/q?{query}")), "200", "{query}");
+    }
+    // Negated: only an argument as written lets a request pass.
+    assert_eq!([status("/n?role=user"), status("/n?role=%75ser"), status("/n")], ["200", "403", "403"]);
+    assert_eq!([status("/h?%64ebug"), status("/h?a;debug=1"), status("/h?debugs")], ["403", "403", "200"]);
+}
+
 #[test]
 fn addresses() {
     let (_directory, server) = server(

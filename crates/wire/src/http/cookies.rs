@@ -24,6 +24,20 @@ pub fn cookie_may_have_name((name, value): (&[u8], &[u8]), wanted: &[u8], is_pre
     names.any(|name| is_read_as(name, wanted, is_prefix))
 }
 
+/// Returns whether some application may find an argument of this name, and of this value if there is one, in a query.
+/// Applications decode names and values, some split at semicolons, too, and PHP folds names as those of cookies.
+pub fn query_may_have(query: &[u8], wanted: &[u8], wanted_value: Option<&[u8]>) -> bool {
+    let mut arguments = query.split(|&byte| matches!(byte, b'&' | b';')).map(|pair| {
+        let at = memchr::memchr(b'=', pair).unwrap_or(pair.len());
+        (&pair[..at], pair.get(at + 1..).unwrap_or_default())
+    });
+    let spaced = |byte| if byte == b'+' { b' ' } else { byte };
+    arguments.any(|(name, value)| {
+        is_read_as(name, wanted, false)
+            && wanted_value.is_none_or(|wanted| decoded(value).map(spaced).eq(decoded(wanted).map(spaced)))
+    })
+}
+
 fn is_read_as(name: &[u8], wanted: &[u8], is_prefix: bool) -> bool {
     let mut bytes = decoded(name).skip_while(|byte| matches!(byte, b' ' | b'\t' | b'"'));
     let is_begin = wanted.iter().all(|byte| bytes.next().is_some_and(|other| folded(other) == folded(*byte)));
@@ -104,5 +118,21 @@ mod tests {
         check("x", "1, login_ab=2", [false, true]);
         check("x,login_a", "2", [true, true]);
         check("x", "login_a", [false, false]);
+    }
+
+    #[test]
+    fn arguments_that_applications_find() {
+        let check = |query: &str, expect: [bool; 2]| {
+            let may = |value| query_may_have(query.as_bytes(), b"action", value);
+            assert_eq!([may(None), may(Some(&b"a b"[..]))], expect, "{query}");
+        };
+        for query in ["action=a+b", "x&action=a%20b", "x;%61ction=%61+b", "ACTION=a b", "action[]=a+b"] {
+            check(query, [true, true]);
+        }
+        check("action", [true, false]);
+        check("action=a", [true, false]);
+        check("x=action", [false, false]);
+        check("actions=a+b", [false, false]);
+        check("", [false, false]);
     }
 }

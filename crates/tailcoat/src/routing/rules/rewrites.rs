@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use wire::http::{Request, Status, path};
+use wire::http::{Request, Status, path, query_may_have};
 
 use super::target::{Match, arguments, write_target};
 use crate::config::{
@@ -123,10 +123,32 @@ fn has_query(template: &Template) -> bool {
 
 /// Returns true if all conditions other than the path hold.
 pub fn fits(conditions: &RuleConditions, routed: &Routed<'_>) -> bool {
+    fits_with(conditions, routed, |test| query_fits(&test.of, routed.query) != test.is_negated)
+}
+
+/// As [`fits`], for a rule that rejects: a query also fits in a form that an application may read. Negated tests and
+/// expressions look at the query as it was sent.
+pub fn fits_as_read(conditions: &RuleConditions, routed: &Routed<'_>) -> bool {
+    let query = routed.query.unwrap_or_default();
+    let may_fit = |test: &QueryTest| match test {
+        QueryTest::Has(name) => query_may_have(query, name.as_bytes(), None),
+        QueryTest::Equals(name, value) => query_may_have(query, name.as_bytes(), Some(value.as_bytes())),
+        QueryTest::Matches(_) => false,
+    };
+    fits_with(conditions, routed, |test| {
+        query_fits(&test.of, routed.query) != test.is_negated || (!test.is_negated && may_fit(&test.of))
+    })
+}
+
+fn fits_with(
+    conditions: &RuleConditions,
+    routed: &Routed<'_>,
+    query_holds: impl FnOnce(&RuleTest<QueryTest>) -> bool,
+) -> bool {
     let RuleConditions { methods, query, field, is_missing: _ } = conditions;
     let method = routed.request.method_name();
     holds(methods, |methods| methods.iter().any(|name| name.as_bytes() == method))
-        && holds(query, |test| query_fits(test, routed.query))
+        && query.as_ref().is_none_or(query_holds)
         && holds(field, |test| field_fits(test, &routed.request))
 }
 

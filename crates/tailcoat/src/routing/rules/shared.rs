@@ -11,7 +11,7 @@ use wire::http::Status;
 use super::https::Https;
 use super::passwords::PasswordStore;
 use super::rate_table::RateTable;
-use super::rewrites::fits;
+use super::rewrites::{fits, fits_as_read};
 use super::{
     AddressSet, CountTable, GuardPattern, GuardedPath, KeyHasher, OtherPath, PasswordChecks, PasswordGate, Readings,
     TrustedProxies, Visit,
@@ -267,6 +267,7 @@ impl SharedRules {
         path: GuardedPath<'_>,
     ) -> Option<(&ClientRule, &GuardPattern)> {
         let fitting = |(rule, pattern, set): &&(ClientRule, GuardPattern, AddressSet)| {
+            let fits = if rule.is_allowed { fits } else { fits_as_read };
             set.has(client) && pattern.holds_for(path) && fits(&rule.conditions, routed)
         };
         self.clients.iter().find(fitting).map(|(rule, pattern, _)| (rule, pattern))
