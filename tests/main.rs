@@ -30,6 +30,7 @@ mod forward_tls;
 mod ftp;
 mod ftp_attacks;
 mod ftp_tls;
+mod ftp_write;
 mod grpc;
 mod http2;
 mod http2_attacks;

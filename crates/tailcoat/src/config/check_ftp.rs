@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::build::{ConfigDraft, SiteDraft, has_root, note};
 use super::diagnostic::{Diagnostics, Severity};
-use super::ftp::FtpConfig;
+use super::ftp::{FtpConfig, FtpWriters};
 use super::model::*;
 use super::read::ConfigFinding;
 use super::rules::RulesConfig;
@@ -33,6 +33,9 @@ pub(super) fn check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
         if (ftp.needs_tls || !ftp.implicit_listen.is_empty()) && tls.certificates.is_empty() && !tls.is_automatic {
             let help = "add, for example, `certificate \"/etc/ssl/example.com.pem\" key=\"/etc/ssl/example.com.key\"`";
             error("`ftp` needs TLS, but the site has no certificate".to_owned(), help);
+        }
+        if ftp.writers == FtpWriters::Users && ftp.users.is_none() {
+            error("`write \"users\"` without `users`".to_owned(), "add `users \"/etc/tailcoat/ftp.users\"`");
         }
         if ftp.users.is_none() && ftp.anonymous == Some(false) {
             error("no client can log in".to_owned(), "add `users`, or remove `anonymous off`");

@@ -26,6 +26,10 @@ pub struct FtpConfig {
     pub anonymous: Option<bool>,
     /// True if each user sees only the directory of that name below the root.
     pub has_homes: bool,
+    /// Clients that may change the tree.
+    pub writers: FtpWriters,
+    /// Maximum length of an uploaded file, in bytes.
+    pub upload_bytes_max: u64,
     /// Ports of passive data connections; `None` lets the kernel choose.
     pub passive_ports: Option<RangeInclusive<u16>>,
     /// Address in replies to PASV, if it is not that of the control connection.
@@ -36,6 +40,17 @@ pub struct FtpConfig {
     pub data_timeout: Duration,
     /// Entries of a listing; further ones are left out.
     pub entries_max: usize,
+}
+
+/// Clients that may change the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FtpWriters {
+    /// The tree is read-only.
+    Off,
+    /// Users with a password.
+    Users,
+    /// All clients, anonymous ones too.
+    All,
 }
 
 impl FtpConfig {
@@ -50,6 +65,8 @@ impl FtpConfig {
             users: None,
             anonymous: None,
             has_homes: false,
+            writers: FtpWriters::Off,
+            upload_bytes_max: 1 << 30,
             passive_ports: None,
             passive_address: None,
             idle_timeout: Duration::from_secs(300),

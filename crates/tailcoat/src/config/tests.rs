@@ -185,7 +185,7 @@ fn each_example_changes_something() {
     each_option(|place, option| {
         if ["certificate", "client-certificate", "module", "directory", "dns-hook", "external-account"]
             .contains(&option.name)
-            || ["tls-ca-file", "tls-certificate", "require-tls", "implicit-tls"].contains(&option.name)
+            || ["tls-ca-file", "tls-certificate", "require-tls", "implicit-tls", "write"].contains(&option.name)
         {
             // Their files are read.
             return;

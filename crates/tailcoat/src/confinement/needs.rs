@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::boundary::{Grant, Rights};
 use crate::config::{
-    AccessLogTarget, CompiledDirectory, Config, ErrorPageFile, GatewayConfig, GatewayProtocol, HandlerConfig, Listen,
-    RootPattern, RootPiece, RulesConfig, SiteConfig, UpstreamServerAddress, state_directory,
+    AccessLogTarget, CompiledDirectory, Config, ErrorPageFile, FtpWriters, GatewayConfig, GatewayProtocol,
+    HandlerConfig, Listen, RootPattern, RootPiece, RulesConfig, SiteConfig, UpstreamServerAddress, state_directory,
 };
 
 /// Files of the process itself, the limits of its container, and /dev/null.
@@ -210,6 +210,9 @@ fn add_site(site: &SiteConfig, files: &mut Collected) {
     }
     if let Some(ftp) = &site.ftp {
         files.add_root(&ftp.files.root, Rights::Read);
+        if ftp.writers != FtpWriters::Off {
+            files.add_root(&ftp.files.root, Rights::Change);
+        }
         ftp.users.iter().for_each(|path| files.add_file(path, Rights::Read));
     }
     for page in &site.error_pages {

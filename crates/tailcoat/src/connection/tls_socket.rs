@@ -57,6 +57,8 @@ pub struct TlsSocket {
     has_read: bool,
     /// True if the client sends no more.
     is_ended: bool,
+    /// True if the client has ended with `close_notify`, so that nothing was cut off.
+    has_close_notify: bool,
 }
 
 /// Owner of the keys.
@@ -100,6 +102,7 @@ impl TlsSocket {
             early_bytes: EARLY_BYTES,
             has_read: true,
             is_ended: false,
+            has_close_notify: false,
         }
     }
 
@@ -114,6 +117,11 @@ impl TlsSocket {
     /// Bytes of memory held for received data and unsent output.
     pub fn held_bytes(&self) -> usize {
         self.unread.capacity() + self.plaintext.capacity() + self.unsent.capacity()
+    }
+
+    /// True if the client has ended with `close_notify` (RFC 8446, section 6.1).
+    pub fn has_close_notify(&self) -> bool {
+        self.has_close_notify
     }
 
     /// Socket below TLS.
@@ -364,7 +372,7 @@ impl TlsSocket {
                 Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => awaits_more = true,
                 // Input after the client's `close_notify` is ignored.
                 Ok(_) => {
-                    self.is_ended = true;
+                    (self.is_ended, self.has_close_notify) = (true, true);
                     awaits_more = true;
                 }
                 // The next states produce the alert for the client.
@@ -399,7 +407,7 @@ impl TlsSocket {
             at += record_bytes;
             match content {
                 TlsRecordContent::Data(data) => filled += deliver(data, &mut buffer[filled..], &mut self.plaintext),
-                TlsRecordContent::End => self.is_ended = true,
+                TlsRecordContent::End => (self.is_ended, self.has_close_notify) = (true, true),
                 TlsRecordContent::NewKey { .. } | TlsRecordContent::Nothing => {}
             }
         }
@@ -430,7 +438,7 @@ impl TlsSocket {
                 Ok(ConnectionState::EncodeTlsData(data)) => encode(data, &mut self.unsent)?,
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 // The client has ended, but the server may still respond. The session reports this once.
-                Ok(ConnectionState::PeerClosed) => self.is_ended = true,
+                Ok(ConnectionState::PeerClosed) => (self.is_ended, self.has_close_notify) = (true, true),
                 Ok(_) | Err(_) => return Ok(false),
             }
             self.unread.drain(..discard);

@@ -38,7 +38,8 @@ pub use response::{
 use rustix::time::{ClockId, clock_gettime};
 pub use setup::{FtpFiles, Handler, HandlerParts, SharedSite};
 pub use static_file::{
-    FileRejection, ListingScope, NamedContent, NamedEntry, NamedFiles, NamedListing, NamedRejection, not_found,
+    FileRejection, ListingScope, NamedChange, NamedContent, NamedEntry, NamedFiles, NamedListing, NamedRejection,
+    NamedUpload, UploadStart, not_found,
 };
 use wire::http::{Request, Status, path};
 

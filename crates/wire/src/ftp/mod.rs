@@ -17,7 +17,7 @@ mod session;
 mod tests;
 
 pub use address::{FtpAddressError, FtpFamily, parse_eprt, parse_port, push_epsv_reply, push_pasv_reply};
-pub use ascii::AsciiEncoder;
+pub use ascii::{AsciiDecoder, AsciiEncoder};
 pub use command::{FtpCommand, FtpCommandError, PassiveRequest, SecurityMechanism};
 pub use glob::{Glob, GlobBudget};
 pub use line::{COMMAND_BYTES_MAX, FtpLine, FtpLineError, parse_line};

@@ -1,11 +1,12 @@
 use std::time::Duration;
 
 use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one};
+use crate::config::FtpWriters;
 use crate::config::value::OptionValue;
 
 pub(super) const DOC: &str = "\
-    Read-only FTP from the same files. Without `users`, clients log in as `anonymous` or `ftp`, with any password. They use \
-    passive mode (EPSV or PASV); active mode and uploads are not available. Hidden files and the `permission-rule` \
+    FTP from the same files, read-only unless `write` is set. Without `users`, clients log in as `anonymous` or `ftp`, with any password. They use \
+    passive mode (EPSV or PASV); active mode is not available. Hidden files and the `permission-rule` \
     apply as for HTTP. If the site has a `certificate`, clients can use TLS. Use these options in `ftp`.";
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -44,6 +45,34 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         example: "user-homes on",
         known_as: KnownAs::NONE.others(&["chroot_local_user", "DefaultRoot", "ChrootEveryone", "local_root"]),
         set: OptionSetter::Ftp(|ftp, values| ftp.has_homes = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "write",
+        parameters: &[one("who", ValueKind::Choice(&["off", "users", "all"]))],
+        default: r#"write "off""#,
+        doc: "Clients that may upload, delete and rename files, and make directories: no client, `users` with a \
+              password, or all, anonymous ones too. The server's user needs write permission below the root. An \
+              upload replaces a file only when it is complete.",
+        example: r#"write "users""#,
+        known_as: KnownAs::NONE.others(&["write_enable", "anon_upload_enable", "anon_mkdir_write_enable"]),
+        set: OptionSetter::Ftp(|ftp, values| {
+            ftp.writers = match values.text("who").as_deref() {
+                Some("users") => FtpWriters::Users,
+                Some("all") => FtpWriters::All,
+                _ => FtpWriters::Off,
+            };
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "stored-bytes-max",
+        parameters: &[one("size", ValueKind::Size { min: 0, max: 1 << 50 })],
+        default: r#"stored-bytes-max "1GiB""#,
+        doc: "Maximum length of a stored file.",
+        example: r#"stored-bytes-max "100MiB""#,
+        known_as: KnownAs::NONE.others(&["MaxStoreFileSize"]),
+        set: OptionSetter::Ftp(|ftp, values| ftp.upload_bytes_max = values.integer("size")),
         ..OPTION
     },
     OptionDefinition {

@@ -230,7 +230,7 @@ pub(super) static SITE: &[OptionDefinition] = &[
         name: "ftp",
         parameters: &[many("address", ValueKind::Listen)],
         is_block_optional: true,
-        doc: "Serves the site's files over FTP on these addresses, read-only: to anonymous clients, or to `users`. The site listens for HTTP \
+        doc: "Serves the site's files over FTP on these addresses: to anonymous clients, or to `users`. The site listens for HTTP \
               only if it also has `listen`, a `root` or another handler. Access rules (`allow`, `deny`, \
               `basic-auth`) are for HTTP and cannot be combined with FTP.",
         example: r#"ftp 21 { root "/srv/ftp"; passive-ports 50000 50999 }"#,

@@ -14,7 +14,7 @@ impl FtpConnection {
     /// Logs and counts a transfer that ended with a reply of this code.
     pub(super) fn record(&self, transfer: &Transferring, code: u16) {
         let now = self.context.clock.now();
-        let (content_bytes, received) = (transfer.sent_bytes(), transfer.received);
+        let (content_bytes, received) = (transfer.moved_bytes(), transfer.received);
         let duration_us = now.unix_us.saturating_sub(received.unix_us);
         if let Some(metrics) = self.context.metrics() {
             metrics.on_request(&RequestFacts {

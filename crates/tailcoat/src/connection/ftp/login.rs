@@ -24,8 +24,10 @@ pub(super) struct LoggingIn {
 
 impl FtpConnection {
     pub(super) fn begin_login(&mut self, user: Vec<u8>, password: Vec<u8>) {
+        self.is_anonymous = false;
         let Some(site) = self.site() else { return self.end_login(user, CredentialVerdict::Wrong) };
         if site.config.is_anonymous() && ANONYMOUS.iter().any(|name| user.eq_ignore_ascii_case(name)) {
+            self.is_anonymous = true;
             return self.end_login(ANONYMOUS_USER.to_vec(), CredentialVerdict::Right);
         }
         let gate = self.context.generation().router.ftp_gate(self.listener, self.host.as_deref());

@@ -65,7 +65,7 @@ impl FtpConnection {
                 let mut line = Vec::new();
                 for entry in entries {
                     line.clear();
-                    push_long_line(&mut line, &shown(entry), now);
+                    push_long_line(&mut line, &shown(entry, self.may_write()), now);
                     text.extend_from_slice(line.strip_suffix(b"\r\n").unwrap_or(&line));
                     text.push(b'\n');
                 }
@@ -77,7 +77,7 @@ impl FtpConnection {
             (PathQuestion::Facts, [entry]) => {
                 let mut text = b"Facts:\n".to_vec();
                 let kind = if entry.is_directory { "dir" } else { "file" };
-                push_facts(&mut text, &shown(entry), kind, &self.session.facts());
+                push_facts(&mut text, &shown(entry, self.may_write()), kind, &self.session.facts());
                 text.extend_from_slice(b"\nEnd");
                 FtpReply::with_text(250, text)
             }
@@ -93,13 +93,13 @@ impl FtpConnection {
 }
 
 /// Entry in the form of listings.
-pub(super) fn shown(entry: &NamedEntry) -> FtpEntry<'_> {
+pub(super) fn shown(entry: &NamedEntry, is_writable: bool) -> FtpEntry<'_> {
     FtpEntry {
         name: &entry.name,
         is_directory: entry.is_directory,
         size: entry.size,
         modified: entry.modified,
-        is_writable: false,
+        is_writable,
         unique: entry.unique,
     }
 }
@@ -111,6 +111,11 @@ pub(super) fn rejection_reply(rejection: NamedRejection) -> FtpReply {
         NamedRejection::Forbidden => FtpReply::new(550, "Permission denied."),
         NamedRejection::IsDirectory => FtpReply::new(550, "Not a plain file."),
         NamedRejection::NotDirectory => FtpReply::new(501, "Not a directory."),
+        NamedRejection::Exists => FtpReply::new(550, "The name is in use already."),
+        NamedRejection::NotEmpty => FtpReply::new(550, "The directory is not empty."),
+        NamedRejection::Full => FtpReply::new(452, "The disk is full."),
+        NamedRejection::TooLarge => FtpReply::new(552, "The file is larger than `stored-bytes-max`."),
+        NamedRejection::PastEnd => FtpReply::new(554, "The file is shorter than the position of REST."),
         NamedRejection::Unavailable => FtpReply::new(450, "Busy, or too much work: try again later."),
         NamedRejection::Failed => FtpReply::new(451, "The file system reported an error."),
     }

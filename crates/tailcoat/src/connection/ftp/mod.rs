@@ -7,6 +7,7 @@ mod account;
 mod data;
 mod login;
 mod look;
+mod receive;
 mod secure;
 mod transfer;
 
@@ -23,6 +24,7 @@ use wire::ftp::{
 use self::data::DataChannel;
 use self::login::LoggingIn;
 use self::look::Looking;
+use self::receive::Changing;
 pub use self::secure::FtpOpening;
 use self::transfer::Transferring;
 use super::{ConnectionStage, Context, OpenedConnection, Socket, Transport, WakeReason};
@@ -54,6 +56,10 @@ pub struct FtpConnection {
     next_tls: Option<Arc<ListenerTls>>,
     /// User that has logged in; empty before.
     user: Box<[u8]>,
+    /// True if the user has logged in without a password.
+    is_anonymous: bool,
+    /// Change of the tree whose result a reply must tell.
+    changing: Option<Box<Changing>>,
     /// Login whose password is verified.
     logging_in: Option<Box<LoggingIn>>,
     /// Host that the client has selected with HOST.
@@ -109,6 +115,8 @@ impl FtpConnection {
             is_implicit,
             next_tls: None,
             user: Box::default(),
+            is_anonymous: false,
+            changing: None,
             logging_in: None,
             host,
             has_greeted,
@@ -251,6 +259,9 @@ impl FtpConnection {
         if !is_flushed || self.is_closing || self.next_tls.is_some() {
             return Ok(Progress::Waits);
         }
+        if self.changing.is_some() {
+            return Ok(if self.poll_change(task).is_ready() { Progress::Made } else { Progress::Waits });
+        }
         if self.logging_in.is_some() {
             return Ok(if self.poll_login(task).is_ready() { Progress::Made } else { Progress::Waits });
         }
@@ -299,7 +310,7 @@ impl FtpConnection {
 
     fn abilities(&self) -> FtpAbilities {
         let has_hosts = self.context.generation().router.has_names(self.listener);
-        FtpAbilities { may_write: false, may_connect: false, tls: self.tls_ability(), has_hosts }
+        FtpAbilities { may_write: self.may_write(), may_connect: false, tls: self.tls_ability(), has_hosts }
     }
 
     /// Site of the session in the current configuration; `None` if a reload has removed it.
@@ -336,9 +347,10 @@ impl FtpConnection {
                 self.reply(&FtpReply::new(226, "Abort successful."));
             }
             FtpAction::ShowStatus => self.show_status(),
-            // The session's abilities do not include these.
             FtpAction::StartTls(reply) => self.start_tls(&reply),
-            FtpAction::UseAddress(_) | FtpAction::Change(_) => {
+            FtpAction::Change(change) => self.begin_change(change),
+            // Active mode is off.
+            FtpAction::UseAddress(_) => {
                 self.reply(&FtpReply::new(502, "Command not implemented."));
             }
         }
@@ -382,7 +394,7 @@ impl FtpConnection {
             TransferType::Image => "TYPE: I, STRU: F, MODE: S\n",
         });
         if let Some(transfer) = &self.transfer {
-            text.push_str(&format!("Transfer in progress: {} bytes sent\n", transfer.sent_bytes()));
+            text.push_str(&format!("Transfer in progress: {} bytes\n", transfer.moved_bytes()));
         }
         text.push_str("End");
         self.reply(&FtpReply::with_text(211, text));
@@ -391,7 +403,7 @@ impl FtpConnection {
     /// Ends a transfer in progress, replies, and reads no further command.
     fn close_with(&mut self, reply: &FtpReply) {
         self.abort_transfer(426);
-        (self.data, self.looking, self.logging_in, self.input) = Default::default();
+        (self.data, self.looking, self.logging_in, self.changing, self.input) = Default::default();
         self.reply(reply);
         self.is_closing = true;
     }
@@ -450,7 +462,7 @@ impl FtpConnection {
             (ConnectionStage::Write, Some(now_ms + write_timeout_ms))
         } else if let Some(transfer) = &self.transfer {
             transfer.stage()
-        } else if self.looking.is_some() || self.logging_in.is_some() {
+        } else if self.looking.is_some() || self.logging_in.is_some() || self.changing.is_some() {
             (ConnectionStage::Answer, None)
         } else {
             let idle_ms = self.idle_deadline_ms();

@@ -15,12 +15,13 @@ use wire::ftp::{
 use super::FtpConnection;
 use super::data::DataChannel;
 use super::look::{rejection_reply, shown};
+use super::receive::FtpUpload;
 use crate::connection::handshakes::LinePlace;
 use crate::connection::output::Output;
 use crate::connection::transfer_rate::TransferRate;
 use crate::connection::transmit::Transmission;
 use crate::connection::{ConnectionStage, Socket, Transport};
-use crate::handler::{FtpFiles, ListingScope, NamedContent, NamedListing, NamedRejection, Now, Segment};
+use crate::handler::{FtpFiles, ListingScope, NamedContent, NamedListing, NamedUpload, Now, Segment, UploadStart};
 use crate::log::LogClient;
 use crate::metrics::Limit;
 use crate::object_cache::{Blocking, OpenFile};
@@ -44,7 +45,7 @@ pub(super) struct Transferring {
     /// Bytes of these that were counted as progress of the client.
     noted_bytes: u64,
     /// Time by which the client must connect or accept more, in milliseconds.
-    deadline_ms: u64,
+    pub(super) deadline_ms: u64,
     /// Time that the client has to connect, in milliseconds.
     data_timeout_ms: u64,
     rate: TransferRate,
@@ -65,12 +66,15 @@ pub(super) enum TransferStage {
     Handshake,
     /// Client that must accept output, and the rest of a text file.
     Client(Box<Transmission>, Option<TextFile>),
+    /// Client that must send, or the disk that must accept.
+    Receive(Box<FtpUpload>),
 }
 
 /// Content of a transfer.
 enum TransferContent {
     Segment(Segment),
     Text(TextFile),
+    Upload(NamedUpload),
 }
 
 /// Large file whose line ends are converted while it is sent.
@@ -90,17 +94,22 @@ impl Transferring {
         matches!(self.stage, TransferStage::Connection)
     }
 
-    pub(super) fn sent_bytes(&self) -> u64 {
-        self.sent_bytes
+    /// Bytes that were sent or received.
+    pub(super) fn moved_bytes(&self) -> u64 {
+        match &self.stage {
+            TransferStage::Receive(receiving) => receiving.received_bytes,
+            _ => self.sent_bytes,
+        }
     }
 
     pub(super) fn held_bytes(&self) -> usize {
         let waiting_bytes = match &self.content {
             Some(TransferContent::Segment(segment)) => segment.own_bytes(),
-            Some(TransferContent::Text(_)) | None => 0,
+            Some(TransferContent::Text(_) | TransferContent::Upload(_)) | None => 0,
         };
         let sending_bytes = match &self.stage {
             TransferStage::Client(transmission, _) => transmission.held_bytes(),
+            TransferStage::Receive(receiving) => receiving.held_bytes(),
             _ => 0,
         };
         waiting_bytes + sending_bytes + self.socket.as_ref().map_or(0, Transport::held_bytes)
@@ -114,6 +123,7 @@ impl Transferring {
                 (ConnectionStage::Answer, Some(self.deadline_ms))
             }
             TransferStage::Client(..) => (ConnectionStage::Write, Some(self.deadline_ms)),
+            TransferStage::Receive(_) => (ConnectionStage::Content, Some(self.deadline_ms)),
         }
     }
 
@@ -140,8 +150,13 @@ impl FtpConnection {
         let received = self.context.clock.now();
         let host = self.host.clone().unwrap_or_default();
         let account = self.context.generation().router.ftp_account(self.listener, self.host.as_deref(), &request.path);
+        let mut request = request;
+        if request.kind == FtpTransferKind::StoreUnique {
+            let slash: &[u8] = if request.path.ends_with(b"/") { b"" } else { b"/" };
+            request.path = [&request.path, slash, format!("upload-{:016x}", fastrand::u64(..)).as_bytes()].concat();
+        }
         let path = self.path_in_root(&request.path);
-        let content = content(&site, host, path, &request, self.session.facts(), received);
+        let content = content(&site, host, path, &request, self.session.facts(), self.may_write(), received);
         self.transfer = Some(Box::new(Transferring {
             request,
             account,
@@ -186,14 +201,22 @@ impl FtpConnection {
                     Ok(()) => self.begin_sending(),
                     Err(reply) => self.end_transfer(&reply),
                 },
+                TransferStage::Receive(_) => {
+                    let reply = match ready!(self.poll_receive(task)) {
+                        Ok(()) => FtpReply::new(226, "Transfer complete."),
+                        Err(reply) => {
+                            self.reset_data();
+                            reply
+                        }
+                    };
+                    self.end_transfer(&reply);
+                }
                 TransferStage::Client(..) => {
                     let reply = match ready!(self.poll_send(task)) {
                         Ok(()) => FtpReply::new(226, "Transfer complete."),
                         Err(error) => {
                             // An end of the connection would look like the end of the file.
-                            if let Some(socket) = self.transfer.as_ref().and_then(|transfer| transfer.socket.as_ref()) {
-                                socket.abort_on_close();
-                            }
+                            self.reset_data();
                             failure_reply(&error)
                         }
                     };
@@ -203,15 +226,26 @@ impl FtpConnection {
         }
     }
 
+    /// Makes closing reset the data connection.
+    fn reset_data(&self) {
+        if let Some(socket) = self.transfer.as_ref().and_then(|transfer| transfer.socket.as_ref()) {
+            socket.abort_on_close();
+        }
+    }
+
     /// Announces the transfer, and waits for the client's connection.
     fn on_content(&mut self, content: TransferContent) {
         let Some(transfer) = &mut self.transfer else { return };
-        let mut text = b"Opening data connection for ".to_vec();
+        // RFC 1123, section 4.1.2.9, gives the form of the reply to STOU.
+        let is_named = transfer.request.kind == FtpTransferKind::StoreUnique;
+        let mut text = if is_named { b"FILE: ".to_vec() } else { b"Opening data connection for ".to_vec() };
         text.extend_from_slice(&transfer.request.path);
         if let (FtpTransferKind::Retrieve, TransferContent::Segment(segment)) = (transfer.request.kind, &content) {
             text.extend_from_slice(format!(" ({} bytes)", segment.length()).as_bytes());
         }
-        text.push(b'.');
+        if !is_named {
+            text.push(b'.');
+        }
         // Begins now, because the time that a disk took is not the client's.
         transfer.deadline_ms = self.context.clock.now().monotonic_ms + transfer.data_timeout_ms;
         (transfer.content, transfer.stage) = (Some(content), TransferStage::Connection);
@@ -245,6 +279,9 @@ impl FtpConnection {
                 TransferStage::Client(Box::new(Transmission::new(&mut output)), None)
             }
             Some(TransferContent::Text(text)) => TransferStage::Client(empty(), Some(text)),
+            Some(TransferContent::Upload(upload)) => {
+                TransferStage::Receive(Box::new(FtpUpload::new(upload, transfer.request.transfer_type)))
+            }
             // Local invariant: the content is there until it is sent.
             None => TransferStage::Client(empty(), None),
         };
@@ -336,7 +373,10 @@ impl FtpConnection {
             return self.end_transfer(&FtpReply::new(425, "Timeout: no TLS on the data connection."));
         }
         if let Some(socket) = &transfer.socket {
-            self.context.count_limit(Limit::WriteTimeout);
+            self.context.count_limit(match transfer.stage {
+                TransferStage::Receive(_) => Limit::BodyTimeout,
+                _ => Limit::WriteTimeout,
+            });
             socket.abort_on_close();
             return self.end_transfer(&FtpReply::new(426, "Timeout: the transfer made no progress."));
         }
@@ -352,6 +392,7 @@ fn content(
     path: Vec<u8>,
     request: &FtpTransfer,
     facts: FactSet,
+    may_write: bool,
     now: Now,
 ) -> Pin<Box<dyn Future<Output = Result<TransferContent, FtpReply>>>> {
     let files = site.files.clone();
@@ -373,12 +414,20 @@ fn content(
         FtpTransferKind::LongList(form) | FtpTransferKind::Names(form) => scope(form.shows_hidden, form.is_itself),
         FtpTransferKind::Facts => ListingScope { may_match: false, needs_directory: true, ..scope(true, false) },
         FtpTransferKind::Store | FtpTransferKind::StoreUnique | FtpTransferKind::Append => {
-            return Box::pin(std::future::ready(Err(rejection_reply(NamedRejection::Forbidden))));
+            let start = match kind {
+                FtpTransferKind::Append => UploadStart::End,
+                _ => UploadStart::At(offset),
+            };
+            let bytes_max = site.config.upload_bytes_max;
+            return Box::pin(async move {
+                let upload = files.upload(host, path, start, bytes_max, now).await.map_err(rejection_reply)?;
+                Ok(TransferContent::Upload(upload))
+            });
         }
     };
     Box::pin(async move {
         let listing = files.list(host, path, scope, now).await.map_err(rejection_reply)?;
-        let text = listing_text(&listing, kind, &argument, &facts, now);
+        let text = listing_text(&listing, kind, &argument, &facts, may_write, now);
         Ok(TransferContent::Segment(Segment::Bytes(Bytes::from(text))))
     })
 }
@@ -402,7 +451,14 @@ fn file_content(content: &NamedContent, offset: u64, transfer_type: TransferType
 }
 
 /// Listing as it is sent.
-fn listing_text(listing: &NamedListing, kind: FtpTransferKind, argument: &[u8], facts: &FactSet, now: Now) -> Vec<u8> {
+fn listing_text(
+    listing: &NamedListing,
+    kind: FtpTransferKind,
+    argument: &[u8],
+    facts: &FactSet,
+    may_write: bool,
+    now: Now,
+) -> Vec<u8> {
     // Names are relative to the working directory, so that the client can use them in the next command.
     let prefix = match (listing.is_content, argument) {
         (true, b"") => Vec::new(),
@@ -417,7 +473,7 @@ fn listing_text(listing: &NamedListing, kind: FtpTransferKind, argument: &[u8], 
         match kind {
             FtpTransferKind::Facts => {
                 let kind = if entry.is_directory { "dir" } else { "file" };
-                push_facts(&mut text, &shown(entry), kind, facts);
+                push_facts(&mut text, &shown(entry, may_write), kind, facts);
                 text.extend_from_slice(b"\r\n");
             }
             FtpTransferKind::Names(_) => {
@@ -425,7 +481,7 @@ fn listing_text(listing: &NamedListing, kind: FtpTransferKind, argument: &[u8], 
                 text.extend_from_slice(&entry.name);
                 text.extend_from_slice(b"\r\n");
             }
-            _ => push_long_line(&mut text, &shown(entry), now.unix_seconds),
+            _ => push_long_line(&mut text, &shown(entry, may_write), now.unix_seconds),
         }
     }
     text

@@ -71,6 +71,16 @@ pub struct ListingScope {
 /// Reason that a name leads to nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedRejection {
+    /// Something has this name already.
+    Exists,
+    /// The directory is not empty.
+    NotEmpty,
+    /// The disk or a quota is full.
+    Full,
+    /// The upload is longer than allowed.
+    TooLarge,
+    /// The file is shorter than the position to continue at.
+    PastEnd,
     /// No file or directory has this name, or it is hidden.
     NotFound,
     /// Clients must not have it.
@@ -137,6 +147,15 @@ impl NamedFiles {
     pub fn new(tree: Arc<FileTree>, cache: Rc<WorkerCache>) -> Self {
         let roots = WorkerRoots::new(&tree.files.root, &tree.store.limits());
         Self { inner: Rc::new(StaticFileInner { tree, cache, roots }) }
+    }
+
+    /// The tree, and its root for this host.
+    pub(super) async fn tree_and_root(
+        &self,
+        host: &[u8],
+        now: Now,
+    ) -> Result<(Arc<FileTree>, Arc<OpenedRoot>), NamedRejection> {
+        Ok((Arc::clone(&self.inner.tree), self.inner.open_root(host, now).await?))
     }
 
     /// Opens a file, waiting for disks if necessary.

@@ -1,0 +1,226 @@
+//! Uploads, and other changes of the tree.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context as Task, Poll, ready};
+
+use wire::ftp::{AsciiDecoder, FtpChange, FtpReply, TransferType, push_quoted};
+
+use super::FtpConnection;
+use super::look::rejection_reply;
+use super::transfer::{TransferStage, Transferring};
+use crate::config::FtpWriters;
+use crate::connection::Transport;
+use crate::connection::transfer_rate::TransferRate;
+use crate::handler::{NamedChange, NamedRejection, NamedUpload};
+use crate::metrics::Limit;
+use crate::object_cache::Blocking;
+
+/// Bytes that are received before they are written.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// Reads before the other connections of the worker get their turn.
+const READS_A_TURN_MAX: u32 = 16;
+
+/// Upload in progress.
+pub(super) struct FtpUpload {
+    /// Set while no piece is written.
+    upload: Option<NamedUpload>,
+    decoder: Option<AsciiDecoder>,
+    piece: Vec<u8>,
+    writing: Option<Blocking<(NamedUpload, Result<(), NamedRejection>)>>,
+    /// True if the client has sent all.
+    is_ended: bool,
+    pub(super) received_bytes: u64,
+    noted_bytes: u64,
+    rate: TransferRate,
+    waiting_since_ms: Option<u64>,
+}
+
+/// Change that is awaited, and the reply to it.
+pub(super) struct Changing {
+    future: Pin<Box<dyn Future<Output = Result<(), NamedRejection>>>>,
+    reply: FtpReply,
+}
+
+impl FtpUpload {
+    pub(super) fn new(upload: NamedUpload, transfer_type: TransferType) -> Self {
+        Self {
+            upload: Some(upload),
+            decoder: (transfer_type == TransferType::Ascii).then(AsciiDecoder::default),
+            piece: Vec::new(),
+            writing: None,
+            is_ended: false,
+            received_bytes: 0,
+            noted_bytes: 0,
+            rate: TransferRate::default(),
+            waiting_since_ms: None,
+        }
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        self.piece.capacity() + if self.writing.is_some() { PIECE_BYTES } else { 0 }
+    }
+
+    /// Writes the received piece; gives the file its name after the last.
+    fn begin_write(&mut self) {
+        let Some(mut upload) = self.upload.take() else { return };
+        let (piece, is_last) = (std::mem::take(&mut self.piece), self.is_ended);
+        self.writing = Some(Blocking::spawn(move || {
+            let result = upload.write(&piece).and_then(|()| if is_last { upload.complete() } else { Ok(()) });
+            (upload, result)
+        }));
+    }
+}
+
+impl Drop for FtpUpload {
+    fn drop(&mut self) {
+        // Removing an incomplete file may wait for a disk.
+        if let Some(upload) = self.upload.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            drop(runtime.spawn_blocking(move || drop(upload)));
+        }
+    }
+}
+
+impl FtpConnection {
+    /// True if the client may change the tree.
+    pub(super) fn may_write(&self) -> bool {
+        self.site().is_some_and(|site| match site.config.writers {
+            FtpWriters::Off => false,
+            FtpWriters::Users => self.session.is_logged_in() && !self.is_anonymous,
+            FtpWriters::All => true,
+        })
+    }
+
+    /// Receives until the upload is complete.
+    pub(super) fn poll_receive(&mut self, task: &mut Task<'_>) -> Poll<Result<(), FtpReply>> {
+        let context = &*self.context;
+        let Some(transfer) = &mut self.transfer else { return Poll::Ready(Err(closed())) };
+        let Transferring { stage, socket, deadline_ms, .. } = &mut **transfer;
+        let (TransferStage::Receive(receiving), Some(socket)) = (stage, socket) else {
+            return Poll::Ready(Err(closed()));
+        };
+        let body_timeout_ms = context.generation().limits.body_timeout.as_millis() as u64;
+        for _ in 0..READS_A_TURN_MAX {
+            if let Some(writing) = &mut receiving.writing {
+                let written = ready!(Pin::new(writing).poll(task));
+                receiving.writing = None;
+                match written {
+                    Ok((upload, Ok(()))) if receiving.is_ended => {
+                        drop(upload);
+                        // Tells a client with TLS that nothing was cut off.
+                        let _ = socket.shutdown_write();
+                        return Poll::Ready(Ok(()));
+                    }
+                    Ok((upload, Ok(()))) => receiving.upload = Some(upload),
+                    Ok((upload, Err(rejection))) => {
+                        receiving.upload = Some(upload);
+                        return Poll::Ready(Err(rejection_reply(rejection)));
+                    }
+                    Err(_) => return Poll::Ready(Err(rejection_reply(NamedRejection::Failed))),
+                }
+            }
+            let now_ms = context.clock.now().monotonic_ms;
+            let polled = socket.poll_read(&mut context.scratch.borrow_mut().input);
+            let limit = context.rate_limit();
+            if let Some(since_ms) = receiving.waiting_since_ms.take() {
+                receiving.rate.on_wait(now_ms.saturating_sub(since_ms));
+            }
+            match polled {
+                Poll::Ready(Ok(0)) if !socket.has_clean_end() => return Poll::Ready(Err(closed())),
+                Poll::Ready(Ok(0)) => {
+                    receiving.is_ended = true;
+                    if let Some(decoder) = &mut receiving.decoder {
+                        decoder.finish(&mut receiving.piece);
+                    }
+                    receiving.begin_write();
+                }
+                Poll::Ready(Ok(count)) => {
+                    let input = &context.scratch.borrow().input[..count];
+                    match &mut receiving.decoder {
+                        Some(decoder) => decoder.push(input, &mut receiving.piece),
+                        None => receiving.piece.extend_from_slice(input),
+                    }
+                    receiving.received_bytes += count as u64;
+                    context.count_received(count);
+                    receiving.rate.on_bytes(count as u64, &limit);
+                    *deadline_ms = now_ms + body_timeout_ms;
+                    if receiving.piece.len() >= PIECE_BYTES {
+                        receiving.begin_write();
+                    }
+                }
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(closed())),
+                Poll::Pending => {
+                    let received_bytes = receiving.received_bytes;
+                    let moved_bytes = received_bytes - std::mem::replace(&mut receiving.noted_bytes, received_bytes);
+                    context.table.borrow_mut().note_progress(self.slot, moved_bytes);
+                    receiving.waiting_since_ms = Some(now_ms);
+                    if receiving.rate.is_too_slow(0, &limit) {
+                        context.count_limit(Limit::RateMin);
+                        return Poll::Ready(Err(FtpReply::new(426, "The transfer was too slow.")));
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+        // Other connections get their turn first.
+        task.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    pub(super) fn begin_change(&mut self, change: FtpChange) {
+        let Some(site) = self.site().filter(|_| self.may_write()) else {
+            return self.reply(&rejection_reply(NamedRejection::Forbidden));
+        };
+        let at = |path: &[u8]| self.path_in_root(path);
+        let (change, reply) = match &change {
+            FtpChange::Delete(path) => (NamedChange::Delete(at(path)), FtpReply::new(250, "File deleted.")),
+            FtpChange::MakeDirectory(path) => {
+                let mut text = Vec::new();
+                push_quoted(&mut text, path);
+                text.extend_from_slice(b" created.");
+                (NamedChange::MakeDirectory(at(path)), FtpReply::with_text(257, text))
+            }
+            FtpChange::RemoveDirectory(path) => {
+                (NamedChange::RemoveDirectory(at(path)), FtpReply::new(250, "Directory removed."))
+            }
+            FtpChange::Rename(from, to) => (NamedChange::Rename(at(from), at(to)), FtpReply::new(250, "Renamed.")),
+            FtpChange::SetModified(path, seconds) => {
+                let mut text = b"Modify=".to_vec();
+                wire::ftp::push_time(&mut text, *seconds);
+                text.extend_from_slice(b"; ");
+                text.extend_from_slice(path);
+                (NamedChange::SetModified(at(path), *seconds), FtpReply::with_text(213, text))
+            }
+        };
+        let (host, now) = (self.host.clone().unwrap_or_default(), self.context.clock.now());
+        let future = Box::pin(site.files.clone().change(host, change, now));
+        self.changing = Some(Box::new(Changing { future, reply }));
+    }
+
+    /// Replies when the change is done.
+    pub(super) fn poll_change(&mut self, task: &mut Task<'_>) -> Poll<()> {
+        let Some(changing) = &mut self.changing else { return Poll::Ready(()) };
+        let result = ready!(changing.future.as_mut().poll(task));
+        if let Some(changing) = self.changing.take() {
+            self.reply(&result.map_or_else(rejection_reply, |()| changing.reply));
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Transport {
+    /// True if the peer's end is known to be its own: with TLS, only after `close_notify`.
+    fn has_clean_end(&self) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Tls(tls) => tls.has_close_notify(),
+        }
+    }
+}
+
+fn closed() -> FtpReply {
+    FtpReply::new(426, "The data connection was closed, transfer aborted.")
+}

@@ -1,0 +1,228 @@
+//! Changes of a tree by name: uploads, deletions, renames. They run on the blocking pool.
+//!
+//! Each looks up the parent directory below the root (`openat2`, RESOLVE_BENEATH), and then names one entry of it. So
+//! no link and no race leads out of the root.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
+use wire::ftp::is_representable;
+
+use super::named::{NamedFiles, NamedRejection};
+use super::roots::OpenedRoot;
+use super::{FileTree, hidden_part};
+use crate::handler::Now;
+use crate::object_cache::Blocking;
+
+/// Permissions of new files and directories, less those that the umask of the server removes.
+const FILE_MODE: u32 = 0o644;
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// Beginning of the names of incomplete uploads. The dot hides them from clients.
+const TEMPORARY: &str = ".tailcoat-upload-";
+
+/// Change of a tree. Paths begin with a slash, and have no dot segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamedChange {
+    /// Deletes a file.
+    Delete(Vec<u8>),
+    /// Makes a directory.
+    MakeDirectory(Vec<u8>),
+    /// Removes an empty directory.
+    RemoveDirectory(Vec<u8>),
+    /// Renames a file or directory. An existing file of the new name is replaced.
+    Rename(Vec<u8>, Vec<u8>),
+    /// Sets the time of the last modification, in seconds since 1970.
+    SetModified(Vec<u8>, u64),
+}
+
+/// Beginning of an upload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadStart {
+    /// At this position of the present file; 0 for a new one.
+    At(u64),
+    /// At the end of the present file.
+    End,
+}
+
+/// Upload under a temporary name. The file gets its own name when it is complete, and replaces an earlier one. Otherwise,
+/// it is removed.
+#[derive(Debug)]
+pub struct NamedUpload {
+    directory: OwnedFd,
+    temporary: String,
+    name: Vec<u8>,
+    file: File,
+    written_bytes: u64,
+    bytes_max: u64,
+    is_complete: bool,
+}
+
+impl NamedFiles {
+    /// Changes the tree.
+    pub async fn change(self, host: Box<[u8]>, change: NamedChange, now: Now) -> Result<(), NamedRejection> {
+        let (tree, root) = self.tree_and_root(&host, now).await?;
+        let changing = Blocking::spawn(move || apply(&tree, &root, &change));
+        changing.await.unwrap_or(Err(NamedRejection::Failed))
+    }
+
+    /// Begins an upload of at most `bytes_max`.
+    pub async fn upload(
+        self,
+        host: Box<[u8]>,
+        path: Vec<u8>,
+        start: UploadStart,
+        bytes_max: u64,
+        now: Now,
+    ) -> Result<NamedUpload, NamedRejection> {
+        let (tree, root) = self.tree_and_root(&host, now).await?;
+        let beginning = Blocking::spawn(move || NamedUpload::begin(&tree, &root, &path, start, bytes_max));
+        beginning.await.unwrap_or(Err(NamedRejection::Failed))
+    }
+}
+
+impl NamedUpload {
+    fn begin(
+        tree: &Arc<FileTree>,
+        root: &OpenedRoot,
+        path: &[u8],
+        start: UploadStart,
+        bytes_max: u64,
+    ) -> Result<Self, NamedRejection> {
+        let (directory, name) = place(tree, root, path)?;
+        if tree.is_program(path.strip_prefix(b"/").unwrap_or(path)) {
+            return Err(NamedRejection::Forbidden);
+        }
+        if is_directory(&directory, name) {
+            return Err(NamedRejection::IsDirectory);
+        }
+        let temporary = format!("{TEMPORARY}{:016x}", fastrand::u64(..));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(FILE_MODE);
+        let file = rustix::fs::openat(&directory, &temporary, flags, mode).map_err(rejection_of)?.into();
+        let (name, is_complete) = (name.to_vec(), false);
+        let mut upload = Self { directory, temporary, name, file, written_bytes: 0, bytes_max, is_complete };
+        let kept_bytes = match start {
+            UploadStart::At(0) => return Ok(upload),
+            UploadStart::At(bytes) => Some(bytes),
+            UploadStart::End => None,
+        };
+        match root.root.open_file(path.strip_prefix(b"/").unwrap_or(path), crate::object_cache::DiskAccess::Blocking) {
+            Ok((present, _)) => upload.copy(File::from(present), kept_bytes)?,
+            Err(error) if kept_bytes.is_some() || NamedRejection::from(error) != NamedRejection::NotFound => {
+                return Err(error.into());
+            }
+            // APPE makes a file that is not there (RFC 959, section 4.1.3).
+            Err(_) => {}
+        }
+        Ok(upload)
+    }
+
+    /// Copies the present file, or its beginning. The upload continues after that.
+    fn copy(&mut self, present: File, bytes: Option<u64>) -> Result<(), NamedRejection> {
+        let wanted_bytes = bytes.unwrap_or(self.bytes_max);
+        let copied_bytes =
+            io::copy(&mut present.take(wanted_bytes), &mut self.file).map_err(|error| rejection(&error))?;
+        if bytes.is_some_and(|bytes| copied_bytes < bytes) {
+            return Err(NamedRejection::PastEnd);
+        }
+        self.written_bytes = copied_bytes;
+        Ok(())
+    }
+
+    /// Writes the next bytes. Must run on the blocking pool.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), NamedRejection> {
+        self.written_bytes += bytes.len() as u64;
+        if self.written_bytes > self.bytes_max {
+            return Err(NamedRejection::TooLarge);
+        }
+        self.file.write_all(bytes).map_err(|error| rejection(&error))
+    }
+
+    /// Gives the complete file its name. Must run on the blocking pool.
+    pub fn complete(&mut self) -> Result<(), NamedRejection> {
+        rustix::fs::renameat(&self.directory, &self.temporary, &self.directory, self.name.as_slice())
+            .map_err(rejection_of)?;
+        self.is_complete = true;
+        Ok(())
+    }
+}
+
+impl Drop for NamedUpload {
+    fn drop(&mut self) {
+        if !self.is_complete {
+            let _ = rustix::fs::unlinkat(&self.directory, &self.temporary, AtFlags::empty());
+        }
+    }
+}
+
+/// Parent directory of a path, and the name in it.
+fn place<'p>(tree: &FileTree, root: &OpenedRoot, path: &'p [u8]) -> Result<(OwnedFd, &'p [u8]), NamedRejection> {
+    if hidden_part(path, tree.files.hidden).is_some() {
+        return Err(NamedRejection::NotFound);
+    }
+    let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    let (parent, name) = (path.get(1..slash).unwrap_or_default(), path.get(slash + 1..).unwrap_or_default());
+    if matches!(name, b"" | b"." | b"..") || !is_representable(name) || name.starts_with(TEMPORARY.as_bytes()) {
+        return Err(NamedRejection::Forbidden);
+    }
+    Ok((root.root.open_directory(parent)?, name))
+}
+
+fn is_directory(directory: &OwnedFd, name: &[u8]) -> bool {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    rustix::fs::statat(directory, name, flags)
+        .is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode) == rustix::fs::FileType::Directory)
+}
+
+fn apply(tree: &FileTree, root: &OpenedRoot, change: &NamedChange) -> Result<(), NamedRejection> {
+    let done = match change {
+        NamedChange::Delete(path) => {
+            let (directory, name) = place(tree, root, path)?;
+            rustix::fs::unlinkat(directory, name, AtFlags::empty())
+        }
+        NamedChange::MakeDirectory(path) => {
+            let (directory, name) = place(tree, root, path)?;
+            rustix::fs::mkdirat(directory, name, Mode::from_raw_mode(DIRECTORY_MODE))
+        }
+        NamedChange::RemoveDirectory(path) => {
+            let (directory, name) = place(tree, root, path)?;
+            rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR)
+        }
+        NamedChange::Rename(from, to) => {
+            let ((from_directory, from_name), (directory, name)) = (place(tree, root, from)?, place(tree, root, to)?);
+            if tree.is_program(to.strip_prefix(b"/").unwrap_or(to)) {
+                return Err(NamedRejection::Forbidden);
+            }
+            rustix::fs::renameat(from_directory, from_name, directory, name)
+        }
+        NamedChange::SetModified(path, seconds) => {
+            let (directory, name) = place(tree, root, path)?;
+            let last_modification = Timespec { tv_sec: i64::try_from(*seconds).unwrap_or(i64::MAX), tv_nsec: 0 };
+            let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT as _ };
+            let times = Timestamps { last_access, last_modification };
+            rustix::fs::utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW)
+        }
+    };
+    done.map_err(rejection_of)
+}
+
+fn rejection(error: &io::Error) -> NamedRejection {
+    Errno::from_io_error(error).map_or(NamedRejection::Failed, rejection_of)
+}
+
+fn rejection_of(error: Errno) -> NamedRejection {
+    match error {
+        Errno::EXIST => NamedRejection::Exists,
+        Errno::NOTEMPTY => NamedRejection::NotEmpty,
+        Errno::ISDIR => NamedRejection::IsDirectory,
+        Errno::NOTDIR => NamedRejection::NotDirectory,
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => NamedRejection::Full,
+        Errno::ROFS => NamedRejection::Forbidden,
+        error => crate::object_cache::OpenError::from(error).into(),
+    }
+}

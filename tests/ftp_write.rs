@@ -1,0 +1,184 @@
+//! Uploads and other changes over FTP.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::support::TestServer;
+use crate::support::ftp::{FtpClient, code};
+
+fn serve(directory: &TempDir, options: &str) -> TestServer {
+    let root = directory.path().display();
+    TestServer::run(&format!("site {{\n ftp \"127.0.0.1:0\" {{\n root \"{root}\"\n {options}\n}}\n}}\n"))
+}
+
+/// Uploads content; returns the last reply.
+fn upload(client: &mut FtpClient, command: &str, content: &[u8]) -> String {
+    let mut data = client.data();
+    let begun = client.command(command);
+    if code(&begun) != 150 {
+        return begun;
+    }
+    data.write_all(content).unwrap();
+    drop(data);
+    client.reply()
+}
+
+fn names(directory: &TempDir) -> Vec<String> {
+    let entries = fs::read_dir(directory.path()).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn files_are_uploaded_and_changed() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(&directory, "write \"all\"");
+    let read = |name: &str| fs::read(directory.path().join(name)).unwrap();
+    let mut client = FtpClient::log_in(&server);
+    let large: Vec<u8> = (0..3_000_000_u32).map(|at| (at ^ at >> 8) as u8).collect();
+    assert_eq!(upload(&mut client, "STOR large.bin", &large), "226 Transfer complete.\r\n");
+    assert!(read("large.bin") == large);
+    assert_eq!(code(&upload(&mut client, "STOR a.txt", b"one")), 226);
+    assert_eq!(code(&upload(&mut client, "APPE a.txt", b" two")), 226);
+    assert_eq!(read("a.txt"), b"one two");
+    assert_eq!(code(&upload(&mut client, "APPE new.txt", b"new")), 226);
+    assert_eq!(code(&client.command("REST 4")), 350);
+    assert_eq!(code(&upload(&mut client, "STOR a.txt", b"three")), 226);
+    assert_eq!(read("a.txt"), b"one three");
+    assert_eq!(code(&client.command("REST 99")), 350);
+    assert_eq!(code(&upload(&mut client, "STOR a.txt", b"x")), 554);
+    assert_eq!(client.codes(&["TYPE A"]), [200]);
+    assert_eq!(code(&upload(&mut client, "STOR lines.txt", b"one\r\ntwo\r\n")), 226);
+    assert_eq!(read("lines.txt"), b"one\ntwo\n");
+    assert_eq!(client.codes(&["TYPE I"]), [200]);
+    assert_eq!(client.command("MKD sub"), "257 \"/sub\" created.\r\n");
+    assert_eq!(
+        client.codes(&["MKD sub", "RNFR a.txt", "RNTO sub/b.txt", "RMD sub", "RNTO x"]),
+        [550, 350, 250, 550, 503]
+    );
+    assert_eq!(client.command("MFMT 20020717210715 sub/b.txt"), "213 Modify=20020717210715; /sub/b.txt\r\n");
+    assert_eq!(client.command("MDTM sub/b.txt"), "213 20020717210715\r\n");
+    assert_eq!(
+        client.codes(&["DELE sub", "DELE sub/b.txt", "DELE missing", "RMD sub", "RMD new.txt"]),
+        [550, 250, 550, 250, 501]
+    );
+    let reply = upload(&mut client, "STOU", b"unique");
+    assert_eq!(code(&reply), 226);
+    assert_eq!(names(&directory).len(), 4);
+    assert!(names(&directory)[3].starts_with("upload-"));
+    assert!(client.command("FEAT").contains("\r\n MFMT\r\n"));
+    assert!(client.command("MLST new.txt").contains("perm="));
+}
+
+#[test]
+fn incomplete_uploads_leave_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.txt"), "old").unwrap();
+    let server = serve(&directory, "write \"all\"\n stored-bytes-max \"1KiB\"");
+    let mut client = FtpClient::log_in(&server);
+    // Aborted.
+    let mut data = client.data();
+    assert_eq!(code(&client.command("STOR a.txt")), 150);
+    data.write_all(b"new").unwrap();
+    client.send(b"ABOR\r\n");
+    assert_eq!([code(&client.reply()), code(&client.reply())], [426, 226]);
+    // Reset by the client.
+    let data = client.data();
+    assert_eq!(code(&client.command("STOR a.txt")), 150);
+    socket2::SockRef::from(&data).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    drop(data);
+    assert_eq!(code(&client.reply()), 426);
+    // Too large.
+    assert_eq!(code(&upload(&mut client, "STOR a.txt", &[7; 2_000])), 552);
+    // The control connection ends.
+    let mut data = client.data();
+    assert_eq!(code(&client.command("STOR a.txt")), 150);
+    data.write_all(b"new").unwrap();
+    drop(client);
+    let mut tries = 0..100;
+    while names(&directory) != ["a.txt"] {
+        tries.next().unwrap_or_else(|| panic!("{:?}", names(&directory)));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(fs::read(directory.path().join("a.txt")).unwrap(), b"old");
+}
+
+#[test]
+fn changes_stay_below_the_root() {
+    let (directory, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(outside.path().join("victim.txt"), "victim").unwrap();
+    symlink(outside.path(), directory.path().join("out")).unwrap();
+    symlink(outside.path().join("victim.txt"), directory.path().join("link.txt")).unwrap();
+    fs::write(directory.path().join(".htpasswd"), "secret").unwrap();
+    let server = serve(&directory, "write \"all\"");
+    let mut client = FtpClient::log_in(&server);
+    let rejected = [
+        "DELE out/victim.txt",
+        "MKD out/x",
+        "RMD out/x",
+        "DELE ../x",
+        "MFMT 20020717210715 out/victim.txt",
+        "DELE .htpasswd",
+        "MKD .git",
+        "RMD /",
+        "DELE .",
+        "MKD ..",
+    ];
+    for command in rejected {
+        assert_eq!(code(&client.command(command)), 550, "{command}");
+    }
+    for command in ["STOR out/new.txt", "APPE out/victim.txt", "STOR .hidden", "STOR /", "APPE link.txt"] {
+        assert_eq!(code(&upload(&mut client, command, b"x")), 550, "{command}");
+    }
+    assert_eq!(client.codes(&["RNFR out/victim.txt", "RNTO stolen.txt"]), [350, 550]);
+    // A link is replaced, not followed.
+    assert_eq!(code(&upload(&mut client, "STOR link.txt", b"own")), 226);
+    assert_eq!(fs::read(directory.path().join("link.txt")).unwrap(), b"own");
+    assert_eq!(fs::read(outside.path().join("victim.txt")).unwrap(), b"victim");
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn only_users_write() {
+    let (directory, keys) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let users = keys.path().join("users");
+    fs::write(&users, "ann:$2y$04$GXaETfDlsBW4DvwQRwWIV.UBj7SvKQjVLNPnLWju4glZXf38pZMVC\n").unwrap();
+    let server = serve(&directory, &format!("write \"users\"\n anonymous on\n users \"{}\"", users.display()));
+    let mut client = FtpClient::log_in(&server);
+    assert_eq!(code(&upload(&mut client, "STOR a.txt", b"x")), 550);
+    assert_eq!(client.codes(&["MKD x", "DELE x", "RNFR x"]), [550, 550, 550]);
+    assert_eq!(client.codes(&["USER ann", "PASS secret", "TYPE I"]), [331, 230, 200]);
+    assert_eq!(code(&upload(&mut client, "STOR a.txt", b"x")), 226);
+    assert_eq!(client.codes(&["USER ftp", "PASS x", "DELE a.txt"]), [331, 230, 550]);
+}
+
+#[test]
+fn curl_and_lftp_upload() {
+    let (directory, source) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = serve(&directory, "write \"all\"");
+    fs::create_dir(source.path().join("sub")).unwrap();
+    fs::write(source.path().join("a.txt"), "content").unwrap();
+    fs::write(source.path().join("sub/b.bin"), vec![7; 1 << 20]).unwrap();
+    let file = source.path().join("a.txt").display().to_string();
+    let url = format!("ftp://{}/new/dir/a.txt", server.address);
+    let output = Command::new("curl").args(["-sS", "--ftp-create-dirs", "-T", &file, &url]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read(directory.path().join("new/dir/a.txt")).unwrap(), b"content");
+    let commands = format!(
+        "set net:timeout 20; set net:max-retries 1; open {}; mirror -R {} /copy",
+        server.address,
+        source.path().display()
+    );
+    let output = match Command::new("lftp").args(["-c", &commands]).output() {
+        Ok(output) => output,
+        Err(error) => return println!("skipped: lftp is not installed: {error}"),
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read(directory.path().join("copy/a.txt")).unwrap(), b"content");
+    assert_eq!(fs::read(directory.path().join("copy/sub/b.bin")).unwrap(), vec![7; 1 << 20]);
+}
