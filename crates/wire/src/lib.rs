@@ -22,3 +22,6 @@ pub mod h3;
 pub mod http;
 pub mod proxy_protocol;
 pub mod qpack;
+
+pub use field_section::priority::Priority;
+pub use field_section::request_head::IncomingRequest;

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::FIELD_OVERHEAD_BYTES;
+use super::field_rules::check_value;
+use super::{FIELD_OVERHEAD_BYTES, TableField};
 
 /// Entries in order of insertion; index 0 is the newest. The memory grows with the entries, to at most twice the
 /// table's size.
@@ -29,20 +30,13 @@ struct DynamicEntry {
     hash: u32,
     /// Index of the name in the static table; 0 if it has none.
     name_index: u8,
+    is_value_valid: bool,
 }
 
 impl DynamicEntry {
     fn size_bytes(&self) -> usize {
         self.name_bytes as usize + self.value_bytes as usize + FIELD_OVERHEAD_BYTES
     }
-}
-
-/// Entry of the table, as returned by lookups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DynamicField<'a> {
-    pub name: &'a [u8],
-    pub value: &'a [u8],
-    pub name_index: u8,
 }
 
 impl DynamicTable {
@@ -61,7 +55,7 @@ impl DynamicTable {
     }
 
     /// Returns the entry with this index; 0 is the newest.
-    pub fn get(&self, index: usize) -> Option<DynamicField<'_>> {
+    pub fn get(&self, index: usize) -> Option<TableField<'_>> {
         let entry = self.entries.get(self.entries.len().checked_sub(1 + index)?)?;
         Some(self.found(entry))
     }
@@ -83,7 +77,8 @@ impl DynamicTable {
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
         let (name_bytes, value_bytes) = (name.len() as u32, value.len() as u32);
-        self.entries.push_back(DynamicEntry { name_bytes, value_bytes, position, hash, name_index });
+        let is_value_valid = check_value(value).is_ok();
+        self.entries.push_back(DynamicEntry { name_bytes, value_bytes, position, hash, name_index, is_value_valid });
         self.size_bytes += size_bytes;
     }
 
@@ -120,14 +115,15 @@ impl DynamicTable {
         self.entries.iter().rev().position(|entry| self.found(entry).name == name)
     }
 
-    fn found(&self, entry: &DynamicEntry) -> DynamicField<'_> {
+    fn found(&self, entry: &DynamicEntry) -> TableField<'_> {
         let start = entry.position as usize;
         let name_end = start + entry.name_bytes as usize;
         let end = name_end + entry.value_bytes as usize;
-        DynamicField {
+        TableField {
             name: &self.bytes[start..name_end],
             value: &self.bytes[name_end..end],
             name_index: entry.name_index,
+            is_value_valid: entry.is_value_valid,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Rules for fields that make a message malformed (RFC 9113, section 8.2; RFC 9114, section 4.2), and the decoder for
 //! trailers. Sections without an RFC are those of RFC 9113; RFC 9114 has the same rules.
 
-use super::{BlockDecoder, InvalidBlock};
+use super::{BlockDecoder, DecodedField, InvalidBlock, static_name_index};
 use crate::h1::is_token_byte;
 use crate::http::Fields;
 
@@ -9,18 +9,26 @@ use crate::http::Fields;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// Checks a field that is not a pseudo-field. `name_index` is the index of its name in the static table, or 0.
-pub(crate) fn check_field(name: &[u8], value: &[u8], name_index: u8) -> Result<(), Malformed> {
-    // Names in the static table are lower case, and only one of them is specific to connections.
-    if name_index == 0 {
-        let is_valid = !name.is_empty() && name.iter().all(|byte| is_token_byte(*byte) && !byte.is_ascii_uppercase());
-        if !is_valid || is_connection_specific(name) || name == b"te" && !value.eq_ignore_ascii_case(b"trailers") {
-            return Err(Malformed);
-        }
-    } else if is_connection_specific(name) {
-        return Err(Malformed);
+/// Index of `transfer-encoding` in the static table.
+const TRANSFER_ENCODING: u8 = static_name_index(b"transfer-encoding");
+
+/// Checks a field that is not a pseudo-field, and whose spans are those of `text`.
+#[inline]
+pub(crate) fn check_field(text: &[u8], field: DecodedField) -> Result<(), Malformed> {
+    match field.name_index {
+        0 => check_name(field.name.of(text), field.value.of(text))?,
+        // Names in the static table are lower case, and only one of them is specific to connections.
+        TRANSFER_ENCODING => return Err(Malformed),
+        _ => {}
     }
-    check_value(value)
+    if field.is_value_valid { Ok(()) } else { check_value(field.value.of(text)) }
+}
+
+/// Checks a name that the static table lacks; `value` matters for TE.
+fn check_name(name: &[u8], value: &[u8]) -> Result<(), Malformed> {
+    let is_valid = !name.is_empty() && name.iter().all(|byte| is_token_byte(*byte) && !byte.is_ascii_uppercase());
+    let is_te_of_h1 = name == b"te" && !value.eq_ignore_ascii_case(b"trailers");
+    if is_valid && !is_connection_specific(name) && !is_te_of_h1 { Ok(()) } else { Err(Malformed) }
 }
 
 /// Checks a value as strictly as for HTTP/1 (section 8.2.1; RFC 9110, section 5.5): no control characters except tabs,
@@ -46,8 +54,7 @@ pub(crate) fn decode_trailers(
     let decoded = decoder.decode(block, list_bytes_max, &mut text, |text, field| {
         let (name, value) = (field.name.of(text), field.value.of(text));
         count += 1;
-        let checked =
-            if name.first() == Some(&b':') { Err(Malformed) } else { check_field(name, value, field.name_index) };
+        let checked = if name.first() == Some(&b':') { Err(Malformed) } else { check_field(text, field) };
         outcome = outcome.and(checked);
         if count <= fields_max {
             fields.push(name, value);
@@ -74,6 +81,14 @@ pub fn is_connection_specific(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::Span;
+
+    fn check(name: &str, value: &str, name_index: u8) -> Result<(), Malformed> {
+        let (text, name_bytes) = ([name, value].concat(), name.len());
+        let (name, value) = (Span::new(0, name_bytes), Span::new(name_bytes, text.len()));
+        let field = DecodedField { name, value, name_index, is_never_indexed: false, is_value_valid: false };
+        check_field(text.as_bytes(), field)
+    }
 
     #[test]
     fn fields() {
@@ -99,8 +114,8 @@ mod tests {
             ("x", "a\0b", false),
             ("x", "\x7f", false),
         ] {
-            assert_eq!(check_field(name.as_bytes(), value.as_bytes(), 0).is_ok(), expect, "{name}: {value:?}");
+            assert_eq!(check(name, value, 0).is_ok(), expect, "{name}: {value:?}");
         }
-        assert_eq!(check_field(b"transfer-encoding", b"", 57), Err(Malformed));
+        assert_eq!(check("transfer-encoding", "", 57), Err(Malformed));
     }
 }

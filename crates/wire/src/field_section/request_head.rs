@@ -160,28 +160,30 @@ impl RequestHeadReader<'_> {
     }
 
     fn try_field(&mut self, text: &[u8], field: DecodedField) -> Result<(), HeadFault> {
-        let (name, value) = (field.name.of(text), field.value.of(text));
+        let name = field.name.of(text);
         if name.first() == Some(&b':') {
-            return self.on_pseudo_field(name, field.value, text).map_err(HeadFault::from);
+            return self.on_pseudo_field(name, field, text).map_err(HeadFault::from);
         }
         self.has_regular = true;
-        check_field(name, value, field.name_index)?;
+        check_field(text, field)?;
         if self.head.fields.len() == self.limits.head.fields_max {
             return Err(TOO_MANY_FIELDS.into());
         }
         let known = match field.name_index {
+            // The static table has no `priority`.
+            0 if name == b"priority" => {
+                self.priority = Some(field.value);
+                KnownField::from_name(name)
+            }
             0 => KnownField::from_name(name),
             index => known_field(index),
         };
-        if name == b"priority" {
-            self.priority = Some(field.value);
-        }
         self.head.push_field(field.name, field.value, known);
         Ok(())
     }
 
     /// Section 8.3: pseudo-fields come first, must be known, and occur once.
-    fn on_pseudo_field(&mut self, name: &[u8], value: Span, text: &[u8]) -> Result<(), Malformed> {
+    fn on_pseudo_field(&mut self, name: &[u8], field: DecodedField, text: &[u8]) -> Result<(), Malformed> {
         let place = match name {
             b":method" => &mut self.pseudo.method,
             b":scheme" => &mut self.pseudo.scheme,
@@ -193,8 +195,8 @@ impl RequestHeadReader<'_> {
         if self.has_regular || place.is_some() {
             return Err(Malformed);
         }
-        *place = Some(value);
-        check_value(value.of(text))
+        *place = Some(field.value);
+        if field.is_value_valid { Ok(()) } else { check_value(field.value.of(text)) }
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn decode_response(
                 return Ok(());
             }
             count += 1;
-            check_field(name, value, field.name_index)?;
+            check_field(text, field)?;
             if name == b"content-length" {
                 let length = parse_content_length(value).filter(|_| content_length.is_none());
                 content_length = Some(length.ok_or(Malformed)?);

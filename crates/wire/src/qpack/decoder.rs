@@ -2,8 +2,8 @@
 
 use super::static_table::static_entry;
 use super::{DecodedBlock, DecodedField, InvalidBlock, entries_max, static_name_index};
-use crate::field_section::BlockDecoder;
-use crate::field_section::dynamic_table::{DynamicField, DynamicTable};
+use crate::field_section::dynamic_table::DynamicTable;
+use crate::field_section::{BlockDecoder, TableField};
 use crate::field_section::{integer, literal};
 use crate::http::Span;
 
@@ -172,12 +172,12 @@ impl QpackDecoder {
     }
 
     /// Returns an entry of the table by its absolute index (section 3.2.4).
-    pub(super) fn entry(&self, absolute: u64) -> Option<DynamicField<'_>> {
+    pub(super) fn entry(&self, absolute: u64) -> Option<TableField<'_>> {
         entry(&self.table, self.inserted, absolute)
     }
 }
 
-fn entry(table: &DynamicTable, inserted: u64, absolute: u64) -> Option<DynamicField<'_>> {
+fn entry(table: &DynamicTable, inserted: u64, absolute: u64) -> Option<TableField<'_>> {
     table.get(usize::try_from(inserted.checked_sub(1 + absolute)?).ok()?)
 }
 
@@ -236,9 +236,9 @@ impl SectionReader<'_> {
         let start = text.len();
         let name_index = match reference {
             Some(reference) => {
-                let (name, _, name_index) = self.find(reference)?;
-                text.extend_from_slice(name);
-                name_index
+                let field = self.find(reference)?;
+                text.extend_from_slice(field.name);
+                field.name_index
             }
             None => {
                 literal::read(section, at, 3, usize::MAX, text)?;
@@ -253,7 +253,8 @@ impl SectionReader<'_> {
             0x20.. => 0x10,
             _ => 0x08,
         };
-        Ok(Some(DecodedField { name, value, name_index, is_never_indexed: first & never_indexed_bit != 0 }))
+        let is_never_indexed = first & never_indexed_bit != 0;
+        Ok(Some(DecodedField { name, value, name_index, is_never_indexed, is_value_valid: false }))
     }
 
     #[inline]
@@ -263,28 +264,24 @@ impl SectionReader<'_> {
         text: &mut Vec<u8>,
         skips: bool,
     ) -> Result<Option<DecodedField>, InvalidBlock> {
-        let (name, value, name_index) = self.find(reference)?;
-        Ok((!skips).then(|| DecodedField::copied(name, value, name_index, text)))
+        let field = self.find(reference)?;
+        Ok((!skips).then(|| DecodedField::copied(field, text)))
     }
 
-    /// Returns name, value and name index of an entry. Section 2.2.3: a reference to an entry that was evicted, or that
+    /// Returns an entry. Section 2.2.3: a reference to an entry that was evicted, or that
     /// the required insert count does not cover, is invalid.
     #[inline]
-    fn find(&self, reference: Reference) -> Result<(&[u8], &[u8], u8), InvalidBlock> {
+    fn find(&self, reference: Reference) -> Result<TableField<'_>, InvalidBlock> {
         let invalid = InvalidBlock("no such index");
         let absolute = match reference {
-            Reference::Static(index) => {
-                let field = static_entry(index).ok_or(invalid)?;
-                return Ok((field.name, field.value, field.name_index));
-            }
+            Reference::Static(index) => return static_entry(index).ok_or(invalid),
             Reference::Relative(index) => self.base.checked_sub(1 + index as u64).ok_or(invalid)?,
             Reference::PostBase(index) => self.base + index as u64,
         };
         if absolute >= self.required {
             return Err(invalid);
         }
-        let found = entry(self.table, self.inserted, absolute).ok_or(invalid)?;
-        Ok((found.name, found.value, found.name_index))
+        entry(self.table, self.inserted, absolute).ok_or(invalid)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::static_table::static_entry;
 use super::{FIELD_OVERHEAD_BYTES, QpackDecoder, static_name_index};
+use crate::field_section::TableField;
 use crate::field_section::integer::{self, InvalidInteger};
 use crate::field_section::literal::{self, InvalidString};
 
@@ -148,7 +149,7 @@ impl QpackDecoder {
     }
 
     /// Returns an entry by its index relative to the last insertion (section 3.2.5).
-    fn relative(&self, index: usize) -> Result<crate::field_section::dynamic_table::DynamicField<'_>, Unhandled> {
+    fn relative(&self, index: usize) -> Result<TableField<'_>, Unhandled> {
         let absolute = self.inserted.checked_sub(1 + index as u64);
         absolute.and_then(|absolute| self.entry(absolute)).ok_or(Unhandled::from("no such index"))
     }

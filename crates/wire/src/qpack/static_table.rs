@@ -1,23 +1,15 @@
 //! The static table (RFC 9204, appendix A).
 
-use crate::field_section::static_name_index as hpack_name_index;
+use crate::field_section::{TableField, static_name_index as hpack_name_index};
 
 /// Number of entries; indexes begin with 0.
 pub(super) const STATIC_ENTRIES: usize = TABLE.len();
 
-/// Entry of the table, with the index of its name in HPACK's static table, or 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct StaticField {
-    pub name: &'static [u8],
-    pub value: &'static [u8],
-    pub name_index: u8,
-}
-
 /// Returns the entry with this index.
 #[inline]
-pub(super) fn static_entry(index: usize) -> Option<StaticField> {
+pub(super) fn static_entry(index: usize) -> Option<TableField<'static>> {
     let (name, value) = *TABLE.get(index)?;
-    Some(StaticField { name, value, name_index: HPACK_NAME_INDEXES[index] })
+    Some(TableField { name, value, name_index: HPACK_NAME_INDEXES[index], is_value_valid: true })
 }
 
 /// Returns the first entry with this name in lower case.

@@ -2,8 +2,8 @@
 
 use super::static_table::{STATIC_ENTRIES, static_entry};
 use super::{DEFAULT_TABLE_BYTES, DecodedBlock, DecodedField, InvalidBlock, static_name_index};
-use crate::field_section::BlockDecoder;
 use crate::field_section::dynamic_table::DynamicTable;
+use crate::field_section::{BlockDecoder, TableField};
 use crate::field_section::{integer, literal};
 use crate::http::Span;
 
@@ -125,9 +125,9 @@ impl Decoder {
             literal::read(block, at, 7, usize::MAX, text)?;
             static_name_index(&text[start..])
         } else {
-            let (name, _, name_index) = self.entry(index)?;
-            text.extend_from_slice(name);
-            name_index
+            let field = self.entry(index)?;
+            text.extend_from_slice(field.name);
+            field.name_index
         };
         let name = Span::new(start, text.len());
         literal::read(block, at, 7, usize::MAX, text)?;
@@ -135,7 +135,8 @@ impl Decoder {
         if is_indexed {
             self.table.insert(name.of(text), value.of(text), name_index, 0);
         }
-        Ok(Some(DecodedField { name, value, name_index, is_never_indexed: first & 0xf0 == 0x10 }))
+        let is_never_indexed = first & 0xf0 == 0x10;
+        Ok(Some(DecodedField { name, value, name_index, is_never_indexed, is_value_valid: false }))
     }
 
     #[inline]
@@ -145,26 +146,20 @@ impl Decoder {
         text: &mut Vec<u8>,
         skips: bool,
     ) -> Result<Option<DecodedField>, InvalidBlock> {
-        let (name, value, name_index) = self.entry(index)?;
-        if skips {
-            return Ok(None);
-        }
-        Ok(Some(DecodedField::copied(name, value, name_index, text)))
+        let field = self.entry(index)?;
+        Ok((!skips).then(|| DecodedField::copied(field, text)))
     }
 
-    /// Returns name, value and static name index of an entry in the address space of both tables (section 2.3.3).
+    /// Returns an entry in the address space of both tables (section 2.3.3).
     #[inline]
-    fn entry(&self, index: usize) -> Result<(&[u8], &[u8], u8), InvalidBlock> {
+    fn entry(&self, index: usize) -> Result<TableField<'_>, InvalidBlock> {
         match index {
             0 => Err(InvalidBlock("index 0")),
             1..=STATIC_ENTRIES => {
                 let (name, value) = static_entry(index);
-                Ok((name, value, index as u8))
+                Ok(TableField { name, value, name_index: index as u8, is_value_valid: true })
             }
-            _ => {
-                let found = self.table.get(index - STATIC_ENTRIES - 1).ok_or(InvalidBlock("no such index"))?;
-                Ok((found.name, found.value, found.name_index))
-            }
+            _ => self.table.get(index - STATIC_ENTRIES - 1).ok_or(InvalidBlock("no such index")),
         }
     }
 }

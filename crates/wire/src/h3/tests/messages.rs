@@ -258,7 +258,7 @@ fn sections_wait_for_instructions() {
         crate::h3::frame::write_headers(&mut out, |out| encoder.encode(stream, fields, out, instructions));
         out
     };
-    let get = with(GET, &[("user-agent", "somebody")]);
+    let get = with(GET, &[("user-agent", "curl")]);
     let first = request(&mut instructions, 0, &get);
     let second = [request(&mut instructions, 4, &get), data(b"ab")].concat();
     assert_eq!(peer.send(0, &first), "blocked");
