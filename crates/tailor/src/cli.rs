@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::end::ProgramEnd;
 
 /// Benchmark and load generator for web servers
 #[derive(Debug, Parser)]
@@ -98,39 +98,6 @@ enum SchemaOf {
     Compare,
     /// `tailor web99 run --json`
     Web99,
-}
-
-/// Results of the program, which become its exit codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProgramEnd {
-    /// Exit code 0: the command succeeded, and all requirements hold.
-    Passed,
-    /// Exit code 1: the command succeeded, but a requirement does not hold.
-    Failed,
-    /// Exit code 2: the command could not run.
-    Impossible,
-    /// Exit code 130: a signal interrupted the run, which therefore did not pass.
-    Interrupted,
-}
-
-impl From<ProgramEnd> for ExitCode {
-    fn from(end: ProgramEnd) -> Self {
-        Self::from(match end {
-            ProgramEnd::Passed => 0,
-            ProgramEnd::Failed => 1,
-            ProgramEnd::Impossible => 2,
-            ProgramEnd::Interrupted => 130,
-        })
-    }
-}
-
-/// Returns a flag that SIGINT and SIGTERM set.
-pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>, String> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| format!("signals: {error}"))?;
-    }
-    Ok(stop)
 }
 
 /// Inserts `bench` if the first argument is a URL.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::cli::ProgramEnd;
+use crate::end::ProgramEnd;
 use crate::lab::{Change, change};
 use crate::report::{BenchReport, LoadShape};
 use crate::units::{format_nanos, format_rate, parse_share};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fastrand::Rng;
 
-use crate::cli::ProgramEnd;
+use crate::end::ProgramEnd;
 
 /// Options of `tailor site`.
 #[derive(Clone, Debug, clap::Args)]

@@ -17,7 +17,7 @@ pub use options::LoadOptions;
 pub(crate) use options::parse_json_file;
 pub use require::Requirement;
 
-use crate::cli::ProgramEnd;
+use crate::end::ProgramEnd;
 use crate::engine;
 use crate::report::{self, BenchReport};
 use progress::ProgressDisplay;
@@ -32,7 +32,7 @@ pub fn run(options: &LoadOptions) -> Result<ProgramEnd, String> {
     for path in options.json.iter().chain(&options.html) {
         report::check_writable(path)?;
     }
-    let stop = crate::cli::stop_on_signals()?;
+    let stop = crate::end::stop_on_signals()?;
     let (report, _) = measure(options, plan, &stop)?;
     let end = match (stop.load(Ordering::Relaxed), report.passed) {
         (true, _) => ProgramEnd::Interrupted,

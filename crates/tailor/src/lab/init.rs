@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::server::ServerPlacement;
 use super::{lab_text, model, peers};
-use crate::cli::ProgramEnd;
+use crate::end::ProgramEnd;
 use crate::site::SiteKind;
 use crate::units::parse_count;
 

@@ -24,7 +24,7 @@ pub(crate) use server::become_command;
 pub use statistics::Estimate;
 pub(crate) use statistics::{Change, change};
 
-use crate::cli::ProgramEnd;
+use crate::end::ProgramEnd;
 
 /// Definitions of the servers that labs can name.
 const PEERS: &str = include_str!("../../labs/peers.kdl");
@@ -122,7 +122,7 @@ fn run_lab(options: &CompareOptions, text: &str) -> Result<ProgramEnd, String> {
         lab.sweep.clone_from(&options.sweep);
     }
     select_servers(&mut lab, &options.servers)?;
-    let stop = crate::cli::stop_on_signals()?;
+    let stop = crate::end::stop_on_signals()?;
     // Dropping this directory removes it, which takes time for a large site; so the report is written first.
     let directory = rounds::RunDirectory::make()?;
     let report = rounds::run(&lab, text, options.duration, &directory, &stop)?;

@@ -23,7 +23,7 @@ pub use options::{RunConditions, Web99Output, Web99Workload};
 pub use post_log::PostLogSummary;
 pub use summary::{Web99Report, Web99Summary};
 
-use crate::cli::ProgramEnd;
+use crate::end::ProgramEnd;
 use crate::search::Search;
 use crate::units::{parse_count, parse_share};
 
@@ -85,7 +85,7 @@ pub fn run(command: &Web99Action) -> Result<ProgramEnd, String> {
     match command {
         Web99Action::Check { workload, connections } => run_check(workload, *connections),
         Web99Action::Run { workload, connections, conditions, output } => {
-            let stop = crate::cli::stop_on_signals()?;
+            let stop = crate::end::stop_on_signals()?;
             let report = run::run(workload, conditions, output, *connections, &stop)?;
             write_report(&report, output)?;
             Ok(end(&report))
@@ -132,7 +132,7 @@ fn run_search(
     conditions: &RunConditions,
     output: &Web99Output,
 ) -> Result<ProgramEnd, String> {
-    let stop = crate::cli::stop_on_signals()?;
+    let stop = crate::end::stop_on_signals()?;
     let (mut sustained, mut last) = (BTreeMap::new(), None);
     while let Some(connections) = search.next().filter(|_| !stop.load(Ordering::Relaxed)) {
         let report = run::run(workload, conditions, output, connections, &stop)?;
