@@ -8,6 +8,7 @@ use std::time::Duration;
 use wire::h2::PREFACE;
 
 use crate::http2_attacks::frame;
+#[cfg(feature = "modules")]
 use crate::support::guests::{compiled_directory, filters};
 use crate::support::h2::H2Client;
 use crate::support::h2_upstream::H2Upstream;
@@ -302,6 +303,7 @@ fn many_small_holdings_through_a_trusted_proxy_close_no_connection_of_other_clie
 }
 
 /// Issue 17: content that a module buffers before and after the next handler was not counted.
+#[cfg(feature = "modules")]
 #[test]
 fn content_that_http_wasm_modules_buffer_is_counted() {
     const CONTENT_BYTES: usize = 800_000;

@@ -142,6 +142,12 @@ fn who_can_not_be_given_orders() {
     }
     let (code, _, errors) = run(directory.path(), &["status", "-c", "none.kdl"]);
     assert!(code == 1 && errors.contains("none.kdl does not exist") && errors.contains("--socket"), "{code}: {errors}");
+}
+
+#[cfg(feature = "modules")]
+#[test]
+fn files_that_are_no_modules() {
+    let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("text.wasm"), "no module").unwrap();
     let (code, _, errors) = run(directory.path(), &["module", "check", "text.wasm"]);
     assert!(code != 0 && errors.contains("is not WebAssembly"), "{code}: {errors}");

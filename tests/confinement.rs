@@ -7,9 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use wasmtime::PoolingAllocationConfig;
-
 use crate::support::elsewhere::elsewhere;
+#[cfg(feature = "modules")]
 use crate::support::guests::guests;
 use crate::support::operated::Operated;
 use crate::support::skips::skip;
@@ -231,9 +230,10 @@ fn a_kernel_that_confines_less_is_reported_of_once() {
     }
 }
 
+#[cfg(feature = "modules")]
 #[test]
 fn memory_of_modules_is_kept_beside_programs() {
-    let (true, Some(guests)) = (is_root() && PoolingAllocationConfig::is_pagemap_scan_available(), guests()) else {
+    let (true, Some(guests)) = (is_root() && tailcoat::modules::open_page_map(), guests()) else {
         skip("it takes root, PAGEMAP_SCAN of the kernel, and modules");
         return;
     };

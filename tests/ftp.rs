@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use crate::support::ftp::{FtpClient, code};
 use crate::support::operated::Operated;
 use crate::support::port::free_port;
+use crate::support::skips::skip_without;
 use crate::support::waiting::eventually;
 use crate::support::{PATIENCE, TestServer};
 
@@ -407,10 +408,51 @@ fn lftp_mirrors() {
     );
     let output = match Command::new("lftp").args(["-c", &commands]).output() {
         Ok(output) => output,
-        Err(error) => return println!("skipped: lftp is not installed: {error}"),
+        Err(_) => return skip_without("lftp"),
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(fs::read(copy.path().join("large.bin")).unwrap() == pattern(LARGE_BYTES));
     assert_eq!(fs::read(copy.path().join("sub dir/49")).unwrap(), b"49");
     assert_eq!(fs::read_dir(copy.path()).unwrap().count(), 5);
+}
+
+#[test]
+fn wget_mirrors_and_resumes() {
+    let directory = tree();
+    let (server, copy) = (serve(&directory, ""), tempfile::tempdir().unwrap());
+    let wget = |arguments: &[&str]| {
+        let mut wget = Command::new("wget");
+        wget.args(["-q", "-T", "30", "-t", "1"]).args(arguments).current_dir(copy.path());
+        let output = wget.output().expect("wget is installed");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let url = format!("ftp://{}", server.address);
+    wget(&["-m", "-nH", "-X", "none", &format!("{url}/")]);
+    assert!(fs::read(copy.path().join("large.bin")).unwrap() == pattern(LARGE_BYTES));
+    assert_eq!(fs::read(copy.path().join("sub dir/c.txt")).unwrap(), b"below");
+    fs::File::options().write(true).open(copy.path().join("large.bin")).unwrap().set_len(1_000_000).unwrap();
+    wget(&["-c", &format!("{url}/large.bin")]);
+    assert!(fs::read(copy.path().join("large.bin")).unwrap() == pattern(LARGE_BYTES));
+}
+
+#[test]
+fn ncftp_gets_and_puts() {
+    let directory = tree();
+    let (server, copy) = (serve(&directory, "write \"all\""), tempfile::tempdir().unwrap());
+    let port = server.address.port().to_string();
+    let local = copy.path().display().to_string();
+    let get = ["-V", "-t", "30", "-P", &port, "-R", "127.0.0.1", &local, "/sub dir", "/large.bin"];
+    let output = match Command::new("ncftpget").args(get).output() {
+        Ok(output) => output,
+        Err(_) => return skip_without("ncftpget"),
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(fs::read(copy.path().join("large.bin")).unwrap() == pattern(LARGE_BYTES));
+    assert_eq!(fs::read(copy.path().join("sub dir/c.txt")).unwrap(), b"below");
+    fs::rename(copy.path().join("large.bin"), copy.path().join("again.bin")).unwrap();
+    let file = copy.path().join("again.bin").display().to_string();
+    let put = ["-V", "-t", "30", "-P", &port, "127.0.0.1", "/", &file];
+    let output = Command::new("ncftpput").args(put).output().expect("it comes with ncftpget");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(fs::read(directory.path().join("again.bin")).unwrap() == pattern(LARGE_BYTES));
 }

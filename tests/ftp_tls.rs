@@ -1,12 +1,15 @@
 //! FTP over TLS: explicit and implicit, with common clients, and attacks on it.
 
 use std::fs;
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
 use crate::support::ftp::{FtpClient, code};
+use crate::support::operated::Operated;
 use crate::support::port::free_port;
+use crate::support::skips::skip_without;
 use crate::support::tls::{TestCa, handshake};
 use crate::support::waiting::eventually;
 use crate::support::{TestServer, tailcoat};
@@ -70,7 +73,7 @@ fn pattern() -> Vec<u8> {
 /// Python's client, which does not resume sessions by itself, and one that does. Both see an end without `close_notify`
 /// as an error.
 const PREAMBLE: &str = r#"
-import ftplib, io, ssl, sys
+import ftplib, io, socket, ssl, sys
 port = int(sys.argv[1])
 contexts = {}
 def context(version):
@@ -196,12 +199,40 @@ fn lftp_mirrors_with_tls() {
         );
         let output = match Command::new("lftp").args(["-c", &commands]).output() {
             Ok(output) => output,
-            Err(error) => return println!("skipped: lftp is not installed: {error}"),
+            Err(_) => return skip_without("lftp"),
         };
         assert!(output.status.success(), "{url}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(fs::read(copy.path().join("large.bin")).unwrap() == pattern(), "{url}");
         assert_eq!(fs::read(copy.path().join("sub/c.txt")).unwrap(), b"below");
     }
+}
+
+#[test]
+fn lftp_mirrors_to_the_server_with_tls() {
+    let secured = Secured::new();
+    let server = secured.serve("require-tls on\n write \"all\"");
+    let source = tempfile::tempdir().unwrap();
+    fs::create_dir_all(source.path().join("in/deep")).unwrap();
+    fs::write(source.path().join("large.bin"), pattern()).unwrap();
+    for number in 0..20 {
+        fs::write(source.path().join(format!("in/deep/{number}.txt")), number.to_string()).unwrap();
+    }
+    let commands = format!(
+        "set ssl:ca-file {}; set ftp:ssl-force yes; set ftp:ssl-allow-anonymous yes; set ftp:ssl-protect-data yes; \
+         set net:timeout 20; set net:max-retries 2; open ftp://{}; mirror -R -P 3 {} /copy",
+        secured.key("ca.pem"),
+        server.address,
+        source.path().display()
+    );
+    let output = match Command::new("lftp").args(["-c", &commands]).output() {
+        Ok(output) => output,
+        Err(_) => return skip_without("lftp"),
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let copy = secured.files.path().join("copy");
+    assert!(fs::read(copy.join("large.bin")).unwrap() == pattern());
+    assert_eq!(fs::read_dir(copy.join("in/deep")).unwrap().count(), 20);
+    assert_eq!(fs::read(copy.join("in/deep/19.txt")).unwrap(), b"19");
 }
 
 #[test]
@@ -240,7 +271,7 @@ fn no_injection_before_tls() {
     control.send(b"AUTH TLS\r\nUSER ftp\r\nPASS x\r\nCWD sub\r\n");
     assert_eq!(code(&control.reply()), 234);
     let mut stream = handshake(stream, &client, "localhost").unwrap();
-    use std::io::{Read, Write};
+    use std::io::Read;
     stream.write_all(b"PWD\r\nQUIT\r\n").unwrap();
     let mut replies = String::new();
     // Ends with `close_notify`, or this is an error.
@@ -264,13 +295,137 @@ fn auth_begins_a_new_login() {
     assert_eq!(control.codes(&["USER ftp", "PASS x", "CWD sub", "AUTH TLS"]), [331, 230, 250, 234]);
     let client = std::sync::Arc::new(secured.ca.client(None));
     let mut stream = handshake(stream, &client, "localhost").unwrap();
-    use std::io::{Read, Write};
+    use std::io::Read;
     stream.write_all(b"PWD\r\nUSER ftp\r\nPASS x\r\nPWD\r\nAUTH TLS\r\nQUIT\r\n").unwrap();
     let mut replies = String::new();
     stream.read_to_string(&mut replies).unwrap();
     let codes: Vec<u16> = replies.lines().map(code).collect();
     assert_eq!(codes, [530, 331, 230, 257, 503, 221], "{replies}");
     assert!(replies.contains("257 \"/\""), "{replies}");
+}
+
+/// An upload over TLS whose connection is cut, without `close_notify`, does not appear: a third party can cut any TCP
+/// connection. With `keep-partial`, the same user can resume it; SIZE tells where.
+#[test]
+fn cut_uploads_do_not_appear_and_can_be_resumed() {
+    let secured = Secured::new();
+    let users = secured.key("users");
+    fs::write(&users, format!("ann:{SECRET}\nbob:{SECRET}\n")).unwrap();
+    let options = format!("require-tls on\n write \"users\"\n keep-partial on\n users \"{users}\"");
+    let server = secured.serve(&options);
+    secured.python(
+        r#"
+def log_in(user):
+    ftp = Reusing(context=context(None))
+    ftp.connect("127.0.0.1", port, timeout=30)
+    ftp.auth()
+    ftp.login(user, "secret")
+    ftp.prot_p()
+    ftp.voidcmd("TYPE I")
+    return ftp
+def cut(ftp, command, content, rest=None):
+    data = ftp.transfercmd(command, rest)
+    data.sendall(content)
+    # Closes the socket below TLS.
+    socket.socket(fileno=data.detach()).close()
+    fails("426", lambda: ftp.voidresp())
+ann, bob = log_in("ann"), log_in("bob")
+content = bytes(range(256)) * 4096
+cut(ann, "STOR new.bin", content[:300_000])
+assert "new.bin" not in ann.nlst(), ann.nlst()
+fails("550", lambda: ann.sendcmd("MLST new.bin"))
+fails("550", lambda: fetch(ann, "new.bin"))
+kept = ann.size("new.bin")
+assert 0 < kept <= 300_000, kept
+fails("550", lambda: bob.size("new.bin"))
+# A second cut, then the rest.
+cut(ann, "STOR new.bin", content[kept:500_000], kept)
+kept = ann.size("new.bin")
+fails("554", lambda: ann.transfercmd("STOR new.bin", 900_000))
+assert ann.size("new.bin") == kept
+ann.storbinary("STOR new.bin", io.BytesIO(content[kept:]), rest=kept)
+assert fetch(bob, "new.bin") == content
+# An older file stays as it is until the new one is complete. APPE resumes, too.
+cut(ann, "STOR a.txt", b"new content, of which ")
+assert fetch(bob, "a.txt") == b"one\ntwo\n"
+kept = ann.size("a.txt")
+ann.storbinary("APPE a.txt", io.BytesIO(b"new content, of which more"[kept:]))
+assert fetch(bob, "a.txt") == b"new content, of which more"
+assert ann.size("a.txt") == 26
+fails("550", lambda: ann.delete(".tailcoat-partial-0"))
+"#,
+        server.address.port(),
+    );
+    let names = fs::read_dir(secured.files.path()).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(names.iter().all(|name| !name.starts_with('.')), "no part is left: {names:?}");
+}
+
+/// Without `keep-partial`, a cut upload leaves nothing.
+#[test]
+fn cut_uploads_leave_nothing() {
+    let secured = Secured::new();
+    let server = secured.serve("require-tls on\n write \"all\"");
+    secured.python(
+        r#"
+for version in [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]:
+    ftp = connect(Reusing, version)
+    for name in ["new.bin", "a.txt"]:
+        data = ftp.transfercmd("STOR " + name)
+        data.sendall(b"x" * 200_000)
+        socket.socket(fileno=data.detach()).close()
+        fails("426", lambda: ftp.voidresp())
+    fails("550", lambda: ftp.size("new.bin"))
+    assert fetch(ftp, "a.txt") == b"one\ntwo\n"
+"#,
+        server.address.port(),
+    );
+    eventually("the parts are removed", || fs::read_dir(secured.files.path()).unwrap().count() == 3);
+}
+
+/// TLS sessions and transfers under way survive reloads and an upgrade. New sessions come to the new process.
+#[test]
+fn reloads_and_upgrades_keep_tls_sessions() {
+    let secured = Secured::new();
+    let (root, certificate, key) = (secured.files.path().display(), secured.key("site.pem"), secured.key("site.key"));
+    let config = format!(
+        "site {{\n certificate \"{certificate}\" key=\"{key}\"\n ftp \"127.0.0.1:0\" {{\n root \"{root}\"\n \
+         require-tls on\n session-rate-max \"8MiB\"\n}}\n}}\n"
+    );
+    let mut operated = Operated::start(&config);
+    let script = [
+        PREAMBLE,
+        r#"
+ftp = connect(Reusing)
+print("begun", flush=True)
+for _ in range(2):
+    assert len(fetch(ftp, "large.bin")) == 24 << 20
+assert fetch(ftp, "a.txt") == b"one\ntwo\n"
+sys.stdin.readline()
+assert fetch(ftp, "a.txt") == b"one\ntwo\n", "the session goes on after the upgrade"
+ftp.quit()
+"#,
+    ]
+    .concat();
+    let mut client = Command::new("python3")
+        .args(["-c", &script, &operated.server.address.port().to_string(), &secured.key("ca.pem")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 is installed");
+    let mut line = String::new();
+    BufReader::new(client.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "begun\n");
+    for rate in ["9MiB", "10MiB", "11MiB"] {
+        operated.reload(&config.replace("8MiB", rate));
+    }
+    operated.upgrade();
+    secured.python(
+        "ftp = connect(Reusing)\nassert fetch(ftp, 'a.txt') == b'one\\ntwo\\n'\nftp.quit()\n",
+        operated.server.address.port(),
+    );
+    client.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(client.wait().unwrap().success());
 }
 
 /// Cross-protocol attack (ALPACA): a client that asks for HTTP by ALPN reaches no FTP server with the same certificate.

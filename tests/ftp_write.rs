@@ -2,13 +2,16 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::support::TestServer;
 use crate::support::ftp::{FtpClient, code};
+use crate::support::port::free_port;
+use crate::support::skips::skip_without;
+use crate::support::{PATIENCE, TestServer};
 
 fn serve(directory: &TempDir, options: &str) -> TestServer {
     let root = directory.path().display();
@@ -143,6 +146,75 @@ fn changes_stay_below_the_root() {
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
 }
 
+/// Clients can make no program, and read the source of none, even by renaming directories or through links.
+#[test]
+fn programs_cannot_be_made_or_read() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("cgi-bin")).unwrap();
+    fs::create_dir(directory.path().join("open")).unwrap();
+    fs::write(directory.path().join("cgi-bin/run"), "source").unwrap();
+    fs::write(directory.path().join("a.php"), "source").unwrap();
+    fs::write(directory.path().join("b.txt"), "text").unwrap();
+    symlink("cgi-bin", directory.path().join("link")).unwrap();
+    let root = directory.path().display();
+    let port = free_port();
+    let _server = TestServer::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n ftp \"127.0.0.1:{port}\" {{\n write \"all\"\n}}\n root \"{root}\"\n \
+         cgi \"/cgi-bin/*\" root=\"{root}\"\n}}\n"
+    ));
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut client = FtpClient::over(stream);
+    assert_eq!(client.codes(&["USER ftp", "PASS x", "TYPE I"]), [331, 230, 200]);
+    for command in ["STOR cgi-bin/new", "STOR c.php", "APPE cgi-bin/run", "STOR link/new"] {
+        assert_eq!(code(&upload(&mut client, command, b"x")), 550, "{command}");
+    }
+    for [from, to] in [
+        ["b.txt", "cgi-bin/b"],
+        ["b.txt", "b.php"],
+        ["b.txt", "link/b"],
+        ["a.php", "a.txt"],
+        ["cgi-bin/run", "run.txt"],
+        ["link/run", "run.txt"],
+        ["open", "other"],
+        ["cgi-bin", "other"],
+        ["link", "cgi-bin/link"],
+    ] {
+        let renamed = client.codes(&[&format!("RNFR {from}"), &format!("RNTO {to}")]);
+        assert_eq!(renamed, [350, 550], "{from} {to}");
+    }
+    assert_eq!(client.codes(&["DELE cgi-bin/run", "DELE a.php", "MKD cgi-bin/sub"]), [550; 3]);
+    for command in ["RETR a.php", "RETR cgi-bin/run"] {
+        assert_eq!(code(&client.transfer(command).1), 550, "{command}");
+    }
+    assert_eq!(client.codes(&["RNFR b.txt", "RNTO open/b.txt", "SIZE open/b.txt"]), [350, 250, 213]);
+}
+
+/// Links that stay below the root are followed, as over HTTP. With `user-homes`, the operator can link a common
+/// directory into all homes.
+#[test]
+fn homes_and_links_below_the_root() {
+    let (directory, keys) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for name in ["ann", "bob", "common"] {
+        fs::create_dir(directory.path().join(name)).unwrap();
+        fs::write(directory.path().join(name).join("own.txt"), name).unwrap();
+    }
+    symlink("../common", directory.path().join("ann/shared")).unwrap();
+    symlink("/etc", directory.path().join("ann/out")).unwrap();
+    let users = keys.path().join("users");
+    fs::write(&users, "ann:$2y$04$GXaETfDlsBW4DvwQRwWIV.UBj7SvKQjVLNPnLWju4glZXf38pZMVC\n").unwrap();
+    let server = serve(&directory, &format!("write \"users\"\n user-homes on\n users \"{}\"", users.display()));
+    let mut client = FtpClient::connect(&server);
+    assert_eq!(client.codes(&["USER ann", "PASS secret", "TYPE I"]), [331, 230, 200]);
+    assert_eq!(client.text("RETR shared/own.txt"), "common");
+    assert_eq!(client.text("NLST"), "own.txt\r\nshared\r\n", "a link out of the root is not listed");
+    assert_eq!(code(&upload(&mut client, "STOR shared/new.txt", b"new")), 226);
+    assert_eq!(fs::read(directory.path().join("common/new.txt")).unwrap(), b"new");
+    assert_eq!(client.codes(&["CWD ../bob", "SIZE /../bob/own.txt", "CWD out", "DELE out/passwd"]), [550; 4]);
+    assert_eq!(client.codes(&["RNFR own.txt", "RNTO ../bob/x", "MKD /../bob/x"]), [350, 550, 550]);
+    assert!(!directory.path().join("bob/x").exists());
+}
+
 #[test]
 fn only_users_write() {
     let (directory, keys) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -176,7 +248,7 @@ fn curl_and_lftp_upload() {
     );
     let output = match Command::new("lftp").args(["-c", &commands]).output() {
         Ok(output) => output,
-        Err(error) => return println!("skipped: lftp is not installed: {error}"),
+        Err(_) => return skip_without("lftp"),
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(fs::read(directory.path().join("copy/a.txt")).unwrap(), b"content");

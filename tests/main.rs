@@ -1,6 +1,9 @@
 //! Black-box tests of the built binary: one file per feature.
 
+#[cfg(not(all(feature = "acme", feature = "import", feature = "modules", feature = "traces")))]
+mod absent_parts;
 mod access;
+#[cfg(feature = "acme")]
 mod acme;
 mod attacks;
 mod bans;
@@ -14,6 +17,7 @@ mod confinement;
 mod conformance;
 mod connection_reuse;
 mod error_pages;
+#[cfg(all(feature = "acme", feature = "import", feature = "modules", feature = "traces"))]
 mod examples;
 mod exchange;
 mod exhaustion;
@@ -29,25 +33,36 @@ mod forward_streams;
 mod forward_tls;
 mod ftp;
 mod ftp_attacks;
+mod ftp_limits;
 mod ftp_tls;
 mod ftp_write;
 mod grpc;
 mod http2;
 mod http2_attacks;
 mod http2_judged;
+mod http3;
+#[cfg(feature = "modules")]
 mod http_wasm;
+#[cfg(feature = "modules")]
 mod http_wasm_passing_on;
+#[cfg(feature = "import")]
 mod import;
 mod kernel_tls;
 mod killed;
 mod lifecycle;
 mod limits;
 mod listing;
+#[cfg(all(feature = "acme", feature = "import", feature = "modules", feature = "traces"))]
 mod manual;
+#[cfg(feature = "modules")]
 mod module_compiling;
+#[cfg(feature = "modules")]
 mod module_hostile_files;
+#[cfg(feature = "modules")]
 mod module_isolation;
+#[cfg(feature = "modules")]
 mod module_operation;
+#[cfg(feature = "modules")]
 mod modules;
 mod overload;
 mod php;
@@ -68,8 +83,10 @@ mod status;
 mod support;
 mod tls;
 mod tls_alerts;
+#[cfg(feature = "traces")]
 mod traces;
 mod transparency;
+#[cfg(feature = "modules")]
 mod under_load;
 mod upgrade;
 mod upstream_failures;

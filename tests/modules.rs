@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::support::guests::{compiled_directory, content, guests, serve_guests};
 use crate::support::tls;
 use crate::support::upstream::{ScriptStep, ScriptedUpstream};
-use crate::support::versions::{ALL, AnyVersion};
+use crate::support::versions::{AnyVersion, versions};
 use crate::support::waiting::settled;
 use crate::support::{PATIENCE, TestServer, ask, read_all, read_until};
 
@@ -110,8 +110,9 @@ fn modules_answer_alike_in_all_versions() {
         ("/status?404", &[], 404, "404".to_owned()),
         ("/trap", &[], 500, "500".to_owned()),
     ] {
-        let mut answers = ALL.map(|version| server.ask(version, path, arguments));
-        for (version, answer) in ALL.iter().zip(&mut answers) {
+        let versions = versions();
+        let mut answers = versions.iter().map(|version| server.ask(*version, path, arguments)).collect::<Vec<_>>();
+        for (version, answer) in versions.iter().zip(&mut answers) {
             let reported = String::from_utf8_lossy(&answer.content);
             assert_eq!(answer.status, status, "{version:?} {path}");
             assert!(
@@ -121,23 +122,26 @@ fn modules_answer_alike_in_all_versions() {
             // The module's timing decides if there is a length.
             answer.fields.retain(|(name, _)| name != "content-length");
         }
-        for (version, answer) in ALL.iter().zip(&answers) {
+        for (version, answer) in versions.iter().zip(&answers) {
             assert!(answer.fields == answers[0].fields, "{version:?} {path}: {answer:?}\nnot {:?}", answers[0]);
             assert_eq!(answer.trailers, answers[0].trailers, "{version:?} {path}");
         }
         assert_eq!(path == "/trailers", answers[0].trailers == [("x-checksum".to_owned(), "42".to_owned())], "{path}");
     }
     // The module sees the same request, except scheme and port.
-    let described = ALL.map(|version| {
-        let answer = server.ask(version, "/request?a=%20", &["--user-agent", "x", "--cookie", "a=b; c=d"]);
+    let versions = versions();
+    let described = versions.iter().map(|version| {
+        let answer = server.ask(*version, "/request?a=%20", &["--user-agent", "x", "--cookie", "a=b; c=d"]);
         let reported = String::from_utf8_lossy(&answer.content).into_owned();
         let scheme = if reported.contains("Scheme::Https") { "https" } else { "http" };
         let mut lines: Vec<_> = reported.lines().skip(1).map(str::to_owned).collect();
         lines.sort();
         (scheme, reported.contains(r#"Some("/request?a=%20")"#) && reported.contains("Some(\"localhost:"), lines)
     });
-    assert_eq!(described.clone().map(|reported| reported.0), ["http", "https", "http", "https"]);
-    for (version, reported) in ALL.iter().zip(&described) {
+    let described: Vec<_> = described.collect();
+    let schemes: Vec<_> = described.iter().map(|reported| reported.0).collect();
+    assert_eq!(schemes, ["http", "https", "http", "https", "https"][..versions.len()]);
+    for (version, reported) in versions.iter().zip(&described) {
         assert!(reported.1, "{version:?}: {reported:?}");
         assert_eq!(reported.2, described[0].2, "{version:?}");
     }

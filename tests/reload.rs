@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+#[cfg(feature = "modules")]
 use crate::support::guests::{compiled_directory, guests};
 use crate::support::h2::H2Client;
 use crate::support::operated::Operated;
@@ -406,6 +407,7 @@ fn workers_come_and_go_unnoticed() {
 }
 
 /// Independent of the checks in between: their interval is long.
+#[cfg(feature = "modules")]
 #[test]
 fn modules_are_as_new_as_the_reload() {
     let Some(guests) = guests() else { return };

@@ -3,18 +3,15 @@
 //! The rooms of `crates/tailcoat` that targets feed are compiled here from their own files: as a dependency, that crate
 //! would bring wasmtime, which takes minutes to build. It works because these rooms know no room that is not here.
 
-#[path = "../../crates/tailcoat/src/config/mod.rs"]
-#[allow(dead_code)]
-pub mod config;
 pub mod control;
-#[path = "../../crates/tailcoat/src/import/mod.rs"]
-pub mod import;
 pub mod log;
-#[path = "../../crates/tailcoat/src/metrics/mod.rs"]
+#[path = "../../crates/observe/src/metrics/mod.rs"]
 #[allow(dead_code)]
 pub mod metrics;
 pub mod status;
 
+pub use tailcoat_config as config;
+pub use tailcoat_import as import;
 use wire::h1::{HeadLimits, parse_request_head};
 use wire::http::{Request, RequestHead};
 

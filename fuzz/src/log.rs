@@ -1,19 +1,19 @@
-//! The part of `crates/tailcoat/src/log` that encodes, formats and converts records, without the threads and files.
+//! The part of `crates/observe/src/log` that encodes, formats and converts records, without the threads and files.
 
-#[path = "../../crates/tailcoat/src/log/binary.rs"]
+#[path = "../../crates/observe/src/log/binary.rs"]
 mod binary;
-#[path = "../../crates/tailcoat/src/log/convert.rs"]
+#[path = "../../crates/observe/src/log/convert.rs"]
 mod convert;
-#[path = "../../crates/tailcoat/src/log/format/mod.rs"]
+#[path = "../../crates/observe/src/log/format/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod format;
-#[path = "../../crates/tailcoat/src/log/record.rs"]
+#[path = "../../crates/observe/src/log/record.rs"]
 #[allow(dead_code)]
 mod record;
-#[path = "../../crates/tailcoat/src/log/stream.rs"]
+#[path = "../../crates/observe/src/log/stream.rs"]
 #[allow(dead_code)]
 mod stream;
-#[path = "../../crates/tailcoat/src/log/tap.rs"]
+#[path = "../../crates/observe/src/log/tap.rs"]
 #[allow(dead_code)]
 mod tap;
 

@@ -42,7 +42,7 @@ impl H2Upstream {
         std::thread::spawn(move || {
             for socket in listener.incoming() {
                 let number = counted.fetch_add(1, Ordering::SeqCst);
-                let (script, socket) = (Arc::clone(&script), socket.expect("somebody connects"));
+                let (script, socket) = (Arc::clone(&script), socket.expect("a client connects"));
                 std::thread::spawn(move || script(number, &mut RawPeer::new(socket)));
             }
         });

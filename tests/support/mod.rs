@@ -3,9 +3,11 @@
 pub(crate) mod elsewhere;
 pub(crate) mod fastcgi;
 pub(crate) mod ftp;
+#[cfg(feature = "modules")]
 pub(crate) mod guests;
 pub(crate) mod h2;
 pub(crate) mod h2_upstream;
+pub(crate) mod h3;
 pub(crate) mod operated;
 pub(crate) mod port;
 pub(crate) mod real_server;

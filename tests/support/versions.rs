@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use super::TestServer;
+use super::h3::has_client;
 use super::port::free_port;
 use super::skips::skip_without;
 use super::tls::TestCa;
@@ -22,9 +23,14 @@ pub(crate) enum TestVersion {
     H2c,
     /// HTTP/2 over TLS
     H2,
+    /// HTTP/3
+    H3,
 }
 
-pub(crate) const ALL: [TestVersion; 4] = [TestVersion::H1, TestVersion::H1Tls, TestVersion::H2c, TestVersion::H2];
+const ALL: [TestVersion; 5] = [TestVersion::H1, TestVersion::H1Tls, TestVersion::H2c, TestVersion::H2, TestVersion::H3];
+
+/// Client with the arguments of curl, on aioquic.
+const H3_CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/h3_client.py");
 
 /// Server with the same site on a plain and a TLS listener.
 pub(crate) struct AnyVersion {
@@ -121,7 +127,7 @@ impl AnyVersion {
         let server = TestServer::run(&format!(
             "site \"localhost\" {{\n listen \"{plain}\"\n listen \"{tls}\" tls=on\n default\n \
              certificate \"{path}/localhost.pem\" key=\"{path}/localhost.key\"\n{options}\n}}\n\
-             server {{ workers 1 }}\n{elsewhere}\n"
+             server {{\n workers 1\n http-versions \"1.1\" \"2\" \"3\"\n}}\n{elsewhere}\n"
         ));
         Some(Self { _server: server, plain, tls, directory })
     }
@@ -130,29 +136,26 @@ impl AnyVersion {
     pub(crate) fn ask(&self, version: TestVersion, path: &str, arguments: &[&str]) -> VersionResponse {
         let (scheme, address) = match version {
             TestVersion::H1 | TestVersion::H2c => ("http", self.plain),
-            TestVersion::H1Tls | TestVersion::H2 => ("https", self.tls),
+            TestVersion::H1Tls | TestVersion::H2 | TestVersion::H3 => ("https", self.tls),
         };
         let [head, content] = ["head", "content"].map(|name| self.directory.path().join(name));
         let [_, _] = [&head, &content].map(|file| std::fs::remove_file(file).is_ok());
-        let output = Command::new("curl")
-            .args(["--silent", "--show-error", "--path-as-is", "--max-time", "60", "--noproxy", "*", "--globoff"])
-            .arg(match version {
-                TestVersion::H1 | TestVersion::H1Tls => "--http1.1",
-                TestVersion::H2c => "--http2-prior-knowledge",
-                TestVersion::H2 => "--http2",
-            })
-            .args(["--write-out", "%{http_version}", "--dump-header", &text(&head), "--output", &text(&content)])
+        let output = client(version, address.port())
+            .args(["--dump-header", &text(&head), "--output", &text(&content)])
             .args(["--cacert", &text(&self.directory.path().join("ca.pem"))])
-            .args(["--resolve", &format!("localhost:{}:127.0.0.1", address.port())])
             .args(arguments)
             .arg(format!("{scheme}://localhost:{}{path}", address.port()))
             .stdin(Stdio::null())
             .output()
-            .expect("curl can be started");
+            .expect("the client can be started");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{version:?} {path} {arguments:?}: {errors}");
-        let expect = if matches!(version, TestVersion::H1 | TestVersion::H1Tls) { "1.1" } else { "2" };
+        let expect = match version {
+            TestVersion::H1 | TestVersion::H1Tls => "1.1",
+            TestVersion::H2c | TestVersion::H2 => "2",
+            TestVersion::H3 => "3",
+        };
         assert_eq!(said, expect, "{version:?} {path}");
         // For HEAD, curl writes the head as content.
         let content = if arguments.contains(&"--head") { None } else { std::fs::read(content).ok() };
@@ -161,12 +164,12 @@ impl AnyVersion {
 
     /// Sends the request in all versions; the responses must be equal.
     pub(crate) fn ask_all(&self, path: &str, arguments: &[&str]) -> VersionResponse {
-        let answers = ALL.map(|version| self.ask(version, path, arguments));
-        for (version, answer) in ALL.iter().zip(&answers) {
-            assert!(*answer == answers[0], "{version:?} {path} {arguments:?}: {answer:?}\nnot {:?}", answers[0]);
+        let first = self.ask(ALL[0], path, arguments);
+        for version in versions().into_iter().skip(1) {
+            let answer = self.ask(version, path, arguments);
+            assert!(answer == first, "{version:?} {path} {arguments:?}: {answer:?}\nnot {first:?}");
         }
-        let [answer, ..] = answers;
-        answer
+        first
     }
 }
 
@@ -202,6 +205,32 @@ impl VersionResponse {
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
+}
+
+/// Versions that a client on this machine speaks. HTTP/3 needs aioquic.
+pub(crate) fn versions() -> Vec<TestVersion> {
+    let has_http3 = has_client();
+    ALL.into_iter().filter(|version| has_http3 || *version != TestVersion::H3).collect()
+}
+
+/// Client of a version for `localhost` at a port. It prints the version that it has spoken.
+fn client(version: TestVersion, port: u16) -> Command {
+    if version == TestVersion::H3 {
+        let mut client = Command::new("python3");
+        client.arg(H3_CLIENT);
+        return client;
+    }
+    let mut client = Command::new("curl");
+    client
+        .args(["--silent", "--show-error", "--path-as-is", "--max-time", "60", "--noproxy", "*", "--globoff"])
+        .arg(match version {
+            TestVersion::H1 | TestVersion::H1Tls => "--http1.1",
+            TestVersion::H2c => "--http2-prior-knowledge",
+            TestVersion::H2 | TestVersion::H3 => "--http2",
+        })
+        .args(["--write-out", "%{http_version}"])
+        .args(["--resolve", &format!("localhost:{port}:127.0.0.1")]);
+    client
 }
 
 /// Two free addresses.

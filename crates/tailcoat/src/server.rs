@@ -3,6 +3,7 @@
 
 mod assembly;
 mod control;
+mod datagrams;
 mod foundation;
 mod handover;
 mod init;
@@ -171,7 +172,8 @@ impl Server {
         let Foundation { inherited, launch, confined, kernel_tls } = foundation;
         let ticket_keys = handover.as_mut().map(|handover| std::mem::take(&mut handover.offer.ticket_keys));
         let (descriptors_max, ticket_keys) = (raise_descriptor_limit(), ticket_keys.unwrap_or_default());
-        let mut lasting = Lasting::new(&config, server_log, descriptors_max, ticket_keys, confined)?;
+        let quic_keys = handover.as_mut().and_then(|handover| handover.offer.quic_keys.take());
+        let mut lasting = Lasting::new(&config, server_log, descriptors_max, ticket_keys, quic_keys, confined)?;
         lasting.kernel_tls = kernel_tls;
         let lasting = Arc::new(lasting);
         // The old process keeps serving until this one can do all that the old one does.
@@ -191,7 +193,8 @@ impl Server {
             .map_err(ServerStartError::at("cannot find out which CPU cores are available"))?;
         let count = workers.wanted(&config.server);
         let (sockets, control) = handover.as_mut().map(Handover::take_sockets).unwrap_or_default();
-        let mut listeners = Listeners::new(inherited, sockets);
+        let datagrams = handover.as_mut().map(Handover::take_datagrams).unwrap_or_default();
+        let mut listeners = Listeners::new(inherited, sockets, datagrams);
         let new = listeners.prepare(&config, count)?;
         let (mut control, orders) = Control::new(control);
         let socket = control.prepare(&config)?;
@@ -302,7 +305,7 @@ impl Server {
             tokio::select! {
                 // Local invariant: the sender is in `self.workers`.
                 Some((index, ended)) = ended.recv() => {
-                    self.workers.on_ended(index);
+                    self.on_worker_ended(index);
                     self.apply_to_observer();
                     result = result.and(ended.inspect_err(|error| self.on_failed(error)));
                 }
@@ -362,6 +365,16 @@ impl Server {
     fn on_failed(&self, error: &io::Error) {
         self.lasting.server_log.error(event("worker failed", &[("error", error)]), "the server shuts down");
         self.workers.set_phase(|_| WorkerPhase::Ended);
+    }
+
+    /// Lets another worker use the UDP sockets of a worker that has ended.
+    fn on_worker_ended(&mut self, index: usize) {
+        self.workers.on_ended(index);
+        let serves = !self.is_draining && self.successor.is_none();
+        // If no file descriptor is free, other workers serve these clients until the next reload.
+        if serves && self.workers.listen(&self.listeners).is_ok() {
+            self.workers.steer(&self.listeners);
+        }
     }
 
     /// Closes listeners whose retirement is over; returns the time of the next call.

@@ -4,7 +4,7 @@ use self::wasi::keyvalue::store::Error;
 use self::wasi::keyvalue::{atomics, batch, store};
 
 wit_bindgen::generate!({
-    path: "../../crates/tailcoat/src/modules/key_value.wit",
+    path: "../../crates/modules/src/key_value.wit",
     generate_all,
 });
 

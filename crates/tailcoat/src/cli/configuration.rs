@@ -8,7 +8,7 @@ use clap::Args;
 use rustix::process::geteuid;
 
 use super::{EXIT_CONFIG, fail, print, start};
-use crate::config::{self, CheckedConfig, Config, ConfigOrigin, Diagnostics, FileStates, ProgramUser};
+use crate::config::{self, CheckedConfig, ConfigOrigin, Diagnostics, FileStates, ProgramUser};
 use crate::confinement;
 use crate::server::Handover;
 
@@ -109,7 +109,8 @@ fn load(file: &Path, check: fn(&Path) -> io::Result<CheckedConfig>) -> Result<Ch
 }
 
 /// Reads a configuration that has no errors; says so if there are some.
-pub(super) fn load_valid(file: &Path) -> Result<Config, ExitCode> {
+#[cfg(feature = "modules")]
+pub(super) fn load_valid(file: &Path) -> Result<config::Config, ExitCode> {
     let checked = load(file, config::check_file)?;
     print_findings(&checked.diagnostics);
     checked.config.ok_or(ExitCode::from(EXIT_CONFIG))

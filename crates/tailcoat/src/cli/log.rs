@@ -154,7 +154,7 @@ pub(super) struct Convert {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Output format: `combined`, `common`, `json`, `w3c`, or a template such as `{client} {status}`
+    /// Output format: `combined`, `common`, `json`, `w3c`, `xferlog`, or a template such as `{client} {status}`
     #[arg(short, long, value_name = "FORMAT", default_value = "combined", value_parser = text_format)]
     format: AccessLogFormat,
 }

@@ -1,5 +1,7 @@
 //! The command line: its arguments, and the modules that run each command.
 
+#[cfg(not(all(feature = "import", feature = "modules")))]
+mod absent;
 mod ban;
 mod cache;
 mod configuration;
@@ -7,9 +9,11 @@ mod control;
 mod doctor;
 mod format;
 mod hash_password;
+#[cfg(feature = "import")]
 mod import;
 mod local_certificate;
 mod log;
+#[cfg(feature = "modules")]
 mod module;
 mod pages;
 mod reload;
@@ -131,7 +135,12 @@ Examples:
     /// Format configuration files, and replace old option names; comments stay
     Fmt(format::Format),
     /// Translate an nginx configuration, and list what is left to do
+    #[cfg(feature = "import")]
     Import(import::Import),
+    /// Translate an nginx configuration; this build cannot
+    #[cfg(not(feature = "import"))]
+    #[command(hide = true)]
+    Import(absent::AbsentCommand),
     /// Print a configuration with all options at their defaults
     DefaultConfig,
     /// Hash a password from standard input for a file of `basic-auth`
@@ -159,8 +168,13 @@ Examples:
     /// Purge responses from the cache of the running server
     Cache(cache::CacheArgs),
     /// Create, check and compile WebAssembly modules
+    #[cfg(feature = "modules")]
     #[command(subcommand)]
     Module(module::ModuleCommand),
+    /// Create, check and compile WebAssembly modules; this build cannot
+    #[cfg(not(feature = "modules"))]
+    #[command(hide = true)]
+    Module(absent::AbsentCommand),
     /// Show and convert access logs
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -222,7 +236,10 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(CliCommand::Run { file, watch, user }) => configuration::run(file.config.or(of_top), watch, user),
         Some(CliCommand::Check { file, json }) => configuration::check(file.config.or(of_top), json),
         Some(CliCommand::Fmt(format)) => format.run(),
+        #[cfg(feature = "import")]
         Some(CliCommand::Import(import)) => import.run(),
+        #[cfg(not(feature = "import"))]
+        Some(CliCommand::Import(absent)) => absent.run(config::OptionalPart::Import),
         Some(CliCommand::DefaultConfig) => print(&config::default_config()),
         Some(CliCommand::HashPassword(command)) => command.run(),
         Some(CliCommand::Status(arguments)) => arguments.run(of_top),
@@ -236,7 +253,10 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(CliCommand::Unban(command)) => command.run(of_top),
         Some(CliCommand::Bans(command)) => command.run(of_top),
         Some(CliCommand::Cache(command)) => command.run(of_top),
+        #[cfg(feature = "modules")]
         Some(CliCommand::Module(command)) => command.run(of_top),
+        #[cfg(not(feature = "modules"))]
+        Some(CliCommand::Module(absent)) => absent.run(config::OptionalPart::Modules),
         Some(CliCommand::Log(command)) => command.run(of_top),
         Some(CliCommand::Completions { shell }) => pages::completions(shell),
         Some(CliCommand::Man { dir }) => pages::man(dir),
@@ -314,8 +334,14 @@ fn host(address: &SocketAddr) -> String {
 }
 
 fn build_text() -> String {
+    let absent: Vec<&str> = config::OptionalPart::ALL
+        .into_iter()
+        .filter(|part| !part.is_built())
+        .map(config::OptionalPart::feature)
+        .collect();
+    let without = if absent.is_empty() { String::new() } else { format!(", without {}", absent.join(", ")) };
     format!(
-        "tailcoat {}\nbuilt for {}-{}, {}\nconfiguration {}\n",
+        "tailcoat {}\nbuilt for {}-{}, {}{without}\nconfiguration {}\n",
         env!("CARGO_PKG_VERSION"),
         std::env::consts::ARCH,
         std::env::consts::OS,

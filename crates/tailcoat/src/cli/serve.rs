@@ -159,7 +159,9 @@ impl Serve {
             let tls_listen = if tls.certificates.is_empty() { Vec::new() } else { ftp_listen.clone() };
             sites.push(SiteConfig { listen: ftp_listen, tls_listen, tls, default: true, ftp, ..SiteConfig::default() });
         }
-        Ok(Config { server, upstreams, sites, access_log, ..Config::default() })
+        let config = Config { server, upstreams, sites, access_log, ..Config::default() };
+        config.validate()?;
+        Ok(config)
     }
 
     /// The addresses that were given, or the first port that is free, unless another process hands one over.

@@ -41,6 +41,7 @@ pub(super) fn overview(
     }
     lines.push(String::new());
     lines.extend(view.open_requests());
+    lines.extend(view.ftp_sessions());
     lines.truncate(rows);
     lines.iter().map(|line| line.chars().take(columns).collect::<String>().trim_end().to_owned()).collect()
 }
@@ -341,6 +342,28 @@ impl StatusText<'_> {
             )
         });
         std::iter::once(head).chain(lines).collect()
+    }
+
+    /// If any session is open.
+    fn ftp_sessions(&self) -> Vec<String> {
+        let ftp = &self.status.ftp;
+        if ftp.live.is_empty() {
+            return Vec::new();
+        }
+        let head = format!("{:>9}  {:<21} {:<12} {:>22}  FTP SESSION", "AGE", "CLIENT", "USER", "MOVED");
+        let lines = ftp.live.iter().map(|session| {
+            let moved = match (session.command.as_str(), session.total_bytes) {
+                ("", _) => String::new(),
+                (_, None) => bytes(session.moved_bytes),
+                (_, Some(total)) => format!("{} of {}", bytes(session.moved_bytes), bytes(total)),
+            };
+            let user = if session.user.is_empty() { "-" } else { &session.user };
+            let work = if session.command.is_empty() { "idle" } else { &session.command };
+            let tls = if session.is_encrypted { " (TLS)" } else { "" };
+            let age = milliseconds(session.age_ms * 1_000);
+            format!("{age:>9}  {:<21} {user:<12} {moved:>22}  {work} {}{tls}", session.client, session.path)
+        });
+        [String::new(), head].into_iter().chain(lines).collect()
     }
 
     fn rate(&self, count: impl Fn(&StatusReport) -> u64) -> u64 {

@@ -391,19 +391,18 @@ fn apply(rules: SeccompRules, otherwise: SeccompAction, listed: SeccompAction) -
     apply_filter(&program).map_err(|error| error.to_string())
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "modules"))]
 mod tests {
-    use wasmtime::PoolingAllocationConfig;
+    use tailcoat_modules::open_page_map;
 
     use super::*;
 
     #[test]
     fn memory_of_modules_is_kept() {
-        let is_there = PoolingAllocationConfig::is_pagemap_scan_available;
-        let before = is_there();
+        let before = open_page_map();
         let confined = std::thread::spawn(move || {
             confine_server(SystemCalls::Rejected, true).unwrap();
-            is_there()
+            open_page_map()
         });
         assert_eq!(confined.join().unwrap(), before);
     }

@@ -14,15 +14,15 @@ use rustix::time::Timespec;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::group::ConnectionGroup;
+use super::group::{ConnectionGroup, Turn};
 use super::holders::top_holders;
 use super::live::longest_open;
 use super::{
-    ClientLimit, ClientPlace, Context, FtpConnection, Generation, H1Connection, H2Connection, Newcomer,
-    OpenedConnection, OpeningConnection, Socket,
+    ClientLimit, ClientPlace, Context, FtpConnection, Generation, H1Connection, H2Connection, H3WorkerConnection,
+    Newcomer, OpenedConnection, OpeningConnection, Socket,
 };
 use crate::log::LogClient;
-use crate::metrics::{HolderCount, Limit, LiveRequest};
+use crate::metrics::{HolderCount, Limit, LiveFtpSession, LiveRequest};
 use crate::overload::RequestCost;
 
 /// Maximum number of connections polled before the runtime gets its turn.
@@ -73,6 +73,7 @@ pub(super) enum WorkerConnection {
     Opening(Box<OpeningConnection>),
     Http1(Box<H1Connection>),
     Http2(Box<H2Connection>),
+    Http3(Box<H3WorkerConnection>),
     Ftp(Box<FtpConnection>),
 }
 
@@ -167,6 +168,19 @@ impl Connections {
             };
             (connection, slot)
         };
+        self.put(slot, connection, client_place);
+    }
+
+    /// Starts a QUIC connection in its slot of the table of connections, and polls it once.
+    pub(super) fn start_quic(&self, connection: H3WorkerConnection, slot: u32, admission: Admission) {
+        if let Some(metrics) = self.context.metrics() {
+            metrics.connections_opened.add(1);
+        }
+        self.put(slot, WorkerConnection::Http3(Box::new(connection)), admission.client_place);
+    }
+
+    /// Puts a connection into its place, and polls it once.
+    fn put(&self, slot: u32, connection: WorkerConnection, client_place: ClientPlace) {
         let places = &mut *self.places.borrow_mut();
         while places.len() <= slot as usize {
             places.push(ConnectionSlot::new(places.len() as u32, &self.woken));
@@ -174,7 +188,14 @@ impl Connections {
         let place = &mut places[slot as usize];
         place.connection = Some(connection);
         place.client_place = client_place;
-        place.poll(self);
+        self.group.borrow_mut().poll_alone(place, self);
+    }
+
+    /// Polls the connections in these slots, each once.
+    pub(super) fn poll_slots(&self, slots: &mut Vec<u32>) {
+        slots.sort_unstable();
+        slots.dedup();
+        self.go_on(&mut slots.drain(..).map(|slot| (slot as usize, None)));
     }
 
     /// Returns true if a new connection must be closed because the worker is overloaded. Listeners with reserved places
@@ -254,9 +275,7 @@ impl Connections {
     fn poll_woken(&self, slots: &mut Vec<u32>) {
         std::mem::swap(slots, &mut self.woken.state().slots);
         // Each connection is polled once, because a group has one output for each connection.
-        slots.sort_unstable();
-        slots.dedup();
-        self.go_on(&mut slots.drain(..).map(|slot| (slot as usize, None)));
+        self.poll_slots(slots);
     }
 
     /// Waits for events or wakers; returns true if sockets have events. If only a waker was used (for example by an
@@ -282,10 +301,25 @@ impl Connections {
                 match &place.connection {
                     Some(WorkerConnection::Http1(connection)) => connection.each_request(tell),
                     Some(WorkerConnection::Http2(connection)) => connection.each_request(tell),
+                    Some(WorkerConnection::Http3(connection)) => connection.each_request(tell),
                     Some(WorkerConnection::Opening(_) | WorkerConnection::Ftp(_)) | None => {}
                 }
             }
         })
+    }
+
+    /// Returns the number of FTP sessions, and some of them, at most `sessions_max`: first those with transfers.
+    pub fn ftp_sessions(&self, sessions_max: usize) -> (usize, Vec<LiveFtpSession>) {
+        let places = &*self.places.borrow();
+        let sessions = || {
+            places.iter().filter_map(|place| match &place.connection {
+                Some(WorkerConnection::Ftp(connection)) => Some(connection),
+                _ => None,
+            })
+        };
+        let busy = sessions().filter(|session| session.is_transferring());
+        let idle = sessions().filter(|session| !session.is_transferring());
+        (sessions().count(), busy.chain(idle).take(sessions_max).map(|session| session.live()).collect())
     }
 
     /// Returns the clients, and the networks, with the most connections, in descending order.
@@ -294,14 +328,13 @@ impl Connections {
         top_holders(places.iter().filter_map(|place| place.connection.as_ref()).map(WorkerConnection::client))
     }
 
-    /// State that the worker's connections share.
-    pub(super) fn context(&self) -> &Context {
-        &self.context
-    }
-
     /// Registers the sockets of a connection with epoll for the events they wait for, unless they are registered
     /// already.
     fn watch_all(&self, slot: u32, connection: &mut WorkerConnection) -> io::Result<()> {
+        if let WorkerConnection::Http3(_) = connection {
+            // The endpoint waits for their socket.
+            return Ok(());
+        }
         self.watch(slot.into(), connection.socket().ok_or(io::ErrorKind::NotConnected)?)?;
         match connection.data_socket() {
             Some(socket) => self.watch(u64::from(slot) | DATA_SOCKET, socket),
@@ -324,11 +357,11 @@ impl ConnectionSlot {
     }
 
     /// Polls the connection, and closes it if it is done, fails or panics.
-    pub(super) fn poll(&mut self, connections: &Connections) {
+    pub(super) fn poll(&mut self, connections: &Connections, turn: &mut Turn<'_>) {
         let was_open = self.connection.is_some();
         while let Some(connection) = &mut self.connection {
             let task = &mut Task::from_waker(&self.waker);
-            let polled = catch_unwind(AssertUnwindSafe(|| connection.poll(task)));
+            let polled = catch_unwind(AssertUnwindSafe(|| connection.poll(task, turn)));
             if polled.is_err()
                 && let Some(metrics) = connections.context.metrics()
             {
@@ -369,17 +402,18 @@ impl Drop for ConnectionSlot {
 
 impl WorkerConnection {
     /// Polls until the connection must wait. Ready with the next state.
-    fn poll(&mut self, task: &mut Task<'_>) -> Poll<ConnectionNext> {
+    fn poll(&mut self, task: &mut Task<'_>, turn: &mut Turn<'_>) -> Poll<ConnectionNext> {
         match self {
             // A peer's error ends its own connection only.
             Self::Opening(opening) => {
                 opening.poll(task).map(|opened| opened.map_or(ConnectionNext::Closed, ConnectionNext::Opened))
             }
             Self::Http1(connection) => {
-                ready!(connection.poll(task));
+                ready!(connection.poll(task, turn));
                 Poll::Ready(if connection.is_http2() { ConnectionNext::Http2 } else { ConnectionNext::Closed })
             }
             Self::Http2(connection) => connection.poll(task).map(|()| ConnectionNext::Closed),
+            Self::Http3(connection) => connection.poll(task).map(|()| ConnectionNext::Closed),
             Self::Ftp(connection) => {
                 ready!(connection.poll(task));
                 Poll::Ready(if connection.begins_tls() { ConnectionNext::Tls } else { ConnectionNext::Closed })
@@ -418,6 +452,7 @@ impl WorkerConnection {
             Self::Opening(opening) => opening.client(),
             Self::Http1(connection) => connection.client(),
             Self::Http2(connection) => connection.client(),
+            Self::Http3(connection) => connection.client(),
             Self::Ftp(connection) => connection.client(),
         }
     }
@@ -429,6 +464,7 @@ impl WorkerConnection {
             Self::Opening(_) => {}
             Self::Http1(connection) => connection.close(),
             Self::Http2(connection) => connection.close(),
+            Self::Http3(connection) => connection.close(),
             Self::Ftp(connection) => connection.close(),
         }
     }
@@ -439,6 +475,7 @@ impl WorkerConnection {
             Self::Opening(opening) => opening.socket(),
             Self::Http1(connection) => Some(connection.socket()),
             Self::Http2(connection) => Some(connection.socket()),
+            Self::Http3(_) => None,
             Self::Ftp(connection) => Some(connection.socket()),
         }
     }
@@ -447,7 +484,7 @@ impl WorkerConnection {
     pub(super) fn data_socket(&mut self) -> Option<&mut Socket> {
         match self {
             Self::Ftp(connection) => connection.data_socket(),
-            Self::Opening(_) | Self::Http1(_) | Self::Http2(_) => None,
+            Self::Opening(_) | Self::Http1(_) | Self::Http2(_) | Self::Http3(_) => None,
         }
     }
 }
@@ -494,6 +531,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Limits, LogLevel};
+    use crate::connection::output::Output;
     use crate::connection::{Generation, WorkerClock};
     use crate::log::{ServerLog, Trouble};
     use crate::memory_budget::{MemoryBudget, WorkerBudget};
@@ -663,7 +701,8 @@ mod tests {
             let mut connection = H1Connection::new(opened, 0, context);
             let noted = Arc::new(Noted(AtomicBool::new(false)));
             let waker = Waker::from(Arc::clone(&noted));
-            assert!(connection.poll(&mut Task::from_waker(&waker)).is_pending());
+            let turn = &mut Turn { input: None, output: &mut Output::default(), gathers: false };
+            assert!(connection.poll(&mut Task::from_waker(&waker), turn).is_pending());
             let mut answers = vec![0; 1 << 20];
             let length = client.read(&mut answers).unwrap();
             let answered = String::from_utf8_lossy(&answers[..length]).matches("HTTP/1.1 404 ").count();

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use wire::h1::{BodyLimits, HeadLimits, InputLimits};
 
-use super::h2;
 use super::holdings::Shares;
 use super::kernel_tls::KernelTls;
+use super::quic::QuicSettings;
+use super::{h2, h3};
 use crate::config::{HttpVersions, Limits};
 use crate::log::LogClient;
 use crate::routing::Router;
@@ -25,6 +26,8 @@ pub struct Generation {
     pub(super) input_limits: InputLimits,
     /// Limits in the form of the HTTP/2 engine.
     pub(super) h2_limits: Rc<wire::h2::H2Limits>,
+    /// Limits in the form of the HTTP/3 engine.
+    pub(super) h3_limits: Rc<wire::h3::H3Limits>,
     /// Enabled versions of HTTP.
     pub http_versions: HttpVersions,
     /// True if responses have a `Server` field.
@@ -48,6 +51,8 @@ pub struct ListenerState {
     pub is_proxied: bool,
     /// TLS settings; `None` without TLS.
     pub tls: Option<Arc<ListenerTls>>,
+    /// Settings for QUIC; `None` without HTTP/3.
+    pub quic: Option<Arc<QuicSettings>>,
     /// True if connections begin with TLS; false if a command begins it, as in FTP.
     pub begins_with_tls: bool,
     /// True if no site uses the listener any more, so that its connections end after their next responses.
@@ -73,6 +78,7 @@ impl Generation {
                 },
             },
             h2_limits: Rc::new(h2::engine_limits(&limits)),
+            h3_limits: Rc::new(h3::engine_limits(&limits)),
             http_versions: HttpVersions::default(),
             server_field: true,
             tells_destinations: false,
@@ -97,6 +103,11 @@ impl Generation {
         let Some(listener) = self.listeners.get(usize::from(listener)) else { return (false, None) };
         let tls = listener.tls.as_ref().filter(|_| listener.begins_with_tls);
         (listener.is_proxied && self.router.trusts(client), tls.cloned())
+    }
+
+    /// Settings for QUIC of a listener; `None` if it accepts no HTTP/3.
+    pub(super) fn quic(&self, listener: u16) -> Option<&Arc<QuicSettings>> {
+        self.listeners.get(usize::from(listener))?.quic.as_ref()
     }
 
     /// TLS that clients of this listener begin with a command.

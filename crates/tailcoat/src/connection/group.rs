@@ -1,11 +1,20 @@
 //! Groups of connections that are polled together, in stages.
 
 use std::io;
-use std::mem::swap;
 
 use super::Connections;
 use super::connections::{ConnectionSlot, SocketEvents, WorkerConnection};
 use super::output::Output;
+
+/// Resources that a connection gets for a poll.
+pub(super) struct Turn<'a> {
+    /// Input that was read before the poll, or the error; `None` if the connection reads for itself.
+    pub(super) input: Option<io::Result<&'a [u8]>>,
+    /// Buffer for output.
+    pub(super) output: &'a mut Output,
+    /// True if responses that can be sent at once stay in `output` after the poll.
+    pub(super) gathers: bool,
+}
 
 /// Maximum number of connections in a group. Their input and output must fit in the CPU's first-level cache.
 const MEMBERS_MAX: usize = 16;
@@ -65,6 +74,14 @@ impl ConnectionGroup {
         self.count > 0
     }
 
+    /// Polls a connection that is not in the group.
+    pub fn poll_alone(&mut self, place: &mut ConnectionSlot, connections: &Connections) {
+        let output = &mut self.members[0].output;
+        place.poll(connections, &mut Turn { input: None, output: &mut *output, gathers: false });
+        // A connection that has failed may have left output.
+        output.clear();
+    }
+
     /// Polls its connections through all stages.
     pub fn go_on(&mut self, places: &mut [ConnectionSlot], connections: &Connections) {
         let members = &mut self.members[..self.count];
@@ -95,27 +112,14 @@ impl Member {
         }
     }
 
-    /// Polls the connection. Small responses that are ready stay in `output`.
+    /// Polls the connection. If it has others beside it, small responses that are ready stay in `output`.
     fn answer(&mut self, place: &mut ConnectionSlot, connections: &Connections, input: &[u8], has_others: bool) {
+        let input = self.read.take().map(|read| read.map(|count| &input[..count]));
+        place.poll(connections, &mut Turn { input, output: &mut self.output, gathers: has_others });
         if !has_others {
-            return place.poll(connections);
+            // A connection that has failed may have left output.
+            self.output.clear();
         }
-        let context = connections.context();
-        {
-            let scratch = &mut *context.scratch.borrow_mut();
-            scratch.clear(context.input_bytes.get());
-            if let Some(Ok(count)) = self.read {
-                scratch.input[..count].copy_from_slice(&input[..count]);
-            }
-            scratch.read = self.read.take();
-            scratch.gathers = true;
-            swap(&mut scratch.output.bytes, &mut self.output.bytes);
-        }
-        place.poll(connections);
-        let scratch = &mut *context.scratch.borrow_mut();
-        scratch.read = None;
-        scratch.gathers = false;
-        swap(&mut scratch.output.bytes, &mut self.output.bytes);
     }
 
     /// Sends the gathered output, and lets the connection wait if its client does not take all of it.
@@ -126,7 +130,7 @@ impl Member {
         if let Some(WorkerConnection::Http1(connection)) = &mut place.connection
             && connection.send_gathered(&mut self.output).is_pending()
         {
-            place.poll(connections);
+            place.poll(connections, &mut Turn { input: None, output: &mut self.output, gathers: false });
         }
         // The connection may have ended, so that the output was not sent.
         self.output.clear();

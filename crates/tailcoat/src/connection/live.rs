@@ -67,7 +67,7 @@ fn tell(live: &Live<'_>, now_ms: u64) -> LiveRequest {
 
 /// Converts bytes from a client to text for an operator. Control characters, which could affect a terminal, are
 /// replaced, and long text is cut.
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     let cut = &bytes[..bytes.len().min(REPORTED_BYTES_MAX)];
     let mut text: String =
         String::from_utf8_lossy(cut).chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect();

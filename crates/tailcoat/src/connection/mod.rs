@@ -8,18 +8,23 @@ mod client_limit;
 mod clock;
 mod connections;
 mod eviction;
+mod exchange;
 mod ftp;
 mod generation;
 mod group;
 mod h1;
 mod h2;
+mod h3;
 mod handshakes;
 mod holders;
 mod holdings;
 mod kernel_tls;
+mod lingering;
 mod live;
 mod opening;
 mod output;
+mod page_cache;
+mod quic;
 mod record;
 mod socket;
 mod stream;
@@ -31,7 +36,6 @@ mod transport;
 mod tunnel;
 
 use std::cell::{Cell, Ref, RefCell};
-use std::io;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -43,17 +47,18 @@ use ftp::FtpConnection;
 pub use generation::{Generation, ListenerState};
 use h1::H1Connection;
 use h2::H2Connection;
+use h3::H3WorkerConnection;
 use handshakes::Handshakes;
 pub use holdings::{Claimant, ClientOrigin, Shares};
 pub use kernel_tls::{Abilities, KernelTls, Unavailable};
 use opening::{OpenedConnection, OpeningConnection};
+pub use quic::{QuicBuffers, QuicEndpoint, QuicKeys, QuicSettings, QuicSocket, SLOTS_MAX, steer};
 pub use socket::Socket;
 pub use table::{ConnectionStage, ConnectionTable, Newcomer, RESERVED_PLACES, Room, SWEEPS_A_ROUND, WakeReason};
 use tls_socket::TlsSocket;
 use transport::Transport;
 use wire::http::RequestHead;
 
-use self::output::Output;
 use self::transfer_rate::TransferRateLimit;
 use crate::config::Limits;
 use crate::log::{LogClient, Recorder, Trouble, event};
@@ -107,26 +112,22 @@ pub struct Context {
 /// Buffers that a connection uses only while it is polled.
 struct ConnectionScratch {
     input: Vec<u8>,
-    /// Result of a read into `input` that was done before the connection is polled.
-    read: Option<io::Result<usize>>,
-    /// True if responses that can be sent at once stay in `output` after the poll.
-    gathers: bool,
     head: RequestHead,
     path: Vec<u8>,
     host: Vec<u8>,
-    output: Output,
     /// Text of an HTTP/2 head.
     text: Vec<u8>,
     /// Output of an HTTP/2 connection.
     frames: wire::h2::H2Output,
     /// Buffer for streamed content.
     content: Vec<u8>,
+    /// Further buffers of its size.
+    spare_content: Vec<Vec<u8>>,
 }
 
 impl ConnectionScratch {
     /// Prepares the buffers for the next connection, which must not see what a failed one has left.
     fn clear(&mut self, input_bytes: usize) {
-        self.output.clear();
         self.frames.clear();
         if self.input.len() < input_bytes {
             // A failed connection had lent the buffer to a handler, or the limit has grown.
@@ -287,6 +288,14 @@ impl Context {
         }
     }
 
+    /// Counts a call that has sent datagrams of QUIC, or has failed to.
+    fn count_quic_send(&self, datagrams: usize, has_failed: bool) {
+        let Some(metrics) = &self.metrics else { return };
+        metrics.quic_sends.add(1);
+        metrics.quic_datagrams.add(datagrams as u64);
+        metrics.quic_sends_failed.add(has_failed.into());
+    }
+
     /// Makes a context that begins with this generation.
     pub fn new(generation: Generation, recorder: Recorder, clock: WorkerClock, overload: Rc<Overload>) -> Self {
         let limits = &generation.limits;
@@ -308,15 +317,13 @@ impl Context {
             input_bytes: Cell::new(input_bytes),
             scratch: RefCell::new(ConnectionScratch {
                 input,
-                read: None,
-                gathers: false,
                 head: RequestHead::default(),
                 path: Vec::new(),
                 host: Vec::new(),
-                output: Output::default(),
                 text: Vec::new(),
                 frames: wire::h2::H2Output::default(),
                 content: vec![0; CONTENT_BYTES],
+                spare_content: Vec::new(),
             }),
         }
     }

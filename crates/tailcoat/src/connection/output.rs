@@ -9,9 +9,10 @@ use wire::h1::{CHUNK_SIZE_LINE_BYTES_MAX, DATE_BYTES, write_chunk_size_line, wri
 use wire::http::range::write_content_range;
 use wire::http::{ContentCoding, Fields, Status, push_decimal};
 
+use super::exchange::{HeadPolicy, SERVER};
 use super::stream::{StreamFraming, StreamedContent};
 use crate::config::FieldAction;
-use crate::handler::{Body, BuiltResponse, ChangedResponse, FieldChange, Form, Forwarded, Response, Segment};
+use crate::handler::{Body, BuiltResponse, ChangedResponse, FieldChange, Form, Response, Segment};
 use crate::object_cache::{Object, ObjectContent, StoredResponse};
 
 /// Maximum size of content that is copied after its head. One plain write then sends both, and several responses share
@@ -188,45 +189,29 @@ impl Output {
     }
 
     fn write_built(&mut self, response: BuiltResponse, encoding: EncodingContext<'_>) -> u64 {
-        let BuiltResponse { status, fields, body, forwarded, reason: _ } = response;
-        let has_content = !encoding.is_head && !status.has_no_content();
-        self.write_built_head(status, &fields, forwarded.as_deref(), encoding);
-        let length = body.length();
-        let declared = match &forwarded {
-            Some(forwarded) if !has_content => forwarded.content_length,
-            _ if status.has_no_content() => None,
-            _ => length,
-        };
-        if let Some(length) = declared {
+        let policy = HeadPolicy::of(&response, encoding.is_head, encoding.server_field);
+        self.write_built_head(&response, policy, encoding);
+        let is_chunked = response.body.length().is_none() && encoding.may_chunk;
+        if let Some(length) = policy.content_length {
             self.write_content_length(length);
-        } else if has_content && encoding.may_chunk {
+        } else if policy.has_content && encoding.may_chunk {
             self.bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
         self.end_head(encoding.persistence);
-        if !has_content {
-            return 0;
-        }
-        let is_chunked = length.is_none() && encoding.may_chunk;
-        self.write_body(body, is_chunked)
+        if policy.has_content { self.write_body(response.body, is_chunked) } else { 0 }
     }
 
-    fn write_built_head(
-        &mut self,
-        status: Status,
-        fields: &Fields,
-        forwarded: Option<&Forwarded>,
-        encoding: EncodingContext<'_>,
-    ) {
-        let reason = forwarded.map_or(status.reason().as_bytes(), |forwarded| &forwarded.reason);
-        write_status_line(&mut self.bytes, status, reason);
-        // Date and Server of an upstream response are forwarded unchanged (RFC 9110, sections 6.6.1 and 10.2.4).
-        if forwarded.is_none() || !fields.has("Date") {
+    fn write_built_head(&mut self, response: &BuiltResponse, policy: HeadPolicy, encoding: EncodingContext<'_>) {
+        let BuiltResponse { status, fields, forwarded, .. } = response;
+        let reason = forwarded.as_ref().map_or(status.reason().as_bytes(), |forwarded| &forwarded.reason);
+        write_status_line(&mut self.bytes, *status, reason);
+        if policy.adds_date {
             self.bytes.extend_from_slice(b"Date: ");
             self.bytes.extend_from_slice(encoding.date);
             self.bytes.extend_from_slice(b"\r\n");
         }
         write_fields(&mut self.bytes, fields);
-        if encoding.server_field && forwarded.is_none() {
+        if policy.adds_server {
             self.bytes.extend_from_slice(b"Server: ");
             self.bytes.extend_from_slice(SERVER.as_bytes());
             self.bytes.extend_from_slice(b"\r\n");
@@ -303,9 +288,6 @@ fn change_head(bytes: &mut Vec<u8>, start: usize, change: &FieldChange) {
         }
     }
 }
-
-/// Value of the Server field.
-pub const SERVER: &str = "tailcoat";
 
 #[cfg(test)]
 mod tests {

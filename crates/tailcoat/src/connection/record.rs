@@ -57,7 +57,7 @@ pub(super) fn record(
     if let Some(metrics) = context.metrics() {
         let version = match &subject {
             Subject::Request(request) => Some(request.head.version),
-            Subject::Malformed(_) | Subject::Ftp(..) => None,
+            Subject::Malformed(_) | Subject::Ftp(_) => None,
         };
         let facts = RequestFacts {
             site: account.counted,

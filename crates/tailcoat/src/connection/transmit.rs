@@ -1,10 +1,8 @@
 //! Sending of bytes, memory and files, as far as the socket accepts them.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
 
@@ -12,12 +10,10 @@ use bytes::Buf;
 
 use super::Transport;
 use super::output::Output;
+use super::page_cache::PageCacheWarming;
 use super::stream::StreamedContent;
 use crate::handler::Segment;
-use crate::object_cache::{Blocking, OpenFile, file_time_now_ns};
-
-/// Bytes of a file that are loaded into the page cache at once.
-const WARM_BYTES: u64 = 512 << 10;
+use crate::object_cache::{OpenFile, file_time_now_ns};
 
 /// Bytes of a file copied at once where sendfile is not used. So many bytes are known to be in the page cache before.
 const COPY_CHUNK_BYTES: u64 = 64 << 10;
@@ -39,8 +35,7 @@ pub struct Transmission {
     tail: VecDeque<Segment>,
     /// Range of the file that is known to be in the page cache.
     resident: Range<u64>,
-    /// Read that loads more of the file into the page cache.
-    warming: Option<Blocking<()>>,
+    warming: PageCacheWarming,
     /// Streamed content, after all other output.
     stream: Option<Box<StreamedContent>>,
     /// True if the socket would have accepted more, but other connections get their turn.
@@ -100,7 +95,7 @@ impl Transmission {
             bytes_sent: 0,
             tail: std::mem::take(&mut output.tail),
             resident: 0..0,
-            warming: None,
+            warming: PageCacheWarming::default(),
             stream: output.stream.take(),
             has_yielded: false,
             total_sent: 0,
@@ -257,28 +252,11 @@ impl Transmission {
         length: u64,
         now_ns: i64,
     ) -> Poll<()> {
-        if let Some(warming) = &mut self.warming {
-            // An error (a panic, or the end of the process) is ignored here; the later read of the file meets it, too.
-            let _ = ready!(Pin::new(warming).poll(task));
-            self.warming = None;
-            return Poll::Ready(());
+        let is_known = known_bytes(&self.resident, offset) >= length.min(COPY_CHUNK_BYTES);
+        if !is_known || self.warming.is_reading() {
+            let resident_bytes = ready!(self.warming.poll_resident(file, offset, length, now_ns, task));
+            self.resident = offset..offset + resident_bytes;
         }
-        if known_bytes(&self.resident, offset) >= length.min(COPY_CHUNK_BYTES) {
-            return Poll::Ready(());
-        }
-        let mut resident_bytes = file.resident_bytes(offset, length, now_ns);
-        if resident_bytes == 0 {
-            resident_bytes = length.min(WARM_BYTES);
-            if !file.is_resident(offset, resident_bytes) {
-                let file = Arc::clone(file);
-                self.warming = Some(Blocking::spawn(move || file.warm(offset, resident_bytes)));
-            }
-        }
-        self.resident = offset..offset + resident_bytes;
-        let Some(warming) = &mut self.warming else { return Poll::Ready(()) };
-        // The new read is polled at once, because only a polled future wakes the task.
-        let _ = ready!(Pin::new(warming).poll(task));
-        self.warming = None;
         Poll::Ready(())
     }
 }

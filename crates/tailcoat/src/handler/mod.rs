@@ -7,7 +7,9 @@ mod error_pages;
 mod forward;
 mod forwarding;
 pub mod gateway;
+#[cfg(feature = "modules")]
 mod module;
+mod pace;
 mod page;
 mod part;
 mod passed_on;
@@ -27,6 +29,7 @@ use std::rc::Rc;
 pub use client_link::{ClientLink, ClientLinkCell};
 pub use error_pages::ErrorPages;
 pub use forwarding::Forwarding;
+pub use pace::{Pace, SharedPace};
 pub use page::PageFormat;
 pub use part::content_slice;
 pub use passed_on::{PassedOn, ResponseFilter};
@@ -39,7 +42,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub use setup::{FtpFiles, Handler, HandlerParts, SharedSite};
 pub use static_file::{
     FileRejection, ListingScope, NamedChange, NamedContent, NamedEntry, NamedFiles, NamedListing, NamedRejection,
-    NamedUpload, UploadStart, not_found,
+    NamedUpload, UploadRequest, UploadStart, not_found,
 };
 use wire::http::{Request, Status, path};
 
@@ -122,34 +125,37 @@ impl<W> HandlerOutcome<W> {
     fn of_built(result: BuiltResult) -> Self {
         Self::of_response(result.map(Response::Built))
     }
-}
 
-impl HandlerOutcome {
-    /// Waits for the outcome, in a handler that waits itself.
-    async fn late(self) -> LateOutcome {
-        match self {
-            Self::Wait(future) => future.await,
+    /// The outcome with its wait converted, or the error of the conversion.
+    fn try_map_wait<V, E>(self, map: impl FnOnce(W) -> Result<V, E>) -> Result<HandlerOutcome<V>, E> {
+        Ok(match self {
             Self::Ready(response) => HandlerOutcome::Ready(response),
+            Self::Wait(wait) => HandlerOutcome::Wait(map(wait)?),
             Self::ClientGone => HandlerOutcome::ClientGone,
             Self::Decline => HandlerOutcome::Decline,
             Self::Reject(rejection) => HandlerOutcome::Reject(rejection),
             Self::Pass(passed) => HandlerOutcome::Pass(passed),
             Self::Elsewhere(path) => HandlerOutcome::Elsewhere(path),
+        })
+    }
+}
+
+impl HandlerOutcome {
+    /// Waits for the outcome, in a handler that waits itself.
+    async fn late(self) -> LateOutcome {
+        match self.try_map_wait(Err) {
+            Ok(outcome) => outcome,
+            Err(future) => future.await,
         }
     }
 }
 
 impl LateOutcome {
     /// Outcome of a handler that has not waited.
+    #[inline]
     pub(crate) fn at_once(self) -> HandlerOutcome {
-        match self {
-            Self::Ready(response) => HandlerOutcome::Ready(response),
-            Self::ClientGone => HandlerOutcome::ClientGone,
-            Self::Decline => HandlerOutcome::Decline,
-            Self::Reject(rejection) => HandlerOutcome::Reject(rejection),
-            Self::Pass(passed) => HandlerOutcome::Pass(passed),
-            Self::Elsewhere(path) => HandlerOutcome::Elsewhere(path),
-        }
+        let Ok(outcome): Result<_, Infallible> = self.try_map_wait(|never: Infallible| match never {});
+        outcome
     }
 }
 

@@ -8,12 +8,16 @@ use super::cgi::{Programs, SharedPrograms};
 use super::error_pages::{ErrorPage, ErrorPages};
 use super::forward::{Forward, ForwardPlan};
 use super::gateway::{Gateway, GatewayPlan, ScriptTree};
+#[cfg(feature = "modules")]
 use super::module::ModuleHandler;
+use super::pace::{Pace, SharedPace};
 use super::respond::Respond;
 use super::response_cache::{ResponseCache, SharedResponseCache};
 use super::static_file::{FileTree, NamedFiles, StaticFile};
 use super::status::StatusHandler;
 use super::{HandlerOutcome, Routed};
+#[cfg(not(feature = "modules"))]
+use crate::absent::module_handler::ModuleHandler;
 use crate::config::{self, Config, ErrorPageFile, FilesConfig, GatewayPart, PathPattern, Precedence, Runners};
 use crate::log::ServerLog;
 use crate::metrics::HandlerKind;
@@ -78,6 +82,16 @@ pub struct FtpFiles {
     pub config: Arc<config::FtpConfig>,
     /// Files below its root.
     pub files: NamedFiles,
+    /// Rate of all sessions of the site.
+    pace: Arc<SharedPace>,
+}
+
+impl FtpFiles {
+    /// Maximum rates of a transfer.
+    pub fn pace(&self) -> Pace<'_> {
+        let Self { config, pace, .. } = self;
+        Pace { session_max: config.session_rate_max, site_max: config.site_rate_max.map(|rate| (rate, &**pace)) }
+    }
 }
 
 /// Part of a site's handlers that all workers share.
@@ -90,6 +104,7 @@ pub struct SharedSite {
     error_pages: Vec<(u16, u16, Arc<FileTree>, Vec<u8>)>,
     /// Files that are served over FTP.
     ftp: Option<Arc<FileTree>>,
+    ftp_pace: Arc<SharedPace>,
 }
 
 #[derive(Debug)]
@@ -226,7 +241,7 @@ impl SharedSite {
             let shared = trees.find(|tree| tree.has_files(&ftp.files)).cloned();
             shared.unwrap_or_else(|| tree(&ftp.files, Runners::default(), Precedence::default()))
         });
-        Self { paths, handlers, error_pages, ftp }
+        Self { paths, handlers, error_pages, ftp, ftp_pace: Arc::default() }
     }
 
     fn trees(&self) -> impl Iterator<Item = &Arc<FileTree>> {
@@ -300,7 +315,8 @@ impl SharedSite {
     /// Creates a worker's part of a site of FTP; `None` for a site of HTTP.
     pub fn ftp(&self, site: &config::SiteConfig, cache: &Rc<WorkerCache>) -> Option<FtpFiles> {
         let (config, tree) = (site.ftp.as_ref()?, self.ftp.as_ref()?);
-        Some(FtpFiles { config: Arc::clone(config), files: NamedFiles::new(Arc::clone(tree), Rc::clone(cache)) })
+        let files = NamedFiles::new(Arc::clone(tree), Rc::clone(cache));
+        Some(FtpFiles { config: Arc::clone(config), files, pace: Arc::clone(&self.ftp_pace) })
     }
 
     /// Creates a worker's error pages.

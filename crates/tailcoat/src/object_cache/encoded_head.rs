@@ -1,24 +1,31 @@
 use wire::h1::PreparedHead;
 use wire::h2::hpack::PreparedBlock;
 use wire::http::{Fields, Status};
+use wire::qpack::PreparedSection;
 
-/// Response head, encoded once for HTTP/1 and once for HTTP/2.
+/// Response head, encoded once for each version of HTTP.
 #[derive(Clone, Debug)]
 pub struct EncodedHead {
     /// Head for HTTP/1.
     pub h1: PreparedHead,
     /// Header block for HTTP/2.
     pub h2: PreparedBlock,
+    /// Field section for HTTP/3.
+    pub h3: PreparedSection,
 }
 
 impl EncodedHead {
     /// Encodes a status and header fields. Date is added when the head is sent, unless it is among the fields.
     pub fn new(status: Status, fields: &Fields) -> Self {
-        Self { h1: PreparedHead::new(status, fields), h2: PreparedBlock::new(status, fields) }
+        Self {
+            h1: PreparedHead::new(status, fields),
+            h2: PreparedBlock::new(status, fields),
+            h3: PreparedSection::new(status, fields),
+        }
     }
 
     /// Memory in use, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.h1.memory_bytes() + self.h2.memory_bytes()
+        self.h1.memory_bytes() + self.h2.memory_bytes() + self.h3.memory_bytes()
     }
 }

@@ -138,6 +138,13 @@ impl Root {
         self.resolve(name, OFlags::RDONLY | OFlags::DIRECTORY, DiskAccess::Blocking)
     }
 
+    /// Opens a directory for changing its entries, unless a symbolic link is on the way to it.
+    pub fn open_directory_without_links(&self, name: &[u8]) -> Result<OwnedFd, OpenError> {
+        let name = if name.is_empty() { b"." } else { name };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(open_retrying(&self.directory, name, flags, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?)
+    }
+
     /// Opens a name with `O_NOATIME` if permitted; only the file's owner may use it. Without it, a read updates the
     /// access time in the inode. That costs disk writes, and may wait for the file system's journal.
     fn open_for_reading(&self, name: &[u8], flags: OFlags, access: DiskAccess) -> Result<OwnedFd, OpenError> {

@@ -12,7 +12,9 @@ use super::memory::memory_bytes;
 use crate::acme;
 use crate::config::{AccessLog, Config};
 use crate::confinement::Confined;
-use crate::connection::{Abilities, ClientLimit, KernelTls, ListenerState, RESERVED_PLACES, Shares};
+use crate::connection::{
+    Abilities, ClientLimit, KernelTls, ListenerState, QuicKeys, QuicSettings, RESERVED_PLACES, Shares,
+};
 use crate::handler::{HandlerParts, SharedSite};
 use crate::log::{LogChange, LogHandle, LogId, ServerLog, Trouble};
 use crate::memory_budget::MemoryBudget;
@@ -64,6 +66,8 @@ pub(super) struct Lasting {
     pub(super) access_log: LogHandle,
     pub(super) server_log: ServerLog,
     pub(super) tickets: Arc<Tickets>,
+    /// Keys of QUIC.
+    pub(super) quic_keys: Arc<QuicKeys>,
     pub(super) client_limit: Arc<ClientLimit>,
     pub(super) bans: Arc<Bans>,
     pub(super) accept_trouble: Arc<Trouble>,
@@ -201,9 +205,13 @@ impl Assembly {
         let mut states = vec![ListenerState { is_retired: true, ..ListenerState::default() }; listeners.count()];
         for (number, plan) in listeners.plans() {
             listener_sites[usize::from(number)].clone_from(&plan.sites);
+            let tls = self.tls.listener(config, &plan.listen);
+            let quic = tls.as_ref().filter(|_| plan.has_http3 && listeners.has_datagrams(number));
+            let quic = quic.and_then(|tls| QuicSettings::new(&lasting.quic_keys, Arc::clone(tls), &config.limits));
             states[usize::from(number)] = ListenerState {
                 is_proxied: plan.is_proxied,
-                tls: self.tls.listener(config, &plan.listen),
+                tls,
+                quic: quic.map(Arc::new),
                 begins_with_tls: plan.has_tls,
                 is_retired: false,
                 is_reserved: config.is_for_monitoring(&plan.sites),
@@ -307,6 +315,7 @@ impl Lasting {
         server_log: ServerLog,
         descriptors_max: usize,
         ticket_keys: Vec<TicketKey>,
+        quic_keys: Option<QuicKeys>,
         confined: Confined,
     ) -> Result<Self, ServerStartError> {
         let options = crate::log::LogOptions::of(&config.server, &config.limits);
@@ -317,6 +326,8 @@ impl Lasting {
         let tickets = Tickets::new(ticket_keys);
         let tickets =
             tickets.map_err(io::Error::other).map_err(ServerStartError::at("cannot reuse TLS session ticket keys"))?;
+        let quic_keys = quic_keys.map_or_else(QuicKeys::generate, Ok).map_err(io::Error::other);
+        let quic_keys = quic_keys.map_err(ServerStartError::at("cannot create keys of HTTP/3"))?;
         let metrics = config.server.counters.then(|| Metrics::new(config.server.counted_names_max));
         Ok(Self {
             observer: Observer::new(metrics.clone()),
@@ -332,6 +343,7 @@ impl Lasting {
             overload: Arc::new(SharedOverload::new(server_log.clone())),
             server_log,
             tickets,
+            quic_keys: Arc::new(quic_keys),
             client_limit: Arc::default(),
             bans: Arc::default(),
             spawner: confined.spawner().map_or_else(OnceLock::new, |spawner| Arc::clone(spawner).into()),

@@ -35,7 +35,8 @@ impl Foundation {
         // Comes after the switch of users: opened as root, the descriptor would reveal physical addresses to an
         // attacker inside.
         if config.module_routes().next().is_some() {
-            crate::modules::open_page_map();
+            // Without it, modules only cost more.
+            let _ = crate::modules::open_page_map();
         }
         let launch =
             ProcessLaunch::of_this_process().map_err(ServerStartError::at("cannot find the path of this program"))?;

@@ -27,7 +27,9 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::datagrams::{DatagramGroup, DatagramOffer};
 use crate::config::{Listen, Network, network_from_text};
+use crate::connection::QuicKeys;
 use crate::routing::Bans;
 use crate::tls::TicketKey;
 use crate::worker::Listener;
@@ -65,6 +67,12 @@ pub(super) struct HandoverOffer {
     /// First part of the bans at the time of the offer; the complete lists follow in message 4.
     #[serde(default)]
     pub(super) bans: BanList,
+    /// Groups of UDP sockets. Their descriptors follow that of the control socket.
+    #[serde(default)]
+    pub(super) datagrams: Vec<DatagramOffer>,
+    /// Keys of QUIC.
+    #[serde(default)]
+    pub(super) quic_keys: Option<QuicKeys>,
 }
 
 /// Answer of the new process.
@@ -92,6 +100,7 @@ pub struct Handover {
     /// Sockets of the [`HandoverOffer`] that no listener uses yet.
     pub(super) listeners: Vec<(Listen, Vec<Listener>)>,
     pub(super) control: Option<UnixListener>,
+    datagrams: Vec<(Listen, DatagramGroup)>,
 }
 
 /// Old process's end of the handover.
@@ -169,8 +178,9 @@ impl Handover {
         nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
         set_time_limit(&socket, PATIENCE)?;
         let (offer, _) = receive::<HandoverOffer>(&socket)?;
-        let wanted =
-            offer.listeners.iter().map(|(_, count)| count).sum::<usize>() + usize::from(offer.control.is_some());
+        let wanted = offer.listeners.iter().map(|(_, count)| count).sum::<usize>()
+            + usize::from(offer.control.is_some())
+            + offer.datagrams.iter().map(|group| group.sockets).sum::<usize>();
         let mut descriptors = Vec::with_capacity(wanted);
         while descriptors.len() < wanted {
             let ((), some) = receive(&socket)?;
@@ -185,8 +195,13 @@ impl Handover {
             Ok((listen.clone(), sockets.collect::<io::Result<Vec<_>>>()?))
         });
         let listeners = listeners.collect::<io::Result<Vec<_>>>()?;
-        let control = descriptors.next().map(UnixListener::from);
-        Ok(Some(Self { socket, offer, listeners, control }))
+        let control = offer.control.as_ref().and_then(|_| descriptors.next()).map(UnixListener::from);
+        let datagrams = offer.datagrams.iter().map(|group| {
+            let sockets = descriptors.by_ref().take(group.sockets).collect();
+            Ok((group.listen.clone(), DatagramGroup::handed_over(group, sockets)?))
+        });
+        let datagrams = datagrams.collect::<io::Result<Vec<_>>>()?;
+        Ok(Some(Self { socket, offer, listeners, control, datagrams }))
     }
 
     /// Addresses whose sockets the old process has handed over.
@@ -199,6 +214,11 @@ impl Handover {
     pub(super) fn take_sockets(&mut self) -> (Vec<(Listen, Vec<Listener>)>, Option<(PathBuf, UnixListener)>) {
         let control = self.offer.control.take().zip(self.control.take());
         (std::mem::take(&mut self.listeners), control)
+    }
+
+    /// Takes the UDP sockets.
+    pub(super) fn take_datagrams(&mut self) -> Vec<(Listen, DatagramGroup)> {
+        std::mem::take(&mut self.datagrams)
     }
 
     /// Tells the old process why this one does not serve.

@@ -9,10 +9,11 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::datagrams::{DatagramGroup, DatagramOffer};
 use super::{ListenAddress, ServerStartError};
 use crate::config::{self, Config, Listen};
 use crate::log::{ServerLog, event};
-use crate::worker::{self, Inherited, Listener, ListenerKey, ListenerPlan};
+use crate::worker::{self, Inherited, Listener, ListenerKey, ListenerPlan, UDP_KEY};
 
 /// Time for which workers still accept from a retired listener. The kernel has already completed some handshakes, and
 /// holds these connections back until their first data arrives.
@@ -29,6 +30,10 @@ pub(super) struct Listeners {
     has_retired: bool,
     /// Sockets that the old process has handed over and no configuration has used yet.
     handed_over: HashMap<Listen, Vec<Listener>>,
+    /// UDP sockets of HTTP/3, by the number of the address.
+    datagrams: HashMap<u16, DatagramGroup>,
+    /// UDP sockets that the old process has handed over and no configuration has used yet.
+    handed_over_datagrams: HashMap<Listen, DatagramGroup>,
 }
 
 /// Address with its open sockets.
@@ -45,11 +50,18 @@ struct OpenAddress {
 pub(super) struct NewListeners {
     plans: Vec<(u16, ListenerPlan)>,
     open: Vec<(u16, Listen, Vec<Listener>)>,
+    datagrams: Vec<(u16, DatagramGroup)>,
+    /// Addresses whose UDP port could not be bound.
+    without_datagrams: Vec<(Listen, io::Error)>,
 }
 
 impl Listeners {
     /// Starts with no open listeners, only with the sockets that the old process has handed over.
-    pub(super) fn new(mut inherited: Inherited, handed_over: Vec<(Listen, Vec<Listener>)>) -> Self {
+    pub(super) fn new(
+        mut inherited: Inherited,
+        handed_over: Vec<(Listen, Vec<Listener>)>,
+        datagrams: Vec<(Listen, DatagramGroup)>,
+    ) -> Self {
         let (numbers, open, plans) = Default::default();
         let mut by_address = HashMap::new();
         for (listen, sockets) in handed_over {
@@ -60,7 +72,16 @@ impl Listeners {
                 listen => _ = by_address.insert(key(&listen), sockets),
             }
         }
-        Self { inherited, numbers, open, plans, has_retired: false, handed_over: by_address }
+        Self {
+            inherited,
+            numbers,
+            open,
+            plans,
+            has_retired: false,
+            handed_over: by_address,
+            datagrams: HashMap::new(),
+            handed_over_datagrams: datagrams.into_iter().collect(),
+        }
     }
 
     /// Addresses to hand over, each with the number of its sockets, and their descriptors. Retired TCP addresses are
@@ -86,10 +107,23 @@ impl Listeners {
         Ok((listeners, descriptors))
     }
 
+    /// Groups of UDP sockets to hand over, and their descriptors.
+    ///
+    /// # Errors
+    /// Out of file descriptors.
+    pub(super) fn offer_datagrams(&self, descriptors: &mut Vec<OwnedFd>) -> io::Result<Vec<DatagramOffer>> {
+        let offer = |(number, group): (&u16, &DatagramGroup)| {
+            let address = self.open.get(number)?;
+            Some(group.offer(&address.listen, descriptors))
+        };
+        self.datagrams.iter().filter_map(offer).collect()
+    }
+
     /// Handed-over addresses that are in use here. Closes the sockets of the others.
     pub(super) fn used(&mut self) -> Vec<Listen> {
         // This process never accepts from the others.
         self.handed_over.clear();
+        self.handed_over_datagrams.clear();
         self.open.values().map(|address| key(&address.listen)).collect()
     }
 
@@ -126,7 +160,8 @@ impl Listeners {
     /// # Errors
     /// The address that cannot be listened on.
     pub(super) fn prepare(&mut self, config: &Config, workers: usize) -> Result<NewListeners, ServerStartError> {
-        let mut new = NewListeners { plans: Vec::new(), open: Vec::new() };
+        let (plans, open, datagrams, without_datagrams) = Default::default();
+        let mut new = NewListeners { plans, open, datagrams, without_datagrams };
         for plan in worker::plan(config) {
             let address = key(&plan.listen);
             let next = self.numbers.len();
@@ -142,9 +177,26 @@ impl Listeners {
                 let sockets = sockets.map_err(ServerStartError::binding(&plan.listen))?;
                 new.open.push((number, plan.listen.clone(), sockets));
             }
+            if plan.has_http3 && !self.datagrams.contains_key(&number) {
+                self.prepare_datagrams(number, &plan, workers, &mut new);
+            }
             new.plans.push((number, plan));
         }
         Ok(new)
+    }
+
+    /// Opens the UDP sockets of an address, at the port of its TCP sockets. Without them, clients use TCP.
+    fn prepare_datagrams(&mut self, number: u16, plan: &ListenerPlan, workers: usize, new: &mut NewListeners) {
+        if let Some(group) = self.handed_over_datagrams.remove(&plan.listen) {
+            return new.datagrams.push((number, group));
+        }
+        let opened = new.open.iter().find(|(other, ..)| *other == number).and_then(|(.., sockets)| sockets.first());
+        let known = || self.open.get(&number)?.sockets.first().map(|(_, socket)| socket);
+        let Some(address) = opened.or_else(known).and_then(Listener::tcp_address) else { return };
+        match DatagramGroup::bind(address, workers) {
+            Ok(group) => new.datagrams.push((number, group)),
+            Err(error) => new.without_datagrams.push((plan.listen.clone(), error)),
+        }
     }
 
     /// Puts new listeners into use and retires those that the configuration does not name.
@@ -154,6 +206,14 @@ impl Listeners {
             address.listen = listen;
             address.retired_at = None;
             sockets.into_iter().for_each(|socket| address.add(socket));
+        }
+        self.datagrams.extend(new.datagrams);
+        for (listen, error) in new.without_datagrams {
+            let values: &[(&str, &dyn fmt::Display)] = &[("listen", &listen), ("error", &error)];
+            log.warn(
+                event("binding the UDP port of HTTP/3 failed", values),
+                "clients use HTTP/2; the port must be free",
+            );
         }
         self.plans = new.plans;
         self.has_retired = false;
@@ -189,9 +249,19 @@ impl Listeners {
         }
     }
 
+    /// Directs new HTTP/3 connections to the sockets of the first workers, as far as they are free for them.
+    pub(super) fn steer(&self, workers: usize, is_free: impl Fn(&ListenerKey) -> bool) {
+        for (number, group) in &self.datagrams {
+            let is_served = |worker: &usize| group.of_worker(*number, *worker).is_some_and(|key| is_free(&key));
+            // The kernel has accepted such a filter when the group was bound.
+            let _ = group.steer((0..workers).take_while(is_served).count());
+        }
+    }
+
     /// Sockets that one of `workers` workers accepts from.
     pub(super) fn of_worker(&self, worker: usize, workers: usize) -> Vec<ListenerKey> {
-        let mut keys = Vec::new();
+        let datagrams = self.datagrams.iter().filter_map(|(number, group)| group.of_worker(*number, worker));
+        let mut keys: Vec<_> = datagrams.collect();
         for (number, address) in &self.open {
             let sockets = address.sockets.iter().map(|(socket, _)| (*number, *socket));
             if address.sockets.len() >= workers {
@@ -210,6 +280,10 @@ impl Listeners {
 
     /// Duplicate of a socket's descriptor.
     pub(super) fn descriptor(&self, (number, socket): ListenerKey) -> io::Result<Listener> {
+        if socket & UDP_KEY != 0 {
+            let group = self.datagrams.get(&number).ok_or(io::ErrorKind::NotFound)?;
+            return group.descriptor(socket).map(Listener::Udp);
+        }
         let sockets = self.open.get(&number).into_iter().flat_map(|address| &address.sockets);
         let mut found = sockets.filter(|(other, _)| *other == socket).map(|(_, listener)| listener.try_clone());
         found.next().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
@@ -219,6 +293,11 @@ impl Listeners {
     pub(super) fn close_retired(&mut self, now: Instant) -> Option<Instant> {
         self.open.retain(|_, address| address.retired_at.is_none_or(|at| now < at + RETIREMENT));
         self.open.values().filter_map(|address| address.retired_at).min().map(|at| at + RETIREMENT)
+    }
+
+    /// True if an address has UDP sockets for HTTP/3.
+    pub(super) fn has_datagrams(&self, number: u16) -> bool {
+        self.datagrams.contains_key(&number)
     }
 
     /// Number of addresses so far; all their numbers are below it.

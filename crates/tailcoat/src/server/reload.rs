@@ -234,6 +234,8 @@ impl Server {
                 self.on_handed_over(*handed_over, askers.unwrap_or_default());
             }
             ReloadStep::HandedOver(Err(reason)) => {
+                // The new process may have taken new connections of HTTP/3 already.
+                self.workers.steer(&self.listeners);
                 self.reject_upgrade(&reason);
                 if self.is_draining {
                     self.listeners.close_all(&self.lasting.server_log);

@@ -146,7 +146,9 @@ impl Server {
             path
         });
         let bans = ban_lists(&self.lasting.bans).into_iter().next().unwrap_or_default();
-        Ok((HandoverOffer { listeners, control, ticket_keys: self.lasting.tickets.keys(), bans }, descriptors))
+        let datagrams = self.listeners.offer_datagrams(&mut descriptors)?;
+        let (ticket_keys, quic_keys) = (self.lasting.tickets.keys(), Some((*self.lasting.quic_keys).clone()));
+        Ok((HandoverOffer { listeners, control, ticket_keys, bans, datagrams, quic_keys }, descriptors))
     }
 
     /// Stops accepting, so that the new process is the server; completes the open requests.

@@ -12,7 +12,7 @@ use super::assembly::Lasting;
 use super::listeners::Listeners;
 use crate::config;
 use crate::metrics::Inquiry;
-use crate::worker::{self, GenerationPlan, ListenerKey, OpenListener, WorkerOrder, WorkerPhase, WorkerPlan};
+use crate::worker::{self, GenerationPlan, ListenerKey, OpenListener, UDP_KEY, WorkerOrder, WorkerPhase, WorkerPlan};
 
 /// All workers of the process.
 pub(super) struct Workers {
@@ -85,6 +85,7 @@ impl Workers {
         if !self.serving.is_empty() {
             listeners.widen(self.serving.len(), &generation.config.server);
             result = result.and(self.listen(listeners).map_err(ServerStartError::at("cannot listen")));
+            self.steer(listeners);
         }
         // Others accept from their listeners by now.
         for handle in going {
@@ -113,6 +114,7 @@ impl Workers {
             store: Arc::clone(&lasting.store),
             recorder: lasting.access_log.recorder(),
             metrics: lasting.metrics.clone(),
+            quic_keys: Arc::clone(&lasting.quic_keys),
             inquiries: inquiry_receiver,
             orders: order_receiver,
             phase: phase_receiver,
@@ -164,8 +166,12 @@ impl Workers {
     pub(super) fn listen(&mut self, listeners: &Listeners) -> io::Result<()> {
         let count = self.serving.len();
         let mut stops = Vec::with_capacity(count);
+        let is_free = |key: &ListenerKey| is_free(key, &self.leaving);
         for (worker, handle) in self.serving.iter_mut().enumerate() {
-            let wanted: HashSet<ListenerKey> = listeners.of_worker(worker, count).into_iter().collect();
+            // Connections of HTTP/3 need the sockets that they began with, so workers keep them.
+            let kept = handle.listens.iter().copied().filter(|(_, socket)| socket & UDP_KEY != 0);
+            let wanted: HashSet<ListenerKey> =
+                listeners.of_worker(worker, count).into_iter().filter(is_free).chain(kept).collect();
             let open = |key: &ListenerKey| Ok(OpenListener { key: *key, listener: listeners.descriptor(*key)? });
             let new = wanted.difference(&handle.listens).map(open).collect::<io::Result<Vec<_>>>()?;
             stops.push(handle.listens.difference(&wanted).copied().collect::<Vec<_>>());
@@ -181,6 +187,11 @@ impl Workers {
         Ok(())
     }
 
+    /// Directs new HTTP/3 connections to the workers that serve. Must not be called while a new process serves.
+    pub(super) fn steer(&self, listeners: &Listeners) {
+        listeners.steer(self.serving.len(), |key| is_free(key, &self.leaving));
+    }
+
     /// Sets the phase of all workers, computed from each one's present phase.
     pub(super) fn set_phase(&self, next: impl Fn(WorkerPhase) -> WorkerPhase) {
         self.all().for_each(|handle| handle.phase.send_modify(|phase| *phase = next(*phase)));
@@ -191,4 +202,9 @@ impl Workers {
         self.serving.retain(|handle| handle.index != index);
         self.leaving.retain(|handle| handle.index != index);
     }
+}
+
+/// True unless a worker that completes its connections reads this socket of HTTP/3.
+fn is_free(key: &ListenerKey, leaving: &[Handle]) -> bool {
+    key.1 & UDP_KEY == 0 || !leaving.iter().any(|handle| handle.listens.contains(key))
 }

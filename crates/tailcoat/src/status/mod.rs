@@ -6,9 +6,10 @@ mod openmetrics;
 mod process;
 
 pub use model::{
-    BufferStatus, CacheResultCount, EvictionCount, LimitCount, LogStatus, ModuleFailureCount, ModuleStatus,
-    ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus, RequestCount, ServerStatus, ShedCount, SiteStatus,
-    StatusReport, TimesStatus, TlsStatus, UpstreamStatus, WorkerStatus,
+    BufferStatus, CacheResultCount, EvictionCount, FtpStatus, FtpTransferCount, LimitCount, LogStatus,
+    ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus, QuicStatus,
+    RequestCount, ServerStatus, ShedCount, SiteStatus, StatusReport, TimesStatus, TlsStatus, UpstreamStatus,
+    WorkerStatus,
 };
 pub use observer::{Observer, StatusSources};
 pub use openmetrics::{MetricsFormat, render};

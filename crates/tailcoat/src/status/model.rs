@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::ProcessStatus;
-use crate::metrics::{HandlerKind, HistogramCounts, HolderCount, LiveRequest, StageCounts, upper_bound_us};
+use crate::metrics::{
+    HandlerKind, HistogramCounts, HolderCount, LiveFtpSession, LiveRequest, StageCounts, upper_bound_us,
+};
 
 /// Status of the server at one moment. Counts are since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,10 +57,60 @@ pub struct StatusReport {
     pub evictions: Vec<EvictionCount>,
     /// Connections closed by a panic.
     pub panics: u64,
+    /// Output of HTTP/3.
+    pub quic: QuicStatus,
     /// Open requests.
     pub requests_open: u64,
     /// Requests open for the longest time.
     pub requests: Vec<LiveRequest>,
+    /// FTP sessions and their transfers.
+    pub ftp: FtpStatus,
+}
+
+/// FTP sessions and their transfers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FtpStatus {
+    /// Open sessions.
+    pub sessions_open: u64,
+    /// Sessions since the start.
+    pub sessions: u64,
+    /// Logins.
+    pub logins: u64,
+    /// Logins rejected because of the user or the password.
+    pub logins_rejected: u64,
+    /// Bytes of files and listings sent.
+    pub sent_bytes: u64,
+    /// Bytes of files received.
+    pub received_bytes: u64,
+    /// Transfers that have ended, by kind; kinds without transfers are left out.
+    pub transfers: Vec<FtpTransferCount>,
+    /// Sessions, first those with transfers.
+    pub live: Vec<LiveFtpSession>,
+}
+
+/// Transfers of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FtpTransferCount {
+    /// `download`, `upload` or `listing`.
+    pub direction: String,
+    /// True if they were complete.
+    pub is_complete: bool,
+    /// Number of transfers.
+    pub count: u64,
+}
+
+/// Output of HTTP/3.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QuicStatus {
+    /// Calls that have sent datagrams; each sends up to 64.
+    pub sends: u64,
+    /// Datagrams sent.
+    pub datagrams: u64,
+    /// Calls that have failed, whose datagrams are lost.
+    pub sends_failed: u64,
 }
 
 /// One worker.
@@ -447,11 +499,6 @@ impl StatusReport {
         let mut sum = StageCounts::default();
         self.workers.iter().for_each(|worker| sum.add(&worker.connections));
         sum
-    }
-
-    /// Open connections.
-    pub fn connections_open(&self) -> u64 {
-        self.workers.iter().map(|worker| worker.connections_opened.saturating_sub(worker.connections_closed)).sum()
     }
 }
 

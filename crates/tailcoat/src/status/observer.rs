@@ -8,16 +8,17 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::model::{
-    BufferStatus, CacheResultCount, ClientMemoryStatus, EvictionCount, LimitCount, LogStatus, ModuleFailureCount,
-    ModuleStatus, ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus, RequestCount, ServerStatus, ShedCount,
-    SiteStatus, SpanStatus, StatusReport, TlsStatus, UpstreamStatus, WorkerStatus,
+    BufferStatus, CacheResultCount, ClientMemoryStatus, EvictionCount, FtpStatus, FtpTransferCount, LimitCount,
+    LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus,
+    QuicStatus, RequestCount, ServerStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, TlsStatus, UpstreamStatus,
+    WorkerStatus,
 };
 use super::process::ProcessStatus;
 use crate::log::{LogCounts, ServerLog};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::{
-    CacheResult, Counter, Eviction, HandlerKind, HistogramCounts, HolderCount, Inquiry, Limit, Metrics, ModuleFailure,
-    ModuleMetrics, ShedReason, StatusClass, VersionKind, WorkerMetrics, WorkerReport,
+    CacheResult, Counter, Eviction, FtpDirection, FtpMetrics, HandlerKind, HistogramCounts, HolderCount, Inquiry,
+    Limit, Metrics, ModuleFailure, ModuleMetrics, ShedReason, StatusClass, VersionKind, WorkerMetrics, WorkerReport,
 };
 use crate::object_cache::ObjectStore;
 use crate::spool::SpoolStore;
@@ -111,6 +112,10 @@ impl Observer {
         status.places = place_status(&reports);
         status.workers = worker_statuses(&sources.inquiries, &reports);
         status.overload = overload_status(&status);
+        status.ftp.sessions_open = reports.iter().flatten().map(|report| report.ftp_sessions_open as u64).sum();
+        let of_workers = reports.iter().flatten();
+        status.ftp.live = of_workers.flat_map(|report| report.ftp_sessions.iter().cloned()).collect();
+        status.ftp.live.sort_by_key(|session| (session.command.is_empty(), std::cmp::Reverse(session.age_ms)));
         status.requests = reports.into_iter().flatten().flat_map(|report| report.requests).collect();
         status.requests.sort_by_key(|request| std::cmp::Reverse(request.age_ms));
         if let Some(metrics) = &self.metrics {
@@ -287,6 +292,11 @@ fn add_counts(status: &mut StatusReport, metrics: &Metrics) {
     status.object_cache.hits = sum(|worker| &worker.object_hits);
     status.object_cache.misses = sum(|worker| &worker.object_misses);
     status.panics = sum(|worker| &worker.panics);
+    status.quic = QuicStatus {
+        sends: sum(|worker| &worker.quic_sends),
+        datagrams: sum(|worker| &worker.quic_datagrams),
+        sends_failed: sum(|worker| &worker.quic_sends_failed),
+    };
     status.tls = TlsStatus {
         full: sum(|worker| &worker.handshakes_full),
         resumed: sum(|worker| &worker.handshakes_resumed),
@@ -307,10 +317,26 @@ fn add_counts(status: &mut StatusReport, metrics: &Metrics) {
         count: workers.iter().map(|worker| worker.evictions(eviction)).sum(),
     });
     status.evictions = evictions.collect();
+    add_ftp_counts(&mut status.ftp, &workers);
     let sites = metrics.site_names().into_iter().enumerate();
     status.sites = sites.filter_map(|(index, name)| site_status(index, name, &workers)).collect();
     for (index, name) in metrics.upstream_names().into_iter().enumerate() {
         add_upstream_counts(status, index, name, &workers);
+    }
+}
+
+fn add_ftp_counts(status: &mut FtpStatus, workers: &[Arc<WorkerMetrics>]) {
+    let sum = |counter: fn(&FtpMetrics) -> &Counter| workers.iter().map(|worker| counter(&worker.ftp).get()).sum();
+    status.sessions = sum(|ftp| &ftp.sessions);
+    status.logins = sum(|ftp| &ftp.logins);
+    status.logins_rejected = sum(|ftp| &ftp.logins_rejected);
+    status.sent_bytes = sum(|ftp| &ftp.sent_bytes);
+    status.received_bytes = sum(|ftp| &ftp.received_bytes);
+    for (&direction, is_complete) in FtpDirection::ALL.iter().flat_map(|kind| [(kind, true), (kind, false)]) {
+        let count = workers.iter().map(|worker| worker.ftp.transfers(direction, is_complete)).sum();
+        if count > 0 {
+            status.transfers.push(FtpTransferCount { direction: direction.name().to_owned(), is_complete, count });
+        }
     }
 }
 

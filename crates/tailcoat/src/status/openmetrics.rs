@@ -4,7 +4,7 @@
 
 use std::fmt::{Display, Write};
 
-use super::model::{StatusReport, TimesStatus, UpstreamStatus};
+use super::model::{FtpStatus, StatusReport, TimesStatus, UpstreamStatus};
 
 /// Format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,7 @@ pub fn render(status: &StatusReport, format: MetricsFormat) -> String {
         write_counts(status, &mut text);
         write_modules(status, &mut text);
         write_programs(status, &mut text);
+        write_ftp(&status.ftp, &mut text);
     }
     write_caches(status, &mut text);
     write_upstreams(status, &mut text);
@@ -170,6 +171,13 @@ fn write_counts(status: &StatusReport, text: &mut Text) {
     }
     text.counter("tailcoat_connection_panics", "Connections closed by a bug in the server (panic).");
     text.sample("_total", &[], status.panics);
+    text.counter("tailcoat_quic_sends", "Calls that have sent datagrams of HTTP/3, by result.");
+    let quic = &status.quic;
+    for (result, count) in [("sent", quic.sends - quic.sends_failed.min(quic.sends)), ("failed", quic.sends_failed)] {
+        text.sample("_total", &[("result", &result)], count);
+    }
+    text.counter("tailcoat_quic_datagrams", "Datagrams of HTTP/3 sent; many share a call.");
+    text.sample("_total", &[], quic.datagrams);
     text.counter("tailcoat_response_cache_requests", "Requests by the result of the response cache.");
     for result in &status.response_cache {
         text.sample("_total", &[("result", &result.result)], result.count);
@@ -221,6 +229,30 @@ fn write_programs(status: &StatusReport, text: &mut Text) {
     text.sample("_total", &[], programs.started);
     text.counter("tailcoat_cgi_programs_refused", "Requests rejected because all CGI programs were busy.");
     text.sample("_total", &[], programs.rejected);
+}
+
+/// Only if the server has FTP sessions, or had any.
+fn write_ftp(ftp: &FtpStatus, text: &mut Text) {
+    if ftp.sessions == 0 {
+        return;
+    }
+    text.gauge("tailcoat_ftp_sessions_open", "Open FTP sessions.");
+    text.sample("", &[], ftp.sessions_open);
+    text.counter("tailcoat_ftp_sessions", "FTP sessions.");
+    text.sample("_total", &[], ftp.sessions);
+    text.counter("tailcoat_ftp_logins", "Logins over FTP, by result.");
+    for (result, count) in [("accepted", ftp.logins), ("rejected", ftp.logins_rejected)] {
+        text.sample("_total", &[("result", &result)], count);
+    }
+    text.counter("tailcoat_ftp_transfers", "Transfers over FTP that have ended, by direction and result.");
+    for transfers in &ftp.transfers {
+        let result = if transfers.is_complete { "complete" } else { "incomplete" };
+        text.sample("_total", &[("direction", &transfers.direction), ("result", &result)], transfers.count);
+    }
+    text.counter("tailcoat_ftp_transferred_bytes", "Bytes of files and listings over FTP.");
+    for (direction, count) in [("sent", ftp.sent_bytes), ("received", ftp.received_bytes)] {
+        text.sample("_total", &[("direction", &direction)], count);
+    }
 }
 
 fn write_caches(status: &StatusReport, text: &mut Text) {

@@ -1,4 +1,4 @@
-use std::io::{self, IoSlice};
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -80,11 +80,6 @@ impl Lease {
     /// Writes as much of `bytes` as the kernel accepts.
     pub fn poll_write(&mut self, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.connection.stream.poll_write(task, bytes)
-    }
-
-    /// Writes as much of several pieces as the kernel accepts.
-    pub fn poll_write_vectored(&mut self, task: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        self.connection.stream.poll_write_vectored(task, pieces)
     }
 
     /// True if requests were sent on the connection before. The server may just have closed it: an end before the

@@ -27,7 +27,7 @@ use std::rc::Rc;
 
 pub use acquire::{Acquire, AcquireOptions, Leased, Upstream};
 pub use balance::hash_key;
-pub use http2::{ResponsePiece, StreamFailure, StreamLease, StreamTunnel};
+pub use http2::{H2UpstreamTunnel, ResponsePiece, StreamFailure, StreamLease};
 pub use keeper::{AddressLookup, keep, system_lookup};
 pub use lease::{Ending, Lease, UpstreamFailure, UpstreamTunnel};
 pub use pool::ClientConnectionId;

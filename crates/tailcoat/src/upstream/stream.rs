@@ -1,5 +1,5 @@
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -66,14 +66,6 @@ impl UpstreamStream {
     pub(super) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         either!(self, stream => stream.write_all(bytes).await)?;
         either!(self, stream => stream.flush().await)
-    }
-
-    pub(super) fn poll_write_vectored(
-        &mut self,
-        task: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        either!(self, stream => Pin::new(stream).poll_write_vectored(task, pieces))
     }
 
     pub(super) fn poll_shutdown(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -4,16 +4,21 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::io;
+use std::net::UdpSocket;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::sync::{Notify, watch};
+use tokio::task::coop::unconstrained;
 
 use super::listener::AsyncListener;
-use super::{ListenerKey, OpenListener};
-use crate::connection::{Claimant, ConnectionStage, ConnectionTable, Connections, Context, Newcomer, Room};
+use super::{ListenerKey, OpenListener, UDP_KEY};
+use crate::connection::{
+    Claimant, ConnectionStage, ConnectionTable, Connections, Context, Newcomer, QuicBuffers, QuicEndpoint, QuicKeys,
+    QuicSocket, Room,
+};
 use crate::log::{LogClient, Trouble, event};
 use crate::metrics::Limit;
 
@@ -33,6 +38,8 @@ pub(super) struct Acceptors {
     pub(super) running: RefCell<HashMap<ListenerKey, Rc<Stop>>>,
     /// Closed when all acceptors have ended, because each holds a receiver.
     pub(super) accepting: watch::Sender<()>,
+    pub(super) quic_keys: Arc<QuicKeys>,
+    pub(super) quic_buffers: Rc<QuicBuffers>,
     /// Log line about connections that cannot be accepted.
     pub(super) trouble: Arc<Trouble>,
     /// Log line about `connections-max`.
@@ -53,6 +60,13 @@ impl Acceptors {
     /// Out of file descriptors or memory.
     pub(super) fn start(&self, listeners: Vec<OpenListener>) -> io::Result<()> {
         for OpenListener { key, listener } in listeners {
+            let listener = match listener.into_udp() {
+                Ok(socket) => {
+                    self.start_quic(key, socket)?;
+                    continue;
+                }
+                Err(listener) => listener,
+            };
             let acceptor = Acceptor {
                 context: Rc::clone(&self.context),
                 connections: Rc::clone(&self.connections),
@@ -68,6 +82,16 @@ impl Acceptors {
             }
             tokio::task::spawn_local(acceptor.run(listener.into_async()?));
         }
+        Ok(())
+    }
+
+    /// Starts the endpoint of a UDP socket. It lives as long as the worker, because its connections need it.
+    fn start_quic(&self, (number, socket_number): ListenerKey, socket: UdpSocket) -> io::Result<()> {
+        let (socket, slot) = (QuicSocket::new(socket)?, (socket_number & !UDP_KEY) as u8);
+        let (keys, buffers) = (&self.quic_keys, &self.quic_buffers);
+        let endpoint =
+            QuicEndpoint::new(socket, slot, number, keys, buffers, &self.context, &self.connections, &self.busy);
+        tokio::task::spawn_local(unconstrained(endpoint.run()));
         Ok(())
     }
 

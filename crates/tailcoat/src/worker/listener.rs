@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
@@ -31,6 +31,9 @@ const IN_USE_TIME: Duration = Duration::from_secs(1);
 
 /// Interval of these tries.
 const IN_USE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Kernel buffer of a UDP socket for each direction: what all clients of a worker send while it is busy.
+const UDP_BUFFER_BYTES: usize = 2 << 20;
 
 /// BPF filter that drops segments with SYN and without ACK. Offsets count from the TCP header (socket(7),
 /// `SO_ATTACH_FILTER`); byte 13 has the flags.
@@ -63,12 +66,15 @@ pub struct ListenerPlan {
     pub is_proxied: bool,
     /// True if connections of the listener begin with TLS.
     pub has_tls: bool,
+    /// True if the listener speaks HTTP/3, too.
+    pub has_http3: bool,
     /// True if the listener speaks FTP, whose server sends the first bytes.
     pub is_ftp: bool,
 }
 
 /// Listeners that a configuration needs, in the order in which its sites name them.
 pub fn plan(config: &Config) -> Vec<ListenerPlan> {
+    let has_http3 = config.server.http_versions.http3;
     let mut plans: Vec<ListenerPlan> = Vec::new();
     let mut numbers: HashMap<&Listen, usize> = HashMap::new();
     for (site, config) in config.sites.iter().enumerate() {
@@ -80,7 +86,9 @@ pub fn plan(config: &Config) -> Vec<ListenerPlan> {
                 let begins_with_tls = config.ftp.as_deref().is_none_or(is_implicit);
                 let has_tls = config.tls_listen.contains(listen) && begins_with_tls;
                 let (sites, is_ftp) = (Vec::new(), config.ftp.is_some());
-                plans.push(ListenerPlan { listen: listen.clone(), sites, is_proxied, has_tls, is_ftp });
+                // A proxy reports its client at the beginning of a connection, which QUIC has no place for.
+                let has_http3 = has_http3 && has_tls && !is_ftp && !is_proxied && matches!(listen, Listen::Tcp(_));
+                plans.push(ListenerPlan { listen: listen.clone(), sites, is_proxied, has_tls, has_http3, is_ftp });
             }
             plans[number].sites.push(site);
         }
@@ -95,6 +103,8 @@ pub enum Listener {
     Tcp(std::net::TcpListener),
     /// Unix socket.
     Unix(std::os::unix::net::UnixListener),
+    /// UDP socket of HTTP/3, in a group with the others of its address.
+    Udp(std::net::UdpSocket),
 }
 
 /// Listening socket that a worker's runtime polls.
@@ -132,7 +142,7 @@ fn bind_tcp(address: SocketAddr, workers: usize, settings: &SocketSettings) -> i
     // the first try goes without; it also chooses the port if that is 0.
     let address = match until_free(|| listen_tcp(address, settings, false))? {
         Listener::Tcp(probe) => probe.local_addr()?,
-        Listener::Unix(_) => address,
+        Listener::Unix(_) | Listener::Udp(_) => address,
     };
     // Even with one worker, because a reload may add more.
     (0..workers).map(|_| listen_tcp(address, settings, true)).collect()
@@ -199,6 +209,29 @@ impl SocketSettings {
     }
 }
 
+/// Opens the UDP sockets of an address: a group among which connection IDs decide.
+///
+/// # Errors
+/// The system call that failed. The present user may not bind ports below 1024.
+pub fn bind_udp(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
+    // As for TCP, the first try finds another server that has the address.
+    drop(until_free(|| open_udp(address, false))?);
+    (0..count).map(|_| open_udp(address, true)).collect()
+}
+
+fn open_udp(address: SocketAddr, shares_port: bool) -> io::Result<UdpSocket> {
+    let socket = RawSocket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_port(shares_port)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // The kernel grants as much as net.core.rmem_max and wmem_max allow.
+    socket.set_recv_buffer_size(UDP_BUFFER_BYTES)?;
+    socket.set_send_buffer_size(UDP_BUFFER_BYTES)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
 fn backlog(server: &ServerSettings) -> i32 {
     server.listen_backlog.try_into().unwrap_or(i32::MAX)
 }
@@ -242,8 +275,13 @@ impl Listener {
     /// # Errors
     /// The descriptor is not a socket.
     pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
-        let is_unix = SockRef::from(&descriptor).local_addr()?.is_unix();
-        Ok(if is_unix { Self::Unix(descriptor.into()) } else { Self::Tcp(descriptor.into()) })
+        let socket = SockRef::from(&descriptor);
+        let (is_unix, is_udp) = (socket.local_addr()?.is_unix(), socket.r#type()? == Type::DGRAM);
+        Ok(match (is_unix, is_udp) {
+            (true, _) => Self::Unix(descriptor.into()),
+            (false, true) => Self::Udp(descriptor.into()),
+            (false, false) => Self::Tcp(descriptor.into()),
+        })
     }
 
     /// File descriptor of the socket.
@@ -251,6 +289,7 @@ impl Listener {
         match self {
             Self::Tcp(listener) => listener.into(),
             Self::Unix(listener) => listener.into(),
+            Self::Udp(socket) => socket.into(),
         }
     }
 
@@ -258,7 +297,7 @@ impl Listener {
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(listener) => listener.local_addr().ok(),
-            Self::Unix(_) => None,
+            Self::Unix(_) | Self::Udp(_) => None,
         }
     }
 
@@ -270,6 +309,7 @@ impl Listener {
         Ok(match self {
             Self::Tcp(listener) => Self::Tcp(listener.try_clone()?),
             Self::Unix(listener) => Self::Unix(listener.try_clone()?),
+            Self::Udp(socket) => Self::Udp(socket.try_clone()?),
         })
     }
 
@@ -312,6 +352,14 @@ impl Listener {
             // The socket had no filter.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result,
+        }
+    }
+
+    /// UDP socket of HTTP/3; otherwise returns the listener.
+    pub(super) fn into_udp(self) -> Result<UdpSocket, Self> {
+        match self {
+            Self::Udp(socket) => Ok(socket),
+            other => Err(other),
         }
     }
 

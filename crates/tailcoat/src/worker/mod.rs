@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use generation::GenerationPlan;
-pub use listener::{Inherited, Listener, ListenerPlan, bind, bind_unix, plan};
+pub use listener::{Inherited, Listener, ListenerPlan, bind, bind_udp, bind_unix, plan};
 use tokio::runtime::{Builder, Handle, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, watch};
@@ -25,7 +25,7 @@ use tokio::task::coop::unconstrained;
 
 use self::accept::Acceptors;
 use self::generation::GenerationBuilder;
-use crate::connection::{ClientLimit, Connections, Context, SWEEPS_A_ROUND, WorkerClock, overload_limits};
+use crate::connection::{ClientLimit, Connections, Context, QuicKeys, SWEEPS_A_ROUND, WorkerClock, overload_limits};
 use crate::log::{Recorder, Trouble};
 use crate::memory_budget::{MemoryBudget, Pressure, WorkerBudget};
 use crate::metrics::{Inquiry, Metrics};
@@ -70,6 +70,8 @@ pub struct WorkerPlan {
     pub recorder: Recorder,
     /// Counters of the workers, if metrics are enabled.
     pub metrics: Option<Arc<Metrics>>,
+    /// Keys of QUIC, which all workers share.
+    pub quic_keys: Arc<QuicKeys>,
     /// Questions about the worker, from the status page and metrics.
     pub inquiries: UnboundedReceiver<Inquiry>,
     /// Changes to make while the worker serves.
@@ -88,8 +90,12 @@ pub struct OpenListener {
     pub listener: Listener,
 }
 
-/// Key of a listening socket: the number of its listener, and the socket's number within that.
+/// Key of a listening socket: the number of its listener, and the socket's number within that. For a UDP socket it is
+/// [`UDP_KEY`] and the slot.
 pub type ListenerKey = (u16, u16);
+
+/// Bit that marks the numbers of UDP sockets.
+pub const UDP_KEY: u16 = 1 << 15;
 
 /// Change for a serving worker. The worker drops `done` when the change is complete.
 pub enum WorkerOrder {
@@ -202,6 +208,8 @@ async fn serve(plan: WorkerPlan, clock: WorkerClock) -> io::Result<()> {
         busy: Rc::clone(&busy),
         running: RefCell::default(),
         accepting: watch::Sender::default(),
+        quic_keys: plan.quic_keys,
+        quic_buffers: Rc::default(),
         trouble: plan.accept_trouble,
         place_trouble: plan.place_trouble,
     });

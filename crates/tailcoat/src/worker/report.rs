@@ -30,6 +30,7 @@ impl Reporter {
 
     fn report(&self, requests_max: usize) -> WorkerReport {
         let (requests_open, requests) = self.connections.longest_open_requests(requests_max);
+        let (ftp_sessions_open, ftp_sessions) = self.connections.ftp_sessions(requests_max);
         // Skipped for metrics, which ask often and need counts only, because this visits all connections.
         let [clients, networks] = if requests_max > 0 { self.connections.top_holders() } else { Default::default() };
         let overload = self.context.overload.report();
@@ -42,6 +43,8 @@ impl Reporter {
             networks,
             requests_open,
             requests,
+            ftp_sessions_open,
+            ftp_sessions,
             upstream_idle: self.upstreams.borrow().iter().map(|upstream| upstream.idle()).collect(),
             objects: self.cache.len(),
             lag_ms: overload.lag_ms,

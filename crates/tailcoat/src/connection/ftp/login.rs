@@ -53,6 +53,10 @@ impl FtpConnection {
         match verdict {
             CredentialVerdict::Right | CredentialVerdict::Wrong => {
                 let is_right = verdict == CredentialVerdict::Right;
+                if let Some(metrics) = self.context.metrics() {
+                    let counter = if is_right { &metrics.ftp.logins } else { &metrics.ftp.logins_rejected };
+                    counter.add(1);
+                }
                 self.user = if is_right { user.into_boxed_slice() } else { Box::default() };
                 let action = self.session.on_login(is_right);
                 self.act(action);

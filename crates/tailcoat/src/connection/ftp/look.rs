@@ -32,6 +32,23 @@ impl FtpConnection {
                 };
                 Box::pin(files.list(host, in_root, scope, now))
             }
+            PathQuestion::Size if self.keeper(&site).is_some() => {
+                let keeper = self.keeper(&site).unwrap_or_default();
+                let (partial, entry) = (
+                    files.clone().partial_bytes(host.clone(), in_root.clone(), keeper, now),
+                    files.entry(host, in_root, now),
+                );
+                let name = path.clone();
+                Box::pin(async {
+                    let unknown =
+                        NamedEntry { name: Vec::new(), is_directory: false, size: 0, modified: 0, unique: (0, 0) };
+                    let entry = match partial.await {
+                        Some(size) => NamedEntry { name, size, ..unknown },
+                        None => entry.await?,
+                    };
+                    Ok(NamedListing { entries: vec![entry], is_content: false })
+                })
+            }
             PathQuestion::Enter | PathQuestion::Size | PathQuestion::Modified | PathQuestion::Facts => {
                 let (entry, name) = (files.entry(host, in_root, now), path.clone());
                 Box::pin(async {

@@ -7,11 +7,13 @@ mod account;
 mod data;
 mod login;
 mod look;
+mod pausing;
 mod receive;
 mod secure;
 mod transfer;
 
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
@@ -79,6 +81,10 @@ pub struct FtpConnection {
     transfer: Option<Box<Transferring>>,
     /// Time of the last command or end of a transfer, in milliseconds.
     active_ms: u64,
+    /// Address of the server, once a data connection has needed it.
+    local: Option<IpAddr>,
+    /// Time until which the maximum rate makes transfers wait, in microseconds.
+    paid_until_us: u64,
     /// Memory charge for buffers of the connection.
     held: Option<Charge>,
 }
@@ -128,6 +134,8 @@ impl FtpConnection {
             data: DataChannel::None,
             transfer: None,
             active_ms,
+            local: None,
+            paid_until_us: 0,
             held: None,
         }
     }
@@ -226,6 +234,9 @@ impl FtpConnection {
     fn greet(&mut self) {
         // ABOR comes as urgent data (RFC 959, section 4.1.3), which would be lost to normal reads.
         let _ = rustix::net::sockopt::set_socket_oobinline(&*self.socket.socket_mut(), true);
+        if let Some(metrics) = self.context.metrics() {
+            metrics.ftp.sessions.add(1);
+        }
         self.reply(&FtpReply::new(220, "Ready."));
     }
 
@@ -360,10 +371,11 @@ impl FtpConnection {
     fn listen(&mut self, mode: PassiveMode) {
         // Frees the port of an earlier command.
         self.data = DataChannel::None;
-        let (Some(site), Some(local)) = (self.site(), self.socket.local_address()) else {
+        self.local = self.local.or_else(|| self.socket.local_address().map(|address| address.ip()));
+        let (Some(site), Some(local)) = (self.site(), self.local) else {
             return self.reply(&FtpReply::new(425, "No address for a data connection."));
         };
-        let family = FtpFamily::of(local.ip());
+        let family = FtpFamily::of(local);
         match mode {
             PassiveMode::Pasv if family == FtpFamily::V6 => {
                 return self.reply(&FtpReply::new(425, "PASV is for IPv4: use EPSV."));
@@ -374,12 +386,12 @@ impl FtpConnection {
             PassiveMode::Pasv | PassiveMode::Epsv(_) => {}
         }
         let deadline_ms = self.active_ms + site.config.data_timeout.as_millis() as u64;
-        let Ok((data, port)) = DataChannel::listen(local.ip(), site.config.passive_ports.clone(), deadline_ms) else {
+        let Ok((data, port)) = DataChannel::listen(local, site.config.passive_ports.clone(), deadline_ms) else {
             return self.reply(&FtpReply::new(425, "No port for a data connection is free."));
         };
         self.data = data;
-        match (mode, local.ip().to_canonical()) {
-            (PassiveMode::Pasv, std::net::IpAddr::V4(ip)) => {
+        match (mode, local.to_canonical()) {
+            (PassiveMode::Pasv, IpAddr::V4(ip)) => {
                 push_pasv_reply(&mut self.output, site.config.passive_address.unwrap_or(ip), port);
             }
             _ => push_epsv_reply(&mut self.output, port),

@@ -12,7 +12,7 @@ use super::transfer::{TransferStage, Transferring};
 use crate::config::FtpWriters;
 use crate::connection::Transport;
 use crate::connection::transfer_rate::TransferRate;
-use crate::handler::{NamedChange, NamedRejection, NamedUpload};
+use crate::handler::{FtpFiles, NamedChange, NamedRejection, NamedUpload};
 use crate::metrics::Limit;
 use crate::object_cache::Blocking;
 
@@ -31,6 +31,8 @@ pub(super) struct FtpUpload {
     writing: Option<Blocking<(NamedUpload, Result<(), NamedRejection>)>>,
     /// True if the client has sent all.
     is_ended: bool,
+    /// Reply after the last write, if the connection was cut.
+    cut: Option<FtpReply>,
     pub(super) received_bytes: u64,
     noted_bytes: u64,
     rate: TransferRate,
@@ -51,6 +53,7 @@ impl FtpUpload {
             piece: Vec::new(),
             writing: None,
             is_ended: false,
+            cut: None,
             received_bytes: 0,
             noted_bytes: 0,
             rate: TransferRate::default(),
@@ -60,6 +63,19 @@ impl FtpUpload {
 
     pub(super) fn held_bytes(&self) -> usize {
         self.piece.capacity() + if self.writing.is_some() { PIECE_BYTES } else { 0 }
+    }
+
+    /// Writes the received piece, then removes or keeps the incomplete file. The reply comes after that, so that the client
+    /// can ask for the kept length at once.
+    fn begin_end(&mut self, reply: FtpReply) {
+        let Some(mut upload) = self.upload.take() else { return };
+        let piece = std::mem::take(&mut self.piece);
+        self.cut = Some(reply);
+        self.writing = Some(Blocking::spawn(move || {
+            let result = upload.write(&piece);
+            upload.abandon();
+            (upload, result)
+        }));
     }
 
     /// Writes the received piece; gives the file its name after the last.
@@ -94,11 +110,18 @@ impl FtpConnection {
         })
     }
 
+    /// User for whom an incomplete upload to this site is kept; `None` if it is not kept.
+    pub(super) fn keeper(&self, site: &FtpFiles) -> Option<Vec<u8>> {
+        (site.config.keeps_partial && self.may_write()).then(|| self.user.to_vec())
+    }
+
     /// Receives until the upload is complete.
     pub(super) fn poll_receive(&mut self, task: &mut Task<'_>) -> Poll<Result<(), FtpReply>> {
+        let site = self.site();
+        let pace = site.as_ref().map(|site| site.pace()).filter(|pace| pace.piece_bytes().is_some());
         let context = &*self.context;
         let Some(transfer) = &mut self.transfer else { return Poll::Ready(Err(closed())) };
-        let Transferring { stage, socket, deadline_ms, .. } = &mut **transfer;
+        let Transferring { stage, socket, deadline_ms, pausing, .. } = &mut **transfer;
         let (TransferStage::Receive(receiving), Some(socket)) = (stage, socket) else {
             return Poll::Ready(Err(closed()));
         };
@@ -107,6 +130,9 @@ impl FtpConnection {
             if let Some(writing) = &mut receiving.writing {
                 let written = ready!(Pin::new(writing).poll(task));
                 receiving.writing = None;
+                if let Some(reply) = receiving.cut.take() {
+                    return Poll::Ready(Err(reply));
+                }
                 match written {
                     Ok((upload, Ok(()))) if receiving.is_ended => {
                         drop(upload);
@@ -123,13 +149,16 @@ impl FtpConnection {
                 }
             }
             let now_ms = context.clock.now().monotonic_ms;
+            if pace.is_some() {
+                ready!(pausing.poll(now_ms, self.paid_until_us, (deadline_ms, body_timeout_ms), task));
+            }
             let polled = socket.poll_read(&mut context.scratch.borrow_mut().input);
             let limit = context.rate_limit();
             if let Some(since_ms) = receiving.waiting_since_ms.take() {
                 receiving.rate.on_wait(now_ms.saturating_sub(since_ms));
             }
             match polled {
-                Poll::Ready(Ok(0)) if !socket.has_clean_end() => return Poll::Ready(Err(closed())),
+                Poll::Ready(Ok(0)) if !socket.has_clean_end() => receiving.begin_end(closed()),
                 Poll::Ready(Ok(0)) => {
                     receiving.is_ended = true;
                     if let Some(decoder) = &mut receiving.decoder {
@@ -144,6 +173,9 @@ impl FtpConnection {
                         None => receiving.piece.extend_from_slice(input),
                     }
                     receiving.received_bytes += count as u64;
+                    if let Some(pace) = &pace {
+                        pace.on_bytes(count as u64, now_ms * 1_000, &mut self.paid_until_us);
+                    }
                     context.count_received(count);
                     receiving.rate.on_bytes(count as u64, &limit);
                     *deadline_ms = now_ms + body_timeout_ms;
@@ -151,7 +183,7 @@ impl FtpConnection {
                         receiving.begin_write();
                     }
                 }
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(closed())),
+                Poll::Ready(Err(_)) => receiving.begin_end(closed()),
                 Poll::Pending => {
                     let received_bytes = receiving.received_bytes;
                     let moved_bytes = received_bytes - std::mem::replace(&mut receiving.noted_bytes, received_bytes);

@@ -15,15 +15,18 @@ use wire::ftp::{
 use super::FtpConnection;
 use super::data::DataChannel;
 use super::look::{rejection_reply, shown};
+use super::pausing::Pausing;
 use super::receive::FtpUpload;
 use crate::connection::handshakes::LinePlace;
 use crate::connection::output::Output;
 use crate::connection::transfer_rate::TransferRate;
 use crate::connection::transmit::Transmission;
 use crate::connection::{ConnectionStage, Socket, Transport};
-use crate::handler::{FtpFiles, ListingScope, NamedContent, NamedListing, NamedUpload, Now, Segment, UploadStart};
+use crate::handler::{
+    FtpFiles, ListingScope, NamedContent, NamedListing, NamedUpload, Now, Segment, UploadRequest, UploadStart,
+};
 use crate::log::LogClient;
-use crate::metrics::Limit;
+use crate::metrics::{FtpDirection, Limit};
 use crate::object_cache::{Blocking, OpenFile};
 use crate::routing::RequestAccount;
 
@@ -40,6 +43,8 @@ pub(super) struct Transferring {
     content: Option<TransferContent>,
     /// Data connection, once the client has opened it.
     pub(super) socket: Option<Transport>,
+    /// Bytes that will be sent, if they are known.
+    pub(super) total_bytes: Option<u64>,
     /// Bytes that the data connection has accepted.
     sent_bytes: u64,
     /// Bytes of these that were counted as progress of the client.
@@ -49,6 +54,8 @@ pub(super) struct Transferring {
     /// Time that the client has to connect, in milliseconds.
     data_timeout_ms: u64,
     rate: TransferRate,
+    /// Pause because of the maximum rate.
+    pub(super) pausing: Pausing,
     /// Time since which the client is waited for, in milliseconds.
     waiting_since_ms: Option<u64>,
 }
@@ -64,21 +71,21 @@ pub(super) enum TransferStage {
     Turn(Option<LinePlace>),
     /// End of the TLS handshake.
     Handshake,
-    /// Client that must accept output, and the rest of a text file.
-    Client(Box<Transmission>, Option<TextFile>),
+    /// Client that must accept output, and the content after that.
+    Client(Box<Transmission>, Option<TransferContent>),
     /// Client that must send, or the disk that must accept.
     Receive(Box<FtpUpload>),
 }
 
 /// Content of a transfer.
-enum TransferContent {
+pub(super) enum TransferContent {
     Segment(Segment),
     Text(TextFile),
     Upload(NamedUpload),
 }
 
 /// Large file whose line ends are converted while it is sent.
-struct TextFile {
+pub(super) struct TextFile {
     file: Arc<OpenFile>,
     offset: u64,
     encoder: AsciiEncoder,
@@ -127,6 +134,15 @@ impl Transferring {
         }
     }
 
+    /// Direction for metrics.
+    pub(super) fn direction(&self) -> FtpDirection {
+        match self.request.kind {
+            FtpTransferKind::Retrieve => FtpDirection::Download,
+            FtpTransferKind::Store | FtpTransferKind::StoreUnique | FtpTransferKind::Append => FtpDirection::Upload,
+            FtpTransferKind::LongList(_) | FtpTransferKind::Names(_) | FtpTransferKind::Facts => FtpDirection::Listing,
+        }
+    }
+
     /// Command for logs.
     pub(super) fn command(&self) -> &'static str {
         match self.request.kind {
@@ -156,7 +172,8 @@ impl FtpConnection {
             request.path = [&request.path, slash, format!("upload-{:016x}", fastrand::u64(..)).as_bytes()].concat();
         }
         let path = self.path_in_root(&request.path);
-        let content = content(&site, host, path, &request, self.session.facts(), self.may_write(), received);
+        let rights = (self.may_write(), self.keeper(&site));
+        let content = content(&site, host, path, &request, self.session.facts(), rights, received);
         self.transfer = Some(Box::new(Transferring {
             request,
             account,
@@ -164,11 +181,13 @@ impl FtpConnection {
             stage: TransferStage::Content(content),
             content: None,
             socket: None,
+            total_bytes: None,
             sent_bytes: 0,
             noted_bytes: 0,
             deadline_ms: 0,
             data_timeout_ms: site.config.data_timeout.as_millis() as u64,
             rate: TransferRate::default(),
+            pausing: Pausing::default(),
             waiting_since_ms: None,
         }));
     }
@@ -242,6 +261,7 @@ impl FtpConnection {
         text.extend_from_slice(&transfer.request.path);
         if let (FtpTransferKind::Retrieve, TransferContent::Segment(segment)) = (transfer.request.kind, &content) {
             text.extend_from_slice(format!(" ({} bytes)", segment.length()).as_bytes());
+            transfer.total_bytes = Some(segment.length());
         }
         if !is_named {
             text.push(b'.');
@@ -270,15 +290,16 @@ impl FtpConnection {
     fn begin_sending(&mut self) {
         let now_ms = self.context.clock.now().monotonic_ms;
         let write_timeout_ms = self.context.generation().limits.write_timeout.as_millis() as u64;
+        let piece_bytes = self.site().and_then(|site| site.pace().piece_bytes());
         let Some(transfer) = &mut self.transfer else { return };
         transfer.deadline_ms = now_ms + write_timeout_ms;
         transfer.stage = match transfer.content.take() {
-            Some(TransferContent::Segment(segment)) => {
-                let tail = VecDeque::from([segment]);
-                let mut output = Output { tail, ..Output::default() };
-                TransferStage::Client(Box::new(Transmission::new(&mut output)), None)
+            Some(TransferContent::Segment(segment)) if piece_bytes.is_none() => {
+                TransferStage::Client(Box::new(transmission_of(segment)), None)
             }
-            Some(TransferContent::Text(text)) => TransferStage::Client(empty(), Some(text)),
+            Some(content @ (TransferContent::Segment(_) | TransferContent::Text(_))) => {
+                TransferStage::Client(empty(), Some(content))
+            }
             Some(TransferContent::Upload(upload)) => {
                 TransferStage::Receive(Box::new(FtpUpload::new(upload, transfer.request.transfer_type)))
             }
@@ -289,11 +310,15 @@ impl FtpConnection {
 
     /// Sends content until all of it is accepted.
     fn poll_send(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+        let site = self.site();
+        let pace = site.as_ref().map(|site| site.pace());
+        let piece_bytes = pace.as_ref().and_then(|pace| pace.piece_bytes());
         let context = &*self.context;
         let Some(transfer) = &mut self.transfer else { return Poll::Ready(Ok(())) };
-        let Transferring { stage, socket, sent_bytes, noted_bytes, deadline_ms, rate, waiting_since_ms, .. } =
-            &mut **transfer;
-        let (TransferStage::Client(transmission, text), Some(socket)) = (stage, socket) else {
+        let Transferring {
+            stage, socket, sent_bytes, noted_bytes, deadline_ms, rate, waiting_since_ms, pausing, ..
+        } = &mut **transfer;
+        let (TransferStage::Client(transmission, rest), Some(socket)) = (stage, socket) else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
         loop {
@@ -309,8 +334,12 @@ impl FtpConnection {
             if let Some(since_ms) = waiting_since_ms.take() {
                 rate.on_wait(now_ms.saturating_sub(since_ms));
             }
+            let write_timeout_ms = context.generation().limits.write_timeout.as_millis() as u64;
             if newly_sent_bytes > 0 {
-                *deadline_ms = now_ms + context.generation().limits.write_timeout.as_millis() as u64;
+                *deadline_ms = now_ms + write_timeout_ms;
+                if let (Some(pace), Some(_)) = (&pace, piece_bytes) {
+                    pace.on_bytes(newly_sent_bytes, now_ms * 1_000, &mut self.paid_until_us);
+                }
             }
             match polled {
                 Poll::Ready(Ok(())) => {}
@@ -328,18 +357,30 @@ impl FtpConnection {
                     return Poll::Pending;
                 }
             }
-            match text {
-                None => {
-                    socket.shutdown_write()?;
-                    return Poll::Ready(Ok(()));
+            if piece_bytes.is_some() && rest.is_some() {
+                ready!(pausing.poll(now_ms, self.paid_until_us, (deadline_ms, write_timeout_ms), task));
+            }
+            match rest {
+                Some(TransferContent::Segment(segment)) => {
+                    **transmission = transmission_of(take_piece(segment, piece_bytes));
+                    if segment.length() == 0 {
+                        *rest = None;
+                    }
                 }
-                Some(rest) => match ready!(rest.poll_piece(task))? {
+                Some(TransferContent::Text(text)) => match ready!(text.poll_piece(task))? {
                     Some(bytes) => {
                         let mut output = Output { bytes, ..Output::default() };
                         **transmission = Transmission::new(&mut output);
                     }
-                    None => *text = None,
+                    None => *rest = None,
                 },
+                Some(TransferContent::Upload(_)) | None => {
+                    // Closing, which follows, ends a plain connection.
+                    if matches!(socket, Transport::Tls(_)) {
+                        socket.shutdown_write()?;
+                    }
+                    return Poll::Ready(Ok(()));
+                }
             }
         }
     }
@@ -392,7 +433,7 @@ fn content(
     path: Vec<u8>,
     request: &FtpTransfer,
     facts: FactSet,
-    may_write: bool,
+    (may_write, keeper): (bool, Option<Vec<u8>>),
     now: Now,
 ) -> Pin<Box<dyn Future<Output = Result<TransferContent, FtpReply>>>> {
     let files = site.files.clone();
@@ -419,8 +460,9 @@ fn content(
                 _ => UploadStart::At(offset),
             };
             let bytes_max = site.config.upload_bytes_max;
+            let request = UploadRequest { path, start, bytes_max, keeper };
             return Box::pin(async move {
-                let upload = files.upload(host, path, start, bytes_max, now).await.map_err(rejection_reply)?;
+                let upload = files.upload(host, request, now).await.map_err(rejection_reply)?;
                 Ok(TransferContent::Upload(upload))
             });
         }
@@ -515,6 +557,25 @@ impl TextFile {
         let mut text = Vec::with_capacity(piece.len() + piece.len() / 16);
         self.encoder.push(&piece, &mut text);
         Poll::Ready(Ok(Some(text)))
+    }
+}
+
+/// Transmission of a segment.
+fn transmission_of(segment: Segment) -> Transmission {
+    let mut output = Output { tail: VecDeque::from([segment]), ..Output::default() };
+    Transmission::new(&mut output)
+}
+
+/// Removes a piece from the front of a segment, or all of it without a limit.
+fn take_piece(segment: &mut Segment, piece_bytes: Option<u64>) -> Segment {
+    let taken_bytes = piece_bytes.unwrap_or(u64::MAX).min(segment.length());
+    match segment {
+        Segment::Bytes(bytes) => Segment::Bytes(bytes.split_to(taken_bytes as usize)),
+        Segment::File { file, offset, length } => {
+            let piece = Segment::File { file: Arc::clone(file), offset: *offset, length: taken_bytes };
+            (*offset, *length) = (*offset + taken_bytes, *length - taken_bytes);
+            piece
+        }
     }
 }
 

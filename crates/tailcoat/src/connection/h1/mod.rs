@@ -3,6 +3,7 @@
 mod live;
 mod receive;
 mod respond;
+mod states;
 mod tunnel;
 
 use std::cell::OnceCell;
@@ -14,12 +15,13 @@ use std::task::{Context as Task, Poll, ready};
 
 use wire::h1::{BodyFraming, Framing, H1Event, H1ServerConnection, InputLimits};
 use wire::h2::PREFACE;
-use wire::http::Request;
+use wire::http::{Request, RequestHead};
 
 use self::receive::Receiving;
-use self::respond::Sending;
-use self::tunnel::H1Tunnel;
+use self::states::{H1Following, H1Output};
 use super::arrival::{Arrived, NO_PLACE, REQUEST_TIMEOUT, route};
+use super::group::Turn;
+use super::lingering::poll_lingering;
 use super::output::Output;
 use super::transmit::send_now;
 use super::{ConnectionScratch, ConnectionStage, Context, OpenedConnection, Socket, Transport, WakeReason};
@@ -50,24 +52,14 @@ pub struct H1Connection {
     requests: u32,
     /// Local address that the client connected to, or that a proxy reported. Read at its first use.
     destination: OnceCell<Box<SocketAddr>>,
-    /// True if the client speaks HTTP/2, so that this connection object ends.
-    is_http2: bool,
-    /// True if no further request is read.
-    is_closing: bool,
-    /// True if input may still arrive after the last response.
-    lingers: bool,
     /// True if `kept` has not been parsed since it was stored.
     has_unseen_input: bool,
     /// Unprocessed input: an incomplete head, or requests pipelined after one that is still in progress.
     kept: Vec<u8>,
     /// Content of a request that has not been received completely.
     receiving: Option<Box<Receiving>>,
-    /// Request whose response is pending.
-    answering: Option<Box<Answering>>,
-    /// Output that the socket has not accepted yet.
-    sending: Option<Box<Sending>>,
-    /// Tunnel that follows HTTP.
-    tunneling: Option<Box<H1Tunnel>>,
+    following: H1Following,
+    output: H1Output,
     /// Memory charge for buffers of the connection, without the heads of requests.
     held: Option<Charge>,
 }
@@ -86,8 +78,19 @@ const GATHERED_BYTES_MAX: usize = 8 << 10;
 struct H1Turn<'a, 'task> {
     context: &'a Context,
     task: &'a mut Task<'task>,
+    /// Input that was read before the poll.
+    input: Option<io::Result<&'a [u8]>>,
     output: &'a mut Output,
+    /// True if responses that can be sent at once stay in `output` after the poll.
+    gathers: bool,
     now: Now,
+}
+
+/// Buffers of the worker thread for routing requests.
+struct RoutingBuffers<'a> {
+    head: &'a mut RequestHead,
+    path: &'a mut Vec<u8>,
+    host: &'a mut Vec<u8>,
 }
 
 /// Received request with its framing, which determines if the connection persists.
@@ -123,15 +126,11 @@ impl H1Connection {
             slot,
             listener,
             requests: 0,
-            is_http2: false,
-            is_closing: false,
-            lingers: false,
             has_unseen_input: !input.is_empty(),
             kept: input,
             receiving: None,
-            answering: None,
-            sending: None,
-            tunneling: None,
+            following: H1Following::Requests,
+            output: H1Output::default(),
             held: None,
         }
     }
@@ -145,7 +144,7 @@ impl H1Connection {
 
     /// True if the client began with the HTTP/2 preface; nothing else was read or sent.
     pub fn is_http2(&self) -> bool {
-        self.is_http2
+        self.following == H1Following::Http2
     }
 
     /// Converts the connection for another version of HTTP; returns its listener and context, too.
@@ -171,12 +170,8 @@ impl H1Connection {
 
     /// Reads into `input` if the connection awaits nothing but a request; `None` otherwise.
     pub fn read_ahead(&mut self, input: &mut [u8]) -> Option<io::Result<usize>> {
-        let awaits_request = self.kept.is_empty()
-            && self.receiving.is_none()
-            && self.answering.is_none()
-            && self.sending.is_none()
-            && self.tunneling.is_none()
-            && !self.is_closing;
+        let awaits_request =
+            self.kept.is_empty() && self.receiving.is_none() && self.output.is_idle() && !self.following.is_closed();
         match &mut self.socket {
             Transport::Plain(socket) if awaits_request => match socket.poll_read(input) {
                 Poll::Ready(read) => Some(read),
@@ -199,17 +194,17 @@ impl H1Connection {
                 self.context.count_sent(output_bytes.saturating_sub(transmission.remaining()));
                 self.begin_sending(transmission, None, None, self.context.clock.now());
             }
-            Err(_) => self.is_closing = true,
+            Err(_) => self.following.close(),
         }
         Poll::Pending
     }
 
     /// Polls until the socket or a waker must be waited for. Ready when the connection must be closed.
-    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
+    pub fn poll(&mut self, task: &mut Task<'_>, turn: &mut Turn<'_>) -> Poll<()> {
         // A peer's error ends its own connection only.
-        let polled = self.drive(task).map(|_| ());
+        let polled = self.drive(task, turn).map(|_| ());
         if polled.is_pending() {
-            let sending_bytes = self.sending.as_ref().map_or(0, |sending| sending.held_bytes());
+            let sending_bytes = self.output.sending().map_or(0, |sending| sending.held_bytes());
             let held_bytes = self.kept.capacity() + sending_bytes + self.socket.held_bytes();
             self.context.charge_held(self.slot, held_bytes, &mut self.held);
         }
@@ -217,64 +212,66 @@ impl H1Connection {
     }
 
     /// Runs until the connection must wait; ready when it must be closed.
-    fn drive(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
-        let context = Rc::clone(&self.context);
+    fn drive(&mut self, task: &mut Task<'_>, turn: &mut Turn<'_>) -> Poll<io::Result<()>> {
+        let context = &*Rc::clone(&self.context);
         context.scratch.borrow_mut().clear(context.input_bytes.get());
+        let Turn { input, output, gathers } = turn;
+        let now = context.clock.now();
+        let turn = &mut H1Turn { context, task, input: input.take(), output, gathers: *gathers, now };
         let verdict = context.table.borrow_mut().take_verdict(self.slot);
         if let Some(verdict) = verdict
-            && self.on_verdict(verdict, &context, task)?.is_ready()
+            && self.on_verdict(verdict, turn)?.is_ready()
         {
             self.socket.end();
             return Poll::Ready(Ok(()));
         }
         let mut reads = 0;
         loop {
-            if self.sending.is_some() {
-                ready!(self.drive_sending(&context, task))?;
-            } else if self.answering.is_some() {
-                ready!(self.drive_answering(&context, task))?;
-            } else if self.tunneling.is_some() {
-                return self.drive_tunneling(&context, task);
-            } else if !self.is_closing {
-                if reads == READS_A_TURN_MAX {
-                    // Other connections get their turn first, because a client may send faster than the server
-                    // responds.
-                    task.waker().wake_by_ref();
-                    return Poll::Pending;
+            match (&self.output, self.following) {
+                (H1Output::Send(_) | H1Output::SendInterim(..) | H1Output::SendUpgrade(..), _) => {
+                    ready!(self.drive_sending(turn))?;
                 }
-                reads += 1;
-                ready!(self.drive_reading(&context, task))?;
-            } else if self.lingers {
-                return self.drive_lingering(&context, task);
-            } else {
-                if !self.is_http2 {
+                (H1Output::AwaitResponse(_), _) => ready!(self.drive_answering(turn))?,
+                (H1Output::Tunnel(_), _) => return self.drive_tunneling(context, turn.task),
+                (H1Output::AwaitRequest, H1Following::Requests) => {
+                    if reads == READS_A_TURN_MAX {
+                        // Other connections get their turn first, because a client may send faster than the server
+                        // responds.
+                        turn.task.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    reads += 1;
+                    ready!(self.drive_reading(turn))?;
+                }
+                (H1Output::AwaitRequest, H1Following::Remains) => return self.drive_lingering(context, turn.task),
+                (H1Output::AwaitRequest, H1Following::Nothing) => {
                     self.socket.end();
+                    return Poll::Ready(Ok(()));
                 }
-                return Poll::Ready(Ok(()));
+                (H1Output::AwaitRequest, H1Following::Http2) => return Poll::Ready(Ok(())),
             }
         }
     }
 
     /// Handles a time-out or eviction. Ready if that ends the connection.
-    fn on_verdict(&mut self, verdict: WakeReason, context: &Context, task: &mut Task<'_>) -> io::Result<Poll<()>> {
+    fn on_verdict(&mut self, verdict: WakeReason, turn: &mut H1Turn<'_, '_>) -> io::Result<Poll<()>> {
+        let context = turn.context;
         let stage = context.table.borrow().stage(self.slot);
         count_verdict(verdict, stage, context);
         match (verdict, stage) {
-            (WakeReason::Evicted, _) => self.on_evicted(context, task),
+            (WakeReason::Evicted, _) => self.on_evicted(turn),
             // A response is already being sent, so an error response is no longer possible.
-            (WakeReason::TimedOut, ConnectionStage::Content) if self.sending.is_some() => {
+            (WakeReason::TimedOut, ConnectionStage::Content) if self.output.sending().is_some() => {
                 Err(io::ErrorKind::TimedOut.into())
             }
             (WakeReason::TimedOut, ConnectionStage::Head | ConnectionStage::Content) => {
-                let output = &mut context.scratch.borrow_mut().output;
-                let mut turn = H1Turn { context, task, output, now: context.clock.now() };
-                self.reject(REQUEST_TIMEOUT, &[], &mut turn);
-                self.flush(&mut turn)?;
+                self.reject(REQUEST_TIMEOUT, &[], turn);
+                self.flush(turn)?;
                 Ok(Poll::Pending)
             }
             (WakeReason::TimedOut, ConnectionStage::Answer) => {
                 if let Some(link) = self.link() {
-                    link.set_late(task);
+                    link.set_late(turn.task);
                 }
                 Ok(Poll::Pending)
             }
@@ -290,60 +287,67 @@ impl H1Connection {
 
     /// Releases the connection's place in any state. A request without a response gets status 503, if the socket
     /// accepts it at once.
-    fn on_evicted(&mut self, context: &Context, task: &mut Task<'_>) -> io::Result<Poll<()>> {
-        if self.sending.is_some() {
+    fn on_evicted(&mut self, turn: &mut H1Turn<'_, '_>) -> io::Result<Poll<()>> {
+        if self.output.sending().is_some() {
             self.socket.abort_on_close();
             return Err(io::ErrorKind::TimedOut.into());
         }
-        if self.answering.is_some() || self.receiving.is_some() {
-            let output = &mut context.scratch.borrow_mut().output;
-            let mut turn = H1Turn { context, task, output, now: context.clock.now() };
-            self.reject(NO_PLACE, &[], &mut turn);
-            self.flush(&mut turn)?;
+        if self.output.answering().is_some() || self.receiving.is_some() {
+            self.reject(NO_PLACE, &[], turn);
+            self.flush(turn)?;
         }
         Ok(Poll::Ready(()))
     }
 
     /// Reads, and answers the requests. Ready when something else must be done first.
-    fn drive_reading(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
-        let scratch = &mut *context.scratch.borrow_mut();
-        let mut filled = self.kept.len();
-        // Usually nothing is kept, and then the call is not worth its cost.
-        if filled > 0 {
-            scratch.input[..filled].copy_from_slice(&self.kept);
-        }
-        if !self.has_unseen_input {
-            let read = match scratch.read.take() {
-                Some(read) => Poll::Ready(read),
-                None => self.socket.poll_read(&mut scratch.input[filled..]),
-            };
-            match read {
-                Poll::Ready(Ok(0)) => {
-                    self.is_closing = true;
-                    let output = &mut scratch.output;
-                    self.flush(&mut H1Turn { context, task, output, now: context.clock.now() })?;
-                    return Poll::Ready(Ok(()));
-                }
-                Poll::Ready(count) => {
-                    let count = count?;
-                    context.count_received(count);
-                    filled += count;
-                }
-                Poll::Pending => {
-                    self.await_input(context, task);
-                    return Poll::Pending;
-                }
+    fn drive_reading(&mut self, turn: &mut H1Turn<'_, '_>) -> Poll<io::Result<()>> {
+        let context = turn.context;
+        let ConnectionScratch { input: buffer, head, path, host, .. } = &mut *context.scratch.borrow_mut();
+        let received_bytes;
+        let input = match turn.input.take() {
+            // The connection has kept nothing.
+            Some(read) => {
+                let input = read?;
+                received_bytes = Some(input.len());
+                input
             }
+            None => {
+                let mut filled = self.kept.len();
+                // Usually nothing is kept, and then the call is not worth its cost.
+                if filled > 0 {
+                    buffer[..filled].copy_from_slice(&self.kept);
+                }
+                received_bytes = match self.has_unseen_input {
+                    true => None,
+                    false => match self.socket.poll_read(&mut buffer[filled..]) {
+                        Poll::Ready(count) => Some(count?),
+                        Poll::Pending => {
+                            self.await_input(context, turn.task);
+                            return Poll::Pending;
+                        }
+                    },
+                };
+                filled += received_bytes.unwrap_or(0);
+                &buffer[..filled]
+            }
+        };
+        turn.now = context.clock.now();
+        match received_bytes {
+            Some(0) => {
+                self.following.close();
+                return self.flush(turn).into();
+            }
+            Some(count) => context.count_received(count),
+            None => {}
         }
         self.kept = Vec::new();
         self.has_unseen_input = false;
-        if self.requests == 0 && context.generation().http_versions.http2 && begins_http2(&scratch.input[..filled]) {
-            self.is_http2 = true;
-            self.is_closing = true;
-            self.kept = scratch.input[..filled].to_vec();
+        if self.requests == 0 && context.generation().http_versions.http2 && begins_http2(input) {
+            self.following = H1Following::Http2;
+            self.kept = input.to_vec();
             return Poll::Ready(Ok(()));
         }
-        self.on_input(filled, scratch, context, task).into()
+        self.on_input(input, &mut RoutingBuffers { head, path, host }, turn).into()
     }
 
     /// Sets the deadline for input.
@@ -365,19 +369,18 @@ impl H1Connection {
         table.enter(self.slot, stage, Some(now_ms + timeout.as_millis() as u64), task.waker());
     }
 
-    /// Answers the complete requests in `scratch.input[..filled]`, and sends their responses together.
+    /// Answers the complete requests in `input`, and sends their responses together.
     fn on_input(
         &mut self,
-        filled: usize,
-        scratch: &mut ConnectionScratch,
-        context: &Context,
-        task: &mut Task<'_>,
+        input: &[u8],
+        buffers: &mut RoutingBuffers<'_>,
+        turn: &mut H1Turn<'_, '_>,
     ) -> io::Result<()> {
-        let ConnectionScratch { input, head, path, host, output, gathers, .. } = scratch;
-        let input = &input[..filled];
-        let turn = &mut H1Turn { context, task, output, now: context.clock.now() };
+        let context = turn.context;
+        let RoutingBuffers { head, path, host } = buffers;
+        let filled = input.len();
         let mut at = 0;
-        while at < filled && !self.is_closing && self.sending.is_none() && self.answering.is_none() {
+        while at < filled && !self.following.is_closed() && self.output.is_idle() {
             match self.wire.handle_input(&input[at..], head, &self.input_limits(context)) {
                 Ok(H1Event::NeedInput) => break,
                 Ok(H1Event::Request(incoming)) => {
@@ -417,13 +420,14 @@ impl H1Connection {
             }
         }
         if at < filled {
-            self.lingers |= self.is_closing;
-            self.has_unseen_input = !self.is_closing && (self.sending.is_some() || self.answering.is_some());
-            if !self.is_closing {
+            if self.following.is_closed() {
+                self.following.close_lingering();
+            } else {
+                self.has_unseen_input = !self.output.is_idle();
                 self.kept = input[at..].to_vec();
             }
         }
-        if *gathers && self.may_gather(turn.output) {
+        if turn.gathers && self.may_gather(turn.output) {
             return Ok(());
         }
         self.flush(turn)
@@ -431,7 +435,7 @@ impl H1Connection {
 
     /// Returns true if the output can wait for the rest of the group without loss.
     fn may_gather(&self, output: &Output) -> bool {
-        let goes_on = self.is_closing || self.answering.is_some() || self.sending.is_some() || self.tunneling.is_some();
+        let goes_on = self.following.is_closed() || !self.output.is_idle();
         !goes_on && !output.has_tail() && output.bytes.len() <= GATHERED_BYTES_MAX
     }
 
@@ -452,25 +456,9 @@ impl H1Connection {
         self.destination.get().map(|destination| **destination)
     }
 
-    /// Reads and drops input after the last response, until the client ends or the time limit is reached. Closing at
-    /// once would reset the connection if the client still sends. The client could then lose the response (RFC 9112,
-    /// section 9.6).
+    /// Waits for the client to end after the last response, at most for the time limit.
     fn drive_lingering(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
-        let mut table = context.table.borrow_mut();
-        if table.stage(self.slot) != ConnectionStage::Linger {
-            self.socket.shutdown_write()?;
-            let deadline_ms =
-                context.clock.now().monotonic_ms + context.generation().limits.linger_timeout.as_millis() as u64;
-            table.enter(self.slot, ConnectionStage::Linger, Some(deadline_ms), task.waker());
-        }
-        let input = &mut context.scratch.borrow_mut().input;
-        for _ in 0..READS_A_TURN_MAX {
-            if ready!(self.socket.poll_read(input))? == 0 {
-                return Poll::Ready(Ok(()));
-            }
-        }
-        task.waker().wake_by_ref();
-        Poll::Pending
+        poll_lingering(&mut self.socket, self.slot, &mut context.scratch.borrow_mut().input, context, task)
     }
 }
 

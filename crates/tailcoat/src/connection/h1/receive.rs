@@ -58,7 +58,8 @@ impl H1Connection {
         match response {
             SiteResponse::Ready(response) => self.on_response(incoming, response, account, turn),
             SiteResponse::Wait(PendingResponse { future, request }) => {
-                self.answering = Some(Box::new(Answering { future, request, framing: incoming.framing, account }));
+                let answering = Answering { future, request, framing: incoming.framing, account };
+                self.output.await_response(Box::new(answering));
                 Ok(())
             }
         }
@@ -78,8 +79,7 @@ impl H1Connection {
         if receiving.link.has_been_read() || waits_in_vain || receiving.is_too_much_to_drop(turn.context) {
             // The response does not depend on the remaining content. The server cannot know if the client will send it,
             // so the start of a next request is unknown.
-            self.is_closing = true;
-            self.lingers = true;
+            self.following.close_lingering();
             return self.respond(incoming, response, account, turn);
         }
         if std::mem::take(&mut receiving.owes_continue) {
@@ -112,36 +112,35 @@ impl H1Connection {
     }
 
     /// Waits for a response. Ready when it has been sent, is being sent, or must wait for the end of the content.
-    pub(super) fn drive_answering(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
-        self.tell_destination(context);
+    pub(super) fn drive_answering(&mut self, turn: &mut H1Turn<'_, '_>) -> Poll<io::Result<()>> {
+        self.tell_destination(turn.context);
         loop {
-            let Some(answering) = &mut self.answering else { return Poll::Ready(Ok(())) };
-            let polled = answering.future.as_mut().poll(task);
-            self.take_back_buffer(context);
-            self.send_interim(context, task)?;
+            let Some(answering) = self.output.answering_mut() else { return Poll::Ready(Ok(())) };
+            let polled = answering.future.as_mut().poll(turn.task);
+            self.take_back_buffer(turn.context);
+            turn.now = turn.context.clock.now();
+            self.send_interim(turn)?;
             if let Poll::Ready(result) = polled {
                 let Ok(response) = result else {
                     // Only logged, even if the client could still read a response.
                     self.record_gone();
                     return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
                 };
-                // Local invariant: `answering` was set above.
-                let Some(answering) = self.answering.take() else { return Poll::Ready(Ok(())) };
-                let ConnectionScratch { output, gathers, .. } = &mut *context.scratch.borrow_mut();
+                // Local invariant: the state was checked above.
+                let Some(answering) = self.output.take_answering() else { return Poll::Ready(Ok(())) };
                 let incoming = Incoming { routed: answering.request.routed(false), framing: answering.framing };
-                let turn = &mut H1Turn { context, task, output, now: context.clock.now() };
                 self.on_response(&incoming, response, answering.account, turn)?;
-                if *gathers && self.may_gather(turn.output) {
+                if turn.gathers && self.may_gather(turn.output) {
                     return Poll::Ready(Ok(()));
                 }
                 return self.flush(turn).into();
             }
-            if self.sending.is_some() {
+            if self.output.sending().is_some() {
                 // An interim response is not fully sent yet.
                 return Poll::Ready(Ok(()));
             }
-            ready!(self.poll_supply(context, task))?;
-            if self.answering.is_none() {
+            ready!(self.poll_supply(turn))?;
+            if self.output.answering().is_none() {
                 // The content was malformed, and the request has been rejected.
                 return Poll::Ready(Ok(()));
             }
@@ -151,7 +150,7 @@ impl H1Connection {
     /// Gives handlers the local address of the connection, if any may need it.
     fn tell_destination(&self, context: &Context) {
         if context.generation().tells_destinations
-            && let Some(answering) = &self.answering
+            && let Some(answering) = self.output.answering()
             && answering.request.link().is_none_or(|link| link.destination().is_none())
             && let Some(destination) = self.destination()
         {
@@ -161,7 +160,7 @@ impl H1Connection {
 
     /// Link to the handler in progress.
     pub(super) fn link(&self) -> Option<&Rc<ClientLink>> {
-        match (&self.answering, &self.sending) {
+        match (self.output.answering(), self.output.sending()) {
             (Some(answering), _) => answering.request.link(),
             (None, Some(sending)) => sending.link.as_ref(),
             (None, None) => None,
@@ -171,7 +170,7 @@ impl H1Connection {
     /// Takes the request without a response, for the log.
     pub(super) fn take_open_request(&mut self) -> Option<(Rc<OwnedRequest>, RequestAccount)> {
         let receiving = self.receiving.take();
-        match (self.answering.take(), receiving.and_then(|receiving| receiving.held)) {
+        match (self.output.take_answering(), receiving.and_then(|receiving| receiving.held)) {
             (Some(answering), _) => Some((answering.request, answering.account)),
             (None, Some(held)) => Some((held.request, held.account)),
             (None, None) => None,
@@ -180,7 +179,8 @@ impl H1Connection {
 
     /// Gives the handler what it waits for: content, or the news that the client has gone. Ready when the handler must
     /// be polled again. Otherwise the connection's stage says what it waits for.
-    pub(super) fn poll_supply(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_supply(&mut self, turn: &mut H1Turn<'_, '_>) -> Poll<io::Result<()>> {
+        let context = turn.context;
         let now_ms = context.clock.now().monotonic_ms;
         let Some(link) = self.link().map(Rc::clone) else {
             if self.socket.is_broken() {
@@ -188,22 +188,22 @@ impl H1Connection {
                 self.record_gone();
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
-            context.table.borrow_mut().enter(self.slot, ConnectionStage::Answer, None, task.waker());
+            context.table.borrow_mut().enter(self.slot, ConnectionStage::Answer, None, turn.task.waker());
             return Poll::Pending;
         };
         let wants_content = self.receiving.is_some() && link.wants_content();
         let supplied = if wants_content {
-            self.poll_content(&link, context, task)
+            self.poll_content(&link, turn)
         } else {
-            self.poll_client_end(&link, context, task)
+            self.poll_client_end(&link, context, turn.task)
         };
         if supplied.is_pending() {
             let mut table = context.table.borrow_mut();
             if !wants_content {
-                table.enter(self.slot, ConnectionStage::Answer, link.deadline_ms(), task.waker());
+                table.enter(self.slot, ConnectionStage::Answer, link.deadline_ms(), turn.task.waker());
             } else if table.stage(self.slot) != ConnectionStage::Content {
                 let deadline_ms = now_ms + context.generation().limits.body_timeout.as_millis() as u64;
-                table.enter(self.slot, ConnectionStage::Content, Some(deadline_ms), task.waker());
+                table.enter(self.slot, ConnectionStage::Content, Some(deadline_ms), turn.task.waker());
                 if let Some(receiving) = &mut self.receiving {
                     receiving.waiting_since_ms = now_ms;
                 }
@@ -213,9 +213,10 @@ impl H1Connection {
     }
 
     /// Lends the handler the next piece of content. Ready when there is one, or the request was rejected.
-    fn poll_content(&mut self, link: &Rc<ClientLink>, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+    fn poll_content(&mut self, link: &Rc<ClientLink>, turn: &mut H1Turn<'_, '_>) -> Poll<io::Result<()>> {
+        let context = turn.context;
+        self.send_continue(turn)?;
         let scratch = &mut *context.scratch.borrow_mut();
-        self.send_continue(scratch, context, task)?;
         loop {
             let mut filled = self.kept.len();
             scratch.input[..filled].copy_from_slice(&self.kept);
@@ -230,17 +231,17 @@ impl H1Connection {
             }
             self.kept = Vec::new();
             self.has_unseen_input = false;
-            let Some(length) = self.gather_content(filled, scratch, context, task)? else {
+            let Some(length) = self.gather_content(filled, scratch, turn)? else {
                 return Poll::Ready(Ok(()));
             };
             let has_more = self.wire.awaits_content();
             if length > 0 {
                 // The time limit starts again with each piece of content.
-                context.table.borrow_mut().enter(self.slot, ConnectionStage::Idle, None, task.waker());
-                link.supply(std::mem::take(&mut scratch.input), 0..length, task);
+                context.table.borrow_mut().enter(self.slot, ConnectionStage::Idle, None, turn.task.waker());
+                link.supply(std::mem::take(&mut scratch.input), 0..length, turn.task);
             }
             if !has_more {
-                link.complete(self.wire.take_trailers(), task);
+                link.complete(self.wire.take_trailers(), turn.task);
                 self.receiving = None;
             }
             if length > 0 || !has_more {
@@ -255,10 +256,10 @@ impl H1Connection {
         &mut self,
         filled: usize,
         scratch: &mut ConnectionScratch,
-        context: &Context,
-        task: &mut Task<'_>,
+        turn: &mut H1Turn<'_, '_>,
     ) -> io::Result<Option<usize>> {
-        let ConnectionScratch { input, head, output, .. } = scratch;
+        let context = turn.context;
+        let ConnectionScratch { input, head, .. } = scratch;
         let (mut at, mut length) = (0, 0);
         let limits = self.input_limits(context);
         while self.wire.awaits_content() {
@@ -274,7 +275,6 @@ impl H1Connection {
                 }
                 Ok(_) => break,
                 Err(rejection) => {
-                    let turn = &mut H1Turn { context, task, output, now: context.clock.now() };
                     return self.reject_content(rejection, turn).map(|()| None);
                 }
             }
@@ -290,7 +290,6 @@ impl H1Connection {
             if receiving.count(length, has_waited, context) {
                 drop(table);
                 context.count_limit(Limit::RateMin);
-                let turn = &mut H1Turn { context, task, output, now: context.clock.now() };
                 return self.reject_content(REQUEST_TIMEOUT, turn).map(|()| None);
             }
         }
@@ -300,39 +299,33 @@ impl H1Connection {
     /// Rejects a request in the middle of its content. If a response to it has begun, fails, so that the connection
     /// closes.
     fn reject_content(&mut self, rejection: wire::h1::MessageRejection, turn: &mut H1Turn<'_, '_>) -> io::Result<()> {
-        if self.answering.is_none() {
+        if self.output.answering().is_none() {
             return Err(io::ErrorKind::InvalidData.into());
         }
         self.reject(rejection, &[], turn);
         self.flush(turn)
     }
 
-    fn send_continue(
-        &mut self,
-        scratch: &mut ConnectionScratch,
-        context: &Context,
-        task: &mut Task<'_>,
-    ) -> io::Result<()> {
+    fn send_continue(&mut self, turn: &mut H1Turn<'_, '_>) -> io::Result<()> {
         let Some(receiving) = &mut self.receiving else { return Ok(()) };
-        if !std::mem::take(&mut receiving.owes_continue) || self.sending.is_some() {
+        if !std::mem::take(&mut receiving.owes_continue) || self.output.sending().is_some() {
             return Ok(());
         }
-        scratch.output.bytes.extend_from_slice(CONTINUE);
-        self.flush(&mut H1Turn { context, task, output: &mut scratch.output, now: context.clock.now() })
+        turn.output.bytes.extend_from_slice(CONTINUE);
+        self.flush(turn)
     }
 
     /// Sends the interim responses of the handler.
-    fn send_interim(&mut self, context: &Context, task: &mut Task<'_>) -> io::Result<()> {
-        let Some(answering) = &self.answering else { return Ok(()) };
+    fn send_interim(&mut self, turn: &mut H1Turn<'_, '_>) -> io::Result<()> {
+        let Some(answering) = self.output.answering() else { return Ok(()) };
         let Some(link) = answering.request.link() else { return Ok(()) };
         let interim = link.take_interim();
         // HTTP/1.0 has no interim responses (RFC 9110, section 15.2).
         if interim.is_empty() || answering.request.request().head.version < wire::http::Version::Http11 {
             return Ok(());
         }
-        let output = &mut context.scratch.borrow_mut().output;
-        interim.iter().for_each(|(status, fields)| output.write_interim(*status, fields));
-        self.flush(&mut H1Turn { context, task, output, now: context.clock.now() })
+        interim.iter().for_each(|(status, fields)| turn.output.write_interim(*status, fields));
+        self.flush(turn)
     }
 
     /// Checks if the client has gone while its response is pending. Ready when that was just detected. A following

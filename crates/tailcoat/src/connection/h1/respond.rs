@@ -56,7 +56,7 @@ impl H1Connection {
     ) -> io::Result<()> {
         let tunnel = response.take_tunnel();
         let persistence = self.persistence(incoming, &response, tunnel.is_some(), turn.context);
-        let H1Turn { context, task, output, now } = turn;
+        let H1Turn { context, task, output, now, .. } = turn;
         let encoding = EncodingContext {
             date: &context.clock.date(*now),
             now_ms: now.monotonic_ms,
@@ -78,7 +78,7 @@ impl H1Connection {
         };
         if let Some(tunnel) = tunnel {
             let early = std::mem::take(&mut self.kept);
-            self.tunneling = Some(Box::new(H1Tunnel::new(tunnel, early, exchange(account))));
+            self.output.begin_tunnel(Box::new(H1Tunnel::new(tunnel, early, exchange(account))));
             return Ok(());
         }
         let mut sent = Ok(());
@@ -123,14 +123,17 @@ impl H1Connection {
         let requests_max = context.generation().limits.requests_per_connection_max;
         let request = incoming.routed.request;
         let version = request.head.version;
-        self.is_closing |= !incoming.framing.is_persistent
+        let ends = !incoming.framing.is_persistent
             || context.is_ending(self.listener)
             || (requests_max != 0 && self.requests >= requests_max)
             || has_tunnel
             || (version == Version::Http10 && has_unknown_length(response))
             // Bytes after a CONNECT request are not HTTP, even if it is rejected.
             || request.method() == Method::Connect;
-        match (self.is_closing, version) {
+        if ends {
+            self.following.close();
+        }
+        match (self.following.is_closed(), version) {
             (true, _) if has_tunnel => Persistence::Upgrade,
             (true, _) => Persistence::Close,
             (false, Version::Http10) => Persistence::PersistentHttp10,
@@ -141,8 +144,7 @@ impl H1Connection {
     /// Rejects a request that cannot be parsed or was not received completely, and stops reading.
     pub(super) fn reject(&mut self, rejection: MessageRejection, input: &[u8], turn: &mut H1Turn<'_, '_>) {
         let H1Turn { context, output, now, .. } = turn;
-        self.is_closing = true;
-        self.lingers = true;
+        self.following.close_lingering();
         let open = self.take_open_request();
         // A response to HEAD has no content, even if it is an error (RFC 9110, section 9.3.2).
         let is_head = match &open {
@@ -180,8 +182,7 @@ impl H1Connection {
         if turn.output.is_empty() {
             return Ok(());
         }
-        let awaits_more = self.answering.is_some() || self.sending.is_some() || self.tunneling.is_some();
-        let closes = self.is_closing && !awaits_more;
+        let closes = self.following.is_closed() && self.output.is_idle();
         let output_bytes = turn.output.bytes.len() as u64;
         let rest = send_now(&mut self.socket, turn.output, closes)?;
         turn.context.count_sent(output_bytes - rest.as_ref().map_or(0, Transmission::remaining).min(output_bytes));
@@ -199,21 +200,23 @@ impl H1Connection {
         now: Now,
     ) {
         let (rate, waiting_since_ms) = (TransferRate::default(), now.monotonic_ms);
-        self.sending = Some(Box::new(Sending { transmission, rate, waiting_since_ms, noted_bytes: 0, exchange, link }));
+        let sending = Sending { transmission, rate, waiting_since_ms, noted_bytes: 0, exchange, link };
+        self.output.begin_sending(Box::new(sending));
     }
 
     /// Continues sending. Ready when all is sent.
-    pub(super) fn drive_sending(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn drive_sending(&mut self, turn: &mut H1Turn<'_, '_>) -> Poll<io::Result<()>> {
+        let context = turn.context;
         let result = loop {
-            let Some(sending) = &mut self.sending else { return Poll::Ready(Ok(())) };
+            let Some(sending) = self.output.sending_mut() else { return Poll::Ready(Ok(())) };
             let sent_before = sending.transmission.total_sent;
             let polled = {
                 let buffer = &mut context.scratch.borrow_mut().content;
-                sending.transmission.poll_send(&mut self.socket, task, buffer)
+                sending.transmission.poll_send(&mut self.socket, turn.task, buffer)
             };
             let awaits_source = sending.transmission.awaits_source();
             if polled.is_pending() && !awaits_source {
-                sending.transmission.poll_ahead(task);
+                sending.transmission.poll_ahead(turn.task);
             }
             let sent_bytes = sending.transmission.total_sent - sent_before;
             let has_sent = sent_bytes > 0;
@@ -221,12 +224,12 @@ impl H1Connection {
             self.take_back_buffer(context);
             match polled {
                 Poll::Ready(result) => break result,
-                Poll::Pending if awaits_source => match self.poll_supply(context, task) {
+                Poll::Pending if awaits_source => match self.poll_supply(turn) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(error)) => break Err(error),
                     Poll::Pending => return Poll::Pending,
                 },
-                Poll::Pending => match self.await_client(has_sent, context, task) {
+                Poll::Pending => match self.await_client(has_sent, context, turn.task) {
                     Ok(()) => return Poll::Pending,
                     Err(error) => break Err(error),
                 },
@@ -236,8 +239,11 @@ impl H1Connection {
             // Content that is delimited only by the end of the connection must not look complete.
             self.socket.abort_on_close();
         }
-        self.receiving = None;
-        if let Some(exchange) = self.sending.as_mut().and_then(|sending| sending.exchange.as_mut()) {
+        if self.following.is_closed() && self.output.answering().is_none() {
+            // No handler reads the content any more.
+            self.receiving = None;
+        }
+        if let Some(exchange) = self.output.sending_mut().and_then(|sending| sending.exchange.as_mut()) {
             exchange.is_complete = result.is_ok();
         }
         self.finish_sending();
@@ -246,7 +252,7 @@ impl H1Connection {
 
     /// Sets the deadline by which the client must accept more output.
     fn await_client(&mut self, has_sent: bool, context: &Context, task: &mut Task<'_>) -> io::Result<()> {
-        let Some(sending) = &mut self.sending else { return Ok(()) };
+        let Some(sending) = self.output.sending_mut() else { return Ok(()) };
         let now_ms = context.clock.now().monotonic_ms;
         let mut table = context.table.borrow_mut();
         if table.stage(self.slot) == ConnectionStage::Write {
@@ -271,7 +277,7 @@ impl H1Connection {
 
     /// Logs a response that was sent completely or in part.
     pub(super) fn finish_sending(&mut self) {
-        let Some(sending) = self.sending.take() else { return };
+        let Some(sending) = self.output.end_sending() else { return };
         let Sending { transmission, exchange: Some(mut exchange), .. } = *sending else { return };
         let unsent_bytes = transmission.remaining();
         exchange.content_bytes = (exchange.content_bytes + transmission.streamed_bytes()).saturating_sub(unsent_bytes);

@@ -5,6 +5,7 @@ use std::task::{Context as Task, Poll};
 
 use super::H1Connection;
 use super::respond::H1Exchange;
+use super::states::H1Output;
 use crate::connection::tunnel::TunnelEnd;
 use crate::connection::{ConnectionStage, Context, Transport};
 use crate::handler::{OwnedRequest, Tunnel, TunnelStream};
@@ -51,7 +52,7 @@ impl H1Tunnel {
 impl H1Connection {
     /// Forwards bytes both ways. Ready when both directions have ended.
     pub(super) fn drive_tunneling(&mut self, context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
-        let Some(tunneling) = &mut self.tunneling else { return Poll::Ready(Ok(())) };
+        let H1Output::Tunnel(tunneling) = &mut self.output else { return Poll::Ready(Ok(())) };
         let buffer = &mut context.scratch.borrow_mut().content;
         let mut moved_bytes = 0;
         loop {
@@ -81,7 +82,7 @@ impl H1Connection {
     }
 
     pub(super) fn finish_tunneling(&mut self) {
-        if let Some(tunneling) = self.tunneling.take()
+        if let Some(tunneling) = self.output.take_tunnel()
             && let Some(mut exchange) = tunneling.exchange
         {
             exchange.add_content_bytes(tunneling.sent_bytes);

@@ -4,50 +4,36 @@
 //! handlers, and their responses into frames. A response that is in memory and may be sent at once never becomes an
 //! exchange.
 
-mod content;
-mod exchange;
-mod extended_connect;
-mod head;
 mod live;
 mod receive;
-mod respond;
 mod send;
+mod streams;
 mod time_limits;
-mod tunnel;
-mod upload;
-mod wakers;
 
 use std::cell::OnceCell;
 use std::io;
-use std::net::SocketAddr;
-use std::num::NonZeroU64;
 use std::rc::Rc;
-use std::task::{Context as Task, Poll, ready};
+use std::task::{Context as Task, Poll};
 use std::time::Duration;
 
 use wire::h1::{BodyLimits, HeadLimits};
-use wire::h2::{ConnectionError, ErrorCode, H2Output, H2ServerConnection};
+use wire::h2::{ConnectionError, ErrorCode, H2Output, H2ServerConnection, StreamId};
 
-use self::exchange::Exchanges;
 use self::receive::ReceiveBuffers;
+pub(super) use self::streams::H2Streams;
 use self::time_limits::Clocks;
-use super::{ConnectionScratch, ConnectionStage, Context, OpenedConnection, Socket, Transport};
+use super::exchange::{ExchangeClient, ExchangeTurn, RequestBuffers, StreamExchanges};
+use super::lingering::poll_lingering;
+use super::{ConnectionScratch, Context, OpenedConnection, Socket, Transport};
 use crate::config;
 use crate::handler::Now;
-use crate::log::LogClient;
 use crate::memory_budget::Charge;
-use crate::tls::TlsInfo;
 
 /// Bytes of output gathered before they are sent: four full TLS records in one system call.
 const OUTPUT_BYTES: usize = 64 << 10;
 
 /// Maximum number of bytes that a connection sends before others get their turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
-
-/// Memory for request heads on a connection, in units of `head-bytes-max`; above it, new streams are rejected. With the
-/// default limit, this is 512 KiB. That is 2 KiB of head, kept by routing and a handler, for each stream that a client
-/// may open.
-const HEADS_MAX: u64 = 32;
 
 /// Maximum number of reads of a connection before others get their turn. Tiny frames take longer to process than to
 /// send.
@@ -57,19 +43,9 @@ const READS_A_TURN_MAX: u32 = 8;
 pub struct H2Connection {
     socket: Transport,
     context: Rc<Context>,
-    client: LogClient,
-    /// TLS state; `None` without TLS.
-    tls: Option<Rc<TlsInfo>>,
-    /// Local address that the client connected to, or that a proxy reported. Read at its first use.
-    destination: OnceCell<Box<SocketAddr>>,
     wire: H2ServerConnection,
     /// Limits that the client has received in SETTINGS.
     limits: Rc<wire::h2::H2Limits>,
-    /// Number of the connection, unique among all that the worker has opened.
-    number: NonZeroU64,
-    /// Slot in the table of connections.
-    slot: u32,
-    listener: u16,
     requests: u32,
     state: H2ConnectionState,
     /// Unprocessed input: the beginning of a frame, or input that must wait until output is sent.
@@ -80,7 +56,7 @@ pub struct H2Connection {
     unsent: Vec<u8>,
     /// True if the socket accepts no output now.
     is_blocked: bool,
-    exchanges: Exchanges,
+    exchanges: StreamExchanges<StreamId>,
     /// Bytes that the exchanges held at the last poll.
     exchange_bytes: usize,
     /// Memory charge for buffers of the connection, without the heads of requests.
@@ -102,25 +78,30 @@ enum H2ConnectionState {
 }
 
 /// Resources that a connection borrows while it is polled.
-struct H2Turn<'a, 'task> {
-    context: &'a Context,
-    task: &'a mut Task<'task>,
+struct H2Turn<'a> {
+    exchange: ExchangeTurn<'a>,
     limits: &'a wire::h2::H2Limits,
     output: &'a mut H2Output,
-    /// Buffer for streamed content.
-    content: &'a mut Vec<u8>,
-    now: Now,
     /// Bytes sent in this turn.
     sent_bytes: usize,
-    /// Bytes of request content received in this turn.
-    content_bytes: usize,
     reads: u32,
 }
 
-impl H2Turn<'_, '_> {
+impl<'a> H2Turn<'a> {
     /// Resources in the form for the engine.
     fn wire(&mut self) -> wire::h2::EngineTurn<'_> {
-        wire::h2::EngineTurn { now: time(self.now), limits: self.limits, output: self.output }
+        wire::h2::EngineTurn { now: time(self.exchange.now), limits: self.limits, output: self.output }
+    }
+
+    /// Engine in the form for the exchanges, and the rest of the turn for them.
+    fn streams<'t>(
+        &'t mut self,
+        wire: &'t mut H2ServerConnection,
+        socket: &'t Transport,
+    ) -> (H2Streams<'t>, &'t mut ExchangeTurn<'a>) {
+        let turn =
+            wire::h2::EngineTurn { now: time(self.exchange.now), limits: self.limits, output: &mut *self.output };
+        (H2Streams { wire, turn, socket }, &mut self.exchange)
     }
 
     /// True if other connections must get their turn.
@@ -175,24 +156,19 @@ impl H2Connection {
     pub fn new(opened: OpenedConnection, listener: u16, context: Rc<Context>) -> Self {
         let OpenedConnection { transport, client, destination, tls, input, slot, .. } = opened;
         let (now, number) = (context.clock.now(), context.next_connection_number());
+        let destination = destination.map(OnceCell::from).unwrap_or_default();
         let limits = Rc::clone(&context.generation().h2_limits);
         Self {
             socket: transport,
-            client,
-            tls,
-            destination: destination.map(OnceCell::from).unwrap_or_default(),
             wire: H2ServerConnection::new(time(now), &limits),
             limits,
-            number,
-            slot,
-            listener,
             requests: 0,
             state: H2ConnectionState::New,
             has_unseen_input: !input.is_empty(),
             kept: input,
             unsent: Vec::new(),
             is_blocked: false,
-            exchanges: Exchanges::default(),
+            exchanges: StreamExchanges::new(ExchangeClient { client, tls, destination, number, slot, listener }),
             exchange_bytes: 0,
             held: None,
             clocks: Clocks::new(now),
@@ -214,10 +190,8 @@ impl H2Connection {
     /// Closes the connection in any state. Must be called once.
     pub fn close(&mut self) {
         let now = self.context.clock.now();
-        for exchange in self.exchanges.take_all() {
-            self.record_exchange(&exchange, false, now);
-        }
-        self.context.leave(self.slot);
+        self.exchanges.end_all(&self.context, now);
+        self.context.leave(self.exchanges.client().slot);
     }
 
     fn drive(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
@@ -227,22 +201,26 @@ impl H2Connection {
         if self.state == H2ConnectionState::Lingering {
             return self.drive_lingering(&mut scratch.input, &context, task);
         }
-        let ConnectionScratch { input, head, text, path, host, frames, content, .. } = scratch;
+        let ConnectionScratch { input, head, text, path, host, frames, content, spare_content, .. } = scratch;
         frames.resume(&mut self.unsent);
         let now = context.clock.now();
         let limits = &*Rc::clone(&self.limits);
         let turn = &mut H2Turn {
-            context: &context,
-            task,
+            exchange: ExchangeTurn {
+                context: &context,
+                waker: task.waker(),
+                content,
+                spare_content,
+                now,
+                received_bytes: 0,
+            },
             limits,
             output: frames,
-            content,
-            now,
             sent_bytes: 0,
-            content_bytes: 0,
             reads: 0,
         };
-        self.drive_turn(&mut ReceiveBuffers { input, head, text, path, host }, turn)?;
+        let request = RequestBuffers { head, text, path, host };
+        self.drive_turn(&mut ReceiveBuffers { input, request }, turn)?;
         turn.output.suspend(&mut self.unsent);
         if self.state == H2ConnectionState::Evicted {
             return Poll::Ready(Ok(()));
@@ -250,7 +228,6 @@ impl H2Connection {
         self.charge_held(&context);
         if self.state == H2ConnectionState::Finishing && self.unsent.is_empty() {
             self.state = H2ConnectionState::Lingering;
-            self.socket.shutdown_write()?;
             return self.drive_lingering(&mut scratch.input, &context, task);
         }
         Poll::Pending
@@ -260,26 +237,18 @@ impl H2Connection {
     fn charge_held(&mut self, context: &Context) {
         let exchange_bytes = if self.exchanges.is_empty() { 0 } else { self.exchange_bytes };
         let own_bytes = self.kept.capacity() + self.unsent.capacity() + self.socket.held_bytes();
-        context.charge_held(self.slot, exchange_bytes + own_bytes, &mut self.held);
-    }
-
-    /// True if the connection holds too many request heads. New streams are then rejected until the client has accepted
-    /// responses.
-    fn holds_too_much(&self, turn: &H2Turn<'_, '_>) -> bool {
-        !self.exchanges.is_empty()
-            && turn.context.memory.head_bytes(self.slot)
-                >= HEADS_MAX * turn.context.generation().limits.head_bytes_max as u64
+        context.charge_held(self.exchanges.client().slot, exchange_bytes + own_bytes, &mut self.held);
     }
 
     /// Reads, routes requests and sends, as far as possible without waiting.
-    fn drive_turn(&mut self, buffers: &mut ReceiveBuffers<'_>, turn: &mut H2Turn<'_, '_>) -> io::Result<()> {
+    fn drive_turn(&mut self, buffers: &mut ReceiveBuffers<'_>, turn: &mut H2Turn<'_>) -> io::Result<()> {
         self.is_blocked = false;
         if self.state == H2ConnectionState::New {
             self.wire.start(&mut turn.wire());
             self.state = H2ConnectionState::Open;
         }
         self.check_time(turn);
-        if turn.context.is_ending(self.listener) {
+        if turn.exchange.context.is_ending(self.exchanges.client().listener) {
             self.wire.shut_down(&mut turn.wire());
         }
         loop {
@@ -289,11 +258,11 @@ impl H2Connection {
             self.drive_sending(turn)?;
             if turn.is_over() {
                 // The remaining work waits until other connections had their turn.
-                turn.task.waker().wake_by_ref();
+                turn.exchange.waker.wake_by_ref();
                 break;
             }
             if !has_read {
-                self.drive_ahead();
+                self.drive_ahead(turn);
                 break;
             }
         }
@@ -305,47 +274,23 @@ impl H2Connection {
     }
 
     /// Ends the connection after the output that is already gathered.
-    fn finish(&mut self, code: ErrorCode, reason: &'static str, turn: &mut H2Turn<'_, '_>) {
+    fn finish(&mut self, code: ErrorCode, reason: &'static str, turn: &mut H2Turn<'_>) {
         self.wire.fail(ConnectionError { code, reason }, &mut turn.wire());
         self.on_closed(turn);
     }
 
     /// Drops all exchanges after the engine has ended the connection.
-    fn on_closed(&mut self, turn: &mut H2Turn<'_, '_>) {
+    fn on_closed(&mut self, turn: &mut H2Turn<'_>) {
         self.state = H2ConnectionState::Finishing;
-        for exchange in self.exchanges.take_all() {
-            self.record_exchange(&exchange, false, turn.now);
-        }
+        self.exchanges.end_all(turn.exchange.context, turn.exchange.now);
     }
 
-    /// Local address that the client connected to; `None` for a unix socket.
-    fn destination(&self) -> Option<SocketAddr> {
-        if self.destination.get().is_none()
-            && let Some(address) = self.socket.local_address()
-        {
-            let _ = self.destination.set(Box::new(address));
-        }
-        self.destination.get().map(|destination| **destination)
-    }
-
-    /// Reads and drops input until the client ends or the time limit is reached. Closing at once would reset the
-    /// connection if the client still sends. The client could then lose the last frames.
+    /// Waits for the client to end, at most for the time limit.
     fn drive_lingering(&mut self, input: &mut [u8], context: &Context, task: &mut Task<'_>) -> Poll<io::Result<()>> {
-        let mut table = context.table.borrow_mut();
-        if table.take_verdict(self.slot).is_some() {
+        let slot = self.exchanges.client().slot;
+        if context.table.borrow_mut().take_verdict(slot).is_some() {
             return Poll::Ready(Ok(()));
         }
-        if table.stage(self.slot) != ConnectionStage::Linger {
-            let deadline_ms =
-                context.clock.now().monotonic_ms + context.generation().limits.linger_timeout.as_millis() as u64;
-            table.enter(self.slot, ConnectionStage::Linger, Some(deadline_ms), task.waker());
-        }
-        for _ in 0..READS_A_TURN_MAX {
-            if ready!(self.socket.poll_read(input))? == 0 {
-                return Poll::Ready(Ok(()));
-            }
-        }
-        task.waker().wake_by_ref();
-        Poll::Pending
+        poll_lingering(&mut self.socket, slot, input, context, task)
     }
 }

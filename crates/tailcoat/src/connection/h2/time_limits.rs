@@ -2,10 +2,7 @@
 
 use wire::h2::{ErrorCode, H2ServerConnection, ServerEvent};
 
-use super::exchange::H2Work;
 use super::{H2Connection, H2ConnectionState, H2Turn};
-use crate::connection::arrival::REQUEST_TIMEOUT;
-use crate::connection::transfer_rate::TransferRateLimit;
 use crate::connection::{ConnectionStage, WakeReason};
 use crate::handler::Now;
 use crate::metrics::Limit;
@@ -69,8 +66,8 @@ impl Clocks {
 
 impl H2Connection {
     /// Applies the time limits that have expired.
-    pub(super) fn check_time(&mut self, turn: &mut H2Turn<'_, '_>) {
-        let verdict = turn.context.table.borrow_mut().take_verdict(self.slot);
+    pub(super) fn check_time(&mut self, turn: &mut H2Turn<'_>) {
+        let verdict = turn.exchange.context.table.borrow_mut().take_verdict(self.exchanges.client().slot);
         match verdict {
             None => return,
             Some(WakeReason::Evicted) => return self.on_evicted(turn),
@@ -81,11 +78,11 @@ impl H2Connection {
         let has_unsent = !turn.output.is_empty();
         while let Some(event) = self.wire.handle_timeout(&mut turn.wire()) {
             match event {
-                ServerEvent::Reset { stream, .. } => self.on_reset(stream, turn),
+                ServerEvent::Reset { stream, .. } => self.exchanges.on_reset(stream, &turn.exchange),
                 _ => return self.on_closed(turn),
             }
         }
-        let (now_ms, context) = (turn.now.monotonic_ms, turn.context);
+        let (now_ms, context) = (turn.exchange.now.monotonic_ms, turn.exchange.context);
         let limits = &context.generation().limits;
         let is_past = |since_ms: u64, timeout: std::time::Duration| now_ms >= since_ms + timeout.as_millis() as u64;
         if has_unsent && is_past(self.clocks.sent_at_ms, limits.write_timeout) {
@@ -93,22 +90,23 @@ impl H2Connection {
             turn.output.clear();
             self.socket.abort_on_close();
             self.state = H2ConnectionState::Finishing;
-            turn.context.count_limit(Limit::WriteTimeout);
+            turn.exchange.context.count_limit(Limit::WriteTimeout);
         } else if self.clocks.partial_since_ms.is_some_and(|since_ms| is_past(since_ms, limits.head_timeout)) {
-            turn.context.count_limit(Limit::HeadTimeout);
+            turn.exchange.context.count_limit(Limit::HeadTimeout);
             self.finish(ErrorCode::ENHANCE_YOUR_CALM, "a frame took too long to arrive", turn);
         } else if self.clocks.is_idle() && is_past(self.clocks.idle_since_ms, limits.idle_timeout) {
             self.finish(ErrorCode::NO_ERROR, "idle", turn);
         } else if self.clocks.is_idle() && !self.clocks.has_rested {
             self.rest();
         }
-        self.check_exchanges(turn);
+        let (mut streams, exchange_turn) = turn.streams(&mut self.wire, &self.socket);
+        self.exchanges.check_time(&mut streams, exchange_turn);
     }
 
     /// Ends the connection because its place is needed or the server stops.
-    fn on_evicted(&mut self, turn: &mut H2Turn<'_, '_>) {
+    fn on_evicted(&mut self, turn: &mut H2Turn<'_>) {
         // The client has already received GOAWAY, and the requests received before still get responses.
-        if turn.context.is_draining.get() {
+        if turn.exchange.context.is_draining.get() {
             return;
         }
         let code = if self.exchanges.is_empty() { ErrorCode::NO_ERROR } else { ErrorCode::ENHANCE_YOUR_CALM };
@@ -118,7 +116,7 @@ impl H2Connection {
     }
 
     /// Ends the connection because clients hold too much memory, and this one more than others.
-    fn on_shed(&mut self, turn: &mut H2Turn<'_, '_>) {
+    fn on_shed(&mut self, turn: &mut H2Turn<'_>) {
         let has_unsent = !turn.output.is_empty();
         self.finish(ErrorCode::ENHANCE_YOUR_CALM, "clients hold too much memory", turn);
         self.kept = Vec::new();
@@ -136,40 +134,9 @@ impl H2Connection {
         self.exchanges.shrink();
     }
 
-    /// Ends exchanges that took too long.
-    fn check_exchanges(&mut self, turn: &mut H2Turn<'_, '_>) {
-        let body_timeout_ms = turn.context.generation().limits.body_timeout.as_millis() as u64;
-        let (now_ms, rate_limit) = (turn.now.monotonic_ms, turn.context.rate_limit());
-        let is_past = |deadline_ms: Option<u64>| deadline_ms.is_some_and(|deadline_ms| now_ms >= deadline_ms);
-        for index in (0..self.exchanges.len()).rev() {
-            let exchange = self.exchanges.at(index);
-            exchange.note_wait(&mut self.wire, now_ms, &rate_limit);
-            if let Some(link) = exchange.link()
-                && is_past(link.deadline_ms())
-            {
-                link.set_late(&std::task::Context::from_waker(&exchange.waker));
-                exchange.is_due = true;
-            }
-            let upload = exchange.upload.as_ref();
-            let stands_still = upload.is_some_and(|upload| is_past(upload.deadline_ms(body_timeout_ms)));
-            if stands_still || upload.is_some_and(|upload| upload.is_too_slow(now_ms, &rate_limit)) {
-                turn.context.count_limit(if stands_still { Limit::BodyTimeout } else { Limit::RateMin });
-                self.reject_exchange(index, REQUEST_TIMEOUT, turn);
-            } else if exchange.is_read_too_slowly(&rate_limit, turn) {
-                let takes_nothing = is_past(exchange.wait_deadline_ms(turn));
-                turn.context.count_limit(if takes_nothing { Limit::WriteTimeout } else { Limit::RateMin });
-                self.reset_exchange(index, ErrorCode::ENHANCE_YOUR_CALM, turn);
-            } else if let H2Work::Tunneling(tunneling) = &exchange.work
-                && is_past(Some(tunneling.deadline_ms()))
-            {
-                self.reset_exchange(index, ErrorCode::CANCEL, turn);
-            }
-        }
-    }
-
     /// Sets the deadline and stage for the next wait.
-    pub(super) fn await_next(&mut self, turn: &mut H2Turn<'_, '_>) {
-        let (now_ms, context) = (turn.now.monotonic_ms, turn.context);
+    pub(super) fn await_next(&mut self, turn: &mut H2Turn<'_>) {
+        let (now_ms, context) = (turn.exchange.now.monotonic_ms, turn.exchange.context);
         let generation = context.generation();
         let limits = &generation.limits;
         let millis = |time: std::time::Duration| time.as_millis() as u64;
@@ -192,8 +159,6 @@ impl H2Connection {
             (_, true) => Some(ConnectionStage::Write),
             (_, false) => None,
         };
-        let mut exchanges_stage = ConnectionStage::Tunnel;
-        let rate_limit = TransferRateLimit::of(limits);
         let rest_ms = if clocks.has_rested { millis(limits.idle_timeout) } else { REST_TIME_MS };
         let own = [
             clocks.is_idle().then_some(clocks.idle_since_ms + rest_ms.min(millis(limits.idle_timeout))),
@@ -201,48 +166,14 @@ impl H2Connection {
             clocks.partial_since_ms.map(|since_ms| since_ms + millis(limits.head_timeout)),
             self.wire.next_timeout(turn.limits).map(millis),
         ];
-        let mut deadline_ms = own.into_iter().flatten().min();
-        self.exchange_bytes = 0;
-        for index in 0..self.exchanges.len() {
-            let exchange = self.exchanges.at(index);
-            exchange.note_wait(&mut self.wire, now_ms, &rate_limit);
-            if exchange.may_be_slimmed() {
-                self.slim(index, turn);
-            }
-            let exchange = self.exchanges.at(index);
-            self.exchange_bytes += exchange.held_bytes(&mut self.wire);
-            let upload = exchange.upload.as_ref();
-            let tunnel = match &exchange.work {
-                H2Work::Tunneling(tunneling) => Some(tunneling.deadline_ms()),
-                _ => None,
-            };
-            let upload_ms = upload.and_then(|upload| upload.deadline_ms(millis(limits.body_timeout)));
-            let wait_ms = exchange.wait_deadline_ms(turn);
-            let own = match (upload_ms, wait_ms, tunnel) {
-                (Some(_), ..) => ConnectionStage::Content,
-                (_, Some(_), _) => ConnectionStage::Write,
-                (.., Some(_)) => ConnectionStage::Tunnel,
-                _ => ConnectionStage::Answer,
-            };
-            exchanges_stage = first_stage(exchanges_stage, own);
-            // A client that moves a byte now and then keeps the other deadlines away.
-            let upload_rate_ms = upload_ms.and_then(|_| exchange.upload.as_ref()?.rate_deadline_ms(&rate_limit));
-            let read_rate_ms = exchange.rate_deadline_ms(&rate_limit);
-            let link_ms = exchange.link().and_then(|link| link.deadline_ms());
-            let all = [deadline_ms, link_ms, upload_ms, wait_ms, tunnel, upload_rate_ms, read_rate_ms];
-            deadline_ms = all.into_iter().flatten().min();
-        }
-        let mut table = turn.context.table.borrow_mut();
+        let (mut streams, exchange_turn) = turn.streams(&mut self.wire, &self.socket);
+        let exchanges = self.exchanges.await_next(&mut streams, exchange_turn);
+        self.exchange_bytes = exchanges.held_bytes;
+        let deadline_ms = own.into_iter().chain([exchanges.deadline_ms]).flatten().min();
+        let mut table = turn.exchange.context.table.borrow_mut();
         if !is_idle {
-            table.note_progress(self.slot, (turn.sent_bytes + turn.content_bytes) as u64);
+            table.note_progress(self.exchanges.client().slot, (turn.sent_bytes + turn.exchange.received_bytes) as u64);
         }
-        table.enter(self.slot, stage.unwrap_or(exchanges_stage), deadline_ms, turn.task.waker());
+        table.enter(self.exchanges.client().slot, stage.unwrap_or(exchanges.stage), deadline_ms, turn.exchange.waker);
     }
-}
-
-/// Combines the stages of two exchanges. A connection waits for a handler if any exchange does, otherwise for its
-/// client.
-fn first_stage(one: ConnectionStage, other: ConnectionStage) -> ConnectionStage {
-    let order = [ConnectionStage::Answer, ConnectionStage::Content, ConnectionStage::Write];
-    order.into_iter().find(|stage| [one, other].contains(stage)).unwrap_or(ConnectionStage::Tunnel)
 }

@@ -3,6 +3,7 @@
 //! [`SharedPrograms`] counts running programs; [`Programs::start`] returns a [`CgiProcess`], which is read and written
 //! like a connection. Each process is reaped, however its request ends, and none outlives its time limit.
 
+mod error_lines;
 mod places;
 mod process;
 mod reaper;
@@ -22,10 +23,10 @@ use std::task::{Context as Task, Poll};
 
 use wire::http::{Fields, Status};
 
+pub use self::error_lines::ErrorLines;
 use self::places::Places;
 pub(in crate::handler) use self::places::RunningPlace;
 pub use self::process::CgiProcess;
-use super::gateway::ErrorLines;
 use crate::config;
 use crate::fair_queue::{FairQueue, QueueOwner};
 use crate::metrics::ProgramMetrics;

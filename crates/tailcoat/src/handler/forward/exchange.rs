@@ -14,7 +14,7 @@ use wire::http::{Fields, Method, Span, Status};
 use wire::proxy_protocol::Endpoints;
 
 use self::http2::PendingH2Request;
-pub(super) use self::http2::StreamUpload;
+pub(super) use self::http2::UpstreamUpload;
 use super::content::Upstreaming;
 use super::grpc::{grpc_error, is_grpc};
 use super::peer::{ConnectError, Connected, Connecting, GatewayPeer};

@@ -7,18 +7,18 @@ use std::task::{Context as Task, Poll};
 use wire::http::Fields;
 
 use super::ForwardInner;
-use super::exchange::StreamUpload;
+use super::exchange::UpstreamUpload;
 use super::read_ahead::ReadAhead;
 use super::upload::response_trailers;
 use crate::handler::{ClientLink, ContentSource, Filled, Now, TunnelStream};
 use crate::log::{LogClient, escaped, event};
-use crate::upstream::{ResponsePiece, StreamFailure, StreamLease, StreamTunnel, Tried, UpstreamFailure};
+use crate::upstream::{H2UpstreamTunnel, ResponsePiece, StreamFailure, StreamLease, Tried, UpstreamFailure};
 
 /// An exchange whose response has begun.
 pub(super) struct Downloading {
     pub(super) lease: StreamLease,
     /// Content of the request, which may still be on its way.
-    pub(super) upload: StreamUpload,
+    pub(super) upload: UpstreamUpload,
     pub(super) link: Rc<ClientLink>,
     pub(super) inner: Rc<ForwardInner>,
     pub(super) request_line: Vec<u8>,
@@ -139,7 +139,7 @@ impl ContentSource for Http2Content {
     }
 }
 
-impl TunnelStream for StreamTunnel {
+impl TunnelStream for H2UpstreamTunnel {
     fn poll_read(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         self.poll_read(task, buffer)
     }

@@ -28,15 +28,18 @@ use wire::http::readings::has_hidden_dot_segments;
 use wire::http::{Fields, Method, Status, Version, cookies};
 
 use self::buffering::{RoomWait, awaits_room, receive_content, wait_for_room};
+pub(super) use self::client_fields::push_trace_fields;
 pub use self::client_fields::reported_scheme;
-pub(super) use self::client_fields::{is_trace_field, push_client_fields, push_trace_fields};
+#[cfg(feature = "modules")]
+pub(super) use self::client_fields::{is_trace_field, push_client_fields};
 use self::exchange::ForwardExchange;
 pub use self::exchange::{Dialect, GatewayRequest};
 use self::grpc::{grpc_error, is_grpc};
 use self::peer::Destination;
-pub(super) use self::request::{guarded_target, host_and_port, is_passed_on, target};
-use super::cgi::{ProgramLaunch, Programs};
-use super::gateway::ErrorLines;
+#[cfg(feature = "modules")]
+pub(super) use self::request::target;
+pub(super) use self::request::{guarded_target, host_and_port, is_passed_on};
+use super::cgi::{ErrorLines, ProgramLaunch, Programs};
 use super::response_cache::{Fetch, FetchFuture, ResponseCache};
 use super::{BuiltResponse, BuiltResult, HandlerOutcome, LateOutcome, Now, OwnedRequest, Response, Routed};
 use crate::config::{self, Balance, BufferingConfig, HashKey, unmapped};

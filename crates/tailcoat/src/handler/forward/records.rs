@@ -2,7 +2,7 @@
 
 use wire::fastcgi::{FastCgiEnd, FastCgiPiece, ProtocolStatus, ResponseDecoder};
 
-use crate::handler::gateway::ErrorLines;
+use crate::handler::cgi::ErrorLines;
 
 /// Decoder of one response.
 pub(super) struct Records {

@@ -2,7 +2,6 @@
 //!
 //! [`Gateway::handle`] finds the script and its variables; the exchange itself is that of [`forward`](super::forward).
 
-mod error_lines;
 mod script;
 #[cfg(test)]
 mod tests;
@@ -18,11 +17,10 @@ use wire::h1::BodyFraming;
 use wire::http::readings::has_hidden_dot_segments;
 use wire::http::{Fields, Method, Status, path};
 
-pub use self::error_lines::ErrorLines;
 pub use self::script::{Script, ScriptTree, script_paths};
 use self::script::{ScriptLookup, ScriptRejection, Scripts};
 use self::variables::variables;
-use super::cgi::ProgramLaunch;
+use super::cgi::{ErrorLines, ProgramLaunch};
 use super::forward::{Dialect, Forward, GatewayRequest, guarded_target, not_allowed};
 use super::response_cache::{Fetch, FetchFuture};
 use super::static_file::first_rejection;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
 
 use tokio::sync::OwnedSemaphorePermit;
-use wasmtime_wasi_http::WasiBody;
 use wire::http::{Method, Status};
 
 use super::component::Components;
@@ -15,7 +14,7 @@ use super::content::{ModuleContent, ModuleUpload, await_until};
 use super::response::ModuleResponse;
 use crate::handler::{BuiltResponse, ClientLink, HandlerOutcome, LateOutcome, Response, Routed};
 use crate::metrics::ModuleFailure;
-use crate::modules::{Call, CallFailure, ModuleCode, RequestContentSupply, ResponseBody};
+use crate::modules::{Call, CallFailure, ModuleCode, RequestContentSupply, ResponseBody, WasiBody};
 
 type ModuleRequest = http::Request<WasiBody>;
 

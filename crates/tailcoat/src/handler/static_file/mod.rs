@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use wire::http::{ContentCoding, Method, Status};
 
-pub use self::changes::{NamedChange, NamedUpload, UploadStart};
+pub use self::changes::{NamedChange, NamedUpload, UploadRequest, UploadStart};
 pub use self::load::FileRejection;
 use self::load::{FileLoadError, FoundFile};
 pub use self::named::{ListingScope, NamedContent, NamedEntry, NamedFiles, NamedListing, NamedRejection};

@@ -20,7 +20,7 @@ use exchange::UpstreamExchange;
 pub use exchange::{ResponsePiece, StreamFailure};
 pub(super) use session::{SessionLimits, UpstreamSession, drive};
 pub(super) use sessions::Sessions;
-pub use stream_lease::{StreamLease, StreamTunnel};
+pub use stream_lease::{H2UpstreamTunnel, StreamLease};
 use wire::h1::{BodyLimits, HeadLimits};
 use wire::h2::H2Limits;
 

@@ -142,20 +142,20 @@ impl StreamLease {
     }
 
     /// Ends the exchange and turns the stream into a tunnel for bytes of another protocol.
-    pub fn into_tunnel(mut self, now_ms: u64) -> StreamTunnel {
+    pub fn into_tunnel(mut self, now_ms: u64) -> H2UpstreamTunnel {
         self.slot.report_success(now_ms);
-        StreamTunnel { stream: self.stream, _slot: self.slot }
+        H2UpstreamTunnel { stream: self.stream, _slot: self.slot }
     }
 }
 
 /// An HTTP/2 stream that carries another protocol.
 #[derive(Debug)]
-pub struct StreamTunnel {
+pub struct H2UpstreamTunnel {
     stream: OwnStream,
     _slot: ServerSlot,
 }
 
-impl StreamTunnel {
+impl H2UpstreamTunnel {
     /// Reads received bytes into `buffer`; 0 is the end.
     pub fn poll_read(&mut self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match ready!(self.stream.poll_response(task, buffer)) {

@@ -27,13 +27,13 @@ const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// A request being sent whose final head has not arrived.
 pub(super) struct PendingH2Request {
     pub(super) lease: StreamLease,
-    pub(super) upload: StreamUpload,
+    pub(super) upload: UpstreamUpload,
     has_begun: bool,
 }
 
 /// Upload of the request's content.
 #[derive(Debug, Default)]
-pub(in super::super) struct StreamUpload {
+pub(in super::super) struct UpstreamUpload {
     /// True if the client sends no more, or the server accepts no more.
     is_over: bool,
     offered_bytes: u64,
@@ -48,7 +48,7 @@ impl PendingH2Request {
     }
 }
 
-impl StreamUpload {
+impl UpstreamUpload {
     /// Sends the request's content as fast as the server accepts it.
     pub(in super::super) fn poll_send(
         &mut self,
@@ -97,7 +97,7 @@ impl ForwardExchange {
         self.await_answer(lease.server_name());
         let awaits_continue = self.expects_continue;
         let is_over = self.link.framing() == BodyFraming::None && !self.asks_upgrade;
-        let upload = StreamUpload { is_over, awaits_continue, offered_bytes: 0 };
+        let upload = UpstreamUpload { is_over, awaits_continue, offered_bytes: 0 };
         self.sent_bytes = 0;
         self.state = ForwardState::Streaming(PendingH2Request { lease, upload, has_begun: false });
     }

@@ -1,0 +1,336 @@
+//! The configuration: text in, a checked and immutable [`Config`] out.
+//!
+//! [`text`] and [`syntax`] check that a text is KDL, and [`kdl`] makes it a tree. [`read`] compares each node with the tables in [`options`];
+//! [`value`] reads its values. [`build`] puts the parts together, and [`cross_check`] checks the whole. Each step notes
+//! errors in [`Diagnostics`] and continues, so that one run finds all of them.
+//! [`Config::validate`] runs the same checks on a configuration that no text says.
+
+#![warn(unreachable_pub)]
+
+mod access_log;
+mod automatic;
+mod buffering;
+mod build;
+mod check_ftp;
+mod check_guards;
+mod check_modules;
+mod check_rules;
+mod check_tls;
+mod claimed_paths;
+mod compressible;
+mod confinement;
+mod cross_check;
+mod diagnostic;
+mod directory;
+mod files;
+mod fixed;
+mod format;
+mod ftp;
+mod gateway;
+mod http2;
+mod intermediary;
+mod kdl;
+mod lex;
+mod lookup;
+mod model;
+mod module;
+mod options;
+mod pages;
+mod parts;
+mod password_file;
+mod probe;
+mod programs;
+mod read;
+mod regular_file;
+mod response_caching;
+mod rules;
+mod schema;
+mod suggest;
+mod syntax;
+#[cfg(test)]
+mod tests;
+mod text;
+mod tls;
+mod traces;
+mod upstream;
+mod validate;
+mod value;
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use automatic::*;
+pub use buffering::*;
+pub use build::expand as expand_include;
+pub use compressible::is_compressible;
+pub use confinement::*;
+pub use diagnostic::{ConfigSource, Diagnostic, Diagnostics, Severity};
+pub use directory::is_roots_alone;
+pub use files::{FileState, FileStates};
+pub use ftp::*;
+pub use gateway::*;
+pub use http2::{Http2Limits, HttpVersions};
+pub use intermediary::Intermediary;
+pub use lookup::{reference_of, search};
+pub use model::*;
+pub use module::*;
+pub use options::foreign::needless_in_nginx;
+pub use options::variables::of_nginx as nginx_variable;
+pub use pages::{default_config, manual, reference};
+pub use parts::OptionalPart;
+pub use password_file::{PASSWORD_FILE_BYTES_MAX, PasswordFile, PasswordHash};
+pub use programs::{Precedence, Runners};
+pub use regular_file::{open_regular, read_regular};
+pub use response_caching::{NamePattern, ResponseCaching, SetCookie};
+pub use rules::*;
+pub use schema::schema;
+pub use syntax::NESTING_MAX;
+pub use text::TEXT_BYTES_MAX;
+pub use tls::*;
+pub use traces::*;
+pub use upstream::*;
+pub use value::{LOG_FIELDS, SYSLOG_FACILITIES};
+pub use value::{format_duration, format_size, is_own_request_field};
+
+use build::ConfigDraft;
+use rustix::process::geteuid;
+
+/// Default path of the configuration.
+pub const DEFAULT_PATH: &str = "/etc/tailcoat/tailcoat.kdl";
+
+/// State directory of a server that root started and that has switched to another user.
+pub const SYSTEM_STATE_DIRECTORY: &str = "/var/lib/tailcoat";
+
+/// Directory for state that outlives the process: `STATE_DIRECTORY` of systemd, otherwise as in the XDG base directory
+/// specification. A server that root started and that has switched to another user cannot use root's home. `None` if
+/// the environment names no directory.
+pub fn state_directory() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let own = |home: PathBuf, below: &str| match home.metadata() {
+        Ok(metadata) if !geteuid().is_root() && metadata.uid() != geteuid().as_raw() => SYSTEM_STATE_DIRECTORY.into(),
+        _ => home.join(below),
+    };
+    variable("STATE_DIRECTORY")
+        .or_else(|| variable("XDG_STATE_HOME").map(|home| own(home, "tailcoat")))
+        .or_else(|| variable("HOME").map(|home| own(home, ".local/state/tailcoat")))
+}
+
+/// Source of a configuration, which a reload reads again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigOrigin {
+    /// A file, with the states of its files before they were read if changes trigger a reload. `-` is standard input,
+    /// which cannot be read again.
+    File(PathBuf, Option<FileStates>),
+    /// The command line of `serve`.
+    CommandLine,
+}
+
+/// Result of checking a configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheckedConfig {
+    /// The configuration; `None` if there was an error.
+    pub config: Option<Config>,
+    /// Findings. A valid configuration can have warnings.
+    pub diagnostics: Diagnostics,
+}
+
+/// Reads and checks a configuration file and those it includes.
+///
+/// # Errors
+///
+/// If the file can't be read. All else is in the diagnostics.
+pub fn check_file(path: &Path) -> io::Result<CheckedConfig> {
+    check_with(path, |_, _| {})
+}
+
+/// The control socket that a configuration file names, whatever else is wrong with it.
+///
+/// # Errors
+///
+/// If the file can't be read, or not be understood so far.
+pub fn control_socket(path: &Path) -> io::Result<Option<PathBuf>> {
+    Ok(draft_without_sites(path)?.server.control_socket)
+}
+
+/// Everything in a file except its sites, of which there may be thousands, and the files it includes.
+fn draft_without_sites(path: &Path) -> io::Result<ConfigDraft> {
+    let bytes = text::read_bytes(path)?;
+    let full = std::path::absolute(path)?;
+    let directory = full.parent().unwrap_or(Path::new("/"));
+    let mut diagnostics = Diagnostics::default();
+    let source = text::to_source(&path.display().to_string(), bytes, directory, &mut diagnostics);
+    let source = text::without_sites(&source);
+    let Some(document) = text::parse_document(&source, &mut diagnostics) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no KDL (`tailcoat check` says more)"));
+    };
+    let mut draft = ConfigDraft::without_sites();
+    draft.read(&source, &document, &mut diagnostics);
+    Ok(draft)
+}
+
+/// Reads and checks a configuration from a stream, such as standard input; messages call it `name`, and relative paths
+/// start from `directory`, which is absolute.
+///
+/// # Errors
+///
+/// If the stream can't be read. All else is in the diagnostics.
+pub fn check_stream(name: &str, stream: impl io::Read, directory: &Path) -> io::Result<CheckedConfig> {
+    Ok(check_bytes(name, text::read_bytes_from(stream)?, directory))
+}
+
+/// Checks a configuration like [`check_file`], and also the resources that a start needs, as far as possible without creating
+/// any.
+///
+/// # Errors
+///
+/// If the file can't be read. All else is in the diagnostics.
+pub fn check_file_to_run(path: &Path) -> io::Result<CheckedConfig> {
+    check_with(path, probe::probe)
+}
+
+/// Checks a configuration file like [`check_file`], as the user of the running server: files that this user may not
+/// open are errors.
+///
+/// # Errors
+///
+/// If the file cannot be read. All other problems are in the diagnostics.
+pub fn check_file_as_its_user(path: &Path) -> io::Result<CheckedConfig> {
+    check_with(path, probe::probe_as_its_user)
+}
+
+fn check_with(path: &Path, probe: fn(&ConfigDraft, &mut Diagnostics)) -> io::Result<CheckedConfig> {
+    let bytes = text::read_bytes(path)?;
+    let full = std::path::absolute(path)?;
+    let directory = full.parent().unwrap_or(Path::new("/"));
+    Ok(check(&path.display().to_string(), bytes, directory, probe))
+}
+
+/// Checks a configuration; messages call it `name`, and relative paths start from `directory`, which is absolute.
+pub fn check_bytes(name: &str, bytes: Vec<u8>, directory: &Path) -> CheckedConfig {
+    check(name, bytes, directory, |_, _| {})
+}
+
+fn check(name: &str, bytes: Vec<u8>, directory: &Path, probe: fn(&ConfigDraft, &mut Diagnostics)) -> CheckedConfig {
+    let mut diagnostics = Diagnostics::default();
+    let source = text::to_source(name, bytes, directory, &mut diagnostics);
+    let config = if diagnostics.has_error() { None } else { check_source(&source, probe, &mut diagnostics) };
+    diagnostics.sort();
+    CheckedConfig { config: config.filter(|_| !diagnostics.has_error()), diagnostics }
+}
+
+/// Reads an address to listen on, as in the option `listen`; relative paths of unix sockets start from `directory`.
+///
+/// # Errors
+///
+/// A message for people if the text is invalid.
+pub fn listen_from_text(text: &str, directory: &Path) -> Result<Vec<Listen>, String> {
+    value::parse_listen(text, directory).map_err(|wrong| wrong.to_string())
+}
+
+/// Reads the address of a server, as in the option `forward`.
+///
+/// # Errors
+///
+/// A message for people if the text is invalid.
+pub fn server_address_from_text(text: &str, directory: &Path) -> Result<UpstreamServerAddress, String> {
+    value::parse_server_address(text, directory).map_err(|wrong| wrong.to_string())
+}
+
+/// Reads a network, or an address: of an IPv6 address, the first 64 bits count, because the client chooses the rest.
+///
+/// # Errors
+///
+/// A message for people if the text is invalid.
+pub fn network_from_text(text: &str) -> Result<Network, String> {
+    let whole = value::parse_network(text).map_err(|wrong| wrong.to_string())?;
+    let is_address_of_v6 = whole.first.is_ipv6() && !text.contains('/');
+    // Local invariant: addresses of IPv6 have 128 bits.
+    Ok(if is_address_of_v6 { Network::new(whole.first, 64).unwrap_or(whole) } else { whole })
+}
+
+/// Reads a time, as in the configuration: from a second to a year.
+///
+/// # Errors
+///
+/// A message for people if the text is invalid.
+pub fn duration_from_text(text: &str) -> Result<Duration, String> {
+    const YEAR: Duration = Duration::from_secs(365 * 86_400);
+    value::parse_time(text, Duration::from_secs(1), YEAR).map_err(|wrong| wrong.to_string())
+}
+
+/// Reads a user, as in the option `user` of `server`.
+///
+/// # Errors
+///
+/// A message for people if the text is invalid.
+pub fn user_from_text(text: &str) -> Result<ProgramUser, String> {
+    value::parse_user(text).map_err(|wrong| wrong.to_string())
+}
+
+/// Limits changed by a text as in the block `limits`.
+///
+/// # Errors
+///
+/// A message for people if the text is invalid.
+pub fn limits_from_text(limits: &Limits, text: &str) -> Result<Limits, String> {
+    let mut diagnostics = Diagnostics::default();
+    let block = format!("limits {{\n{text}\n}}\n").into_bytes();
+    let source = text::to_source("limits", block, Path::new("/"), &mut diagnostics);
+    let mut draft = ConfigDraft::default();
+    draft.limits = limits.clone();
+    if let Some(document) = text::parse_document(&source, &mut diagnostics) {
+        draft.read(&source, &document, &mut diagnostics);
+    }
+    if diagnostics.has_error() { Err(diagnostics.to_text(false).trim_end().to_owned()) } else { Ok(draft.limits) }
+}
+
+/// Reads the format of an access log, as in the option `access-log`.
+///
+/// # Errors
+///
+/// A message for people if the text is invalid.
+pub fn log_format_from_text(text: &str) -> Result<AccessLogFormat, String> {
+    value::parse_log_format(text).map_err(|wrong| wrong.to_string())
+}
+
+/// The canonical form of a configuration, with its comments. It need not be valid but as KDL.
+///
+/// # Errors
+///
+/// Diagnostics of a text that is not valid KDL.
+pub fn format_bytes(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
+    let mut diagnostics = Diagnostics::default();
+    let source = text::to_source(name, bytes, Path::new("/"), &mut diagnostics);
+    if !diagnostics.has_error() && text::parse_document(&source, &mut diagnostics).is_some() && !diagnostics.has_error()
+    {
+        if let Some(formatted) = format::format(&options::renamed::with_new_names(&source.text)) {
+            return Ok(formatted);
+        }
+        let message = "this file cannot be formatted without changing its meaning";
+        read::ConfigReader { source, diagnostics: &mut diagnostics }.error(read::ConfigFinding::new(0..0, message, ""));
+    }
+    diagnostics.sort();
+    Err(diagnostics)
+}
+
+fn check_source(
+    source: &Arc<ConfigSource>,
+    probe: fn(&ConfigDraft, &mut Diagnostics),
+    diagnostics: &mut Diagnostics,
+) -> Option<Config> {
+    let document = text::parse_document(source, diagnostics)?;
+    let mut draft = ConfigDraft::default();
+    draft.read(source, &document, diagnostics);
+    draft.complete();
+    if draft.sites.is_empty() && !diagnostics.has_error() {
+        let finding = read::ConfigFinding::new(0..0, "there is no site", "")
+            .help("a site is such as `site \"example.com\" { root \"/srv/www\" }`".to_owned());
+        read::ConfigReader { source: source.clone(), diagnostics }.error(finding);
+    }
+    cross_check::cross_check(&draft, diagnostics);
+    probe(&draft, diagnostics);
+    Some(draft.into_config())
+}

@@ -1,0 +1,395 @@
+use super::{KnownAs, OPTION, OptionDefinition, OptionSetter, Parameter, ValueKind, many, one, optional, property};
+use crate::model::PathPattern;
+use crate::rules::*;
+use crate::value::Values;
+use wire::http::Status;
+
+/// Introduction to the options of rules in the reference.
+pub(super) const DOC: &str = "\
+    Rules apply to requests before handlers get them, and to responses afterwards. Use them at the top level for \
+    all sites, or in `site`. Their order in the file does not matter: a request passes them in this order.\n\
+    \n\
+    1. `allow` and `deny`: access by address, otherwise 403.\n\
+    2. `rate-limit` and `request-limit`: frequency and number of requests, otherwise 429.\n\
+    3. `redirect` and `rewrite`: only the first match is applied.\n\
+    4. `basic-auth`: access by password, otherwise 401.\n\
+    5. `request-header`: header fields for handlers and upstreams.\n\
+    6. The handlers: `files`, `forward`, `respond` and others.\n\
+    7. `redirect` and `rewrite` with `missing`, if no handler has the path. After a rewrite, the handlers are \
+    tried once more.\n\
+    8. `response-header`: header fields of all responses, including those of the rules above.\n\
+    \n\
+    Rules that guard a path (1, 2 and 4) apply to the path the client requested and to the path after a rewrite. \
+    They also apply to the path of a directory's `index`, of a `fallback` and of a script. They also apply to every path that \
+    an upstream may treat as the guarded one:\n\
+    \n\
+    - `\"/a/*\"` also guards `/a`.\n\
+    - `\"/a\"` also guards `/a/`, `/A`, `/a;x` and `/a.`.\n\
+    - `\"/a.php\"` and `\"*.php\"` also guard `/a.php/b`, a program with PATH_INFO.\n\
+    - `\"/cgi-bin/a\"` also guards `/cgi-bin/a/b`.\n\
+    \n\
+    Such an additional match only restricts: an `allow` does not let clients in by it. If an `allow` matches one \
+    reading of a path and a `deny` another, the client is rejected. To guard everything below a path without an \
+    extension, write `\"/a/*\"`. For a case-sensitive match, write an expression such as `\"~(?-i)^/Key$\"`. \
+    `tailcoat check` warns if a guarded path can be reached without its guard: through `strip-prefix`, or through \
+    another site with the same upstream or root.\n\
+    \n\
+    Rules of a site come before those of all sites. Of `allow` and `deny`, of `redirect` and `rewrite`, and of \
+    `basic-auth`, the first match counts. Of limits, all matches count. Header fields are changed by the rules of \
+    all sites first, then by those of the site.";
+
+/// Rules of a site or of all sites.
+pub(super) static RULES: &[OptionDefinition] = &[
+    OptionDefinition {
+        name: "allow",
+        parameters: &[CLIENT_PARAMETERS[0], CLIENT_PARAMETERS[1], CONDITIONS[0], CONDITIONS[1], CONDITIONS[2]],
+        repeatable: true,
+        doc: "Allows clients by address or network, or `all`. `unix` means clients on Unix sockets. `\"file:PATH\"` \
+              is a list with one address or network a line and comments after `#` or `;`; a reload reads it again. \
+              The first `allow` or `deny` that matches the client, the `path` and the conditions decides. The \
+              conditions are those of `rewrite`. A client that matches none is allowed, so end with `deny all` to \
+              reject all others. The client's address is the one found through `trusted-proxies`.",
+        example: r#"allow "192.0.2.0/24" "2001:db8::/32" path="/admin/*""#,
+        known_as: KnownAs {
+            nginx: &["allow", "limit_except", "geo"],
+            apache: &["Allow", "Require", "Order", "RequireAll", "RequireAny"],
+            caddy: &["remote_ip", "client_ip"],
+            others: &["acl"],
+        },
+        set: OptionSetter::Rules(|rules, values| rules.clients.push(client_rule(true, values))),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "deny",
+        parameters: &[
+            CLIENT_PARAMETERS[0],
+            CLIENT_PARAMETERS[1],
+            CONDITIONS[0],
+            CONDITIONS[1],
+            CONDITIONS[2],
+            property("status", ValueKind::Status { min: 400, max: 599 }),
+        ],
+        repeatable: true,
+        doc: "Rejects clients with `status` (default 403). It takes the same clients and conditions as `allow`, \
+              which describes them.",
+        example: r#"deny all path="/admin/*" method="!GET HEAD" status=405"#,
+        known_as: KnownAs {
+            nginx: &["deny", "limit_except", "geo"],
+            apache: &["Deny", "RequireNone", "AllowMethods", "LimitExcept"],
+            caddy: &["remote_ip", "client_ip", "abort"],
+            others: &["block", "http-request deny", "block ip address", "blacklist"],
+        },
+        set: OptionSetter::Rules(|rules, values| rules.clients.push(client_rule(false, values))),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "rate-limit",
+        parameters: &[
+            optional("path", ValueKind::PathPattern),
+            one("rate", ValueKind::Rate),
+            property("burst", ValueKind::Count { min: 1, max: 1_000_000 }),
+            property("key", ValueKind::LimitKey),
+            property("status", ValueKind::Status { min: 400, max: 599 }),
+            property("keys-max", ValueKind::Count { min: 8, max: 100_000_000 }),
+            property("dry-run", ValueKind::Flag),
+        ],
+        repeatable: true,
+        doc: "Limits how often requests may come, over all workers. `burst` requests may come at once, by default as \
+              many as the rate's number. With `\"10/s\"`, that is ten, then one each tenth of a second. Further \
+              requests get `status` (default 429) with `Retry-After`, and do not count. `key` says how requests are \
+              counted. The default is the client's address; of IPv6 addresses, the first 64 bits. Other keys are the \
+              host, or the value of a header field or cookie; requests without it count by address. Clients can \
+              evade a limit by a value that they choose freely. Tailcoat remembers at most `keys-max` keys (default \
+              65,536), of 16 bytes each. When there are more, it forgets those nearest to their full burst. \
+              `dry-run=on` only logs requests above the limit.",
+        example: r#"rate-limit "/login" "5/m" burst=10"#,
+        known_as: KnownAs {
+            nginx: &["limit_req", "limit_req_zone", "limit_req_status", "limit_req_dry_run", "limit_req_log_level"],
+            apache: &["evasive", "QS_SrvRequestRate"],
+            caddy: &["rate_limit"],
+            others: &["evasive.max-conns-per-ip", "stick-table"],
+        },
+        set: OptionSetter::Rules(|rules, values| {
+            // The table gives each rate its parameter.
+            let Some(rate) = values.rate("rate") else { return };
+            rules.rate_limits.push(RateLimit {
+                path: path(values),
+                rate,
+                burst: values.number("burst").map_or(rate.count, |burst| burst as u32),
+                key: values.limit_key("key").unwrap_or(LimitKey::Client),
+                status: values.status("status").unwrap_or(Status::TOO_MANY_REQUESTS),
+                keys_max: values.number("keys-max").unwrap_or(65_536) as usize,
+                is_dry_run: values.flag("dry-run").unwrap_or(false),
+            });
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "request-limit",
+        parameters: &[
+            optional("path", ValueKind::PathPattern),
+            one("count", ValueKind::Count { min: 1, max: 1_000_000 }),
+            property("key", ValueKind::LimitKey),
+            property("status", ValueKind::Status { min: 400, max: 599 }),
+            property("dry-run", ValueKind::Flag),
+        ],
+        repeatable: true,
+        doc: "Limits how many requests are in progress at once, from the head to the end of the response, over all \
+              workers. Counting, `key` and `status` work as in `rate-limit`.",
+        example: r#"request-limit "/downloads/*" 4"#,
+        known_as: KnownAs {
+            nginx: &[
+                "limit_conn",
+                "limit_conn_zone",
+                "limit_conn_status",
+                "limit_conn_dry_run",
+                "limit_conn_log_level",
+            ],
+            apache: &["QS_SrvMaxConnPerIP"],
+            others: &["max_conns"],
+            ..KnownAs::NONE
+        },
+        set: OptionSetter::Rules(|rules, values| {
+            rules.request_limits.push(RequestLimit {
+                path: path(values),
+                requests_max: values.number("count").unwrap_or(1) as u32,
+                key: values.limit_key("key").unwrap_or(LimitKey::Client),
+                status: values.status("status").unwrap_or(Status::TOO_MANY_REQUESTS),
+                is_dry_run: values.flag("dry-run").unwrap_or(false),
+            });
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "redirect",
+        parameters: &[
+            one("path", ValueKind::PathPattern),
+            one("target", ValueKind::RedirectTarget),
+            property("status", ValueKind::RedirectStatus),
+            CONDITIONS[0],
+            CONDITIONS[1],
+            CONDITIONS[2],
+            CONDITIONS[3],
+        ],
+        repeatable: true,
+        doc: "Redirects clients to another URL, with `status` (default 302). The target may contain placeholders. \
+              `{host}`, `{path}` and `{scheme}` are those of the request. `{query}` is its query with the `?`, \
+              `{&query}` the query with `&` in its place, and `{query.NAME}` one argument. `{rest}` is what the `*` \
+              of the pattern matched; `{1}` or `{name}` is a group of a regular expression. The conditions are those \
+              of `rewrite`.",
+        example: r##"redirect "/old/*" "/new/{rest}{query}" status=301"##,
+        known_as: KnownAs {
+            nginx: &["return", "rewrite"],
+            apache: &["Redirect", "RedirectMatch", "RedirectPermanent", "RedirectTemp"],
+            caddy: &["redir"],
+            others: &["url.redirect", "return 301", "return 302"],
+        },
+        set: OptionSetter::Rules(|rules, values| {
+            let status = values.status("status").unwrap_or(Status::FOUND);
+            rules.rewrites.push(rewrite(Some(status), values));
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "rewrite",
+        parameters: &[
+            one("path", ValueKind::PathPattern),
+            one("target", ValueKind::RewriteTarget),
+            CONDITIONS[0],
+            CONDITIONS[1],
+            CONDITIONS[2],
+            CONDITIONS[3],
+        ],
+        repeatable: true,
+        doc: "Changes the path of a request internally; clients do not see it. Placeholders are those of `redirect`. \
+              The query stays unless the target has one. All conditions must hold: `method`, `query` and `field` \
+              test the request. `missing=on` means that no handler has the path, like `try_files` or Apache's `!-f` \
+              and `!-d`. An upstream of `forward` gets the new path. For a front controller in an upstream, use a \
+              `forward` without a path and no rewrite. Scripts of `fastcgi`, `cgi`, `scgi` and `uwsgi` find the \
+              original path in `REQUEST_URI`; for their front controller, use `fallback`. Only the first `redirect` \
+              or `rewrite` that matches is applied, so that no loop is possible. A rule with `missing` may still \
+              follow.",
+        example: r#"rewrite "*" "/app.html" missing=on"#,
+        known_as: KnownAs {
+            nginx: &["rewrite", "if", "map", "try_files"],
+            apache: &[
+                "RewriteRule",
+                "RewriteCond",
+                "RewriteEngine",
+                "RewriteBase",
+                "RewriteMap",
+                "RewriteOptions",
+                "mod_rewrite",
+            ],
+            caddy: &["rewrite", "uri"],
+            others: &["url.rewrite"],
+        },
+        set: OptionSetter::Rules(|rules, values| rules.rewrites.push(rewrite(None, values))),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "basic-auth",
+        parameters: &[
+            one("path", ValueKind::PathPattern),
+            one("file", ValueKind::PasswordFile),
+            property("realm", ValueKind::Text),
+            property("pass-credentials", ValueKind::Flag),
+            property("satisfy", ValueKind::Choice(SATISFY)),
+        ],
+        repeatable: true,
+        doc: "Requires a user name and password for paths (HTTP basic authentication, RFC 7617). The file has a line \
+              `USER:HASH` for each user, as `htpasswd -B` and `tailcoat hash-password --user` write it. Hashes are \
+              bcrypt, SHA-256 crypt, SHA-512 crypt or Argon2. The file is read again when it changes. The first \
+              `basic-auth` that matches a path counts; `off` as the file means that no password is needed. Browsers \
+              show the `realm`. Handlers get the field `Authorization` only with `pass-credentials=on`. With \
+              `satisfy=\"any\"`, an address or a password is enough. A client that an `allow` for the path lets in \
+              needs no password, and one that a `deny` would reject may use one. Use it with TLS only: without TLS, \
+              passwords can be read on the way.",
+        example: r#"basic-auth "/admin/*" "/etc/tailcoat/admin.htpasswd" realm="Administration""#,
+        known_as: KnownAs {
+            nginx: &["auth_basic", "auth_basic_user_file", "satisfy"],
+            apache: &[
+                "AuthUserFile",
+                "AuthType",
+                "AuthName",
+                "AuthBasicProvider",
+                "Satisfy",
+                "RequireAny",
+                "mod_auth_basic",
+                "AuthBasicAuthoritative",
+                "AuthMerging",
+            ],
+            caddy: &["basic_auth", "basicauth"],
+            others: &["auth.require", "htpasswd", "userlist"],
+        },
+        set: OptionSetter::Rules(|rules, values| {
+            rules.passwords.push(PasswordRule {
+                path: path(values),
+                file: values.password_file("file").flatten(),
+                realm: values.text("realm").unwrap_or_else(|| "Restricted".into()),
+                passes_credentials: values.flag("pass-credentials").unwrap_or(false),
+                is_alternative: values.text("satisfy").as_deref() == Some("any"),
+            });
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "request-header",
+        parameters: &[
+            optional("path", ValueKind::PathPattern),
+            one("name", ValueKind::RequestFieldName),
+            one("value", ValueKind::FieldTemplate),
+            property("action", ValueKind::Choice(ACTIONS)),
+        ],
+        repeatable: true,
+        doc: "Sets a header field of requests, for handlers and upstreams. `action` is `set` (the default: replace \
+              the client's field), `add` (add a line) or `default` (set only if the client sent none). An empty \
+              value removes the field. It also replaces the fields that `forwarded-headers` adds. The value may contain \
+              placeholders. `{client}` is the client's address; `{host}`, `{path}`, `{query}` and `{scheme}` are \
+              those of the request. `{user}` is the user of `basic-auth`, and `{request.header.NAME}` a field that \
+              the client sent. `{request_id}` is 32 random hexadecimal digits, the same everywhere in one request. \
+              `{tls_version}`, `{tls_cipher_suite}`, `{tls_server_name}` and `{tls_client}` (the subject of the \
+              client certificate) are empty without TLS. Write `{{` for a brace. Replacing a field also replaces one \
+              with underscores in its name, because many applications treat both alike.",
+        example: r#"request-header "X-Request-Id" "{request_id}" action="default""#,
+        known_as: KnownAs {
+            nginx: &["proxy_set_header", "fastcgi_param", "proxy_pass_request_headers", "grpc_set_header"],
+            apache: &["RequestHeader", "UnsetEnv"],
+            caddy: &["request_header", "header_up"],
+            others: &["http-request set-header"],
+        },
+        set: OptionSetter::Rules(|rules, values| rules.request_fields.push(field_edit(values))),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "response-header",
+        parameters: &[
+            optional("path", ValueKind::PathPattern),
+            one("name", ValueKind::FieldName),
+            one("value", ValueKind::FieldTemplate),
+            property("action", ValueKind::Choice(ACTIONS)),
+        ],
+        repeatable: true,
+        doc: "Sets a header field of all responses, whatever handler sends them, error pages and redirects included. \
+              Actions and placeholders are those of `request-header`. For static files alone, such as \
+              `Cache-Control`, prefer `header`, which has no cost per request.",
+        example: r#"response-header "Strict-Transport-Security" "max-age=31536000""#,
+        known_as: KnownAs {
+            nginx: &[
+                "add_header",
+                "proxy_hide_header",
+                "proxy_pass_header",
+                "fastcgi_hide_header",
+                "proxy_ignore_headers",
+                "add_header_inherit",
+            ],
+            apache: &["Header", "mod_headers"],
+            caddy: &["header", "header_down"],
+            others: &[
+                "setenv.add-response-header",
+                "http-response",
+                "more_set_headers",
+                "more_clear_headers",
+                "headers_more",
+                "cors",
+            ],
+        },
+        set: OptionSetter::Rules(|rules, values| rules.response_fields.push(field_edit(values))),
+        ..OPTION
+    },
+];
+
+const CLIENT_PARAMETERS: [Parameter; 2] = [many("client", ValueKind::Client), property("path", ValueKind::PathPattern)];
+
+/// Conditions of redirects and rewrites; all except the last also apply to `allow` and `deny`.
+const CONDITIONS: [Parameter; 4] = [
+    property("method", ValueKind::Methods),
+    property("query", ValueKind::QueryTest),
+    property("field", ValueKind::FieldTest),
+    property("missing", ValueKind::Flag),
+];
+
+const SATISFY: &[&str] = &["all", "any"];
+
+const ACTIONS: &[&str] = &["set", "add", "default"];
+
+fn path(values: &Values) -> PathPattern {
+    values.path_pattern("path").unwrap_or(PathPattern::Any)
+}
+
+fn client_rule(is_allowed: bool, values: &Values) -> ClientRule {
+    let (clients, files) = values.clients("client");
+    let status = values.status("status").unwrap_or(Status::FORBIDDEN);
+    ClientRule { path: path(values), conditions: conditions(values), is_allowed, clients, files, status }
+}
+
+fn conditions(values: &Values) -> RuleConditions {
+    RuleConditions {
+        methods: values.methods("method"),
+        query: values.query_test("query"),
+        field: values.field_test("field"),
+        is_missing: values.flag("missing").unwrap_or(false),
+    }
+}
+
+fn rewrite(status: Option<Status>, values: &Values) -> Rewrite {
+    Rewrite {
+        path: path(values),
+        conditions: conditions(values),
+        target: values.template("target").unwrap_or_default(),
+        status,
+    }
+}
+
+fn field_edit(values: &Values) -> FieldEdit {
+    FieldEdit {
+        path: path(values),
+        name: values.text("name").unwrap_or_default(),
+        value: values.template("value").unwrap_or_default(),
+        action: match values.text("action").as_deref() {
+            Some("add") => FieldAction::Add,
+            Some("default") => FieldAction::Default,
+            _ => FieldAction::Set,
+        },
+    }
+}

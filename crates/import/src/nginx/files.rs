@@ -1,0 +1,238 @@
+//! Files of a location: where they are, and what is done if there is none.
+
+use super::matching::LocationMatch;
+use super::scene::Scene;
+use super::syntax::NginxDirective;
+use super::{Chain, Notes};
+use crate::kdl::KdlNode;
+
+/// The part of a location that says where its files are.
+#[derive(Default)]
+pub(super) struct FilesBlock<'a> {
+    pub(super) root: Option<&'a str>,
+    /// The root, and what is taken from the front of paths.
+    pub(super) alias: Option<(String, Option<String>)>,
+    pub(super) options: Vec<KdlNode>,
+    pub(super) tries: Option<&'a NginxDirective>,
+    /// Directive whose directory cannot be translated, and the reason.
+    pub(super) elsewhere: Option<(&'a NginxDirective, &'static str)>,
+}
+
+impl<'a> FilesBlock<'a> {
+    pub(super) fn add(&mut self, directive: &'a NginxDirective, location: &LocationMatch) -> bool {
+        match directive.name.as_str() {
+            "root" | "alias" if directive.first().contains('$') => {
+                self.elsewhere = Some((directive, "`{host}` is the only variable in `root`"));
+            }
+            "root" => self.root = Some(directive.first()),
+            "alias" => match alias(directive.first(), location) {
+                Some(alias) => self.alias = Some(alias),
+                None => {
+                    let why = "only a location with a path, not an expression, can have an `alias`";
+                    self.elsewhere = Some((directive, why));
+                }
+            },
+            // That a script exists is looked at anyway.
+            "try_files" if directive.first() == "$fastcgi_script_name" => {}
+            "try_files" => self.tries = Some(directive),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Returns `true` if an `alias` says where the files are.
+    pub(super) fn is_below_alias(&self, scene: Scene<'_>) -> bool {
+        self.alias.is_some() || (self.root.is_none() && scene.alias_around().is_some())
+    }
+}
+
+/// Files of a path. Their translation depends on the whole site: nothing is written if no other location has the paths
+/// they lack.
+#[derive(Debug)]
+pub(super) struct FilesPart {
+    pub(super) location: LocationMatch,
+    pub(super) pattern: String,
+    pub(super) root: Option<String>,
+    /// True if they have options other than those of the site.
+    pub(super) is_own: bool,
+    pub(super) options: Vec<KdlNode>,
+    /// True if another handler has the paths they lack.
+    pub(super) has_successor: bool,
+    /// The `try_files` that leads missing files to another path, and the rewrite that does the same if no handler has
+    /// the path.
+    pub(super) missing: Option<(NginxDirective, KdlNode)>,
+}
+
+/// Handlers of a site after that of a path.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HandlerFallback<'a> {
+    /// The site's own root, if files are served from it.
+    pub(super) root: Option<&'a str>,
+    /// A file for what is not there.
+    pub(super) has_fallback: bool,
+    /// Another handler that may have the path.
+    pub(super) has_handler: bool,
+    /// Script that handles missing paths.
+    pub(super) front_controller: Option<&'a str>,
+}
+
+impl FilesPart {
+    /// Handlers that answer like a location: with its files, otherwise with 404, even if another handler has the path.
+    /// A rewrite of missing paths goes to `redirects`, if no other handler would get the path first.
+    pub(super) fn into_nodes(
+        self,
+        later: HandlerFallback<'_>,
+        redirects: &mut Vec<KdlNode>,
+        notes: &mut Notes,
+    ) -> Vec<KdlNode> {
+        let has_own_fallback = self.options.iter().any(|option| option.name() == "fallback");
+        let is_led_to_front =
+            self.missing.as_ref().is_some_and(|(_, rewrite)| later.front_controller == Some(rewrite.last_value()));
+        let has_front = later.front_controller.is_some() && !is_led_to_front;
+        let is_claimed = later.has_fallback || later.has_handler || has_front;
+        // A location with the same files could use other index files for a directory.
+        let is_option_of_place = |option: &KdlNode| matches!(option.name(), "index" | "browse" | "strip-prefix");
+        let is_elsewhere =
+            later.root.is_some() && (later.root != self.root.as_deref() || self.options.iter().any(is_option_of_place));
+        let is_rejected = self.missing.is_some() && (is_claimed || is_elsewhere);
+        if !self.is_own && !is_claimed && !is_elsewhere && later.root.is_some() && self.missing.is_none() {
+            return Vec::new();
+        }
+        let mut missing = KdlNode::with("respond", &self.pattern).word(404);
+        match self.missing {
+            Some((directive, _)) if is_rejected => {
+                let why = "missing files would go to other locations first";
+                missing = missing.comment(notes.rejected(&directive, why));
+            }
+            Some((_, rewrite)) if !is_led_to_front => redirects.push(rewrite),
+            _ => {}
+        }
+        let has_end = !self.has_successor && (is_claimed || is_elsewhere);
+        let files = self.root.map(|root| {
+            let mut options = self.options;
+            if later.has_fallback && !has_own_fallback {
+                options.push(KdlNode::new("fallback").word("off"));
+            }
+            KdlNode::with("files", &self.pattern).property("root", root).block(options)
+        });
+        files.into_iter().chain(has_end.then_some(missing)).collect()
+    }
+}
+
+/// `alias /srv/b/` of `/a/`: the root, and the prefix that paths lose.
+pub(super) fn alias(target: &str, location: &LocationMatch) -> Option<(String, Option<String>)> {
+    match location {
+        LocationMatch::Prefix(prefix) | LocationMatch::PrefixFirst(prefix) => {
+            let prefix = prefix.trim_end_matches('/');
+            let target = target.trim_end_matches('/');
+            Some((target.to_owned(), (!prefix.is_empty()).then(|| prefix.to_owned())))
+        }
+        LocationMatch::Exact(path) => {
+            let (directory, name) = target.rsplit_once('/')?;
+            let (around, same) = path.rsplit_once('/')?;
+            (name == same).then(|| (directory.to_owned(), (!around.is_empty()).then(|| around.to_owned())))
+        }
+        LocationMatch::Expression(_) | LocationMatch::Named(_) => None,
+    }
+}
+
+/// Last argument of `try_files`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) enum Last {
+    /// An error, as is always so.
+    #[default]
+    Nothing,
+    File(String),
+    /// A script, which gets the query.
+    Script(String),
+    Named(String),
+}
+
+pub(super) struct Tries {
+    /// True if a file is served by its own path.
+    pub(super) has_files: bool,
+    /// True if a directory is served by its index.
+    pub(super) has_directories: bool,
+    pub(super) is_html_added: bool,
+    pub(super) last: Last,
+}
+
+impl Default for Tries {
+    fn default() -> Self {
+        Self { has_files: true, has_directories: true, is_html_added: false, last: Last::Nothing }
+    }
+}
+
+impl Tries {
+    pub(super) fn read(directive: &NginxDirective, notes: &mut Notes) -> Self {
+        let Some((last, files)) = directive.arguments.split_last() else { return Self::default() };
+        let has = |name: &str| files.iter().any(|file| file == name);
+        if files.iter().any(|file| !matches!(file.as_str(), "$uri" | "$uri/" | "$uri.html" | "$uri/index.html")) {
+            notes.left(directive, "files are tried by their own path and with `.html`");
+        }
+        let mut tries = Self {
+            has_files: has("$uri"),
+            has_directories: has("$uri/") || has("$uri/index.html"),
+            is_html_added: has("$uri.html"),
+            last: Last::Nothing,
+        };
+        tries.last = match last.as_str() {
+            status if status.starts_with('=') => {
+                if status != "=404" {
+                    notes.left(directive, "missing files get 404");
+                }
+                Last::Nothing
+            }
+            name if name.starts_with('@') => Last::Named(name.to_owned()),
+            // nginx goes there again and again.
+            "$uri" | "$uri/" => Last::Nothing,
+            path => {
+                let (file, query) = path.split_at(path.find(['?', '$']).unwrap_or(path.len()));
+                if query.is_empty() && !file.ends_with(".php") {
+                    Last::File(file.to_owned())
+                } else {
+                    Last::Script(file.to_owned())
+                }
+            }
+        };
+        tries
+    }
+}
+
+/// Index files of directories, and listing of directories without one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct DirectoryOptions<'a> {
+    pub(super) index: Vec<&'a str>,
+    is_listed: bool,
+}
+
+impl<'a> DirectoryOptions<'a> {
+    /// Index files and listing of a location.
+    pub(super) fn of(chain: Chain<'a>, tries: &Tries) -> Self {
+        if !tries.has_directories {
+            return Self { index: Vec::new(), is_listed: false };
+        }
+        let said = chain.all("index");
+        let names = said.iter().flat_map(|directive| directive.arguments.iter().map(String::as_str));
+        let index: Vec<&str> = if said.is_empty() { vec!["index.html"] } else { names.collect() };
+        // A name with a slash belongs to another location, and then there is no listing.
+        let is_elsewhere = |name: &&str| name.starts_with('/') || name.contains('$');
+        let is_listed = chain.last("autoindex").is_some_and(|listed| listed.first() != "off");
+        let is_listed = is_listed && !index.iter().any(is_elsewhere);
+        Self { index: index.into_iter().filter(|name| !is_elsewhere(name)).collect(), is_listed }
+    }
+
+    /// Options for directories, where others apply around them or none do.
+    pub(super) fn options(&self, around: Option<&Self>) -> Vec<KdlNode> {
+        let default = DirectoryOptions { index: vec!["index.html"], is_listed: false };
+        let around = around.unwrap_or(&default);
+        let mut options = Vec::new();
+        if self.index != around.index {
+            options.push(self.index.iter().fold(KdlNode::new("index"), |node, name| node.text(name)));
+        }
+        if self.is_listed != around.is_listed {
+            options.push(KdlNode::new("browse").word(if self.is_listed { "on" } else { "off" }));
+        }
+        options
+    }
+}

@@ -1,0 +1,456 @@
+//! `location`: handlers for a part of a site, and what holds there.
+
+use super::condition::{PropertyTest, answer_path};
+use super::files::{DirectoryOptions, FilesBlock, FilesPart, HandlerFallback, Last, Tries};
+use super::matching::LocationMatch;
+use super::precedence::ServerLocation;
+use super::rewrite::{self, redirect};
+use super::scene::Scene;
+use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
+use super::syntax::NginxDirective;
+use super::upstream::set;
+use super::{Chain, Notes, forward, guard, leading};
+use crate::kdl::KdlNode;
+
+/// Reason why something has no target.
+const SENT_ON: &str = "what it leads to would be sent elsewhere once more";
+
+/// Translation of a server's locations.
+#[derive(Default)]
+pub(super) struct LocationParts {
+    pub(super) rules: ImportedRules,
+    /// Handlers in the order in which they are tried.
+    handlers: Vec<PartHandler>,
+    /// The handler that has what all others decline.
+    pub(super) last: Option<KdlNode>,
+    /// True if files below the site's own root are served.
+    pub(super) has_files: bool,
+    /// The script that answers what is no file.
+    pub(super) front_controller: Option<String>,
+}
+
+/// A handler of a part of a site.
+enum PartHandler {
+    Node(LocationMatch, KdlNode),
+    Files(FilesPart),
+    /// A handler that leaves some of its paths to those that follow, which nginx does not.
+    Scripts(LocationMatch, KdlNode),
+}
+
+impl PartHandler {
+    fn location(&self) -> &LocationMatch {
+        match self {
+            Self::Node(location, _) | Self::Scripts(location, _) => location,
+            Self::Files(part) => &part.location,
+        }
+    }
+}
+
+impl LocationParts {
+    /// Translates the block of a location.
+    pub(super) fn add(&mut self, scene: Scene<'_>, block: &[NginxDirective], notes: &mut Notes) {
+        let Scene { location, chain, shared, .. } = scene;
+        let pass = forward::pass(block);
+        let level = DirectiveLevel::Location { pattern: location.pattern(), is_forwarded: pass.is_some() };
+        let mut rules = ImportedRules::default();
+        let mut files = FilesBlock::default();
+        // Paths that all clients are denied need no handler.
+        let lets_in = block.iter().any(|child| child.name == "allow") || chain.last("satisfy").is_some();
+        let mut is_answered = pass.is_none() && !is_of_files(block) && !lets_in;
+        for child in block {
+            if child.name == "internal" {
+                guard::internal(&mut rules, child, location, scene.server, notes);
+                continue;
+            }
+            if self.add_answer(child, scene, notes) {
+                is_answered = true;
+                continue;
+            }
+            let known = files.add(child, location)
+                || is_of_handler(child)
+                || forward::is_option(child, notes)
+                || rewrite::stripped_prefix(child, location).is_some()
+                || leading::reject_further(child, scene, &level, &mut rules, notes)
+                || rules.add(child, DirectiveContext { level: &level, shared }, notes);
+            if !known {
+                notes.unknown(child);
+            }
+        }
+        let is_redirect = |node: &KdlNode| {
+            node.name() == "redirect" && location.pattern().is_some_and(|pattern| node.is_rule_of(&pattern))
+        };
+        let is_redirected = rules.redirects.iter().any(is_redirect);
+        let needs_files = pass.is_none() && !is_answered && !is_redirected;
+        if let Some((directive, why)) = files.elsewhere {
+            match needs_files {
+                true => self.reject(directive, location, why, notes),
+                false => notes.left(directive, why),
+            }
+        }
+        if let Some(pass) = pass {
+            self.add_pass(pass, scene, notes);
+            rules.redirects.extend(forward::replaced_prefix(pass, scene));
+            rules.fields.extend(forward::fields(chain, &level, shared, notes));
+        } else if needs_files && files.elsewhere.is_none() {
+            files.options = std::mem::take(&mut rules.files);
+            let stripped = |child| Some((child, rewrite::stripped_prefix(child, location)?));
+            match block.iter().find_map(stripped) {
+                Some((rewrite, _)) if files.is_below_alias(scene) => {
+                    self.reject(rewrite, location, "an `alias` removes a prefix from the path, too", notes);
+                }
+                Some((rewrite, prefix)) => {
+                    leading::reject_stripped_index(rewrite, prefix, scene, &mut rules, notes);
+                    files.options.push(KdlNode::with("strip-prefix", prefix));
+                    self.add_files(files, scene, notes);
+                }
+                None => self.add_files(files, scene, notes),
+            }
+        }
+        self.keep_apart(scene, block, &mut rules);
+        self.take(rules, notes);
+    }
+
+    /// Keeps away what wider locations say of redirects and of `Cache-Control`: nginx takes what one location says.
+    fn keep_apart(&self, scene: Scene<'_>, block: &[NginxDirective], rules: &mut ImportedRules) {
+        let Some(pattern) = scene.location.pattern() else { return };
+        let mut wider = scene.wider.iter().filter(|other| other.location.overlaps(scene.location));
+        let is_redirected = block.iter().any(|child| redirect(child, "*").is_some())
+            || rules.redirects.iter().any(|node| node.is_rule_of(&pattern));
+        let is_led_away =
+            |other: &ServerLocation<'_>| leading::reaches(other.directive.children(), &scene.location.head());
+        if !is_redirected && wider.clone().any(is_led_away) {
+            rules.redirects.push(KdlNode::with("rewrite", &pattern).text("{path}"));
+        }
+        let is_kept = |other: &ServerLocation<'_>| {
+            let block = other.directive.children();
+            other.location.prefix().is_some() && is_of_files(block) && says_age(block)
+        };
+        let said = scene.chain.blocks.iter().any(|block| says_age(block));
+        if is_of_files(block) && !said && wider.any(is_kept) {
+            rules.fields.push(KdlNode::with("cache-control", pattern).text(""));
+        }
+    }
+
+    /// Takes all handlers. No handler gets a request between them and their files unless nginx would give it one.
+    pub(super) fn take_handlers(&mut self, root: Option<&str>, notes: &mut Notes) -> Vec<KdlNode> {
+        let has_fallback = self.rules.files.iter().any(|option| option.name() == "fallback");
+        let root = root.filter(|_| self.has_files);
+        let has_last = self.last.is_some();
+        let front_controller = self.front_controller.as_deref();
+        let mut groups: Vec<Vec<KdlNode>> = Vec::new();
+        let mut later: Vec<LocationMatch> = Vec::new();
+        // From the last to the first, so that the next handler is known.
+        for handler in std::mem::take(&mut self.handlers).into_iter().rev() {
+            let location = handler.location().clone();
+            let has_handler = has_last || later.iter().any(|other| other.overlaps(&location));
+            let nodes = match handler {
+                PartHandler::Node(_, node) => vec![node],
+                PartHandler::Scripts(location, node) => {
+                    let is_claimed = has_handler || has_fallback || front_controller.is_some();
+                    let pattern = location.pattern().filter(|_| is_claimed);
+                    let missing = pattern.map(|pattern| KdlNode::with("respond", pattern).word(404));
+                    [node].into_iter().chain(missing).collect()
+                }
+                PartHandler::Files(part) => {
+                    let later = HandlerFallback { root, has_fallback, has_handler, front_controller };
+                    part.into_nodes(later, &mut self.rules.redirects, notes)
+                }
+            };
+            if !nodes.is_empty() {
+                later.push(location);
+            }
+            groups.push(nodes);
+        }
+        let answers = self.rules.answers.iter().map(|status| answer(*status));
+        answers.chain(groups.into_iter().rev().flatten()).collect()
+    }
+
+    /// Lines of an inner location go before those of outer ones if the first match counts, and after them if the last
+    /// does.
+    fn take(&mut self, rules: ImportedRules, notes: &mut Notes) {
+        self.rules.closed.extend(rules.closed);
+        self.rules.fixed.extend(rules.fixed);
+        self.rules.answers.extend(rules.answers);
+        self.rules.guards.extend(rules.guards);
+        self.rules.redirects.extend(rules.redirects);
+        self.rules.fields.splice(0..0, rules.fields);
+        self.rules.others.extend(rules.others);
+        if let Some(log) = rules.access_log {
+            self.rules.add_access_log(log, notes);
+        }
+    }
+
+    fn add_pass(&mut self, pass: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) {
+        let location = scene.location.clone();
+        match forward::handler(pass, scene, notes) {
+            Ok(node) if node.name() == "forward" && location.pattern().is_none() => self.last = Some(node),
+            Ok(node) if node.name() == "fastcgi" && location.pattern().is_some() => {
+                self.handlers.push(PartHandler::Scripts(location, node));
+            }
+            Ok(node) => self.handlers.push(PartHandler::Node(location, node)),
+            Err(why) => self.reject(pass, scene.location, why, notes),
+        }
+    }
+
+    /// No handler answers if nginx's cannot be translated; other handlers must not get these paths.
+    fn reject(
+        &mut self,
+        directive: &NginxDirective,
+        location: &LocationMatch,
+        why: impl Into<String>,
+        notes: &mut Notes,
+    ) {
+        let node = KdlNode::with("respond", location.pattern().as_deref().unwrap_or("*")).word(502);
+        self.handlers.push(PartHandler::Node(location.clone(), node.comment(notes.rejected(directive, why))));
+    }
+
+    /// Translates a directive that answers all requests: `return`, and handlers that only nginx has.
+    fn add_answer(&mut self, directive: &NginxDirective, scene: Scene<'_>, notes: &mut Notes) -> bool {
+        let Scene { location, chain, .. } = scene;
+        if forward::is_foreign(&directive.name) {
+            self.reject(directive, location, "there is no such handler", notes);
+            return true;
+        }
+        if directive.name == "stub_status" {
+            self.add_status(directive, location, notes);
+            return true;
+        }
+        if directive.name != "return" {
+            return false;
+        }
+        let pattern = location.pattern();
+        let pattern = pattern.as_deref().unwrap_or("*");
+        match redirect(directive, pattern) {
+            Some(Ok(node)) => self.rules.redirects.push(node),
+            Some(Err(why)) => self.reject(directive, location, why, notes),
+            None => match respond(directive, pattern, chain) {
+                Ok(node) => self.handlers.push(PartHandler::Node(location.clone(), node)),
+                Err(why) => self.reject(directive, location, why, notes),
+            },
+        }
+        true
+    }
+
+    /// The status page, which has more than `stub_status`, in another form. It has one path; nginx answers for all below.
+    fn add_status(&mut self, directive: &NginxDirective, location: &LocationMatch, notes: &mut Notes) {
+        let Some(path) = location.prefix().filter(|path| *path != "/") else {
+            return self.reject(directive, location, "`status-page` needs a path", notes);
+        };
+        let comment = format!("{}: stub_status: a page; for data as JSON, read {path}?json", directive.place);
+        let page = KdlNode::with("status-page", path).comment(comment);
+        self.handlers.push(PartHandler::Node(location.clone(), page));
+        if let Some(pattern) = location.pattern().filter(|_| location.is_prefix()) {
+            let rest = KdlNode::with("respond", pattern).word(404);
+            self.handlers.push(PartHandler::Node(location.clone(), rest));
+        }
+    }
+
+    fn add_files(&mut self, files: FilesBlock<'_>, scene: Scene<'_>, notes: &mut Notes) {
+        let tries = files.tries.map(|tries| Tries::read(tries, notes)).unwrap_or_default();
+        if tries.is_html_added {
+            let pattern = html_pattern(scene.location);
+            let missing = pattern.map(|pattern| KdlNode::with("rewrite", pattern).text("/{1}.html"));
+            self.rules.redirects.extend(missing.map(|node| node.word_property("missing", "on")));
+        }
+        match scene.location.pattern() {
+            None => self.add_site_files(files, tries, scene, notes),
+            Some(pattern) => self.add_part(files, tries, pattern, scene, notes),
+        }
+    }
+
+    /// The files of all paths that are no location's.
+    fn add_site_files(&mut self, files: FilesBlock<'_>, tries: Tries, scene: Scene<'_>, notes: &mut Notes) {
+        self.has_files |= tries.has_files;
+        match tries.last {
+            Last::Nothing => {}
+            Last::File(path) | Last::Script(path) if leading::is_sent_on(&path, scene) => {
+                self.reject_missing(files.tries, scene.location, SENT_ON, notes);
+            }
+            Last::File(path) => set(&mut self.rules.files, KdlNode::with("fallback", path)),
+            Last::Script(path) => self.front_controller = Some(path),
+            Last::Named(name) => self.add_named(&name, files.tries, scene, notes),
+        }
+        for option in files.options.into_iter().chain(scene.directories.options(None)) {
+            set(&mut self.rules.files, option);
+        }
+        if let Some(root) = files.root {
+            self.rules.files.insert(0, KdlNode::with("root", root));
+        }
+    }
+
+    fn add_part(
+        &mut self,
+        files: FilesBlock<'_>,
+        mut tries: Tries,
+        pattern: String,
+        scene: Scene<'_>,
+        notes: &mut Notes,
+    ) {
+        let FilesBlock { root, alias: own_alias, mut options, tries: directive, elsewhere: _ } = files;
+        let own = DirectoryOptions::of(scene.chain, &tries);
+        options.extend(own.options(Some(scene.directories)));
+        let alias = own_alias.or_else(|| scene.alias_around().filter(|_| root.is_none()));
+        let stripped = alias.as_ref().and_then(|(_, prefix)| prefix.clone());
+        let own_root = root.map(str::to_owned).or(alias.map(|(root, _)| root));
+        let mut missing = None;
+        let (mut has_successor, mut is_rejected) = (false, false);
+        if let Last::Named(name) = &tries.last
+            && let Some(path) = scene.path_of_named(name)
+        {
+            tries.last = Last::Script(path.to_owned());
+        }
+        match &tries.last {
+            Last::Nothing => {}
+            Last::File(path) | Last::Script(path) if leading::is_sent_on(path, scene) => {
+                (has_successor, is_rejected) = (true, true);
+            }
+            Last::File(path) if scene.has(path) => {
+                let path = stripped.as_deref().and_then(|prefix| path.strip_prefix(prefix)).unwrap_or(path);
+                options.push(KdlNode::with("fallback", path));
+            }
+            Last::File(path) | Last::Script(path) => {
+                let rewrite = KdlNode::with("rewrite", &pattern).text(path).word_property("missing", "on");
+                missing = directive.cloned().zip(Some(rewrite));
+            }
+            Last::Named(_) => has_successor = true,
+        }
+        options.extend(stripped.map(|prefix| KdlNode::with("strip-prefix", prefix)));
+        if let Some(directive) = scene.with_index_of_others(&own) {
+            let why = "other locations decide who gets the directory's files";
+            return self.reject(directive, scene.location, why, notes);
+        }
+        let is_own = own_root.is_some() || !options.is_empty() || has_successor;
+        let around = scene.chain.last("root").map(|root| root.first().to_owned());
+        let root = own_root.or(around).filter(|root| tries.has_files && !root.contains('$'));
+        self.handlers.push(PartHandler::Files(FilesPart {
+            location: scene.location.clone(),
+            pattern,
+            root,
+            is_own,
+            options,
+            has_successor,
+            missing,
+        }));
+        if is_rejected {
+            self.reject_missing(directive, scene.location, SENT_ON, notes);
+        }
+        if let Last::Named(name) = tries.last {
+            self.add_named(&name, directive, scene, notes);
+        }
+    }
+
+    /// The handler of a location with a name, in the place of another.
+    fn add_named(&mut self, name: &str, tries: Option<&NginxDirective>, scene: Scene<'_>, notes: &mut Notes) {
+        let Some(ServerLocation { directive, .. }) = scene.named(name) else { return };
+        let block = directive.children();
+        let inside = Scene { chain: scene.chain.with(block), ..scene };
+        let is_guarded = guard::is_guarded(block);
+        match forward::pass(block).filter(|_| !is_guarded) {
+            Some(pass) => {
+                self.add_pass(pass, inside, notes);
+                let level = DirectiveLevel::Location { pattern: scene.location.pattern(), is_forwarded: true };
+                let fields = forward::fields(inside.chain, &level, scene.shared, notes);
+                self.rules.fields.splice(0..0, fields);
+            }
+            // A rewrite to a script is what such a location mostly is.
+            None => match scene.path_of_named(name) {
+                Some(path) if scene.location.pattern().is_none() => self.front_controller = Some(path.to_owned()),
+                _ => {
+                    let why = "only a location that forwards requests, without access rules, can be another's fallback";
+                    self.reject_missing(tries, scene.location, why, notes);
+                }
+            },
+        }
+    }
+
+    /// Missing files are rejected, and no other handler gets them.
+    fn reject_missing(
+        &mut self,
+        tries: Option<&NginxDirective>,
+        location: &LocationMatch,
+        why: &'static str,
+        notes: &mut Notes,
+    ) {
+        let Some(directive) = tries else { return };
+        let comment = notes.rejected(directive, why);
+        match location.pattern() {
+            Some(pattern) => {
+                let node = KdlNode::with("respond", pattern).word(404).comment(comment);
+                self.handlers.push(PartHandler::Node(location.clone(), node));
+            }
+            None => {
+                let rewrite =
+                    PropertyTest::Missing.on(KdlNode::with("rewrite", "*").text(answer_path(404))).comment(comment);
+                self.rules.answer_elsewhere(404, vec![rewrite]);
+            }
+        }
+    }
+}
+
+/// The paths of a location that may lack `.html`, as an expression whose group is the path; `None` if that cannot be written.
+fn html_pattern(location: &LocationMatch) -> Option<String> {
+    match location {
+        LocationMatch::Prefix(prefix) | LocationMatch::PrefixFirst(prefix) => {
+            Some(format!("~^/({}.*[^/])$", regex::escape(prefix.strip_prefix('/')?)))
+        }
+        LocationMatch::Exact(path) => Some(format!("~^/({})$", regex::escape(path.strip_prefix('/')?))),
+        LocationMatch::Expression(_) | LocationMatch::Named(_) => None,
+    }
+}
+
+/// Response that is only a status.
+fn answer(status: u16) -> KdlNode {
+    KdlNode::with("respond", answer_path(status)).word(status)
+}
+
+/// Returns `true` if a block answers with files.
+fn is_of_files(block: &[NginxDirective]) -> bool {
+    let answers = |child: &NginxDirective| {
+        matches!(child.name.as_str(), "return" | "internal")
+            || forward::is_foreign(&child.name)
+            || (child.name == "deny" && child.first() == "all")
+    };
+    forward::pass(block).is_none() && !block.iter().any(answers)
+}
+
+/// Returns `true` if a block sets the freshness of its files.
+fn says_age(block: &[NginxDirective]) -> bool {
+    block.iter().any(|directive| match directive.name.as_str() {
+        "expires" => directive.first() != "off",
+        "add_header" => directive.first().eq_ignore_ascii_case("cache-control"),
+        _ => false,
+    })
+}
+
+/// `return 200 "text"`.
+pub(super) fn respond(directive: &NginxDirective, pattern: &str, chain: Chain<'_>) -> Result<KdlNode, String> {
+    let status: u16 = directive.first().parse().map_err(|_| "this is no status".to_owned())?;
+    if status == 444 {
+        return Err("a request always gets a response".to_owned());
+    }
+    let node = KdlNode::with("respond", pattern).word(status);
+    match directive.argument(1) {
+        "" => Ok(node),
+        text if text.contains('$') => Err("the text of `respond` must be fixed".to_owned()),
+        text => {
+            let extension = pattern.rsplit_once('.').map_or("", |(_, extension)| extension);
+            let by_name = mime_guess::from_ext(extension).first_raw().filter(|_| !pattern.starts_with('~'));
+            let content_type = by_name.or(chain.last("default_type").map(NginxDirective::first));
+            let node = node.text(text);
+            Ok(match content_type {
+                None | Some("text/plain") => node,
+                Some(content_type) => node.property("type", content_type),
+            })
+        }
+    }
+}
+
+/// Directives that the handler of a location looks at itself.
+fn is_of_handler(directive: &NginxDirective) -> bool {
+    match directive.name.as_str() {
+        "location" | "client_max_body_size" => true,
+        // Splits a path into script and rest.
+        "set" => directive.argument(1).starts_with("$fastcgi_"),
+        _ => false,
+    }
+}

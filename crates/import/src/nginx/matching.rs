@@ -1,0 +1,260 @@
+//! Paths that locations and expressions match.
+
+use regex::Regex;
+
+use super::syntax::NginxDirective;
+
+/// Paths of a `location`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum LocationMatch {
+    /// `location = /path`
+    Exact(String),
+    /// `location ^~ /path`: goes before expressions.
+    PrefixFirst(String),
+    /// `location ~ expression`, as an expression of ours.
+    Expression(String),
+    /// `location /path`
+    Prefix(String),
+    /// `location @name`: no path's, but what others name.
+    Named(String),
+}
+
+impl LocationMatch {
+    /// Reads a `location`.
+    ///
+    /// # Errors
+    ///
+    /// The reason why its expression cannot be translated.
+    pub(super) fn read(directive: &NginxDirective) -> Result<Self, String> {
+        let second = directive.argument(1).to_owned();
+        Ok(match directive.first() {
+            "=" => Self::Exact(second),
+            "^~" => Self::PrefixFirst(second),
+            "~" => Self::Expression(expression(&second, false)?),
+            "~*" => Self::Expression(expression(&second, true)?),
+            name if name.starts_with('@') => Self::Named(name.to_owned()),
+            prefix => Self::Prefix(prefix.to_owned()),
+        })
+    }
+
+    /// The pattern of its paths; `None` is all.
+    pub(super) fn pattern(&self) -> Option<String> {
+        match self {
+            Self::Exact(path) => Some(path.clone()),
+            Self::Prefix(prefix) | Self::PrefixFirst(prefix) if prefix == "/" => None,
+            Self::Prefix(prefix) | Self::PrefixFirst(prefix) if prefix.ends_with('/') => Some(format!("{prefix}*")),
+            Self::Prefix(prefix) | Self::PrefixFirst(prefix) => Some(format!("~^{}", regex::escape(prefix))),
+            Self::Expression(expression) => Some(ending(expression).unwrap_or_else(|| format!("~{expression}"))),
+            Self::Named(_) => None,
+        }
+    }
+
+    /// The path or the front of all its paths.
+    pub(super) fn prefix(&self) -> Option<&str> {
+        match self {
+            Self::Exact(path) | Self::Prefix(path) | Self::PrefixFirst(path) => Some(path),
+            Self::Expression(_) | Self::Named(_) => None,
+        }
+    }
+
+    /// This location inside one whose paths all begin with `prefix`.
+    ///
+    /// # Errors
+    ///
+    /// The reason why its expression cannot be limited to these paths.
+    pub(super) fn within(self, prefix: Option<&str>) -> Result<Self, String> {
+        let (Self::Expression(inner), Some(prefix)) = (&self, prefix.filter(|prefix| *prefix != "/")) else {
+            return Ok(self);
+        };
+        if inner.starts_with('^') && self.head().starts_with(prefix) {
+            return Ok(self);
+        }
+        let head = head(inner);
+        // A match that begins within the prefix, except at its last slash, would have to be found in a part of it.
+        let begins_within = (1..prefix.len()).any(|at| heads_meet(&prefix[at..], &head) && &prefix[at..] != "/");
+        if inner.contains('^') || head.is_empty() || begins_within {
+            return Err("its expression cannot be limited to paths of the enclosing location".to_owned());
+        }
+        let front = match prefix.strip_suffix('/') {
+            Some(directory) if head.starts_with('/') => format!("{}(?:/.*)?", regex::escape(directory)),
+            _ => format!("{}.*", regex::escape(prefix)),
+        };
+        Ok(Self::Expression(format!("^{front}(?:{inner})")))
+    }
+
+    /// Returns `true` if a path is one of its paths.
+    pub(super) fn fits(&self, path: &str) -> bool {
+        match self {
+            Self::Exact(exact) => exact == path,
+            Self::Prefix(prefix) | Self::PrefixFirst(prefix) => path.starts_with(prefix),
+            Self::Expression(expression) => Regex::new(expression).is_ok_and(|expression| expression.is_match(path)),
+            Self::Named(_) => false,
+        }
+    }
+
+    pub(super) fn is_expression(&self) -> bool {
+        matches!(self, Self::Expression(_))
+    }
+
+    /// Returns `true` if it matches all paths with a prefix, not a single path.
+    pub(super) fn is_prefix(&self) -> bool {
+        matches!(self, Self::Prefix(_) | Self::PrefixFirst(_))
+    }
+
+    /// Common prefix of all its paths.
+    pub(super) fn head(&self) -> String {
+        match self {
+            Self::Exact(path) | Self::Prefix(path) | Self::PrefixFirst(path) => path.clone(),
+            Self::Expression(expression) if expression.starts_with('^') && !has_branches(expression) => {
+                head(expression)
+            }
+            Self::Expression(_) | Self::Named(_) => String::new(),
+        }
+    }
+
+    /// Returns `true` if a path may belong to both.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Named(_), _) | (_, Self::Named(_)) => false,
+            (Self::Exact(path), other) | (other, Self::Exact(path)) => other.fits(path),
+            _ => heads_meet(&self.head(), &other.head()),
+        }
+    }
+}
+
+/// An expression of nginx (PCRE), if it says the same here.
+pub(super) fn expression(text: &str, ignores_case: bool) -> Result<String, String> {
+    let text = if ignores_case { format!("(?i){text}") } else { text.to_owned() };
+    match Regex::new(&text) {
+        Ok(_) => Ok(text),
+        Err(regex::Error::Syntax(message)) => {
+            // The last line of the message says what is wrong; those before draw where.
+            let reason = message.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            Err(format!("its expression cannot be translated: {reason}"))
+        }
+        Err(error) => Err(format!("its expression cannot be translated: {error}")),
+    }
+}
+
+/// An expression that fits at least what one with look-around fits, which regular expressions here don't have: looking
+/// around only takes paths away.
+pub(super) fn without_look_around(text: &str) -> String {
+    let mut result = text.to_owned();
+    while let Some(start) = ["(?!", "(?=", "(?<!", "(?<="].iter().filter_map(|opening| result.find(opening)).min() {
+        let mut depth = 0;
+        let mut is_escaped = false;
+        let length = result[start..].find(|character| {
+            match character {
+                _ if std::mem::take(&mut is_escaped) => {}
+                '\\' => is_escaped = true,
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                _ => {}
+            }
+            depth == 0
+        });
+        // One that is not closed can't be read anyway.
+        let Some(length) = length else { return String::new() };
+        result.replace_range(start..=start + length, "");
+    }
+    result
+}
+
+/// `*.php` for `\.php$`.
+fn ending(expression: &str) -> Option<String> {
+    let extension = expression.strip_prefix(r"\.")?.strip_suffix('$')?;
+    extension.chars().all(|c| c.is_ascii_alphanumeric()).then(|| format!("*.{extension}"))
+}
+
+/// Returns `true` if a path may begin with both.
+pub(super) fn heads_meet(one: &str, other: &str) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
+/// Returns `true` if an expression has `|` outside all groups, so that it has several beginnings.
+pub(super) fn has_branches(expression: &str) -> bool {
+    let mut depth = 0;
+    let mut is_escaped = false;
+    expression.chars().any(|character| {
+        let is_literal = std::mem::take(&mut is_escaped);
+        match character {
+            _ if is_literal => {}
+            '\\' => is_escaped = true,
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            '|' => return depth == 0,
+            _ => {}
+        }
+        false
+    })
+}
+
+/// Common prefix of all texts that an expression matches.
+pub(super) fn head(expression: &str) -> String {
+    let mut head = String::new();
+    let mut characters = expression.strip_prefix('^').unwrap_or(expression).chars().peekable();
+    while let Some(character) = characters.next() {
+        let literal = match character {
+            '\\' => match characters.next_if(|next| !next.is_alphanumeric()) {
+                Some(escaped) => escaped,
+                None => break,
+            },
+            '.' | '(' | ')' | '[' | '^' | '$' | '|' | '+' => break,
+            // The character before may be absent.
+            '?' | '*' | '{' => {
+                head.pop();
+                break;
+            }
+            literal => literal,
+        };
+        head.push(literal);
+    }
+    head
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn locations_are_patterns() {
+        let check = |text: &str, expect: Result<Option<&str>, &str>| {
+            let directives = crate::nginx::syntax::parse(Path::new("n"), &format!("location {text} {{}}")).unwrap();
+            match (LocationMatch::read(&directives[0]).map(|location| location.pattern()), expect) {
+                (Ok(pattern), Ok(expect)) => assert_eq!(pattern.as_deref(), expect, "{text}"),
+                (Err(message), Err(expect)) => assert!(message.contains(expect), "{text}: {message}"),
+                (found, expect) => panic!("{text}: {found:?}, expected {expect:?}"),
+            }
+        };
+        check("/", Ok(None));
+        check("= /healthz", Ok(Some("/healthz")));
+        check("/api/", Ok(Some("/api/*")));
+        check("/api", Ok(Some("~^/api")));
+        check("^~ /.well-known/", Ok(Some("/.well-known/*")));
+        check(r"~ \.php$", Ok(Some("*.php")));
+        check(r"~* \.(jpg|png)$", Ok(Some(r"~(?i)\.(jpg|png)$")));
+        check(r"~ ^/(?!admin)", Err("look-around"));
+    }
+
+    #[test]
+    fn what_looks_around_is_left_out() {
+        let check = |text: &str, expect: &str| assert_eq!(without_look_around(text), expect, "{text}");
+        check(r"/\.(?!well-known)", r"/\.");
+        check(r"^/(?!a(b|c)\))(?<=x)d", "^/d");
+        check("(?<n>a)", "(?<n>a)");
+        check("(?!a", "");
+    }
+
+    #[test]
+    fn expressions_begin_with_their_head() {
+        let check = |expression: &str, expect: &str| assert_eq!(head(expression), expect, "{expression}");
+        check(r"^/a\.b/(.*)$", "/a.b/");
+        check("^/ab?c", "/a");
+        check("^/ab+c", "/ab");
+        check("^/ab{0,2}c", "/a");
+        check(r"^/\d+", "/");
+        check("(a|b)", "");
+    }
+}

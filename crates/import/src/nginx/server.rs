@@ -1,0 +1,413 @@
+//! `server`: a site.
+
+use std::collections::BTreeSet;
+
+use super::error_page::NginxErrorPages;
+use super::files::{DirectoryOptions, Tries};
+use super::forward;
+use super::http::{HttpBlock, body_size};
+use super::location::{self, LocationParts};
+use super::matching::LocationMatch;
+use super::precedence::{self, Conflict, ServerLocation};
+use super::rewrite::redirect;
+use super::scene::Scene;
+use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
+use super::syntax::NginxDirective;
+use super::upstream::{keep_first, set};
+use super::{Chain, Notes, guard, leading};
+use crate::kdl::KdlNode;
+
+/// Note on directives of HTTP/3.
+const HTTP3: &str = "HTTP/3 is experimental and off; `http-versions` of `server` turns it on";
+
+/// The site of a server.
+pub(super) fn translate(directive: &NginxDirective, http: Chain<'_>, shared: &HttpBlock, notes: &mut Notes) -> KdlNode {
+    let block = directive.children();
+    let chain = http.with(block);
+    let mut site = ImportedSite::default();
+    let mut rules = ImportedRules::default();
+    let rejected = guard::of_reported_addresses(block, chain, &mut rules, notes);
+    let context = DirectiveContext { level: &DirectiveLevel::Server, shared };
+    for child in block {
+        let known = rejected.is_some_and(|rejected| std::ptr::eq(rejected, child))
+            || site.add(child, chain, notes)
+            || forward::is_option(child, notes)
+            || leading::reject(child, block, block, &DirectiveLevel::Server, &mut rules, notes)
+            || rules.add(child, context, notes);
+        if !known {
+            notes.unknown(child);
+        }
+    }
+    site.add_tls(chain, &mut rules, notes);
+    // A handler for all requests also has those of locations.
+    let parts = match site.answer {
+        Some(_) => LocationParts::default(),
+        None => site.add_locations(block, chain, shared, &mut rules, notes),
+    };
+    let node = site.into_node(chain, rules, parts, notes);
+    let comment = [vec![directive.place.to_string()], notes.unwritten()].concat().join("\n");
+    node.comment(comment)
+}
+
+#[derive(Default)]
+struct ImportedSite {
+    names: Vec<String>,
+    options: Vec<KdlNode>,
+    tls: Vec<KdlNode>,
+    has_tls_listener: bool,
+    is_default: bool,
+    redirects: Vec<KdlNode>,
+    /// Fixed response of a server that has nothing else.
+    answer: Option<KdlNode>,
+    root: Option<String>,
+}
+
+impl ImportedSite {
+    fn add(&mut self, directive: &NginxDirective, chain: Chain<'_>, notes: &mut Notes) -> bool {
+        match directive.name.as_str() {
+            "server_name" => self.add_names(directive, notes),
+            "listen" => {
+                // All `listen` directives are translated together, at the first.
+                if chain.all("listen").first().is_some_and(|first| std::ptr::eq(*first, directive)) {
+                    self.add_listeners(&chain.all("listen"), notes);
+                }
+            }
+            "root" if directive.first().contains('$') => {
+                notes.left(directive, "`{host}` is the only variable in `root`");
+            }
+            "root" => self.root = Some(directive.first().to_owned()),
+            "return" => self.add_return(directive, chain, notes),
+            "client_max_body_size" => set(&mut self.options, body_size(directive)),
+            "http2" | "http2_push_preload" => {
+                notes.needless(directive, "clients that offer HTTP/2 get it (`http-versions`)");
+            }
+            "http3" | "quic_retry" | "http3_hq" => notes.left(directive, HTTP3),
+            "keepalive_timeout"
+            | "client_header_timeout"
+            | "client_body_timeout"
+            | "send_timeout"
+            | "keepalive_requests"
+            | "large_client_header_buffers" => {
+                notes.left(directive, "limits apply to the whole server; set it in `limits`");
+            }
+            "set_real_ip_from" | "real_ip_header" | "real_ip_recursive" => {
+                notes.left(directive, "`trusted-proxies` of `server` applies to all sites");
+            }
+            "server_tokens" => notes.left(directive, "`server-tokens` of `server` applies to all sites"),
+            "location" | "try_files" => {}
+            name if name.starts_with("ssl") => {}
+            _ => return false,
+        }
+        true
+    }
+
+    fn add_names(&mut self, directive: &NginxDirective, notes: &mut Notes) {
+        for name in &directive.arguments {
+            match name.as_str() {
+                "_" | "" => {}
+                name if name.starts_with('~') => notes.left(directive, "names of sites cannot be expressions"),
+                name if name.starts_with('$') || name.ends_with(".*") => {
+                    notes.left(directive, format!("`{name}` cannot be the name of a site"));
+                }
+                name => match name.strip_prefix('.') {
+                    Some(domain) => self.names.extend([domain.to_owned(), format!("*.{domain}")]),
+                    None => self.names.push(name.to_owned()),
+                },
+            }
+        }
+    }
+
+    fn add_listeners(&mut self, listeners: &[&NginxDirective], notes: &mut Notes) {
+        let mut seen = BTreeSet::new();
+        for directive in listeners {
+            self.is_default |= directive.has("default_server") || directive.has("default");
+            if directive.has("quic") {
+                notes.left(directive, HTTP3);
+                continue;
+            }
+            let address = listen_address(directive.first());
+            let has_tls = directive.has("ssl");
+            self.has_tls_listener |= has_tls;
+            // One port of both address families is one address here.
+            if !seen.insert((address.clone(), has_tls)) {
+                continue;
+            }
+            let node = KdlNode::new("listen");
+            let node = if address.parse::<u16>().is_ok() { node.word(&address) } else { node.text(&address) };
+            let node = if has_tls { node.word_property("tls", "on") } else { node };
+            let node = if directive.has("proxy_protocol") { node.word_property("proxy-protocol", "on") } else { node };
+            self.options.push(node);
+        }
+    }
+
+    /// The first one counts; nothing after it applies.
+    fn add_return(&mut self, directive: &NginxDirective, chain: Chain<'_>, notes: &mut Notes) {
+        if self.answer.is_some() {
+            return;
+        }
+        let answer = match redirect(directive, "*") {
+            Some(Ok(node)) => return self.redirects.push(node),
+            Some(Err(why)) => Err(why),
+            None if directive.first() == "444" => {
+                notes.left(directive, "translated as 421, because a request always gets a response");
+                Ok(KdlNode::with("respond", "*").word(421))
+            }
+            None => location::respond(directive, "*", chain),
+        };
+        self.answer = Some(
+            answer
+                .unwrap_or_else(|why| KdlNode::with("respond", "*").word(502).comment(notes.rejected(directive, why))),
+        );
+    }
+
+    fn add_tls(&mut self, chain: Chain<'_>, rules: &mut ImportedRules, notes: &mut Notes) {
+        let is_tls = self.has_tls_listener || chain.last("ssl").is_some_and(|ssl| ssl.first() == "on");
+        let all: Vec<&NginxDirective> = chain.blocks.iter().flat_map(|block| block.iter()).collect();
+        for directive in all.iter().filter(|directive| directive.name.starts_with("ssl")) {
+            tls_remark(directive, notes);
+        }
+        if !is_tls {
+            return;
+        }
+        let keys = chain.all("ssl_certificate_key");
+        for (index, certificate) in chain.all("ssl_certificate").iter().enumerate() {
+            let node = KdlNode::with("certificate", certificate.first());
+            self.tls.push(match keys.get(index) {
+                Some(key) => node.property("key", key.first()),
+                None => node,
+            });
+        }
+        if let Some(versions) = chain.last("ssl_protocols")
+            && !versions.has("TLSv1.2")
+            && versions.has("TLSv1.3")
+        {
+            self.tls.push(KdlNode::with("tls-version-min", "1.3"));
+        }
+        if chain.last("ssl_session_tickets").is_some_and(|tickets| tickets.first() == "off") {
+            self.tls.push(KdlNode::new("tls-tickets").word("off"));
+        }
+        self.add_client_certificate(chain, rules, notes);
+    }
+
+    fn add_client_certificate(&mut self, chain: Chain<'_>, rules: &mut ImportedRules, notes: &mut Notes) {
+        let Some(verify) = chain.last("ssl_verify_client").filter(|verify| verify.first() != "off") else { return };
+        let mode = match verify.first() {
+            "on" => "required",
+            "optional" => "optional",
+            // An unverified certificate allows no client, except in the user's own conditions.
+            _ => return notes.left(verify, "client certificates are verified, or not requested"),
+        };
+        match chain.last("ssl_client_certificate").or(chain.last("ssl_trusted_certificate")) {
+            Some(authorities) => {
+                let node = KdlNode::with("client-certificate", mode).property("authorities", authorities.first());
+                self.tls.push(node);
+            }
+            None => rules.close(verify, &DirectiveLevel::Server, "there is no `ssl_client_certificate`", notes),
+        }
+        if let Some(revoked) = chain.last("ssl_crl") {
+            rules.close(revoked, &DirectiveLevel::Server, "lists of revoked certificates are not read", notes);
+        }
+    }
+
+    fn add_locations(
+        &mut self,
+        block: &[NginxDirective],
+        server: Chain<'_>,
+        shared: &HttpBlock,
+        rules: &mut ImportedRules,
+        notes: &mut Notes,
+    ) -> LocationParts {
+        let locations = precedence::of_server(block, &mut |directive, around, why| {
+            let around = server.with_all(around.iter().map(|location| location.children()));
+            guard::unreadable(directive, why, around, rules, notes);
+        });
+        for conflict in precedence::conflicts(&locations) {
+            reject_conflict(conflict, server, rules, notes);
+        }
+        if let Some(rewrite) = leading::of_index(block) {
+            let why = "index files are not requested by their own paths, to which it applies";
+            rules.close_paths(rewrite, Some("~/$".to_owned()), why, notes);
+        }
+        rules.closed.extend(guard::of_line_ends(&locations, block));
+        let front = LocationMatch::Prefix("/".to_owned());
+        let own_front = locations.iter().find(|found| found.location.is_prefix() && found.location.pattern().is_none());
+        // Paths without a location are served from the root, by the server's own directives.
+        let tries: Vec<NginxDirective> = block.iter().filter(|child| child.name == "try_files").cloned().collect();
+        let (front_block, front_chain) = match own_front {
+            Some(found) => (found.directive.children(), server.with_all(found.blocks())),
+            None => (tries.as_slice(), server),
+        };
+        let tried = front_block.iter().find(|child| child.name == "try_files");
+        let tried = tried.map(|tries| Tries::read(tries, &mut Notes::default())).unwrap_or_default();
+        let directories = &DirectoryOptions::of(front_chain, &tried);
+        let mut parts = LocationParts::default();
+        let scene = Scene {
+            location: &front,
+            chain: server,
+            locations: &locations,
+            wider: &[],
+            server: block,
+            around: server,
+            directories,
+            shared,
+        };
+        for (index, ServerLocation { location, directive, .. }) in locations.iter().enumerate() {
+            if matches!(location, LocationMatch::Named(_)) {
+                continue;
+            }
+            let chain = server.with_all(locations[index].blocks());
+            let scene = Scene { location, chain, wider: &locations[index + 1..], ..scene };
+            parts.add(scene, directive.children(), notes);
+        }
+        if own_front.is_none() && self.redirects.is_empty() {
+            parts.add(scene, &tries, notes);
+        }
+        if !parts.has_files {
+            // Other values show which directories locations have.
+            directories.options(None).into_iter().for_each(|option| set(&mut parts.rules.files, option));
+        }
+        let has_rejections = !(rules.closed.is_empty() && parts.rules.closed.is_empty());
+        parts.rules.guards.splice(0..0, guard::of_locations(&locations, server, has_rejections, notes));
+        let own_root = parts.rules.files.iter().find(|node| node.name() == "root").map(KdlNode::last_value);
+        let own_root = own_root.or(server.last("root").map(NginxDirective::first)).filter(|_| parts.has_files);
+        let own_root = own_root.map(str::to_owned);
+        let pages = NginxErrorPages { block, locations: &locations, server, own_root: own_root.as_deref() };
+        for lines in [&mut rules.others, &mut parts.rules.others] {
+            lines.retain_mut(|node| node.name() != "error-page" || pages.take(node, notes));
+        }
+        parts
+    }
+
+    fn into_node(
+        self,
+        chain: Chain<'_>,
+        mut rules: ImportedRules,
+        mut parts: LocationParts,
+        notes: &mut Notes,
+    ) -> KdlNode {
+        let mut node = KdlNode::new("site");
+        for name in &self.names {
+            node = node.text(name);
+        }
+        let mut lines = self.options;
+        if self.is_default && !self.names.is_empty() {
+            lines.push(KdlNode::new("default"));
+        }
+        lines.extend(self.tls);
+        let root = chain.last("root").map(|root| root.first().to_owned());
+        let has_own_root = parts.rules.files.iter().any(|node| node.name() == "root");
+        let root = self.root.or(root).filter(|root| !root.contains('$'));
+        if parts.has_files
+            && !has_own_root
+            && let Some(root) = &root
+        {
+            lines.push(KdlNode::with("root", root));
+        }
+        let own_root = parts.rules.files.iter().find(|node| node.name() == "root");
+        let own_root = own_root.map(|node| node.last_value().to_owned()).or(root);
+        parts.rules.answers.extend(&rules.answers);
+        rules.add_inner_access_log(parts.rules.access_log.take(), notes);
+        let handlers = parts.take_handlers(own_root.as_deref(), notes);
+        let mut files = rules.files;
+        for option in std::mem::take(&mut parts.rules.files) {
+            set(&mut files, option);
+        }
+        if parts.has_files || handlers.iter().any(|node| node.name() == "files") {
+            lines.extend(files);
+        }
+        lines.extend(rules.closed);
+        lines.extend(parts.rules.closed);
+        lines.extend(parts.rules.guards);
+        lines.extend(rules.guards);
+        lines.extend(rules.fixed);
+        lines.extend(parts.rules.fixed);
+        let is_redirected = !self.redirects.is_empty() || !rules.redirects.is_empty();
+        let mut redirects = [self.redirects, rules.redirects, parts.rules.redirects].concat();
+        keep_first(&mut redirects, "redirect-to-https");
+        lines.extend(redirects);
+        lines.extend(rules.fields);
+        lines.extend(parts.rules.fields);
+        let has_nothing = handlers.is_empty() && parts.last.is_none() && self.answer.is_none();
+        lines.extend(with_front_controller(handlers, parts.front_controller));
+        if has_nothing && !parts.has_files && !is_redirected {
+            // All clients are denied, or nothing exists.
+            lines.push(KdlNode::with("respond", "*").word(404));
+        }
+        lines.extend(self.answer);
+        lines.extend(parts.last);
+        lines.extend(rules.access_log.map(|log| log.node));
+        // Without files there is nothing below the site's root.
+        let page_root = own_root.filter(|_| !parts.has_files);
+        let others = rules.others.into_iter().chain(parts.rules.others);
+        lines.extend(others.map(|node| match &page_root {
+            Some(root) if node.name() == "error-page" && node.last_value().starts_with('/') => {
+                node.with_last_value(|page| format!("file:{root}{page}"))
+            }
+            _ => node,
+        }));
+        node.required_block(lines)
+    }
+}
+
+/// Rejects paths that would go to the wrong one of two locations, unless both say the same.
+fn reject_conflict(conflict: Conflict<'_, '_>, server: Chain<'_>, rules: &mut ImportedRules, notes: &mut Notes) {
+    let Conflict { prefix, expression } = conflict;
+    if guard::mean_the_same(prefix, expression, server) {
+        return;
+    }
+    let is_within = prefix.location.pattern().is_none()
+        || prefix.location.prefix().is_some_and(|prefix| expression.location.head().starts_with(prefix));
+    let smaller = if is_within { expression } else { prefix };
+    let level = DirectiveLevel::Location { pattern: smaller.location.pattern(), is_forwarded: false };
+    let why = format!("it is unclear if they belong to this location or to `{}`", prefix.directive.line());
+    rules.close(expression.directive, &level, why, notes);
+}
+
+/// Scripts answer for what is no file: by themselves, or by a rewrite to the one who does.
+fn with_front_controller(mut handlers: Vec<KdlNode>, script: Option<String>) -> Vec<KdlNode> {
+    let Some(script) = script else { return handlers };
+    match handlers.iter_mut().rfind(|node| node.name() == "fastcgi") {
+        Some(node) => node.children.push(KdlNode::with("fallback", script)),
+        None => handlers.insert(0, KdlNode::with("rewrite", "*").text(script).word_property("missing", "on")),
+    }
+    handlers
+}
+
+/// An address to listen on: a port for all addresses of both families.
+fn listen_address(text: &str) -> String {
+    if text.starts_with("unix:") {
+        return text.to_owned();
+    }
+    let all = ["*:", "[::]:", "0.0.0.0:"].iter().find_map(|all| text.strip_prefix(all));
+    match all {
+        Some(port) => port.to_owned(),
+        None if text.parse::<u16>().is_ok() || text.contains("]:") => text.to_owned(),
+        None if text.ends_with(']') || !text.contains(':') => format!("{text}:80"),
+        None => text.to_owned(),
+    }
+}
+
+/// Reports a TLS directive that has no counterpart.
+fn tls_remark(directive: &NginxDirective, notes: &mut Notes) {
+    match directive.name.as_str() {
+        "ssl"
+        | "ssl_certificate"
+        | "ssl_certificate_key"
+        | "ssl_protocols"
+        | "ssl_session_tickets"
+        | "ssl_verify_client"
+        | "ssl_client_certificate"
+        | "ssl_crl" => {}
+        "ssl_ciphers" | "ssl_prefer_server_ciphers" | "ssl_ecdh_curve" | "ssl_dhparam" | "ssl_conf_command" => {
+            notes.needless(directive, "only strong suites and groups are available (`tls-cipher-suites`)");
+        }
+        "ssl_session_cache" | "ssl_session_timeout" | "ssl_session_ticket_key" | "ssl_buffer_size" => {
+            notes.needless(directive, "sessions are stored in tickets, whose keys all workers share and rotate");
+        }
+        "ssl_early_data" => notes.left(directive, "early data can be replayed, and is not accepted"),
+        "ssl_stapling" | "ssl_stapling_verify" | "ssl_trusted_certificate" | "ssl_stapling_file" => {
+            notes.left(directive, "set the OCSP response as a file: `ocsp` of `certificate`");
+        }
+        _ => notes.unknown(directive),
+    }
+}

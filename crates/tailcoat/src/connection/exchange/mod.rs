@@ -1,0 +1,84 @@
+//! Exchanges of requests and responses on streams, for each version of HTTP that has several streams on a connection.
+//!
+//! A version is an adapter. It implements [`HttpStreams`] with its engine, and reports requests, content and resets to
+//! the connection's [`StreamExchanges`]. After each change it calls [`StreamExchanges::drive`], and sends. Events drive
+//! the exchanges: nothing here knows a socket.
+
+mod content;
+mod extended_connect;
+mod head;
+mod head_policy;
+mod request;
+mod respond;
+mod stream_exchange;
+mod stream_exchanges;
+mod streams;
+mod time_limits;
+mod tunnel;
+mod upload;
+mod wakers;
+
+use std::cell::OnceCell;
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::rc::Rc;
+use std::task::Waker;
+
+pub use head_policy::{HeadPolicy, SERVER};
+pub use request::RequestBuffers;
+pub use stream_exchanges::{ContentLost, StreamExchanges};
+pub use streams::{HttpStreams, StreamClosed, StreamFault, StreamKey};
+
+use super::Context;
+use super::record::ClientPeer;
+use crate::handler::Now;
+use crate::log::LogClient;
+use crate::tls::TlsInfo;
+
+/// Client of a connection, and the connection's place in the worker.
+pub struct ExchangeClient {
+    /// Client as the socket or a trusted proxy reports it.
+    pub client: LogClient,
+    /// TLS state; `None` without TLS.
+    pub tls: Option<Rc<TlsInfo>>,
+    /// Local address that the client connected to, or that a proxy reported. Read at its first use.
+    pub destination: OnceCell<Box<SocketAddr>>,
+    /// Number of the connection, unique among all that the worker has opened.
+    pub number: NonZeroU64,
+    /// Slot in the table of connections.
+    pub slot: u32,
+    /// Number of the listener.
+    pub listener: u16,
+}
+
+impl ExchangeClient {
+    fn peer(&self) -> ClientPeer<'_> {
+        ClientPeer { client: self.client, tls: self.tls.as_deref() }
+    }
+
+    /// Local address that the client connected to; `None` for a unix socket.
+    fn destination(&self, local_address: impl FnOnce() -> Option<SocketAddr>) -> Option<SocketAddr> {
+        if self.destination.get().is_none()
+            && let Some(address) = local_address()
+        {
+            let _ = self.destination.set(Box::new(address));
+        }
+        self.destination.get().map(|destination| **destination)
+    }
+}
+
+/// Resources that exchanges use while their connection is polled.
+pub struct ExchangeTurn<'a> {
+    /// State of the worker.
+    pub context: &'a Context,
+    /// Waker of the connection.
+    pub waker: &'a Waker,
+    /// Buffer for streamed content.
+    pub content: &'a mut Vec<u8>,
+    /// Further buffers of its size. A piece of content is lent its buffer until it is placed.
+    pub spare_content: &'a mut Vec<Vec<u8>>,
+    /// Time of the turn.
+    pub now: Now,
+    /// Bytes of request content received in this turn.
+    pub received_bytes: usize,
+}

@@ -1,0 +1,282 @@
+//! HTTP/3 connections.
+//!
+//! QUIC has streams, flow control and scheduling ([`quic`](super::quic)). The engine (`wire::h3`) handles frames. This module joins
+//! both, and reports requests to the exchanges, which all versions with streams share.
+
+mod receive;
+mod send;
+mod streams;
+mod time_limits;
+
+use std::cell::OnceCell;
+use std::num::NonZeroU64;
+use std::rc::Rc;
+use std::task::{Context as Task, Poll};
+use std::time::{Duration, Instant};
+
+use quinn_proto::{Event, StreamEvent};
+use wire::h1::{BodyLimits, HeadLimits};
+use wire::h3::{H3Error, H3ErrorCode, H3Limits, H3StreamId};
+
+use self::send::OwnStreams;
+use self::streams::{H3Streams, h3_id};
+use self::time_limits::H3Clocks;
+use super::exchange::{ExchangeClient, ExchangeTurn, RequestBuffers, StreamExchanges};
+use super::live::Live;
+use super::quic::QuicTransport;
+use super::{ConnectionScratch, Context};
+use crate::config;
+use crate::log::LogClient;
+use crate::memory_budget::Charge;
+use crate::tls::TlsInfo;
+
+/// Rounds of reading and sending before others get their turn.
+const ROUNDS_A_TURN_MAX: u32 = 8;
+
+/// Exchanges of an HTTP/3 connection.
+type H3Exchanges = StreamExchanges<H3StreamId>;
+
+/// HTTP/3 connection of a client.
+pub struct H3WorkerConnection {
+    context: Rc<Context>,
+    streams: H3Streams,
+    exchanges: H3Exchanges,
+    own: OwnStreams,
+    state: H3ConnectionState,
+    /// Streams whose content cannot be completed, to be reset.
+    lost: Vec<H3StreamId>,
+    /// Bytes that the exchanges held at the last poll.
+    exchange_bytes: usize,
+    /// Memory charge for buffers of the connection, without the heads of requests.
+    held: Option<Charge>,
+    clocks: H3Clocks,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum H3ConnectionState {
+    Handshaking,
+    Open,
+    /// The connection is closed. QUIC repeats that if packets still arrive.
+    Closing,
+    /// Another connection needs the place, so this one ends at once.
+    Evicted,
+}
+
+/// Resources that a connection borrows while it is polled.
+struct H3Turn<'a> {
+    exchange: ExchangeTurn<'a>,
+    request: RequestBuffers<'a>,
+    now: Instant,
+    sent_bytes: usize,
+}
+
+/// Converts the limits of a connection to the form for the engine. The limit of request content depends on the handler.
+pub(super) fn engine_limits(limits: &config::Limits) -> H3Limits {
+    let own = limits.http2;
+    H3Limits {
+        head: HeadLimits {
+            head_bytes_max: limits.head_bytes_max,
+            fields_max: limits.fields_max,
+            target_bytes_max: limits.target_bytes_max,
+        },
+        body: BodyLimits {
+            body_bytes_max: u64::MAX,
+            extension_bytes_max: limits.head_bytes_max,
+            trailer_bytes_max: limits.head_bytes_max,
+        },
+        concurrent_streams_max: own.concurrent_streams_max as usize,
+        // A head that is only slightly too large is read, and gets status 431.
+        field_section_bytes_max: 2 * limits.head_bytes_max,
+        enables_connect_protocol: true,
+        peer_resets: own.peer_resets,
+        stream_faults: own.stream_faults,
+        priorities: own.priorities,
+        idle_frames: own.idle_frames,
+        ..H3Limits::default()
+    }
+}
+
+impl H3WorkerConnection {
+    /// Makes the connection of a client whose first packet has arrived.
+    pub fn new(transport: QuicTransport, client: LogClient, slot: u32) -> Self {
+        let context = Rc::clone(transport.context());
+        let (now, number) = (context.clock.now(), context.next_connection_number());
+        let limits = Rc::clone(&context.generation().h3_limits);
+        let exchanges = new_exchanges(&transport, client, None, number, slot);
+        Self {
+            streams: H3Streams::new(transport, limits),
+            exchanges,
+            own: OwnStreams::default(),
+            state: H3ConnectionState::Handshaking,
+            lost: Vec::new(),
+            exchange_bytes: 0,
+            held: None,
+            clocks: H3Clocks::new(now),
+            context,
+        }
+    }
+
+    /// Client of the connection. A client that has migrated keeps the address that it began with.
+    pub fn client(&self) -> LogClient {
+        self.exchanges.client().client
+    }
+
+    /// Calls `tell` with each request whose response is pending or being sent.
+    pub fn each_request(&self, tell: &mut dyn FnMut(&Live<'_>)) {
+        self.exchanges.each_request(tell);
+    }
+
+    /// Polls until packets or a waker must be waited for. Ready when the connection must be dropped.
+    pub fn poll(&mut self, task: &mut Task<'_>) -> Poll<()> {
+        let context = Rc::clone(&self.context);
+        let scratch = &mut *context.scratch.borrow_mut();
+        scratch.clear(context.input_bytes.get());
+        let ConnectionScratch { head, text, path, host, content, spare_content, .. } = scratch;
+        let now = context.clock.now();
+        let turn = &mut H3Turn {
+            exchange: ExchangeTurn {
+                context: &context,
+                waker: task.waker(),
+                content,
+                spare_content,
+                now,
+                received_bytes: 0,
+            },
+            request: RequestBuffers { head, text, path, host },
+            now: Instant::now(),
+            sent_bytes: 0,
+        };
+        self.streams.now = Duration::from_millis(now.monotonic_ms);
+        self.drive(turn);
+        let is_over = self.streams.transport.is_drained() || self.state == H3ConnectionState::Evicted;
+        if is_over { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Closes the connection in any state. Must be called once.
+    pub fn close(&mut self) {
+        let now = self.context.clock.now();
+        if self.state == H3ConnectionState::Handshaking {
+            self.count_handshake(None);
+        }
+        self.exchanges.end_all(&self.context, now);
+        self.context.leave(self.exchanges.client().slot);
+    }
+
+    /// Handles packets and time, serves requests, and sends.
+    fn drive(&mut self, turn: &mut H3Turn<'_>) {
+        self.streams.transport.receive(turn.now);
+        self.check_time(turn);
+        while let Some(event) = self.streams.transport.poll_event() {
+            self.on_event(event, turn);
+        }
+        if self.state == H3ConnectionState::Open {
+            self.serve(turn);
+        }
+        turn.sent_bytes += self.streams.transport.transmit(turn.now, turn.exchange.waker);
+        self.await_next(turn);
+        self.charge_held();
+    }
+
+    /// Reads and serves requests, as far as possible without waiting.
+    fn serve(&mut self, turn: &mut H3Turn<'_>) {
+        self.streams.resume_stalled();
+        if turn.exchange.context.is_ending(self.exchanges.client().listener) {
+            let (engine, mut wire) = self.streams.engine();
+            engine.shut_down(&mut wire);
+        }
+        for round in 0.. {
+            self.read(turn);
+            self.exchanges.drive(&mut self.streams, &mut turn.exchange);
+            self.send_own();
+            let has_sent = self.send_requests(&mut turn.exchange);
+            self.reset_lost(&turn.exchange);
+            if has_sent {
+                self.clocks.on_sent(turn.exchange.now);
+                self.exchanges.on_windows();
+            }
+            self.exchanges.finish_sent(&mut self.streams, &turn.exchange);
+            if !has_sent && self.streams.readable.is_empty() && self.streams.unsent.is_empty() {
+                let is_blocked = self.streams.has_unsent();
+                self.exchanges.drive_ahead(is_blocked, &mut self.streams);
+                break;
+            }
+            if round == ROUNDS_A_TURN_MAX {
+                // The remaining work waits until other connections had their turn.
+                turn.exchange.waker.wake_by_ref();
+                break;
+            }
+        }
+        if self.state == H3ConnectionState::Open && self.streams.engine.is_drained() && self.is_delivered() {
+            self.finish(H3Error { code: H3ErrorCode::H3_NO_ERROR, reason: "" }, turn);
+        }
+    }
+
+    fn on_event(&mut self, event: Event, turn: &mut H3Turn<'_>) {
+        match event {
+            Event::Connected => self.on_connected(),
+            Event::ConnectionLost { .. } => self.on_closed(turn),
+            Event::Stream(StreamEvent::Opened { dir }) => self.accept_streams(dir, turn),
+            Event::Stream(StreamEvent::Readable { id }) => self.streams.mark_readable(h3_id(id)),
+            Event::Stream(StreamEvent::Writable { id }) => self.streams.mark_unsent(h3_id(id)),
+            Event::Stream(StreamEvent::Stopped { id, error_code }) => self.on_stopped(h3_id(id), error_code, turn),
+            Event::Stream(StreamEvent::Finished { .. } | StreamEvent::Available { .. })
+            | Event::HandshakeDataReady
+            | Event::DatagramReceived
+            | Event::DatagramsUnblocked => {}
+        }
+    }
+
+    /// Begins HTTP/3 after the handshake.
+    fn on_connected(&mut self) {
+        let tls = TlsInfo::of_quic(self.streams.transport.proto.crypto_session()).map(Rc::new);
+        self.count_handshake(tls.as_deref());
+        let ExchangeClient { client, number, slot, .. } = *self.exchanges.client();
+        self.exchanges = new_exchanges(&self.streams.transport, client, tls, number, slot);
+        self.state = H3ConnectionState::Open;
+        self.clocks = H3Clocks::new(self.context.clock.now());
+        let (engine, mut wire) = self.streams.engine();
+        engine.start(&mut wire);
+    }
+
+    fn count_handshake(&self, tls: Option<&TlsInfo>) {
+        let Some(metrics) = self.context.metrics() else { return };
+        match tls {
+            Some(_) => metrics.handshakes_full.add(1),
+            None => metrics.handshakes_failed.add(1),
+        }
+    }
+
+    /// Closes the connection with an error.
+    fn finish(&mut self, error: H3Error, turn: &mut H3Turn<'_>) {
+        self.streams.transport.close(error.code.0, error.reason, turn.now);
+        self.on_closed(turn);
+    }
+
+    /// Drops all exchanges after the connection was closed.
+    fn on_closed(&mut self, turn: &mut H3Turn<'_>) {
+        if self.state == H3ConnectionState::Handshaking {
+            self.count_handshake(None);
+        }
+        self.state = H3ConnectionState::Closing;
+        self.exchanges.end_all(turn.exchange.context, turn.exchange.now);
+        self.streams.clear();
+    }
+
+    /// Charges the memory that the connection holds until its next poll.
+    fn charge_held(&mut self) {
+        let bytes = self.exchange_bytes + self.streams.held_bytes();
+        self.context.charge_held(self.exchanges.client().slot, bytes, &mut self.held);
+    }
+}
+
+/// Makes the exchanges of a connection.
+fn new_exchanges(
+    transport: &QuicTransport,
+    client: LogClient,
+    tls: Option<Rc<TlsInfo>>,
+    number: NonZeroU64,
+    slot: u32,
+) -> H3Exchanges {
+    let listener = transport.listener();
+    StreamExchanges::new(ExchangeClient { client, tls, destination: OnceCell::new(), number, slot, listener })
+}

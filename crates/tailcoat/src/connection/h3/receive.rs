@@ -1,0 +1,260 @@
+//! Receiving: streams of QUIC become requests and their content.
+
+use bytes::Bytes;
+use quinn_proto::{Dir, ReadError, VarInt};
+use wire::h3::{H3Error, H3ErrorCode, H3Event, H3IncomingRequest, H3StreamId};
+
+use super::streams::{H3Streams, H3UniStream, h3_id, quic_id};
+use super::{H3ConnectionState, H3Turn, H3WorkerConnection};
+
+/// Input of a stream.
+#[derive(Default)]
+struct StreamInput {
+    pieces: Vec<Bytes>,
+    /// True if the stream ends after the pieces.
+    has_ended: bool,
+    /// Error code, if the client has reset the stream.
+    reset: Option<H3ErrorCode>,
+}
+
+/// Outcome of handling input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Handled {
+    /// More input is needed, or the stream waits.
+    All,
+    /// The stream or connection is closed.
+    Closed,
+}
+
+impl H3WorkerConnection {
+    /// Accepts streams that the client has opened.
+    pub(super) fn accept_streams(&mut self, dir: Dir, turn: &mut H3Turn<'_>) {
+        while let Some(id) = self.streams.transport.proto.streams().accept(dir) {
+            let id = h3_id(id);
+            match dir {
+                Dir::Bi => {
+                    let streams_max = self.streams.limits.concurrent_streams_max as u64;
+                    self.streams.engine.set_streams_end(H3StreamId(id.0 + 4 * (streams_max + 1)));
+                    self.streams.open(id);
+                }
+                Dir::Uni => self.streams.incoming.push(H3UniStream { id, input: Vec::new() }),
+            }
+            let (engine, mut wire) = self.streams.engine();
+            let event = engine.accept(id, &mut wire);
+            if self.on_stream_event(event, &[], turn) == Handled::All {
+                self.streams.mark_readable(id);
+            }
+        }
+    }
+
+    /// Reads all streams that may have input.
+    pub(super) fn read(&mut self, turn: &mut H3Turn<'_>) {
+        self.streams.engine.refuse_streams(self.exchanges.holds_too_much(&turn.exchange));
+        while let Some(id) = self.streams.take_readable() {
+            self.read_stream(id, turn);
+            if self.state != H3ConnectionState::Open {
+                return;
+            }
+            if id.is_unidirectional() {
+                while let Some(unblocked) = self.streams.engine.poll_unblocked() {
+                    self.streams.mark_readable(unblocked);
+                }
+            }
+        }
+    }
+
+    /// Reports that the client accepts nothing more on a stream.
+    pub(super) fn on_stopped(&mut self, id: H3StreamId, code: VarInt, turn: &mut H3Turn<'_>) {
+        let (engine, mut wire) = self.streams.engine();
+        let event = engine.on_stop_sending(id, H3ErrorCode(code.into_inner()), &mut wire);
+        self.on_stream_event(event, &[], turn);
+    }
+
+    fn read_stream(&mut self, id: H3StreamId, turn: &mut H3Turn<'_>) {
+        let StreamInput { pieces, mut has_ended, reset } = self.streams.take_input(id, turn);
+        if let Some(stream) = self.streams.find(id) {
+            stream.has_ended |= has_ended;
+            has_ended = stream.has_ended;
+        }
+        if let Some(code) = reset {
+            let (engine, mut wire) = self.streams.engine();
+            let event = engine.on_reset(id, code, &mut wire);
+            self.on_stream_event(event, &[], turn);
+            if id.is_unidirectional() {
+                self.streams.incoming.retain(|stream| stream.id != id);
+            }
+            return;
+        }
+        let last = pieces.len().saturating_sub(1);
+        for (index, piece) in pieces.iter().enumerate() {
+            if self.handle(id, piece, has_ended && index == last, turn) == Handled::Closed {
+                return;
+            }
+        }
+        if pieces.is_empty() && self.handle(id, &[], has_ended, turn) == Handled::Closed {
+            return;
+        }
+        if has_ended {
+            self.on_end(id);
+        }
+    }
+
+    /// Forgets a stream that has ended, unless it still sends.
+    fn on_end(&mut self, id: H3StreamId) {
+        if id.is_unidirectional() {
+            return self.streams.incoming.retain(|stream| stream.id != id);
+        }
+        let Some(stream) = self.streams.find(id) else { return };
+        if stream.is_finished {
+            self.streams.remove(id);
+        }
+    }
+
+    /// Handles input of a stream, after the input that was kept.
+    fn handle(&mut self, id: H3StreamId, piece: &[u8], is_fin: bool, turn: &mut H3Turn<'_>) -> Handled {
+        let Some(kept) = self.streams.input_mut(id) else { return Handled::Closed };
+        let mut kept = std::mem::take(kept);
+        let input = match kept.is_empty() {
+            true => piece,
+            false => {
+                kept.extend_from_slice(piece);
+                &kept
+            }
+        };
+        let mut at = 0;
+        loop {
+            let (head, text) = (&mut *turn.request.head, &mut *turn.request.text);
+            let (engine, mut wire) = self.streams.engine();
+            let handled = engine.handle_input(id, &input[at..], is_fin, head, text, &mut wire);
+            let start = at;
+            at += handled.consumed_bytes;
+            match handled.event {
+                H3Event::NeedInput | H3Event::Blocked => break,
+                H3Event::AwaitOutput => {
+                    self.send_own();
+                    if self.streams.output.length() > 0 {
+                        self.streams.stall(id);
+                        break;
+                    }
+                }
+                event => {
+                    if self.on_stream_event(event, &input[start..], turn) == Handled::Closed {
+                        return Handled::Closed;
+                    }
+                }
+            }
+        }
+        let rest = input.len() - at;
+        if kept.is_empty() {
+            kept.extend_from_slice(&piece[piece.len() - rest..]);
+        } else {
+            kept.drain(..at);
+        }
+        if let Some(place) = self.streams.input_mut(id)
+            && rest > 0
+        {
+            *place = kept;
+        }
+        Handled::All
+    }
+
+    /// Handles an event of a stream. `input` is what the event's content refers to.
+    fn on_stream_event(&mut self, event: H3Event<H3IncomingRequest>, input: &[u8], turn: &mut H3Turn<'_>) -> Handled {
+        match event {
+            H3Event::Head(request) => self.on_request(&request, turn),
+            H3Event::Content { stream, content, is_last } => {
+                if let Some(state) = self.streams.find(stream) {
+                    state.untaken_bytes += content.len();
+                }
+                self.exchanges.on_content(stream, &input[content], is_last, &mut turn.exchange);
+            }
+            H3Event::Trailers { stream, fields } => {
+                self.exchanges.on_trailers(stream, fields, &mut self.streams, &mut turn.exchange);
+            }
+            H3Event::Rejected { stream, rejection } => {
+                let head = &*turn.request.head;
+                self.exchanges.on_rejected(stream, rejection, head, &mut self.streams, &mut turn.exchange);
+            }
+            H3Event::Reset { stream, code, is_by_peer } => {
+                self.streams.abort(stream, if is_by_peer { H3ErrorCode::H3_REQUEST_CANCELLED } else { code });
+                self.exchanges.on_reset(stream, &turn.exchange);
+                return Handled::Closed;
+            }
+            H3Event::StopSending { stream, code } => {
+                let code = VarInt::from_u64(code.0).unwrap_or_default();
+                // The client may have closed it.
+                let _ = self.streams.transport.proto.recv_stream(quic_id(stream)).stop(code);
+                self.streams.incoming.retain(|other| other.id != stream);
+                return Handled::Closed;
+            }
+            H3Event::PriorityChanged { stream, priority } => self.streams.set_priority(stream, priority),
+            H3Event::GoAway { .. } | H3Event::NeedInput | H3Event::AwaitOutput | H3Event::Blocked => {}
+            H3Event::Closed(error) => {
+                self.finish(error, turn);
+                return Handled::Closed;
+            }
+        }
+        Handled::All
+    }
+
+    fn on_request(&mut self, request: &H3IncomingRequest, turn: &mut H3Turn<'_>) {
+        self.clocks.on_request();
+        self.streams.set_priority(request.stream, request.priority);
+        if let Some(stream) = self.streams.find(request.stream) {
+            stream.is_tunnel = request.protocol.is_some();
+        }
+        let H3Turn { exchange, request: buffers, .. } = turn;
+        self.exchanges.on_request(request, buffers, &mut self.streams, exchange);
+    }
+
+    /// Closes the connection with an error of this side's choice.
+    pub(super) fn fail(&mut self, code: H3ErrorCode, reason: &'static str, turn: &mut H3Turn<'_>) {
+        self.finish(H3Error { code, reason }, turn);
+    }
+}
+
+impl H3Streams {
+    /// Takes the input that has arrived in order, as much as handlers have room for.
+    fn take_input(&mut self, id: H3StreamId, turn: &mut H3Turn<'_>) -> StreamInput {
+        let mut input = StreamInput::default();
+        let window_bytes = turn.exchange.context.generation().limits.http2.window_bytes_max as usize;
+        let mut room = self.find(id).map_or(window_bytes, |stream| window_bytes.saturating_sub(stream.untaken_bytes));
+        let mut stream = self.transport.proto.recv_stream(quic_id(id));
+        // A stream that has ended or was stopped delivers nothing.
+        let Ok(mut chunks) = stream.read(true) else { return input };
+        while room > 0 {
+            match chunks.next(room) {
+                Ok(Some(chunk)) => {
+                    room -= chunk.bytes.len();
+                    input.pieces.push(chunk.bytes);
+                }
+                Ok(None) => {
+                    input.has_ended = true;
+                    break;
+                }
+                Err(ReadError::Reset(code)) => {
+                    input.reset = Some(H3ErrorCode(code.into_inner()));
+                    break;
+                }
+                Err(ReadError::Blocked) => break,
+            }
+        }
+        // Windows that are opened are sent with the next packets.
+        let _ = chunks.finalize();
+        input
+    }
+
+    /// Input of a stream that is kept.
+    fn input_mut(&mut self, id: H3StreamId) -> Option<&mut Vec<u8>> {
+        if id.is_unidirectional() {
+            return self.incoming.iter_mut().find(|stream| stream.id == id).map(|stream| &mut stream.input);
+        }
+        self.find(id).map(|stream| &mut stream.input)
+    }
+
+    /// Sets the priority of a stream. QUIC sends those with higher numbers first.
+    fn set_priority(&mut self, id: H3StreamId, priority: wire::Priority) {
+        // The stream may be closed.
+        let _ = self.transport.proto.send_stream(quic_id(id)).set_priority(7 - i32::from(priority.urgency));
+    }
+}

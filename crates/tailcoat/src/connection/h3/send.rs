@@ -1,0 +1,134 @@
+//! Sending: frames and content go to the streams of QUIC.
+
+use quinn_proto::{Dir, StreamId, VarInt, WriteError};
+use wire::h3::{H3ErrorCode, H3StreamId};
+
+use super::streams::{H3Streams, OUTPUT_BYTES, quic_id};
+use super::{H3Exchanges, H3WorkerConnection};
+use crate::connection::exchange::{ExchangeTurn, HttpStreams, StreamFault};
+
+/// Streams of this side, in the order of the buffers in [`wire::h3::H3Output`].
+pub(super) type OwnStreams = [Option<StreamId>; 3];
+
+/// Outcome of sending on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Some,
+    Nothing,
+    /// The content cannot be completed.
+    Lost,
+}
+
+impl H3WorkerConnection {
+    /// Passes output of the connection itself to QUIC. The part that is not accepted stays.
+    pub(super) fn send_own(&mut self) {
+        let H3Streams { transport, output, .. } = &mut self.streams;
+        let buffers = [&mut output.control, &mut output.encoder, &mut output.decoder];
+        for (own, buffer) in self.own.iter_mut().zip(buffers).filter(|(_, buffer)| !buffer.is_empty()) {
+            if own.is_none() {
+                *own = transport.proto.streams().open(Dir::Uni);
+            }
+            if let Some(id) = *own
+                && let Ok(count) = transport.proto.send_stream(id).write(buffer)
+            {
+                buffer.drain(..count);
+            }
+        }
+    }
+
+    /// Passes output and content of request streams to QUIC, as far as it accepts them. Returns true if it has accepted
+    /// any.
+    pub(super) fn send_requests(&mut self, turn: &mut ExchangeTurn<'_>) -> bool {
+        let mut has_sent = false;
+        let mut unsent = std::mem::take(&mut self.streams.unsent);
+        for id in unsent.drain(..) {
+            match self.streams.send(id, &mut self.exchanges, turn) {
+                Progress::Some => has_sent = true,
+                Progress::Nothing => {}
+                Progress::Lost => self.lost.push(id),
+            }
+        }
+        if self.streams.unsent.is_empty() {
+            self.streams.unsent = unsent;
+        }
+        has_sent
+    }
+
+    /// True if no request is open, and the client has acknowledged all responses. The end of a connection drops output
+    /// that was not sent or was lost.
+    pub(super) fn is_delivered(&mut self) -> bool {
+        let own = self.own.iter().flatten().count();
+        self.streams.is_empty() && self.streams.transport.proto.streams().send_streams() <= own
+    }
+
+    /// Resets streams whose content is lost.
+    pub(super) fn reset_lost(&mut self, turn: &ExchangeTurn<'_>) {
+        while let Some(id) = self.lost.pop() {
+            self.streams.reset(id, StreamFault::Internal);
+            self.exchanges.on_reset(id, turn);
+        }
+    }
+}
+
+impl H3Streams {
+    /// Sends on a request stream until nothing is left, or QUIC accepts no more.
+    fn send(&mut self, id: H3StreamId, exchanges: &mut H3Exchanges, turn: &mut ExchangeTurn<'_>) -> Progress {
+        let mut progress = Progress::Nothing;
+        let Some(stream) = self.find(id) else { return progress };
+        stream.is_unsent = false;
+        loop {
+            let Some((transport, stream)) = self.transport_and(id) else { return progress };
+            let mut quic = transport.proto.send_stream(quic_id(id));
+            while stream.accepted_bytes < stream.output.len() {
+                match quic.write(&stream.output[stream.accepted_bytes..]) {
+                    Ok(count) => {
+                        stream.accepted_bytes += count;
+                        progress = Progress::Some;
+                    }
+                    // The event that the stream was stopped follows.
+                    Err(WriteError::Blocked | WriteError::Stopped(_) | WriteError::ClosedStream) => return progress,
+                }
+            }
+            stream.output.clear();
+            stream.accepted_bytes = 0;
+            if stream.offered_bytes > 0 {
+                let length = stream.offered_bytes.min(OUTPUT_BYTES as u64);
+                let range = stream.placed_bytes..stream.placed_bytes + length;
+                if exchanges.place(id, &range, &mut stream.output, turn).is_err() {
+                    return Progress::Lost;
+                }
+                stream.offered_bytes -= length;
+                stream.placed_bytes += length;
+            } else if !stream.trailers.is_empty() {
+                stream.output.append(&mut stream.trailers);
+            } else {
+                break;
+            }
+        }
+        self.finish(id);
+        progress
+    }
+
+    /// Ends a stream whose response was sent. The rest of its request is not read.
+    fn finish(&mut self, id: H3StreamId) {
+        let Some((transport, stream)) = self.transport_and(id) else { return };
+        if !stream.is_last || stream.is_finished {
+            return;
+        }
+        stream.is_finished = true;
+        // Fails only if the client has stopped the stream.
+        let _ = transport.proto.send_stream(quic_id(id)).finish();
+        if stream.has_ended {
+            return self.remove(id);
+        }
+        if stream.is_tunnel {
+            return;
+        }
+        // RFC 9114, section 4.1: the client may go on as if its request had been read.
+        let code = VarInt::from_u64(H3ErrorCode::H3_NO_ERROR.0).unwrap_or_default();
+        let _ = transport.proto.recv_stream(quic_id(id)).stop(code);
+        let (engine, mut turn) = self.engine();
+        engine.reset(id, &mut turn);
+        self.remove(id);
+    }
+}

@@ -1,0 +1,408 @@
+//! Streams of a connection, as exchanges use them.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use quinn_proto::{StreamId, VarInt};
+use wire::Priority;
+use wire::h3::{H3ErrorCode, H3Limits, H3Output, H3ServerConnection, H3StreamGone, H3StreamId, H3Turn};
+use wire::http::date::DATE_BYTES;
+use wire::http::{Fields, Status};
+use wire::qpack::write_literal;
+
+use crate::connection::exchange::{HttpStreams, StreamClosed, StreamFault};
+use crate::connection::quic::QuicTransport;
+use crate::object_cache::EncodedHead;
+
+/// Bytes of a stream's output gathered before they are passed to QUIC.
+pub(super) const OUTPUT_BYTES: usize = 64 << 10;
+
+/// Largest content that is sent together with its head.
+const AT_ONCE_BYTES_MAX: usize = OUTPUT_BYTES;
+
+/// Buffers kept for the next streams.
+const SPARE_BUFFERS_MAX: usize = 4;
+
+/// Capacity of a buffer that is kept, in bytes.
+const SPARE_BYTES_MAX: usize = 16 << 10;
+
+/// Streams of a connection, with its engines.
+pub(super) struct H3Streams {
+    pub(super) transport: QuicTransport,
+    pub(super) engine: H3ServerConnection,
+    pub(super) limits: Rc<H3Limits>,
+    /// Output of the connection itself.
+    pub(super) output: H3Output,
+    /// Time of the turn, in the form for the engine.
+    pub(super) now: Duration,
+    /// Request streams, sorted.
+    requests: VecDeque<RequestStream>,
+    /// Unidirectional streams of the client.
+    pub(super) incoming: Vec<H3UniStream>,
+    /// Request streams with output.
+    pub(super) unsent: Vec<H3StreamId>,
+    /// Streams that may have input.
+    pub(super) readable: Vec<H3StreamId>,
+    /// Streams whose input waits until output of the connection itself is sent.
+    stalled: Vec<H3StreamId>,
+    spare: Vec<Vec<u8>>,
+}
+
+/// Stream of a request and its response.
+pub(super) struct RequestStream {
+    pub(super) id: H3StreamId,
+    /// Input that is not processed: the beginning of a frame, or a section that waits for QPACK instructions.
+    pub(super) input: Vec<u8>,
+    /// True if QUIC has delivered the end of the stream, or it was stopped.
+    pub(super) has_ended: bool,
+    /// Bytes of content that no handler has taken.
+    pub(super) untaken_bytes: usize,
+    /// True if the stream is in `readable`.
+    is_readable: bool,
+    /// Output in the form of frames, and the part that QUIC has accepted.
+    pub(super) output: Vec<u8>,
+    pub(super) accepted_bytes: usize,
+    /// Content that follows the output and was not placed.
+    pub(super) offered_bytes: u64,
+    /// Bytes of content placed so far.
+    pub(super) placed_bytes: u64,
+    /// Trailers that follow the content.
+    pub(super) trailers: Vec<u8>,
+    /// True if the stream ends after all that.
+    pub(super) is_last: bool,
+    /// True if QUIC has accepted the end.
+    pub(super) is_finished: bool,
+    /// True if the stream is in `unsent`.
+    pub(super) is_unsent: bool,
+    /// True for a CONNECT request.
+    pub(super) is_tunnel: bool,
+}
+
+/// Unidirectional stream of the client.
+pub(super) struct H3UniStream {
+    pub(super) id: H3StreamId,
+    pub(super) input: Vec<u8>,
+}
+
+/// Converts an id to the form of QUIC.
+pub(super) fn quic_id(id: H3StreamId) -> StreamId {
+    VarInt::from_u64(id.0).unwrap_or(VarInt::MAX).into()
+}
+
+/// Converts an id to the form of HTTP/3.
+pub(super) fn h3_id(id: StreamId) -> H3StreamId {
+    H3StreamId(id.into())
+}
+
+impl H3Streams {
+    /// Makes the streams of a connection that has received nothing.
+    pub(super) fn new(transport: QuicTransport, limits: Rc<H3Limits>) -> Self {
+        let (output, requests, incoming, unsent, readable, stalled, spare) = Default::default();
+        let mut engine = H3ServerConnection::new(&limits);
+        engine.set_streams_end(H3StreamId(4 * limits.concurrent_streams_max as u64));
+        let now = Duration::ZERO;
+        Self { transport, engine, limits, output, now, requests, incoming, unsent, readable, stalled, spare }
+    }
+
+    /// Splits into the engine and its resources.
+    pub(super) fn engine(&mut self) -> (&mut H3ServerConnection, H3Turn<'_>) {
+        let Self { engine, limits, output, now, .. } = self;
+        (engine, H3Turn { now: *now, limits, output })
+    }
+
+    /// Adds a request stream that the client has opened.
+    pub(super) fn open(&mut self, id: H3StreamId) {
+        let output = self.spare.pop().unwrap_or_default();
+        let index = self.requests.partition_point(|other| other.id < id);
+        self.requests.insert(index, RequestStream::new(id, output));
+    }
+
+    /// Request stream with this id.
+    pub(super) fn find(&mut self, id: H3StreamId) -> Option<&mut RequestStream> {
+        let index = self.requests.binary_search_by_key(&id, |stream| stream.id).ok()?;
+        Some(&mut self.requests[index])
+    }
+
+    /// Request stream with this id, and the transport.
+    pub(super) fn transport_and(&mut self, id: H3StreamId) -> Option<(&mut QuicTransport, &mut RequestStream)> {
+        let index = self.requests.binary_search_by_key(&id, |stream| stream.id).ok()?;
+        Some((&mut self.transport, &mut self.requests[index]))
+    }
+
+    /// Removes a request stream.
+    pub(super) fn remove(&mut self, id: H3StreamId) {
+        let Ok(index) = self.requests.binary_search_by_key(&id, |stream| stream.id) else { return };
+        let Some(RequestStream { mut output, .. }) = self.requests.remove(index) else { return };
+        if self.spare.len() < SPARE_BUFFERS_MAX && output.capacity() <= SPARE_BYTES_MAX {
+            output.clear();
+            self.spare.push(output);
+        }
+    }
+
+    /// Drops all streams, because the connection is closed.
+    pub(super) fn clear(&mut self) {
+        self.requests = VecDeque::new();
+        (self.incoming, self.unsent, self.readable, self.stalled, self.spare) = Default::default();
+        self.output = H3Output::default();
+    }
+
+    /// True if any stream has output that QUIC has not accepted.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.output.length() > 0 || self.requests.iter().any(RequestStream::has_output)
+    }
+
+    /// True if no request stream is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// True if a request's head is incomplete.
+    pub(super) fn has_partial_input(&self) -> bool {
+        self.requests.iter().any(|stream| !stream.has_ended && !stream.input.is_empty())
+    }
+
+    /// Bytes of memory that the streams hold, without content that exchanges hold.
+    pub(super) fn held_bytes(&self) -> usize {
+        let requests: usize = self.requests.iter().map(RequestStream::held_bytes).sum();
+        let incoming: usize = self.incoming.iter().map(|stream| stream.input.capacity()).sum();
+        requests + incoming + self.output.length()
+    }
+
+    /// Frees memory that an idle connection does not need.
+    pub(super) fn shrink(&mut self) {
+        self.engine.shrink();
+        self.spare = Vec::new();
+        self.requests.shrink_to_fit();
+        (self.unsent, self.readable) = Default::default();
+    }
+
+    /// Lets the connection read a stream.
+    pub(super) fn mark_readable(&mut self, id: H3StreamId) {
+        let is_marked = match self.find(id) {
+            Some(stream) => std::mem::replace(&mut stream.is_readable, true),
+            None => self.readable.contains(&id),
+        };
+        if !is_marked {
+            self.readable.push(id);
+        }
+    }
+
+    /// Lets a stream be read again in the next turn.
+    pub(super) fn stall(&mut self, id: H3StreamId) {
+        if !self.stalled.contains(&id) {
+            self.stalled.push(id);
+        }
+    }
+
+    /// Lets stalled streams be read.
+    pub(super) fn resume_stalled(&mut self) {
+        for id in std::mem::take(&mut self.stalled) {
+            self.mark_readable(id);
+        }
+    }
+
+    /// Takes the next stream to read.
+    pub(super) fn take_readable(&mut self) -> Option<H3StreamId> {
+        let id = self.readable.pop()?;
+        if let Some(stream) = self.find(id) {
+            stream.is_readable = false;
+        }
+        Some(id)
+    }
+
+    /// Lets the connection send output of a stream.
+    pub(super) fn mark_unsent(&mut self, id: H3StreamId) {
+        if let Some(stream) = self.find(id)
+            && !std::mem::replace(&mut stream.is_unsent, true)
+        {
+            self.unsent.push(id);
+        }
+    }
+
+    /// Resets both directions of a stream, and forgets it.
+    pub(super) fn abort(&mut self, id: H3StreamId, code: H3ErrorCode) {
+        let (stream, code) = (quic_id(id), VarInt::from_u64(code.0).unwrap_or_default());
+        // Either direction may be closed already.
+        if !id.is_unidirectional() {
+            let _ = self.transport.proto.send_stream(stream).reset(code);
+        }
+        let _ = self.transport.proto.recv_stream(stream).stop(code);
+        self.remove(id);
+    }
+
+    /// Calls `write` with the engine and the output of a stream.
+    fn write(
+        &mut self,
+        id: H3StreamId,
+        write: impl FnOnce(&mut H3ServerConnection, &mut RequestStream, H3Turn<'_>) -> Result<(), H3StreamGone>,
+    ) -> Result<(), StreamClosed> {
+        let index = self.requests.binary_search_by_key(&id, |stream| stream.id).map_err(|_| StreamClosed)?;
+        let Self { engine, limits, output, now, requests, .. } = self;
+        write(engine, &mut requests[index], H3Turn { now: *now, limits, output }).map_err(|_| StreamClosed)?;
+        self.mark_unsent(id);
+        Ok(())
+    }
+}
+
+impl RequestStream {
+    fn new(id: H3StreamId, output: Vec<u8>) -> Self {
+        Self {
+            id,
+            input: Vec::new(),
+            has_ended: false,
+            untaken_bytes: 0,
+            is_readable: false,
+            output,
+            accepted_bytes: 0,
+            offered_bytes: 0,
+            placed_bytes: 0,
+            trailers: Vec::new(),
+            is_last: false,
+            is_finished: false,
+            is_unsent: false,
+            is_tunnel: false,
+        }
+    }
+
+    /// True if there is output that QUIC has not accepted.
+    pub(super) fn has_output(&self) -> bool {
+        self.accepted_bytes < self.output.len() || self.offered_bytes > 0 || !self.trailers.is_empty()
+    }
+
+    fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.input.capacity() + self.output.capacity() + self.trailers.capacity()
+    }
+}
+
+impl HttpStreams for H3Streams {
+    type Id = H3StreamId;
+
+    fn local_address(&self) -> Option<SocketAddr> {
+        Some(self.transport.local_address())
+    }
+
+    fn write_encoded(head: &EncodedHead, date: &[u8; DATE_BYTES], out: &mut Vec<u8>) {
+        head.h3.write(date, out);
+    }
+
+    fn write_encoded_some(
+        head: &EncodedHead,
+        date: &[u8; DATE_BYTES],
+        out: &mut Vec<u8>,
+        keeps: impl FnMut(&[u8]) -> bool,
+    ) {
+        head.h3.write_some(date, out, &mut Vec::new(), keeps);
+    }
+
+    fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+        write_literal(out, name, value);
+    }
+
+    fn send_encoded(
+        &mut self,
+        stream: H3StreamId,
+        is_last: bool,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), StreamClosed> {
+        self.write(stream, |engine, state, _| {
+            state.is_last |= is_last;
+            engine.send_section(stream, is_last, &mut state.output, write)
+        })
+    }
+
+    fn send_response(
+        &mut self,
+        stream: H3StreamId,
+        status: Status,
+        fields: &Fields,
+        is_last: bool,
+    ) -> Result<(), StreamClosed> {
+        self.write(stream, |engine, state, mut turn| {
+            state.is_last |= is_last;
+            engine.send_response(stream, status, fields, is_last, &mut state.output, &mut turn)
+        })
+    }
+
+    fn send_informational(&mut self, stream: H3StreamId, status: Status, fields: &Fields) -> Result<(), StreamClosed> {
+        self.send_response(stream, status, fields, false)
+    }
+
+    fn reject_tunnel(&mut self, stream: H3StreamId) {
+        self.engine.reject_tunnel(stream);
+        if let Some(stream) = self.find(stream) {
+            stream.is_tunnel = false;
+        }
+    }
+
+    fn offer_content(&mut self, stream: H3StreamId, bytes: u64, is_last: bool) -> Result<(), StreamClosed> {
+        self.write(stream, |engine, state, _| {
+            state.is_last |= is_last;
+            engine.send_data_header(stream, bytes, is_last, &mut state.output)?;
+            state.offered_bytes += bytes;
+            Ok(())
+        })
+    }
+
+    fn send_content(&mut self, stream: H3StreamId, content: &[u8], _: Priority) -> u64 {
+        if content.len() > AT_ONCE_BYTES_MAX {
+            // A closed stream is reported as an event.
+            let _ = self.offer_content(stream, content.len() as u64, true);
+            return 0;
+        }
+        let written = self.write(stream, |engine, state, _| {
+            state.is_last = true;
+            engine.send_data_header(stream, content.len() as u64, true, &mut state.output)?;
+            state.output.extend_from_slice(content);
+            Ok(())
+        });
+        written.map_or(0, |()| content.len() as u64)
+    }
+
+    fn send_trailers(&mut self, stream: H3StreamId, fields: Fields) -> Result<(), StreamClosed> {
+        self.write(stream, |engine, state, mut turn| {
+            state.is_last = true;
+            engine.send_trailers(stream, &fields, &mut state.trailers, &mut turn)
+        })
+    }
+
+    fn wanted_bytes(&mut self, stream: H3StreamId) -> u64 {
+        // The head of a DATA frame follows the output, so the content before it must have been placed.
+        let state = self.find(stream).filter(|state| state.offered_bytes == 0);
+        state.map_or(0, |state| OUTPUT_BYTES.saturating_sub(state.output.len() - state.accepted_bytes) as u64)
+    }
+
+    fn unsent_bytes(&mut self, stream: H3StreamId) -> Option<u64> {
+        self.find(stream).map(|state| state.offered_bytes)
+    }
+
+    fn take_content(&mut self, stream: H3StreamId, bytes: usize) {
+        if let Some(state) = self.find(stream) {
+            state.untaken_bytes = state.untaken_bytes.saturating_sub(bytes);
+            self.mark_readable(stream);
+        }
+    }
+
+    fn set_body_bytes_max(&mut self, stream: H3StreamId, body_bytes_max: u64) {
+        self.engine.set_body_bytes_max(stream, body_bytes_max);
+    }
+
+    fn reset(&mut self, stream: H3StreamId, fault: StreamFault) {
+        if self.find(stream).is_none() {
+            // QUIC has the whole response, and a reset would drop what the client has not acknowledged.
+            return;
+        }
+        let (engine, mut turn) = self.engine();
+        engine.reset(stream, &mut turn);
+        self.abort(
+            stream,
+            match fault {
+                StreamFault::Cancelled => H3ErrorCode::H3_REQUEST_CANCELLED,
+                StreamFault::Internal => H3ErrorCode::H3_INTERNAL_ERROR,
+                StreamFault::TunnelBroken => H3ErrorCode::H3_CONNECT_ERROR,
+                StreamFault::Overload => H3ErrorCode::H3_EXCESSIVE_LOAD,
+            },
+        );
+    }
+}

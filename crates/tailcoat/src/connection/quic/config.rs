@@ -1,0 +1,114 @@
+//! Settings of QUIC.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::{hkdf, hmac};
+use quinn_proto::{EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt, VarIntBoundsExceeded};
+use serde::{Deserialize, Serialize};
+
+use super::slots::SlotIds;
+use crate::config::Limits;
+use crate::tls::{ListenerTls, QuicTls};
+
+/// Version 1 (RFC 9000), the only one.
+const VERSIONS: &[u32] = &[1];
+
+/// Unidirectional streams that a client may open. It needs three (RFC 9114, section 6.2), and may open some of unknown
+/// types.
+const UNIDIRECTIONAL_STREAMS_MAX: u32 = 16;
+
+/// Windows of streams that a connection's window has room for.
+const WINDOWS_A_CONNECTION: u64 = 8;
+
+/// Bytes that a connection has sent or will send, and the client has not acknowledged.
+const UNACKNOWLEDGED_BYTES_MAX: u64 = 1 << 20;
+
+/// Packets kept for a connection attempt that waits for its turn, in bytes, for one and for all.
+const WAITING_BYTES_MAX: u64 = 8 << 10;
+const WAITING_TOTAL_BYTES_MAX: u64 = 1 << 20;
+
+/// Connection attempts of an endpoint that wait for their turn.
+const WAITING_MAX: usize = 512;
+
+/// Bytes of each key.
+const KEY_BYTES: usize = 32;
+
+/// Keys that all workers share: of stateless resets (RFC 9000, section 10.3) and of address validation tokens (section 8.1).
+#[derive(Clone, Serialize, Deserialize)]
+pub struct QuicKeys {
+    reset: [u8; KEY_BYTES],
+    token: [u8; KEY_BYTES],
+}
+
+/// Settings for new connections of a listener.
+pub struct QuicSettings {
+    /// In the form of the QUIC engine.
+    pub server: Arc<ServerConfig>,
+}
+
+impl QuicKeys {
+    /// Makes random keys.
+    ///
+    /// # Errors
+    /// There are no random numbers.
+    pub fn generate() -> Result<Self, aws_lc_rs::error::Unspecified> {
+        let mut keys = Self { reset: [0; KEY_BYTES], token: [0; KEY_BYTES] };
+        aws_lc_rs::rand::fill(&mut keys.reset)?;
+        aws_lc_rs::rand::fill(&mut keys.token)?;
+        Ok(keys)
+    }
+}
+
+impl fmt::Debug for QuicKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Does not show the keys.
+        f.write_str("QuicKeys")
+    }
+}
+
+impl fmt::Debug for QuicSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("QuicSettings")
+    }
+}
+
+/// Settings of the endpoint in a slot.
+pub(super) fn endpoint_config(keys: &QuicKeys, slot: u8) -> EndpointConfig {
+    let mut config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &keys.reset)));
+    config.supported_versions(VERSIONS.to_vec()).cid_generator(move || Box::new(SlotIds::new(slot)));
+    config
+}
+
+impl QuicSettings {
+    /// Makes the settings for a listener; `None` if its default site has no HTTP/3, or a limit is above what QUIC can
+    /// express.
+    pub fn new(keys: &QuicKeys, tls: Arc<ListenerTls>, limits: &Limits) -> Option<Self> {
+        let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&keys.token);
+        let mut server = ServerConfig::new(Arc::new(QuicTls::new(tls)?), Arc::new(token_key));
+        server
+            .transport_config(Arc::new(transport(limits).ok()?))
+            .max_incoming(WAITING_MAX)
+            .incoming_buffer_size(WAITING_BYTES_MAX)
+            .incoming_buffer_size_total(WAITING_TOTAL_BYTES_MAX);
+        Some(Self { server: Arc::new(server) })
+    }
+}
+
+fn transport(limits: &Limits) -> Result<TransportConfig, VarIntBoundsExceeded> {
+    let mut transport = TransportConfig::default();
+    let window_bytes = u64::from(limits.http2.window_bytes_max);
+    // The server's own time limits come first. This one is for clients that are gone while the server works for them.
+    let idle_timeout = limits.idle_timeout.max(limits.head_timeout).max(limits.write_timeout) + Duration::from_secs(1);
+    transport
+        .max_concurrent_bidi_streams(VarInt::from_u64(limits.http2.concurrent_streams_max as u64)?)
+        .max_concurrent_uni_streams(UNIDIRECTIONAL_STREAMS_MAX.into())
+        .stream_receive_window(VarInt::from_u64(window_bytes)?)
+        .receive_window(VarInt::from_u64(window_bytes * WINDOWS_A_CONNECTION)?)
+        .send_window(UNACKNOWLEDGED_BYTES_MAX)
+        .max_idle_timeout(Some(IdleTimeout::try_from(idle_timeout)?))
+        .datagram_receive_buffer_size(None)
+        .allow_spin(false);
+    Ok(transport)
+}

@@ -1,0 +1,422 @@
+//! Endpoint of a UDP socket: passes datagrams to connections, and accepts new ones.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use quinn_proto::{ConnectionEvent, ConnectionHandle, DatagramEvent, Endpoint, EndpointEvent, Incoming, Transmit};
+use tokio::sync::Notify;
+use tokio::time::Sleep;
+
+use super::config::{QuicKeys, QuicSettings, endpoint_config};
+use super::socket::{DatagramBuffers, QuicSocket, ReceivedDatagram, Sent};
+use super::timers::{TimerEntry, Timers};
+use super::transport::QuicTransport;
+use crate::connection::{Admission, Claimant, Connections, Context, H3WorkerConnection, Room};
+use crate::log::LogClient;
+use crate::metrics::Limit;
+
+/// Calls that receive datagrams, before other connections of the worker get their turn.
+const RECEIVES_A_TURN_MAX: usize = 4;
+
+/// New connections that wait for their turn. More are dropped; their clients try again.
+const WAITING_MAX: usize = 256;
+
+/// Handshakes in progress with clients whose addresses are not validated. Beyond it, each client must prove its address
+/// with a token (Retry, RFC 9000, section 8.1.2), for which the server keeps no state.
+const UNVALIDATED_MAX: usize = 64;
+
+/// Calls by which a connection sends, before others get their turn.
+const SENDS_A_TURN_MAX: usize = 16;
+
+/// Timer while no connection has one.
+const FOREVER: Duration = Duration::from_secs(86_400);
+
+/// Buffers that the endpoints of a worker share.
+#[derive(Default)]
+pub struct QuicBuffers {
+    receive: RefCell<DatagramBuffers>,
+    send: RefCell<Vec<u8>>,
+    /// Slots of connections to poll, in the table of connections.
+    news: RefCell<Vec<u32>>,
+}
+
+/// Endpoint of a UDP socket.
+pub struct QuicEndpoint {
+    pub(super) context: Rc<Context>,
+    connections: Rc<Connections>,
+    /// Notified when a connection arrives, because the worker may sleep without any.
+    busy: Rc<Notify>,
+    listener: u16,
+    socket: QuicSocket,
+    buffers: Rc<QuicBuffers>,
+    /// Handshakes in progress with clients whose addresses are not validated.
+    pub(super) unvalidated: Cell<usize>,
+    state: RefCell<EndpointState>,
+}
+
+struct EndpointState {
+    proto: Endpoint,
+    /// Settings that `proto` uses for the first packets of clients.
+    settings: Option<Arc<QuicSettings>>,
+    /// Connections, by their handle.
+    members: Vec<Option<Member>>,
+    waiting: VecDeque<Incoming>,
+    timers: Timers,
+    /// Output that the socket has not accepted.
+    unsent: Option<(Transmit, Vec<u8>)>,
+    /// Connections that wait for the socket, by their slot in the table of connections.
+    blocked: Vec<u32>,
+    /// Waker of the endpoint's task.
+    waker: Option<Waker>,
+}
+
+/// Connection of an endpoint.
+struct Member {
+    /// Slot in the table of connections.
+    slot: u32,
+    events: Vec<ConnectionEvent>,
+}
+
+impl QuicEndpoint {
+    /// Makes the endpoint of a socket. `slot` is the socket's place in its group.
+    #[expect(clippy::too_many_arguments, reason = "the state of the worker that the endpoint joins")]
+    pub fn new(
+        socket: QuicSocket,
+        slot: u8,
+        listener: u16,
+        keys: &QuicKeys,
+        buffers: &Rc<QuicBuffers>,
+        context: &Rc<Context>,
+        connections: &Rc<Connections>,
+        busy: &Rc<Notify>,
+    ) -> Rc<Self> {
+        let state = EndpointState {
+            proto: Endpoint::new(Arc::new(endpoint_config(keys, slot)), None, !socket.may_fragment(), None),
+            settings: None,
+            members: Vec::new(),
+            waiting: VecDeque::new(),
+            timers: Timers::default(),
+            unsent: None,
+            blocked: Vec::new(),
+            waker: None,
+        };
+        Rc::new(Self {
+            context: Rc::clone(context),
+            connections: Rc::clone(connections),
+            busy: Rc::clone(busy),
+            listener,
+            socket,
+            buffers: Rc::clone(buffers),
+            unvalidated: Cell::new(0),
+            state: RefCell::new(state),
+        })
+    }
+
+    /// Listener whose sites the endpoint serves.
+    pub fn listener(&self) -> u16 {
+        self.listener
+    }
+
+    /// Local address of the socket.
+    pub fn local_address(&self) -> std::net::SocketAddr {
+        self.socket.local_address()
+    }
+
+    /// Receives and accepts; never returns.
+    pub async fn run(self: Rc<Self>) {
+        let mut timer = Box::pin(tokio::time::sleep(FOREVER));
+        loop {
+            poll_fn(|task| self.poll_work(timer.as_mut(), task)).await;
+            self.drive();
+            // The runtime processes its other sockets and timers, then continues here.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits until there is something to do.
+    fn poll_work(&self, mut timer: Pin<&mut Sleep>, task: &mut Task<'_>) -> Poll<()> {
+        let state = &mut *self.state.borrow_mut();
+        state.waker = Some(task.waker().clone());
+        // An error of the runtime is met again by the next call.
+        let is_readable = self.socket.poll_readable(task).is_ready();
+        let is_writable = state.unsent.is_some() && self.socket.poll_writable(task).is_ready();
+        let next = state.timers.next().unwrap_or_else(|| Instant::now() + FOREVER);
+        if timer.deadline().into_std() != next {
+            timer.as_mut().reset(next.into());
+        }
+        let is_due = timer.poll(task).is_ready();
+        match is_readable || is_writable || is_due || !state.waiting.is_empty() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Handles input, timers and new clients once, and polls all connections that have news.
+    fn drive(self: &Rc<Self>) {
+        let now = Instant::now();
+        let news = &mut std::mem::take(&mut *self.buffers.news.borrow_mut());
+        self.state.borrow_mut().apply(self.context.generation().quic(self.listener));
+        self.resume_sending(news);
+        for _ in 0..RECEIVES_A_TURN_MAX {
+            if !self.receive(now, news) {
+                break;
+            }
+        }
+        while let Some(slot) = self.state.borrow_mut().timers.pop_due(now) {
+            news.push(slot);
+        }
+        // Connections first: new clients must not delay those that are known.
+        self.connections.poll_slots(news);
+        news.clear();
+        std::mem::swap(&mut *self.buffers.news.borrow_mut(), news);
+        self.accept_waiting(now);
+    }
+
+    /// Accepts clients, as many as may begin a handshake in a turn.
+    fn accept_waiting(self: &Rc<Self>, now: Instant) {
+        if self.state.borrow().waiting.is_empty() {
+            return;
+        }
+        self.context.handshakes.on_turn();
+        while self.context.handshakes.take_turn() {
+            let Some(incoming) = self.state.borrow_mut().waiting.pop_front() else { break };
+            self.accept(incoming, now);
+        }
+    }
+
+    /// Receives once. Returns true if there may be more.
+    fn receive(&self, now: Instant, news: &mut Vec<u32>) -> bool {
+        let state = &mut *self.state.borrow_mut();
+        let response = &mut *self.buffers.send.borrow_mut();
+        let mut received_bytes = 0;
+        let has_more = self.socket.receive(&mut self.buffers.receive.borrow_mut(), |received| {
+            received_bytes += received.payload.len();
+            let ReceivedDatagram { remote, local, ecn, payload } = received;
+            response.clear();
+            match state.proto.handle(now, remote, local, ecn, payload, response) {
+                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                    if let Some(Some(member)) = state.members.get_mut(handle.0) {
+                        if member.events.is_empty() {
+                            news.push(member.slot);
+                        }
+                        member.events.push(event);
+                    }
+                }
+                Some(DatagramEvent::NewConnection(incoming)) if state.waiting.len() < WAITING_MAX => {
+                    state.waiting.push_back(incoming);
+                }
+                Some(DatagramEvent::NewConnection(incoming)) => state.proto.ignore(incoming),
+                // If it is lost, the client asks again.
+                Some(DatagramEvent::Response(transmit)) => _ = self.socket.send(&transmit, response),
+                None => {}
+            }
+        });
+        self.context.count_received(received_bytes);
+        has_more
+    }
+
+    /// Sends what the socket has not accepted before. Then the connections that wait for it may continue.
+    fn resume_sending(&self, news: &mut Vec<u32>) {
+        let state = &mut *self.state.borrow_mut();
+        let Some((transmit, payload)) = &state.unsent else { return };
+        if self.socket.send(transmit, payload) != Sent::Blocked {
+            state.unsent = None;
+            news.append(&mut state.blocked);
+        }
+    }
+
+    /// Accepts a client, if there is a place.
+    fn accept(self: &Rc<Self>, incoming: Incoming, now: Instant) {
+        let client = LogClient::Ip(incoming.remote_address());
+        let is_validated = incoming.remote_address_validated();
+        if !is_validated && incoming.may_retry() && self.unvalidated.get() >= UNVALIDATED_MAX {
+            return self.demand_token(incoming);
+        }
+        // A client that gets no response goes to TCP, or to the process that serves now.
+        let is_draining = self.context.is_draining.get();
+        let settings = self.context.generation().quic(self.listener).filter(|_| !is_draining).cloned();
+        let admission = settings.as_ref().and_then(|_| self.connections.admit(client, self.listener));
+        let (Some(settings), Some(admission)) = (settings, admission) else {
+            return self.state.borrow_mut().proto.ignore(incoming);
+        };
+        if !self.find_place(&admission) || !self.has_turn(client) {
+            // The client sends its packet again, when there may be a place.
+            self.connections.turn_away(admission);
+            return self.state.borrow_mut().proto.ignore(incoming);
+        }
+        let local = incoming.local_ip();
+        let mut output = Vec::new();
+        let accepted = {
+            let state = &mut *self.state.borrow_mut();
+            state.proto.accept(incoming, now, &mut output, Some(Arc::clone(&settings.server)))
+        };
+        match accepted {
+            Ok((handle, proto)) => {
+                self.busy.notify_one();
+                let slot = self.context.table.borrow_mut().insert(admission.newcomer);
+                self.state.borrow_mut().add(handle, slot);
+                let transport = QuicTransport::new(Rc::clone(self), handle, proto, slot, local, !is_validated);
+                let connection = H3WorkerConnection::new(transport, client, slot);
+                self.connections.start_quic(connection, slot, admission);
+            }
+            Err(error) => {
+                if let Some(transmit) = error.response {
+                    let _ = self.socket.send(&transmit, &output);
+                }
+                self.connections.turn_away(admission);
+            }
+        }
+    }
+
+    /// Sends a Retry packet.
+    fn demand_token(&self, incoming: Incoming) {
+        let output = &mut *self.buffers.send.borrow_mut();
+        output.clear();
+        // Fails only for a client that has a token, which the caller has excluded.
+        if let Ok(transmit) = self.state.borrow_mut().proto.retry(incoming, output) {
+            let _ = self.socket.send(&transmit, output);
+        }
+    }
+
+    /// Returns true if the client's handshake may begin now, by the limit of handshakes per second.
+    fn has_turn(&self, client: LogClient) -> bool {
+        let now_ms = self.context.clock.now().monotonic_ms;
+        let has_turn = match self.context.handshakes.join(client) {
+            Ok(None) => true,
+            Ok(Some(mut place)) => place.poll_turn(now_ms, &mut Task::from_waker(Waker::noop())).is_ready(),
+            Err(_) => false,
+        };
+        if !has_turn {
+            self.context.count_limit(Limit::TlsHandshakesPerSecondMax);
+        }
+        has_turn
+    }
+
+    /// Returns true if there is a place for a client. Otherwise evicts others, so that there may be one when the client
+    /// tries again.
+    fn find_place(&self, admission: &Admission) -> bool {
+        let context = &self.context;
+        let (shares, connections_max) = {
+            let generation = context.generation();
+            (generation.shares, generation.connections_max)
+        };
+        let table = &mut *context.table.borrow_mut();
+        let on_evicted = |stage| context.count_eviction(stage);
+        match table.room(admission.newcomer, shares, connections_max) {
+            Room::Free => true,
+            Room::OverShare(claimant, is_free) => {
+                context.count_limit(match claimant {
+                    Claimant::Client(_) => Limit::ConnectionsPerClientMax,
+                    Claimant::Network(_) => Limit::ConnectionsPerNetworkMax,
+                });
+                table.make_room_within(claimant, admission.newcomer, is_free, on_evicted);
+                is_free
+            }
+            Room::None => {
+                context.count_limit(Limit::ConnectionsMax);
+                table.make_room(admission.newcomer, on_evicted);
+                false
+            }
+        }
+    }
+
+    /// Takes the packets that have arrived for a connection.
+    pub(super) fn take_events(&self, handle: ConnectionHandle, events: &mut Vec<ConnectionEvent>) {
+        if let Some(Some(member)) = self.state.borrow_mut().members.get_mut(handle.0) {
+            std::mem::swap(&mut member.events, events);
+        }
+    }
+
+    /// Sends what a connection has to send, as far as the socket accepts it, and sets its timer. Returns the bytes sent,
+    /// and true if more is left for the connection's next turn.
+    pub(super) fn transmit(
+        &self,
+        slot: u32,
+        proto: &mut quinn_proto::Connection,
+        timer: &mut TimerEntry,
+        now: Instant,
+    ) -> (usize, bool) {
+        let state = &mut *self.state.borrow_mut();
+        let output = &mut *self.buffers.send.borrow_mut();
+        let (mut sent_bytes, mut sends) = (0, 0);
+        let has_more = loop {
+            if state.unsent.is_some() {
+                state.blocked.push(slot);
+                break false;
+            }
+            if sends == SENDS_A_TURN_MAX {
+                break true;
+            }
+            output.clear();
+            let datagram_bytes = usize::from(proto.current_mtu());
+            let Some(transmit) = proto.poll_transmit(now, self.socket.segments_max(datagram_bytes), output) else {
+                break false;
+            };
+            sends += 1;
+            sent_bytes += transmit.size;
+            let datagrams = transmit.segment_size.map_or(1, |bytes| transmit.size.div_ceil(bytes));
+            match self.socket.send(&transmit, output) {
+                Sent::All => self.context.count_quic_send(datagrams, false),
+                Sent::Blocked => {
+                    state.unsent = Some((transmit, output.clone()));
+                    state.wake();
+                }
+                // A probe for a larger size may exceed what the path carries (RFC 8899).
+                Sent::Failed => self.context.count_quic_send(datagrams, transmit.size <= datagram_bytes),
+            }
+        };
+        timer.expire(now);
+        let first_before = state.timers.next();
+        state.timers.set(slot, timer, proto.poll_timeout());
+        if state.timers.next() != first_before {
+            state.wake();
+        }
+        (sent_bytes, has_more)
+    }
+
+    /// Passes an event of a connection to the endpoint, and returns the reply.
+    pub(super) fn handle_event(&self, handle: ConnectionHandle, event: EndpointEvent) -> Option<ConnectionEvent> {
+        let state = &mut *self.state.borrow_mut();
+        if event.is_drained()
+            && let Some(member) = state.members.get_mut(handle.0)
+        {
+            *member = None;
+        }
+        state.proto.handle_event(handle, event)
+    }
+}
+
+impl EndpointState {
+    /// Applies the settings of the current configuration; without any, clients are not accepted.
+    fn apply(&mut self, settings: Option<&Arc<QuicSettings>>) {
+        let is_same = match (&self.settings, settings) {
+            (Some(known), Some(settings)) => Arc::ptr_eq(known, settings),
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same {
+            self.settings = settings.cloned();
+            self.proto.set_server_config(settings.map(|settings| Arc::clone(&settings.server)));
+        }
+    }
+
+    fn add(&mut self, handle: ConnectionHandle, slot: u32) {
+        if self.members.len() <= handle.0 {
+            self.members.resize_with(handle.0 + 1, || None);
+        }
+        self.members[handle.0] = Some(Member { slot, events: Vec::new() });
+    }
+
+    /// Wakes the endpoint's task, because it waits for the wrong time or event.
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}

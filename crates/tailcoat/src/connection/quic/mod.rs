@@ -1,0 +1,18 @@
+//! QUIC (RFC 9000): UDP sockets of a worker, and the connections on them.
+//!
+//! quinn-proto has the protocol, without input and output. Each worker has a socket and an [`QuicEndpoint`] of its own for each
+//! address. The endpoint receives many datagrams in one call, and then polls each connection that has news once. A connection
+//! sends all its datagrams in one call, which the kernel or the device splits.
+
+mod config;
+mod endpoint;
+mod slots;
+mod socket;
+mod timers;
+mod transport;
+
+pub use config::{QuicKeys, QuicSettings};
+pub use endpoint::{QuicBuffers, QuicEndpoint};
+pub use slots::{SLOTS_MAX, steer};
+pub use socket::QuicSocket;
+pub use transport::QuicTransport;

@@ -1,0 +1,131 @@
+//! One QUIC connection: packets and timers.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::task::Waker;
+use std::time::Instant;
+
+use bytes::Bytes;
+use quinn_proto::{ConnectionEvent, ConnectionHandle, EndpointEvent, Event, VarInt};
+
+use super::endpoint::QuicEndpoint;
+use super::timers::TimerEntry;
+use crate::connection::Context;
+
+/// QUIC connection of an endpoint.
+pub struct QuicTransport {
+    endpoint: Rc<QuicEndpoint>,
+    handle: ConnectionHandle,
+    /// Streams and their flow control.
+    pub proto: quinn_proto::Connection,
+    slot: u32,
+    local: Option<IpAddr>,
+    timer: TimerEntry,
+    events: Vec<ConnectionEvent>,
+    /// True if the connection counts among those whose clients' addresses are not validated.
+    is_unvalidated: bool,
+    /// True if the endpoint has forgotten the connection.
+    is_forgotten: bool,
+}
+
+impl QuicTransport {
+    /// Makes the transport of a connection that the endpoint has accepted.
+    pub(super) fn new(
+        endpoint: Rc<QuicEndpoint>,
+        handle: ConnectionHandle,
+        proto: quinn_proto::Connection,
+        slot: u32,
+        local: Option<IpAddr>,
+        is_unvalidated: bool,
+    ) -> Self {
+        endpoint.unvalidated.set(endpoint.unvalidated.get() + usize::from(is_unvalidated));
+        let (timer, events) = Default::default();
+        Self { endpoint, handle, proto, slot, local, timer, events, is_unvalidated, is_forgotten: false }
+    }
+
+    /// State that all connections of the worker share.
+    pub fn context(&self) -> &Rc<Context> {
+        &self.endpoint.context
+    }
+
+    /// Listener that accepted the connection.
+    pub fn listener(&self) -> u16 {
+        self.endpoint.listener()
+    }
+
+    /// Local address that the client sends to.
+    pub fn local_address(&self) -> SocketAddr {
+        let mut address = self.endpoint.local_address();
+        if let Some(ip) = self.local {
+            address.set_ip(ip);
+        }
+        address
+    }
+
+    /// Handles packets that have arrived, and expired timers.
+    pub fn receive(&mut self, now: Instant) {
+        self.endpoint.take_events(self.handle, &mut self.events);
+        for event in self.events.drain(..) {
+            self.proto.handle_event(event);
+        }
+        if self.proto.poll_timeout().is_some_and(|at| at <= now) {
+            self.proto.handle_timeout(now);
+        }
+        if self.is_unvalidated && !self.proto.is_handshaking() {
+            self.on_validated();
+        }
+        self.pass_events();
+    }
+
+    /// Next event of the connection or its streams.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.proto.poll()
+    }
+
+    /// Sends as much as may be sent now. Returns the number of bytes. The connection is woken if more is left.
+    pub fn transmit(&mut self, now: Instant, waker: &Waker) -> usize {
+        self.pass_events();
+        let (sent_bytes, has_more) = self.endpoint.transmit(self.slot, &mut self.proto, &mut self.timer, now);
+        self.endpoint.context.count_sent(sent_bytes as u64);
+        self.pass_events();
+        if has_more {
+            waker.wake_by_ref();
+        }
+        sent_bytes
+    }
+
+    /// Closes the connection with an error of the application (RFC 9114, section 8).
+    pub fn close(&mut self, code: u64, reason: &'static str, now: Instant) {
+        let code = VarInt::from_u64(code).unwrap_or_default();
+        self.proto.close(now, code, Bytes::from_static(reason.as_bytes()));
+    }
+
+    /// True if the connection has ended, and the packets that may still arrive have been waited for.
+    pub fn is_drained(&self) -> bool {
+        self.is_forgotten || self.proto.is_drained()
+    }
+
+    /// Passes events to the endpoint, and its replies back.
+    fn pass_events(&mut self) {
+        while let Some(event) = self.proto.poll_endpoint_events() {
+            self.is_forgotten |= event.is_drained();
+            if let Some(answer) = self.endpoint.handle_event(self.handle, event) {
+                self.proto.handle_event(answer);
+            }
+        }
+    }
+
+    fn on_validated(&mut self) {
+        self.endpoint.unvalidated.set(self.endpoint.unvalidated.get() - usize::from(self.is_unvalidated));
+        self.is_unvalidated = false;
+    }
+}
+
+impl Drop for QuicTransport {
+    fn drop(&mut self) {
+        self.on_validated();
+        if !self.is_forgotten {
+            let _ = self.endpoint.handle_event(self.handle, EndpointEvent::drained());
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! TLS: certificates and settings by site, reloaded when their files change.
+//!
+//! This room knows no socket: `connection/opening.rs` has the handshake, `connection/tls_socket.rs` the data after it.
+
+pub mod alerts;
+mod data_sessions;
+mod keeper;
+mod quic;
+mod records;
+mod site;
+mod sites;
+mod state_files;
+mod subject;
+mod suites;
+mod tickets;
+mod validations;
+
+pub use keeper::{KeptSites, keep};
+pub use quic::QuicTls;
+pub use rustls::ServerConfig as TlsSettings;
+pub use rustls::server::UnbufferedServerConnection as ServerConnection;
+pub use site::SiteTls;
+pub use sites::{AllTls, ListenerTls};
+pub use state_files::{PUBLIC_FILE, create_private_directory, write_private, write_public};
+pub use tickets::{TicketKey, Tickets};
+pub use validations::{Shown, Validations};
+
+use crate::log::TlsRecord;
+use tailcoat_config as config;
+use tailcoat_observe::log;
+
+/// Parameters of a TLS connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsInfo {
+    /// Version in the form of logs: `TLSv1.3`.
+    pub version: &'static str,
+    /// Cipher suite.
+    pub cipher_suite: &'static str,
+    /// Server name that the client requested, in lower case.
+    pub server_name: Option<Box<str>>,
+    /// Subject of the verified client certificate (RFC 4514).
+    pub client_subject: Option<Box<str>>,
+    /// Site whose settings apply: its [`SiteTls::id`].
+    pub site: u32,
+    /// True if HTTP/2 was negotiated (RFC 7301).
+    pub is_http2: bool,
+}
+
+impl TlsInfo {
+    /// Parameters after the handshake. `server_name` is the name that the client requested.
+    pub fn new(connection: &ServerConnection, server_name: Option<Box<str>>, site: u32) -> Self {
+        let version = match connection.protocol_version() {
+            Some(rustls::ProtocolVersion::TLSv1_3) => "TLSv1.3",
+            _ => "TLSv1.2",
+        };
+        let suite = connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str());
+        let client = connection.peer_certificates().and_then(|chain| chain.first());
+        Self {
+            version,
+            cipher_suite: suite.unwrap_or_default(),
+            server_name,
+            client_subject: client.and_then(|certificate| subject::subject_of(certificate)).map(Into::into),
+            site,
+            is_http2: connection.alpn_protocol() == Some(site::HTTP2),
+        }
+    }
+
+    /// Parameters for the access log.
+    pub fn record(&self) -> TlsRecord<'_> {
+        TlsRecord {
+            version: self.version,
+            cipher_suite: self.cipher_suite,
+            server_name: self.server_name.as_deref().unwrap_or_default(),
+            client: self.client_subject.as_deref().unwrap_or_default(),
+        }
+    }
+}

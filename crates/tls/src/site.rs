@@ -1,0 +1,222 @@
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use quinn_proto::crypto::rustls::QuicServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{
+    ClientHello, NoClientAuth, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
+};
+use rustls::sign::CertifiedKey;
+use rustls::{ServerConfig, SignatureAlgorithm};
+
+use super::data_sessions::settings_for_control;
+use super::keeper::file_states;
+use super::quic::quic_settings;
+use super::suites::cipher_suites;
+use crate::config::{
+    Certificate, CertificateError, CertificateFiles, FileState, HostPattern, HttpVersions, Tls, TlsVersion,
+};
+
+/// Application protocols over TLS (RFC 7301), the preferred first.
+const APPLICATION_PROTOCOLS: &[&[u8]] = &[HTTP2, b"http/1.1"];
+
+/// HTTP/2 (RFC 9113, section 3.1).
+pub(super) const HTTP2: &[u8] = b"h2";
+
+/// TLS of a site. Its certificates may change while it is in use.
+#[derive(Debug)]
+pub struct SiteTls {
+    /// Unique number, also among configurations with the same site name.
+    pub id: u32,
+    /// Names of the site.
+    pub names: Vec<HostPattern>,
+    config: Tls,
+    versions: HttpVersions,
+    tickets: Option<Arc<dyn ProducesTickets>>,
+    /// Tickets of all sites, which FTP uses for the time of a control connection.
+    all_tickets: Arc<dyn ProducesTickets>,
+    current: RwLock<CurrentCertificate>,
+    /// States of the files at the last read.
+    read_states: Mutex<Vec<Option<FileState>>>,
+}
+
+/// Settings from the files at the last read.
+#[derive(Clone)]
+struct CurrentCertificate {
+    settings: Arc<ServerConfig>,
+    /// Settings for HTTP/3; `None` if it is off.
+    quic: Option<Arc<QuicServerConfig>>,
+    /// End of the first certificate to expire.
+    not_after_unix_seconds: i64,
+}
+
+/// Selector among a site's certificates.
+#[derive(Debug)]
+struct Certificates(Vec<Certificate>);
+
+impl SiteTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file cannot be read or used.
+    pub fn new(
+        id: u32,
+        names: &[HostPattern],
+        config: &Tls,
+        versions: HttpVersions,
+        tickets: &Arc<dyn ProducesTickets>,
+    ) -> Result<Self, CertificateError> {
+        // A resumed session does not present its certificate again. So it could come from another listener's site of
+        // the same name, which requires none, or use a certificate that is no longer valid.
+        let has_tickets = !config.has_no_tickets && config.client_certificates.is_none();
+        let (tickets, all_tickets) = (has_tickets.then(|| Arc::clone(tickets)), Arc::clone(tickets));
+        // Before the files are read, so that a change in between is seen later.
+        let read_states = Mutex::new(file_states(config));
+        let current = RwLock::new(CurrentCertificate::load(config, versions, tickets.as_ref())?);
+        let (names, config) = (names.to_vec(), config.clone());
+        Ok(Self { id, names, config, versions, tickets, all_tickets, current, read_states })
+    }
+
+    /// True if these settings would create the same TLS.
+    pub(super) fn is_of(&self, config: &Tls, versions: HttpVersions) -> bool {
+        self.config == *config && self.versions == versions
+    }
+
+    /// True if files have changed since the last read.
+    pub(super) fn has_new_files(&self) -> bool {
+        file_states(&self.config) != *self.read_states()
+    }
+
+    fn read_states(&self) -> MutexGuard<'_, Vec<Option<FileState>>> {
+        // The value is replaced as a whole, so a panic cannot leave it half changed.
+        self.read_states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Settings for a new handshake.
+    pub fn settings(&self) -> Arc<ServerConfig> {
+        // The value is replaced as a whole, so a panic cannot leave it half changed.
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).settings)
+    }
+
+    /// Settings for a new handshake of QUIC; `None` if HTTP/3 is off.
+    pub(super) fn quic(&self) -> Option<Arc<QuicServerConfig>> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).quic.clone()
+    }
+
+    /// Settings for a new control connection of FTP and its data connections. Their handshakes can resume only sessions
+    /// of these settings.
+    pub fn ftp_settings(&self) -> Arc<ServerConfig> {
+        settings_for_control(&self.settings(), Arc::clone(&self.all_tickets))
+    }
+
+    /// End of the first certificate to expire, in seconds since 1970.
+    pub fn not_after_unix_seconds(&self) -> i64 {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).not_after_unix_seconds
+    }
+
+    /// Configuration of the site's TLS.
+    pub fn config(&self) -> &Tls {
+        &self.config
+    }
+
+    /// Reads the files again. Open connections keep their settings.
+    ///
+    /// # Errors
+    /// A file cannot be read or used; then the old settings stay.
+    pub fn reload(&self) -> Result<(), CertificateError> {
+        *self.read_states() = file_states(&self.config);
+        let current = CurrentCertificate::load(&self.config, self.versions, self.tickets.as_ref())?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for CurrentCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CurrentCertificate").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl CurrentCertificate {
+    fn load(
+        config: &Tls,
+        versions: HttpVersions,
+        tickets: Option<&Arc<dyn ProducesTickets>>,
+    ) -> Result<Self, CertificateError> {
+        let load = |files: &CertificateFiles| match files.load() {
+            // An automatic certificate may not exist yet; until then handshakes fail.
+            Err(_) if config.is_automatic => None,
+            result => Some(result),
+        };
+        let mut certificates = config.certificates.iter().filter_map(load).collect::<Result<Vec<_>, _>>()?;
+        // An RSA signature takes twenty times as long. Otherwise the order stays.
+        certificates.sort_by_key(|certificate| certificate.key.key.algorithm() == SignatureAlgorithm::RSA);
+        let not_after = certificates.iter().map(|certificate| certificate.not_after_unix_seconds).min();
+        let verifier = match &config.client_certificates {
+            Some(asked) => verifier(asked.load()?, asked.is_required),
+            None => Arc::new(NoClientAuth),
+        };
+        let mut settings = settings(config, certificates, verifier, tickets);
+        let is_spoken = |name: &&&[u8]| if **name == HTTP2 { versions.http2 } else { versions.http1 };
+        let protocols = APPLICATION_PROTOCOLS.iter().filter(is_spoken);
+        settings.alpn_protocols = protocols.map(|name| name.to_vec()).collect();
+        let quic = if versions.http3 { quic_settings(&settings) } else { None };
+        Ok(Self { settings: Arc::new(settings), quic, not_after_unix_seconds: not_after.unwrap_or(i64::MAX) })
+    }
+}
+
+fn verifier(authorities: rustls::RootCertStore, is_required: bool) -> Arc<dyn ClientCertVerifier> {
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), Arc::new(default_provider()));
+    let builder = if is_required { builder } else { builder.allow_unauthenticated() };
+    // Fails without CA certificates, or for revocation lists: there are some of the first, and none of the second.
+    builder.build().expect("there is at least one authority")
+}
+
+fn settings(
+    config: &Tls,
+    certificates: Vec<Certificate>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    tickets: Option<&Arc<dyn ProducesTickets>>,
+) -> ServerConfig {
+    let mut provider = CryptoProvider { cipher_suites: cipher_suites().to_vec(), ..default_provider() };
+    // The post-quantum group comes first; for clients that support it, the extra cost is small.
+    provider.kx_groups = vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
+    if !config.cipher_suites.is_empty() {
+        let is_wanted = |name: Option<&str>| config.cipher_suites.iter().any(|wanted| Some(wanted.as_str()) == name);
+        provider.cipher_suites.retain(|suite| is_wanted(suite.suite().as_str()));
+    }
+    let versions: &[_] = match config.version_min {
+        TlsVersion::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
+        TlsVersion::Tls13 => &[&rustls::version::TLS13],
+    };
+    let builder = ServerConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(versions);
+    // The check of the configuration ensures it.
+    let builder = builder.expect("each version has a cipher suite");
+    let resolver = Arc::new(Certificates(certificates));
+    let mut settings = builder.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
+    // Tickets store sessions at the clients: no memory here grows with their number, and workers share the keys.
+    // Secrets are extracted for kernel TLS (`connection/kernel_tls`).
+    settings.enable_secret_extraction = true;
+    settings.session_storage = Arc::new(NoServerSessionStorage {});
+    match tickets {
+        Some(tickets) => settings.ticketer = Arc::clone(tickets),
+        None => settings.send_tls13_tickets = 0,
+    }
+    settings
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = hello.server_name();
+        let is_usable =
+            |certificate: &&Certificate| certificate.key.key.choose_scheme(hello.signature_schemes()).is_some();
+        let usable = || self.0.iter().filter(is_usable);
+        let named = usable().find(|certificate| name.is_some_and(|name| certificate.is_for(name)));
+        // If the client supports no certificate, any will do: rustls then finds no common scheme, and sends
+        // handshake_failure. Without a certificate it would send access_denied.
+        let chosen = named.or_else(|| usable().next()).or_else(|| self.0.first());
+        chosen.map(|certificate| Arc::clone(&certificate.key))
+    }
+}

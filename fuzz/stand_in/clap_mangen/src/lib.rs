@@ -1,3 +1,0 @@
-//! clap_mangen without clap: the manual page of the configuration needs no more.
-
-pub use roff;

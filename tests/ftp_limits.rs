@@ -1,0 +1,209 @@
+//! FTP: maximum rates, memory, bans, and what operators see.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::support::TestServer;
+use crate::support::ftp::{FtpClient, code};
+use crate::support::operated::Operated;
+use crate::support::waiting::eventually;
+
+fn tree() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("small.txt"), "content").unwrap();
+    fs::write(directory.path().join("one.bin"), vec![7; 1 << 20]).unwrap();
+    fs::write(directory.path().join("large.bin"), vec![7; 24 << 20]).unwrap();
+    directory
+}
+
+fn configuration(directory: &TempDir, options: &str, of_site: &str) -> String {
+    let root = directory.path().display();
+    format!("site {{\n {of_site}\n ftp \"127.0.0.1:0\" {{\n root \"{root}\"\n {options}\n}}\n}}\n")
+}
+
+/// Uploads content; returns the last reply.
+fn upload(client: &mut FtpClient, command: &str, content: &[u8]) -> String {
+    let mut data = client.data();
+    assert_eq!(code(&client.command(command)), 150);
+    data.write_all(content).unwrap();
+    drop(data);
+    client.reply()
+}
+
+/// Transfers keep to their maximum rate, small ones in a row, too. Faster than the clock allows would be wrong; slower
+/// may be the machine.
+#[test]
+fn rates_of_sessions() {
+    let directory = tree();
+    let server = TestServer::run(&configuration(&directory, "write \"all\"\n session-rate-max \"1MiB\"", ""));
+    let mut client = FtpClient::log_in(&server);
+    let start = Instant::now();
+    assert!(client.transfer("RETR one.bin").0 == vec![7; 1 << 20]);
+    assert!(start.elapsed() > Duration::from_millis(800), "{:?}", start.elapsed());
+    let start = Instant::now();
+    assert_eq!(code(&upload(&mut client, "STOR up.bin", &vec![7; 1 << 20])), 226);
+    assert_eq!(client.text("RETR small.txt"), "content");
+    assert!(start.elapsed() > Duration::from_millis(800), "{:?}", start.elapsed());
+    assert_eq!(fs::read(directory.path().join("up.bin")).unwrap().len(), 1 << 20);
+    // As text, in pieces.
+    assert_eq!(client.codes(&["TYPE A"]), [200]);
+    assert_eq!(client.transfer("RETR one.bin").0.len(), 1 << 20);
+    // A paused transfer can be aborted.
+    let _data = client.data();
+    assert_eq!(code(&client.command("RETR large.bin")), 150);
+    client.send(b"ABOR\r\n");
+    assert_eq!([code(&client.reply()), code(&client.reply())], [426, 226]);
+}
+
+/// All sessions of a site share its rate.
+#[test]
+fn the_rate_of_a_site() {
+    let directory = tree();
+    let server = TestServer::run(&configuration(&directory, "site-rate-max \"2MiB\"", ""));
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = FtpClient::log_in(&server);
+                assert_eq!(client.transfer("RETR one.bin").0.len(), 1 << 20);
+            });
+        }
+    });
+    assert!(start.elapsed() > Duration::from_millis(1_500), "{:?}", start.elapsed());
+}
+
+/// `rate-bytes-per-second-min` ends uploads that are too slow; `body-timeout` those that stop.
+#[test]
+fn slow_uploads_end() {
+    let directory = tree();
+    let limits = "limits {\n body-timeout \"1s\"\n}\n";
+    let server = TestServer::run(&(limits.to_owned() + &configuration(&directory, "write \"all\"", "")));
+    let mut client = FtpClient::log_in(&server);
+    let mut data = client.data();
+    assert_eq!(code(&client.command("STOR stopped.bin")), 150);
+    data.write_all(b"begin").unwrap();
+    assert_eq!(code(&client.reply()), 426);
+    assert!(!directory.path().join("stopped.bin").exists());
+    assert_eq!(client.text("RETR small.txt"), "content", "the session continues");
+}
+
+#[test]
+fn xferlog_has_a_line_for_each_file() {
+    let directory = tree();
+    let log = directory.path().join(".xferlog");
+    let of_site = format!("access-log \"{}\" format=\"xferlog\"", log.display());
+    let server = TestServer::run(&configuration(&directory, "write \"all\"", &of_site));
+    let mut client = FtpClient::log_in(&server);
+    client.text("RETR small.txt");
+    client.text("NLST");
+    assert_eq!(code(&upload(&mut client, "STOR new file.bin", b"12345")), 226);
+    assert_eq!(client.codes(&["TYPE A"]), [200]);
+    client.text("RETR small.txt");
+    client.transfer("RETR missing.txt");
+    drop(client);
+    server.end_with_log();
+    let text = fs::read_to_string(log).unwrap();
+    let lines: Vec<&str> = text.lines().map(|line| &line[24..]).collect();
+    assert_eq!(
+        lines,
+        [
+            " 1 127.0.0.1 7 /small.txt b _ o a anonymous ftp 0 * c",
+            " 1 127.0.0.1 5 /new_file.bin b _ i a anonymous ftp 0 * c",
+            " 1 127.0.0.1 7 /small.txt a _ o a anonymous ftp 0 * c",
+            " 1 127.0.0.1 0 /missing.txt a _ o a anonymous ftp 0 * i",
+        ],
+        "{text}"
+    );
+}
+
+#[test]
+fn operators_see_sessions_and_transfers() {
+    let directory = tree();
+    let operated = Operated::start(&configuration(&directory, "", ""));
+    let mut client = FtpClient::connect(&operated.server);
+    assert_eq!(client.codes(&["USER root", "PASS x", "USER ftp", "PASS x", "TYPE I"]), [331, 530, 331, 230, 200]);
+    let data = client.data();
+    assert_eq!(code(&client.command("RETR large.bin")), 150);
+    let _idle = FtpClient::log_in(&operated.server);
+    eventually("the transfer and the idle session are shown", || {
+        let output = operated.order(&["status"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.contains("RETR /large.bin") && text.contains(" of 24.0 MiB") && text.contains(" idle")
+    });
+    // The log and the counts of a transfer come with its end.
+    drop(data);
+    assert_eq!(code(&client.reply()), 426);
+    client.text("NLST");
+    let output = operated.order(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let ftp = &status["ftp"];
+    let counts = ["sessions_open", "sessions", "logins", "logins_rejected"].map(|name| ftp[name].as_u64().unwrap());
+    assert_eq!(counts, [2, 2, 2, 1], "{ftp}");
+    let transfers = serde_json::json!([
+        { "direction": "download", "is_complete": false, "count": 1 },
+        { "direction": "listing", "is_complete": true, "count": 1 },
+    ]);
+    assert_eq!(ftp["transfers"], transfers);
+    assert!(ftp["sent_bytes"].as_u64() > Some(0) && ftp["live"][0]["user"] == "anonymous", "{ftp}");
+}
+
+/// A ban ends sessions with the next command, and closes new connections.
+#[test]
+fn bans_end_sessions() {
+    let directory = tree();
+    let operated = Operated::start(&configuration(&directory, "", ""));
+    let mut client = FtpClient::log_in(&operated.server);
+    let output = operated.order(&["ban", "127.0.0.1"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(code(&client.command("NOOP")), 421);
+    let mut rejected = operated.server.connect();
+    let mut nothing = Vec::new();
+    let _ = rejected.read_to_end(&mut nothing);
+    assert!(nothing.is_empty(), "no greeting");
+}
+
+/// Many idle sessions: each holds little memory, and none has a process or a thread. `benches/ftp.py sessions` opens
+/// 10,000.
+#[test]
+fn idle_sessions_are_small() {
+    const SESSIONS: usize = 300;
+    let directory = tree();
+    let limits = "limits {\n connections-per-client-max 1000\n}\n";
+    let server = TestServer::run(&(limits.to_owned() + &configuration(&directory, "", "")));
+    let _first: Vec<FtpClient> = (0..20).map(|_| FtpClient::log_in(&server)).collect();
+    let (before_kib, threads) = (server.memory_kib(), server.thread_names().len());
+    let mut sessions: Vec<FtpClient> = (0..SESSIONS).map(|_| FtpClient::log_in(&server)).collect();
+    let grown_kib = server.memory_kib().saturating_sub(before_kib);
+    assert!(grown_kib <= 4 * SESSIONS as u64 + 512, "{grown_kib} KiB for {SESSIONS} sessions");
+    assert_eq!(server.thread_names().len(), threads);
+    assert_eq!(sessions[SESSIONS - 1].text("RETR small.txt"), "content");
+}
+
+/// Transfers continue during reloads. `benches/ftp.py reloads` does 100.
+#[test]
+fn no_transfer_fails_during_reloads() {
+    const RELOADS: usize = 5;
+    let directory = tree();
+    let config = configuration(&directory, "session-rate-max \"4MiB\"", "");
+    let operated = Operated::start(&config);
+    std::thread::scope(|scope| {
+        let transfers: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = FtpClient::log_in(&operated.server);
+                    for _ in 0..3 {
+                        let (content, reply) = client.transfer("RETR one.bin");
+                        assert_eq!((content.len(), code(&reply)), (1 << 20, 226));
+                    }
+                })
+            })
+            .collect();
+        for number in 0..RELOADS {
+            operated.reload(&config.replace("4MiB", &format!("{}MiB", 4 + number)));
+        }
+        transfers.into_iter().for_each(|transfer| transfer.join().unwrap());
+    });
+}

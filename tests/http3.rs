@@ -1,0 +1,187 @@
+//! HTTP/3, with aioquic as the client. The tests of `versions` have more requests.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use crate::support::h3::{H3Session, has_client};
+use crate::support::operated::Operated;
+use crate::support::port::free_port;
+use crate::support::tls::TestCa;
+use crate::support::upstream::{ScriptStep, ScriptedUpstream};
+use crate::support::waiting::eventually;
+
+const HTTP3: &str = "server {\n http-versions \"1.1\" \"2\" \"3\"\n}\n";
+
+/// Length of content that needs more than the first window.
+const LARGE_BYTES: usize = 3 << 20;
+
+/// Server with two workers.
+struct H3Server {
+    operated: Operated,
+    port: u16,
+}
+
+/// Upstream that answers requests whose content ends with `END`.
+fn upstream() -> ScriptedUpstream {
+    ScriptedUpstream::start(vec![vec![
+        ScriptStep::Read("END"),
+        ScriptStep::Write("HTTP/1.1 200 OK\r\nContent-Length: 8\r\nConnection: close\r\n\r\nreceived"),
+    ]])
+}
+
+/// Option that proxies to an upstream.
+fn forward(upstream: &ScriptedUpstream) -> String {
+    format!("forward \"http://{}\" {{\n  body-bytes-max \"8MiB\"\n }}", upstream.address)
+}
+
+impl H3Server {
+    /// Starts a server with HTTP/3, unless there is no client.
+    #[track_caller]
+    fn start(options: &str) -> Option<Self> {
+        if !has_client() {
+            return None;
+        }
+        let (directory, port) = (certificate(), free_port());
+        let operated = Operated::start_in(directory, &config(HTTP3, port, options));
+        Some(Self { operated, port })
+    }
+
+    /// Opens a connection.
+    fn connect(&self) -> H3Session {
+        H3Session::connect(address(self.port), &self.authority())
+    }
+
+    fn authority(&self) -> PathBuf {
+        self.operated.path().join("ca.pem")
+    }
+}
+
+/// Directory with a certificate for `localhost`.
+fn certificate() -> TempDir {
+    let (directory, authority) = (tempfile::tempdir().unwrap(), TestCa::new());
+    std::fs::write(directory.path().join("ca.pem"), authority.pem()).unwrap();
+    authority.sign(&["localhost"]).write(directory.path(), "localhost");
+    directory
+}
+
+fn config(server: &str, port: u16, options: &str) -> String {
+    let certificate = "certificate \"@DIR@/localhost.pem\" key=\"@DIR@/localhost.key\"";
+    format!("{server}site {{\n listen \"127.0.0.1:{port}\" tls=on\n {certificate}\n {options}\n}}\n")
+}
+
+fn address(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+#[test]
+fn off_by_default() {
+    for (server, is_on) in [("", false), (HTTP3, true)] {
+        let port = free_port();
+        let _operated = Operated::start_in(certificate(), &config(server, port, "respond \"/\" 200 \"ok\""));
+        assert_eq!(UdpSocket::bind(address(port)).is_err(), is_on, "{server}");
+    }
+}
+
+#[test]
+fn requests_and_uploads_are_forwarded() {
+    let upstream = upstream();
+    let Some(server) = H3Server::start(&forward(&upstream)) else { return };
+    let mut session = server.connect();
+    for bytes in [0, 1, LARGE_BYTES] {
+        assert_eq!(session.order(&format!("post /upload {bytes}")), "200 received", "{bytes}");
+        let input = upstream.connection();
+        assert!(input.starts_with("POST /upload HTTP/1.1\r\n"), "{bytes}");
+        let (_, content) = input.split_once("\r\n\r\n").unwrap();
+        let count = content.bytes().filter(|byte| *byte == b'x').count();
+        assert!(count == bytes && content.contains("END"), "{bytes}: {count}");
+    }
+}
+
+#[test]
+fn many_workers_share_a_port_and_clients_may_move() {
+    let Some(server) = H3Server::start("respond \"/\" 200 \"ok\"") else { return };
+    // The kernel chooses a worker by the client's port.
+    for _ in 0..6 {
+        let mut session = server.connect();
+        assert_eq!(session.order("get /"), "200 ok");
+        for _ in 0..3 {
+            assert_eq!(session.order("move"), "moved");
+            assert_eq!(session.order("get /"), "200 ok");
+        }
+    }
+}
+
+#[test]
+fn a_reload_keeps_connections() {
+    let Some(server) = H3Server::start("respond \"/\" 200 \"first\"") else { return };
+    let mut session = server.connect();
+    assert_eq!(session.order("get /"), "200 first");
+    for (workers, text) in [(2, "second"), (1, "third"), (3, "fourth"), (3, "fifth")] {
+        let config = config(HTTP3, server.port, &format!("respond \"/\" 200 \"{text}\""));
+        server.operated.write_config(&config);
+        let file = server.operated.path().join("tailcoat.kdl");
+        let config = std::fs::read_to_string(&file).unwrap().replace("workers 2", &format!("workers {workers}"));
+        std::fs::write(file, config).unwrap();
+        assert!(server.operated.order(&["reload"]).status.success());
+        if workers != 2 {
+            // A worker that leaves closes its connections.
+            session = server.connect();
+        }
+        assert_eq!(session.order("get /"), format!("200 {text}"), "{workers} workers");
+        for _ in 0..4 {
+            assert_eq!(server.connect().order("get /"), format!("200 {text}"), "{workers} workers");
+        }
+    }
+}
+
+#[test]
+fn a_drain_completes_requests() {
+    let upstream = upstream();
+    let options = format!("{}\n respond \"/fixed\" 200 \"ok\"", forward(&upstream));
+    let Some(mut server) = H3Server::start(&options) else { return };
+    let (mut idle, mut busy) = (server.connect(), server.connect());
+    assert_eq!(idle.order("get /fixed"), "200 ok");
+    busy.order("begin /");
+    upstream.await_received("BEGIN");
+    server.operated.server.signal("TERM");
+    // H3_NO_ERROR
+    assert_eq!(idle.order("await-end"), "closed 256");
+    assert_eq!(busy.order("finish"), "200 received");
+    assert_eq!(busy.order("await-end"), "closed 256");
+    assert!(server.operated.server.wait());
+}
+
+#[test]
+fn after_a_failed_upgrade_clients_reach_the_old_process() {
+    let Some(server) = H3Server::start("respond \"/\" 200 \"ok\"") else { return };
+    let mut session = server.connect();
+    server.operated.replace_binary(Some("#!/bin/sh\nexit 1\n"));
+    assert!(!server.operated.order(&["upgrade"]).status.success());
+    assert_eq!(session.order("get /"), "200 ok");
+    assert_eq!(server.connect().order("get /"), "200 ok");
+}
+
+#[test]
+fn an_upgrade_completes_requests() {
+    let upstream = upstream();
+    let options = format!("{}\n respond \"/fixed\" 200 \"ok\"", forward(&upstream));
+    let Some(mut server) = H3Server::start(&options) else { return };
+    for _ in 0..3 {
+        let old = *server.operated.running().last().unwrap();
+        let (mut idle, mut busy) = (server.connect(), server.connect());
+        assert_eq!(idle.order("get /fixed"), "200 ok");
+        busy.order("begin /");
+        upstream.await_received("BEGIN");
+        server.operated.upgrade();
+        assert_eq!(idle.order("await-end"), "closed 256");
+        for _ in 0..4 {
+            assert_eq!(server.connect().order("get /fixed"), "200 ok");
+        }
+        assert!(Operated::is_running(old));
+        assert_eq!(busy.order("finish"), "200 received");
+        assert_eq!(busy.order("await-end"), "closed 256");
+        eventually("the old process ends", || !Operated::is_running(old));
+    }
+}

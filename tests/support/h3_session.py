@@ -1,0 +1,106 @@
+"""HTTP/3 connection of the tests, on aioquic: h3_session.py ADDRESS PORT AUTHORITY. Each line of standard input is an order:
+
+get PATH           sends a request, prints status and content.
+post PATH BYTES    sends a request with content, prints status and content.
+begin PATH         sends a request and the beginning of its content.
+finish             sends the rest, prints status and content.
+move               continues from another port.
+await-end          prints the code with which the server has closed the connection.
+"""
+import asyncio
+import socket
+import sys
+
+sys.path.insert(0, "/usr/local/lib/aioquic")
+from aioquic.asyncio.client import connect
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.h3.connection import H3_ALPN, H3Connection
+from aioquic.h3.events import DataReceived, HeadersReceived
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import ConnectionTerminated, StreamReset
+
+PATIENCE = 60
+
+
+class Session(QuicConnectionProtocol):
+    """A connection with one request at a time."""
+
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        self.http = H3Connection(self._quic)
+        self.closed = asyncio.get_running_loop().create_future()
+        self.stream, self.status, self.content, self.answered = None, "", b"", None
+
+    def quic_event_received(self, event):
+        """Collects the response."""
+        if isinstance(event, ConnectionTerminated):
+            self.closed.set_result(event.error_code)
+            self.complete(f"closed {event.error_code}")
+        if isinstance(event, StreamReset) and event.stream_id == self.stream:
+            self.complete(f"reset {event.error_code}")
+        for received in self.http.handle_event(event):
+            if isinstance(received, HeadersReceived):
+                self.status = dict(received.headers)[b":status"].decode()
+            elif isinstance(received, DataReceived):
+                self.content += received.data
+            if getattr(received, "stream_ended", False) and received.stream_id == self.stream:
+                self.complete(f"{self.status} {self.content.decode()}")
+
+    def complete(self, outcome):
+        """Ends the wait for the response."""
+        if self.answered and not self.answered.done():
+            self.answered.set_result(outcome)
+
+    def begin(self, method, path, content, is_last):
+        """Sends a request."""
+        self.stream = self._quic.get_next_available_stream_id()
+        self.content, self.answered = b"", asyncio.get_running_loop().create_future()
+        fields = [(":method", method), (":scheme", "https"), (":authority", "localhost"), (":path", path)]
+        self.http.send_headers(self.stream, [(name.encode(), value.encode()) for name, value in fields], content is None)
+        if content is not None:
+            self.http.send_data(self.stream, content, is_last)
+        self.transmit()
+
+    async def move(self):
+        """Continues from another port."""
+        old, loop = self._transport, asyncio.get_running_loop()
+        # The library's socket is one of IPv6, too.
+        own = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        own.bind(("::", 0))
+        await loop.create_datagram_endpoint(lambda: self, sock=own)
+        # The protocol belongs to the new socket now.
+        old.abort()
+
+    async def obey(self, order, *arguments):
+        """Executes an order, returns what to print."""
+        if order == "move":
+            await self.move()
+            return "moved"
+        if order == "await-end":
+            return f"closed {await self.closed}"
+        if order == "get":
+            self.begin("GET", arguments[0], None, True)
+        elif order == "post":
+            self.begin("POST", arguments[0], b"x" * int(arguments[1]) + b"END", True)
+        elif order == "begin":
+            self.begin("POST", arguments[0], b"BEGIN", False)
+            return "begun"
+        elif order == "finish":
+            self.http.send_data(self.stream, b"END", True)
+            self.transmit()
+        return await self.answered
+
+
+async def main():
+    """Connects, then executes orders until there are no more."""
+    configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, server_name="localhost")
+    configuration.load_verify_locations(AUTHORITY)
+    async with connect(ADDRESS, int(PORT), configuration=configuration, create_protocol=Session) as session:
+        print("connected", flush=True)
+        while order := await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline):
+            print(await asyncio.wait_for(session.obey(*order.split()), PATIENCE), flush=True)
+
+
+ADDRESS, PORT, AUTHORITY = sys.argv[1:]
+asyncio.run(main())
