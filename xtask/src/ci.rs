@@ -12,15 +12,21 @@ const FUZZ_SECONDS: &str = "5";
 
 type CiCheck = (&'static str, fn() -> bool);
 
-const CHECKS: [CiCheck; 13] = [
+/// Features of tailcoat that a build can leave out, in the order of its manifest.
+const FEATURES: [&str; 4] = ["acme", "import", "modules", "traces"];
+
+const CHECKS: [CiCheck; 14] = [
     ("tidiness", || report(tidy::check(Path::new(".")))),
     ("words", || is_passed(words::run(std::iter::empty()))),
     ("licences", || report(licences::check(Path::new("."))) & licences::run_cargo_deny(Path::new("."))),
     ("format", format),
     ("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+    ("features", features),
     ("documentation", documentation),
     ("tests", || cargo(&["test", "--workspace", "--no-fail-fast"])),
-    ("conformance", || is_passed(conformance::run(std::iter::empty()))),
+    ("conformance", || {
+        is_passed(conformance::run(std::iter::empty())) & is_passed(conformance::run(std::iter::once("ftp".to_owned())))
+    }),
     ("attacks", || is_passed(attack::run(std::iter::once("--short".to_owned())))),
     // Languages whose tools are quick to fetch. Run the others if you change what modules see.
     ("modules", || modules::pass(&["go", "http-wasm-tck"])),
@@ -61,6 +67,31 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
 fn format() -> bool {
     let members = cargo(&["fmt", "--all", "--check"]);
     members & cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"])
+}
+
+/// Builds with other features than the default: none, and all but one. Lints of the library and the program with each;
+/// tests of the library, and of what the program says without its parts, with none. The black-box tests of a single missing
+/// feature are only compiled where they cost no second build of the program.
+fn features() -> bool {
+    let none = ["--no-default-features", "-p", "tailcoat"];
+    let lints = |features: &str| {
+        let mut arguments = vec!["clippy"];
+        arguments.extend(none);
+        arguments.extend(["--features", features, "--", "-D", "warnings"]);
+        cargo(&arguments)
+    };
+    let each = FEATURES.iter().map(|without| {
+        let others: Vec<&str> = FEATURES.into_iter().filter(|feature| feature != without).collect();
+        lints(&others.join(","))
+    });
+    // All are tried before the first failure counts, so that one run finds all errors.
+    let of_each = each.fold(true, |all, one| all & one);
+    let mut tests = vec!["test"];
+    tests.extend(none);
+    let mut library = tests.clone();
+    library.push("--lib");
+    tests.extend(["--test", "blackbox", "absent_parts"]);
+    lints("") & of_each & cargo(&library) & cargo(&tests)
 }
 
 /// Includes private items, because contributors read them.

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use conformance::{Case, CaseClient, CaseFailure, ForwardSuite, Lane, OriginServer, PROBE_BODY, PROBE_FILE, Suite};
 
-use crate::tls;
+use crate::{ftp, tls};
 
 const HELP: &str = "\
 cargo xtask conformance [OPTION]...
 cargo xtask conformance tls [OPTION]...       TLS; tls --help prints its options
+cargo xtask conformance ftp [TEST]...         FTP, with the tests of pyftpdlib
 
   --start NAME         start tailcoat (target/debug; the default), nginx, apache, lighttpd or h2o and test it; repeatable
   --forward            test as proxies, haproxy among them: requests through them to a server, and its responses
@@ -45,6 +46,9 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<bool, Box<d
     let mut arguments = arguments.peekable();
     if arguments.next_if(|first| first == "tls").is_some() {
         return tls::run(arguments);
+    }
+    if arguments.next_if(|first| first == "ftp").is_some() {
+        return ftp::run(arguments);
     }
     let Some(mut options) = read_options(arguments)? else {
         println!("{HELP}");

@@ -7,6 +7,7 @@ mod caching;
 mod charts;
 mod ci;
 mod conformance;
+mod ftp;
 mod fuzz;
 mod kernel_tls;
 mod licences;
@@ -28,7 +29,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask ci [CHECK]...
-       cargo xtask conformance [tls] [OPTION]...
+       cargo xtask conformance [tls | ftp] [OPTION]...
        cargo xtask attack [CLASS | CLASS/NAME]... [--seconds N | --short] [--seed N] [--case N]
        cargo xtask caching [OPTION]... [TEST]...
        cargo xtask modules [NAME]...
