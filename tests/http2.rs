@@ -43,6 +43,18 @@ fn many_at_a_time() {
     assert_eq!(answer.fields.get("content-length"), Some(&b"0"[..]));
 }
 
+/// The content arrives together with the head that is rejected for it. The client still receives the response.
+#[test]
+fn too_much_content_gets_a_response() {
+    let server = server(" body-bytes-max \"8KiB\"\n forward \"http://127.0.0.1:1\"", "");
+    let mut client = H2Client::connect(&server);
+    for _ in 0..3 {
+        let stream = client.post_at_once("/", &[b'x'; 16_000]);
+        let response = client.finish(stream);
+        assert_eq!((response.status(), response.is_complete), (413, true));
+    }
+}
+
 /// A client that opens no window makes the server hold little, however much there is; later it gets everything.
 #[test]
 fn a_client_that_does_not_take() {

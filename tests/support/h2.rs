@@ -117,10 +117,32 @@ impl H2Client {
         for (name, value) in fields {
             lines.push(name, value);
         }
-        let stream = self.turn(|engine, turn| engine.send_request(request, &lines, is_last, turn));
+        let stream = self.begin(request, &lines, is_last);
+        self.flush();
+        stream
+    }
+
+    /// Sends a POST request with its content in one write.
+    pub(crate) fn post_at_once(&mut self, path: &str, content: &[u8]) -> StreamId {
+        let request = OutgoingRequest {
+            method: b"POST",
+            scheme: Some(b"http"),
+            authority: Some(b"localhost"),
+            path: Some(path.as_bytes()),
+            protocol: None,
+        };
+        let mut lines = Fields::new();
+        lines.push("content-length", content.len().to_string());
+        let stream = self.begin(&request, &lines, false);
+        self.send(stream, content, true);
+        stream
+    }
+
+    /// Starts a request without sending it.
+    fn begin(&mut self, request: &OutgoingRequest<'_>, lines: &Fields, is_last: bool) -> StreamId {
+        let stream = self.turn(|engine, turn| engine.send_request(request, lines, is_last, turn));
         let stream = stream.expect("the server takes a request");
         self.answers.insert(stream, H2TestResponse::default());
-        self.flush();
         stream
     }
 

@@ -4,10 +4,12 @@
 //! the connection's [`StreamExchanges`]. After each change it calls [`StreamExchanges::drive`], and sends. Events drive
 //! the exchanges: nothing here knows a socket.
 
+mod clocks;
 mod content;
 mod extended_connect;
 mod head;
 mod head_policy;
+mod limits;
 mod request;
 mod respond;
 mod stream_exchange;
@@ -24,7 +26,9 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::task::Waker;
 
+pub use clocks::{ConnectionClocks, ExpiredWait};
 pub use head_policy::{HeadPolicy, SERVER};
+pub use limits::message_limits;
 pub use request::RequestBuffers;
 pub use stream_exchanges::{ContentLost, StreamExchanges};
 pub use streams::{HttpStreams, StreamClosed, StreamFault, StreamKey};

@@ -16,13 +16,13 @@ use std::rc::Rc;
 use std::task::{Context as Task, Poll};
 use std::time::Duration;
 
-use wire::h1::{BodyLimits, HeadLimits};
 use wire::h2::{ConnectionError, ErrorCode, H2Output, H2ServerConnection, StreamId};
 
 use self::receive::ReceiveBuffers;
 pub(super) use self::streams::H2Streams;
-use self::time_limits::Clocks;
-use super::exchange::{ExchangeClient, ExchangeTurn, RequestBuffers, StreamExchanges};
+use super::exchange::{
+    ConnectionClocks, ExchangeClient, ExchangeTurn, RequestBuffers, StreamExchanges, message_limits,
+};
 use super::lingering::poll_lingering;
 use super::{ConnectionScratch, Context, OpenedConnection, Socket, Transport};
 use crate::config;
@@ -61,7 +61,7 @@ pub struct H2Connection {
     exchange_bytes: usize,
     /// Memory charge for buffers of the connection, without the heads of requests.
     held: Option<Charge>,
-    clocks: Clocks,
+    clocks: ConnectionClocks,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,20 +115,13 @@ fn time(now: Now) -> Duration {
     Duration::from_millis(now.monotonic_ms)
 }
 
-/// Converts the limits of a connection to the form for the engine. The limit of request content depends on the handler.
+/// Converts the limits of a connection to the form for the engine.
 pub(super) fn engine_limits(limits: &config::Limits) -> wire::h2::H2Limits {
     let own = limits.http2;
+    let (head, body) = message_limits(limits);
     wire::h2::H2Limits {
-        head: HeadLimits {
-            head_bytes_max: limits.head_bytes_max,
-            fields_max: limits.fields_max,
-            target_bytes_max: limits.target_bytes_max,
-        },
-        body: BodyLimits {
-            body_bytes_max: u64::MAX,
-            extension_bytes_max: limits.head_bytes_max,
-            trailer_bytes_max: limits.head_bytes_max,
-        },
+        head,
+        body,
         concurrent_streams_max: own.concurrent_streams_max,
         // A head that is only slightly too large is read, and gets status 431.
         header_block_bytes_max: 2 * limits.head_bytes_max,
@@ -171,7 +164,7 @@ impl H2Connection {
             exchanges: StreamExchanges::new(ExchangeClient { client, tls, destination, number, slot, listener }),
             exchange_bytes: 0,
             held: None,
-            clocks: Clocks::new(now),
+            clocks: ConnectionClocks::new(now),
             context,
         }
     }

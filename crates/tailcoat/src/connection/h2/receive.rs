@@ -46,7 +46,9 @@ impl H2Connection {
         let consumed = self.on_input(&input[..filled], buffers, turn);
         if let Ok(consumed) = consumed {
             self.kept = input[consumed..filled].to_vec();
-            self.clocks.on_input(consumed > 0, &self.wire, !self.kept.is_empty(), turn.exchange.now);
+            let is_block_open = self.wire.awaits_continuation();
+            let is_partial = is_block_open || !self.kept.is_empty();
+            self.clocks.on_partial(is_partial, consumed > 0 && !is_block_open, turn.exchange.now);
         }
         *buffers.input = input;
         // Input that waits for output is processed after the output was sent.

@@ -15,13 +15,13 @@ use std::task::{Context as Task, Poll};
 use std::time::{Duration, Instant};
 
 use quinn_proto::{Event, StreamEvent};
-use wire::h1::{BodyLimits, HeadLimits};
 use wire::h3::{H3Error, H3ErrorCode, H3Limits, H3StreamId};
 
 use self::send::OwnStreams;
 use self::streams::{H3Streams, h3_id};
-use self::time_limits::H3Clocks;
-use super::exchange::{ExchangeClient, ExchangeTurn, RequestBuffers, StreamExchanges};
+use super::exchange::{
+    ConnectionClocks, ExchangeClient, ExchangeTurn, RequestBuffers, StreamExchanges, message_limits,
+};
 use super::live::Live;
 use super::quic::QuicTransport;
 use super::{ConnectionScratch, Context};
@@ -49,7 +49,7 @@ pub struct H3WorkerConnection {
     exchange_bytes: usize,
     /// Memory charge for buffers of the connection, without the heads of requests.
     held: Option<Charge>,
-    clocks: H3Clocks,
+    clocks: ConnectionClocks,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,20 +70,13 @@ struct H3Turn<'a> {
     sent_bytes: usize,
 }
 
-/// Converts the limits of a connection to the form for the engine. The limit of request content depends on the handler.
+/// Converts the limits of a connection to the form for the engine.
 pub(super) fn engine_limits(limits: &config::Limits) -> H3Limits {
     let own = limits.http2;
+    let (head, body) = message_limits(limits);
     H3Limits {
-        head: HeadLimits {
-            head_bytes_max: limits.head_bytes_max,
-            fields_max: limits.fields_max,
-            target_bytes_max: limits.target_bytes_max,
-        },
-        body: BodyLimits {
-            body_bytes_max: u64::MAX,
-            extension_bytes_max: limits.head_bytes_max,
-            trailer_bytes_max: limits.head_bytes_max,
-        },
+        head,
+        body,
         concurrent_streams_max: own.concurrent_streams_max as usize,
         // A head that is only slightly too large is read, and gets status 431.
         field_section_bytes_max: 2 * limits.head_bytes_max,
@@ -111,7 +104,7 @@ impl H3WorkerConnection {
             lost: Vec::new(),
             exchange_bytes: 0,
             held: None,
-            clocks: H3Clocks::new(now),
+            clocks: ConnectionClocks::new(now),
             context,
         }
     }
@@ -233,7 +226,7 @@ impl H3WorkerConnection {
         let ExchangeClient { client, number, slot, .. } = *self.exchanges.client();
         self.exchanges = new_exchanges(&self.streams.transport, client, tls, number, slot);
         self.state = H3ConnectionState::Open;
-        self.clocks = H3Clocks::new(self.context.clock.now());
+        self.clocks = ConnectionClocks::new(self.context.clock.now());
         let (engine, mut wire) = self.streams.engine();
         engine.start(&mut wire);
     }
