@@ -1,7 +1,5 @@
 //! A build without some parts (cargo features) says so, and what to do.
 
-use std::process::Command;
-
 use crate::support::tailcoat;
 
 /// Exit code and standard error of a command, with this text as standard input.
@@ -9,7 +7,7 @@ fn run(arguments: &[&str], text: &str) -> (Option<i32>, String) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();
     let input = std::fs::File::open(file.path()).unwrap();
-    let output = Command::new(tailcoat()).args(arguments).stdin(input).output().unwrap();
+    let output = tailcoat().args(arguments).stdin(input).output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 

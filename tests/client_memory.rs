@@ -12,7 +12,9 @@ use crate::http2_attacks::frame;
 use crate::support::guests::{compiled_directory, filters};
 use crate::support::h2::H2Client;
 use crate::support::h2_upstream::H2Upstream;
-use crate::support::upstream::ScriptStep::{Fill, Pause, Read as Await, Write as Send};
+#[cfg(feature = "modules")]
+use crate::support::upstream::ScriptStep::Fill;
+use crate::support::upstream::ScriptStep::{Pause, Read as Await, Write as Send};
 use crate::support::upstream::ScriptedUpstream;
 use crate::support::waiting::{eventually, eventually_some, settled};
 use crate::support::{TestServer, read_until, site_with_large_file};

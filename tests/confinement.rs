@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+#[cfg(feature = "modules")]
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;

@@ -39,7 +39,7 @@ pub enum ExpiredWait {
 
 /// Next wait of a connection for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClientWait {
+pub struct ConnectionWait {
     /// Stage of the connection; `None` if its exchanges determine it.
     pub stage: Option<ConnectionStage>,
     /// Time by which [`ConnectionClocks::take_expired`] must be called.
@@ -117,7 +117,7 @@ impl ConnectionClocks {
     }
 
     /// Determines the next wait for the client. `is_blocked` is true if the transport accepts no output.
-    pub fn await_next(&mut self, is_blocked: bool, has_exchanges: bool, limits: &Limits, now: Now) -> ClientWait {
+    pub fn await_next(&mut self, is_blocked: bool, has_exchanges: bool, limits: &Limits, now: Now) -> ConnectionWait {
         if is_blocked && !self.was_blocked {
             self.sent_at_ms = now.monotonic_ms;
         }
@@ -142,7 +142,7 @@ impl ConnectionClocks {
             is_blocked.then_some(self.sent_at_ms + millis(limits.write_timeout)),
             self.partial_since_ms.map(|since_ms| since_ms + millis(limits.head_timeout)),
         ];
-        ClientWait { stage, deadline_ms: deadlines.into_iter().flatten().min() }
+        ConnectionWait { stage, deadline_ms: deadlines.into_iter().flatten().min() }
     }
 }
 
@@ -167,8 +167,8 @@ mod tests {
         }
     }
 
-    fn wait(stage: Option<ConnectionStage>, deadline_ms: u64) -> ClientWait {
-        ClientWait { stage, deadline_ms: Some(deadline_ms) }
+    fn wait(stage: Option<ConnectionStage>, deadline_ms: u64) -> ConnectionWait {
+        ConnectionWait { stage, deadline_ms: Some(deadline_ms) }
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
     fn a_request_begins_another_idle_time() {
         let (mut clocks, limits) = (ConnectionClocks::new(at(0)), limits());
         clocks.on_request();
-        let exchanges_decide = ClientWait { stage: None, deadline_ms: None };
+        let exchanges_decide = ConnectionWait { stage: None, deadline_ms: None };
         assert_eq!(clocks.await_next(false, true, &limits, at(5_000)), exchanges_decide);
         assert_eq!(clocks.take_expired(&limits, at(70_000)), None);
         assert_eq!(clocks.await_next(false, false, &limits, at(70_000)), wait(Some(ConnectionStage::Resting), 71_000));
