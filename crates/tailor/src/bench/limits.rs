@@ -166,7 +166,7 @@ fn busy_thread(outcome: &RunOutcome, calibration: Option<Calibration>) -> Limit 
 
 /// Limit of an open loop whose connections were all in use.
 fn full_slots(late: LateStarts, plan: &LoadPlan, outcome: &RunOutcome, is_busy: bool) -> Limit {
-    let slots = plan.connections * if plan.is_http2 { plan.pipeline } else { 1 };
+    let slots = plan.connections * if plan.version.has_streams() { plan.pipeline } else { 1 };
     let (by, cause) = match () {
         () if is_busy => (LimitedBy::Client, "because the client was too slow to use them"),
         () if has_full_lines(plan, outcome) => (LimitedBy::Line, "while responses came over the simulated lines"),

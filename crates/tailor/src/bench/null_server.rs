@@ -11,7 +11,8 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
 use wire::http::Fields;
 
 use crate::engine::{
-    self, ConnectionPersistence, LoadPlan, RequestOrder, ResponseCheck, TargetAddress, Workload, WorkloadRequest,
+    self, ConnectionPersistence, LoadPlan, LoadVersion, RequestOrder, ResponseCheck, TargetAddress, Workload,
+    WorkloadRequest,
 };
 
 /// Duration of a calibration, and of the load before it.
@@ -74,8 +75,8 @@ fn null_plan(plan: &LoadPlan, address: SocketAddr) -> LoadPlan {
         interval: DURATION,
         time_out: Duration::from_secs(1),
         persistence: ConnectionPersistence::default(),
-        pipeline: if plan.is_http2 { 1 } else { plan.pipeline },
-        is_http2: false,
+        pipeline: if plan.version.has_streams() { 1 } else { plan.pipeline },
+        version: LoadVersion::Http1,
         line: None,
         abort: None,
         sources: Vec::new(),

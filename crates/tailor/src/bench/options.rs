@@ -99,10 +99,19 @@ pub struct LoadOptions {
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Connection")]
     pub pipeline: u64,
     /// Use HTTP/2; over TLS by ALPN, without TLS by prior knowledge
-    #[arg(long, conflicts_with_all = ["pipeline", "http10", "keep_alive"], help_heading = "Connection")]
+    #[arg(long, group = "streamed", conflicts_with_all = ["pipeline", "http10", "keep_alive"], help_heading = "Connection")]
     pub http2: bool,
-    /// Concurrent requests on an HTTP/2 connection [default: 1]
-    #[arg(long, alias = "max-concurrent-streams", value_name = "N", requires = "http2", value_parser = parse_positive, help_heading = "Connection")]
+    /// Use HTTP/3, over QUIC on the UDP port of the URL
+    #[arg(
+        long,
+        alias = "h3",
+        group = "streamed",
+        conflicts_with_all = ["pipeline", "http10", "keep_alive", "unix_socket", "line"],
+        help_heading = "Connection"
+    )]
+    pub http3: bool,
+    /// Concurrent requests on an HTTP/2 or HTTP/3 connection [default: 1]
+    #[arg(long, alias = "max-concurrent-streams", value_name = "N", requires = "streamed", value_parser = parse_positive, help_heading = "Connection")]
     pub streams: Option<u64>,
     /// Do not verify the server's certificate
     #[arg(short = 'k', long, help_heading = "Connection")]

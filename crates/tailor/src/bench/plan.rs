@@ -10,8 +10,8 @@ use wire::http::Fields;
 use super::target::{Url, address};
 use super::{LoadOptions, access_log, options, tls};
 use crate::engine::{
-    Abort, ArrivalPace, BodyCheck, ConnectionPersistence, Http2Request, LoadPlan, RequestOrder, ResponseCheck,
-    Workload, WorkloadRequest, parse_sha256,
+    Abort, ArrivalPace, BodyCheck, ConnectionPersistence, Http2Request, Http3Request, LoadPlan, LoadVersion,
+    RequestOrder, ResponseCheck, Workload, WorkloadRequest, parse_sha256,
 };
 use crate::units::parse_count;
 
@@ -33,10 +33,14 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
     }
     let requests = entries.urls.iter().map(|(url, method)| request(url, method.as_deref(), options));
     let requests: Arc<[WorkloadRequest]> = requests.collect::<Result<Vec<_>, _>>()?.into();
+    let version = version(options);
+    if version == LoadVersion::Http3 && !first.is_tls {
+        return Err("HTTP/3 has no form without TLS; use an https:// URL".into());
+    }
     let tls = if first.is_tls {
         let name =
             ServerName::try_from(first.host_name().to_owned()).map_err(|error| format!("{}: {error}", first.host))?;
-        Some((tls::config(options.insecure, options.cacert.as_deref(), options.resume, options.http2)?, name))
+        Some((tls::config(options.insecure, options.cacert.as_deref(), options.resume, version)?, name))
     } else {
         None
     };
@@ -64,7 +68,7 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
         time_out: options.timeout,
         persistence: persistence(options),
         pipeline: streams(options)?.unwrap_or(options.pipeline) as usize,
-        is_http2: options.http2,
+        version,
         line: options.line,
         abort: (options.abort > 0.0).then_some(Abort { share: options.abort, after_bytes: options.abort_after }),
         sources: options.source.clone(),
@@ -195,20 +199,31 @@ fn request(url: &Url, method: Option<&str>, options: &LoadOptions) -> Result<Wor
         }
     }
     let request = WorkloadRequest::new(method, &url.target, &fields, &content, check(options)?);
-    if !options.http2 {
-        return Ok(request);
-    }
-    Ok(request.with_http2(Http2Request::new(method, url.is_tls, &url.target, &fields, &content)))
+    Ok(match version(options) {
+        LoadVersion::Http1 => request,
+        LoadVersion::Http2 => request.with_http2(Http2Request::new(method, url.is_tls, &url.target, &fields, &content)),
+        LoadVersion::Http3 => request.with_http3(Http3Request::new(method, &url.target, &fields, &content)),
+    })
 }
 
-/// Maximum number of concurrent requests on an HTTP/2 connection; `None` for HTTP/1.
+/// Version of HTTP.
+fn version(options: &LoadOptions) -> LoadVersion {
+    match (options.http2, options.http3) {
+        (_, true) => LoadVersion::Http3,
+        (true, false) => LoadVersion::Http2,
+        (false, false) => LoadVersion::Http1,
+    }
+}
+
+/// Maximum number of concurrent requests on an HTTP/2 or HTTP/3 connection; `None` for HTTP/1.
 fn streams(options: &LoadOptions) -> Result<Option<u64>, String> {
+    let has_streams = version(options).has_streams();
     match options.method.as_deref().filter(|name| is_number(name)) {
-        Some(number) if options.http2 && options.streams.is_none() => parse_count(number).map(Some),
-        Some(number) => {
-            Err(format!("-m {number} sets the number of streams, which needs --http2 and excludes --streams"))
-        }
-        None => Ok(options.http2.then_some(options.streams.unwrap_or(1))),
+        Some(number) if has_streams && options.streams.is_none() => parse_count(number).map(Some),
+        Some(number) => Err(format!(
+            "-m {number} sets the number of streams, which needs --http2 or --http3 and excludes --streams"
+        )),
+        None => Ok(has_streams.then_some(options.streams.unwrap_or(1))),
     }
 }
 

@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, DEFAULT_VERSIONS, DigitallySignedStruct, Error, RootCertStore, SignatureScheme, version};
+
+use crate::engine::{LoadVersion, NotedVerifier};
 
 /// Builds the TLS settings. Certificates are verified by the system's CAs, by those in a file, or not at all.
 /// Sessions are resumed only if `resumes` is set. Otherwise each connection stands for a new user and costs the server
@@ -17,22 +19,35 @@ pub(crate) fn config(
     insecure: bool,
     roots: Option<&Path>,
     resumes: bool,
-    is_http2: bool,
+    http: LoadVersion,
 ) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(aws_lc_rs::default_provider());
+    // QUIC has no other version (RFC 9001, section 4.2).
+    let versions = if http == LoadVersion::Http3 { &[&version::TLS13][..] } else { DEFAULT_VERSIONS };
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .map_err(|error| format!("TLS: {error}"))?;
-    let mut config = if insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified(provider))).with_no_client_auth()
+    let mut verifier: Arc<dyn ServerCertVerifier> = if insecure {
+        Arc::new(Unverified(provider))
     } else {
-        builder.with_root_certificates(root_certificates(roots)?).with_no_client_auth()
+        let roots = Arc::new(root_certificates(roots)?);
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
+        verifier.map_err(|error| format!("CA certificates: {error}"))?
     };
+    if http == LoadVersion::Http3 {
+        verifier = Arc::new(NotedVerifier(verifier));
+    }
+    let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
     if !resumes {
         config.resumption = Resumption::disabled();
     }
     // Offer only the measured protocol: a silent fallback would measure another one.
-    config.alpn_protocols = vec![if is_http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+    let protocol: &[u8] = match http {
+        LoadVersion::Http1 => b"http/1.1",
+        LoadVersion::Http2 => b"h2",
+        LoadVersion::Http3 => b"h3",
+    };
+    config.alpn_protocols = vec![protocol.to_vec()];
     Ok(Arc::new(config))
 }
 

@@ -24,6 +24,16 @@ impl RunClock {
     pub(crate) fn now(&self) -> Nanos {
         nanos(self.start.elapsed())
     }
+
+    /// Converts a time of this clock to the system's monotonic clock.
+    pub(crate) fn instant(&self, now: Nanos) -> Instant {
+        self.start + Duration::from_nanos(now)
+    }
+
+    /// Converts a time of the system's monotonic clock.
+    pub(crate) fn nanos_of(&self, instant: Instant) -> Nanos {
+        nanos(instant.saturating_duration_since(self.start))
+    }
 }
 
 /// Converts a duration; saturates after several centuries.

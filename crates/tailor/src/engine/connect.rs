@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 use socket2::SockRef;
 
 use super::line::SimulatedLine;
-use super::plan::{LoadPlan, TargetAddress};
+use super::plan::{LoadPlan, LoadVersion, TargetAddress};
 
 /// Segment size of slow lines: that of an Ethernet instead of the 64 KiB of the loopback interface.
 const LINE_SEGMENT_BYTES: u32 = 1460;
@@ -22,6 +22,7 @@ pub(crate) struct Connector {
     sources: Vec<IpAddr>,
     next_source: usize,
     line: Option<SimulatedLine>,
+    is_udp: bool,
     /// Times no port was left at a source address.
     pub(crate) port_shortages: u64,
     /// Times no descriptor was left.
@@ -35,6 +36,7 @@ impl Connector {
             sources: plan.sources.clone(),
             next_source: 0,
             line: plan.line,
+            is_udp: plan.version == LoadVersion::Http3,
             port_shortages: 0,
             descriptor_shortages: 0,
         }
@@ -45,14 +47,15 @@ impl Connector {
         self.sources.len().max(1)
     }
 
-    /// Starts to connect. The socket becomes writable when it is connected.
+    /// Starts to connect. A TCP socket becomes writable when it is connected; a UDP socket has only its addresses.
     pub(crate) fn open(&mut self) -> Result<OwnedFd, Errno> {
         let mut sources_tried = 0;
         loop {
             let result = match self.address.clone() {
+                TargetAddress::Tcp(address) if self.is_udp => self.open_udp(address),
                 TargetAddress::Tcp(address) => self.open_tcp(address),
                 TargetAddress::Unix(path) => {
-                    let socket = self.socket(AddressFamily::UNIX)?;
+                    let socket = self.socket(AddressFamily::UNIX, SocketType::STREAM)?;
                     connect(&socket, &SocketAddrUnix::new(&path)?).map(|()| socket)
                 }
             };
@@ -73,8 +76,7 @@ impl Connector {
     }
 
     fn open_tcp(&mut self, address: SocketAddr) -> Result<OwnedFd, Errno> {
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = self.socket(family)?;
+        let socket = self.socket(family(address), SocketType::STREAM)?;
         sockopt::set_tcp_nodelay(&socket, true)?;
         if let Some(line) = self.line {
             if let Some(bytes) = line.receive_buffer_bytes() {
@@ -83,20 +85,34 @@ impl Connector {
             // Not fatal where the kernel does not take it: the line is only a little less smooth.
             let _ = SockRef::from(&socket).set_tcp_mss(LINE_SEGMENT_BYTES);
         }
-        if !self.sources.is_empty() {
-            let source = self.sources[self.next_source % self.sources.len()];
-            self.next_source = self.next_source.wrapping_add(1);
-            bind(&socket, &SocketAddr::new(source, 0))?;
-        }
+        self.bind_source(&socket)?;
         match connect(&socket, &address) {
             Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
             Err(errno) => Err(errno),
         }
     }
 
-    fn socket(&mut self, family: AddressFamily) -> Result<OwnedFd, Errno> {
+    fn open_udp(&mut self, address: SocketAddr) -> Result<OwnedFd, Errno> {
+        let socket = self.socket(family(address), SocketType::DGRAM)?;
+        self.bind_source(&socket)?;
+        // The kernel reports ports without a server only to connected sockets.
+        connect(&socket, &address)?;
+        Ok(socket)
+    }
+
+    /// Binds a socket to the next source address, if there are any.
+    fn bind_source(&mut self, socket: &OwnedFd) -> Result<(), Errno> {
+        if self.sources.is_empty() {
+            return Ok(());
+        }
+        let source = self.sources[self.next_source % self.sources.len()];
+        self.next_source = self.next_source.wrapping_add(1);
+        bind(socket, &SocketAddr::new(source, 0))
+    }
+
+    fn socket(&mut self, family: AddressFamily, kind: SocketType) -> Result<OwnedFd, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = socket_with(family, SocketType::STREAM, flags, None);
+        let socket = socket_with(family, kind, flags, None);
         if matches!(socket, Err(Errno::MFILE | Errno::NFILE)) {
             self.descriptor_shortages += 1;
         }
@@ -118,4 +134,8 @@ impl Connector {
         self.next_source = self.sources.len() - 1;
         true
     }
+}
+
+fn family(address: SocketAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use wire::h2::ErrorCode;
+use wire::h3::H3ErrorCode;
 
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +63,10 @@ pub enum FailureReason {
     StreamReset(u32),
     /// The server ended the HTTP/2 connection with this code.
     GoAway(u32),
+    /// The server reset the HTTP/3 stream with this code.
+    H3StreamReset(u64),
+    /// The server closed the HTTP/3 connection with this code.
+    H3Close(u64),
     /// Fixed text.
     Text(&'static str),
     /// Text of a library.
@@ -91,6 +96,8 @@ impl fmt::Display for FailureReason {
             Self::Errno(number) => write!(formatter, "{}", std::io::Error::from_raw_os_error(*number)),
             Self::StreamReset(code) => write!(formatter, "stream reset: {}", ErrorCode(*code)),
             Self::GoAway(code) => write!(formatter, "GOAWAY: {}", ErrorCode(*code)),
+            Self::H3StreamReset(code) => write!(formatter, "stream reset: {}", H3ErrorCode(*code)),
+            Self::H3Close(code) => write!(formatter, "the server closed the connection: {}", H3ErrorCode(*code)),
             Self::Text(text) => write!(formatter, "{text}"),
             Self::Message(text) => write!(formatter, "{text}"),
         }

@@ -1,6 +1,5 @@
 //! HTTP/2 without a socket: streams of a connection and their results.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -9,12 +8,12 @@ use wire::h2::{
     BudgetLimit, ClientEvent, EngineTurn, ErrorCode, H2ClientConnection, H2Limits, H2Output, OutgoingRequest,
     Placement, StreamId,
 };
-use wire::http::{Fields, Status};
+use wire::http::Fields;
 
-use super::check::BodyJudge;
 use super::clock::Nanos;
 use super::failure::{FailureClass, FailureReason};
 use super::shared::ThreadShared;
+use super::streams::{LoadStreams, ResponseEvent};
 use super::workload::WorkloadRequest;
 
 /// Initial window of a stream, as large as in browsers (Chromium).
@@ -24,9 +23,6 @@ const CONNECTION_WINDOW_BYTES: u32 = 15 << 20;
 /// Limit of streams before the server's SETTINGS arrive. RFC 9113, section 6.5.2 recommends that servers permit at
 /// least this number.
 const STREAMS_AT_FIRST: usize = 100;
-/// Maximum number of requests that a server may reject in a row with REFUSED_STREAM on a connection. Further ones fail,
-/// because a server that rejects everything would get them forever.
-const REFUSED_MAX: u32 = 100;
 /// Maximum content of requests to write at once.
 const CONTENT_BYTES_MAX: usize = 256 << 10;
 
@@ -37,47 +33,8 @@ pub(crate) struct Http2 {
     output: H2Output,
     /// Input that is not understood yet: the beginning of a frame.
     partial: Vec<u8>,
-    /// Open streams, in the order of their ids.
-    streams: VecDeque<LoadStream>,
+    streams: LoadStreams<StreamId>,
     is_settled: bool,
-    has_completed: bool,
-    /// Requests with REFUSED_STREAM since the last complete response.
-    refused: u32,
-}
-
-/// A request in flight and the state of its response.
-#[derive(Debug)]
-struct LoadStream {
-    id: StreamId,
-    request: u32,
-    status: u16,
-    verdict: Option<FailureClass>,
-    judge: BodyJudge,
-    content_bytes: u64,
-    /// Received bytes, including heads and frame headers.
-    received_bytes: u64,
-}
-
-/// Meaning of the input. A place is the index among the requests in flight; 0 is the oldest.
-#[derive(Debug)]
-pub(crate) enum H2ClientEvent {
-    /// The caller must provide more input.
-    NeedInput,
-    /// An event that concerns no single request.
-    Other,
-    /// A piece of a response; `received_bytes` counts all of the response so far.
-    Piece { place: usize, received_bytes: u64 },
-    /// The response is complete, and the request is no longer in flight.
-    Complete { place: usize, status: u16, verdict: Option<FailureClass>, received_bytes: u64 },
-    /// The request has failed and is no longer in flight.
-    Failed { place: usize, class: FailureClass, reason: FailureReason },
-    /// The server has not handled the request, which is no longer in flight.
-    Refused { place: usize },
-    /// The server accepts no more requests. It has not handled those from this place on; they are no longer in flight.
-    /// `is_orderly`: the server has answered requests before and sent no error.
-    GoAway { from_place: usize, is_orderly: bool, code: u32 },
-    /// The input is not valid HTTP/2, for this reason.
-    Malformed(&'static str),
 }
 
 /// Returns the limits of all connections of a run. The load generator does not defend itself against the server,
@@ -114,10 +71,8 @@ impl Http2 {
             connection: H2ClientConnection::new(now, limits),
             output: H2Output::default(),
             partial: Vec::new(),
-            streams: VecDeque::new(),
+            streams: LoadStreams::default(),
             is_settled: false,
-            has_completed: false,
-            refused: 0,
         };
         http2.connection.start(&mut EngineTurn { now, limits, output: &mut http2.output });
         http2
@@ -142,15 +97,7 @@ impl Http2 {
             // The stream was just opened, so it still exists.
             let _ = self.connection.offer_content(id, form.content.len() as u64, true, &mut turn);
         }
-        self.streams.push_back(LoadStream {
-            id,
-            request: index,
-            status: 0,
-            verdict: None,
-            judge: BodyJudge::new(request.check.body.as_ref()),
-            content_bytes: 0,
-            received_bytes: 0,
-        });
+        self.streams.push(id, index, &shared.requests);
     }
 
     /// Joins earlier input that was incomplete with this input.
@@ -180,29 +127,28 @@ impl Http2 {
         input: &[u8],
         shared: &mut ThreadShared,
         now: Nanos,
-    ) -> (usize, H2ClientEvent) {
-        let ThreadShared { http2_limits, http2_fields, requests, .. } = shared;
+    ) -> (usize, ResponseEvent) {
+        let ThreadShared { http2_limits, response_fields, requests, .. } = shared;
         let mut turn = EngineTurn { now: Duration::from_nanos(now), limits: http2_limits, output: &mut self.output };
-        let handled = self.connection.handle_input(input, http2_fields, &mut turn);
+        let handled = self.connection.handle_input(input, response_fields, &mut turn);
         let consumed_bytes = handled.consumed_bytes as u64;
         let event = match handled.event {
-            ClientEvent::NeedInput => H2ClientEvent::NeedInput,
-            ClientEvent::AwaitOutput => H2ClientEvent::Other,
+            ClientEvent::NeedInput => ResponseEvent::NeedInput,
+            ClientEvent::AwaitOutput => ResponseEvent::Other,
             ClientEvent::Response { stream, status, is_last } => {
-                let Some(place) = self.place(stream) else { return (handled.consumed_bytes, H2ClientEvent::Other) };
-                self.streams[place].on_head(status, http2_fields, requests);
-                self.on_piece(place, consumed_bytes, is_last, requests)
+                if let Some(place) = self.streams.place(stream) {
+                    self.streams.on_head(place, status, response_fields, requests);
+                }
+                self.on_piece(stream, consumed_bytes, is_last, requests)
             }
             ClientEvent::Content { stream, content, is_last } => {
                 self.connection.take_content(stream, content.len(), &mut turn);
-                let Some(place) = self.place(stream) else { return (handled.consumed_bytes, H2ClientEvent::Other) };
-                self.streams[place].on_content(&input[content], requests);
-                self.on_piece(place, consumed_bytes, is_last, requests)
+                if let Some(place) = self.streams.place(stream) {
+                    self.streams.on_content(place, &input[content], requests);
+                }
+                self.on_piece(stream, consumed_bytes, is_last, requests)
             }
-            ClientEvent::Trailers { stream } => match self.place(stream) {
-                Some(place) => self.on_piece(place, consumed_bytes, true, requests),
-                None => H2ClientEvent::Other,
-            },
+            ClientEvent::Trailers { stream } => self.on_piece(stream, consumed_bytes, true, requests),
             other => self.on_end(other),
         };
         self.is_settled |= handled.consumed_bytes > 0;
@@ -210,22 +156,22 @@ impl Http2 {
     }
 
     /// Checks the time limits for settings and windows.
-    pub(crate) fn handle_timeout(&mut self, shared: &ThreadShared, now: Nanos) -> H2ClientEvent {
+    pub(crate) fn handle_timeout(&mut self, shared: &ThreadShared, now: Nanos) -> ResponseEvent {
         let mut turn =
             EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
         match self.connection.handle_timeout(&mut turn) {
             // The connection finds that its request exceeds the time limit, like any other.
-            Some(ClientEvent::Reset { .. }) | None => H2ClientEvent::Other,
+            Some(ClientEvent::Reset { .. }) | None => ResponseEvent::Other,
             Some(event) => self.on_end(event),
         }
     }
 
     /// Cancels a request that is no longer in flight.
     pub(crate) fn cancel(&mut self, place: usize, shared: &ThreadShared, now: Nanos) {
-        let Some(stream) = self.streams.remove(place) else { return };
+        let Some(id) = self.streams.remove(place) else { return };
         let mut turn =
             EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output: &mut self.output };
-        self.connection.reset(stream.id, ErrorCode::CANCEL, &mut turn);
+        self.connection.reset(id, ErrorCode::CANCEL, &mut turn);
     }
 
     /// Announces that no more requests follow.
@@ -246,8 +192,8 @@ impl Http2 {
             let Self { connection, output, streams, .. } = self;
             let mut turn = EngineTurn { now: Duration::from_nanos(now), limits: &shared.http2_limits, output };
             let place = |id: StreamId, range: Range<u64>, out: &mut Vec<u8>| {
-                let Ok(place) = streams.binary_search_by_key(&id, |stream| stream.id) else { return Placement::Lost };
-                let request = &shared.requests[streams[place].request as usize];
+                let Some(request) = streams.request(id) else { return Placement::Lost };
+                let request = &shared.requests[request as usize];
                 let content = request.http2.as_ref().map_or(&[][..], |form| &form.content);
                 // The offered content exists, so the range is valid and fits into memory.
                 out.extend_from_slice(&content[range.start as usize..range.end as usize]);
@@ -266,85 +212,40 @@ impl Http2 {
 
     /// Returns whether a part of any response has arrived.
     pub(crate) fn is_within_response(&self) -> bool {
-        self.streams.iter().any(|stream| stream.received_bytes > 0)
-    }
-
-    fn place(&self, id: StreamId) -> Option<usize> {
-        // Servers usually answer in order.
-        match self.streams.front() {
-            Some(first) if first.id == id => Some(0),
-            _ => self.streams.binary_search_by_key(&id, |stream| stream.id).ok(),
-        }
+        self.streams.has_response()
     }
 
     fn on_piece(
         &mut self,
-        place: usize,
+        stream: StreamId,
         consumed_bytes: u64,
         is_last: bool,
         requests: &[WorkloadRequest],
-    ) -> H2ClientEvent {
-        let stream = &mut self.streams[place];
-        stream.received_bytes += consumed_bytes;
-        let received_bytes = stream.received_bytes;
-        if !is_last {
-            return H2ClientEvent::Piece { place, received_bytes };
+    ) -> ResponseEvent {
+        match self.streams.place(stream) {
+            Some(place) => self.streams.on_piece(place, consumed_bytes, is_last, requests),
+            None => ResponseEvent::Other,
         }
-        // The place was just found, so it is valid.
-        let Some(mut stream) = self.streams.remove(place) else { return H2ClientEvent::Other };
-        (self.has_completed, self.refused) = (true, 0);
-        let check = &requests[stream.request as usize].check;
-        let body = stream.judge.finish(check.body.as_ref());
-        let verdict = stream.verdict.or_else(|| check.judge_length(stream.content_bytes)).or(body);
-        H2ClientEvent::Complete { place, status: stream.status, verdict, received_bytes }
     }
 
     /// Handles the early end of a stream or of the connection.
-    fn on_end(&mut self, event: ClientEvent) -> H2ClientEvent {
+    fn on_end(&mut self, event: ClientEvent) -> ResponseEvent {
         match event {
             ClientEvent::Reset { stream, is_by_peer, code } => {
-                let Some(place) = self.place(stream) else { return H2ClientEvent::Other };
-                self.streams.remove(place);
-                if is_by_peer && code == ErrorCode::REFUSED_STREAM && self.refused < REFUSED_MAX {
-                    self.refused += 1;
-                    return H2ClientEvent::Refused { place };
-                }
-                match is_by_peer {
-                    true => {
-                        let reason = FailureReason::StreamReset(code.0);
-                        H2ClientEvent::Failed { place, class: FailureClass::EarlyClose, reason }
-                    }
-                    false => {
-                        let reason = FailureReason::Text(code.name());
-                        H2ClientEvent::Failed { place, class: FailureClass::Malformed, reason }
-                    }
-                }
+                let (class, reason) = match is_by_peer {
+                    true => (FailureClass::EarlyClose, FailureReason::StreamReset(code.0)),
+                    false => (FailureClass::Malformed, FailureReason::Text(code.name())),
+                };
+                let is_refusal = is_by_peer && code == ErrorCode::REFUSED_STREAM;
+                self.streams.on_reset(stream, is_refusal, class, reason)
             }
             ClientEvent::GoAway { last_stream, code } => {
-                let from_place = self.streams.partition_point(|stream| stream.id <= last_stream);
-                self.streams.truncate(from_place);
-                let is_orderly = self.has_completed && code == ErrorCode::NO_ERROR;
-                H2ClientEvent::GoAway { from_place, is_orderly, code: code.0 }
+                let reason = FailureReason::GoAway(code.0);
+                self.streams.on_go_away(|id| id <= last_stream, code != ErrorCode::NO_ERROR, reason)
             }
-            ClientEvent::Closed(error) => H2ClientEvent::Malformed(error.reason),
-            _ => H2ClientEvent::Other,
+            ClientEvent::Closed(error) => ResponseEvent::Malformed(error.reason),
+            _ => ResponseEvent::Other,
         }
-    }
-}
-
-impl LoadStream {
-    fn on_head(&mut self, status: Status, fields: &Fields, requests: &[WorkloadRequest]) {
-        // A final response follows an interim one (RFC 9110, section 15.2).
-        if status.code() >= 200 {
-            self.status = status.code();
-            let check = &requests[self.request as usize].check;
-            self.verdict = check.judge_fields(status.code(), |name, is_right| fields.values(name).any(is_right));
-        }
-    }
-
-    fn on_content(&mut self, content: &[u8], requests: &[WorkloadRequest]) {
-        self.content_bytes += content.len() as u64;
-        self.judge.update(requests[self.request as usize].check.body.as_ref(), content);
     }
 }
 

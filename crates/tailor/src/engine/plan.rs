@@ -46,11 +46,10 @@ pub struct LoadPlan {
     pub time_out: Duration,
     /// Persistence of the connections.
     pub persistence: ConnectionPersistence,
-    /// Requests in flight on a connection: pipelined, or as HTTP/2 streams.
+    /// Requests in flight on a connection: pipelined, or as streams of HTTP/2 or HTTP/3.
     pub pipeline: usize,
-    /// True to use HTTP/2. Over TLS the server must agree; without TLS the client uses prior knowledge. Each request of
-    /// the workload must have its HTTP/2 form.
-    pub is_http2: bool,
+    /// Version of HTTP. Each request of the workload must have its form for it.
+    pub version: LoadVersion,
     /// Simulated line of each connection.
     pub line: Option<SimulatedLine>,
     /// Requests to abort on purpose.
@@ -62,6 +61,34 @@ pub struct LoadPlan {
     pub seed: u32,
     /// True to count for each request how often it was sent and served, including the warm-up.
     pub is_tallied: bool,
+}
+
+/// Version of HTTP that a run uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadVersion {
+    /// HTTP/1.1, and HTTP/1.0 on some connections.
+    #[default]
+    Http1,
+    /// HTTP/2. Over TLS the server must agree; without TLS the client uses prior knowledge.
+    Http2,
+    /// HTTP/3. The target must be an IP address with TLS.
+    Http3,
+}
+
+impl LoadVersion {
+    /// True if a connection has concurrent streams.
+    pub fn has_streams(self) -> bool {
+        self != Self::Http1
+    }
+
+    /// Name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Http1 => "HTTP/1",
+            Self::Http2 => "HTTP/2",
+            Self::Http3 => "HTTP/3",
+        }
+    }
 }
 
 /// Address of a target.

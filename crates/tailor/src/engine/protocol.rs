@@ -3,6 +3,7 @@
 
 use super::failure::FailureReason;
 use super::http2::Http2;
+use super::http3::Http3;
 use super::response::ResponseReader;
 
 /// Client side of a connection.
@@ -12,6 +13,8 @@ pub(crate) enum ClientProtocol {
     Http1(ResponseReader),
     /// HTTP/2: pieces of responses arrive in any order.
     Http2(Box<Http2>),
+    /// HTTP/3, with its QUIC connection and socket.
+    Http3(Box<Http3>),
 }
 
 impl Default for ClientProtocol {
@@ -26,14 +29,16 @@ impl ClientProtocol {
         match self {
             Self::Http1(_) => true,
             Self::Http2(http2) => http2.takes_requests(),
+            Self::Http3(http3) => http3.takes_requests(),
         }
     }
 
     /// Returns whether content of a request can be sent now.
     pub(crate) fn has_content_to_send(&self) -> bool {
         match self {
-            Self::Http1(_) => false,
             Self::Http2(http2) => http2.has_content_to_send(),
+            // QUIC says when it accepts more.
+            Self::Http1(_) | Self::Http3(_) => false,
         }
     }
 
@@ -41,7 +46,7 @@ impl ClientProtocol {
     pub(crate) fn on_close(&self) -> bool {
         match self {
             Self::Http1(reader) => reader.on_close(),
-            Self::Http2(_) => false,
+            Self::Http2(_) | Self::Http3(_) => false,
         }
     }
 
@@ -59,7 +64,7 @@ impl ClientProtocol {
     pub(crate) fn expected_bytes(&self) -> Option<u64> {
         match self {
             Self::Http1(reader) => reader.expected_bytes(),
-            Self::Http2(_) => None,
+            Self::Http2(_) | Self::Http3(_) => None,
         }
     }
 }

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
+use quinn_proto::Transmit;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::clock::{Nanos, SECOND};
 use super::failure::{FailureClass, FailureReason, Failures};
+use super::quic::SentBurst;
 
 /// Maximum time that a histogram can record; longer times count as this one.
 const LATENCY_MAX: Nanos = 3600 * SECOND;
@@ -36,6 +38,8 @@ pub struct IntervalRecord {
     pub bytes_received: u64,
     /// Bytes sent to sockets, including heads and TLS records.
     pub bytes_sent: u64,
+    /// Datagrams of HTTP/3.
+    pub datagrams: DatagramCounts,
     /// Time from the due time of a request to the last byte of its response.
     pub latency: Histogram<u64>,
     /// Open loop: time from sending a request to the last byte of its response. It omits the wait before sending.
@@ -60,6 +64,33 @@ pub struct HandshakeCounts {
     pub resumed: u64,
 }
 
+/// Datagrams of HTTP/3, and the system calls for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Datagrams")]
+pub struct DatagramCounts {
+    /// Datagrams received.
+    pub received: u64,
+    /// Datagrams sent.
+    pub sent: u64,
+    /// System calls that received.
+    pub receive_calls: u64,
+    /// System calls that sent.
+    pub send_calls: u64,
+    /// Calls that failed to send. Their datagrams were lost.
+    pub failed_sends: u64,
+}
+
+impl DatagramCounts {
+    /// Adds others to them.
+    fn merge(&mut self, other: &Self) {
+        self.received += other.received;
+        self.sent += other.sent;
+        self.receive_calls += other.receive_calls;
+        self.send_calls += other.send_calls;
+        self.failed_sends += other.failed_sends;
+    }
+}
+
 impl Default for IntervalRecord {
     fn default() -> Self {
         // The bounds are constants within what the crate allows.
@@ -74,6 +105,7 @@ impl Default for IntervalRecord {
             handshakes: HandshakeCounts::default(),
             bytes_received: 0,
             bytes_sent: 0,
+            datagrams: DatagramCounts::default(),
             latency: histogram(),
             service: histogram(),
             lag: histogram(),
@@ -113,17 +145,37 @@ impl IntervalRecord {
         self.handshake.reset();
     }
 
-    /// Drops the counts of bytes.
+    /// Drops the counts of bytes and datagrams.
     pub(crate) fn drop_bytes(&mut self) {
-        (self.bytes_received, self.bytes_sent) = Default::default();
+        (self.bytes_received, self.bytes_sent, self.datagrams) = Default::default();
     }
 
     /// Drops the counts of requests.
     pub(crate) fn drop_requests(&mut self) {
-        let Self { connections, handshakes, bytes_received, bytes_sent, .. } = *self;
+        let Self { connections, handshakes, bytes_received, bytes_sent, datagrams, .. } = *self;
         let earlier = std::mem::take(self);
         let Self { connect, handshake, .. } = earlier;
-        *self = Self { connections, handshakes, bytes_received, bytes_sent, connect, handshake, ..Self::default() };
+        *self = Self {
+            connections,
+            handshakes,
+            bytes_received,
+            bytes_sent,
+            datagrams,
+            connect,
+            handshake,
+            ..Self::default()
+        };
+    }
+
+    /// Counts a call that has sent datagrams, or failed to.
+    pub(crate) fn count_datagrams(&mut self, transmit: &Transmit, sent: SentBurst) {
+        self.datagrams.send_calls += 1;
+        if sent == SentBurst::Failed {
+            self.datagrams.failed_sends += 1;
+            return;
+        }
+        self.datagrams.sent += transmit.segment_size.map_or(1, |bytes| transmit.size.div_ceil(bytes.max(1))) as u64;
+        self.bytes_sent += transmit.size as u64;
     }
 
     /// Requests that came to an end.
@@ -147,6 +199,7 @@ impl IntervalRecord {
         self.handshakes.resumed += other.handshakes.resumed;
         self.bytes_received += other.bytes_received;
         self.bytes_sent += other.bytes_sent;
+        self.datagrams.merge(&other.datagrams);
         self.waited += other.waited;
         let pairs = [
             (&mut self.latency, &other.latency),

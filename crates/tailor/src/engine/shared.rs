@@ -14,6 +14,7 @@ use super::clock::{Nanos, RunClock};
 use super::connect::Connector;
 use super::failure::{FailureClass, FailureReason};
 use super::plan::LoadPlan;
+use super::quic::QuicClient;
 use super::recorder::IntervalRecord;
 use super::response::KnownHead;
 use super::workload::{Workload, WorkloadRequest};
@@ -42,8 +43,11 @@ pub(crate) struct ThreadShared {
     pub(crate) known_heads: Vec<KnownHead>,
     pub(crate) scratch_head: ResponseHead,
     pub(crate) http2_limits: wire::h2::H2Limits,
+    pub(crate) http3_limits: wire::h3::H3Limits,
+    /// QUIC of the thread, if the run uses HTTP/3.
+    pub(crate) quic: Option<Box<QuicClient>>,
     /// Fields of the last HTTP/2 head.
-    pub(crate) http2_fields: Fields,
+    pub(crate) response_fields: Fields,
     pub(crate) input: Vec<u8>,
     /// Buffer for decrypted TLS records.
     pub(crate) plaintext: Vec<u8>,
@@ -83,7 +87,9 @@ impl ThreadShared {
             workload,
             scratch_head: ResponseHead::default(),
             http2_limits: super::http2::limits(plan.time_out),
-            http2_fields: Fields::new(),
+            http3_limits: super::http3::limits(),
+            quic: QuicClient::new(plan).map(Box::new),
+            response_fields: Fields::new(),
             input: vec![0; INPUT_BYTES],
             plaintext: if plan.tls.is_some() { vec![0; INPUT_BYTES] } else { Vec::new() },
             output: Vec::with_capacity(16 << 10),

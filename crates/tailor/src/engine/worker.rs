@@ -397,8 +397,8 @@ mod tests {
 
     use super::*;
     use crate::engine::{
-        ArrivalPace, BodyCheck, ConnectionPersistence, Http2Request, RequestOrder, ResponseCheck, TargetAddress,
-        Workload, WorkloadRequest,
+        ArrivalPace, BodyCheck, ConnectionPersistence, Http2Request, LoadVersion, RequestOrder, ResponseCheck,
+        TargetAddress, Workload, WorkloadRequest,
     };
 
     #[test]
@@ -416,7 +416,7 @@ mod tests {
             ("open loop", ArrivalPace::Constant(20_000.0), 1, &plain, usize::MAX),
         ] {
             let server = |stream| serve(stream, response, piece_bytes);
-            let count = |requests| allocations(requests, &pace, pipeline, false, server);
+            let count = |requests| allocations(requests, &pace, pipeline, LoadVersion::Http1, server);
             // The run's other allocations are equal for both, but the first run of the process has additional ones.
             let (_, few, many) = (count(100), count(100), count(600));
             assert_eq!(many, few, "{name}: allocations with and without 500 requests more");
@@ -430,7 +430,7 @@ mod tests {
             ("streams side by side", ArrivalPace::Closed, 8),
             ("open loop", ArrivalPace::Constant(20_000.0), 8),
         ] {
-            let count = |requests| allocations(requests, &pace, streams, true, serve_http2);
+            let count = |requests| allocations(requests, &pace, streams, LoadVersion::Http2, serve_http2);
             let (_, few, many) = (count(100), count(100), count(600));
             assert_eq!(many, few, "{name}: allocations with and without 500 requests more");
         }
@@ -444,7 +444,10 @@ mod tests {
         let address = TargetAddress::Tcp(listener.local_addr().unwrap());
         let cpu = *allowed_cpus().last().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
-        let plan = LoadPlan { processors: vec![cpu], ..plan(address, 100, &ArrivalPace::Constant(200.0), 1, false) };
+        let plan = LoadPlan {
+            processors: vec![cpu],
+            ..plan(address, 100, &ArrivalPace::Constant(200.0), 1, LoadVersion::Http1)
+        };
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
                 serve(
@@ -481,7 +484,7 @@ mod tests {
             connections: 5_000,
             duration: Some(Duration::from_millis(1)),
             requests_max: None,
-            ..plan(address, 1, &ArrivalPace::Closed, 1, false)
+            ..plan(address, 1, &ArrivalPace::Closed, 1, LoadVersion::Http1)
         };
         let (messages, _received) = std::sync::mpsc::channel();
         let run = RunContext { plan: Arc::new(plan), clock: RunClock::start(), stop: Arc::default(), messages };
@@ -501,12 +504,12 @@ mod tests {
         requests: u64,
         pace: &ArrivalPace,
         pipeline: usize,
-        is_http2: bool,
+        version: LoadVersion,
         serve: impl Fn(TcpStream) + Sync,
     ) -> u64 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = TargetAddress::Tcp(listener.local_addr().unwrap());
-        let plan = plan(address, requests, pace, pipeline, is_http2);
+        let plan = plan(address, requests, pace, pipeline, version);
         let (messages, received) = std::sync::mpsc::channel();
         let run = RunContext { plan: Arc::new(plan), clock: RunClock::start(), stop: Arc::default(), messages };
         let worker = LoadWorker::new(run, 0).unwrap();
@@ -519,7 +522,13 @@ mod tests {
     }
 
     /// Plan of a run with `requests` on one connection, whose content must be ten digits.
-    fn plan(address: TargetAddress, requests: u64, pace: &ArrivalPace, pipeline: usize, is_http2: bool) -> LoadPlan {
+    fn plan(
+        address: TargetAddress,
+        requests: u64,
+        pace: &ArrivalPace,
+        pipeline: usize,
+        version: LoadVersion,
+    ) -> LoadPlan {
         let mut fields = Fields::new();
         fields.push("Host", "localhost");
         let check = ResponseCheck {
@@ -547,7 +556,7 @@ mod tests {
             time_out: Duration::from_secs(60),
             persistence: ConnectionPersistence::default(),
             pipeline,
-            is_http2,
+            version,
             line: None,
             abort: None,
             sources: Vec::new(),

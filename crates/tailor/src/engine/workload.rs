@@ -8,6 +8,7 @@ use wire::http::{Fields, Method, Version};
 
 use super::check::ResponseCheck;
 use super::http2::Http2Request;
+use super::http3::Http3Request;
 
 /// Request of a list, with the check of its response.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub struct WorkloadRequest {
     encoded: [Box<[u8]>; RequestForm::COUNT],
     /// HTTP/2 encoding, if the run uses it.
     pub(crate) http2: Option<Http2Request>,
+    /// Form of HTTP/3, if the run uses it.
+    pub(crate) http3: Option<Http3Request>,
 }
 
 /// Variant of an HTTP/1 request: version, and persistence of the connection.
@@ -68,12 +71,17 @@ impl WorkloadRequest {
                 out.extend_from_slice(content);
             }
         }
-        Self { method, check, encoded: encoded.map(Vec::into_boxed_slice), http2: None }
+        Self { method, check, encoded: encoded.map(Vec::into_boxed_slice), http2: None, http3: None }
     }
 
     /// Adds the HTTP/2 encoding.
     pub(crate) fn with_http2(self, http2: Http2Request) -> Self {
         Self { http2: Some(http2), ..self }
+    }
+
+    /// Adds the form of HTTP/3.
+    pub(crate) fn with_http3(self, http3: Http3Request) -> Self {
+        Self { http3: Some(http3), ..self }
     }
 
     /// Returns the HTTP/1 encoding.

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use super::observe::{Observed, Usage};
 use super::*;
 use crate::bench::{LoadOptions, Requirement};
-use crate::engine::{self, ArrivalPace, IntervalRecord, LineUsage, LoadPlan, RunOutcome, TargetAddress};
+use crate::engine::{self, ArrivalPace, IntervalRecord, LineUsage, LoadPlan, LoadVersion, RunOutcome, TargetAddress};
 
 /// Builder that collects the intervals of a run and creates the report at its end.
 #[derive(Debug)]
@@ -128,6 +128,7 @@ impl Builder {
             handshakes: self.plan.tls.is_some().then_some(record.handshakes),
             bytes_received: record.bytes_received,
             bytes_sent: record.bytes_sent,
+            datagrams: (self.plan.version == LoadVersion::Http3).then_some(record.datagrams),
             latency: distribution(&record.latency, failed),
             latency_uncorrected: is_open.then(|| distribution(&record.service, failed)),
             lag: is_open.then(|| distribution(&record.lag, 0)),
@@ -196,7 +197,7 @@ fn load(plan: &LoadPlan) -> LoadShape {
         connections: plan.connections as u64,
         threads: plan.threads as u64,
         pipeline: plan.pipeline as u64,
-        protocol: if plan.is_http2 { "HTTP/2" } else { "HTTP/1" }.to_owned(),
+        protocol: plan.version.name().to_owned(),
         tls: plan.tls.is_some(),
         seed: Some(plan.seed),
     }

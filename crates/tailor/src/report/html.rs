@@ -120,6 +120,10 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     if let Some(HandshakeCounts { full, resumed }) = report.handshakes {
         row("TLS handshakes", format!("{}, {} resumed", format_count(full + resumed), format_count(resumed)))?;
     }
+    if let Some(datagrams) = report.datagrams {
+        let [received, sent, failed] = [datagrams.received, datagrams.sent, datagrams.failed_sends].map(format_count);
+        row("datagrams", format!("{received} received, {sent} sent, {failed} failed sends"))?;
+    }
     if let Some(times) = report.tls_handshake.as_ref().filter(|times| times.count > 0) {
         let [p50, p99] = [50.0, 99.0].map(|percentile| format_percentile(times, percentile));
         row("TLS handshake time", format!("p50 {p50}, p99 {p99}"))?;

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use build::Builder;
 pub(crate) use streams::IntervalOutputs;
 
-use crate::engine::{Failures, HandshakeCounts};
+use crate::engine::{DatagramCounts, Failures, HandshakeCounts};
 
 /// Version of the report's format; raised when a program for the old format would misread the new one.
 pub const FORMAT_VERSION: u32 = 2;
@@ -66,6 +66,9 @@ pub struct BenchReport {
     pub bytes_received: u64,
     /// Bytes sent to sockets, including heads and TLS records.
     pub bytes_sent: u64,
+    /// Datagrams of HTTP/3, and system calls for them; only with HTTP/3.
+    #[serde(default)]
+    pub datagrams: Option<DatagramCounts>,
     /// Latency of served requests from their due time; in a closed loop, from their start, with connecting. Failed
     /// requests rank in its percentiles.
     pub latency: Distribution,
@@ -167,9 +170,9 @@ pub struct LoadShape {
     pub connections: u64,
     /// Threads of the client.
     pub threads: u64,
-    /// Maximum concurrent requests of a connection: pipelined, or as HTTP/2 streams.
+    /// Maximum concurrent requests of a connection: pipelined, or as streams of HTTP/2 or HTTP/3.
     pub pipeline: u64,
-    /// Protocol: `HTTP/1` or `HTTP/2`.
+    /// Protocol: `HTTP/1`, `HTTP/2` or `HTTP/3`.
     #[serde(default = "http1")]
     pub protocol: String,
     /// True if connections used TLS.
@@ -205,8 +208,8 @@ impl LoadShape {
     /// Describes the streams of a connection; empty for HTTP/1.
     pub(crate) fn streams(&self) -> String {
         match self.protocol.as_str() {
-            "HTTP/2" => format!(" of up to {} streams (HTTP/2)", self.pipeline),
-            _ => String::new(),
+            "HTTP/1" => String::new(),
+            protocol => format!(" of up to {} streams ({protocol})", self.pipeline),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{BenchReport, Distribution, LineTraffic, RequirementResult};
-use crate::engine::HandshakeCounts;
+use crate::engine::{DatagramCounts, HandshakeCounts};
 use crate::units::{format_bytes, format_count, format_nanos, format_rate};
 
 const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
@@ -65,6 +65,9 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
             None => writeln!(out)?,
         }
     }
+    if let Some(datagrams) = &report.datagrams {
+        write_datagrams(out, datagrams)?;
+    }
     let statuses: Vec<String> =
         report.statuses.iter().map(|(class, count)| format!("{class} {}", format_count(*count))).collect();
     let is_all_success = report.statuses.keys().eq(["2xx"]);
@@ -90,6 +93,23 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     }
     if report.interrupted {
         writeln!(out, "  INTERRUPTED: these are the measurements so far; nothing passed")?;
+    }
+    Ok(())
+}
+
+fn write_datagrams(out: &mut String, datagrams: &DatagramCounts) -> std::fmt::Result {
+    let DatagramCounts { received, sent, receive_calls, send_calls, failed_sends } = *datagrams;
+    let a_call = |datagrams: u64, calls: u64| datagrams as f64 / calls.max(1) as f64;
+    writeln!(
+        out,
+        "  datagrams    {:>12}   {:>12} sent   {:.1} a receiving call, {:.1} a sending call",
+        format_count(received),
+        format_count(sent),
+        a_call(received, receive_calls),
+        a_call(sent, send_calls),
+    )?;
+    if failed_sends > 0 {
+        writeln!(out, "  FAILED SENDS {:>12}   their datagrams were lost", format_count(failed_sends))?;
     }
     Ok(())
 }

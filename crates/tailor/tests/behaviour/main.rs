@@ -4,11 +4,15 @@ mod diff;
 mod failures;
 mod hostile;
 mod http2;
+mod http3;
 mod lab;
 mod latency;
 mod limits;
 mod lines;
 mod output;
+#[allow(dead_code)]
+#[path = "../../../../tests/support/port.rs"]
+mod port;
 mod requests;
 mod server;
 #[allow(dead_code)]

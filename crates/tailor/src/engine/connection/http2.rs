@@ -2,10 +2,10 @@
 
 use super::{LoadConnection, LoadPhase};
 use crate::engine::clock::Nanos;
-use crate::engine::failure::{FailureClass, FailureReason};
-use crate::engine::http2::{H2ClientEvent, Http2};
+use crate::engine::http2::Http2;
 use crate::engine::protocol::ClientProtocol;
 use crate::engine::shared::ThreadShared;
+use crate::engine::streams::ResponseEvent;
 
 impl LoadConnection {
     /// Begins HTTP/2 on an open connection. Returns whether the server agrees to it; without TLS only its reply shows
@@ -38,13 +38,15 @@ impl LoadConnection {
             let (consumed_bytes, event) = http2.handle_input(&input[at..], shared, now);
             at += consumed_bytes;
             let event = match event {
-                H2ClientEvent::NeedInput => break,
-                H2ClientEvent::Malformed(_) if is_http1 => {
-                    H2ClientEvent::Malformed("the server answers in HTTP/1; leave out --http2, or use https://")
+                ResponseEvent::NeedInput => break,
+                ResponseEvent::Malformed(_) if is_http1 => {
+                    ResponseEvent::Malformed("the server answers in HTTP/1; leave out --http2, or use https://")
                 }
                 event => event,
             };
-            self.on_http2_event(&mut http2, event, shared, now);
+            if let Some(place) = self.on_response_event(event, shared, now) {
+                http2.cancel(place, shared, now);
+            }
         }
         if self.generation != generation {
             return; // This connection is over; the slot may be at the next.
@@ -52,70 +54,6 @@ impl LoadConnection {
         http2.keep(joined, bytes, at);
         self.response_bytes = if http2.is_within_response() { 1 } else { 0 };
         self.protocol = ClientProtocol::Http2(http2);
-    }
-
-    fn on_http2_event(&mut self, http2: &mut Http2, event: H2ClientEvent, shared: &mut ThreadShared, now: Nanos) {
-        match event {
-            H2ClientEvent::NeedInput | H2ClientEvent::Other => {}
-            H2ClientEvent::Piece { place, received_bytes } => {
-                if self.in_flight.get(place).is_some_and(|exchange| received_bytes >= exchange.abort_after_bytes) {
-                    http2.cancel(place, shared, now);
-                    if let Some(exchange) = self.in_flight.remove(place) {
-                        shared.abort(exchange.due);
-                    }
-                }
-            }
-            H2ClientEvent::Complete { place, status, verdict, received_bytes } => {
-                if let Some(exchange) = self.in_flight.remove(place) {
-                    self.count(&exchange, status, verdict, received_bytes, shared, now);
-                }
-            }
-            H2ClientEvent::Failed { place, class, reason } => {
-                if let Some(exchange) = self.in_flight.remove(place) {
-                    shared.fail(class, reason, exchange.due);
-                }
-            }
-            H2ClientEvent::Refused { place } => {
-                // The server has not handled the request, so it is sent again (RFC 9113, section 8.7).
-                if let Some(exchange) = self.in_flight.remove(place) {
-                    shared.give_back(exchange.due);
-                }
-            }
-            H2ClientEvent::GoAway { from_place, is_orderly, code } => {
-                self.requests_left = 0;
-                for exchange in self.in_flight.drain(from_place..) {
-                    // The server announced that it has not handled the request. It is retried on another connection.
-                    if is_orderly {
-                        shared.give_back(exchange.due);
-                    } else {
-                        shared.fail(FailureClass::EarlyClose, FailureReason::GoAway(code), exchange.due);
-                    }
-                }
-            }
-            H2ClientEvent::Malformed(reason) => {
-                self.fail(FailureClass::Malformed, FailureReason::Text(reason), shared, now)
-            }
-        }
-    }
-
-    /// Cancels each request that exceeds its time limit.
-    pub(super) fn check_streams(&mut self, time_out: Nanos, shared: &mut ThreadShared, now: Nanos) {
-        let ClientProtocol::Http2(http2) = &mut self.protocol else { return };
-        let is_over = matches!(http2.handle_timeout(shared, now), H2ClientEvent::Malformed(_));
-        while let Some(exchange) = self.in_flight.front().copied().filter(|it| it.sent + time_out <= now) {
-            http2.cancel(0, shared, now);
-            self.in_flight.pop_front();
-            shared.fail(FailureClass::TimeOut, FailureReason::Unknown, exchange.due);
-        }
-        match is_over {
-            true => self.fail(FailureClass::TimeOut, FailureReason::Unknown, shared, now),
-            false => self.fill(shared, now),
-        }
-    }
-
-    /// Returns whether all requests are finished and the connection sends no more.
-    pub(super) fn is_http2_over(&self) -> bool {
-        matches!(self.protocol, ClientProtocol::Http2(_)) && self.requests_left == 0 && self.in_flight.is_empty()
     }
 
     /// Closes the connection immediately, because HTTP/2 has no need to wait for the server.

@@ -2,6 +2,8 @@
 
 mod http1;
 mod http2;
+mod http3;
+mod streams;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -15,6 +17,7 @@ use wire::http::Version;
 use super::clock::{MILLISECOND, Nanos, SECOND};
 use super::failure::{FailureClass, FailureReason};
 use super::line::{Credit, LINE_SLACK, LINE_TICK};
+use super::plan::LoadVersion;
 use super::protocol::ClientProtocol;
 use super::shared::ThreadShared;
 use super::workload::RequestForm;
@@ -189,7 +192,8 @@ impl LoadConnection {
         use epoll::EventFlags as Flags;
         self.is_writable |= flags.intersects(Flags::OUT | Flags::ERR | Flags::HUP);
         self.is_readable |= flags.intersects(Flags::IN | Flags::RDHUP | Flags::ERR | Flags::HUP);
-        self.is_peer_closed |= flags.intersects(Flags::RDHUP | Flags::ERR | Flags::HUP);
+        // A UDP socket has no end.
+        self.is_peer_closed |= self.socket.is_some() && flags.intersects(Flags::RDHUP | Flags::ERR | Flags::HUP);
         self.drive(shared, now);
     }
 
@@ -206,9 +210,7 @@ impl LoadConnection {
             LoadPhase::Connecting | LoadPhase::Handshaking if self.since + time_out <= now => {
                 self.fail(FailureClass::TimeOut, FailureReason::Text("no connection in time"), shared, now);
             }
-            LoadPhase::Open if matches!(self.protocol, ClientProtocol::Http2(_)) => {
-                self.check_streams(time_out, shared, now)
-            }
+            LoadPhase::Open if shared.plan.version.has_streams() => self.check_streams(time_out, shared, now),
             LoadPhase::Open if self.in_flight.front().is_some_and(|exchange| exchange.sent + time_out <= now) => {
                 self.fail(FailureClass::TimeOut, FailureReason::Unknown, shared, now);
             }
@@ -219,6 +221,9 @@ impl LoadConnection {
 
     /// Advances the connection as far as possible.
     fn drive(&mut self, shared: &mut ThreadShared, now: Nanos) {
+        if matches!(self.protocol, ClientProtocol::Http3(_)) {
+            return self.drive_http3(shared, now);
+        }
         if self.phase == LoadPhase::Connecting && (self.is_writable || self.is_peer_closed) {
             self.on_connected(shared, now);
         }
@@ -235,17 +240,27 @@ impl LoadConnection {
         }
     }
 
+    /// Events of a socket: edge-triggered and all, so that they are registered once and never changed.
+    const EVENTS: epoll::EventFlags = epoll::EventFlags::IN
+        .union(epoll::EventFlags::OUT)
+        .union(epoll::EventFlags::RDHUP)
+        .union(epoll::EventFlags::ET);
+
+    /// Mark by which events name the current connection.
+    fn event_data(&self) -> epoll::EventData {
+        epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(self.slot))
+    }
+
     fn connect(&mut self, shared: &mut ThreadShared, now: Nanos) {
+        if shared.plan.version == LoadVersion::Http3 {
+            return self.connect_quic(shared, now);
+        }
         let socket = match shared.connector.open() {
             Ok(socket) => socket,
             Err(errno) => return self.fail_to_connect(errno, shared, now),
         };
         self.generation = self.generation.wrapping_add(1);
-        let data = epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(self.slot));
-        // Edge-triggered, for all events: registered once and never changed.
-        use epoll::EventFlags as Flags;
-        let flags = Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET;
-        if let Err(errno) = epoll::add(&shared.epoll, &socket, data, flags) {
+        if let Err(errno) = epoll::add(&shared.epoll, &socket, self.event_data(), Self::EVENTS) {
             return self.fail_to_connect(errno, shared, now);
         }
         self.socket = Some(socket);
@@ -305,7 +320,7 @@ impl LoadConnection {
             }
         }
         self.phase = LoadPhase::Open;
-        if shared.plan.is_http2 && !self.begin_http2(shared, now) {
+        if shared.plan.version == LoadVersion::Http2 && !self.begin_http2(shared, now) {
             let reason = FailureReason::Text("the server does not offer HTTP/2 (ALPN)");
             return self.fail(FailureClass::Tls, reason, shared, now);
         }
@@ -318,8 +333,11 @@ impl LoadConnection {
             self.claimed = self.claimed.or_else(|| shared.claim(now));
             return if self.claimed.is_some() { self.connect(shared, now) } else { self.idle(shared) };
         }
-        if self.phase == LoadPhase::Open && self.is_http2_over() {
-            return self.end_http2(shared, now);
+        if self.has_finished_streams(shared) {
+            return match self.protocol {
+                ClientProtocol::Http3(_) => self.close_and_go_on(shared, now),
+                _ => self.end_http2(shared, now),
+            };
         }
         // The server has closed the connection. It is not used again; the next read finds its end.
         if self.phase != LoadPhase::Open || (self.is_peer_closed && self.in_flight.is_empty()) {
@@ -330,6 +348,7 @@ impl LoadConnection {
             let Some(due) = self.claimed.take().or_else(|| shared.claim(now)) else { break };
             self.send_request(due, shared, now);
         }
+        self.flush_http3(shared, now);
         self.take_http2_output(shared, now);
         if !shared.output.is_empty() {
             self.transmit(shared, now);
@@ -349,7 +368,7 @@ impl LoadConnection {
     fn takes_more(&self, shared: &ThreadShared) -> bool {
         match self.protocol {
             ClientProtocol::Http1(_) => self.in_flight.is_empty(),
-            ClientProtocol::Http2(_) => self.has_room(shared),
+            ClientProtocol::Http2(_) | ClientProtocol::Http3(_) => self.has_room(shared),
         }
     }
 
@@ -366,6 +385,7 @@ impl LoadConnection {
                 shared.output.extend_from_slice(shared.requests[request as usize].encoded(form));
             }
             ClientProtocol::Http2(http2) => http2.request(request, shared, now),
+            ClientProtocol::Http3(http3) => http3.request(request, shared, now),
         }
         let abort_after_bytes = match shared.plan.abort {
             Some(abort) if shared.rng.f64() < abort.share => abort.after_bytes,
@@ -615,6 +635,8 @@ impl LoadConnection {
         match self.protocol {
             ClientProtocol::Http1(_) => self.feed_http1(bytes, shared, now),
             ClientProtocol::Http2(_) => self.feed_http2(bytes, shared, now),
+            // Its bytes come in datagrams.
+            ClientProtocol::Http3(_) => {}
         }
         // With TLS the caller sends requests after it has restored the TLS state.
         if shared.plan.tls.is_none() && self.generation == generation {
@@ -704,7 +726,7 @@ impl LoadConnection {
     fn class_of_unsent(&self) -> FailureClass {
         match self.protocol {
             ClientProtocol::Http1(_) => FailureClass::Write,
-            ClientProtocol::Http2(_) => FailureClass::EarlyClose,
+            ClientProtocol::Http2(_) | ClientProtocol::Http3(_) => FailureClass::EarlyClose,
         }
     }
 
@@ -723,7 +745,7 @@ impl LoadConnection {
         self.use_line(now);
         let in_flight = self.in_flight.drain(..).map(|exchange| exchange.due);
         in_flight.chain(self.claimed.take()).for_each(|due| shared.fail(class, reason.clone(), due));
-        self.close();
+        self.close(shared, now);
         if class == FailureClass::Connect {
             self.rests_until = now + self.rest;
             self.rest = (self.rest * 2).min(REST_MAX);
@@ -734,7 +756,7 @@ impl LoadConnection {
     }
 
     fn close_and_go_on(&mut self, shared: &mut ThreadShared, now: Nanos) {
-        self.close();
+        self.close(shared, now);
         self.go_on(shared, now);
     }
 
@@ -744,7 +766,10 @@ impl LoadConnection {
         }
     }
 
-    fn close(&mut self) {
+    fn close(&mut self, shared: &mut ThreadShared, now: Nanos) {
+        if let ClientProtocol::Http3(http3) = &mut self.protocol {
+            http3.close(shared, now);
+        }
         self.socket = None;
         self.tls = None;
         self.generation = self.generation.wrapping_add(1);
