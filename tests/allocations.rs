@@ -1,5 +1,5 @@
 //! A warm GET on a kept connection allocates nothing, from the bytes read to the bytes written and logged. This holds
-//! for files and cached responses, in HTTP/1.1 and HTTP/2.
+//! for files and cached responses, in HTTP/1.1 and HTTP/2, with and without Alt-Svc.
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget};
-use tailcoat::connection::{Admission, Connections, Context, Generation, Socket, WorkerClock};
+use tailcoat::connection::{Admission, AlternativeService, Connections, Context, Generation, Socket, WorkerClock};
 use tailcoat::handler::{HandlerParts, SharedSite};
 use tailcoat::log::{LogClient, LogHandle, ServerLog};
 use tailcoat::metrics::Metrics;
@@ -63,7 +63,7 @@ fn a_warm_hit_of_the_response_cache_allocates_nothing() {
     let origin = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = origin.local_addr().unwrap();
     let answering = std::thread::spawn(move || {
-        for _ in [ClientVersion::H1, ClientVersion::H2] {
+        for _ in 0..4 {
             let (mut stream, _) = origin.accept().unwrap();
             let mut request = [0; 4096];
             let _ = stream.read(&mut request).unwrap();
@@ -98,19 +98,21 @@ enum ClientVersion {
 /// configuration.
 fn check(config: &str, requests: &[(&str, &str, &str, &str)]) {
     for version in [ClientVersion::H1, ClientVersion::H2] {
-        check_in(version, config, requests);
+        for has_alternative in [false, true] {
+            check_in(version, has_alternative, config, requests);
+        }
     }
 }
 
-fn check_in(version: ClientVersion, config: &str, requests: &[(&str, &str, &str, &str)]) {
+fn check_in(version: ClientVersion, has_alternative: bool, config: &str, requests: &[(&str, &str, &str, &str)]) {
     let logs = tempfile::tempdir().unwrap();
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
-    let (mut client, log) = runtime.block_on(async { connect(config, logs.path()) });
+    let (mut client, log) = runtime.block_on(async { connect(config, has_alternative, logs.path()) });
     if version == ClientVersion::H2 {
         client.write_all(&[&PREFACE[..], SETTINGS, SETTINGS_ACKNOWLEDGED].concat()).unwrap();
         receive(&runtime, &mut client);
     }
-    let mut stream = 1;
+    let (mut stream, alternative) = (1, AlternativeService::new(443));
     for (name, method, lines, status) in requests {
         let lines = format!("{FIELDS}{lines}");
         let messages: Vec<_> =
@@ -118,7 +120,11 @@ fn check_in(version: ClientVersion, config: &str, requests: &[(&str, &str, &str,
         let mut exchange = |message: &[u8]| {
             client.write_all(message).unwrap();
             let (answer, length) = receive(&runtime, &mut client);
-            assert_eq!(status_of(version, &answer[..length]), *status, "{version:?} {name}");
+            let answer = &answer[..length];
+            assert_eq!(status_of(version, answer), *status, "{version:?} {name}");
+            let line = if version == ClientVersion::H1 { alternative.h1() } else { alternative.h2() };
+            let is_told = answer.windows(line.len()).any(|part| part == line);
+            assert_eq!(is_told, has_alternative, "{version:?} {name}");
         };
         messages[..WARMING_REQUESTS].iter().for_each(|message| exchange(message));
         let counts =
@@ -166,7 +172,7 @@ fn status_of(version: ClientVersion, answer: &[u8]) -> &str {
 }
 
 /// Connection to a worker's parts, assembled on this thread.
-fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
+fn connect(config: &str, has_alternative: bool, log_directory: &Path) -> (UnixStream, LogHandle) {
     let config = config::check_bytes("test", config.into(), Path::new("/")).config.expect("it is without errors");
     let server_log = ServerLog::stderr(config.server.log_level);
     let store = ObjectStore::new(config.cache.clone()).unwrap();
@@ -207,7 +213,8 @@ fn connect(config: &str, log_directory: &Path) -> (UnixStream, LogHandle) {
         counted: site_slot,
         tls: None,
     };
-    let generation = Generation::new(Router::new(vec![setup], &[vec![0]]), config.limits.clone());
+    let mut generation = Generation::new(Router::new(vec![setup], &[vec![0]]), config.limits.clone());
+    generation.listeners[0].alternative = Some(AlternativeService::new(443)).filter(|_| has_alternative);
     let clock = WorkerClock::new(Arc::new(AtomicBool::new(true)));
     let context = Rc::new(Context::new(generation, log.recorder(), clock, Overload::off()).counting(worker_metrics));
     let (client, server) = UnixStream::pair().unwrap();

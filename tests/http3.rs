@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
+use std::process::Command;
 
 use tempfile::TempDir;
 
@@ -76,11 +77,77 @@ fn address(port: u16) -> SocketAddr {
 }
 
 #[test]
-fn off_by_default() {
-    for (server, is_on) in [("", false), (HTTP3, true)] {
+fn on_by_default() {
+    for (server, is_on) in [("", true), (HTTP3, true), ("server {\n http-versions \"1.1\" \"2\"\n}\n", false)] {
         let port = free_port();
         let _operated = Operated::start_in(certificate(), &config(server, port, "respond \"/\" 200 \"ok\""));
         assert_eq!(UdpSocket::bind(address(port)).is_err(), is_on, "{server}");
+    }
+}
+
+/// Alt-Svc of a response, which must be the same in HTTP/1.1 and HTTP/2.
+fn alternative(server: &Operated, url: &str) -> Vec<String> {
+    let all = ["--http1.1", "--http2"].map(|version| {
+        let output = Command::new("curl")
+            .args(["--silent", "--show-error", "--max-time", "60", "--noproxy", "*", version])
+            .args(["--dump-header", "-", "--output", "/dev/null", "--cacert"])
+            .arg(server.path().join("ca.pem"))
+            .args(["--ipv4", url])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{url}: {}", String::from_utf8_lossy(&output.stderr));
+        let head = String::from_utf8(output.stdout).unwrap();
+        let lines = head.lines().filter_map(|line| line.split_once(": "));
+        let values = lines.filter(|(name, _)| name.eq_ignore_ascii_case("Alt-Svc"));
+        values.map(|(_, value)| value.to_owned()).collect::<Vec<_>>()
+    });
+    assert_eq!(all[0], all[1], "{url}");
+    all.into_iter().next().unwrap()
+}
+
+#[test]
+fn responses_over_tls_tell_of_it() {
+    let fields = "Cache-Control: max-age=100\r\nContent-Length: 1\r\nAlt-Svc: h3=\":1\"\r\nConnection: close";
+    let respond = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\nx");
+    let upstream = ScriptedUpstream::start(vec![vec![ScriptStep::Read("\r\n\r\n"), ScriptStep::Write(respond.leak())]]);
+    let (directory, port, plain) = (certificate(), free_port(), free_port());
+    for name in ["file", "own"] {
+        let path = directory.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("file"), "file").unwrap();
+    }
+    let options = format!(
+        "listen \"127.0.0.1:{plain}\"\n root \"@DIR@\"\n respond \"/fixed\" 200 \"ok\"\n \
+         response-header \"/own/*\" \"Alt-Svc\" \"clear\"\n forward \"http://{}\" path=\"/up/*\" {{\n cache\n}}",
+        upstream.address
+    );
+    let server = Operated::start_in(directory, &config("", port, &options));
+    let told = [format!("h3=\":{port}\"; ma=86400")];
+    for _ in 0..2 {
+        for path in ["/file/file", "/fixed", "/missing", "/up/a"] {
+            assert_eq!(alternative(&server, &format!("https://localhost:{port}{path}")), told, "{path}");
+            assert_eq!(alternative(&server, &format!("http://localhost:{plain}{path}")), [""; 0], "{path}");
+        }
+        for path in ["/own/file", "/own/missing"] {
+            assert_eq!(alternative(&server, &format!("https://localhost:{port}{path}")), ["clear"], "{path}");
+        }
+    }
+}
+
+#[test]
+fn a_udp_port_in_use_costs_http3_only() {
+    let port = free_port();
+    let udp = UdpSocket::bind(address(port)).unwrap();
+    let config = config("", port, "respond \"/\" 200 \"ok\"");
+    let server = Operated::start_in(certificate(), &config);
+    assert!(server.file("errors.log").contains("UDP port"), "{}", server.file("errors.log"));
+    let url = format!("https://localhost:{port}/");
+    assert_eq!(alternative(&server, &url), [""; 0]);
+    drop(udp);
+    server.reload(&config);
+    assert_eq!(alternative(&server, &url), [format!("h3=\":{port}\"; ma=86400")]);
+    if has_client() {
+        assert_eq!(H3Session::connect(address(port), &server.path().join("ca.pem")).order("get /"), "200 ok");
     }
 }
 

@@ -100,7 +100,7 @@ impl VersionUpstream {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VersionResponse {
     pub(crate) status: u16,
-    /// Names in lower case and values, in order of names, without hop-by-hop and time-dependent fields.
+    /// Names in lower case and values, in order of names, without those that depend on the connection or the time.
     pub(crate) fields: Vec<(String, String)>,
     /// Interim responses, and trailers after the final one.
     pub(crate) interim: Vec<u16>,
@@ -188,7 +188,8 @@ impl VersionResponse {
                 (answer.status, is_after) = (status, false);
             } else if let Some((name, value)) = line.split_once(':') {
                 let (name, value) = (name.to_ascii_lowercase(), value.trim().to_owned());
-                if matches!(name.as_str(), "connection" | "keep-alive" | "transfer-encoding" | "date" | "age") {
+                let differs = ["connection", "keep-alive", "transfer-encoding", "date", "age", "alt-svc"];
+                if differs.contains(&name.as_str()) {
                     continue;
                 }
                 let lines = if is_after { &mut answer.trailers } else { &mut answer.fields };

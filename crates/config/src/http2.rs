@@ -13,7 +13,7 @@ pub struct HttpVersions {
 
 impl Default for HttpVersions {
     fn default() -> Self {
-        Self { http1: true, http2: true, http3: false }
+        Self { http1: true, http2: true, http3: true }
     }
 }
 

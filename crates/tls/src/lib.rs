@@ -19,7 +19,7 @@ pub use keeper::{KeptSites, keep};
 pub use quic::QuicTls;
 pub use rustls::ServerConfig as TlsSettings;
 pub use rustls::server::UnbufferedServerConnection as ServerConnection;
-pub use site::SiteTls;
+pub use site::{SiteMark, SiteTls};
 pub use sites::{AllTls, ListenerTls};
 pub use state_files::{PUBLIC_FILE, create_private_directory, write_private, write_public};
 pub use tickets::{TicketKey, Tickets};
@@ -44,11 +44,13 @@ pub struct TlsInfo {
     pub site: u32,
     /// True if HTTP/2 was negotiated (RFC 7301).
     pub is_http2: bool,
+    /// True if the site has HTTP/3.
+    pub has_http3: bool,
 }
 
 impl TlsInfo {
     /// Parameters after the handshake. `server_name` is the name that the client requested.
-    pub fn new(connection: &ServerConnection, server_name: Option<Box<str>>, site: u32) -> Self {
+    pub fn new(connection: &ServerConnection, server_name: Option<Box<str>>, site: SiteMark) -> Self {
         let version = match connection.protocol_version() {
             Some(rustls::ProtocolVersion::TLSv1_3) => "TLSv1.3",
             _ => "TLSv1.2",
@@ -60,8 +62,9 @@ impl TlsInfo {
             cipher_suite: suite.unwrap_or_default(),
             server_name,
             client_subject: client.and_then(|certificate| subject::subject_of(certificate)).map(Into::into),
-            site,
+            site: site.id,
             is_http2: connection.alpn_protocol() == Some(site::HTTP2),
+            has_http3: site.has_http3,
         }
     }
 

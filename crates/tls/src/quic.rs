@@ -227,6 +227,7 @@ impl TlsInfo {
             client_subject: client.and_then(|certificate| subject::subject_of(certificate)).map(Into::into),
             site: handshake.site,
             is_http2: false,
+            has_http3: true,
         })
     }
 }

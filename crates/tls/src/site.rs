@@ -42,6 +42,15 @@ pub struct SiteTls {
     read_states: Mutex<Vec<Option<FileState>>>,
 }
 
+/// Parts of a site's TLS that a connection notes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteMark {
+    /// The site's [`SiteTls::id`].
+    pub id: u32,
+    /// True if the site has HTTP/3.
+    pub has_http3: bool,
+}
+
 /// Settings from the files at the last read.
 #[derive(Clone)]
 struct CurrentCertificate {
@@ -98,6 +107,12 @@ impl SiteTls {
     pub fn settings(&self) -> Arc<ServerConfig> {
         // The value is replaced as a whole, so a panic cannot leave it half changed.
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).settings)
+    }
+
+    /// Parts that a connection to the site notes.
+    pub fn mark(&self) -> SiteMark {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        SiteMark { id: self.id, has_http3: current.quic.is_some() }
     }
 
     /// Settings for a new handshake of QUIC; `None` if HTTP/3 is off.

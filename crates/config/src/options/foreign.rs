@@ -246,7 +246,7 @@ pub(crate) static NOTES: &[ForeignNote] = &[
         &["uninitialized_variable_warn", "rewrite_log", "break"],
         "only the first `rewrite` or `redirect` that matches is applied",
     ),
-    not_supported(
+    needs_nothing(
         NGINX,
         &[
             "http3",
@@ -260,7 +260,7 @@ pub(crate) static NOTES: &[ForeignNote] = &[
             "http3_max_concurrent_streams",
             "http3_stream_buffer_size",
         ],
-        "HTTP/3 is experimental; `http-versions` turns it on for all listeners with TLS",
+        "HTTP/3 is on for all listeners with TLS; `http-versions` turns it off",
     ),
     not_supported(
         NGINX,
@@ -682,11 +682,7 @@ pub(crate) static NOTES: &[ForeignNote] = &[
         &["on_demand_tls", "on_demand", "ask"],
         "automatic certificates are for the names of `site` blocks",
     ),
-    not_supported(
-        CADDY,
-        &["h3", "http3"],
-        "HTTP/3 is experimental; `http-versions` turns it on for all listeners with TLS",
-    ),
+    needs_nothing(CADDY, &["h3", "http3"], "HTTP/3 is on for all listeners with TLS; `http-versions` turns it off"),
     not_supported(CADDY, &["strip_suffix"], "use `rewrite` with a regular expression"),
     not_supported(CADDY, &["fs"], "files are served from `root` on a disk"),
     not_supported(CADDY, &["replace"], "change responses in the application, or in a WebAssembly `module`"),

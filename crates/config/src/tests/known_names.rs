@@ -500,7 +500,7 @@ fn a_search_answers_for_words_of_other_servers() {
         ("auth_request;", "`auth_request` of nginx: not supported"),
         ("limit_rate", "`request-limit` limits parallel downloads"),
         ("gzip_types", "`gzip_types` of nginx: needs nothing here"),
-        ("http3", "HTTP/3 is experimental; `http-versions` turns it on"),
+        ("http3", "`http-versions` turns it off"),
         ("proxy_redirect", "`proxy_redirect` of nginx: not supported: `Location`"),
         ("secure_link", "`secure_link` of nginx: not supported"),
         (

@@ -18,7 +18,7 @@ use super::{Chain, Notes, guard, leading};
 use crate::kdl::KdlNode;
 
 /// Note on directives of HTTP/3.
-const HTTP3: &str = "HTTP/3 is experimental and off; `http-versions` of `server` turns it on";
+const HTTP3: &str = "HTTP/3 is on for all listeners with TLS; `http-versions` of `server` turns it off";
 
 /// The site of a server.
 pub(super) fn translate(directive: &NginxDirective, http: Chain<'_>, shared: &HttpBlock, notes: &mut Notes) -> KdlNode {
@@ -81,7 +81,7 @@ impl ImportedSite {
             "http2" | "http2_push_preload" => {
                 notes.needless(directive, "clients that offer HTTP/2 get it (`http-versions`)");
             }
-            "http3" | "quic_retry" | "http3_hq" => notes.left(directive, HTTP3),
+            "http3" | "quic_retry" | "http3_hq" => notes.needless(directive, HTTP3),
             "keepalive_timeout"
             | "client_header_timeout"
             | "client_body_timeout"
@@ -122,7 +122,7 @@ impl ImportedSite {
         for directive in listeners {
             self.is_default |= directive.has("default_server") || directive.has("default");
             if directive.has("quic") {
-                notes.left(directive, HTTP3);
+                notes.needless(directive, HTTP3);
                 continue;
             }
             let address = listen_address(directive.first());

@@ -659,7 +659,6 @@ fn the_rest_is_reported() {
         &["its paths are rejected: the text of `respond` must be fixed"],
     );
     check("add_header X $nothing;", &["`$nothing` has no counterpart"]);
-    check("client_max_body_size 1m;\nlisten 443 quic;\nhttp3 on;", &["n:2: listen 443 quic", "n:3: http3 on"]);
     check("location /a/ { send_timeout 9s; }", &["set it in `limits`"]);
     check("error_log /a warn;", &["`log-level` of `server`"]);
     assert!(translated("http { error_log /a warn; server { } }").0.contains("log-level warn"));

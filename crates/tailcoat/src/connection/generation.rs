@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use wire::h1::{BodyLimits, HeadLimits, InputLimits};
 
+use super::exchange::AlternativeService;
 use super::holdings::Shares;
 use super::kernel_tls::KernelTls;
 use super::quic::QuicSettings;
@@ -53,6 +54,8 @@ pub struct ListenerState {
     pub tls: Option<Arc<ListenerTls>>,
     /// Settings for QUIC; `None` without HTTP/3.
     pub quic: Option<Arc<QuicSettings>>,
+    /// Alternative that responses tell of; `None` without HTTP/3.
+    pub alternative: Option<AlternativeService>,
     /// True if connections begin with TLS; false if a command begins it, as in FTP.
     pub begins_with_tls: bool,
     /// True if no site uses the listener any more, so that its connections end after their next responses.
@@ -108,6 +111,11 @@ impl Generation {
     /// Settings for QUIC of a listener; `None` if it accepts no HTTP/3.
     pub(super) fn quic(&self, listener: u16) -> Option<&Arc<QuicSettings>> {
         self.listeners.get(usize::from(listener))?.quic.as_ref()
+    }
+
+    /// Alternative that responses to clients of this listener tell of.
+    pub(super) fn alternative(&self, listener: u16) -> Option<&AlternativeService> {
+        self.listeners.get(usize::from(listener))?.alternative.as_ref()
     }
 
     /// TLS that clients of this listener begin with a command.

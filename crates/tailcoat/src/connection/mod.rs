@@ -43,6 +43,7 @@ use std::sync::Arc;
 pub use client_limit::{ClientLimit, ClientPlace};
 pub use clock::WorkerClock;
 pub use connections::{Admission, Connections};
+pub use exchange::AlternativeService;
 use ftp::FtpConnection;
 pub use generation::{Generation, ListenerState};
 use h1::H1Connection;

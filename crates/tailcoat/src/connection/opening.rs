@@ -20,7 +20,7 @@ use super::{ConnectionStage, Context, Newcomer, Socket, TlsSocket, Transport, Wa
 use crate::log::{LogClient, Subject};
 use crate::memory_budget::Charge;
 use crate::metrics::{HandlerKind, Limit};
-use crate::tls::{ListenerTls, ServerConnection, TlsInfo, alerts};
+use crate::tls::{ListenerTls, ServerConnection, SiteMark, TlsInfo, alerts};
 
 /// Maximum length of a ClientHello, in bytes, with the headers of its records. It is kept until it is complete. rustls
 /// accepts no longer one; real clients send about two thousand bytes.
@@ -57,8 +57,8 @@ enum Awaited {
     Hello(Socket, Box<Acceptor>),
     /// The connection's turn among many handshakes. The client must only stay connected.
     Turn(Socket, Box<Accepted>, Option<LinePlace>),
-    /// End of the handshake, with the identifier of the site and the requested server name.
-    Handshake(Box<TlsSocket>, u32, Option<Box<str>>),
+    /// End of the handshake, with the site and the requested server name.
+    Handshake(Box<TlsSocket>, SiteMark, Option<Box<str>>),
     /// End of a handshake for ACME validation by TLS.
     Validation(Box<TlsSocket>),
     /// End of the connection by the client, after an error was sent.
@@ -483,7 +483,7 @@ impl OpeningConnection {
         }
         Poll::Ready(Ok(match is_validation {
             true => Awaited::Validation(tls),
-            false => Awaited::Handshake(tls, site.id, name.map(Into::into)),
+            false => Awaited::Handshake(tls, site.mark(), name.map(Into::into)),
         }))
     }
 }

@@ -9,7 +9,7 @@ use wire::h1::{CHUNK_SIZE_LINE_BYTES_MAX, DATE_BYTES, write_chunk_size_line, wri
 use wire::http::range::write_content_range;
 use wire::http::{ContentCoding, Fields, Status, push_decimal};
 
-use super::exchange::{HeadPolicy, SERVER};
+use super::exchange::{AlternativeService, HeadPolicy, SERVER};
 use super::stream::{StreamFraming, StreamedContent};
 use crate::config::FieldAction;
 use crate::handler::{Body, BuiltResponse, ChangedResponse, FieldChange, Form, Response, Segment};
@@ -59,6 +59,8 @@ pub struct EncodingContext<'a> {
     pub is_head: bool,
     /// True if responses have a Server field.
     pub server_field: bool,
+    /// Alternative to tell of, unless the response has the field.
+    pub alternative: Option<&'a AlternativeService>,
     /// True if the client supports chunked coding, which HTTP/1.0 lacks.
     pub may_chunk: bool,
 }
@@ -125,18 +127,21 @@ impl Output {
     ) -> (Status, u64) {
         let head_start = self.bytes.len();
         let representation = object.representation(coding);
+        let mut head = &representation.head;
         let complete_length = representation.content.length();
         let (status, offset, length) = match form {
             Form::Whole => {
-                representation.head.h1.write(encoding.date, &mut self.bytes);
+                head.h1.write(encoding.date, &mut self.bytes);
                 (representation.status, 0, complete_length)
             }
             Form::NotModified => {
-                representation.not_modified_head.h1.write(encoding.date, &mut self.bytes);
+                head = &representation.not_modified_head;
+                head.h1.write(encoding.date, &mut self.bytes);
                 (Status::NOT_MODIFIED, 0, 0)
             }
             Form::Part { offset, length } => {
-                representation.partial_head.h1.write(encoding.date, &mut self.bytes);
+                head = &representation.partial_head;
+                head.h1.write(encoding.date, &mut self.bytes);
                 self.bytes.extend_from_slice(b"Content-Range: ");
                 write_content_range(&(offset..offset + length), complete_length, &mut self.bytes);
                 self.bytes.extend_from_slice(b"\r\n");
@@ -149,6 +154,12 @@ impl Output {
         }
         for change in changes {
             change_head(&mut self.bytes, head_start, change);
+        }
+        if let Some(alternative) = encoding.alternative
+            && !head.has_alternative
+            && !AlternativeService::is_changed_by(changes)
+        {
+            self.bytes.extend_from_slice(alternative.h1());
         }
         self.end_head(encoding.persistence);
         if encoding.is_head || length == 0 {
@@ -215,6 +226,9 @@ impl Output {
             self.bytes.extend_from_slice(b"Server: ");
             self.bytes.extend_from_slice(SERVER.as_bytes());
             self.bytes.extend_from_slice(b"\r\n");
+        }
+        if let Some(alternative) = encoding.alternative.filter(|_| policy.adds_alternative) {
+            self.bytes.extend_from_slice(alternative.h1());
         }
     }
 

@@ -12,6 +12,8 @@ pub struct EncodedHead {
     pub h2: PreparedBlock,
     /// Field section for HTTP/3.
     pub h3: PreparedSection,
+    /// True if the head has Alt-Svc.
+    pub has_alternative: bool,
 }
 
 impl EncodedHead {
@@ -21,6 +23,7 @@ impl EncodedHead {
             h1: PreparedHead::new(status, fields),
             h2: PreparedBlock::new(status, fields),
             h3: PreparedSection::new(status, fields),
+            has_alternative: fields.has("Alt-Svc"),
         }
     }
 

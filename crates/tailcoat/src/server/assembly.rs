@@ -13,7 +13,8 @@ use crate::acme;
 use crate::config::{AccessLog, Config};
 use crate::confinement::Confined;
 use crate::connection::{
-    Abilities, ClientLimit, KernelTls, ListenerState, QuicKeys, QuicSettings, RESERVED_PLACES, Shares,
+    Abilities, AlternativeService, ClientLimit, KernelTls, ListenerState, QuicKeys, QuicSettings, RESERVED_PLACES,
+    Shares,
 };
 use crate::handler::{HandlerParts, SharedSite};
 use crate::log::{LogChange, LogHandle, LogId, ServerLog, Trouble};
@@ -211,6 +212,7 @@ impl Assembly {
             states[usize::from(number)] = ListenerState {
                 is_proxied: plan.is_proxied,
                 tls,
+                alternative: listeners.datagram_port(number).filter(|_| quic.is_some()).map(AlternativeService::new),
                 quic: quic.map(Arc::new),
                 begins_with_tls: plan.has_tls,
                 is_retired: false,

@@ -84,6 +84,11 @@ impl DatagramGroup {
         steer(socket, self.is_ipv6, self.first as u8, workers.clamp(1, self.bank_size))
     }
 
+    /// Port of the address.
+    pub(super) fn port(&self) -> Option<u16> {
+        Some(self.sockets.first()?.local_addr().ok()?.port())
+    }
+
     /// Socket of a worker.
     pub(super) fn of_worker(&self, number: u16, worker: usize) -> Option<ListenerKey> {
         (worker < self.bank_size).then(|| (number, UDP_KEY | (self.first + worker) as u16))

@@ -300,6 +300,11 @@ impl Listeners {
         self.datagrams.contains_key(&number)
     }
 
+    /// Port of an address's UDP sockets.
+    pub(super) fn datagram_port(&self, number: u16) -> Option<u16> {
+        self.datagrams.get(&number)?.port()
+    }
+
     /// Number of addresses so far; all their numbers are below it.
     pub(super) fn count(&self) -> usize {
         self.numbers.len()

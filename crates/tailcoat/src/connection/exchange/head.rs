@@ -6,6 +6,7 @@ use std::ops::Range;
 use wire::h1::DATE_BYTES;
 use wire::http::{ContentCoding, Status};
 
+use super::alternative::AlternativeService;
 use super::head_policy::{HeadPolicy, SERVER};
 use super::{ExchangeTurn, HttpStreams, StreamClosed};
 use crate::config::FieldAction;
@@ -22,6 +23,8 @@ pub(super) struct Chosen<'a> {
     pub(super) coding: ContentCoding,
     pub(super) form: Form,
     pub(super) changes: &'a [FieldChange],
+    /// Listener whose alternative the head tells of.
+    pub(super) alternative: Option<u16>,
 }
 
 /// Sends the head for a cached object. Returns its status, and the range of content that follows.
@@ -32,7 +35,7 @@ pub(super) fn send_object_head<S: HttpStreams>(
     streams: &mut S,
     turn: &ExchangeTurn<'_>,
 ) -> Result<(Status, Range<u64>), StreamClosed> {
-    let Chosen { object, coding, form, changes } = chosen;
+    let Chosen { object, coding, form, changes, alternative } = chosen;
     let representation = object.representation(coding);
     let complete_length = representation.content.length();
     let (status, head, range) = match form {
@@ -52,6 +55,13 @@ pub(super) fn send_object_head<S: HttpStreams>(
         if let Some(response) = object.response() {
             write_age::<S>(response, now_ms, out);
         }
+        if let Some(listener) = alternative
+            && let Some(alternative) = turn.context.generation().alternative(listener)
+            && !head.has_alternative
+            && !AlternativeService::is_changed_by(changes)
+        {
+            S::write_alternative(out, alternative);
+        }
     })?;
     Ok((status, if is_last { 0..0 } else { range }))
 }
@@ -60,7 +70,7 @@ pub(super) fn send_object_head<S: HttpStreams>(
 pub(super) fn send_built_head<S: HttpStreams>(
     stream: S::Id,
     response: BuiltResponse,
-    is_head: bool,
+    (is_head, alternative): (bool, Option<u16>),
     streams: &mut S,
     turn: &ExchangeTurn<'_>,
 ) -> Result<Option<Body>, StreamClosed> {
@@ -71,6 +81,11 @@ pub(super) fn send_built_head<S: HttpStreams>(
     }
     if policy.adds_server {
         fields.push("server", SERVER);
+    }
+    if let Some(listener) = alternative.filter(|_| policy.adds_alternative)
+        && let Some(alternative) = turn.context.generation().alternative(listener)
+    {
+        fields.push("alt-svc", alternative.value());
     }
     if let Some(length) = policy.content_length {
         fields.push("content-length", length.to_string());

@@ -4,6 +4,7 @@
 //! the connection's [`StreamExchanges`]. After each change it calls [`StreamExchanges::drive`], and sends. Events drive
 //! the exchanges: nothing here knows a socket.
 
+mod alternative;
 mod clocks;
 mod content;
 mod extended_connect;
@@ -26,6 +27,7 @@ use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::task::Waker;
 
+pub use alternative::AlternativeService;
 pub use clocks::{ConnectionClocks, ExpiredWait};
 pub use head_policy::{HeadPolicy, SERVER};
 pub use limits::message_limits;
@@ -53,11 +55,18 @@ pub struct ExchangeClient {
     pub slot: u32,
     /// Number of the listener.
     pub listener: u16,
+    /// True if responses tell of HTTP/3, provided that the listener has it.
+    pub tells_alternative: bool,
 }
 
 impl ExchangeClient {
     fn peer(&self) -> ClientPeer<'_> {
         ClientPeer { client: self.client, tls: self.tls.as_deref() }
+    }
+
+    /// Listener whose alternative responses tell of.
+    fn alternative(&self) -> Option<u16> {
+        self.tells_alternative.then_some(self.listener)
     }
 
     /// Local address that the client connected to; `None` for a unix socket.

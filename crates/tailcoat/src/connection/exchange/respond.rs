@@ -58,7 +58,9 @@ impl<Id: StreamKey> StreamExchanges<Id> {
         turn: &mut ExchangeTurn<'_>,
     ) {
         let is_hit = is_hit(&response);
-        let Some(ResponseStart { status, content }) = begin(stream, asked, response, false, streams, turn) else {
+        let Some(ResponseStart { status, content }) =
+            begin((stream, asked, self.client.alternative()), response, false, streams, turn)
+        else {
             return;
         };
         let (outgoing, content_bytes) = match content {
@@ -110,7 +112,9 @@ impl<Id: StreamKey> StreamExchanges<Id> {
         streams: &mut S,
         turn: &ExchangeTurn<'_>,
     ) {
-        let Some(ResponseStart { status, content }) = begin(stream, asked, response, false, streams, turn) else {
+        let Some(ResponseStart { status, content }) =
+            begin((stream, asked, self.client.alternative()), response, false, streams, turn)
+        else {
             return;
         };
         let mut content_bytes = 0;
@@ -139,7 +143,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
         let (stream, asked) = (exchange.stream, exchange.asked);
         let tunnel = response.take_tunnel().filter(|_| asked == RequestedContent::Protocol);
         let is_hit = is_hit(&response);
-        let started = begin(stream, asked, response, tunnel.is_some(), streams, turn);
+        let started = begin((stream, asked, self.client.alternative()), response, tunnel.is_some(), streams, turn);
         let Some(ResponseStart { status, content }) = started else {
             // The stream was reset.
             return self.on_reset(stream, turn);
@@ -225,8 +229,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
 
 /// Sends the head of a response; `None` if the stream is closed.
 fn begin<S: HttpStreams>(
-    stream: S::Id,
-    asked: RequestedContent,
+    (stream, asked, alternative): (S::Id, RequestedContent, Option<u16>),
     response: Response,
     has_tunnel: bool,
     streams: &mut S,
@@ -251,12 +254,12 @@ fn begin<S: HttpStreams>(
                     streams.send_response(stream, status, &response.fields, false).ok()?;
                     None
                 }
-                false => send_built_head(stream, *response, is_head, streams, turn).ok()?,
+                false => send_built_head(stream, *response, (is_head, alternative), streams, turn).ok()?,
             };
             return Some(ResponseStart { status, content: body.map_or(Begin::Nothing, Begin::Body) });
         }
     };
-    let chosen = Chosen { object: &object.object, coding, form, changes: &changes };
+    let chosen = Chosen { object: &object.object, coding, form, changes: &changes, alternative };
     let (status, range) = send_object_head(stream, chosen, is_head, streams, turn).ok()?;
     let content = match &object.object.representation(coding).content {
         _ if range.is_empty() => Begin::Nothing,

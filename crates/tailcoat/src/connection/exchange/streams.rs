@@ -5,6 +5,7 @@ use wire::Priority;
 use wire::http::date::DATE_BYTES;
 use wire::http::{Fields, Status};
 
+use super::AlternativeService;
 use crate::object_cache::EncodedHead;
 
 /// Id of a stream. Ids are unique on a connection, and newer streams have higher ones.
@@ -53,6 +54,9 @@ pub trait HttpStreams {
 
     /// Appends a field, with its name in lower case, to an encoded head.
     fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]);
+
+    /// Appends the field that tells of another version.
+    fn write_alternative(out: &mut Vec<u8>, alternative: &AlternativeService);
 
     /// Sends the head that `write` appends; `is_last` if there is no content.
     fn send_encoded(

@@ -9,6 +9,7 @@ use wire::http::{Method, Status, Version};
 
 use super::tunnel::H1Tunnel;
 use super::{H1Connection, H1Turn, Incoming};
+use crate::connection::exchange::AlternativeService;
 use crate::connection::output::{EncodingContext, Persistence};
 use crate::connection::record::{CLIENT_GONE, ClientPeer, LoggedResponse, is_hit, record};
 use crate::connection::transfer_rate::TransferRate;
@@ -57,16 +58,20 @@ impl H1Connection {
         let tunnel = response.take_tunnel();
         let persistence = self.persistence(incoming, &response, tunnel.is_some(), turn.context);
         let H1Turn { context, task, output, now, .. } = turn;
+        let generation = context.generation();
+        let tells_alternative = AlternativeService::is_for(self.tls.as_deref());
         let encoding = EncodingContext {
             date: &context.clock.date(*now),
             now_ms: now.monotonic_ms,
             persistence,
             is_head: incoming.routed.request.method() == Method::Head,
-            server_field: context.generation().server_field,
+            server_field: generation.server_field,
+            alternative: generation.alternative(self.listener).filter(|_| tells_alternative),
             may_chunk: incoming.routed.request.head.version >= Version::Http11,
         };
         let is_hit = is_hit(&response);
         let (status, content_bytes) = output.write_response(response, encoding);
+        drop(generation);
         // A tunnel's content has no end that could be missed.
         let is_tunnel = tunnel.is_some();
         let exchange = |account: RequestAccount| {
@@ -157,6 +162,7 @@ impl H1Connection {
             persistence: Persistence::Close,
             is_head,
             server_field: context.generation().server_field,
+            alternative: None,
             may_chunk: false,
         };
         let response = error_response(rejection.status, PageFormat::Html);

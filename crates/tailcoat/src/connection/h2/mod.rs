@@ -21,7 +21,7 @@ use wire::h2::{ConnectionError, ErrorCode, H2Output, H2ServerConnection, StreamI
 use self::receive::ReceiveBuffers;
 pub(super) use self::streams::H2Streams;
 use super::exchange::{
-    ConnectionClocks, ExchangeClient, ExchangeTurn, RequestBuffers, StreamExchanges, message_limits,
+    AlternativeService, ConnectionClocks, ExchangeClient, ExchangeTurn, RequestBuffers, StreamExchanges, message_limits,
 };
 use super::lingering::poll_lingering;
 use super::{ConnectionScratch, Context, OpenedConnection, Socket, Transport};
@@ -161,7 +161,15 @@ impl H2Connection {
             kept: input,
             unsent: Vec::new(),
             is_blocked: false,
-            exchanges: StreamExchanges::new(ExchangeClient { client, tls, destination, number, slot, listener }),
+            exchanges: StreamExchanges::new(ExchangeClient {
+                tells_alternative: AlternativeService::is_for(tls.as_deref()),
+                client,
+                tls,
+                destination,
+                number,
+                slot,
+                listener,
+            }),
             exchange_bytes: 0,
             held: None,
             clocks: ConnectionClocks::new(now),

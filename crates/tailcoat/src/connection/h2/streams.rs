@@ -10,7 +10,7 @@ use wire::http::{Fields, Status};
 
 use super::OUTPUT_BYTES;
 use crate::connection::Transport;
-use crate::connection::exchange::{HttpStreams, StreamClosed, StreamFault};
+use crate::connection::exchange::{AlternativeService, HttpStreams, StreamClosed, StreamFault};
 use crate::object_cache::EncodedHead;
 
 /// Engine of a connection in a turn.
@@ -42,6 +42,10 @@ impl HttpStreams for H2Streams<'_> {
 
     fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
         write_literal(out, name, value);
+    }
+
+    fn write_alternative(out: &mut Vec<u8>, alternative: &AlternativeService) {
+        out.extend_from_slice(alternative.h2());
     }
 
     fn send_encoded(

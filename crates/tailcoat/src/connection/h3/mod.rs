@@ -271,5 +271,6 @@ fn new_exchanges(
     slot: u32,
 ) -> H3Exchanges {
     let listener = transport.listener();
-    StreamExchanges::new(ExchangeClient { client, tls, destination: OnceCell::new(), number, slot, listener })
+    let destination = OnceCell::new();
+    StreamExchanges::new(ExchangeClient { client, tls, destination, number, slot, listener, tells_alternative: false })
 }

@@ -12,7 +12,7 @@ use wire::http::date::DATE_BYTES;
 use wire::http::{Fields, Status};
 use wire::qpack::write_literal;
 
-use crate::connection::exchange::{HttpStreams, StreamClosed, StreamFault};
+use crate::connection::exchange::{AlternativeService, HttpStreams, StreamClosed, StreamFault};
 use crate::connection::quic::QuicTransport;
 use crate::object_cache::EncodedHead;
 
@@ -298,6 +298,10 @@ impl HttpStreams for H3Streams {
 
     fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
         write_literal(out, name, value);
+    }
+
+    fn write_alternative(_: &mut Vec<u8>, _: &AlternativeService) {
+        // The client has found HTTP/3.
     }
 
     fn send_encoded(

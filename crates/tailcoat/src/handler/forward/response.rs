@@ -163,7 +163,9 @@ impl Received<'_> {
             // A client can only upgrade if the response names the protocol (RFC 9110, section 15.5.22).
             let is_wanted_upgrade =
                 self.head.status == Status::UPGRADE_REQUIRED && name.eq_ignore_ascii_case(b"upgrade");
-            if is_wanted_upgrade || (!is_hop_by_hop(name) && !is_nominated) {
+            // Ports of the upstream mean nothing to clients of this server (RFC 7838).
+            let is_alternative = name.eq_ignore_ascii_case(b"alt-svc");
+            if is_wanted_upgrade || (!is_hop_by_hop(name) && !is_nominated && !is_alternative) {
                 fields.push(name, value);
             }
         }
