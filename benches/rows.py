@@ -64,6 +64,10 @@ ALL = (
     row("tls-resumed", "tls --part resumed", 40),
     row("http2-16KiB", "http2 --part 16KiB", 45),
     row("http2-1MiB", "http2 --part 1MiB", 45),
+    row("http3-8x64", "http3 --part 8x64", 60),
+    row("http3-64x1", "http3 --part 64x1", 60),
+    row("http3-16KiB", "http3 --part 16KiB", 60),
+    row("http3-1MiB", "http3 --part 1MiB", 60),
     row("cgi", "scripts --part cgi --rounds 1", 30),
     row("module", "module", 60, "component"),
     row("module-http-wasm", "module", 60, "http_wasm"),
@@ -79,7 +83,7 @@ ALL = (
     row("overload-proxy", "overload --part proxy --seconds 20", 170),
 )
 # Scenarios whose clients include tailor.
-WITH_TAILOR = {"http2", "page", "overload", "web99"}
+WITH_TAILOR = {"http2", "http3", "page", "overload", "web99"}
 
 
 def add_arguments(parser):

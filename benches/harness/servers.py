@@ -44,6 +44,9 @@ KNOWN_PEERS = {
     "nginx-tls": ("nginx-tls.conf", NGINX, "nginx -v"),
     "h2o-tls": ("h2o-tls.conf", H2O, "h2o -v"),
     "caddy-tls": ("caddy-tls.conf", CADDY, "caddy version"),
+    "nginx-http3": ("nginx-http3.conf", NGINX, "nginx -v"),
+    "haproxy-http3": ("haproxy-http3.cfg", HAPROXY, "haproxy -v"),
+    "caddy-http3": ("caddy-http3.conf", CADDY, "caddy version"),
     "caddy-fastcgi": ("caddy-fastcgi.conf", CADDY, "caddy version"),
     "nginx-php": ("nginx-web99.conf", NGINX, "nginx -v"),
     "nginx-fastcgi-c": ("nginx-web99.conf", NGINX, "nginx -v"),
@@ -54,6 +57,8 @@ PROGRAM_DIRECTORIES = ("usr/sbin", "usr/bin")
 _numbers = itertools.count()
 
 OURS, OURS_AGAIN = "tailcoat", "tailcoat-again"
+# Our program, loaded over HTTP/2.
+OURS_HTTP2 = "tailcoat-http2"
 TAILCOAT_OPTIONS = "serve {root} --listen 127.0.0.1:{port} --workers 1 --access-log {run}/tailcoat.log"
 TAILCOAT_CONFIG_OPTIONS = "run -c {config}"
 HAPROXY_LOG = {"haproxy": "log global\n  option httplog", "haproxy-unlogged": ""}
@@ -114,7 +119,7 @@ def named(names, tailcoat_command, peer_root=None):
 
 
 def _named(name, command, tailcoat_command, peer_root):
-    if name in (OURS, OURS_AGAIN) or command:
+    if name in (OURS, OURS_AGAIN, OURS_HTTP2) or command:
         command = command or tailcoat_command
         program = shlex.split(command)[0]
         client.require(program, f"the program of `{name}`; `cargo build --profile optimized` makes ours")
