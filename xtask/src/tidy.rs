@@ -108,7 +108,7 @@ const EDGES: &[(&str, &str, &[&str])] = &[
     ("tailor", "engine", &["units"]),
     ("tailor", "report", &["units", "engine", "bench"]),
     ("tailor", "end", &[]),
-    ("tailor", "bench", &["units", "engine", "report", "end"]),
+    ("tailor", "bench", &["units", "engine", "report", "search", "end"]),
     ("tailor", "web99", &["units", "engine", "bench", "report", "search", "end"]),
 ];
 

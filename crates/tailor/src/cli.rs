@@ -33,6 +33,7 @@ enum TailorCommand {
 Examples:
   tailor bench -c 256 -d 30s http://127.0.0.1:8080/
   tailor bench -R 5000 -d 1m --html report.html https://example.com/
+  tailor bench --find 'p99<5ms,failures<0.1%' https://example.com/
   tailor bench --http2 --streams 64 --json result.json https://127.0.0.1:8443/")]
     Bench(Box<crate::bench::LoadOptions>),
     /// Compare servers under the same load in alternating rounds, or two recorded runs
@@ -94,6 +95,8 @@ enum Web99Command {
 enum SchemaOf {
     /// `tailor bench --json`
     Bench,
+    /// `tailor bench --find --json`
+    Find,
     /// `tailor compare --json`
     Compare,
     /// `tailor web99 run --json`
@@ -129,6 +132,10 @@ pub fn main() -> ExitCode {
         },
         TailorCommand::Schema { report: SchemaOf::Compare } => {
             println!("{}", crate::lab::schema());
+            Ok(ProgramEnd::Passed)
+        }
+        TailorCommand::Schema { report: SchemaOf::Find } => {
+            println!("{}", crate::bench::find_schema());
             Ok(ProgramEnd::Passed)
         }
         TailorCommand::Schema { report: SchemaOf::Web99 } => {

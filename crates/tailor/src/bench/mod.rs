@@ -1,6 +1,7 @@
 //! `tailor bench`: sends load to a server and reports rate and latency.
 
 mod access_log;
+mod find;
 mod limits;
 mod null_server;
 mod options;
@@ -13,6 +14,7 @@ mod tls;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub use find::{FindReport, schema as find_schema};
 pub use options::LoadOptions;
 pub(crate) use options::parse_json_file;
 pub use require::Requirement;
@@ -27,6 +29,9 @@ use progress::ProgressDisplay;
 /// # Errors
 /// The run is impossible: the message gives the reason.
 pub fn run(options: &LoadOptions) -> Result<ProgramEnd, String> {
+    if !options.find.is_empty() {
+        return find::run(options);
+    }
     let plan = plan::make(options)?;
     // Check this first, so that an unwritable file fails before the run, not after it.
     for path in options.json.iter().chain(&options.html) {

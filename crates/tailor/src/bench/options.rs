@@ -33,6 +33,21 @@ pub struct LoadOptions {
     /// Open loop: spacing of requests
     #[arg(long, value_enum, default_value = "constant", help_heading = "Load")]
     pub arrivals: ArrivalSpacing,
+    /// Open loop: find the highest rate at which all conditions hold, such as `p99<5ms,failures<0.1%`; each try lasts -d
+    /// [default: 5s]
+    #[arg(
+        long,
+        value_name = "CONDITIONS",
+        value_delimiter = ',',
+        num_args = 1,
+        value_parser = super::require::parse,
+        conflicts_with_all = ["rate", "requests", "replay", "require", "intervals", "hdr_log"],
+        help_heading = "Load"
+    )]
+    pub find: Vec<super::Requirement>,
+    /// Width of the interval at which --find stops, as a share of the rate
+    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = parse_share, requires = "find", help_heading = "Load")]
+    pub find_precision: f64,
     /// Duration of load before the measurement, not counted
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration, help_heading = "Load")]
     pub warm_up: Duration,

@@ -77,6 +77,13 @@ pub(super) fn parse(text: &str) -> Result<Requirement, String> {
 }
 
 impl Requirement {
+    /// True if the condition sets an upper limit for a latency.
+    pub(super) fn limits_latency(&self) -> bool {
+        use RequiredQuantity::{Max, Mean, Percentile};
+        matches!(self.quantity, Percentile(_) | Mean | Max)
+            && matches!(self.relation, Relation::Less | Relation::LessOrEqual)
+    }
+
     /// Returns true if the condition holds, and the value compared. A failed request is infinitely late: the value is
     /// `None` for a percentile that falls on one, and for mean and maximum if there is one. If nothing was served, no
     /// latency has a value. A condition without a value does not hold.

@@ -2,6 +2,7 @@
 
 mod diff;
 mod failures;
+mod find;
 mod hostile;
 mod http2;
 mod http3;

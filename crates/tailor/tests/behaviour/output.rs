@@ -89,6 +89,7 @@ fn the_report_is_what_the_published_schema_says() {
     for (name, published) in [
         ("bench", include_str!("../../schema/bench.json")),
         ("compare", include_str!("../../schema/compare.json")),
+        ("find", include_str!("../../schema/find.json")),
         ("web99", include_str!("../../schema/web99.json")),
     ] {
         let printed = String::from_utf8(tailor(&["schema", name]).stdout).unwrap();
@@ -116,7 +117,7 @@ fn the_report_is_what_the_published_schema_says() {
 
 /// Panics if the value does not match the schema. It supports only the parts of JSON Schema that our schemas use. A
 /// property that the schema does not name is an error.
-fn check_schema(root: &Value, schema: &Value, value: &Value, place: &str) {
+pub(crate) fn check_schema(root: &Value, schema: &Value, value: &Value, place: &str) {
     if let Some(reference) = schema["$ref"].as_str() {
         let target = root.pointer(reference.trim_start_matches('#')).unwrap_or_else(|| panic!("{reference} is there"));
         return check_schema(root, target, value, place);
