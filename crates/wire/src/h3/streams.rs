@@ -97,12 +97,21 @@ impl StreamList {
     }
 
     pub fn find(&mut self, id: H3StreamId) -> Option<&mut H3Stream> {
-        let index = self.streams.binary_search_by_key(&id.0, |stream| stream.id).ok()?;
+        let index = self.index(id)?;
         self.streams.get_mut(index)
     }
 
+    fn index(&self, id: H3StreamId) -> Option<usize> {
+        // Ids of requests are 4 apart (RFC 9000, section 2.1). Unless a stream between has ended, this is the place.
+        let before = (id.0.checked_sub(self.streams.front()?.id)? / 4) as usize;
+        if self.streams.get(before).is_some_and(|stream| stream.id == id.0) {
+            return Some(before);
+        }
+        self.streams.binary_search_by_key(&id.0, |stream| stream.id).ok()
+    }
+
     pub fn remove(&mut self, id: H3StreamId) -> Option<H3Stream> {
-        let index = self.streams.binary_search_by_key(&id.0, |stream| stream.id).ok()?;
+        let index = self.index(id)?;
         self.streams.remove(index)
     }
 

@@ -115,25 +115,37 @@ impl H3Streams {
     /// Adds a request stream that the client has opened.
     pub(super) fn open(&mut self, id: H3StreamId) {
         let output = self.spare.pop().unwrap_or_default();
-        let index = self.requests.partition_point(|other| other.id < id);
+        let index = match self.requests.back() {
+            Some(last) if last.id > id => self.requests.partition_point(|other| other.id < id),
+            _ => self.requests.len(),
+        };
         self.requests.insert(index, RequestStream::new(id, output));
     }
 
     /// Request stream with this id.
     pub(super) fn find(&mut self, id: H3StreamId) -> Option<&mut RequestStream> {
-        let index = self.requests.binary_search_by_key(&id, |stream| stream.id).ok()?;
+        let index = self.index(id)?;
         Some(&mut self.requests[index])
+    }
+
+    fn index(&self, id: H3StreamId) -> Option<usize> {
+        // Ids of requests are 4 apart (RFC 9000, section 2.1). Unless a stream between has ended, this is the place.
+        let before = (id.0.checked_sub(self.requests.front()?.id.0)? / 4) as usize;
+        if self.requests.get(before).is_some_and(|stream| stream.id == id) {
+            return Some(before);
+        }
+        self.requests.binary_search_by_key(&id, |stream| stream.id).ok()
     }
 
     /// Request stream with this id, and the transport.
     pub(super) fn transport_and(&mut self, id: H3StreamId) -> Option<(&mut QuicTransport, &mut RequestStream)> {
-        let index = self.requests.binary_search_by_key(&id, |stream| stream.id).ok()?;
+        let index = self.index(id)?;
         Some((&mut self.transport, &mut self.requests[index]))
     }
 
     /// Removes a request stream.
     pub(super) fn remove(&mut self, id: H3StreamId) {
-        let Ok(index) = self.requests.binary_search_by_key(&id, |stream| stream.id) else { return };
+        let Some(index) = self.index(id) else { return };
         let Some(RequestStream { mut output, .. }) = self.requests.remove(index) else { return };
         if self.spare.len() < SPARE_BUFFERS_MAX && output.capacity() <= SPARE_BYTES_MAX {
             output.clear();
@@ -238,7 +250,7 @@ impl H3Streams {
         id: H3StreamId,
         write: impl FnOnce(&mut H3ServerConnection, &mut RequestStream, H3Turn<'_>) -> Result<(), H3StreamGone>,
     ) -> Result<(), StreamClosed> {
-        let index = self.requests.binary_search_by_key(&id, |stream| stream.id).map_err(|_| StreamClosed)?;
+        let index = self.index(id).ok_or(StreamClosed)?;
         let Self { engine, limits, output, now, requests, .. } = self;
         write(engine, &mut requests[index], H3Turn { now: *now, limits, output }).map_err(|_| StreamClosed)?;
         self.mark_unsent(id);
