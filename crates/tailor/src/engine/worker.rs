@@ -381,6 +381,9 @@ impl LoadWorker {
             port_shortages: self.shared.connector.port_shortages,
             descriptor_shortages: self.shared.connector.descriptor_shortages,
         };
+        for connection in &mut self.connections {
+            connection.end(&mut self.shared, now);
+        }
         self.send(None, now, Some(summary));
     }
 }

@@ -1,7 +1,7 @@
 """HTTP/3 server of aioquic that does what the path of a request says. Usage: h3_server.py CERTIFICATE KEY PROTOCOL
 
 It prints its port. For each line on standard input it prints its counts as JSON: requests, connections, streams that were
-open at the same time, resumed handshakes, bytes of content.
+open at the same time, resumed handshakes, bytes of content, connections that were closed.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from aioquic.buffer import encode_uint_var
 from aioquic.h3.connection import H3Connection, encode_frame, FrameType
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.events import HandshakeCompleted, ProtocolNegotiated
+from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, ProtocolNegotiated
 
 INTERNAL_ERROR, REJECTED = 0x102, 0x10B
 PIECE = bytes(i % 251 for i in range(251))
 
-counts = {"requests": 0, "connections": 0, "streams": 0, "resumed": 0, "content": 0}
+counts = {"requests": 0, "connections": 0, "streams": 0, "resumed": 0, "content": 0, "closed": 0}
 rejected = set()
 
 
@@ -39,6 +39,8 @@ class Server(QuicConnectionProtocol):
         if isinstance(event, HandshakeCompleted):
             counts["connections"] += 1
             counts["resumed"] += event.session_resumed
+        if isinstance(event, ConnectionTerminated):
+            counts["closed"] += 1
         if self.http:
             for event in self.http.handle_event(event):
                 self.on_event(event)

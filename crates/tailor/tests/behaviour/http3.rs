@@ -212,6 +212,17 @@ fn aborts_cancel_streams_and_keep_the_connection() {
 }
 
 #[test]
+fn the_end_of_a_run_closes_its_connections() {
+    let Some(mut server) = AioquicServer::start() else { return };
+    let (report, _) = server.bench("/bytes/100000", &["-d", "300ms", "-c", "4", "--streams", "4"]);
+    assert_eq!((failures(&report), report["connections"].as_u64()), (vec![], Some(4)), "{report}");
+    // The packets arrive shortly after.
+    while server.counts()["closed"] != 4 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
 fn handshakes_are_counted() {
     for (arguments, full, resumed) in
         [(&[][..], 20..=20, 0..=0), (&["--resume"], 1..=2, 18..=19), (&["-k"], 20..=20, 0..=0)]

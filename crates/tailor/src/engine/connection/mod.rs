@@ -766,6 +766,14 @@ impl LoadConnection {
         }
     }
 
+    /// Ends the connection with the run. The kernel tells the server of a TCP connection, but not of a QUIC connection.
+    /// Its server would repeat what it has sent until the idle timeout, at the expense of the next run.
+    pub(crate) fn end(&mut self, shared: &mut ThreadShared, now: Nanos) {
+        if matches!(self.protocol, ClientProtocol::Http3(_)) {
+            self.close(shared, now);
+        }
+    }
+
     fn close(&mut self, shared: &mut ThreadShared, now: Nanos) {
         if let ClientProtocol::Http3(http3) = &mut self.protocol {
             http3.close(shared, now);
