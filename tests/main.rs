@@ -52,6 +52,7 @@ mod killed;
 mod lifecycle;
 mod limits;
 mod listing;
+mod live_servers;
 #[cfg(all(feature = "acme", feature = "import", feature = "modules", feature = "traces"))]
 mod manual;
 #[cfg(feature = "modules")]

@@ -239,6 +239,34 @@ pub fn server_address_from_text(text: &str, directory: &Path) -> Result<Upstream
     value::parse_server_address(text, directory).map_err(|wrong| wrong.to_string())
 }
 
+/// Reads servers of an upstream, each as in the option `server`, without quotes: `http://10.0.0.1:8080 weight=2`.
+///
+/// # Errors
+///
+/// A message for people if a text is invalid.
+pub fn servers_from_texts(texts: &[String]) -> Result<Vec<UpstreamServer>, String> {
+    let mut block = String::from("upstream \"servers\" {\n");
+    for text in texts {
+        let (address, properties) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+        let is_plain = |character: char| character.is_ascii_alphanumeric() || " =-".contains(character);
+        if address.contains(['"', '\\']) || address.contains(char::is_control) || !properties.chars().all(is_plain) {
+            return Err(format!("invalid server `{text}`; write it as `http://10.0.0.1:8080 weight=2`"));
+        }
+        block.push_str(&format!("server \"{address}\" {properties}\n"));
+    }
+    block.push_str("}\n");
+    let mut diagnostics = Diagnostics::default();
+    let source = text::to_source("servers", block.into_bytes(), Path::new("/"), &mut diagnostics);
+    let mut draft = ConfigDraft::default();
+    if let Some(document) = text::parse_document(&source, &mut diagnostics) {
+        draft.read(&source, &document, &mut diagnostics);
+    }
+    if diagnostics.has_error() {
+        return Err(diagnostics.to_text(false).trim_end().to_owned());
+    }
+    Ok(draft.upstreams.into_iter().flat_map(|draft| draft.upstream.servers).collect())
+}
+
 /// Reads a network, or an address: of an IPv6 address, the first 64 bits count, because the client chooses the rest.
 ///
 /// # Errors

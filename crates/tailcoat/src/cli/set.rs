@@ -14,6 +14,7 @@ use crate::control::{ControlOrder, ControlReport};
 Examples:
   tailcoat set workers 8
   tailcoat set limit idle-timeout 15s
+  tailcoat set servers app http://10.0.0.11:8000 http://10.0.0.12:8000
   tailcoat set log-level debug")]
 pub(super) struct SetArgs {
     #[command(flatten)]
@@ -35,6 +36,14 @@ enum SetCommand {
     LogLevel {
         /// Minimum severity of messages
         level: LogLevelChoice,
+    },
+    /// Replace the servers of an upstream; requests in progress at removed servers continue
+    Servers {
+        /// Name of the upstream
+        upstream: String,
+        /// Servers as in the configuration: `http://10.0.0.11:8000`, `"http://10.0.0.12:8000 weight=2 backup=on"`
+        #[arg(required = true)]
+        servers: Vec<String>,
     },
     /// Change a limit
     Limit {
@@ -79,6 +88,7 @@ impl SetArgs {
         let order = match self.command {
             SetCommand::Workers { count } => ControlOrder::SetWorkers { count: count.into() },
             SetCommand::LogLevel { level } => ControlOrder::SetLogLevel { level: format!("{level:?}").to_lowercase() },
+            SetCommand::Servers { upstream, servers } => ControlOrder::SetServers { upstream, servers },
             SetCommand::Limit { name, values } => {
                 let values = values.iter().map(|value| quoted(value));
                 ControlOrder::SetLimit { option: std::iter::once(name).chain(values).collect::<Vec<_>>().join(" ") }

@@ -75,6 +75,13 @@ pub enum ControlOrder {
     },
     /// List the bans.
     ListBans,
+    /// Replace the servers of an upstream.
+    SetServers {
+        /// Name of the upstream.
+        upstream: String,
+        /// Servers, each as in the option `server`.
+        servers: Vec<String>,
+    },
     /// Drain a server of an upstream, or end that.
     DrainServer {
         /// Name of the upstream.
@@ -134,7 +141,7 @@ impl ControlOrder {
             Self::Reload { .. } | Self::Upgrade | Self::SetWorkers { .. } | Self::SetLimit { .. } => None,
             Self::TailLog { .. } => None,
             Self::PurgeCache { .. } | Self::Status { .. } => Some(PATIENCE),
-            Self::SetLogLevel { .. } | Self::DrainServer { .. } => Some(PATIENCE),
+            Self::SetLogLevel { .. } | Self::SetServers { .. } | Self::DrainServer { .. } => Some(PATIENCE),
             Self::Ban { .. } | Self::Unban { .. } | Self::ListBans => Some(PATIENCE),
         }
     }
@@ -191,6 +198,7 @@ mod tests {
             ControlOrder::Ban { client: "192.0.2.1".into(), seconds: 60 },
             ControlOrder::ListBans,
             ControlOrder::SetLimit { option: "header-fields-max 5".into() },
+            ControlOrder::SetServers { upstream: "app".into(), servers: vec!["http://a:1 weight=2".into()] },
             ControlOrder::DrainServer { upstream: "app".into(), server: "http://a:1".into(), is_drained: true },
         ];
         for order in orders {

@@ -12,6 +12,7 @@ use crate::config::{self, AccessLogFormat, LogLevel, log_format_from_text};
 use crate::control::{ControlOrder, ControlReply, ControlReport, ControlRequest};
 use crate::handler::response_cache::Purge;
 use crate::log::{LogTail, Tailed, event};
+use crate::upstream::{NoTlsSettings, SharedUpstream};
 
 /// Sends log records until the operator stops reading. Tells the operator when the log continues at a new process.
 async fn pass_on(mut tail: LogTail, reply: ControlReply, mut has_successor: watch::Receiver<bool>) {
@@ -81,6 +82,13 @@ impl Server {
             ControlOrder::Ban { client, seconds } => _ = reply.report(self.ban(&client, Duration::from_secs(seconds))),
             ControlOrder::Unban { client } => _ = reply.report(self.unban(&client)),
             ControlOrder::ListBans => _ = reply.report(self.list_bans()),
+            ControlOrder::SetServers { upstream, servers } => {
+                let report = match self.set_servers(&upstream, &servers) {
+                    Ok(text) => ControlReport::Done(text),
+                    Err(reason) => ControlReport::Rejected(reason),
+                };
+                reply.report(report);
+            }
             ControlOrder::DrainServer { upstream, server, is_drained } => {
                 reply.report(self.drain_server(&upstream, &server, is_drained));
             }
@@ -167,20 +175,53 @@ impl Server {
         ControlReport::Done(lines.collect())
     }
 
-    fn drain_server(&self, upstream: &str, server: &str, is_drained: bool) -> ControlReport {
-        let Some(shared) = self.assembly.upstreams.iter().find(|shared| shared.name() == upstream) else {
-            return ControlReport::Rejected(format!(
-                "there is no upstream {upstream}; `tailcoat upstreams` lists them"
+    fn find_upstream(&self, name: &str) -> Result<&Arc<SharedUpstream>, String> {
+        let found = self.assembly.upstreams.iter().find(|shared| shared.name() == name);
+        found.ok_or_else(|| format!("there is no upstream {name}; `tailcoat upstreams` lists them"))
+    }
+
+    /// Replaces the servers of an upstream, unless a configuration with them were invalid.
+    fn set_servers(&self, upstream: &str, servers: &[String]) -> Result<String, String> {
+        let shared = self.find_upstream(upstream)?;
+        let servers = config::servers_from_texts(servers)?;
+        let mut config = (*self.assembly.config).clone();
+        for changed in config.upstreams.iter_mut().filter(|of| of.name == upstream) {
+            changed.servers.clone_from(&servers);
+        }
+        config.validate()?;
+        let lacks = self.lasting.confined.lacks(&config, &[]);
+        if !lacks.is_empty() {
+            return Err(format!(
+                "the servers need permissions that this process has dropped ({}); write them into the configuration and run \
+                 `tailcoat upgrade`",
+                lacks.join(", ")
             ));
+        }
+        shared.set_servers(&servers).map_err(|NoTlsSettings| {
+            "no server of this upstream used TLS at the last reload; write the servers into the configuration and reload"
+                .to_owned()
+        })?;
+        let names = servers.iter().map(|server| server.address.to_string()).collect::<Vec<_>>().join(", ");
+        self.lasting
+            .server_log
+            .info(event("upstream servers replaced", &[("upstream", &upstream), ("servers", &names)]));
+        Ok(format!("{upstream}: {}\n", change_summary(&format!("servers {names}"))))
+    }
+
+    fn drain_server(&self, upstream: &str, server: &str, is_drained: bool) -> ControlReport {
+        let shared = match self.find_upstream(upstream) {
+            Ok(shared) => shared,
+            Err(reason) => return ControlReport::Rejected(reason),
         };
         if shared.set_drained(server, is_drained).is_none() {
-            let names: Vec<&str> = shared.servers_in_use().map(|(name, _)| name).collect();
+            let names: Vec<String> = shared.servers_in_use().into_iter().map(|(name, _)| name).collect();
             return ControlReport::Rejected(format!(
                 "upstream {upstream} has no server {server}; it has {}",
                 names.join(", ")
             ));
         }
-        let in_use = shared.servers_in_use().find(|(name, _)| *name == server).map_or(0, |(_, in_use)| in_use);
+        let in_use =
+            shared.servers_in_use().into_iter().find(|(name, _)| *name == server).map_or(0, |(_, in_use)| in_use);
         let what = if is_drained { "upstream server drained" } else { "upstream server undrained" };
         self.lasting.server_log.info(event(what, &[("upstream", &upstream), ("server", &server)]));
         ControlReport::Done(match is_drained {

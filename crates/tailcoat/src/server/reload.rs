@@ -275,6 +275,7 @@ impl Server {
         self.lasting.apply_buffer_limits(&config);
         if self.reloads.current.as_ref().is_some_and(|reload| reload.change.is_none()) {
             self.log_level = None;
+            assembly.upstreams.iter().for_each(|upstream| upstream.reset_servers());
         }
         self.lasting.server_log.set_level(self.log_level.unwrap_or(config.server.log_level));
         self.listeners.apply(new, &config.server, &self.lasting.server_log);

@@ -225,8 +225,9 @@ fn upstream_statuses(sources: &StatusSources, reports: &[Option<WorkerReport>]) 
         idle: idle(index),
         servers: upstream
             .server_states()
+            .into_iter()
             .map(|state| ServerStatus {
-                name: state.name.to_owned(),
+                name: state.name,
                 health: state.health.to_owned(),
                 is_backup: state.is_backup,
                 in_use: state.in_use.into(),

@@ -13,11 +13,13 @@ use wire::proxy_protocol::Endpoints;
 use super::balance::{Balancer, Candidate};
 use super::connect::{ConnectRequest, connect, proxy_preamble};
 use super::health::{FULL_SHARE, ServerFitness};
-use super::http2::{self, SessionLimits, Sessions, StreamLease, UpstreamSession};
+use super::http2::{self, SessionLimits, StreamLease, UpstreamSession};
 use super::lease::{Lease, ServerSlot};
-use super::pool::{ClientConnectionId, Pool, PoolLimits, PooledConnection};
-use super::shared::{SharedUpstream, UpstreamProtocol};
+use super::pool::{ClientConnectionId, PooledConnection};
+use super::server::UpstreamProtocol;
+use super::shared::SharedUpstream;
 use super::tried::Tried;
+use super::worker_server::{self, WorkerServer, WorkerServers};
 use super::{AcquireError, AcquireFailure, monotonic_ms};
 use crate::config;
 use crate::fair_queue::{QueueOverloaded, QueuePlace};
@@ -33,15 +35,13 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// A worker's own part of an upstream: its kept connections and its load balancing.
 pub struct Upstream {
     pub(super) shared: Arc<SharedUpstream>,
-    pub(super) pool_limits: PoolLimits,
-    /// Names of the servers, for logs; per worker, so that a clone is an `Rc` count and copies no string.
-    pub(super) server_names: Box<[Rc<str>]>,
+    /// Servers as of `seen_version`.
+    servers: RefCell<WorkerServers>,
+    seen_version: Cell<u64>,
     name: Rc<str>,
+    own: Weak<Self>,
     /// Slot in which the worker counts requests of this upstream.
     counted: Cell<NameSlot>,
-    pools: RefCell<Vec<Pool>>,
-    /// HTTP/2 connections to each server, and the settings they share.
-    sessions: RefCell<Vec<Sessions>>,
     session_limits: SessionLimits,
     http2_limits: Rc<wire::h2::H2Limits>,
     read_buffer: Rc<RefCell<Vec<u8>>>,
@@ -105,18 +105,18 @@ enum NoSlot {
 impl Upstream {
     /// Creates a worker's own part; `seed` makes its random choices differ from other workers'.
     pub fn new(shared: Arc<SharedUpstream>, seed: u64) -> Rc<Self> {
-        let count = shared.servers.len();
-        Rc::new(Self {
-            pool_limits: PoolLimits::new(&shared.config),
-            pools: RefCell::new((0..count).map(|_| Pool::default()).collect()),
-            sessions: RefCell::new((0..count).map(|_| Sessions::default()).collect()),
+        let (set, version) = shared.servers.get_with_version();
+        let count = set.iter().count();
+        Rc::new_cyclic(|own| Self {
+            servers: RefCell::new(worker_server::follow(&set, &[], &shared, own)),
+            own: Weak::clone(own),
+            seen_version: Cell::new(version),
             session_limits: session_limits(&shared.config),
             http2_limits: Rc::new(http2::limits(&shared.config)),
             read_buffer: Rc::default(),
             balancer: RefCell::new(Balancer::new(shared.config.balance.clone(), count, seed)),
             candidates: RefCell::new(Vec::with_capacity(count)),
             is_swept: Cell::new(false),
-            server_names: shared.servers.iter().map(|server| server.name.as_str().into()).collect(),
             name: shared.name().into(),
             counted: Cell::default(),
             shared,
@@ -140,7 +140,32 @@ impl Upstream {
 
     /// Number of connections kept for further requests.
     pub fn idle(&self) -> usize {
-        self.pools.borrow().iter().map(Pool::len).sum()
+        self.servers().iter().map(|server| server.pool.borrow().len()).sum()
+    }
+
+    /// Current servers.
+    fn servers(&self) -> WorkerServers {
+        if self.shared.servers.version() != self.seen_version.get() {
+            self.follow_servers();
+        }
+        Rc::clone(&self.servers.borrow())
+    }
+
+    /// Follows a change of the servers. Connections kept to a removed one close.
+    #[cold]
+    fn follow_servers(&self) {
+        let (set, version) = self.shared.servers.get_with_version();
+        let before = Rc::clone(&self.servers.borrow());
+        let servers = worker_server::follow(&set, &before, &self.shared, &self.own);
+        let index = |server: &Rc<WorkerServer>| before.iter().position(|known| Rc::ptr_eq(known, server));
+        self.balancer.borrow_mut().rearrange(&servers.iter().map(index).collect::<Vec<_>>());
+        self.servers.replace(servers);
+        self.seen_version.set(version);
+    }
+
+    /// True if some server may speak HTTP/2.
+    pub fn may_speak_http2(&self) -> bool {
+        self.servers().iter().any(|server| self.shared.may_speak_http2(server.shared.protocol))
     }
 
     /// State that all workers share.
@@ -156,7 +181,7 @@ impl Upstream {
             Ok(slot) => slot,
             Err(rejected) => return Acquire::Waiting(Box::pin(self.acquire_slowly(Err(rejected), wanted, now_ms))),
         };
-        match self.take_open(slot.server, &wanted, now_ms) {
+        match self.take_open(&slot.server, &wanted, now_ms) {
             Some(way) => Acquire::Ready(Some(Leased::new(way, slot, &wanted))),
             None => Acquire::Waiting(Box::pin(self.acquire_slowly(Ok(slot), wanted, now_ms))),
         }
@@ -187,10 +212,9 @@ impl Upstream {
                     // Neither the server's fault nor cured by another server.
                     Err(AcquireError::Exhausted) => return Err(AcquireError::Exhausted.into()),
                     Err(error) => {
-                        let server = Rc::clone(&upstream.server_names[usize::from(slot.server)]);
-                        failure = AcquireFailure { error, server: Some(server) };
+                        failure = AcquireFailure { error, server: Some(Rc::clone(&slot.server.name)) };
                         slot.report_failure(now_ms());
-                        wanted.tried.add(slot.server);
+                        wanted.tried.add(slot.server.shared.id);
                     }
                 }
                 drop(slot);
@@ -265,7 +289,7 @@ impl Upstream {
         wanted: &AcquireOptions,
         now_ms: u64,
     ) -> Result<SlotContent, AcquireError> {
-        let server = slot.server;
+        let server = &slot.server;
         loop {
             if let Some(way) = self.take_open(server, wanted, now_ms) {
                 return Ok(way);
@@ -273,7 +297,7 @@ impl Upstream {
             if !self.expects_session(server, wanted) {
                 return self.connect(server, wanted, now_ms).await;
             }
-            let opening = self.sessions.borrow()[usize::from(server)].opening();
+            let opening = server.sessions.borrow().opening();
             if let Some(mut opening) = opening {
                 // An error here means that the request opening the session has stopped.
                 if let Ok(Some(error)) = opening.wait_for(Option::is_some).await.map(|error| *error) {
@@ -281,9 +305,9 @@ impl Upstream {
                 }
                 continue;
             }
-            let opening = self.sessions.borrow_mut()[usize::from(server)].open();
+            let opening = server.sessions.borrow_mut().open();
             // Runs even if the future is dropped.
-            let _end = OnDrop(|| self.sessions.borrow_mut()[usize::from(server)].opened());
+            let _end = OnDrop(|| server.sessions.borrow_mut().opened());
             let way = self.connect(server, wanted, now_ms).await;
             if let Err(error) = way {
                 opening.fail(error);
@@ -294,7 +318,7 @@ impl Upstream {
 
     async fn connect(
         self: &Rc<Self>,
-        server: u16,
+        server: &WorkerServer,
         wanted: &AcquireOptions,
         now_ms: u64,
     ) -> Result<SlotContent, AcquireError> {
@@ -305,9 +329,9 @@ impl Upstream {
             tls: self.shared.tls.as_ref(),
             wants_http1: wanted.is_upgrade,
         };
-        let (stream, is_http2) = connect(self.shared.server(server), opened).await?;
-        if self.shared.server(server).protocol == UpstreamProtocol::Negotiated && !wanted.is_upgrade {
-            self.sessions.borrow_mut()[usize::from(server)].has_chosen_http2 = Some(is_http2);
+        let (stream, is_http2) = connect(&server.shared, opened).await?;
+        if server.shared.protocol == UpstreamProtocol::Negotiated && !wanted.is_upgrade {
+            server.sessions.borrow_mut().has_chosen_http2 = Some(is_http2);
         }
         if !is_http2 {
             let connection = PooledConnection { stream, opened_ms: now_ms, requests: 1, reserved_for: None };
@@ -318,19 +342,19 @@ impl Upstream {
         tokio::task::spawn_local(http2::drive(Rc::clone(&session), stream, scratch));
         // A new session has room.
         let is_reused = session.join(&self.session_limits, monotonic_ms()).ok_or(AcquireError::NoServer)?;
-        self.sessions.borrow_mut()[usize::from(server)].add(Rc::clone(&session));
+        server.sessions.borrow_mut().add(Rc::clone(&session));
         self.sweep_from_now_on();
         Ok(SlotContent::Session(session, is_reused))
     }
 
     /// Checks whether a connection to the server should carry several exchanges. Before the first handshake it
     /// assumes so.
-    fn expects_session(&self, server: u16, wanted: &AcquireOptions) -> bool {
-        match self.shared.server(server).protocol {
+    fn expects_session(&self, server: &WorkerServer, wanted: &AcquireOptions) -> bool {
+        match server.shared.protocol {
             UpstreamProtocol::OneAtATime => false,
             UpstreamProtocol::Http2 => true,
             UpstreamProtocol::Negotiated => {
-                let chosen = self.sessions.borrow()[usize::from(server)].has_chosen_http2;
+                let chosen = server.sessions.borrow().has_chosen_http2;
                 let offered = self.shared.tls.as_ref().is_some_and(|tls| tls.offers_http2);
                 offered && !wanted.is_upgrade && chosen.unwrap_or(true)
             }
@@ -338,12 +362,12 @@ impl Upstream {
     }
 
     /// Takes a connection or session that is open already.
-    fn take_open(&self, server: u16, wanted: &AcquireOptions, now_ms: u64) -> Option<SlotContent> {
-        let protocol = self.shared.server(server).protocol;
+    fn take_open(&self, server: &WorkerServer, wanted: &AcquireOptions, now_ms: u64) -> Option<SlotContent> {
+        let protocol = server.shared.protocol;
         if protocol != UpstreamProtocol::OneAtATime {
             // Ask for extended CONNECT (RFC 8441), which some servers lack, only if HTTP/1.1 is possible too.
             let is_upgrade = wanted.is_upgrade && protocol == UpstreamProtocol::Negotiated;
-            let sessions = &self.sessions.borrow()[usize::from(server)];
+            let sessions = server.sessions.borrow();
             let joined = sessions.join(&self.session_limits, is_upgrade, monotonic_ms());
             if let Some((session, is_reused)) = joined {
                 return Some(SlotContent::Session(session, is_reused));
@@ -352,27 +376,16 @@ impl Upstream {
         if wanted.tried.wants_new() {
             return None;
         }
-        let pool = &mut self.pools.borrow_mut()[usize::from(server)];
-        let mut connection = pool.take(wanted.client_connection, &self.pool_limits, now_ms)?;
+        let mut connection = server.pool.borrow_mut().take(wanted.client_connection, &server.pool_limits, now_ms)?;
         connection.requests = connection.requests.saturating_add(1);
         Some(SlotContent::Connection(connection, true))
     }
 
-    /// Keeps a connection for another request.
-    pub(super) fn keep(self: &Rc<Self>, server: u16, connection: PooledConnection, now_ms: u64) {
-        self.pools.borrow_mut()[usize::from(server)].put(connection, &self.pool_limits, now_ms);
-        self.sweep_from_now_on();
-    }
-
-    fn sweep_from_now_on(self: &Rc<Self>) {
+    /// Sweeps kept connections regularly as long as there are any.
+    pub(super) fn sweep_from_now_on(self: &Rc<Self>) {
         if !self.is_swept.replace(true) {
             tokio::task::spawn_local(sweep_regularly(Rc::downgrade(self)));
         }
-    }
-
-    /// Closes the kept connections to a server.
-    pub(super) fn forget_kept(&self, server: u16) {
-        self.pools.borrow_mut()[usize::from(server)].clear();
     }
 
     /// Calls [`choose`](Self::choose) unless other requests are queued.
@@ -386,13 +399,14 @@ impl Upstream {
     /// Chooses a server and takes a slot there. Fit servers come first, then fit backups. The last resort is any
     /// server that has not failed this very request.
     fn choose(self: &Rc<Self>, wanted: &AcquireOptions, now_ms: u64) -> Result<ServerSlot, NoSlot> {
+        let servers = &*self.servers();
         let mut busy = false;
         for is_backup in [false, true] {
-            let fit = |server: u16| {
-                let of = self.shared.server(server);
-                if of.is_backup != is_backup || of.is_drained() { ServerFitness::Out } else { of.standing(now_ms) }
+            let fit = |server: &WorkerServer| match server.is_backup() != is_backup || server.shared.is_drained() {
+                true => ServerFitness::Out,
+                false => server.shared.standing(now_ms),
             };
-            match self.choose_from(wanted, now_ms, fit) {
+            match self.choose_from(servers, wanted, now_ms, fit) {
                 Err(NoSlot::NoServer) => {}
                 Err(NoSlot::Busy) => busy = true,
                 chosen => return chosen,
@@ -405,8 +419,7 @@ impl Upstream {
         if !self.shared.config.last_resort {
             return Err(NoSlot::NoServer);
         }
-        let is_drained = |server: u16| self.shared.server(server).is_drained();
-        self.choose_from(wanted, now_ms, |server| match is_drained(server) {
+        self.choose_from(servers, wanted, now_ms, |server| match server.shared.is_drained() {
             true => ServerFitness::Out,
             false => ServerFitness::Fit(FULL_SHARE),
         })
@@ -414,20 +427,24 @@ impl Upstream {
 
     fn choose_from(
         self: &Rc<Self>,
+        servers: &[Rc<WorkerServer>],
         wanted: &AcquireOptions,
         now_ms: u64,
-        standing: impl Fn(u16) -> ServerFitness,
+        standing: impl Fn(&WorkerServer) -> ServerFitness,
     ) -> Result<ServerSlot, NoSlot> {
         let mut candidates = self.candidates.borrow_mut();
         candidates.clear();
         let mut is_busy = false;
-        let slot = |server, is_trial| ServerSlot { upstream: Rc::clone(self), server, is_trial };
-        for server in (0..self.shared.servers.len() as u16).filter(|server| !wanted.tried.contains(*server)) {
+        let slot = |server: &Rc<WorkerServer>, is_trial| ServerSlot { server: Rc::clone(server), is_trial };
+        for (index, server) in servers.iter().enumerate() {
+            let of = &server.shared;
+            if wanted.tried.contains(of.id) {
+                continue;
+            }
             let standing = standing(server);
             if standing == ServerFitness::Out {
                 continue;
             }
-            let of = self.shared.server(server);
             let in_use = of.in_use();
             let most = self.shared.config.connections_max;
             if most > 0 && in_use >= most {
@@ -438,40 +455,43 @@ impl Upstream {
                 // The first request after the ejection time is the trial.
                 ServerFitness::Trial => {
                     if of.with_health(now_ms, |health| health.begin_trial(now_ms)) {
-                        if self.shared.take_slot(server) {
+                        if self.shared.take_slot(of) {
                             return Ok(slot(server, true));
                         }
                         of.with_health(now_ms, super::health::Health::abandon_trial);
                     }
                 }
                 ServerFitness::Fit(share) => {
-                    let weight = of.weight.saturating_mul(share).max(1);
-                    candidates.push(Candidate { server, weight, in_use, hash: of.hash });
+                    let weight = server.weight().saturating_mul(share).max(1);
+                    candidates.push(Candidate { server: index as u16, weight, in_use, hash: of.hash });
                 }
                 ServerFitness::Out => {}
             }
         }
         loop {
-            let Some(server) = self.balancer.borrow_mut().choose(&candidates, wanted.key) else {
+            let Some(index) = self.balancer.borrow_mut().choose(&candidates, wanted.key) else {
                 return Err(if is_busy { NoSlot::Busy } else { NoSlot::NoServer });
             };
-            if self.shared.take_slot(server) {
+            let server = &servers[usize::from(index)];
+            if self.shared.take_slot(&server.shared) {
                 return Ok(slot(server, false));
             }
             // Another worker took the last slot.
             is_busy = true;
-            candidates.retain(|candidate| candidate.server != server);
+            candidates.retain(|candidate| candidate.server != index);
         }
     }
 
     /// Closes kept connections that have expired or closed; returns whether any is left.
     pub(super) fn sweep(&self, now_ms: u64) -> bool {
-        let mut pools = self.pools.borrow_mut();
-        pools.iter_mut().for_each(|pool| pool.sweep(&self.pool_limits, now_ms));
-        let mut sessions = self.sessions.borrow_mut();
-        let has_sessions = |sessions: &mut Sessions| sessions.sweep(&self.session_limits, monotonic_ms());
-        let sessions = sessions.iter_mut().filter_map(|sessions| has_sessions(sessions).then_some(())).count();
-        sessions > 0 || pools.iter().any(|pool| pool.len() > 0)
+        let sweep = |server: &Rc<WorkerServer>| {
+            let mut pool = server.pool.borrow_mut();
+            pool.sweep(&server.pool_limits, now_ms);
+            let has_sessions = server.sessions.borrow_mut().sweep(&self.session_limits, monotonic_ms());
+            has_sessions || pool.len() > 0
+        };
+        // All are swept, also after the first with a connection left.
+        self.servers().iter().map(sweep).fold(false, |any, has| any | has)
     }
 }
 
@@ -540,7 +560,6 @@ impl Future for Acquire {
 
 impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept: Vec<_> = self.pools.borrow().iter().map(Pool::len).collect();
-        f.debug_struct("Upstream").field("shared", &self.shared).field("kept", &kept).finish()
+        f.debug_struct("Upstream").field("shared", &self.shared).field("servers", &self.servers.borrow()).finish()
     }
 }

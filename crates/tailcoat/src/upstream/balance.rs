@@ -42,6 +42,12 @@ impl Balancer {
         Self { method, random, credit }
     }
 
+    /// Follows a change of the servers. `before` has the former index of each server; `None` is a new one.
+    pub(super) fn rearrange(&mut self, before: &[Option<usize>]) {
+        let credit = |index: &Option<usize>| index.and_then(|index| self.credit.get(index).copied()).unwrap_or(0);
+        self.credit = before.iter().map(credit).collect();
+    }
+
     /// Chooses a server; `None` if there is no candidate. A request without a key is balanced by connections.
     pub(super) fn choose(&mut self, candidates: &[Candidate], key: Option<u64>) -> Option<u16> {
         match (&self.method, key) {

@@ -8,7 +8,8 @@ use wire::h2::{ClientEvent, EngineTurn, H2ClientConnection, H2Limits, H2Output, 
 use wire::http::{Fields, Version};
 
 use super::connect::{ConnectRequest, connect, proxy_preamble};
-use super::shared::{SharedServer, SharedUpstream, UpstreamProtocol};
+use super::server::{SharedServer, UpstreamProtocol};
+use super::shared::SharedUpstream;
 use super::stream::UpstreamStream;
 use super::{http2, monotonic_ms};
 use crate::config::{HealthCheck, format_duration};
@@ -20,8 +21,8 @@ const HEAD_LIMITS: HeadLimits = HeadLimits { head_bytes_max: 16 << 10, fields_ma
 ///
 /// # Errors
 /// The reason that the check failed, as text for the log: a wrong status, a failed connection or a timeout.
-pub(super) async fn check(upstream: &SharedUpstream, server: u16, check: &HealthCheck) -> Result<(), String> {
-    match timeout(check.timeout, ask(upstream, upstream.server(server), check)).await {
+pub(super) async fn check(upstream: &SharedUpstream, server: &SharedServer, check: &HealthCheck) -> Result<(), String> {
+    match timeout(check.timeout, ask(upstream, server, check)).await {
         Ok(Ok(status)) if (check.status_min..=check.status_max).contains(&status) => Ok(()),
         Ok(Ok(status)) => Err(format!("GET {} returned status {status}", check.path)),
         Ok(Err(reason)) => Err(reason),

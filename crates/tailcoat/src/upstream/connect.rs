@@ -11,7 +11,7 @@ use wire::proxy_protocol::{Endpoints, write_v1, write_v2};
 
 use super::AcquireError;
 use super::addresses::UpstreamAddresses;
-use super::shared::{SharedServer, UpstreamLocation, UpstreamProtocol};
+use super::server::{SharedServer, UpstreamLocation, UpstreamProtocol};
 use super::stream::UpstreamStream;
 use super::tls::{ClientTls, has_chosen_http2};
 use crate::config::ProxyProtocol;

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::check::check;
 use super::monotonic_ms;
-use super::shared::{SharedUpstream, UpstreamLocation};
+use super::server::{SharedServer, UpstreamLocation};
+use super::shared::SharedUpstream;
 use super::tls::ClientTls;
 use crate::log::event;
 
@@ -22,24 +24,44 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Looks up the addresses of a name, for connections to a port. May block.
 pub type AddressLookup = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
-/// Looks up names, checks servers and watches files, forever, in a tokio runtime. Ends when it is dropped, or at once
-/// if there is no such work.
+/// Looks up names, checks servers and watches files, forever, in a tokio runtime. Ends when it is dropped.
 pub async fn keep(upstreams: Vec<Arc<SharedUpstream>>, lookup: AddressLookup, file_check_interval: Duration) {
     let mut tasks = JoinSet::new();
     for upstream in upstreams {
         if upstream.tls.as_ref().is_some_and(ClientTls::has_files) {
             tasks.spawn(look_at_files_regularly(Arc::clone(&upstream), file_check_interval));
         }
-        for server in 0..upstream.servers.len() as u16 {
-            if upstream.server(server).location.has_name() {
-                tasks.spawn(resolve_regularly(Arc::clone(&upstream), server, lookup));
-            }
-            if upstream.config.health_check.is_some() {
-                tasks.spawn(check_regularly(Arc::clone(&upstream), server));
-            }
-        }
+        tasks.spawn(keep_servers(upstream, lookup));
     }
     while tasks.join_next().await.is_some() {}
+}
+
+/// Looks up the names of an upstream's servers and checks them, also of those that are added later.
+async fn keep_servers(upstream: Arc<SharedUpstream>, lookup: AddressLookup) {
+    let mut kept: Vec<(Arc<SharedServer>, JoinSet<()>)> = Vec::new();
+    loop {
+        let mut changed = pin!(upstream.servers.changed());
+        // Before the set is read, so that no change is missed in between.
+        changed.as_mut().enable();
+        let set = upstream.servers.get();
+        // Dropping the tasks of a removed server ends them.
+        kept.retain(|(server, _)| set.iter().any(|other| Arc::ptr_eq(&other.shared, server)));
+        for server in set.iter().map(|server| &server.shared) {
+            if kept.iter().any(|(known, _)| Arc::ptr_eq(known, server)) {
+                continue;
+            }
+            let mut tasks = JoinSet::new();
+            if server.location.has_name() {
+                tasks.spawn(resolve_regularly(Arc::clone(&upstream), Arc::clone(server), lookup));
+            }
+            if upstream.config.health_check.is_some() {
+                tasks.spawn(check_regularly(Arc::clone(&upstream), Arc::clone(server)));
+            }
+            kept.push((Arc::clone(server), tasks));
+        }
+        drop(set);
+        changed.await;
+    }
 }
 
 /// Looks up a name with the system's resolver (getaddrinfo), including hosts files, search domains and caches.
@@ -50,8 +72,7 @@ pub fn system_lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok((host, port).to_socket_addrs()?.collect())
 }
 
-async fn resolve_regularly(upstream: Arc<SharedUpstream>, server: u16, lookup: AddressLookup) {
-    let server = upstream.server(server);
+async fn resolve_regularly(upstream: Arc<SharedUpstream>, server: Arc<SharedServer>, lookup: AddressLookup) {
     let UpstreamLocation::Tcp { host, port, addresses } = &server.location else { return };
     let mut has_failed = false;
     loop {
@@ -83,15 +104,15 @@ fn reason(result: io::Result<Vec<SocketAddr>>) -> String {
     result.err().map_or("no address".to_owned(), |error| error.to_string())
 }
 
-async fn check_regularly(upstream: Arc<SharedUpstream>, server: u16) {
+async fn check_regularly(upstream: Arc<SharedUpstream>, server: Arc<SharedServer>) {
     let Some(settings) = &upstream.config.health_check else { return };
     let mut ticks = interval(settings.interval);
     // A check that took long does not make later ones catch up.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let result = check(&upstream, server, settings).await;
-        upstream.tell_check(server, monotonic_ms(), &result);
+        let result = check(&upstream, &server, settings).await;
+        upstream.tell_check(&server, monotonic_ms(), &result);
     }
 }
 

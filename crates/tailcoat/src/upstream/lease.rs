@@ -2,12 +2,12 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use super::Upstream;
 use super::health::Health;
 use super::pool::{ClientConnectionId, PooledConnection};
-use super::shared::UpstreamProtocol;
+use super::server::UpstreamProtocol;
 use super::stream::UpstreamStream;
 use super::tried::Tried;
+use super::worker_server::WorkerServer;
 use crate::config::ConnectionReuse;
 
 /// A connection to a server, for one exchange. Dropping it closes the connection and does not affect the server's
@@ -54,8 +54,7 @@ pub enum UpstreamFailure {
 /// A slot among the connections in use to a server; released on drop.
 #[derive(Debug)]
 pub(super) struct ServerSlot {
-    pub(super) upstream: Rc<Upstream>,
-    pub(super) server: u16,
+    pub(super) server: Rc<WorkerServer>,
     /// True if this is the trial request of an ejected server.
     pub(super) is_trial: bool,
 }
@@ -97,7 +96,7 @@ impl Lease {
     /// Checks whether the connection can be reused after this exchange; if not, the request may say `Connection:
     /// close`.
     pub fn may_be_kept(&self) -> bool {
-        self.slot.upstream.pool_limits.may_be_kept(self.connection.requests)
+        self.slot.server.pool_limits.may_be_kept(self.connection.requests)
     }
 
     /// Configured name of the server, for logs.
@@ -118,7 +117,7 @@ impl Lease {
     /// Ends the exchange as a success, and keeps the connection if the policy allows it.
     pub fn finish(mut self, ending: Ending, now_ms: u64) {
         self.slot.report_success(now_ms);
-        match (self.slot.upstream.shared.config.reuse, ending) {
+        match (self.slot.server.upstream.config.reuse, ending) {
             (_, Ending::Close) => return,
             (ConnectionReuse::Always, _) | (ConnectionReuse::Safe, Ending::Reusable) => {}
             (ConnectionReuse::Safe, Ending::ReusableBySameClient) | (ConnectionReuse::Never, _) => match self.client {
@@ -127,7 +126,8 @@ impl Lease {
                 None => return,
             },
         }
-        self.slot.upstream.keep(self.slot.server, self.connection, now_ms);
+        let Self { slot, connection, .. } = self;
+        slot.server.keep(connection, now_ms);
     }
 
     /// Ends the exchange as a failure. Adds to `tried` what a retry must avoid.
@@ -136,12 +136,12 @@ impl Lease {
             // If the server closed one kept connection it closed all, most likely in a restart. A reserved one may
             // also have been closed because of what its client sent.
             if self.connection.reserved_for.is_none() {
-                self.slot.upstream.forget_kept(self.slot.server);
+                self.slot.server.pool.borrow_mut().clear();
             }
             tried.add_stale();
             return;
         }
-        tried.add(self.slot.server);
+        tried.add(self.slot.server.shared.id);
         if !matches!(failure, UpstreamFailure::Faulty | UpstreamFailure::Rejected) {
             self.slot.report_failure(now_ms);
         }
@@ -181,36 +181,37 @@ impl UpstreamTunnel {
 impl ServerSlot {
     /// Configured name of the server, for logs.
     pub(super) fn server_name(&self) -> &Rc<str> {
-        &self.upstream.server_names[usize::from(self.server)]
+        &self.server.name
     }
 
     /// True if the server is spoken to over TLS.
     pub(super) fn is_secure(&self) -> bool {
-        self.upstream.shared.server(self.server).protocol == UpstreamProtocol::Negotiated
+        self.server.shared.protocol == UpstreamProtocol::Negotiated
     }
 
     pub(super) fn report_success(&mut self, now_ms: u64) {
         self.is_trial = false;
-        let shared = &self.upstream.shared;
-        if shared.server(self.server).is_unsettled() {
-            shared.tell(self.server, now_ms, |health| health.on_success(now_ms));
+        let WorkerServer { shared: server, upstream, .. } = &*self.server;
+        if server.is_unsettled() {
+            upstream.tell(server, now_ms, |health| health.on_success(now_ms));
         }
     }
 
     pub(super) fn report_failure(&mut self, now_ms: u64) {
         let is_trial = std::mem::take(&mut self.is_trial);
-        self.upstream.shared.server(self.server).count_failure();
-        self.upstream.shared.tell(self.server, now_ms, |health| health.on_failure(is_trial, now_ms));
+        let WorkerServer { shared: server, upstream, .. } = &*self.server;
+        server.count_failure();
+        upstream.tell(server, now_ms, |health| health.on_failure(is_trial, now_ms));
     }
 }
 
 impl Drop for ServerSlot {
     fn drop(&mut self) {
-        let shared = &self.upstream.shared;
+        let WorkerServer { shared: server, upstream, .. } = &*self.server;
         if self.is_trial {
             // The time does not matter: the next trial may follow at once.
-            shared.server(self.server).with_health(0, Health::abandon_trial);
+            server.with_health(0, Health::abandon_trial);
         }
-        shared.release(self.server);
+        upstream.release(server);
     }
 }

@@ -14,12 +14,15 @@ mod http2;
 mod keeper;
 mod lease;
 mod pool;
+mod server;
+mod server_set;
 mod shared;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod tls;
 mod tried;
+mod worker_server;
 
 use std::fmt;
 use std::io;
@@ -33,7 +36,8 @@ pub use lease::{Ending, Lease, UpstreamFailure, UpstreamTunnel};
 pub use pool::ClientConnectionId;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-pub use shared::{ServerState, SharedUpstream};
+pub use server::ServerState;
+pub use shared::{NoTlsSettings, SharedUpstream};
 pub use tried::Tried;
 use wire::http::Status;
 

@@ -1,14 +1,13 @@
 //! State of an upstream that all workers share: health of the servers and connections in use.
 
 use std::fmt;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::addresses::UpstreamAddresses;
-use super::balance::hash_key;
-use super::health::{FULL_SHARE, Health, HealthChange, HealthLimits, ServerFitness};
+use super::health::{Health, HealthChange, HealthLimits};
 use super::monotonic_ms;
+use super::server::{ServerState, SharedServer, UpstreamProtocol};
+use super::server_set::{LiveServers, ServerSet};
 use super::tls::ClientTls;
 use crate::config::{self, CertificateError, UpstreamServerAddress};
 use crate::fair_queue::{FairQueue, LoadChange, QueueLimits, QueueOwner};
@@ -19,8 +18,9 @@ const OVERLOAD_LOG_INTERVAL_MS: u64 = 10_000;
 
 /// State of an upstream that all workers share.
 pub struct SharedUpstream {
+    /// Configuration. Its servers are those of the file.
     pub(super) config: config::UpstreamConfig,
-    pub(super) servers: Box<[SharedServer]>,
+    pub(super) servers: LiveServers,
     /// Requests that wait for a connection.
     pub(super) queue: FairQueue,
     /// Time of the last log line about an overload, in milliseconds; 0 before the first. `overload_logged` is true if
@@ -32,63 +32,9 @@ pub struct SharedUpstream {
     pub(super) tls: Option<ClientTls>,
 }
 
-/// A server of an upstream. Aligned, so that the counters of two servers share no cache line.
-#[repr(align(128))]
-pub(super) struct SharedServer {
-    /// Configured name, for logs.
-    pub(super) name: String,
-    pub(super) location: UpstreamLocation,
-    pub(super) protocol: UpstreamProtocol,
-    pub(super) weight: u32,
-    pub(super) is_backup: bool,
-    /// Number derived from the server's address.
-    pub(super) hash: u64,
-    /// Connections in use, or exchanges where connections carry several.
-    in_use: AtomicU32,
-    /// Requests sent to it.
-    requests: AtomicU64,
-    /// Requests that failed by its fault.
-    failures: AtomicU64,
-    /// True if `health` holds more than "fit"; most requests read only this flag and take no lock.
-    is_unsettled: AtomicBool,
-    /// True if an operator has drained it.
-    is_drained: AtomicBool,
-    health: Mutex<Health>,
-}
-
-/// Protocol spoken with a server.
+/// Error of a server at `https://…` for an upstream that was configured without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum UpstreamProtocol {
-    /// One exchange at a time: HTTP/1.1, FastCGI and the like.
-    OneAtATime,
-    /// HTTP/2 without TLS.
-    Http2,
-    /// TLS; the server chooses HTTP/2 or HTTP/1.1.
-    Negotiated,
-}
-
-/// State of a server, for operators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServerState<'a> {
-    /// Configured address.
-    pub name: &'a str,
-    /// `up`; `trial` if one request may test whether it is back; `down`; or `drained` by an operator.
-    pub health: &'static str,
-    /// True if it gets requests only while no other server is up.
-    pub is_backup: bool,
-    /// Connections in use.
-    pub in_use: u32,
-    /// Requests sent to it.
-    pub requests: u64,
-    /// Requests that failed by its fault.
-    pub failures: u64,
-}
-
-/// Address of a server.
-pub(super) enum UpstreamLocation {
-    Tcp { host: String, port: u16, addresses: UpstreamAddresses },
-    Unix(PathBuf),
-}
+pub struct NoTlsSettings;
 
 impl SharedUpstream {
     /// Creates an upstream whose servers count as fit. Changes of health go to `log`.
@@ -113,16 +59,15 @@ impl SharedUpstream {
         if let Some(reused) = reused.filter(|reused| reused.config == *config && !reused.has_new_files()) {
             return Ok(Arc::clone(reused));
         }
-        let limits = HealthLimits::new(config);
-        let servers = config.servers.iter().map(|server| {
-            let new = SharedServer::new(server, limits);
-            let mut others = reused.iter().flat_map(|reused| reused.servers.iter());
-            if let Some(known) = others.find(|other| other.name == new.name) {
-                new.reuse(known);
+        let (limits, before) = (HealthLimits::new(config), reused.map(|reused| reused.servers.get()));
+        let servers = ServerSet::new(&config.servers, |address| {
+            let new = SharedServer::new(address, limits);
+            if let Some(known) = before.as_ref().and_then(|before| before.find(&new.name)) {
+                new.reuse(&known.shared);
             }
-            new
+            Arc::new(new)
         });
-        let servers = servers.collect();
+        let servers = LiveServers::new(servers);
         let tls = ClientTls::load(config)?;
         let queue = FairQueue::default();
         reused.iter().for_each(|reused| queue.reuse(&reused.queue));
@@ -142,15 +87,47 @@ impl SharedUpstream {
 
     /// Drains a server, or returns it to service; `None` if there is no such server. Requests in progress continue.
     pub fn set_drained(&self, server: &str, is_drained: bool) -> Option<()> {
-        let server = self.servers.iter().find(|of| of.name == server)?;
-        server.is_drained.store(is_drained, Ordering::Relaxed);
+        self.servers.get().find(server)?.shared.set_drained(is_drained);
         self.queue.call_first();
         Some(())
     }
 
+    /// Replaces the servers while requests are in progress. Servers that stay keep their health, connections and counts.
+    /// A removed server completes its requests and gets no others.
+    ///
+    /// # Errors
+    /// A server at `https://…`, for an upstream whose TLS settings were not loaded.
+    pub fn set_servers(&self, servers: &[config::UpstreamServer]) -> Result<(), NoTlsSettings> {
+        let limits = HealthLimits::new(&self.config);
+        let set = |before: &ServerSet, removed: &dyn Fn(&str) -> Option<Arc<SharedServer>>| {
+            ServerSet::new(servers, |address| {
+                let name = address.to_string();
+                let known = before.find(&name).map(|known| Arc::clone(&known.shared));
+                known.or_else(|| removed(&name)).unwrap_or_else(|| Arc::new(SharedServer::new(address, limits)))
+            })
+        };
+        let is_tls = |server: &config::UpstreamServer| matches!(server.address, UpstreamServerAddress::Tls(..));
+        if self.tls.is_none() && servers.iter().any(is_tls) {
+            return Err(NoTlsSettings);
+        }
+        self.servers.replace(set);
+        // Each request that finds a place calls the next.
+        self.queue.call_first();
+        Ok(())
+    }
+
+    /// Returns to the servers of the configuration after [`Self::set_servers`].
+    pub fn reset_servers(&self) {
+        if self.servers.version() > 0 {
+            // The TLS settings were loaded for these servers.
+            let _ = self.set_servers(&self.config.servers);
+        }
+    }
+
     /// Names of the servers, and the connections that each has in use.
-    pub fn servers_in_use(&self) -> impl Iterator<Item = (&str, u32)> {
-        self.servers.iter().map(|server| (server.name.as_str(), server.in_use()))
+    pub fn servers_in_use(&self) -> Vec<(String, u32)> {
+        let set = self.servers.get();
+        set.iter().map(|server| (server.shared.name.clone(), server.shared.in_use())).collect()
     }
 
     /// Configuration of the upstream.
@@ -158,19 +135,18 @@ impl SharedUpstream {
         &self.config
     }
 
-    /// Checks whether any server may speak HTTP/2.
-    pub fn may_speak_http2(&self) -> bool {
-        let offers_http2 = self.tls.as_ref().is_some_and(|tls| tls.offers_http2);
-        self.servers.iter().any(|server| match server.protocol {
+    /// Checks whether a server with this protocol may speak HTTP/2.
+    pub(super) fn may_speak_http2(&self, protocol: UpstreamProtocol) -> bool {
+        match protocol {
             UpstreamProtocol::OneAtATime => false,
             UpstreamProtocol::Http2 => true,
-            UpstreamProtocol::Negotiated => offers_http2,
-        })
+            UpstreamProtocol::Negotiated => self.tls.as_ref().is_some_and(|tls| tls.offers_http2),
+        }
     }
 
     /// Value of Host for the first server.
     pub fn authority(&self) -> String {
-        self.servers.first().map(SharedServer::authority).unwrap_or_default()
+        self.servers.get().iter().next().map(|server| server.shared.authority()).unwrap_or_default()
     }
 
     /// Number of requests that wait for a connection.
@@ -204,26 +180,14 @@ impl SharedUpstream {
         QueueLimits {
             wait_max_ms: self.config.queue_wait_max().as_millis() as u64,
             timeout_ms: self.config.queue_timeout.as_millis() as u64,
-            places: u64::from(self.config.connections_max) * self.servers.len() as u64,
+            places: u64::from(self.config.connections_max) * self.servers.count() as u64,
         }
     }
 
     /// States of the servers, for operators.
-    pub fn server_states(&self) -> impl Iterator<Item = ServerState<'_>> {
+    pub fn server_states(&self) -> Vec<ServerState> {
         let now_ms = monotonic_ms();
-        self.servers.iter().map(move |server| ServerState {
-            name: &server.name,
-            health: match server.standing(now_ms) {
-                _ if server.is_drained() => "drained",
-                ServerFitness::Fit(_) => "up",
-                ServerFitness::Trial => "trial",
-                ServerFitness::Out => "down",
-            },
-            is_backup: server.is_backup,
-            in_use: server.in_use(),
-            requests: server.requests.load(Ordering::Relaxed),
-            failures: server.failures.load(Ordering::Relaxed),
-        })
+        self.servers.get().iter().map(|server| server.shared.state(server.is_backup, now_ms)).collect()
     }
 
     /// Log that changes of health go to.
@@ -232,41 +196,36 @@ impl SharedUpstream {
     }
 
     /// Takes a slot for a connection to a server; `false` if all are in use.
-    pub(super) fn take_slot(&self, server: u16) -> bool {
-        let server = self.server(server);
-        let has_taken = if self.config.connections_max == 0 {
-            server.in_use.fetch_add(1, Ordering::Relaxed);
-            true
-        } else {
-            let more = |count| (count < self.config.connections_max).then_some(count + 1);
-            server.in_use.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
-        };
-        // In the same cache line, which this core owns now.
-        server.requests.fetch_add(has_taken.into(), Ordering::Relaxed);
-        has_taken
+    pub(super) fn take_slot(&self, server: &SharedServer) -> bool {
+        server.take_slot(self.config.connections_max)
     }
 
     /// Releases a slot.
-    pub(super) fn release(&self, server: u16) {
-        self.server(server).in_use.fetch_sub(1, Ordering::SeqCst);
+    pub(super) fn release(&self, server: &SharedServer) {
+        server.release_slot();
         self.queue.call_first();
     }
 
-    pub(super) fn server(&self, server: u16) -> &SharedServer {
-        &self.servers[usize::from(server)]
+    /// Server with this index.
+    #[cfg(test)]
+    pub(super) fn server(&self, index: usize) -> Arc<SharedServer> {
+        Arc::clone(&self.servers.get().iter().nth(index).unwrap().shared)
     }
 
     /// Updates a server's health and logs the change, if any.
-    pub(super) fn tell(&self, server: u16, now_ms: u64, what: impl FnOnce(&mut Health) -> Option<HealthChange>) {
-        let server = self.server(server);
+    pub(super) fn tell(
+        &self,
+        server: &SharedServer,
+        now_ms: u64,
+        what: impl FnOnce(&mut Health) -> Option<HealthChange>,
+    ) {
         if let Some(change) = server.with_health(now_ms, what) {
             self.log_change(&server.name, change, "");
         }
     }
 
     /// Updates a server's health with the result of a check, and logs the change, if any.
-    pub(super) fn tell_check(&self, server: u16, now_ms: u64, result: &Result<(), String>) {
-        let server = self.server(server);
+    pub(super) fn tell_check(&self, server: &SharedServer, now_ms: u64, result: &Result<(), String>) {
         if let Some(change) = server.with_health(now_ms, |health| health.on_check(result.is_ok(), now_ms)) {
             self.log_change(&server.name, change, result.as_ref().err().map_or("", String::as_str));
         }
@@ -319,112 +278,9 @@ impl QueueOwner for SharedUpstream {
     }
 }
 
-impl SharedServer {
-    fn new(config: &config::UpstreamServer, limits: HealthLimits) -> Self {
-        let name = config.address.to_string();
-        Self {
-            hash: hash_key(name.as_bytes()),
-            name,
-            location: match &config.address {
-                UpstreamServerAddress::Tcp(host, port)
-                | UpstreamServerAddress::Http2(host, port)
-                | UpstreamServerAddress::Tls(host, port)
-                | UpstreamServerAddress::OtherTcp(host, port) => UpstreamLocation::Tcp {
-                    host: host.clone(),
-                    port: *port,
-                    addresses: UpstreamAddresses::of_host(host, *port),
-                },
-                UpstreamServerAddress::Unix(path) => UpstreamLocation::Unix(path.clone()),
-            },
-            protocol: match &config.address {
-                UpstreamServerAddress::Tcp(..)
-                | UpstreamServerAddress::OtherTcp(..)
-                | UpstreamServerAddress::Unix(_) => UpstreamProtocol::OneAtATime,
-                UpstreamServerAddress::Http2(..) => UpstreamProtocol::Http2,
-                UpstreamServerAddress::Tls(..) => UpstreamProtocol::Negotiated,
-            },
-            weight: config.weight,
-            is_backup: config.backup,
-            in_use: AtomicU32::new(0),
-            requests: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            is_unsettled: AtomicBool::new(false),
-            is_drained: AtomicBool::new(false),
-            health: Mutex::new(Health::new(limits)),
-        }
-    }
-
-    /// Value of Host for requests that Tailcoat sends itself.
-    pub(super) fn authority(&self) -> String {
-        let default_port = if self.protocol == UpstreamProtocol::Negotiated { 443 } else { 80 };
-        match &self.location {
-            UpstreamLocation::Tcp { host, port, .. } if *port == default_port => host.clone(),
-            UpstreamLocation::Tcp { host, port, .. } => format!("{host}:{port}"),
-            UpstreamLocation::Unix(_) => "localhost".to_owned(),
-        }
-    }
-
-    /// Reuses what is known of the same server.
-    fn reuse(&self, before: &Self) {
-        self.is_drained.store(before.is_drained(), Ordering::Relaxed);
-        if let (UpstreamLocation::Tcp { addresses, .. }, UpstreamLocation::Tcp { addresses: known, .. }) =
-            (&self.location, &before.location)
-        {
-            addresses.reuse(known);
-        }
-        // The first request that reads it finds out what still holds.
-        self.is_unsettled.store(true, Ordering::Relaxed);
-        let known = before.health.lock().unwrap_or_else(PoisonError::into_inner);
-        self.health.lock().unwrap_or_else(PoisonError::into_inner).reuse(&known);
-    }
-
-    /// True if an operator has drained it.
-    pub(super) fn is_drained(&self) -> bool {
-        self.is_drained.load(Ordering::Relaxed)
-    }
-
-    /// Connections in use, or exchanges where connections carry several.
-    pub(super) fn in_use(&self) -> u32 {
-        self.in_use.load(Ordering::SeqCst)
-    }
-
-    /// Tells whether a request may be sent to it.
-    pub(super) fn standing(&self, now_ms: u64) -> ServerFitness {
-        if !self.is_unsettled() {
-            return ServerFitness::Fit(FULL_SHARE);
-        }
-        self.with_health(now_ms, |health| health.standing(now_ms))
-    }
-
-    /// True if `health` must be read to know more than "fit".
-    pub(super) fn is_unsettled(&self) -> bool {
-        self.is_unsettled.load(Ordering::Relaxed)
-    }
-
-    /// Counts a request that failed by its fault.
-    pub(super) fn count_failure(&self) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn with_health<R>(&self, now_ms: u64, what: impl FnOnce(&mut Health) -> R) -> R {
-        // No update is left half done by a panic.
-        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = what(&mut health);
-        self.is_unsettled.store(!health.is_settled(now_ms), Ordering::Relaxed);
-        result
-    }
-}
-
-impl UpstreamLocation {
-    /// True if the host is a name, which must be looked up.
-    pub(super) fn has_name(&self) -> bool {
-        matches!(self, Self::Tcp { host, .. } if !UpstreamAddresses::is_literal(host))
-    }
-}
-
 impl fmt::Debug for SharedUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let servers: Vec<_> = self.servers.iter().map(|server| (&server.name, server.in_use())).collect();
+        let servers = self.servers_in_use();
         f.debug_struct("SharedUpstream").field("name", &self.config.name).field("servers", &servers).finish()
     }
 }

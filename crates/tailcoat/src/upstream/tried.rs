@@ -1,7 +1,9 @@
+use super::server::ServerId;
+
 /// Servers and connections already tried for a request, so that a retry avoids them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tried {
-    servers: [u16; TRIES_MAX],
+    servers: [ServerId; TRIES_MAX],
     count: u8,
     wants_new: bool,
 }
@@ -20,12 +22,12 @@ impl Tried {
         self.wants_new
     }
 
-    pub(super) fn contains(&self, server: u16) -> bool {
+    pub(super) fn contains(&self, server: ServerId) -> bool {
         self.servers[..self.count()].contains(&server)
     }
 
     /// Records a failed server. Past the most tries it records nothing, because no retry follows.
-    pub(super) fn add(&mut self, server: u16) {
+    pub(super) fn add(&mut self, server: ServerId) {
         if self.count() < TRIES_MAX && !self.contains(server) {
             self.servers[self.count()] = server;
             self.count += 1;

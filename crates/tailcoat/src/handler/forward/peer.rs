@@ -102,7 +102,7 @@ impl Destination {
 
     /// True if some server may speak HTTP/2.
     pub(super) fn may_speak_http2(&self) -> bool {
-        matches!(self, Self::Servers(upstream) if upstream.shared().may_speak_http2())
+        matches!(self, Self::Servers(upstream) if upstream.may_speak_http2())
     }
 
     /// Slot in which its requests are counted.

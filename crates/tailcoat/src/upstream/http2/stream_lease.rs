@@ -135,7 +135,7 @@ impl StreamLease {
             // The connection may be dead without notice; retire it.
             self.stream.session.retire();
         }
-        tried.add(self.slot.server);
+        tried.add(self.slot.server.shared.id);
         if !matches!(failure, UpstreamFailure::Faulty | UpstreamFailure::Rejected) {
             self.slot.report_failure(now_ms);
         }

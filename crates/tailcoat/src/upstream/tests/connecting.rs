@@ -72,7 +72,7 @@ fn the_next_server_is_tried_when_one_refuses() {
         for _ in 0..10 {
             assert_eq!(lease(&upstream, 0).await.server_name(), good.to_string());
         }
-        assert_eq!(upstream.shared.servers.iter().filter(|server| server.is_unsettled()).count(), 2);
+        assert_eq!(upstream.shared.servers.get().iter().filter(|server| server.shared.is_unsettled()).count(), 2);
     });
 }
 
@@ -87,7 +87,7 @@ fn no_more_servers_are_tried_than_may_be() {
                 upstream.fail_max = 1;
             });
             acquire(&upstream, Tried::default(), 0).await.unwrap_err();
-            let tried = upstream.shared.servers.iter().filter(|server| server.is_unsettled()).count();
+            let tried = upstream.shared.servers.get().iter().filter(|server| server.shared.is_unsettled()).count();
             assert_eq!(tried, tries_max);
         });
     }

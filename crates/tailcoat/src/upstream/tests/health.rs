@@ -23,7 +23,9 @@ fn a_server_that_failed_is_tried_out_before_it_is_back() {
     on_worker(false, async {
         let [(_first, good), (_second, bad)] = [listen(), listen()];
         let upstream = upstream(&[good.clone(), bad.clone()], |upstream| upstream.fail_max = 1);
-        let fail = |now_ms| upstream.shared.tell(1, now_ms, |health| health.on_failure(false, now_ms));
+        let fail = |now_ms| {
+            upstream.shared.tell(&upstream.shared.server(1), now_ms, |health| health.on_failure(false, now_ms))
+        };
         fail(0);
         assert_eq!(who_answers(&upstream, 4 * SECOND_MS).await, names(&[&good]));
         // The first request after the ejection time is the trial; the others go elsewhere.
@@ -82,8 +84,9 @@ fn the_last_resort() {
                 upstream.last_resort = last_resort;
                 upstream.fail_max = 1;
             });
-            upstream.shared.tell(0, 0, |health| health.on_failure(false, 0));
-            (0..3).for_each(|_| upstream.shared.tell(1, 0, |health| health.on_check(false, 0)));
+            upstream.shared.tell(&upstream.shared.server(0), 0, |health| health.on_failure(false, 0));
+            (0..3)
+                .for_each(|_| upstream.shared.tell(&upstream.shared.server(1), 0, |health| health.on_check(false, 0)));
             let found = acquire(&upstream, Tried::default(), 0).await;
             assert_eq!(found.is_ok(), last_resort);
             match found {
@@ -93,7 +96,7 @@ fn the_last_resort() {
             }
             // Even then, servers that have failed this very request are not tried.
             let mut tried = Tried::default();
-            (0..2).for_each(|server| tried.add(server));
+            (0..2).for_each(|server| tried.add(upstream.shared.server(server).id));
             assert_eq!(acquire(&upstream, tried, 0).await.unwrap_err(), AcquireError::NoServer);
             // After the ejection time, one request tests the server.
             assert!(acquire(&upstream, Tried::default(), 5 * SECOND_MS).await.is_ok());
@@ -111,8 +114,8 @@ fn a_slow_start_is_a_small_share() {
             upstream.slow_start = Duration::from_secs(10);
             upstream.fail_max = 1;
         });
-        upstream.shared.tell(1, 0, |health| health.on_failure(false, 0));
-        upstream.shared.tell(1, 0, |health| health.on_success(0));
+        upstream.shared.tell(&upstream.shared.server(1), 0, |health| health.on_failure(false, 0));
+        upstream.shared.tell(&upstream.shared.server(1), 0, |health| health.on_success(0));
         // Requests that the returning server gets, of this many at this time.
         let share = async |now_ms, requests| {
             let mut count = 0;

@@ -4,6 +4,7 @@
 mod connecting;
 mod health;
 mod kept;
+mod live;
 mod names;
 mod queueing;
 

@@ -71,7 +71,7 @@ fn names_are_looked_up_again() {
                 _ => Ok(vec![([10, 0, 0, 2], port).into()]),
             }
         };
-        let shared::UpstreamLocation::Tcp { addresses, .. } = &upstream.shared.server(0).location else {
+        let server::UpstreamLocation::Tcp { addresses, .. } = &upstream.shared.server(0).location else {
             panic!("TCP")
         };
         let mut seen = Vec::new();

@@ -166,7 +166,7 @@ fn a_request_waits_only_for_servers_that_have_not_failed_it() {
         let (first, second) = (lease(&upstream, 0).await, lease(&upstream, 0).await);
         let wanted = second.server_name().to_owned();
         let mut tried = Tried::default();
-        tried.add(upstream.shared.servers.iter().position(|server| server.name == first.server_name()).unwrap() as u16);
+        tried.add(upstream.shared.servers.get().find(first.server_name()).unwrap().shared.id);
         let waiting =
             tokio::task::spawn_local(upstream.acquire(AcquireOptions { tried, ..AcquireOptions::default() }, 0));
         turn().await;
