@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use wire::ftp::is_representable;
 
+use super::load::is_for_everyone;
 use super::named::{NamedFiles, NamedRejection};
 use super::roots::OpenedRoot;
 use super::{FileTree, hidden_part};
@@ -144,7 +145,18 @@ impl NamedUpload {
             UploadStart::End => None,
         };
         match root.root.open_file(path.strip_prefix(b"/").unwrap_or(path), crate::object_cache::DiskAccess::Blocking) {
-            Ok((present, _)) => upload.copy(File::from(present), kept_bytes)?,
+            // A copy must not show clients what they cannot read.
+            Ok((_, status)) if tree.files.permission_rule && !is_for_everyone(status.permissions) => {
+                return Err(NamedRejection::Forbidden);
+            }
+            Ok((_, status)) if kept_bytes.is_some_and(|bytes| bytes > status.identity.size) => {
+                return Err(NamedRejection::PastEnd);
+            }
+            Ok((present, status)) => {
+                let mode = Mode::from_raw_mode(status.permissions & 0o777);
+                rustix::fs::fchmod(&upload.file, mode).map_err(rejection_of)?;
+                upload.copy(File::from(present), kept_bytes)?;
+            }
             Err(error) if kept_bytes.is_some() || NamedRejection::from(error) != NamedRejection::NotFound => {
                 return Err(error.into());
             }
