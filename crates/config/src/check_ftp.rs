@@ -1,6 +1,7 @@
 //! Checks of `ftp`.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use super::build::{ConfigDraft, SiteDraft, has_root, note};
 use super::diagnostic::{Diagnostics, Severity};
@@ -18,6 +19,13 @@ pub(super) fn check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
             let message = "without TLS, passwords of `users` can be read on the way".to_owned();
             let help = "add `require-tls on`, and a `certificate` to the site".to_owned();
             note(site, Severity::Warning, ConfigFinding::new(span.clone(), message, "here").help(help), diagnostics);
+        }
+        if let Some(directory) = unprotected_programs(draft, ftp) {
+            let verb = if ftp.writers == FtpWriters::Off { "read" } else { "change" };
+            let message = format!("FTP clients can {verb} programs in {directory}");
+            let help = "serve another directory, or use the `root` of the site that runs them";
+            let finding = ConfigFinding::new(span.clone(), message, "here").help(help.to_owned());
+            note(site, Severity::Warning, finding, diagnostics);
         }
         let mut error = |message: String, help: &str| {
             let finding = ConfigFinding::new(span.clone(), message, "here").help(help.to_owned());
@@ -74,4 +82,44 @@ pub(super) fn check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
             }
         }
     }
+}
+
+/// Directory of programs that FTP reaches although nothing protects them there. FTP protects the programs of a site only if
+/// it serves the same files.
+fn unprotected_programs(draft: &ConfigDraft, ftp: &FtpConfig) -> Option<String> {
+    let has_same_files = |site: &SiteDraft| {
+        !site.is_ftp_only()
+            && site
+                .site
+                .routes
+                .iter()
+                .any(|route| matches!(&route.handler, HandlerConfig::Files(files) if *files == ftp.files))
+    };
+    let shared = draft.sites.iter().position(has_same_files);
+    let own = fixed_part(&ftp.files.root);
+    draft.sites.iter().enumerate().filter(|(_, site)| !site.is_ftp_only()).find_map(|(index, site)| {
+        site.site.routes.iter().find_map(|route| {
+            let HandlerConfig::Gateway(gateway, _) = &route.handler else { return None };
+            let root = gateway.root.as_ref()?;
+            let is_protected = shared == Some(index) && *root == ftp.files.root;
+            let directory = fixed_part(root);
+            let overlaps = directory.starts_with(&own) || own.starts_with(&directory);
+            (overlaps && !is_protected).then(|| directory.display().to_string())
+        })
+    })
+}
+
+/// Directory that a root has for all hosts.
+fn fixed_part(root: &RootPattern) -> PathBuf {
+    let mut literal = String::new();
+    for piece in &root.pieces {
+        match piece {
+            RootPiece::Literal(text) => literal.push_str(text),
+            RootPiece::Host | RootPiece::HostPrefix(_) => {
+                literal.truncate(literal.rfind('/').map_or(0, |slash| slash + 1));
+                break;
+            }
+        }
+    }
+    PathBuf::from(literal)
 }
