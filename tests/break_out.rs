@@ -21,8 +21,11 @@ use tailcoat::spawner::{SpawnOrder, Spawner};
 
 type EscapeCase = (&'static str, fn(&Path));
 
-const CASES: [EscapeCase; 6] = [
+const CASES: [EscapeCase; 9] = [
     ("files", files),
+    ("ftp_reading", ftp_reading),
+    ("ftp_writing", ftp_writing),
+    ("ftp_active", ftp_active),
     ("forwarding", forwarding),
     ("programs", programs),
     ("unconfined", unconfined),
@@ -143,6 +146,48 @@ fn system_calls() {
     check("another user", nix::unistd::setuid(nix::unistd::getuid()).map_err(io::Error::from), REFUSED);
     check("a namespace of its own", nix::sched::unshare(CloneFlags::CLONE_NEWUSER).map_err(io::Error::from), REFUSED);
     check("another host name", rustix::system::sethostname(b"x").map_err(io::Error::from), REFUSED);
+}
+
+/// FTP that is read-only.
+fn ftp_reading(directory: &Path) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    confine_to(directory, "site { ftp \"127.0.0.1:1\" { root \"@DIR@/site\" } }\n");
+    check("a file", fs::read(directory.join("site/page")), Ok(()));
+    check("what is beside the root", fs::read(directory.join("secret/key")), REFUSED);
+    check("by a link", fs::read(directory.join("site/link")), REFUSED);
+    check("a new file", File::create(directory.join("site/new")), REFUSED);
+    check("a connection: active mode is off", TcpStream::connect(listener.local_addr().unwrap()), REFUSED);
+    check("a port for data", TcpListener::bind("127.0.0.1:0"), Ok(()));
+    system_calls();
+}
+
+/// FTP with uploads.
+fn ftp_writing(directory: &Path) {
+    confine_to(directory, "site { ftp \"127.0.0.1:1\" { root \"@DIR@/site\"; write \"all\" } }\n");
+    check("a new file", File::create(directory.join("site/new")), Ok(()));
+    check("another name", fs::rename(directory.join("site/new"), directory.join("site/page")), Ok(()));
+    check("a new directory", fs::create_dir(directory.join("site/sub")), Ok(()));
+    check("a file beside the root", File::create(directory.join("other/new")), REFUSED);
+    check("a way out", fs::rename(directory.join("site/page"), directory.join("other/page")).map_err(denied), REFUSED);
+    check("a key", fs::read(directory.join("secret/key")), REFUSED);
+    check("a shell", Command::new("/bin/sh").arg("-c").arg("true").status(), REFUSED);
+    system_calls();
+}
+
+/// Landlock reports a move between directories with different rights as one between file systems.
+fn denied(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::CrossesDevices => io::ErrorKind::PermissionDenied.into(),
+        _ => error,
+    }
+}
+
+/// FTP with active mode.
+fn ftp_active(directory: &Path) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    confine_to(directory, "site { ftp \"127.0.0.1:1\" { root \"@DIR@/site\"; active-mode on } }\n");
+    check("a connection to a client", TcpStream::connect(listener.local_addr().unwrap()), Ok(()));
+    check("a new file", File::create(directory.join("site/new")), REFUSED);
 }
 
 /// A reverse proxy can connect and look up names, and no more.

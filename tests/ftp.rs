@@ -1,5 +1,7 @@
 //! FTP: sessions, transfers, listings, and common clients.
 
+mod active;
+
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;

@@ -36,7 +36,9 @@ pub struct FtpConfig {
     pub session_rate_max: Option<u64>,
     /// Maximum rate of all sessions of the site together, in bytes a second.
     pub site_rate_max: Option<u64>,
-    /// Ports of passive data connections; `None` lets the kernel choose.
+    /// True if clients may use active mode: the server connects to the client.
+    pub has_active_mode: bool,
+    /// Ports of passive data connections; `None` for the default range.
     pub passive_ports: Option<RangeInclusive<u16>>,
     /// Address in replies to PASV, if it is not that of the control connection.
     pub passive_address: Option<Ipv4Addr>,
@@ -76,6 +78,7 @@ impl FtpConfig {
             keeps_partial: false,
             session_rate_max: None,
             site_rate_max: None,
+            has_active_mode: false,
             passive_ports: None,
             passive_address: None,
             idle_timeout: Duration::from_secs(300),

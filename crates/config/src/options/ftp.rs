@@ -5,7 +5,7 @@ use crate::FtpWriters;
 
 pub(super) const DOC: &str = "\
     FTP from the same files, read-only unless `write` is set. Without `users`, clients log in as `anonymous` or `ftp`, with any password. They use \
-    passive mode (EPSV or PASV); active mode is not available. Hidden files and the `permission-rule` \
+    passive mode (EPSV or PASV), or active mode with `active-mode on`. Hidden files and the `permission-rule` \
     apply as for HTTP. If the site has a `certificate`, clients can use TLS. Use these options in `ftp`.";
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -160,7 +160,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "passive-ports",
         parameters: &[one("first", PORT), one("last", PORT)],
         doc: "Range of ports for data connections, for a firewall. Each transfer needs one of them at a time. By \
-              default, the kernel chooses.",
+              default, a random port from 32768 to 60999.",
         example: "passive-ports 50000 50999",
         known_as: KnownAs::NONE.others(&["pasv_min_port", "pasv_max_port", "PassivePorts", "PassivePortRange"]),
         set: OptionSetter::Ftp(|ftp, values| {
@@ -178,6 +178,17 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         set: OptionSetter::Ftp(|ftp, values| {
             ftp.passive_address = values.text("address").and_then(|text| text.parse().ok())
         }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "active-mode",
+        parameters: FLAG,
+        default: "active-mode off",
+        doc: "Lets clients use active mode (PORT and EPRT): the server opens the data connection, to the client's own \
+              address and a port from 1024 on. Only old clients need it. Firewalls of most clients block it.",
+        example: "active-mode on",
+        known_as: KnownAs::NONE.others(&["port_enable", "AllowForeignAddress", "port_promiscuous"]),
+        set: OptionSetter::Ftp(|ftp, values| ftp.has_active_mode = values.on()),
         ..OPTION
     },
     OptionDefinition {

@@ -95,7 +95,7 @@ impl Needs {
         Self {
             files: files.grants,
             programs: config.starts_programs().then(|| programs(config)),
-            connects: looks_up || has_servers(config),
+            connects: looks_up || has_servers(config) || has_active_mode(config),
             loads_code: looks_up || config.module_routes().next().is_some(),
         }
     }
@@ -299,6 +299,11 @@ fn has_servers(config: &Config) -> bool {
     let has_collector = config.traces.as_ref().is_some_and(|traces| traces.endpoint.is_some());
     let mut servers = config.upstreams.iter().flat_map(|upstream| &upstream.servers);
     has_collector || servers.any(|server| host_of(&server.address).is_some())
+}
+
+/// True if FTP connects to clients.
+fn has_active_mode(config: &Config) -> bool {
+    config.sites.iter().filter_map(|site| site.ftp.as_ref()).any(|ftp| ftp.has_active_mode)
 }
 
 fn host_of(address: &UpstreamServerAddress) -> Option<&str> {

@@ -47,6 +47,21 @@ impl Socket {
         }
     }
 
+    /// Wraps a socket that connects; it must be non-blocking. [`Self::poll_connected`] waits for the end of that.
+    pub(super) fn connecting(fd: OwnedFd) -> Self {
+        Self { is_writable: false, ..Self::new(fd) }
+    }
+
+    /// Waits until the connection is established or has failed.
+    pub(super) fn poll_connected(&mut self) -> Poll<io::Result<()>> {
+        if !self.is_writable {
+            return Poll::Pending;
+        }
+        // Input may have come with the same event.
+        self.is_readable = true;
+        Poll::Ready(rustix::net::sockopt::socket_error(&self.fd)?.map_err(io::Error::from))
+    }
+
     /// Reads received bytes into `buffer`; 0 is the end of the stream.
     pub fn poll_read(&mut self, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         if !self.is_readable {

@@ -1,16 +1,22 @@
-//! Passive data connections: a port for one client.
+//! Data connections: in passive mode, a port for one client; in active mode, a connection to the client.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::task::Poll;
+use std::task::{Context as Task, Poll, ready};
 
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 
 use crate::connection::{Socket, Transport};
 
-/// Ports of a configured range that are tried for a data connection.
+/// Ports that are tried for a data connection.
 const PORTS_TRIED_MAX: u16 = 64;
+
+/// Ports of data connections if none are configured: those that Linux takes for outgoing connections by default. The kernel
+/// would choose, too, but searches only a quarter of them. Closed transfers (TIME_WAIT) fill these, and after 100,000
+/// transfers in a minute, its search takes 20 times the CPU time of a transfer.
+const DEFAULT_PORTS: RangeInclusive<u16> = 32_768..=60_999;
 
 /// Length of the accept queue. Some room is left for connections of others, which are closed, so that they cannot keep
 /// the client out.
@@ -19,70 +25,114 @@ const BACKLOG: i32 = 8;
 /// Connections of others that are closed before the rest of the worker gets its turn.
 const STRANGERS_A_TURN_MAX: u32 = 16;
 
-/// Port that the next data connection comes to.
+/// Way to the next data connection.
 #[derive(Default)]
 pub(super) enum DataChannel {
     #[default]
     None,
     /// The client may connect until the deadline, in milliseconds.
     Listening(Socket, u64),
+    /// Active mode: the server connects when a transfer begins.
+    Named { from: IpAddr, to: SocketAddr },
+    /// The server connects to the client.
+    Connecting(Socket),
 }
 
 impl DataChannel {
-    /// Listens on a port of this address. With a range, begins at a random port of it: a port that others can guess
-    /// is easier to connect to before the client does.
+    /// Listens on a port of this address. Begins at a random port of the range: a port that others can guess is easier to
+    /// connect to before the client does.
     pub(super) fn listen(
         address: IpAddr,
         ports: Option<RangeInclusive<u16>>,
         deadline_ms: u64,
     ) -> io::Result<(Self, u16)> {
-        let Some(ports) = ports else { return listen_on(address, 0, deadline_ms) };
+        let is_configured = ports.is_some();
+        let ports = ports.unwrap_or(DEFAULT_PORTS);
         let (first, count) = (*ports.start(), u32::from(ports.end() - ports.start()) + 1);
-        let start = fastrand::u32(0..count);
+        let start = (unpredictable() % u64::from(count)) as u32;
         let mut result = Err(io::ErrorKind::AddrInUse.into());
         for index in 0..count.min(PORTS_TRIED_MAX.into()) {
             result = listen_on(address, first + ((start + index) % count) as u16, deadline_ms);
             if !result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
-                break;
+                return result;
             }
         }
-        result
+        // Other programs may use many of the default ports.
+        if is_configured { result } else { listen_on(address, 0, deadline_ms) }
+    }
+
+    /// Establishes the data connection with this client.
+    pub(super) fn poll_connection(&mut self, client: IpAddr, task: &Task<'_>) -> Poll<io::Result<Transport>> {
+        if let Self::Named { from, to } = *self {
+            *self = Self::Connecting(connect(from, to)?);
+        }
+        match self {
+            Self::None | Self::Named { .. } => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            Self::Listening(..) => self.poll_accept(client, task),
+            Self::Connecting(socket) => {
+                ready!(socket.poll_connected())?;
+                match std::mem::take(self) {
+                    Self::Connecting(socket) => Poll::Ready(Ok(Transport::Plain(socket))),
+                    // Local invariant: it is the variant of above.
+                    _ => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+                }
+            }
+        }
     }
 
     /// Accepts the connection of this client. Others' connections are closed: a host that guesses the port must not get the
     /// data (port stealing).
-    pub(super) fn poll_accept(&mut self, client: IpAddr) -> Poll<io::Result<Transport>> {
+    fn poll_accept(&mut self, client: IpAddr, task: &Task<'_>) -> Poll<io::Result<Transport>> {
         let Self::Listening(socket, _) = self else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
         for _ in 0..STRANGERS_A_TURN_MAX {
-            let (accepted, peer) = std::task::ready!(socket.poll_accept())?;
+            let (accepted, peer) = ready!(socket.poll_accept())?;
             if peer.ip().to_canonical() == client.to_canonical() {
                 *self = Self::None;
                 return Poll::Ready(Ok(Transport::Plain(accepted)));
             }
         }
-        Poll::Ready(Err(io::ErrorKind::ConnectionRefused.into()))
+        // Other connections get their turn first. A failure would let others end the transfer.
+        task.waker().wake_by_ref();
+        Poll::Pending
     }
 
     pub(super) fn is_open(&self) -> bool {
-        matches!(self, Self::Listening(..))
+        !matches!(self, Self::None)
     }
 
     pub(super) fn socket_mut(&mut self) -> Option<&mut Socket> {
         match self {
-            Self::None => None,
-            Self::Listening(socket, _) => Some(socket),
+            Self::None | Self::Named { .. } => None,
+            Self::Listening(socket, _) | Self::Connecting(socket) => Some(socket),
         }
     }
 
     pub(super) fn deadline_ms(&self) -> Option<u64> {
         match self {
-            Self::None => None,
+            Self::None | Self::Named { .. } | Self::Connecting(_) => None,
             Self::Listening(_, deadline_ms) => Some(*deadline_ms),
         }
     }
 
     pub(super) fn has_expired(&self, now_ms: u64) -> bool {
         self.deadline_ms().is_some_and(|deadline_ms| deadline_ms <= now_ms)
+    }
+}
+
+/// Random number that clients cannot derive from earlier ones, which they see.
+pub(super) fn unpredictable() -> u64 {
+    // SipHash with a random key of the thread and a counter.
+    RandomState::new().hash_one(())
+}
+
+/// Begins to connect from this address of the server to the client.
+fn connect(from: IpAddr, to: SocketAddr) -> io::Result<Socket> {
+    let (from, to) = (SocketAddr::new(from.to_canonical(), 0), SocketAddr::new(to.ip().to_canonical(), to.port()));
+    let socket = RawSocket::new(Domain::for_address(to), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    socket.bind(&from.into())?;
+    match socket.connect(&to.into()) {
+        Err(error) if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => Err(error),
+        _ => Ok(Socket::connecting(socket.into())),
     }
 }
 
@@ -107,7 +157,7 @@ mod tests {
 
     fn accept(data: &mut DataChannel, client: IpAddr) -> Option<io::Result<Transport>> {
         for _ in 0..200 {
-            if let Poll::Ready(result) = data.poll_accept(client) {
+            if let Poll::Ready(result) = data.poll_connection(client, &Task::from_waker(std::task::Waker::noop())) {
                 return Some(result);
             }
             if let Some(socket) = data.socket_mut() {
@@ -127,6 +177,30 @@ mod tests {
         assert!(accept(&mut data, other).is_none(), "the stranger is closed, and the client still waited for");
         let _client = TcpStream::connect((LOCAL, port)).unwrap();
         assert!(accept(&mut data, LOCAL).unwrap().is_ok() && !data.is_open());
+    }
+
+    #[test]
+    fn active_mode_connects_to_the_client() {
+        let client = std::net::TcpListener::bind((LOCAL, 0)).unwrap();
+        let to = client.local_addr().unwrap();
+        let connect = |data: &mut DataChannel| {
+            let _ = data.poll_connection(LOCAL, &Task::from_waker(std::task::Waker::noop()));
+            for _ in 0..200 {
+                if let Some(socket) = data.socket_mut() {
+                    socket.on_events(rustix::event::epoll::EventFlags::OUT);
+                }
+                match data.poll_connection(LOCAL, &Task::from_waker(std::task::Waker::noop())) {
+                    Poll::Ready(result) => return result,
+                    Poll::Pending => std::thread::sleep(std::time::Duration::from_millis(5)),
+                }
+            }
+            panic!("no result")
+        };
+        let mut data = DataChannel::Named { from: LOCAL, to };
+        assert!(data.is_open() && connect(&mut data).is_ok() && !data.is_open());
+        assert!(client.accept().is_ok());
+        drop(client);
+        assert!(connect(&mut DataChannel::Named { from: LOCAL, to }).is_err(), "the client does not listen");
     }
 
     #[test]

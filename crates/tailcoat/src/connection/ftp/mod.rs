@@ -13,7 +13,7 @@ mod secure;
 mod transfer;
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as Task, Poll, ready};
@@ -38,6 +38,9 @@ use crate::tls::{ListenerTls, TlsInfo, TlsSettings};
 
 /// Maximum number of commands of a connection before others get their turn.
 const STEPS_A_TURN_MAX: u32 = 32;
+
+/// First port that active mode may use. Services have lower ones.
+const ACTIVE_PORT_MIN: u16 = 1_024;
 
 /// FTP connection of a client.
 pub struct FtpConnection {
@@ -321,7 +324,8 @@ impl FtpConnection {
 
     fn abilities(&self) -> FtpAbilities {
         let has_hosts = self.context.generation().router.has_names(self.listener);
-        FtpAbilities { may_write: self.may_write(), may_connect: false, tls: self.tls_ability(), has_hosts }
+        let may_connect = self.site().is_some_and(|site| site.config.has_active_mode);
+        FtpAbilities { may_write: self.may_write(), may_connect, tls: self.tls_ability(), has_hosts }
     }
 
     /// Site of the session in the current configuration; `None` if a reload has removed it.
@@ -360,10 +364,7 @@ impl FtpConnection {
             FtpAction::ShowStatus => self.show_status(),
             FtpAction::StartTls(reply) => self.start_tls(&reply),
             FtpAction::Change(change) => self.begin_change(change),
-            // Active mode is off.
-            FtpAction::UseAddress(_) => {
-                self.reply(&FtpReply::new(502, "Command not implemented."));
-            }
+            FtpAction::UseAddress(address) => self.use_address(address),
         }
     }
 
@@ -371,8 +372,7 @@ impl FtpConnection {
     fn listen(&mut self, mode: PassiveMode) {
         // Frees the port of an earlier command.
         self.data = DataChannel::None;
-        self.local = self.local.or_else(|| self.socket.local_address().map(|address| address.ip()));
-        let (Some(site), Some(local)) = (self.site(), self.local) else {
+        let (Some(site), Some(local)) = (self.site(), self.local_ip()) else {
             return self.reply(&FtpReply::new(425, "No address for a data connection."));
         };
         let family = FtpFamily::of(local);
@@ -396,6 +396,28 @@ impl FtpConnection {
             }
             _ => push_epsv_reply(&mut self.output, port),
         }
+    }
+
+    /// Keeps the client's address for the next data connection. Other addresses, and ports of services, would make the
+    /// server attack third parties (FTP bounce; RFC 2577, section 3).
+    fn use_address(&mut self, address: SocketAddr) {
+        self.data = DataChannel::None;
+        let is_own =
+            matches!(self.client, LogClient::Ip(client) if client.ip().to_canonical() == address.ip().to_canonical());
+        if !is_own || address.port() < ACTIVE_PORT_MIN {
+            return self.reply(&FtpReply::new(504, "Only your own address is allowed, with a port from 1024 on."));
+        }
+        let Some(local) = self.local_ip() else {
+            return self.reply(&FtpReply::new(425, "No address for a data connection."));
+        };
+        self.data = DataChannel::Named { from: local, to: address };
+        self.reply(&FtpReply::new(200, "OK."));
+    }
+
+    /// Address of the server that the client is connected to.
+    fn local_ip(&mut self) -> Option<IpAddr> {
+        self.local = self.local.or_else(|| self.socket.local_address().map(|address| address.ip()));
+        self.local
     }
 
     fn show_status(&mut self) {

@@ -13,7 +13,7 @@ use wire::ftp::{
 };
 
 use super::FtpConnection;
-use super::data::DataChannel;
+use super::data::{DataChannel, unpredictable};
 use super::look::{rejection_reply, shown};
 use super::pausing::Pausing;
 use super::receive::FtpUpload;
@@ -169,7 +169,7 @@ impl FtpConnection {
         let mut request = request;
         if request.kind == FtpTransferKind::StoreUnique {
             let slash: &[u8] = if request.path.ends_with(b"/") { b"" } else { b"/" };
-            request.path = [&request.path, slash, format!("upload-{:016x}", fastrand::u64(..)).as_bytes()].concat();
+            request.path = [&request.path, slash, format!("upload-{:016x}", unpredictable()).as_bytes()].concat();
         }
         let path = self.path_in_root(&request.path);
         let rights = (self.may_write(), self.keeper(&site));
@@ -206,7 +206,7 @@ impl FtpConnection {
                         self.end_transfer(&FtpReply::new(425, "No data connection."));
                         continue;
                     };
-                    match ready!(self.data.poll_accept(client.ip())) {
+                    match ready!(self.data.poll_connection(client.ip(), task)) {
                         Ok(socket) => self.on_connected(socket),
                         Err(_) => self.end_transfer(&FtpReply::new(425, "No data connection.")),
                     }
