@@ -182,3 +182,205 @@ fn pipelined_commands() {
         assert_eq!([code(&client.reply()), code(&client.reply())], [200, 215]);
     }
 }
+
+/// A crowd of strangers at the passive port cannot make the client's transfer fail.
+#[test]
+fn strangers_cannot_end_a_transfer() {
+    let directory = tree();
+    let server = serve(&directory, "", "");
+    let mut client = FtpClient::log_in(&server);
+    let address = client.passive();
+    assert_eq!(code(&client.command("RETR a.txt")), 150);
+    let strangers: Vec<_> = (0..100).map(|_| connect_from([127, 0, 0, 2], address)).collect();
+    let mut own = connect_from([127, 0, 0, 1], address);
+    let mut content = String::new();
+    own.read_to_string(&mut content).unwrap();
+    assert_eq!((content.as_str(), code(&client.reply())), ("content", 226));
+    drop(strangers);
+}
+
+/// Directory traversal, through every command that has a path.
+#[test]
+fn no_path_leads_out_of_the_root() {
+    let (directory, outside) = (tree(), tempfile::tempdir().unwrap());
+    fs::write(outside.path().join("victim.txt"), "victim").unwrap();
+    let name = outside.path().file_name().unwrap().to_str().unwrap();
+    std::os::unix::fs::symlink(outside.path(), directory.path().join("absolute")).unwrap();
+    std::os::unix::fs::symlink(format!("../{name}"), directory.path().join("relative")).unwrap();
+    std::os::unix::fs::symlink("absolute", directory.path().join("twice")).unwrap();
+    fs::create_dir(directory.path().join("sub")).unwrap();
+    let server = serve(&directory, "write \"all\"", "");
+    let mut client = FtpClient::log_in(&server);
+    let ways = [
+        format!("../{name}"),
+        format!("/../{name}"),
+        format!("sub/../../{name}"),
+        format!("/sub/./..//../{name}/"),
+        "absolute".to_owned(),
+        "relative".to_owned(),
+        "twice".to_owned(),
+        "sub/../absolute".to_owned(),
+        outside.path().display().to_string(),
+        "/proc/self/cwd".to_owned(),
+    ];
+    for way in &ways {
+        assert_eq!(code(&client.command(&format!("CWD {way}"))), 550, "{way}");
+        let victim = format!("{way}/victim.txt");
+        for command in ["SIZE", "MDTM", "MLST", "DELE", "MFMT 20020717210715"] {
+            assert_eq!(code(&client.command(&format!("{command} {victim}"))), 550, "{command} {victim}");
+        }
+        for command in ["RETR", "NLST", "STOR", "APPE"] {
+            assert_eq!(code(&client.transfer(&format!("{command} {victim}")).1), 550, "{command} {victim}");
+        }
+        assert_eq!(client.codes(&["RNFR a.txt", &format!("RNTO {way}/a.txt")]), [350, 550], "{way}");
+        assert_eq!(client.codes(&[&format!("RNFR {victim}"), "RNTO stolen.txt"]), [350, 550], "{way}");
+        assert_eq!(client.codes(&[&format!("MKD {way}/new"), &format!("RMD {way}/new")]), [550, 550], "{way}");
+    }
+    // A renamed link still leads nowhere.
+    assert_eq!(
+        client.codes(&["RNFR relative", "RNTO sub/relative", "CWD sub/relative", "CWD sub"]),
+        [350, 250, 550, 250]
+    );
+    assert_eq!(client.codes(&["CWD ..", "CWD ..", "CWD ../../.."]), [250; 3]);
+    assert_eq!(client.command("PWD"), "257 \"/\" is the current directory.\r\n");
+    assert_eq!(fs::read(outside.path().join("victim.txt")).unwrap(), b"victim");
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+/// Hidden files cannot be made, read or named, by any command, nor through patterns.
+#[test]
+fn hidden_files_stay_hidden() {
+    let directory = tree();
+    fs::write(directory.path().join(".htpasswd"), "secret").unwrap();
+    fs::create_dir(directory.path().join(".git")).unwrap();
+    fs::write(directory.path().join(".git/config"), "secret").unwrap();
+    let server = serve(&directory, "write \"all\"", "");
+    let mut client = FtpClient::log_in(&server);
+    for path in [".htpasswd", ".git/config", "./.git/../.git/config", "/.git/config"] {
+        for command in ["SIZE", "MDTM", "MLST", "DELE", "MKD", "RMD", "CWD", "MFMT 20020717210715"] {
+            assert_eq!(code(&client.command(&format!("{command} {path}"))), 550, "{command} {path}");
+        }
+        for command in ["RETR", "STOR", "APPE", "LIST", "NLST -a"] {
+            assert_eq!(code(&client.transfer(&format!("{command} {path}")).1), 550, "{command} {path}");
+        }
+        assert_eq!(client.codes(&["RNFR a.txt", &format!("RNTO {path}")]), [350, 550], "{path}");
+        assert_eq!(client.codes(&[&format!("RNFR {path}"), "RNTO shown.txt"]), [350, 550], "{path}");
+    }
+    assert_eq!(client.text("NLST .*"), "");
+    assert_eq!(code(&client.transfer("NLST .git/*").1), 550);
+    assert!(!client.text("LIST -a").contains("ht"));
+}
+
+/// Positions and sizes that no file has.
+#[test]
+fn positions_beyond_all_files() {
+    let directory = tree();
+    let server = serve(&directory, "write \"all\"\n stored-bytes-max \"1MiB\"", "");
+    let mut client = FtpClient::log_in(&server);
+    for position in ["8", "9223372036854775807", "18446744073709551615"] {
+        for command in ["RETR a.txt", "STOR a.txt"] {
+            assert_eq!(code(&client.command(&format!("REST {position}"))), 350);
+            assert_eq!(code(&client.transfer(command).1), 554, "{position} {command}");
+        }
+    }
+    assert_eq!(client.codes(&["REST 18446744073709551616", "REST -1", "REST 0x1", "REST"]), [501; 4]);
+    assert_eq!(client.codes(&["ALLO 18446744073709551615", "ALLO x", "ALLO"]), [202; 3]);
+    assert_eq!(client.text("RETR a.txt"), "content");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "no part is left");
+}
+
+/// Telnet commands, bytes 255 and control characters in names; names that are too long.
+#[test]
+fn names_of_any_bytes() {
+    let directory = tree();
+    let server = serve(&directory, "write \"all\"", "");
+    let mut client = FtpClient::log_in(&server);
+    let mut raw = |bytes: &[u8]| {
+        client.send(&[bytes, b"\r\n"].concat());
+        client.reply()
+    };
+    // IAC IAC is the byte 255; IAC NOP is nothing; replies double the byte again.
+    assert!(raw(b"MKD a\xff\xffb").starts_with("257 \"/a"));
+    assert!(
+        fs::read_dir(directory.path())
+            .unwrap()
+            .any(|entry| { std::os::unix::ffi::OsStrExt::as_bytes(&*entry.unwrap().file_name()) == b"a\xffb" })
+    );
+    assert_eq!(code(&raw(b"RMD a\xff\xff\xff\xf1b")), 250);
+    assert_eq!(raw(b"MKD quo\"te"), "257 \"/quo\"\"te\" created.\r\n");
+    assert_eq!(code(&raw(b"MKD \x1b[2J\x07")), 257);
+    // Line ends, in any form.
+    for name in [&b"MKD a\r\0b"[..], b"MKD a\0b", b"MKD a\nb", b"MKD a\rb"] {
+        let reply = raw(name);
+        assert!([500, 553].contains(&code(&reply)), "{}: {reply}", name.escape_ascii());
+    }
+    let long = "x".repeat(300);
+    let reply = raw(format!("MKD {long}").as_bytes());
+    assert_eq!(reply.as_bytes()[0], b'5', "{reply}");
+    let deep = "d/".repeat(1_900);
+    assert_eq!(code(&raw(format!("CWD {deep}").as_bytes())), 550);
+    for _ in 0..5 {
+        assert!([550, 553].contains(&code(&raw(format!("CWD {deep}").as_bytes()))));
+    }
+    assert_eq!(code(&raw(b"NOOP")), 200);
+}
+
+/// Passive ports of many sessions use up the file descriptors. Other clients of HTTP and FTP are still served: idle
+/// sessions make room.
+#[test]
+fn exhaustion_of_descriptors_by_pasv() {
+    let directory = tree();
+    let (port, ftp_port) = (crate::support::port::free_port(), crate::support::port::free_port());
+    let mut command = std::process::Command::new("sh");
+    let root = directory.path().display().to_string();
+    let config = directory.path().join(".tailcoat.kdl");
+    let text = format!(
+        "limits {{ connections-per-client-max 500; connections-per-network-max 500 }}\n\
+         site {{\n listen \"127.0.0.1:{port}\"\n root \"{root}\"\n ftp \"127.0.0.1:{ftp_port}\"\n}}\n"
+    );
+    fs::write(&config, text).unwrap();
+    let program = crate::support::tailcoat();
+    command
+        .args(["-c", "ulimit -n 300; exec \"$@\"", "sh"])
+        .arg(program.get_program())
+        .args(["run", "-c"])
+        .arg(&config);
+    let _server = TestServer::start(command);
+    let ftp = SocketAddr::from(([127, 0, 0, 1], ftp_port));
+    let mut held = Vec::new();
+    let mut rejected = 0;
+    for number in 0..400_u32 {
+        let mut stream = connect_from([127, 3, (number / 50) as u8, 1], ftp);
+        let _ = stream.write_all(b"USER ftp\r\nPASS x\r\nEPSV\r\n");
+        let (mut replies, mut buffer) = (String::new(), [0; 512]);
+        while !replies.contains("229 ") {
+            match stream.read(&mut buffer) {
+                Ok(count @ 1..) => replies.push_str(&String::from_utf8_lossy(&buffer[..count])),
+                _ => break,
+            }
+            if replies.contains("425 ") {
+                rejected += 1;
+                break;
+            }
+        }
+        held.push(stream);
+    }
+    let mut http = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    http.set_read_timeout(Some(PATIENCE)).unwrap();
+    http.write_all(b"GET /a.txt HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    let _ = http.read_to_string(&mut answer);
+    assert!(answer.ends_with("content"), "{answer:?}; {rejected} rejected");
+    let mut client = FtpClient::over(connect_from([127, 0, 0, 1], ftp));
+    assert_eq!(client.codes(&["USER ftp", "PASS x", "TYPE I"]), [331, 230, 200]);
+    eventually("a transfer", || {
+        let reply = client.command("EPSV");
+        let Some(port) = reply.split('|').nth(3).and_then(|port| port.parse().ok()) else { return false };
+        let mut data = connect_from([127, 0, 0, 1], SocketAddr::new(ftp.ip(), port));
+        let begun = client.command("RETR a.txt");
+        let mut content = String::new();
+        let is_read = code(&begun) == 150 && data.read_to_string(&mut content).is_ok();
+        is_read && content == "content" && code(&client.reply()) == 226
+    });
+    drop(held);
+}

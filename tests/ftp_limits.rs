@@ -1,7 +1,8 @@
 //! FTP: maximum rates, memory, bans, and what operators see.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -9,6 +10,7 @@ use tempfile::TempDir;
 use crate::support::TestServer;
 use crate::support::ftp::{FtpClient, code};
 use crate::support::operated::Operated;
+use crate::support::skips::skip;
 use crate::support::waiting::eventually;
 
 fn tree() -> TempDir {
@@ -180,6 +182,132 @@ fn idle_sessions_are_small() {
     assert!(grown_kib <= 4 * SESSIONS as u64 + 512, "{grown_kib} KiB for {SESSIONS} sessions");
     assert_eq!(server.thread_names().len(), threads);
     assert_eq!(sessions[SESSIONS - 1].text("RETR small.txt"), "content");
+}
+
+/// Ten thousand sessions of many clients at once, without a process or thread for any of them. A session that comes later
+/// is served like the first.
+#[test]
+fn ten_thousand_sessions() {
+    const SESSIONS: usize = 10_000;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let maximum = limit.maximum.unwrap_or(u64::MAX);
+    if maximum < 2 * SESSIONS as u64 {
+        return skip("10,000 sessions take more file descriptors than this process may have");
+    }
+    // Other tests of this process are only given more.
+    setrlimit(Resource::Nofile, Rlimit { current: Some(maximum), ..limit }).unwrap();
+    let directory = tree();
+    let limits = "limits {\n connections-per-network-max 20000\n}\ncache { files-max 100 }\n";
+    let server = TestServer::run(&(limits.to_owned() + &configuration(&directory, "", "")));
+    let log_in = |number: usize| {
+        let mut stream = server.connect_from([127, 1, (number / 50) as u8, 1 + (number % 5) as u8]);
+        stream.write_all(b"USER ftp\r\nPASS x\r\n").unwrap();
+        stream
+    };
+    let _first: Vec<_> = (0..100).map(log_in).collect();
+    let (before_kib, threads) = (server.memory_kib(), server.thread_names().len());
+    let mut sessions: Vec<_> = (100..SESSIONS).map(log_in).collect();
+    for stream in &mut sessions {
+        let (mut replies, expect) = (Vec::new(), "220 331 230 ");
+        while replies.iter().filter(|byte| **byte == b'\n').count() < 3 {
+            let mut buffer = [0; 200];
+            let count = stream.read(&mut buffer).unwrap();
+            assert_ne!(count, 0, "the session is closed");
+            replies.extend_from_slice(&buffer[..count]);
+        }
+        let codes: String = String::from_utf8_lossy(&replies).lines().map(|line| line[..4].to_owned()).collect();
+        assert_eq!(codes, expect);
+    }
+    let grown_kib = server.memory_kib().saturating_sub(before_kib);
+    assert!(grown_kib <= 4 * SESSIONS as u64, "{grown_kib} KiB for {SESSIONS} sessions");
+    // Threads that wait for disks may have come.
+    assert!(server.thread_names().len() < threads + 16, "{:?}", server.thread_names());
+    assert_eq!(FtpClient::log_in(&server).text("RETR small.txt"), "content");
+    sessions[9_000].write_all(b"NOOP\r\n").unwrap();
+    let mut reply = [0; 4];
+    sessions[9_000].read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"200 ");
+}
+
+/// Memory that FTP sessions hold counts for `client-memory-bytes-max`: uploads before they are written, and replies that a
+/// client does not read. The client that holds most loses its connections; others keep theirs.
+#[test]
+fn sessions_keep_the_memory_budget() {
+    const ATTACKER: [u8; 4] = [127, 9, 9, 9];
+    let directory = tree();
+    for number in 0..2_000 {
+        fs::write(directory.path().join(format!("{number:0>200}")), "").unwrap();
+    }
+    let limits = "limits {\n client-memory-bytes-max \"4MiB\"\n}\n";
+    let server = TestServer::run(&(limits.to_owned() + &configuration(&directory, "write \"all\"", "")));
+    let mut honest = FtpClient::log_in(&server);
+    let mut data = honest.data();
+    assert_eq!(code(&honest.command("STOR honest.bin")), 150);
+    data.write_all(&[1; 50_000]).unwrap();
+    let before_kib = server.memory_kib();
+    // Uploads of 100 KB each, which stop before the server has a piece to write.
+    let mut held = Vec::new();
+    for _ in 0..80 {
+        // The server may close any of them meanwhile.
+        let Some((client, data)) = begin_upload_from(&server, ATTACKER, 100_000) else { continue };
+        held.push((client, data));
+    }
+    server.await_log("closed connections of the clients that held most memory: connections=");
+    assert!(server.memory_kib() < before_kib + (24 << 10), "{} KiB", server.memory_kib() - before_kib);
+    // Listings of half a megabyte on control connections.
+    for _ in 0..80 {
+        let mut stream = server.connect_from(ATTACKER);
+        socket2::SockRef::from(&stream).set_recv_buffer_size(4_096).unwrap();
+        if stream.write_all(b"USER ftp\r\nPASS x\r\nSTAT .\r\nSTAT .\r\n").is_ok() {
+            held.push((stream.try_clone().unwrap(), stream));
+        }
+    }
+    eventually("the listings are made, and their clients lose", || {
+        let text = server.log.lock().unwrap().join("\n");
+        text.matches("closed connections of the clients").count() > 0
+            && FtpClient::log_in(&server).text("RETR small.txt") == "content"
+    });
+    assert!(server.memory_kib() < before_kib + (24 << 10), "{} KiB", server.memory_kib() - before_kib);
+    data.write_all(&[1; 50_000]).unwrap();
+    drop(data);
+    assert_eq!(code(&honest.reply()), 226);
+    assert_eq!(fs::read(directory.path().join("honest.bin")).unwrap().len(), 100_000);
+}
+
+/// Session of a client that has begun to upload so many bytes; `None` if the server has closed it before.
+fn begin_upload_from(server: &TestServer, client: [u8; 4], sent_bytes: usize) -> Option<(TcpStream, TcpStream)> {
+    let mut control = server.connect_from(client);
+    control.write_all(b"USER ftp\r\nPASS x\r\nTYPE I\r\nEPSV\r\n").ok()?;
+    let mut replies = BufReader::new(control.try_clone().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("229 ") {
+        line.clear();
+        if replies.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+    }
+    let port: u16 = line.split('|').nth(3)?.parse().ok()?;
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((client, 0)).into()).unwrap();
+    socket.connect(&SocketAddr::new(server.address.ip(), port).into()).ok()?;
+    let mut data = TcpStream::from(socket);
+    control.write_all(b"STOR held.bin\r\n").ok()?;
+    data.write_all(&vec![b'x'; sent_bytes]).ok()?;
+    Some((control, data))
+}
+
+/// Landlock and seccomp apply to a server of FTP alone.
+#[test]
+fn a_server_of_ftp_is_confined() {
+    let directory = tree();
+    let server = TestServer::run(&configuration(&directory, "write \"all\"", ""));
+    let mut client = FtpClient::log_in(&server);
+    assert_eq!(code(&upload(&mut client, "STOR new.bin", b"12345")), 226);
+    let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    for expect in ["Seccomp:\t2", "NoNewPrivs:\t1"] {
+        assert!(status.contains(expect), "{status}");
+    }
 }
 
 /// Transfers continue during reloads. `benches/ftp.py reloads` does 100.

@@ -208,6 +208,33 @@ fn lftp_mirrors_with_tls() {
 }
 
 #[test]
+fn wget_mirrors_with_tls() {
+    let secured = Secured::new();
+    let implicit = free_port();
+    let server = secured.serve(&format!("require-tls on\n implicit-tls \"127.0.0.1:{implicit}\""));
+    for (option, port) in [("--ftps-resume-ssl", server.address.port()), ("--ftps-implicit", implicit)] {
+        let copy = tempfile::tempdir().unwrap();
+        let mut wget = Command::new("wget");
+        wget.args([
+            "-q",
+            "-T",
+            "30",
+            "-t",
+            "1",
+            "-m",
+            "-nH",
+            option,
+            &format!("--ca-certificate={}", secured.key("ca.pem")),
+        ]);
+        let output = wget.arg(format!("ftps://127.0.0.1:{port}/")).current_dir(copy.path()).output();
+        let output = output.expect("wget is installed");
+        assert!(output.status.success(), "{option}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(fs::read(copy.path().join("large.bin")).unwrap() == pattern(), "{option}");
+        assert_eq!(fs::read(copy.path().join("sub/c.txt")).unwrap(), b"below");
+    }
+}
+
+#[test]
 fn lftp_mirrors_to_the_server_with_tls() {
     let secured = Secured::new();
     let server = secured.serve("require-tls on\n write \"all\"");

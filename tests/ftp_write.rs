@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::support::ftp::{FtpClient, code};
 use crate::support::port::free_port;
 use crate::support::skips::skip_without;
-use crate::support::{PATIENCE, TestServer};
+use crate::support::{PATIENCE, TestServer, tailcoat};
 
 fn serve(directory: &TempDir, options: &str) -> TestServer {
     let root = directory.path().display();
@@ -253,4 +253,87 @@ fn curl_and_lftp_upload() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(fs::read(directory.path().join("copy/a.txt")).unwrap(), b"content");
     assert_eq!(fs::read(directory.path().join("copy/sub/b.bin")).unwrap(), vec![7; 1 << 20]);
+}
+
+/// Transfer commands without a data connection, as in RFC 1123, section 4.1.2.7.
+#[test]
+fn transfers_need_pasv_first() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.txt"), "content").unwrap();
+    let server = serve(&directory, "write \"all\"");
+    let mut client = FtpClient::log_in(&server);
+    for command in ["STOR a.txt", "STOU", "APPE a.txt", "RETR a.txt", "LIST", "NLST", "MLSD"] {
+        assert_eq!(client.codes(&[command, "NOOP"]), [425, 200], "{command}");
+    }
+    // REST belongs to the failed command.
+    assert_eq!(client.codes(&["REST 3", "RETR a.txt"]), [350, 425]);
+    assert_eq!(client.text("RETR a.txt"), "content");
+    assert_eq!(names(&directory), ["a.txt"]);
+}
+
+/// APPE, and STOR after REST, copy the present file. The copy must show nothing that clients cannot read, and keeps the
+/// permissions.
+#[test]
+fn appending_shows_no_private_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let make = |name: &str, mode: u32| {
+        fs::write(path(name), "secret").unwrap();
+        fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    make("private.txt", 0o600);
+    make("group.txt", 0o664);
+    let root = directory.path().display();
+    let server = TestServer::run(&format!(
+        "site {{\n permission-rule\n ftp \"127.0.0.1:0\" {{\n root \"{root}\"\n write \"all\"\n}}\n}}\n"
+    ));
+    let mut client = FtpClient::log_in(&server);
+    assert_eq!(code(&upload(&mut client, "APPE private.txt", b" more")), 550);
+    assert_eq!(client.codes(&["REST 6"]), [350]);
+    assert_eq!(code(&upload(&mut client, "STOR private.txt", b" more")), 550);
+    assert_eq!(code(&client.transfer("RETR private.txt").1), 550);
+    assert_eq!(fs::read(path("private.txt")).unwrap(), b"secret");
+    assert_eq!(code(&upload(&mut client, "APPE group.txt", b" more")), 226);
+    assert_eq!(fs::read(path("group.txt")).unwrap(), b"secret more");
+    assert_eq!(fs::metadata(path("group.txt")).unwrap().permissions().mode() & 0o777, 0o664);
+    assert_eq!(names(&directory).len(), 2, "no part is left");
+    // Without the rule, clients can read the file anyway; other users of the machine still cannot.
+    let server = serve(&directory, "write \"all\"");
+    let mut client = FtpClient::log_in(&server);
+    assert_eq!(code(&upload(&mut client, "APPE private.txt", b" more")), 226);
+    assert_eq!(fs::metadata(path("private.txt")).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+/// `check` warns if FTP reaches programs that it does not protect.
+#[test]
+fn programs_without_protection_are_reported() {
+    let check = |root: &str, options: &str, of_http: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("tailcoat.kdl");
+        let text = format!(
+            "site {{\n listen \"127.0.0.1:8080\"\n {of_http}\n ftp \"127.0.0.1:2121\" {{\n {root}\n {options}\n}}\n}}\n"
+        );
+        fs::write(&file, text).unwrap();
+        let output = tailcoat().args(["check", "-c"]).arg(&file).output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let own = "root \"/tmp/www\"\n cgi \"/cgi-bin/*\" root=\"/tmp/www\"";
+    for (root, options, of_http, expect) in [
+        ("", "write \"all\"", own, None),
+        ("root \"/tmp/www\"", "write \"all\"", own, None),
+        ("root \"/tmp/other\"", "write \"all\"", own, None),
+        ("root \"/tmp/www-2\"", "write \"all\"", own, None),
+        ("root \"/tmp\"", "write \"all\"", own, Some("change")),
+        ("root \"/tmp\"", "", own, Some("read")),
+        ("root \"/tmp/www/cgi-bin\"", "write \"all\"", own, Some("change")),
+        ("", "write \"all\"", "root \"/tmp/www\"\n cgi \"/run/*\" root=\"/tmp/www/programs\"", Some("change")),
+    ] {
+        let output = check(root, options, of_http);
+        let warns = |verb: &str| output.contains(&format!("FTP clients can {verb} programs in /tmp/www"));
+        match expect {
+            Some(verb) => assert!(warns(verb), "{root} {options}: {output}"),
+            None => assert!(!warns("change") && !warns("read"), "{root} {options}: {output}"),
+        }
+    }
 }
