@@ -19,9 +19,9 @@ const HTTP3: &str = "server {\n http-versions \"1.1\" \"2\" \"3\"\n}\n";
 const LARGE_BYTES: usize = 3 << 20;
 
 /// Server with two workers.
-struct H3Server {
-    operated: Operated,
-    port: u16,
+pub(crate) struct H3Server {
+    pub(crate) operated: Operated,
+    pub(crate) port: u16,
 }
 
 /// Upstream that answers requests whose content ends with `END`.
@@ -40,7 +40,7 @@ fn forward(upstream: &ScriptedUpstream) -> String {
 impl H3Server {
     /// Starts a server with HTTP/3, unless there is no client.
     #[track_caller]
-    fn start(options: &str) -> Option<Self> {
+    pub(crate) fn start(options: &str) -> Option<Self> {
         if !has_client() {
             return None;
         }
@@ -50,7 +50,7 @@ impl H3Server {
     }
 
     /// Opens a connection.
-    fn connect(&self) -> H3Session {
+    pub(crate) fn connect(&self) -> H3Session {
         H3Session::connect(address(self.port), &self.authority())
     }
 
@@ -251,4 +251,17 @@ fn an_upgrade_completes_requests() {
         assert_eq!(busy.order("await-end"), "closed 256");
         eventually("the old process ends", || !Operated::is_running(old));
     }
+}
+
+#[test]
+fn a_client_sees_that_a_handler_is_at_work() {
+    // Longer than the client's idle timeout.
+    let upstream = ScriptedUpstream::start(vec![vec![
+        ScriptStep::Read("END"),
+        ScriptStep::Pause(24_000),
+        ScriptStep::Write("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nlate"),
+    ]]);
+    let Some(server) = H3Server::start(&forward(&upstream)) else { return };
+    let mut session = H3Session::connect_with(address(server.port), &server.authority(), 15);
+    assert_eq!(session.order("post / 1"), "200 late");
 }

@@ -41,6 +41,7 @@ mod http2;
 mod http2_attacks;
 mod http2_judged;
 mod http3;
+mod http3_attacks;
 #[cfg(feature = "modules")]
 mod http_wasm;
 #[cfg(feature = "modules")]

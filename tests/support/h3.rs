@@ -33,8 +33,18 @@ pub(crate) fn has_client() -> bool {
 impl H3Session {
     /// Connects to a server whose CA certificate is in this file.
     pub(crate) fn connect(server: SocketAddr, authority: &Path) -> Self {
+        Self::connect_with(server, authority, 60)
+    }
+
+    /// Connects with an idle timeout, in seconds.
+    pub(crate) fn connect_with(server: SocketAddr, authority: &Path, idle_seconds: u32) -> Self {
         let mut command = Command::new("python3");
-        command.arg(SESSION).arg(server.ip().to_string()).arg(server.port().to_string()).arg(authority);
+        command
+            .arg(SESSION)
+            .arg(server.ip().to_string())
+            .arg(server.port().to_string())
+            .arg(authority)
+            .arg(idle_seconds.to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3 starts");
         let input = child.stdin.take().expect("it is piped");
         let output = BufReader::new(child.stdout.take().expect("it is piped"));

@@ -1,4 +1,4 @@
-"""HTTP/3 connection of the tests, on aioquic: h3_session.py ADDRESS PORT AUTHORITY. Each line of standard input is an order:
+"""HTTP/3 connection of the tests, on aioquic: h3_session.py ADDRESS PORT AUTHORITY IDLE_SECONDS. Each line of standard input is an order:
 
 get PATH           sends a request, prints status and content.
 post PATH BYTES    sends a request with content, prints status and content.
@@ -95,6 +95,7 @@ class Session(QuicConnectionProtocol):
 async def main():
     """Connects, then executes orders until there are no more."""
     configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, server_name="localhost")
+    configuration.idle_timeout = int(IDLE_SECONDS)
     configuration.load_verify_locations(AUTHORITY)
     async with connect(ADDRESS, int(PORT), configuration=configuration, create_protocol=Session) as session:
         print("connected", flush=True)
@@ -102,5 +103,5 @@ async def main():
             print(await asyncio.wait_for(session.obey(*order.split()), PATIENCE), flush=True)
 
 
-ADDRESS, PORT, AUTHORITY = sys.argv[1:]
+ADDRESS, PORT, AUTHORITY, IDLE_SECONDS = sys.argv[1:]
 asyncio.run(main())

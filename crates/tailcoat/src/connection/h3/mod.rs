@@ -50,6 +50,8 @@ pub struct H3WorkerConnection {
     /// Memory charge for buffers of the connection, without the heads of requests.
     held: Option<Charge>,
     clocks: ConnectionClocks,
+    /// Time at which the connection last sent a packet.
+    quiet_since_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +107,7 @@ impl H3WorkerConnection {
             exchange_bytes: 0,
             held: None,
             clocks: ConnectionClocks::new(now),
+            quiet_since_ms: now.monotonic_ms,
             context,
         }
     }

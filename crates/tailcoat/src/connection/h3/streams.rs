@@ -185,6 +185,7 @@ impl H3Streams {
     /// Frees memory that an idle connection does not need.
     pub(super) fn shrink(&mut self) {
         self.engine.shrink();
+        self.transport.shrink();
         self.spare = Vec::new();
         self.requests.shrink_to_fit();
         (self.unsent, self.readable) = Default::default();

@@ -9,6 +9,10 @@ use crate::connection::exchange::ExpiredWait;
 use crate::connection::{ConnectionStage, WakeReason};
 use crate::metrics::Limit;
 
+/// Time after which a connection with an open request sends a PING, in milliseconds. Clients drop a silent connection after
+/// 30 s, and do not see that a handler is at work.
+const PING_INTERVAL_MS: u64 = 10_000;
+
 impl H3WorkerConnection {
     /// Applies the time limits that have expired.
     pub(super) fn check_time(&mut self, turn: &mut H3Turn<'_>) {
@@ -53,6 +57,9 @@ impl H3WorkerConnection {
                 self.exchanges.shrink();
             }
         }
+        if !self.exchanges.is_empty() && turn.exchange.now.monotonic_ms >= self.quiet_since_ms + PING_INTERVAL_MS {
+            self.streams.transport.proto.ping();
+        }
         self.exchanges.check_time(&mut self.streams, &mut turn.exchange);
     }
 
@@ -73,6 +80,9 @@ impl H3WorkerConnection {
     pub(super) fn await_next(&mut self, turn: &mut H3Turn<'_>) {
         let slot = self.exchanges.client().slot;
         let context = turn.exchange.context;
+        if turn.sent_bytes > 0 {
+            self.quiet_since_ms = turn.exchange.now.monotonic_ms;
+        }
         let (stage, deadline_ms) = match self.state {
             H3ConnectionState::Handshaking => {
                 let timeout_ms = millis(context.generation().limits.tls_handshake_timeout);
@@ -101,7 +111,9 @@ impl H3WorkerConnection {
         let engine_ms = self.streams.engine.next_timeout().map(millis);
         let exchanges = self.exchanges.await_next(&mut self.streams, &mut turn.exchange);
         self.exchange_bytes = exchanges.held_bytes;
-        let deadline_ms = [own.deadline_ms, engine_ms, exchanges.deadline_ms].into_iter().flatten().min();
+        // A PING that could not be sent is tried again.
+        let ping_ms = has_exchanges.then(|| (self.quiet_since_ms + PING_INTERVAL_MS).max(now.monotonic_ms + 1_000));
+        let deadline_ms = [own.deadline_ms, engine_ms, exchanges.deadline_ms, ping_ms].into_iter().flatten().min();
         (own.stage.unwrap_or(exchanges.stage), deadline_ms)
     }
 }

@@ -333,6 +333,13 @@ impl QuicEndpoint {
         }
     }
 
+    /// Frees memory that an idle connection does not need.
+    pub(super) fn shrink(&self, handle: ConnectionHandle) {
+        if let Some(Some(member)) = self.state.borrow_mut().members.get_mut(handle.0) {
+            member.events.shrink_to_fit();
+        }
+    }
+
     /// Sends what a connection has to send, as far as the socket accepts it, and sets its timer. Returns the bytes sent,
     /// and true if more is left for the connection's next turn.
     pub(super) fn transmit(

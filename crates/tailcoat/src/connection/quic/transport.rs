@@ -77,6 +77,12 @@ impl QuicTransport {
         self.pass_events();
     }
 
+    /// Frees memory that an idle connection does not need.
+    pub fn shrink(&mut self) {
+        self.events = Vec::new();
+        self.endpoint.shrink(self.handle);
+    }
+
     /// Next event of the connection or its streams.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.proto.poll()
