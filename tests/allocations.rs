@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget};
 use tailcoat::connection::{Admission, AlternativeService, Connections, Context, Generation, Socket, WorkerClock};
-use tailcoat::handler::{HandlerParts, SharedSite};
+use tailcoat::handler::{Encoders, HandlerParts, SharedSite};
 use tailcoat::log::{LogClient, LogHandle, ServerLog};
 use tailcoat::metrics::Metrics;
 use tailcoat::modules::Modules;
@@ -85,6 +85,68 @@ fn a_warm_hit_of_the_response_cache_allocates_nothing() {
     );
     check(&config, &requests);
     answering.join().unwrap();
+}
+
+#[test]
+fn a_warm_hit_in_a_coding_allocates_nothing() {
+    let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = origin.local_addr().unwrap();
+    let answering = std::thread::spawn(move || {
+        for _ in 0..4 {
+            let (mut stream, _) = origin.accept().unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).unwrap();
+            let head =
+                "HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nContent-Type: text/html\r\nContent-Length: 2048";
+            stream.write_all(format!("{head}\r\n\r\n{}", "x".repeat(2048)).as_bytes()).unwrap();
+        }
+    });
+    let requests = [
+        ("none", "GET", "", "200"),
+        ("zstd", "GET", "Accept-Encoding: zstd, gzip\r\n", "200"),
+        ("brotli", "GET", "Accept-Encoding: br\r\n", "200"),
+        ("gzip", "GET", "Accept-Encoding: gzip\r\n", "200"),
+        ("HEAD", "HEAD", "Accept-Encoding: gzip\r\n", "200"),
+    ];
+    check(&format!("site {{\n listen \"[::1]:1\"\n forward \"http://{address}\" {{\n cache\n }}\n}}\n"), &requests);
+    answering.join().unwrap();
+}
+
+/// A client that accepts no coding costs what it costs without compression.
+#[test]
+fn a_response_that_is_not_compressed_allocates_no_more() {
+    let counts = ["on", "off"].map(|compress| {
+        let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = origin.local_addr().unwrap();
+        let answering = std::thread::spawn(move || {
+            let (mut stream, _) = origin.accept().unwrap();
+            let mut request = [0; 4096];
+            while matches!(stream.read(&mut request), Ok(1..)) {
+                let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nETag: \"x\"\r\nContent-Length: 1024";
+                stream.write_all(format!("{head}\r\n\r\n{}", "x".repeat(1024)).as_bytes()).unwrap();
+            }
+        });
+        let logs = tempfile::tempdir().unwrap();
+        let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
+        let config = format!("site {{\n listen \"[::1]:1\"\n compress {compress}\n forward \"http://{address}\"\n}}\n");
+        let (mut client, log) = runtime.block_on(async { connect(&config, false, logs.path()) });
+        let message = message(ClientVersion::H1, &mut 1, "GET", FIELDS);
+        let mut exchange = || {
+            client.write_all(&message).unwrap();
+            let (answer, length) = receive(&runtime, &mut client);
+            let has_vary = String::from_utf8_lossy(&answer[..length]).contains("\r\nVary: Accept-Encoding\r\n");
+            assert_eq!(has_vary, compress == "on");
+        };
+        (0..WARMING_REQUESTS).for_each(|_| exchange());
+        let counts = allocation_counter::measure(|| (0..REQUESTS).for_each(|_| exchange()));
+        drop(client);
+        drop(runtime);
+        answering.join().unwrap();
+        assert!(log.shutdown(Duration::from_secs(60)));
+        // The tests' own text counts, too.
+        counts.count_total / REQUESTS as u64
+    });
+    assert_eq!(counts[0], counts[1]);
 }
 
 /// HTTP version of the client.
@@ -207,6 +269,7 @@ fn connect(config: &str, has_alternative: bool, log_directory: &Path) -> (UnixSt
         ftp: None,
         handlers: site.handlers(&cache, &upstreams, &Overload::off()),
         error_pages: site.error_pages(&cache),
+        encoders: Rc::new(Encoders::new(&store)),
         rules: None,
         log: Some(ids[0]),
         server_log,

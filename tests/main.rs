@@ -13,6 +13,7 @@ mod cache_attacks;
 mod cgi;
 mod client_memory;
 mod command_line;
+mod compression;
 mod confinement;
 mod conformance;
 mod connection_reuse;

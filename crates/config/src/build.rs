@@ -546,7 +546,7 @@ impl SiteDraft {
                 }
             }
         }
-        let handler = HandlerConfig::Forward(forward);
+        let handler = HandlerConfig::Forward(Box::new(forward));
         match setting.values.path_pattern("path") {
             Some(path) => self.site.routes.push(RouteConfig { path, handler }),
             None => self.fallbacks.push((RouteConfig { path: PathPattern::Any, handler }, setting.span.clone())),
@@ -599,6 +599,7 @@ impl SiteDraft {
         for draft in std::mem::take(&mut self.gateways) {
             let mut gateway = draft.gateway;
             gateway.forward.body_bytes_max = gateway.forward.body_bytes_max.or(self.site.body_bytes_max);
+            gateway.forward.compression.inherit(files);
             if !draft.is_application {
                 let own = draft.root.map(|pieces| RootPattern { pieces, ..files.root.clone() });
                 gateway.root = own.or_else(|| has_root(files).then(|| files.root.clone()));
@@ -666,15 +667,16 @@ impl SiteDraft {
             self.route_spans.push(span);
         }
         for route in &mut self.site.routes {
-            let of_handler = match &mut route.handler {
-                HandlerConfig::Forward(forward) => &mut forward.body_bytes_max,
-                HandlerConfig::Module(module) => &mut module.body_bytes_max,
+            let (of_handler, compression) = match &mut route.handler {
+                HandlerConfig::Forward(forward) => (&mut forward.body_bytes_max, &mut forward.compression),
+                HandlerConfig::Module(module) => (&mut module.body_bytes_max, &mut module.compression),
                 HandlerConfig::Files(_)
                 | HandlerConfig::Respond(_)
                 | HandlerConfig::Gateway(..)
                 | HandlerConfig::Status(_) => continue,
             };
             *of_handler = of_handler.or(self.site.body_bytes_max);
+            compression.inherit(&files);
         }
         let (listen, tls) = (&self.site.listen, &mut self.site.tls);
         let names = &self.site.names;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use super::access_log::{AccessLog, AccessLogFormat, AccessLogTarget};
 use super::automatic::AutomaticCertificates;
 use super::buffering::{BufferLimits, BufferingConfig};
+use super::compression::{CompressionLevel, CompressionSettings};
 use super::confinement::Confinement;
 pub use super::fixed::{ErrorPageConfig, ErrorPageFile, RespondConfig};
 use super::ftp::FtpConfig;
@@ -399,7 +400,7 @@ pub enum HandlerConfig {
     /// Fixed response.
     Respond(RespondConfig),
     /// Another server's answer.
-    Forward(ForwardConfig),
+    Forward(Box<ForwardConfig>),
     /// A script's or application's answer.
     Gateway(Arc<GatewayConfig>, GatewayPart),
     /// A WebAssembly module's answer.
@@ -457,6 +458,8 @@ pub struct ForwardConfig {
     pub runs_scripts: bool,
     /// Buffering of messages.
     pub buffers: Box<BufferingConfig>,
+    /// Compression of responses.
+    pub compression: CompressionSettings,
 }
 
 /// Value of `Host` in a forwarded request.
@@ -520,6 +523,7 @@ impl ForwardConfig {
             tells_target_asked: false,
             runs_scripts: false,
             buffers: Box::default(),
+            compression: CompressionSettings::default(),
         }
     }
 }
@@ -546,6 +550,8 @@ pub struct FilesConfig {
     pub precompressed: bool,
     /// Compresses compressible types.
     pub compress: bool,
+    /// Level of the encoders.
+    pub compress_level: CompressionLevel,
     /// Least size, in bytes, for compression.
     pub compress_bytes_min: u64,
     /// Greatest size, in bytes, for compression.
@@ -707,6 +713,7 @@ impl FilesConfig {
             fallback: None,
             precompressed: true,
             compress: true,
+            compress_level: CompressionLevel::default(),
             compress_bytes_min: 1024,
             compress_bytes_max: 1 << 20,
             permission_rule: false,

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::compression::CompressionSettings;
 use super::model::{BodyBytesMax, ClientFields, HostPattern};
 
 /// Settings that all WebAssembly modules share.
@@ -45,6 +46,8 @@ pub struct ModuleConfig {
     pub reset: Reset,
     /// Configuration text that an http-wasm module can read.
     pub settings: String,
+    /// Compression of responses.
+    pub compression: CompressionSettings,
     /// True if its directories may be on a slow disk.
     pub waits_for_disk: bool,
     /// Permissions of the module.
@@ -177,6 +180,7 @@ impl ModuleConfig {
             body_bytes_max: BodyBytesMax::Inherited,
             reset: Reset::default(),
             settings: String::new(),
+            compression: CompressionSettings::default(),
             waits_for_disk: true,
             grants: Grants::default(),
             limits: ModuleLimits::default(),

@@ -22,6 +22,7 @@ impl Guest for Component {
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
         match path {
             "/hello" => send(out, 200, &[("content-type", "text/plain")], b"hello\n"),
+            "/text" => send(out, 200, &[("content-type", "text/plain")], &b"hello\n".repeat(2_000)),
             "/request" => send(out, 200, &[], describe(&request).as_bytes()),
             "/count" => count(out),
             "/status" => send(out, query.parse().unwrap_or(500), &[], b""),

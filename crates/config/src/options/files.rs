@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, any, many, one, optional, property};
+use crate::compression::CompressionLevel;
 use crate::model::{FieldMatch, FieldRule, FilesConfig, PathPattern};
 
 /// Options of `site` and `files`.
@@ -128,8 +129,9 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         name: "compress",
         parameters: FLAG,
         default: "compress on",
-        doc: "Compresses files of compressible types once and keeps the result in the cache (gzip, Brotli, \
-              Zstandard).",
+        doc: "Compresses content of compressible types (Zstandard, Brotli, gzip). Files are compressed once, and the \
+              result is kept in the cache. Responses of upstreams, applications, scripts and modules are compressed \
+              while they are sent. `compress` in a block such as `forward` takes precedence there.",
         example: "compress off",
         known_as: KnownAs {
             nginx: &["gzip", "brotli", "zstd"],
@@ -141,10 +143,27 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "compress-level",
+        parameters: &[one("level", ValueKind::Choice(&CompressionLevel::NAMES))],
+        default: "compress-level balanced",
+        doc: "Time that compression takes for smaller content. Files are compressed once, so their encoders take more \
+              time than those of other responses at the same level.",
+        example: "compress-level fast",
+        known_as: KnownAs {
+            nginx: &["gzip_comp_level", "brotli_comp_level", "zstd_comp_level"],
+            apache: &["DeflateCompressionLevel", "BrotliCompressionQuality"],
+            ..KnownAs::NONE
+        },
+        set: OptionSetter::Files(|files, values| {
+            files.compress_level = CompressionLevel::from_name(&values.text("level").unwrap_or_default());
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "compress-bytes-min",
         parameters: &[one("size", ValueKind::Size { min: 0, max: 1 << 30 })],
         default: r#"compress-bytes-min "1KiB""#,
-        doc: "Minimum size of files that are compressed.",
+        doc: "Minimum size of content that is compressed. Responses of unknown length are compressed, too.",
         example: r#"compress-bytes-min "512B""#,
         known_as: KnownAs {
             nginx: &["gzip_min_length", "brotli_min_length", "zstd_min_length"],

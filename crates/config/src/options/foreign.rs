@@ -139,21 +139,21 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     needs_nothing(
         NGINX,
         &[
-            "gzip_comp_level",
             "gzip_types",
             "gzip_proxied",
             "gzip_vary",
             "gzip_disable",
             "gzip_http_version",
             "gzip_buffers",
-            "gunzip",
-            "gunzip_buffers",
-            "brotli_comp_level",
             "brotli_types",
             "zstd_types",
-            "zstd_comp_level",
         ],
-        "files of compressible types are compressed once and cached, and `Vary` is always sent",
+        "content of compressible types is compressed for all clients that accept it, and `Vary` is always sent",
+    ),
+    not_supported(
+        NGINX,
+        &["gunzip", "gunzip_buffers"],
+        "compressed responses of an upstream pass unchanged; it should look at `Accept-Encoding`",
     ),
     needs_nothing(NGINX, &["disable_symlinks"], "symbolic links that lead out of the root are always rejected"),
     needs_nothing(
@@ -491,15 +491,8 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     not_supported(APACHE, &["TraceEnable"], "use `deny all method=\"TRACE\"`"),
     needs_nothing(
         APACHE,
-        &[
-            "DeflateCompressionLevel",
-            "DeflateMemLevel",
-            "DeflateFilterNote",
-            "BrotliCompressionQuality",
-            "FilterDeclare",
-            "FilterChain",
-        ],
-        "files are compressed once and cached",
+        &["DeflateMemLevel", "DeflateFilterNote", "FilterDeclare", "FilterChain"],
+        "content of compressible types is compressed for all clients that accept it",
     ),
     needs_nothing(
         APACHE,

@@ -2,6 +2,7 @@
 //! schema and the default configuration are generated from them.
 
 mod automatic;
+mod compression;
 mod confinement;
 mod files;
 pub(crate) mod foreign;
@@ -202,7 +203,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 28] = [
+pub(super) static SECTIONS: [Section; 30] = [
     Section {
         title: "Blocks",
         doc: "Blocks at the top level of the file, next to the settings for all sites.",
@@ -280,6 +281,19 @@ pub(super) static SECTIONS: [Section; 28] = [
         options: forward::ANSWERS,
     },
     Section {
+        title: "Compression of responses",
+        doc: "Compression of responses of upstreams, applications and scripts. Use these options in `forward`, \
+              `fastcgi`, `cgi`, `scgi` and `uwsgi`.",
+        places: &[
+            OptionContext::Forward,
+            OptionContext::FastCgi,
+            OptionContext::Cgi,
+            OptionContext::Scgi,
+            OptionContext::Uwsgi,
+        ],
+        options: compression::FORWARD,
+    },
+    Section {
         title: "Scripts",
         doc: "Lookup of script files. Use these options in `fastcgi` and `cgi`.",
         places: &[OptionContext::FastCgi, OptionContext::Cgi],
@@ -322,6 +336,12 @@ pub(super) static SECTIONS: [Section; 28] = [
               and get random numbers, and nothing else. Use these options in `module`.",
         places: &[OptionContext::Module],
         options: module::MODULE,
+    },
+    Section {
+        title: "Compression of modules' responses",
+        doc: "Compression of responses of WebAssembly modules. Use these options in `module`.",
+        places: &[OptionContext::Module],
+        options: compression::MODULE,
     },
     Section {
         title: "All modules",

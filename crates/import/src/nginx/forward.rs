@@ -3,7 +3,7 @@
 use super::http::{HttpBlock, body_size};
 use super::matching::LocationMatch;
 use super::scene::Scene;
-use super::settings::{DirectiveLevel, time_option};
+use super::settings::{DirectiveLevel, compression_level, time_option};
 use super::syntax::NginxDirective;
 use super::upstream::ProxyScheme;
 use super::values::{self, Within};
@@ -162,12 +162,22 @@ fn answer_options(family: &str, chain: Chain<'_>, options: &mut Vec<KdlNode>, no
     if of("ignore_client_abort").is_some_and(|directive| directive.first() == "on") {
         options.push(KdlNode::new("abort-on-close").word("off"));
     }
-    if let Some(directive) = chain.blocks.iter().rev().find_map(|block| {
-        // Directives of the site or the server are translated there.
-        let is_of_location = chain.blocks[2..].iter().any(|inner| std::ptr::eq(*inner, *block));
-        block.iter().find(|directive| is_of_location && directive.name == "client_max_body_size")
-    }) {
+    // Directives of the site or the server are translated there.
+    let of_location = |name: &str| {
+        let blocks = chain.blocks.iter().skip(2).rev();
+        blocks.flat_map(|block| block.iter()).find(|directive| directive.name == name)
+    };
+    if let Some(directive) = of_location("client_max_body_size") {
         options.push(body_size(directive));
+    }
+    if let Some(directive) = of_location("gzip") {
+        options.push(KdlNode::new("compress").word(if directive.first() == "off" { "off" } else { "on" }));
+    }
+    if let Some(size) = of_location("gzip_min_length").and_then(|directive| values::size(directive.first())) {
+        options.push(KdlNode::with("compress-bytes-min", size));
+    }
+    if let Some(level) = of_location("gzip_comp_level").and_then(compression_level) {
+        options.push(KdlNode::new("compress-level").word(level));
     }
     options.extend(caching::block(family, chain, notes));
 }

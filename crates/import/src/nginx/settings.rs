@@ -185,7 +185,12 @@ impl ImportedRules {
                     set(files, KdlNode::new("precompressed").word("off"));
                 }
             }
-            "gzip_min_length" | "brotli_min_length" => match size(directive.first()) {
+            "gzip_comp_level" | "brotli_comp_level" | "zstd_comp_level" => {
+                if let Some(level) = compression_level(directive) {
+                    set(files, KdlNode::new("compress-level").word(level));
+                }
+            }
+            "gzip_min_length" | "brotli_min_length" | "zstd_min_length" => match size(directive.first()) {
                 Some(size) => set(files, KdlNode::with("compress-bytes-min", size)),
                 None => notes.left(directive, "this is not a size"),
             },
@@ -381,6 +386,16 @@ fn types(directive: &NginxDirective, files: &mut Vec<KdlNode>) {
         files.push(
             line.arguments.iter().fold(KdlNode::with("type", &line.name), |node, extension| node.text(extension)),
         );
+    }
+}
+
+/// Level of a `…_comp_level`; `None` if it is the default here.
+pub(super) fn compression_level(directive: &NginxDirective) -> Option<&'static str> {
+    let best = if directive.name.starts_with("zstd") { 10 } else { 7 };
+    match directive.first().parse::<i32>().ok()? {
+        ..=2 => Some("fast"),
+        level if level >= best => Some("best"),
+        _ => None,
     }
 }
 

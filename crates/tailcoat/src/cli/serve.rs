@@ -135,9 +135,10 @@ impl Serve {
         let files = FilesConfig { browse: self.browse, ..FilesConfig::below(root(&self.directory)?) };
         let mut routes = vec![RouteConfig { path: PathPattern::Any, handler: HandlerConfig::Files(files.clone()) }];
         let upstreams: Vec<_> = self.forward.iter().cloned().map(UpstreamConfig::of_server).collect();
-        routes.extend(upstreams.iter().map(|upstream| RouteConfig {
-            path: PathPattern::Any,
-            handler: HandlerConfig::Forward(ForwardConfig::to(upstream.name.as_str())),
+        routes.extend(upstreams.iter().map(|upstream| {
+            let mut forward = Box::new(ForwardConfig::to(upstream.name.as_str()));
+            forward.compression.inherit(&files);
+            RouteConfig { path: PathPattern::Any, handler: HandlerConfig::Forward(forward) }
         }));
         let mut site = SiteConfig { listen, default: true, routes, ..SiteConfig::default() };
         if let Some(certificate) = certificate {

@@ -2,6 +2,7 @@
 
 pub mod cgi;
 mod client_link;
+mod compression;
 mod error_page;
 mod error_pages;
 mod forward;
@@ -27,6 +28,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 pub use client_link::{ClientLink, ClientLinkCell};
+pub use compression::{Encoders, EncodingFuture};
 pub use error_pages::ErrorPages;
 pub use forwarding::Forwarding;
 pub use pace::{Pace, SharedPace};

@@ -8,7 +8,7 @@ use std::task::{Context as Task, Poll};
 use bytes::Bytes;
 use wire::http::{ContentCoding, Fields, Status};
 
-use crate::config::FieldAction;
+use crate::config::{FieldAction, ResponseCompression};
 use crate::object_cache::{CachedObject, OpenFile};
 
 /// A response in no HTTP version's form yet. For HEAD it is the same as for GET: the connection leaves out the
@@ -91,6 +91,8 @@ pub struct BuiltResponse {
     pub forwarded: Option<Box<Forwarded>>,
     /// Reason for a rejection, for the server log only; empty if the status explains itself.
     pub reason: &'static str,
+    /// Compression of the content, if the client accepts it; `None` if it is sent as it is.
+    pub compression: Option<ResponseCompression>,
 }
 
 /// Parts of an upstream's response in addition to status, fields and content.
@@ -133,7 +135,7 @@ impl BuiltResponse {
 
     /// Builds a response of our own.
     pub fn with_fields(status: Status, fields: Fields, body: Body) -> Box<Self> {
-        Box::new(Self { status, fields, body, forwarded: None, reason: "" })
+        Box::new(Self { status, fields, body, forwarded: None, reason: "", compression: None })
     }
 }
 

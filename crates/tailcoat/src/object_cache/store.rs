@@ -35,7 +35,7 @@ pub struct ObjectStore {
     next_root: AtomicU32,
     directories: WatchedDirectories,
     content_memory: Arc<ContentMemory>,
-    compressions: Semaphore,
+    compressions: Arc<Semaphore>,
     inner: Mutex<ObjectStoreInner>,
     /// Number of objects that have died so far; a copy that workers compare without the lock.
     deaths: AtomicU64,
@@ -103,7 +103,7 @@ impl ObjectStore {
             next_root: AtomicU32::new(0),
             directories: WatchedDirectories::new(watcher),
             content_memory: Arc::default(),
-            compressions: Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)),
+            compressions: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
             inner: Mutex::default(),
             deaths: AtomicU64::new(0),
         }))
@@ -136,7 +136,7 @@ impl ObjectStore {
 
     /// Permits for compressions in all trees together; one for each CPU core. While none is free, clients get the
     /// representations that exist.
-    pub fn compressions(&self) -> &Semaphore {
+    pub fn compressions(&self) -> &Arc<Semaphore> {
         &self.compressions
     }
 

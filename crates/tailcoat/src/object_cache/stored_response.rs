@@ -3,6 +3,8 @@ use std::mem::size_of;
 use wire::http::Fields;
 use wire::http::caching::StoredResponseMeta;
 
+use crate::config::CompressionLevel;
+
 /// Properties of an upstream response that are needed in addition to the encoded response.
 #[derive(Debug)]
 pub struct StoredResponse {
@@ -12,6 +14,8 @@ pub struct StoredResponse {
     pub fields: Fields,
     /// Selection among several responses for the same target; `None` if there is only one.
     pub variant: Option<Variant>,
+    /// Level at which the content is compressed.
+    pub compression_level: CompressionLevel,
     /// True if the response is sent with Cache-Status (RFC 9211).
     pub has_cache_status: bool,
 }

@@ -19,7 +19,7 @@ pub use self::bans::{Bans, TooManyBans};
 use self::rules::{AllRules, PasswordGate, RequestIds, Rules, TrustedProxies, Visit};
 use self::site::Site;
 use crate::config::HostPattern;
-use crate::handler::{ClientGone, ErrorPages, FtpFiles, Handler, OwnedRequest, Response, Routed};
+use crate::handler::{ClientGone, Encoders, ErrorPages, FtpFiles, Handler, OwnedRequest, Response, Routed};
 use crate::log::{LogClient, LogId, ServerLog};
 use crate::metrics::NameSlot;
 use crate::tls::Validations;
@@ -69,6 +69,8 @@ pub struct SiteSetup<'a> {
     pub handlers: Vec<Handler>,
     /// Error pages of the site.
     pub error_pages: ErrorPages,
+    /// Encoders of the worker.
+    pub encoders: Rc<Encoders>,
     /// Rules of the site; `None` if it has none.
     pub rules: Option<Rules>,
     /// Access log of the site; `None` if it has none.
@@ -321,6 +323,7 @@ mod tests {
                     config,
                     handlers: Vec::new(),
                     error_pages: ErrorPages::default(),
+                    encoders: Rc::new(Encoders::without_store()),
                     rules: None,
                     log: None,
                     server_log: ServerLog::stderr(crate::config::LogLevel::Error),

@@ -13,7 +13,7 @@ use super::rules::{CredentialVerdict, Passage, RewrittenTarget, RuleDecision, Ve
 use super::site::{PageWait, Site, declined_by_all, redirected};
 use super::{PendingResponse, RequestAccount, ResponseFuture, SiteResponse};
 use crate::handler::{
-    BuiltResponse, ClientGone, HandlerOutcome, OutcomeFuture, OwnedRequest, PassedOn, Response, Routed,
+    BuiltResponse, ClientGone, EncodingFuture, HandlerOutcome, OutcomeFuture, OwnedRequest, PassedOn, Response, Routed,
 };
 use crate::metrics::HandlerKind;
 
@@ -86,7 +86,13 @@ impl Site {
     ) -> SiteResponse {
         let (future, request) = match step {
             SiteResponse::Ready(mut response) => match self.finish(&mut response, routed) {
-                None => return SiteResponse::Ready(self.change(response, &mut progress, routed)),
+                None => match self.encoders.encode(response, routed) {
+                    Ok(response) => return SiteResponse::Ready(self.change(response, &mut progress, routed)),
+                    Err(encoding) => {
+                        let (site, request) = (Rc::clone(self), Rc::new(OwnedRequest::new(routed)));
+                        (site.wait_for_encoding(Rc::clone(&request), progress, encoding), request)
+                    }
+                },
                 Some(page) => {
                     let (site, request) = (Rc::clone(self), Rc::new(OwnedRequest::new(routed)));
                     (site.wait_for_page(Rc::clone(&request), progress, response, page), request)
@@ -144,10 +150,32 @@ impl Site {
                 }
             };
             let mut response = filters.apply(response).await?;
-            match self.finish(&mut response, &request.routed(false)) {
-                None => Ok(self.change(response, &mut progress, &request.routed(false))),
-                Some(page) => self.wait_for_page(request, progress, response, page).await,
+            // Named, because a temporary value would be kept while the future waits.
+            let page = self.finish(&mut response, &request.routed(false));
+            if let Some(page) = page {
+                return self.wait_for_page(request, progress, response, page).await;
             }
+            // A filter may have changed the request; the client has not.
+            let encoded = self.encoders.encode(response, &asked_for.routed(false));
+            let response = match encoded {
+                Ok(response) => response,
+                Err(encoding) => encoding.await,
+            };
+            Ok(self.change(response, &mut progress, &request.routed(false)))
+        })
+    }
+
+    /// Completes a stored response that must be compressed first.
+    #[cold]
+    fn wait_for_encoding<S: RuleState>(
+        self: Rc<Self>,
+        request: Rc<OwnedRequest>,
+        mut progress: SiteProgress<S>,
+        encoding: EncodingFuture,
+    ) -> ResponseFuture {
+        Box::pin(async move {
+            let response = encoding.await;
+            Ok(self.change(response, &mut progress, &request.routed(false)))
         })
     }
 
@@ -342,7 +370,7 @@ mod tests {
     use super::super::rules::{AllRules, Rules};
     use super::*;
     use crate::config::LogLevel;
-    use crate::handler::{ErrorPages, LateOutcome};
+    use crate::handler::{Encoders, ErrorPages, LateOutcome};
     use crate::log::ServerLog;
     use crate::metrics::NameSlot;
 
@@ -357,6 +385,7 @@ mod tests {
             config: &config.sites[0],
             handlers: Vec::new(),
             error_pages: ErrorPages::default(),
+            encoders: Rc::new(Encoders::without_store()),
             rules,
             log: None,
             server_log,

@@ -9,8 +9,8 @@ use super::{RequestAccount, SiteSetup};
 use crate::config::PathPattern;
 use crate::handler::gateway::script_paths;
 use crate::handler::{
-    Body, BuiltResponse, ErrorPages, FtpFiles, Handler, HandlerOutcome, OutcomeFuture, OwnedRequest, PageFormat,
-    Response, Routed, add_error_page, error_response, not_found,
+    Body, BuiltResponse, Encoders, ErrorPages, FtpFiles, Handler, HandlerOutcome, OutcomeFuture, OwnedRequest,
+    PageFormat, Response, Routed, add_error_page, error_response, not_found,
 };
 use crate::log::{LogId, ServerLog, escaped, event};
 use crate::metrics::{HandlerKind, NameSlot};
@@ -23,6 +23,8 @@ pub(super) struct Site {
     /// used.
     required_tls: Option<Option<u32>>,
     error_pages: ErrorPages,
+    /// Encoders of the worker.
+    pub(super) encoders: Rc<Encoders>,
     pub(super) body_bytes_max: u64,
     pub(super) rules: Option<Rules>,
     log: Option<LogId>,
@@ -53,6 +55,7 @@ impl Site {
             routes: patterns.zip(setup.handlers).map(|(path, handler)| Route { path, handler }).collect(),
             required_tls: setup.config.tls.client_certificates.as_ref().map(|_| setup.tls),
             error_pages: setup.error_pages,
+            encoders: setup.encoders,
             body_bytes_max: setup.config.body_bytes_max.answered_here(),
             rules: setup.rules,
             log: setup.log,

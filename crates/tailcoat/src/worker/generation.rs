@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::config::Config;
 use crate::connection::{Generation, KernelTls, ListenerState, Shares};
-use crate::handler::SharedSite;
+use crate::handler::{Encoders, SharedSite};
 use crate::log::{LogId, LogView, ServerLog};
 use crate::metrics::{Metrics, NameSlot};
 use crate::object_cache::WorkerCache;
@@ -62,6 +62,7 @@ pub struct GenerationPlan {
 pub(super) struct GenerationBuilder {
     index: usize,
     cache: Rc<WorkerCache>,
+    encoders: Rc<Encoders>,
     overload: Rc<Overload>,
     ids: Rc<RequestIds>,
     /// Counters of the workers, if metrics are enabled.
@@ -78,8 +79,9 @@ impl GenerationBuilder {
         metrics: Option<Arc<Metrics>>,
         overload: &Rc<Overload>,
     ) -> Self {
+        let encoders = Rc::new(Encoders::new(cache.store()));
         let (cache, overload) = (Rc::clone(cache), Rc::clone(overload));
-        Self { index, cache, overload, ids: Rc::default(), metrics, upstreams: Rc::default() }
+        Self { index, cache, encoders, overload, ids: Rc::default(), metrics, upstreams: Rc::default() }
     }
 
     /// The worker's upstreams, always those of the latest generation.
@@ -103,6 +105,7 @@ impl GenerationBuilder {
                 ftp: shared.ftp(&plan.config.sites[index], &self.cache),
                 handlers: shared.handlers(&self.cache, &upstreams, &self.overload),
                 error_pages: shared.error_pages(&self.cache),
+                encoders: Rc::clone(&self.encoders),
                 rules: plan.rules.sites[index].as_ref().map(|rules| Rules::new(rules, &self.ids)),
                 log,
                 tls,

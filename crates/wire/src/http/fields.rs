@@ -75,6 +75,24 @@ impl Fields {
         self
     }
 
+    /// Appends a member to the list that the first line of this name has, or adds a line. The rules of
+    /// [`Fields::push`] apply. The line becomes the last one, but keeps its name.
+    pub fn extend_value(&mut self, name: impl AsRef<[u8]>, member: impl AsRef<[u8]>) -> &mut Self {
+        let Self { bytes, lines, has_gaps } = self;
+        let is_it = |line: &FieldLine| line.name.of(bytes).eq_ignore_ascii_case(name.as_ref());
+        let Some(index) = lines.iter().position(is_it) else { return self.push(name, member) };
+        let FieldLine { name, value } = lines.remove(index);
+        let start = bytes.len();
+        bytes.extend_from_within(name.start()..value.end());
+        let (name, value) = (Span::new(start, start + name.end() - name.start()), start + value.start() - name.start());
+        bytes.extend_from_slice(b", ");
+        bytes.extend_from_slice(member.as_ref());
+        lines.push(FieldLine { name, value: Span::new(value, bytes.len()) });
+        bytes.extend_from_slice(LINE_END);
+        *has_gaps = true;
+        self
+    }
+
     /// Removes all lines of this name, which is case-insensitive.
     pub fn remove(&mut self, name: impl AsRef<[u8]>) {
         self.retain(|other| !other.eq_ignore_ascii_case(name.as_ref()));
@@ -160,6 +178,8 @@ mod tests {
         fields.set("B", "");
         assert!(!fields.has("b"));
         assert_eq!(fields.get("A"), Some(&b"4"[..]));
+        fields.extend_value("A", "5").extend_value("b", "6");
+        assert_eq!(written(&fields), "a: 4, 5\r\nb: 6\r\n");
         fields.clear();
         fields.push("C", "");
         assert_eq!(written(&fields), "C: \r\n");

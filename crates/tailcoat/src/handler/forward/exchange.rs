@@ -423,7 +423,10 @@ impl ForwardExchange {
         };
         self.link.forwarding().borrow_mut().on_response(received.head.status, self.now.unix_us);
         match received.into_response(self.method, self.asks_upgrade, upstreaming) {
-            Ok(response) => response,
+            Ok(mut response) => {
+                response.compression = self.inner.plan.compression;
+                response
+            }
             Err((peer, reason)) => {
                 self.state = ForwardState::Exchanging(peer);
                 self.fail(UpstreamFailure::Faulty, reason)

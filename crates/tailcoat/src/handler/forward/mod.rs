@@ -42,7 +42,7 @@ pub(super) use self::request::{guarded_target, host_and_port, is_passed_on};
 use super::cgi::{ErrorLines, ProgramLaunch, Programs};
 use super::response_cache::{Fetch, FetchFuture, ResponseCache};
 use super::{BuiltResponse, BuiltResult, HandlerOutcome, LateOutcome, Now, OwnedRequest, Response, Routed};
-use crate::config::{self, Balance, BufferingConfig, HashKey, unmapped};
+use crate::config::{self, Balance, BufferingConfig, HashKey, ResponseCompression, unmapped};
 use crate::log::{LogClient, ServerLog, escaped, event};
 use crate::overload::Overload;
 use crate::spool::{MessageLimits, SpoolStore};
@@ -92,6 +92,7 @@ pub struct ForwardPlan {
     /// True if responses are read ahead of slow clients. Event streams, and responses that opt out, are not.
     buffers_responses: bool,
     buffer_limits: MessageLimits,
+    compression: Option<ResponseCompression>,
 }
 
 impl ForwardPlan {
@@ -129,6 +130,7 @@ impl ForwardPlan {
             spools: Arc::clone(spools),
             buffers_requests: requests.is_on(is_limited),
             buffers_responses: responses.is_on(is_limited),
+            compression: config.compression.resolved(),
             buffer_limits: MessageLimits { memory_bytes_max, file_bytes_max: config.buffer_file_bytes_max() },
         })
     }

@@ -154,7 +154,8 @@ impl Received<'_> {
 
     /// Fields that are passed on, in their order.
     fn fields(&self) -> Fields {
-        let mut fields = Fields::with_capacity(self.head_bytes, self.head.fields.len());
+        // Compression adds a line, of which many responses need none.
+        let mut fields = Fields::with_capacity(self.head_bytes, self.head.fields.len() + 1);
         let has_connection = self.head.values(self.bytes, b"connection").next().is_some();
         for field in &self.head.fields {
             let (name, value) = (field.name.of(self.bytes), field.value.of(self.bytes));

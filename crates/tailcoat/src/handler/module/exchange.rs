@@ -159,7 +159,8 @@ impl Future for ModuleExchange {
             ready!(self.poll_answer(task))
         };
         self.upload.link().set_deadline(None);
-        let response = answered.unwrap_or_else(BuiltResponse::new);
+        let mut response = answered.unwrap_or_else(BuiltResponse::new);
+        response.compression = self.handler.module.config().compression.resolved();
         Poll::Ready(HandlerOutcome::Ready(Response::Built(response)))
     }
 }

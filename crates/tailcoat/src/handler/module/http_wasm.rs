@@ -222,7 +222,8 @@ impl HttpWasm {
         let mut busy = Busy { handler: Rc::clone(self), instance, code: Arc::clone(code), _place: place };
         match next {
             HttpWasmNext::Answered => {
-                let response = busy.response();
+                let mut response = busy.response();
+                response.compression = self.module.config().compression.resolved();
                 busy.end();
                 HandlerOutcome::Ready(Response::Built(response))
             }

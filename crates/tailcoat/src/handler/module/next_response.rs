@@ -158,9 +158,10 @@ impl NextResponse {
         }
         let is_replaced = written.is_some();
         let mut forwarded = self.is_of_another_server().then(Box::<Forwarded>::default);
+        let mut compression = None;
         let body = match (self.response, written.or(self.content)) {
             (Response::Built(built), content) => {
-                forwarded = built.forwarded;
+                (forwarded, compression) = (built.forwarded, built.compression);
                 content.map_or(built.body, |content| of_bytes(content, &changed.trailers))
             }
             (_, Some(content)) => of_bytes(content, &changed.trailers),
@@ -179,7 +180,7 @@ impl NextResponse {
         fields.retain(is_passed_on);
         let body = if may_have_content(changed.status) { body } else { Body::default() };
         let mut built = BuiltResponse::with_fields(changed.status, fields, body);
-        built.forwarded = forwarded;
+        (built.forwarded, built.compression) = (forwarded, compression);
         Response::Built(built)
     }
 }

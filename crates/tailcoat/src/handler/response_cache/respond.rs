@@ -6,6 +6,7 @@ use wire::http::conditional::{self, Precondition, Validators};
 use wire::http::{ContentCoding, Fields, KnownField, Status, date};
 
 use super::ResponseCacheInner;
+use crate::handler::compression::{add_vary, is_compressed};
 use crate::handler::part::{Part, content_slice, multipart, select_part, without_content_fields};
 use crate::handler::{Body, BuiltResponse, Form, Forwarded, Response, Routed};
 use crate::object_cache::{CachedObject, Object, ObjectContent, StoredResponse};
@@ -64,7 +65,10 @@ impl ResponseCacheInner {
         let (Some(stored), representation) = (object.response(), object.identity()) else {
             return Response::Built(BuiltResponse::new(Status::INTERNAL_SERVER_ERROR));
         };
-        let fields = fields_with_age(stored, routed.now.monotonic_ms);
+        let mut fields = fields_with_age(stored, routed.now.monotonic_ms);
+        if object.codings().is_some() {
+            add_vary(&mut fields);
+        }
         let content = &representation.content;
         let (status, fields, body) = match part {
             Part::Form(Form::Whole) => (representation.status, fields, body_of(content)),
@@ -88,12 +92,13 @@ impl ResponseCacheInner {
             body,
             forwarded: Some(forwarded(status)),
             reason: "",
+            compression: self.shared.compression(),
         }))
     }
 }
 
 /// Evaluates the client's conditions, which the fetch left out, on a fresh response (RFC 9110, section 13.2). After a
-/// 304, the content is recorded but not sent.
+/// 304, the content is recorded but not sent. A 304 has the Vary of the 200 (section 15.4.5).
 pub(super) fn apply_conditions(routed: &Routed<'_>, response: &mut BuiltResponse) {
     if response.status != Status::OK {
         return;
@@ -103,6 +108,11 @@ pub(super) fn apply_conditions(routed: &Routed<'_>, response: &mut BuiltResponse
         last_modified: response.fields.get("Last-Modified").and_then(date::parse),
     };
     if conditional::evaluate(&routed.request, &validators) == Precondition::NotModified {
+        if let Some(settings) = &response.compression
+            && is_compressed(response.status, &response.fields, response.body.length(), settings)
+        {
+            add_vary(&mut response.fields);
+        }
         response.status = Status::NOT_MODIFIED;
         response.fields = without_content_fields(&response.fields);
         response.body = Body::default();

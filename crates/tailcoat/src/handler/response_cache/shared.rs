@@ -10,7 +10,7 @@ use super::flights::Flights;
 use super::key::KeyRules;
 use super::lookup::COOKIE_MARK;
 use super::uncacheable::Uncacheable;
-use crate::config::{ForwardConfig, ResponseCaching};
+use crate::config::{ForwardConfig, ResponseCaching, ResponseCompression};
 use crate::object_cache::{ObjectStore, RootId};
 
 /// Part of a response cache that all workers share.
@@ -77,13 +77,14 @@ impl SharedResponseCache {
 
     /// True if stored responses stay valid under this configuration. Time and size limits make no difference to that.
     pub(in crate::handler) fn means_the_same(&self, config: &ResponseCaching, forward: &ForwardConfig) -> bool {
-        let ForwardConfig { upstream, host, client_fields, strip_prefix, .. } = forward;
+        let ForwardConfig { upstream, host, client_fields, strip_prefix, compression, .. } = forward;
         let known = &self.forward;
         self.config == *config
             && known.upstream == *upstream
             && known.host == *host
             && known.client_fields == *client_fields
             && known.strip_prefix == *strip_prefix
+            && known.compression == *compression
     }
 
     fn empty(config: ResponseCaching, forward: &ForwardConfig, ranges_max: usize, store: Arc<ObjectStore>) -> Self {
@@ -114,6 +115,11 @@ impl SharedResponseCache {
             stale_while_revalidate_seconds: whole_seconds(config.stale_while_revalidate),
             stale_if_error_seconds: whole_seconds(config.stale_if_error),
         }
+    }
+
+    /// Compression of stored responses, if they are compressed.
+    pub(super) fn compression(&self) -> Option<ResponseCompression> {
+        self.forward.compression.resolved()
     }
 
     /// Caching directives in a response's fields.

@@ -1,21 +1,21 @@
 //! Storing: from a received response to a stored one.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use wire::http::caching::{StoredResponseMeta, Vary, stored_fields};
 use wire::http::{ContentCoding, Fields, Request, Status, date};
 
-use super::ResponseCacheInner;
 use super::flights::{FetchEnd, Ticket};
 use super::key::{split_target, url_of_key};
 use super::lookup::{write_selecting, write_variant_key};
+use super::{ResponseCacheInner, SharedResponseCache};
 use crate::config::SetCookie;
 use crate::handler::Routed;
-use crate::handler::part::without_content_fields;
+use crate::handler::compression::{add_vary, is_compressed, representation};
 use crate::object_cache::{
-    CacheLookup, CachedObject, EncodedHead, Object, ObjectContent, ObjectOrigin, ObjectParts, Representation,
-    StoredResponse, Variant,
+    CacheLookup, CachedObject, Codings, Object, ObjectContent, ObjectOrigin, ObjectParts, StoredResponse, Variant,
 };
 use wire::http::KnownField;
 use wire::http::caching::{ResponseDirectives, resolve};
@@ -78,7 +78,7 @@ impl ResponseCacheInner {
         self.shared.key_rules.write_key(routed, &mut key);
         self.shared.uncacheable.forget(&key);
         let variant = self.variant(&routed.request, &entry.fields, &mut key, routed.now.monotonic_ms);
-        let parts = object_parts(entry, content, variant, self.shared.config.cache_status);
+        let parts = object_parts(entry, content, variant, &self.shared);
         let object = self.cache.adopt(self.shared.store.insert(self.shared.id, &key, parts));
         if ticket.is_invalid() {
             // Invalidated after the last check, perhaps before there was an object to remove.
@@ -92,7 +92,7 @@ impl ResponseCacheInner {
     /// unchanged. If it was invalidated meanwhile, nothing is stored.
     pub(super) fn store_again(&self, object: &Object, entry: CacheEntry) -> Rc<CachedObject> {
         let variant = object.response().and_then(|response| response.variant.clone());
-        let parts = object_parts(entry, content_of(object), variant, self.shared.config.cache_status);
+        let parts = object_parts(entry, content_of(object), variant, &self.shared);
         self.cache.adopt(self.shared.store.replace(object, parts))
     }
 
@@ -115,7 +115,7 @@ impl ResponseCacheInner {
 
     /// Builds the response for one request alone.
     pub(super) fn unstored(&self, object: &Object, entry: CacheEntry) -> Rc<CachedObject> {
-        let parts = object_parts(entry, content_of(object), None, self.shared.config.cache_status);
+        let parts = object_parts(entry, content_of(object), None, &self.shared);
         Rc::new(CachedObject { object: self.shared.store.unstored(object, parts) })
     }
 
@@ -200,26 +200,32 @@ pub(super) fn content_of(object: &Object) -> Bytes {
 }
 
 /// Builds the object of a response, in wire form.
-fn object_parts(entry: CacheEntry, content: Bytes, variant: Option<Variant>, has_cache_status: bool) -> ObjectParts {
+fn object_parts(
+    entry: CacheEntry,
+    content: Bytes,
+    variant: Option<Variant>,
+    shared: &SharedResponseCache,
+) -> ObjectParts {
     let CacheEntry { status, fields, stored } = entry;
-    let mut whole = fields.clone();
-    if !status.has_no_content() {
-        whole.push("Content-Length", content.len().to_string());
+    let compression = shared.compression();
+    let length = content.len() as u64;
+    let is_compressed = compression.is_some_and(|settings| is_compressed(status, &fields, Some(length), &settings));
+    let mut sent = Cow::Borrowed(&fields);
+    if is_compressed {
+        add_vary(sent.to_mut());
     }
     let date_of = |name: &str| fields.get(name).and_then(date::parse);
     ObjectParts {
-        identity: Representation {
-            status,
-            coding: ContentCoding::Identity,
-            etag: "".into(),
-            head: EncodedHead::new(status, &whole),
-            not_modified_head: EncodedHead::new(Status::NOT_MODIFIED, &without_content_fields(&fields)),
-            partial_head: EncodedHead::new(Status::PARTIAL_CONTENT, &fields),
-            content: ObjectContent::Memory(content),
-        },
-        codings: None,
+        identity: representation(status, ContentCoding::Identity, &sent, content),
+        codings: is_compressed.then(Codings::default),
         // RFC 9111, section 4.3.2: without Last-Modified, a date is compared with Date.
         last_modified_unix_seconds: date_of("Last-Modified").or_else(|| date_of("Date")),
-        origin: ObjectOrigin::Upstream(Box::new(StoredResponse { stored, fields, variant, has_cache_status })),
+        origin: ObjectOrigin::Upstream(Box::new(StoredResponse {
+            stored,
+            fields,
+            variant,
+            compression_level: compression.map(|settings| settings.level).unwrap_or_default(),
+            has_cache_status: shared.config.cache_status,
+        })),
     }
 }

@@ -4,24 +4,33 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
 use wire::http::ContentCoding;
 
 use super::FileTree;
 use super::content_type::content_type;
 use super::heads::Description;
+use crate::config::CompressionLevel;
+use crate::handler::compression::in_thread;
 use crate::object_cache::{Object, ObjectContent, OpenFile, Representation};
 
-/// Levels at which some tens of KiB of text take about a millisecond.
-const BROTLI_QUALITY: i32 = 5;
-const ZSTD_LEVEL: i32 = 6;
-const GZIP_LEVEL: u32 = 6;
+/// Levels of the encoders.
+struct Levels {
+    brotli: i32,
+    zstd: i32,
+    gzip: u32,
+}
+
+/// Levels of files, which are compressed once. At the balanced ones, some tens of KiB of text take about a millisecond.
+const fn levels(level: CompressionLevel) -> Levels {
+    match level {
+        CompressionLevel::Fast => Levels { brotli: 1, zstd: 1, gzip: 1 },
+        CompressionLevel::Balanced => Levels { brotli: 5, zstd: 6, gzip: 6 },
+        CompressionLevel::Best => Levels { brotli: 9, zstd: 15, gzip: 9 },
+    }
+}
 
 /// Largest Brotli window: 4 MiB, the most that all browsers accept.
 const BROTLI_WINDOW_BITS_MAX: u32 = 22;
-/// Niceness of compressing threads: requests for cached content come first.
-const NICENESS: i32 = 10;
-
 /// Smallest Brotli window (RFC 7932, section 9.1).
 const BROTLI_WINDOW_BITS_MIN: u32 = 10;
 
@@ -59,7 +68,7 @@ impl FileTree {
             ObjectContent::Memory(bytes) => bytes.clone(),
             ObjectContent::File(file) => read_unchanged(file).ok_or(NotNow)?,
         };
-        let Ok(compressed) = compress(&plain, coding) else { return Ok(None) };
+        let Ok(compressed) = compress(&plain, coding, &levels(self.files.compress_level)) else { return Ok(None) };
         if compressed.len() >= plain.len() {
             return Ok(None);
         }
@@ -79,22 +88,6 @@ impl FileTree {
 /// Error: the coding can't be made at present.
 struct NotNow;
 
-/// Runs `work` in a thread that ends with it. An encoder needs megabytes, and allocators keep freed memory with the
-/// thread: in a pool of waiting threads, that was ten times the limit of the cache. `None` if no thread could be
-/// started, or if `work` panics.
-async fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (sender, receiver) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("compress".to_owned());
-    let started = thread.spawn(move || {
-        // Workers come first. Fails only where a sandbox forbids it.
-        let _ = rustix::process::setpriority_process(None, NICENESS);
-        // The receiver may be gone.
-        let _ = sender.send(work());
-    });
-    started.ok()?;
-    receiver.await.ok()
-}
-
 fn read_unchanged(file: &OpenFile) -> Option<Bytes> {
     let bytes = file.read_whole().ok()?;
     (bytes.len() as u64 == file.identity.size && file.is_unchanged()).then_some(bytes)
@@ -108,18 +101,18 @@ fn with_suffix(etag: &str, coding: ContentCoding) -> String {
     }
 }
 
-fn compress(plain: &[u8], coding: ContentCoding) -> io::Result<Vec<u8>> {
+fn compress(plain: &[u8], coding: ContentCoding, levels: &Levels) -> io::Result<Vec<u8>> {
     let out = Vec::with_capacity(plain.len() / 3);
     match coding {
         ContentCoding::Identity => Ok(plain.to_vec()),
         ContentCoding::Gzip => {
-            let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::new(GZIP_LEVEL));
+            let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::new(levels.gzip));
             encoder.write_all(plain)?;
             encoder.finish()
         }
         ContentCoding::Brotli => {
             let parameters = brotli::enc::BrotliEncoderParams {
-                quality: BROTLI_QUALITY,
+                quality: levels.brotli,
                 lgwin: brotli_window_bits(plain.len()) as i32,
                 size_hint: plain.len(),
                 ..Default::default()
@@ -128,7 +121,7 @@ fn compress(plain: &[u8], coding: ContentCoding) -> io::Result<Vec<u8>> {
             brotli::BrotliCompress(&mut &*plain, &mut out, &parameters)?;
             Ok(out)
         }
-        ContentCoding::Zstd => zstd::bulk::compress(plain, ZSTD_LEVEL),
+        ContentCoding::Zstd => zstd::bulk::compress(plain, levels.zstd),
     }
 }
 
@@ -155,7 +148,8 @@ mod tests {
         let mut words = fastrand::Rng::with_seed(1);
         let text: Vec<u8> = (0..200_000).map(|_| b"abcdefgh "[words.usize(..9)]).collect();
         for length in [0, 1, 1_000, 1_008, 1_009, 65_520, 65_521, 200_000] {
-            let compressed = compress(&text[..length], ContentCoding::Brotli).unwrap();
+            let compressed =
+                compress(&text[..length], ContentCoding::Brotli, &levels(CompressionLevel::Balanced)).unwrap();
             let mut plain = Vec::new();
             brotli::BrotliDecompress(&mut &*compressed, &mut plain).unwrap();
             assert_eq!(plain, &text[..length], "{length}");

@@ -229,6 +229,7 @@ impl ForwardExchange {
             content_length: declared.filter(|_| is_for_another),
             ..Forwarded::default()
         }));
+        response.compression = self.inner.plan.compression;
         self.link.forget_consumed();
         if has_content {
             lease.answered(now.monotonic_ms);

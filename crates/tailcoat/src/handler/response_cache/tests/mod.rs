@@ -111,7 +111,7 @@ impl FakeUpstreamResponse {
         let status = Status::new(self.status).unwrap();
         // 503 without fields is a response of Tailcoat's own: the upstream can't be reached.
         let forwarded = (self.status != 503 || !self.lines.is_empty()).then(Box::<Forwarded>::default);
-        Box::new(BuiltResponse { status, fields, body, forwarded, reason: "" })
+        Box::new(BuiltResponse { status, fields, body, forwarded, reason: "", compression: None })
     }
 }
 

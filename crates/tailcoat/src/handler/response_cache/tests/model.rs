@@ -167,7 +167,14 @@ impl ModelOrigin {
         self.contents.borrow_mut().push(ModelStatement { given: Some(*asker), names, is_for_one, validator });
         self.tell(asker, number);
         let body = Body::from_bytes(format!("{number}"));
-        Box::new(BuiltResponse { status: Status::OK, fields, body, forwarded: Some(Box::default()), reason: "" })
+        Box::new(BuiltResponse {
+            status: Status::OK,
+            fields,
+            body,
+            forwarded: Some(Box::default()),
+            reason: "",
+            compression: None,
+        })
     }
 
     fn not_modified(&self, asker: &ModelClient, number: usize) -> Box<BuiltResponse> {
@@ -197,6 +204,7 @@ impl ModelOrigin {
             body,
             forwarded: Some(Box::default()),
             reason: "",
+            compression: None,
         })
     }
 
@@ -234,7 +242,14 @@ impl ModelOrigin {
             }
         }
         let forwarded = Some(Box::default());
-        Box::new(BuiltResponse { status: Status::OK, fields, body: Body::default(), forwarded, reason: "" })
+        Box::new(BuiltResponse {
+            status: Status::OK,
+            fields,
+            body: Body::default(),
+            forwarded,
+            reason: "",
+            compression: None,
+        })
     }
 
     /// Checks what a request got.
