@@ -15,7 +15,7 @@ use crate::support::operated::Operated;
 use crate::support::scarce::{LittleMemory, SmallDisk};
 use crate::support::skips::skip;
 use crate::support::upstream::{ScriptStep, ScriptedUpstream};
-use crate::support::waiting::eventually;
+use crate::support::waiting::{eventually, settled};
 use crate::support::{PATIENCE, TestServer, ask, read_until, tailcoat};
 
 fn get(server: &TestServer, path: &str) -> String {
@@ -45,7 +45,8 @@ fn no_descriptors_are_reported_of_once() {
     let operated = Operated::start(site);
     assert!(get(&operated.server, "/").starts_with("HTTP/1.1 200 "));
     // The server limits its connections by the file descriptors that it may have at its start, so it loses them later.
-    limit_descriptors(&operated.server, free_descriptor(&operated.server) + 20);
+    let free = settled("all workers have started", || free_descriptor(&operated.server));
+    limit_descriptors(&operated.server, free + 20);
     let reported = || count(&operated.file("errors.log"), "accepting a connection failed");
     for _ in 0..3 {
         // Connections without a byte would wait in the kernel (TCP_DEFER_ACCEPT).
