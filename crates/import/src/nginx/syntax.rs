@@ -171,6 +171,15 @@ pub(super) fn parse(file: &Path, text: &str) -> Result<Vec<NginxDirective>, Impo
     parser.directives(0, 1)
 }
 
+/// Separates the modifier of a `location` from its path, as in `location ~^/private`. nginx reads both forms alike.
+fn separate_modifier(arguments: &mut Vec<String>) {
+    let [word] = arguments.as_slice() else { return };
+    let modifier = ["=", "^~", "~*", "~"].into_iter().find(|modifier| word.starts_with(modifier));
+    if let Some(modifier) = modifier {
+        *arguments = vec![modifier.to_owned(), word[modifier.len()..].to_owned()];
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum NginxToken {
     Word(String),
@@ -229,7 +238,11 @@ impl NginxParser<'_> {
     fn directive(&self, words: &mut Vec<String>, block: Option<Vec<NginxDirective>>, line: usize) -> NginxDirective {
         let mut words = std::mem::take(words).into_iter();
         let name = words.next().unwrap_or_default();
-        NginxDirective { name, arguments: words.collect(), block, place: FileLine { file: self.file.clone(), line } }
+        let mut arguments: Vec<String> = words.collect();
+        if name == "location" {
+            separate_modifier(&mut arguments);
+        }
+        NginxDirective { name, arguments, block, place: FileLine { file: self.file.clone(), line } }
     }
 
     fn token(&mut self) -> Result<Option<NginxToken>, ImportError> {
