@@ -297,3 +297,28 @@ fn an_application_is_named_by_whole_segments() {
         assert_eq!(get(&server, "GET", target), format!("{name}|{path_info}|-|{target}"), "{target}");
     }
 }
+
+/// `internal=on` rejects the script's own path, in each spelling, and not the paths that `fallback` leads to it.
+#[test]
+fn an_internal_script_answers_for_other_paths_only() {
+    let (site, application) = (site(), echo());
+    let root = site.path().join("root");
+    let server = TestServer::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n root \"{}\"\n deny all path=#\"~^/index\\.php(/|$)\"# status=404 internal=on\n\
+         fastcgi \"/index.php\" \"{}\" {{\n fallback \"/index.php\"\n }}\n respond \"*.php\" 404\n }}\n\
+         server {{ workers 1 }}\n",
+        root.display(),
+        application.address
+    ));
+    let get = |path: &str| ask(&server, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+    for path in ["/", "/users/1?a=b", "/missing"] {
+        let response = get(path);
+        assert!(response.starts_with("HTTP/1.1 200 ") && response.contains("/index.php|"), "{path}: {response}");
+    }
+    assert!(get("/static/style.css").ends_with("css"));
+    for path in
+        ["/index.php", "/index.php/a", "//index.php", "/./index.php", "/index.php%2fa", "/index%2ephp", "/a.php"]
+    {
+        assert!(get(path).starts_with("HTTP/1.1 404 "), "{path}: {}", get(path));
+    }
+}

@@ -53,6 +53,8 @@ pub struct ClientRule {
     pub conditions: RuleConditions,
     /// Allows the clients; otherwise rejects them.
     pub is_allowed: bool,
+    /// Holds only for the path that the client sent, not for paths that other options lead to.
+    pub is_internal: bool,
     /// Clients of the rule.
     pub clients: Vec<ClientPattern>,
     /// Files that some of them are from.
@@ -64,7 +66,10 @@ pub struct ClientRule {
 impl ClientRule {
     /// True if no client may come that no rule before it lets in.
     pub fn keeps_all_out(&self) -> bool {
-        !self.is_allowed && self.conditions.is_of_path_only() && self.clients.contains(&ClientPattern::All)
+        !self.is_allowed
+            && !self.is_internal
+            && self.conditions.is_of_path_only()
+            && self.clients.contains(&ClientPattern::All)
     }
 }
 

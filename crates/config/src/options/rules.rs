@@ -68,13 +68,15 @@ pub(super) static RULES: &[OptionDefinition] = &[
             CONDITIONS[1],
             CONDITIONS[2],
             property("status", ValueKind::Status { min: 400, max: 599 }),
+            property("internal", ValueKind::Flag),
         ],
         repeatable: true,
         doc: "Rejects clients with `status` (default 403). It takes the same clients and conditions as `allow`, \
-              which describes them.",
+              which describes them. A `deny` holds for each path that a request reaches. With `internal=on` it holds \
+              only for the path that the client sent: `fallback`, `rewrite` and scripts still lead to it.",
         example: r#"deny all path="/admin/*" method="!GET HEAD" status=405"#,
         known_as: KnownAs {
-            nginx: &["deny", "limit_except", "geo"],
+            nginx: &["deny", "limit_except", "geo", "internal"],
             apache: &["Deny", "RequireNone", "AllowMethods", "LimitExcept"],
             caddy: &["remote_ip", "client_ip", "abort"],
             others: &["block", "http-request deny", "block ip address", "blacklist"],
@@ -360,7 +362,8 @@ fn path(values: &Values) -> PathPattern {
 fn client_rule(is_allowed: bool, values: &Values) -> ClientRule {
     let (clients, files) = values.clients("client");
     let status = values.status("status").unwrap_or(Status::FORBIDDEN);
-    ClientRule { path: path(values), conditions: conditions(values), is_allowed, clients, files, status }
+    let is_internal = values.flag("internal").unwrap_or(false);
+    ClientRule { path: path(values), conditions: conditions(values), is_allowed, is_internal, clients, files, status }
 }
 
 fn conditions(values: &Values) -> RuleConditions {

@@ -72,7 +72,7 @@ pub(super) fn internal(
         // The internal requests are known, so nothing is missing. For clients, nothing exists here.
         let node = KdlNode::new("deny").word("all");
         let node = location.pattern().iter().fold(node, |node, pattern| node.property("path", pattern));
-        rules.closed.push(node.word_property("status", 404));
+        rules.closed.push(node.word_property("status", 404).word_property("internal", "on"));
     } else {
         rules.close(
             directive,

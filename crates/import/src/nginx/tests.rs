@@ -209,7 +209,7 @@ fn what_guards_is_never_dropped() {
     );
     check(
         "error_page 404 /e.html; location = /e.html { internal; }",
-        "deny all path=\"/e.html\" status=404\nerror-page 404 \"/e.html\"",
+        "deny all path=\"/e.html\" status=404 internal=on\nerror-page 404 \"/e.html\"",
         &[],
     );
     check(
@@ -592,12 +592,12 @@ fn error_pages_are_files() {
     );
     check(
         "error_page 502 /50x.html; location = /50x.html { root /usr/share/html; internal; }",
-        "deny all path=\"/50x.html\" status=404\nerror-page 502 \"file:/usr/share/html/50x.html\"",
+        "deny all path=\"/50x.html\" status=404 internal=on\nerror-page 502 \"file:/usr/share/html/50x.html\"",
         &[],
     );
     check(
         "error_page 502 /e/a.html; location /e/ { alias /d/; internal; }",
-        "deny all path=\"/e/*\" status=404\nerror-page 502 \"file:/d/a.html\"",
+        "deny all path=\"/e/*\" status=404 internal=on\nerror-page 502 \"file:/d/a.html\"",
         &[],
     );
     check("error_page 502 /50x.html;", "", &["an error page must be a file"]);
@@ -721,4 +721,39 @@ site "example.com" "*.example.com" {
 }
 "#;
     assert_eq!((text.as_str(), remarks.as_slice()), (expect, [].as_slice()));
+}
+
+/// nginx denies these paths, so a translation that takes the modifier for a part of the path would open them.
+#[test]
+fn a_modifier_may_be_glued_to_its_path() {
+    for (glued, apart) in [
+        ("~^/secret", "~ ^/secret"),
+        ("~*\\.bak$", "~* \\.bak$"),
+        ("=/x", "= /x"),
+        ("^~/x", "^~ /x"),
+        ("~/(.*\\.md|LICENSE)", "~ /(.*\\.md|LICENSE)"),
+        ("\"~^/a b\"", "~ \"^/a b\""),
+    ] {
+        let with = |modifier: &str| site(&format!("location {modifier} {{ deny all; }}"));
+        assert_eq!(with(glued), with(apart), "{glued}");
+        assert!(with(glued).0.contains("deny all path="), "{glued}: {}", with(glued).0);
+    }
+}
+
+/// As the documentation of Symfony has it: clients get 404 for the script's own path, and its response for others.
+#[test]
+fn an_internal_script_still_answers_for_other_paths() {
+    check_site(
+        r"location / { try_files $uri /index.php$is_args$args; }
+          location ~ ^/index\.php(/|$) {
+              fastcgi_pass unix:/run/p.sock;
+              fastcgi_param SCRIPT_FILENAME $realpath_root$fastcgi_script_name;
+              internal;
+          }
+          location ~ \.php$ { return 404; }",
+        "root \"/srv\"\nindex\n// to nginx `$` fits before a line feed at the end, too\ndeny all path=#\"~\\n$\"#\n\
+         deny all path=#\"~^/index\\.php(/|$)\"# status=404 internal=on\n\
+         fastcgi #\"~^/index\\.php(/|$)\"# \"unix:/run/p.sock\" root=\"/srv\" {\n    fallback \"/index.php\"\n}\n\
+         respond #\"~^/index\\.php(/|$)\"# 404\nrespond \"*.php\" 404",
+    );
 }

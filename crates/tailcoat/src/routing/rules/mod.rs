@@ -45,6 +45,7 @@ pub use self::passwords::{CredentialVerdict, PasswordChecks, PasswordGate};
 use self::passwords::{Credentials, PasswordStore, challenge, credentials};
 pub use self::rewrites::RewrittenTarget;
 use self::rewrites::{Rewrites, Rewritten, apply};
+use self::shared::PathOrigin;
 pub use self::shared::{AllRules, SharedRules};
 pub use self::trusted_proxies::TrustedProxies;
 pub use self::visit::{RequestIds, Visit};
@@ -155,7 +156,7 @@ impl Rules {
     fn enter_rewritten(&self, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
         let redirected = self.shared.https().redirect(routed).map(Rewritten::Answer);
         let rewritten = redirected.or_else(|| self.rewrites.find(routed).map(|rule| apply(rule, routed)));
-        match self.guard(routed, routed.path, &[], &passage.visit) {
+        match self.guard(routed, routed.path, PathOrigin::Client, &[], &passage.visit) {
             Ok(others) => passage.other_paths.extend(others),
             Err(rejection) => return RuleDecision::Answer(rejection),
         }
@@ -163,7 +164,7 @@ impl Rules {
             None => {}
             Some(Rewritten::Answer(response)) => return RuleDecision::Answer(response),
             Some(Rewritten::Target(target)) => {
-                match self.guard(routed, &target.path, &passage.guarded(routed), &passage.visit) {
+                match self.guard(routed, &target.path, PathOrigin::Server, &passage.guarded(routed), &passage.visit) {
                     Ok(others) => passage.other_paths.extend(others),
                     Err(rejection) => return RuleDecision::Answer(rejection),
                 }
@@ -224,7 +225,7 @@ impl Rules {
     }
 
     fn enter_target(&self, target: RewrittenTarget, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
-        match self.guard(routed, &target.path, &passage.guarded(routed), &passage.visit) {
+        match self.guard(routed, &target.path, PathOrigin::Server, &passage.guarded(routed), &passage.visit) {
             Ok(others) => passage.other_paths.extend(others),
             Err(rejection) => return RuleDecision::Answer(rejection),
         }
@@ -242,7 +243,7 @@ impl Rules {
         (passage.head, passage.is_changed) = (None, true);
         if !is_known {
             let known: Vec<_> = passage.other_paths.iter().map(OtherPath::guarded).collect();
-            match self.guard(routed, routed.path, &known, &passage.visit) {
+            match self.guard(routed, routed.path, PathOrigin::Server, &known, &passage.visit) {
                 Ok(others) => passage.other_paths.extend(others),
                 Err(rejection) => return RuleDecision::Answer(rejection),
             }
@@ -293,6 +294,7 @@ impl Rules {
         &self,
         routed: &Routed<'_>,
         path: &[u8],
+        origin: PathOrigin,
         before: &[GuardedPath<'_>],
         visit: &Visit,
     ) -> Result<Vec<OtherPath>, Box<BuiltResponse>> {
@@ -301,7 +303,7 @@ impl Rules {
         for path in paths().flat_map(GuardedPath::with_original) {
             // If a password is accepted as an alternative, it is asked for later.
             let may_sign_in = || self.password_for(path).is_some_and(|rule| self.passwords[rule].is_alternative);
-            if let Some((rule, pattern)) = self.shared.rule_for_client(routed, visit.client(), path)
+            if let Some((rule, pattern)) = self.shared.rule_for_client(routed, visit.client(), path, origin)
                 && !rule.is_allowed
                 && pattern.decides(path)
                 && !may_sign_in()
@@ -329,7 +331,10 @@ impl Rules {
         let mut needed = paths.filter_map(|path| {
             let rule = self.password_for(path)?;
             let is_let_in = self.passwords[rule].is_alternative
-                && self.shared.rule_for_client(routed, client, path).is_some_and(|(rule, _)| rule.is_allowed);
+                && self
+                    .shared
+                    .rule_for_client(routed, client, path, PathOrigin::Client)
+                    .is_some_and(|(rule, _)| rule.is_allowed);
             (!is_let_in).then_some(rule)
         });
         needed.find(|rule| !passage.asked.contains(rule))

@@ -237,6 +237,15 @@ fn chained<T: Clone>(first: &[T], then: &[T]) -> Vec<T> {
     first.iter().chain(then).cloned().collect()
 }
 
+/// Origin of a path that rules are applied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PathOrigin {
+    /// The client has sent it.
+    Client,
+    /// A rule, a handler or a script has led to it.
+    Server,
+}
+
 impl SharedRules {
     /// Configuration of the rules.
     pub(super) fn rules(&self) -> &RulesConfig {
@@ -265,10 +274,12 @@ impl SharedRules {
         routed: &Routed<'_>,
         client: LogClient,
         path: GuardedPath<'_>,
+        origin: PathOrigin,
     ) -> Option<(&ClientRule, &GuardPattern)> {
         let fitting = |(rule, pattern, set): &&(ClientRule, GuardPattern, AddressSet)| {
             let fits = if rule.is_allowed { fits } else { fits_as_read };
-            set.has(client) && pattern.holds_for(path) && fits(&rule.conditions, routed)
+            let is_open = rule.is_internal && origin == PathOrigin::Server;
+            !is_open && set.has(client) && pattern.holds_for(path) && fits(&rule.conditions, routed)
         };
         self.clients.iter().find(fitting).map(|(rule, pattern, _)| (rule, pattern))
     }
