@@ -3,13 +3,14 @@
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::Poll;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget};
@@ -58,8 +59,8 @@ fn a_warm_get_allocates_nothing() {
     check(&config, &requests);
 }
 
-#[test]
-fn a_warm_hit_of_the_response_cache_allocates_nothing() {
+/// Upstream that answers one request for each check, and no second one.
+fn origin(head: &'static str, content_bytes: usize) -> (SocketAddr, JoinHandle<()>) {
     let origin = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = origin.local_addr().unwrap();
     let answering = std::thread::spawn(move || {
@@ -67,11 +68,17 @@ fn a_warm_hit_of_the_response_cache_allocates_nothing() {
             let (mut stream, _) = origin.accept().unwrap();
             let mut request = [0; 4096];
             let _ = stream.read(&mut request).unwrap();
-            let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nETag: \"e\"\r\nVary: Accept-Encoding, Accept\r\nContent-Length: 1024";
-            stream.write_all(format!("{head}\r\n\r\n{}", "x".repeat(1024)).as_bytes()).unwrap();
-            // A second request would find no upstream.
+            let content = "x".repeat(content_bytes);
+            stream.write_all(format!("{head}\r\nContent-Length: {content_bytes}\r\n\r\n{content}").as_bytes()).unwrap();
         }
     });
+    (address, answering)
+}
+
+#[test]
+fn a_warm_hit_of_the_response_cache_allocates_nothing() {
+    let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nETag: \"e\"\r\nVary: Accept-Encoding, Accept";
+    let (address, answering) = origin(head, 1024);
     let requests = [
         ("plain", "GET", "", "200"),
         ("HEAD", "HEAD", "", "200"),
@@ -89,18 +96,8 @@ fn a_warm_hit_of_the_response_cache_allocates_nothing() {
 
 #[test]
 fn a_warm_hit_in_a_coding_allocates_nothing() {
-    let origin = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = origin.local_addr().unwrap();
-    let answering = std::thread::spawn(move || {
-        for _ in 0..4 {
-            let (mut stream, _) = origin.accept().unwrap();
-            let mut request = [0; 4096];
-            let _ = stream.read(&mut request).unwrap();
-            let head =
-                "HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nContent-Type: text/html\r\nContent-Length: 2048";
-            stream.write_all(format!("{head}\r\n\r\n{}", "x".repeat(2048)).as_bytes()).unwrap();
-        }
-    });
+    let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nContent-Type: text/html";
+    let (address, answering) = origin(head, 2048);
     let requests = [
         ("none", "GET", "", "200"),
         ("zstd", "GET", "Accept-Encoding: zstd, gzip\r\n", "200"),

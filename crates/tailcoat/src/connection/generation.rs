@@ -3,9 +3,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use wire::h1::{BodyLimits, HeadLimits, InputLimits};
+use wire::h1::{BodyLimits, InputLimits};
 
 use super::exchange::AlternativeService;
+use super::exchange::message_limits;
 use super::holdings::Shares;
 use super::kernel_tls::KernelTls;
 use super::quic::QuicSettings;
@@ -67,19 +68,10 @@ pub struct ListenerState {
 impl Generation {
     /// Makes a generation with these sites and limits, and with one listener for each that the router knows.
     pub fn new(router: Router, limits: Limits) -> Self {
+        let (head, body) = message_limits(&limits);
+        let body = BodyLimits { body_bytes_max: limits.body_bytes_max.answered_here(), ..body };
         Self {
-            input_limits: InputLimits {
-                head: HeadLimits {
-                    head_bytes_max: limits.head_bytes_max,
-                    fields_max: limits.fields_max,
-                    target_bytes_max: limits.target_bytes_max,
-                },
-                body: BodyLimits {
-                    body_bytes_max: limits.body_bytes_max.answered_here(),
-                    extension_bytes_max: limits.head_bytes_max,
-                    trailer_bytes_max: limits.head_bytes_max,
-                },
-            },
+            input_limits: InputLimits { head, body },
             h2_limits: Rc::new(h2::engine_limits(&limits)),
             h3_limits: Rc::new(h3::engine_limits(&limits)),
             http_versions: HttpVersions::default(),

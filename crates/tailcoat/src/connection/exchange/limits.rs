@@ -1,4 +1,4 @@
-//! Limits of messages, which are the same in each version with streams.
+//! Limits of messages, which are the same in each version.
 
 use wire::h1::{BodyLimits, HeadLimits};
 
