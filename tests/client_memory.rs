@@ -240,13 +240,9 @@ fn content_of_http2_upstreams_is_counted() {
     await_release(&server);
 }
 
-/// Sends the beginning of an upload of `UPLOAD_BYTES`, which is buffered before its upstream.
-fn begin_upload(mut stream: TcpStream, named: &str, sent_bytes: usize) -> TcpStream {
-    let length = UPLOAD_BYTES;
-    let head = format!("POST /up HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{named}Content-Length: {length}\r\n\r\n");
-    // The server may close the connection while this is sent.
-    let _ = stream.write_all(&[head.as_bytes(), &vec![b'x'; sent_bytes]].concat());
-    stream
+/// Head of an upload of `UPLOAD_BYTES`, which is buffered before its upstream.
+fn upload_head(fields: &str) -> String {
+    format!("POST /up HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}Content-Length: {UPLOAD_BYTES}\r\n\r\n")
 }
 
 /// Content of each upload.
@@ -267,8 +263,12 @@ fn check_small_holdings(options: &str, connect: impl Fn(&TestServer, [u8; 4]) ->
     ));
     let mut honest: Vec<_> = (1..=HONEST)
         .map(|number| {
-            let (stream, named) = connect(&server, [127, 0, number, 1]);
-            begin_upload(stream, &named, UPLOAD_BYTES - 3)
+            let (mut stream, named) = connect(&server, [127, 0, number, 1]);
+            // Requests that arrive while memory is short are shed, and these must not be.
+            stream.write_all(upload_head(&format!("{named}Expect: 100-continue\r\n")).as_bytes()).unwrap();
+            assert_eq!(read_until(&mut stream, "\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+            stream.write_all(&[b'x'; UPLOAD_BYTES - 3]).unwrap();
+            stream
         })
         .collect();
     eventually("the uploads are in memory", || {
@@ -276,8 +276,10 @@ fn check_small_holdings(options: &str, connect: impl Fn(&TestServer, [u8; 4]) ->
     });
     let attack: Vec<_> = (0..800)
         .map(|_| {
-            let (stream, named) = connect(&server, [127, 9, 9, 9]);
-            begin_upload(stream, &named, SMALL_BYTES)
+            let (mut stream, named) = connect(&server, [127, 9, 9, 9]);
+            // The server may close the connection while this is sent.
+            let _ = stream.write_all(&[upload_head(&named).as_bytes(), &[b'x'; SMALL_BYTES]].concat());
+            stream
         })
         .collect();
     server.await_log("closed connections of the clients that held most memory: connections=");

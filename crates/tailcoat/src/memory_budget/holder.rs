@@ -85,6 +85,11 @@ impl WorkerBudget {
         self.worker
     }
 
+    /// Bytes that all connections of the worker hold.
+    pub(super) fn worker_bytes(&self) -> u64 {
+        u64::try_from(self.count.held_bytes.get()).unwrap_or(0)
+    }
+
     /// Holder of the connection in this slot, created if there is none.
     pub fn holder(&self, slot: u32) -> Rc<Holder> {
         let mut holders = self.holders.borrow_mut();

@@ -19,8 +19,12 @@ const REPORTED_MAX: usize = 1_024;
 /// (`connection/eviction.rs`).
 const CLIENTS_A_NETWORK: u64 = 4;
 
-/// Time for all workers to report what their connections hold. A worker without time is not waited for any longer.
+/// Time for which a report holds. While a worker waits for those of others, it repeats its own.
 const REPORT_TIME: Duration = Duration::from_millis(10);
+
+/// Time for all workers to report what their connections hold. A worker without time is not waited for any longer: the
+/// others then release their own part only, so that their clients do not pay for those of that worker.
+const WAIT_TIME: Duration = Duration::from_millis(100);
 
 /// Time between two rounds, for connections to close and release their memory.
 const ROUND_TIME: Duration = Duration::from_millis(10);
@@ -45,7 +49,9 @@ struct Report {
 /// Times of a worker's part in closing connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ShedTimes {
-    /// Time of this worker's report in the current round; `None` before it.
+    /// Time of this worker's first report in the current round; `None` before it.
+    waiting_since: Option<Instant>,
+    /// Time of its last report.
     reported_at: Option<Instant>,
     /// Time at which this worker last closed its part.
     shed_at: Option<Instant>,
@@ -80,27 +86,28 @@ impl WorkerBudget {
     pub fn shed(&self, client_of: impl Fn(u32) -> Option<HolderClient>) -> Shed {
         let (now, times) = (Instant::now(), self.times.get());
         if !self.is_critical() {
-            self.times.set(ShedTimes { reported_at: None, ..times });
+            self.times.set(ShedTimes { waiting_since: None, ..times });
             return Shed::default();
         }
         if times.shed_at.is_some_and(|shed_at| now < shed_at + ROUND_TIME) {
             return Shed::default();
         }
-        if times.reported_at.is_none() {
+        let waiting_since = times.waiting_since.unwrap_or(now);
+        let is_new = |reported_at| now < reported_at + REPORT_TIME;
+        if times.waiting_since.is_none() || !times.reported_at.is_some_and(is_new) {
             self.report(now, &client_of);
-            self.times.set(ShedTimes { reported_at: Some(now), ..times });
+            self.times.set(ShedTimes { waiting_since: Some(waiting_since), reported_at: Some(now), ..times });
         }
-        let is_over = times.reported_at.is_some_and(|reported_at| now >= reported_at + REPORT_TIME);
-        if !is_over && !self.budget().reports().are_complete(now) {
+        let is_complete = self.budget().reports().are_complete(now);
+        if !is_complete && now < waiting_since + WAIT_TIME {
             return Shed::default();
         }
-        if is_over {
-            // Their memory has changed.
-            self.report(now, &client_of);
-        }
-        self.times.set(ShedTimes { reported_at: None, shed_at: Some(now) });
+        self.times.set(ShedTimes { waiting_since: None, reported_at: None, shed_at: Some(now) });
         let (holdings, closing_bytes) = self.budget().reports().all();
-        let excess_bytes = self.budget().excess_bytes().saturating_sub(closing_bytes);
+        let mut excess_bytes = self.budget().excess_bytes().saturating_sub(closing_bytes);
+        if !is_complete {
+            excess_bytes = self.part_of(excess_bytes);
+        }
         let shed = choose(holdings, excess_bytes, self.worker());
         self.mark_closing(&shed.slots, now);
         shed
@@ -110,6 +117,13 @@ impl WorkerBudget {
     #[inline]
     pub fn is_critical(&self) -> bool {
         self.budget().pressure() == Pressure::Critical
+    }
+
+    /// This worker's part of `excess_bytes`, by what its connections hold of all.
+    fn part_of(&self, excess_bytes: u64) -> u64 {
+        let (own, all) = (u128::from(self.worker_bytes()), u128::from(self.budget().held_bytes().max(1)));
+        let part = u128::from(excess_bytes) * own.min(all) / all;
+        u64::try_from(part).unwrap_or(excess_bytes)
     }
 
     /// Reports to the other workers what this one's connections hold.
@@ -359,12 +373,30 @@ mod tests {
     fn a_worker_without_time_is_not_waited_for() {
         let budget = Arc::new(MemoryBudget::default());
         let both = workers(&budget, [&[100; 5], &[100; 5]]);
-        budget.set_limit_bytes(1_000 * KIB as u64);
+        budget.set_limit_bytes(900 * KIB as u64);
         let first = &both[0].0;
         assert_eq!(first.shed(|_| None), Shed::default());
-        std::thread::sleep(REPORT_TIME);
+        std::thread::sleep(WAIT_TIME);
+        // Half of the 213 KiB above 7/8 of the limit.
         assert_eq!(first.shed(|_| None).slots.len(), 2);
         assert_eq!(first.shed(|_| None), Shed::default(), "these close first");
+    }
+
+    /// The first worker knew no other connections, so it closed its own for all of the excess.
+    #[test]
+    fn connections_of_a_worker_without_time_cost_those_of_others_nothing() {
+        let budget = Arc::new(MemoryBudget::default());
+        // Slots 0 to 3 are other clients' uploads; the rest is one client's.
+        let held = [vec![100; 4], vec![15; 60]].concat();
+        let both = workers(&budget, [&held, &held]);
+        // 2,600 KiB are held: 1,288 more than 7/8 of 1,500 KiB, and more than the client has on one worker.
+        budget.set_limit_bytes(1_500 * KIB as u64);
+        let first = &both[0].0;
+        let client_of = |slot: u32| Some(client(if slot < 4 { slot as u8 } else { 99 }));
+        assert_eq!(first.shed(client_of), Shed::default());
+        std::thread::sleep(WAIT_TIME);
+        let slots = first.shed(client_of).slots;
+        assert_eq!((slots.len(), slots.iter().filter(|&&slot| slot < 4).count()), (43, 0));
     }
 
     #[test]
