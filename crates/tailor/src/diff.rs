@@ -118,8 +118,9 @@ fn describe(old: &[BenchReport], new: &[BenchReport], tolerance: f64) -> Result<
 /// Returns whether two loads are the same, apart from their random choices.
 fn is_same_load(one: &LoadShape, other: &LoadShape) -> bool {
     let key = |load: &LoadShape| {
-        let LoadShape { pace, rate_per_second, connections, threads, pipeline, protocol, tls, seed: _ } = load.clone();
-        (pace, rate_per_second, connections, threads, pipeline, protocol, tls)
+        let LoadShape { pace, rate_per_second, profile, connections, threads, pipeline, protocol, tls, seed: _ } =
+            load.clone();
+        (pace, rate_per_second, profile, connections, threads, pipeline, protocol, tls)
     };
     key(one) == key(other)
 }

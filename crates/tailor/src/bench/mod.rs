@@ -6,6 +6,7 @@ mod limits;
 mod null_server;
 mod options;
 pub(crate) mod plan;
+mod profile;
 mod progress;
 mod require;
 pub(crate) mod target;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use find::{FindReport, schema as find_schema};
 pub use options::LoadOptions;
 pub(crate) use options::parse_json_file;
+pub use profile::ProfileOption;
 pub use require::Requirement;
 
 use crate::end::ProgramEnd;

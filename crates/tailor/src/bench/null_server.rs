@@ -11,8 +11,8 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
 use wire::http::Fields;
 
 use crate::engine::{
-    self, ConnectionPersistence, LoadPlan, LoadVersion, RequestOrder, ResponseCheck, TargetAddress, Workload,
-    WorkloadRequest,
+    self, ArrivalPace, ConnectionPersistence, LoadPlan, LoadVersion, RequestOrder, ResponseCheck, TargetAddress,
+    Workload, WorkloadRequest,
 };
 
 /// Duration of a calibration, and of the load before it.
@@ -68,6 +68,8 @@ fn null_plan(plan: &LoadPlan, address: SocketAddr) -> LoadPlan {
         tls: None,
         workload: Workload::new([request].into(), RequestOrder::InTurn),
         connections: plan.connections.min(CONNECTIONS_MAX).max(plan.threads),
+        // Its highest rate is what the client must reach.
+        pace: plan.profile().map_or_else(|| plan.pace.clone(), |profile| ArrivalPace::Constant(profile.rate_max())),
         duration: Some(DURATION),
         requests_max: None,
         warm_up: WARM_UP,

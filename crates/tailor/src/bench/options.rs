@@ -33,6 +33,18 @@ pub struct LoadOptions {
     /// Open loop: spacing of requests
     #[arg(long, value_enum, default_value = "constant", help_heading = "Load")]
     pub arrivals: ArrivalSpacing,
+    /// Open loop whose rate changes: phases RATE:TIME, such as `1k:10s,1k-5k:30s,5k:10s`; `1k-5k/5:50s` climbs in 5 steps
+    #[arg(
+        long,
+        value_name = "PHASES",
+        value_parser = super::profile::parse,
+        conflicts_with_all = ["rate", "duration", "requests", "replay", "find"],
+        help_heading = "Load"
+    )]
+    pub profile: Option<super::ProfileOption>,
+    /// Maximum latency of a useful response: report the goodput, and until when each phase of --profile was late
+    #[arg(long, value_name = "TIME", value_parser = parse_some_time, help_heading = "Load")]
+    pub deadline: Option<Duration>,
     /// Open loop: find the highest rate at which all conditions hold, such as `p99<5ms,failures<0.1%`; each try lasts -d
     /// [default: 5s]
     #[arg(

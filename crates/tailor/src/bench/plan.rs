@@ -10,8 +10,8 @@ use wire::http::Fields;
 use super::target::{Url, address};
 use super::{LoadOptions, access_log, options, tls};
 use crate::engine::{
-    Abort, ArrivalPace, BodyCheck, ConnectionPersistence, Http2Request, Http3Request, LoadPlan, LoadVersion,
-    RequestOrder, ResponseCheck, Workload, WorkloadRequest, parse_sha256,
+    Abort, ArrivalPace, BodyCheck, ConnectionPersistence, Http2Request, Http3Request, LoadPlan, LoadProfile,
+    LoadVersion, RequestOrder, ResponseCheck, Workload, WorkloadRequest, parse_sha256,
 };
 use crate::units::parse_count;
 
@@ -45,21 +45,24 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
         None
     };
     check_processors(options)?;
+    if options.deadline.is_none() && options.require.iter().chain(&options.find).any(super::Requirement::needs_deadline)
+    {
+        return Err("a condition on goodput needs --deadline TIME".into());
+    }
     let has_end = options.requests.is_some() || entries.pace.is_some();
+    let profile = options.profile.as_ref().map(|profile| profile.profile(options.warm_up));
+    let profile_length = profile.as_ref().map(|profile| Duration::from_nanos(profile.length()));
     Ok(LoadPlan {
         address: address(&first, options)?,
         tls,
         workload: Workload::new(requests, entries.order),
-        pace: entries.pace.unwrap_or(match (options.rate, options.arrivals) {
-            (None, _) => ArrivalPace::Closed,
-            (Some(rate), options::ArrivalSpacing::Constant) => ArrivalPace::Constant(rate),
-            (Some(rate), options::ArrivalSpacing::Poisson) => ArrivalPace::Poisson(rate),
-        }),
+        pace: entries.pace.unwrap_or_else(|| pace(options, profile)),
         connections: options.connections as usize,
         // Each thread needs at least one connection.
         threads: options.threads.min(options.connections) as usize,
         processors: options.cpus.clone(),
-        duration: options.duration.or((!has_end).then_some(DURATION_DEFAULT)),
+        deadline: options.deadline,
+        duration: options.duration.or(profile_length).or((!has_end).then_some(DURATION_DEFAULT)),
         requests_max: options.requests,
         warm_up: options.warm_up,
         ramp_up: options.ramp_up,
@@ -75,6 +78,17 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
         seed: options.seed.unwrap_or_else(|| fastrand::u32(..)),
         is_tallied: false,
     })
+}
+
+/// Pace of the options without a replay.
+fn pace(options: &LoadOptions, profile: Option<LoadProfile>) -> ArrivalPace {
+    let is_random = options.arrivals == options::ArrivalSpacing::Poisson;
+    match (profile, options.rate) {
+        (Some(profile), _) => ArrivalPace::Profile { profile, is_random },
+        (None, None) => ArrivalPace::Closed,
+        (None, Some(rate)) if is_random => ArrivalPace::Poisson(rate),
+        (None, Some(rate)) => ArrivalPace::Constant(rate),
+    }
 }
 
 /// Requests with their order and, from a replayed log, their times.

@@ -21,6 +21,8 @@ enum RequiredQuantity {
     Max,
     /// Responses served per second.
     Rate,
+    /// Responses served per second within the deadline.
+    Goodput,
     Served,
     Failures,
     /// Failed requests as a share of all requests that ended.
@@ -51,6 +53,7 @@ pub(super) fn parse(text: &str) -> Result<Requirement, String> {
     let seconds = || parse_duration(bound).map(|duration| duration.as_secs_f64());
     let (quantity, bound) = match name.trim() {
         "rate" => (RequiredQuantity::Rate, parse_number(bound)?),
+        "goodput" => (RequiredQuantity::Goodput, parse_number(bound)?),
         "served" => (RequiredQuantity::Served, parse_count(bound)? as f64),
         "failures" | "errors" => match bound.strip_suffix('%') {
             Some(share) => {
@@ -68,7 +71,7 @@ pub(super) fn parse(text: &str) -> Result<Requirement, String> {
             }
             _ => {
                 return Err(format!(
-                    "unknown quantity `{name}`; use p50, p99.9 and so on, mean, max, rate, served or failures"
+                    "unknown quantity `{name}`; use p50, p99.9 and so on, mean, max, rate, goodput, served or failures"
                 ));
             }
         },
@@ -84,6 +87,11 @@ impl Requirement {
             && matches!(self.relation, Relation::Less | Relation::LessOrEqual)
     }
 
+    /// True if the condition is about responses within the deadline.
+    pub(super) fn needs_deadline(&self) -> bool {
+        self.quantity == RequiredQuantity::Goodput
+    }
+
     /// Returns true if the condition holds, and the value compared. A failed request is infinitely late: the value is
     /// `None` for a percentile that falls on one, and for mean and maximum if there is one. If nothing was served, no
     /// latency has a value. A condition without a value does not hold.
@@ -96,6 +104,7 @@ impl Requirement {
             RequiredQuantity::Mean => if_none_failed(latency.mean_nanos),
             RequiredQuantity::Max => if_none_failed(latency.max_nanos as f64),
             RequiredQuantity::Rate => Some(report.served_per_second),
+            RequiredQuantity::Goodput => report.goodput_per_second,
             RequiredQuantity::Served => Some(report.served as f64),
             RequiredQuantity::Failures => Some(failed as f64),
             RequiredQuantity::FailureShare => Some(failed as f64 / (report.served + failed).max(1) as f64),

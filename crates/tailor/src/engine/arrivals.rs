@@ -3,6 +3,7 @@
 use fastrand::Rng;
 
 use super::clock::{Nanos, SECOND};
+use super::profile::LoadProfile;
 
 /// Schedule of the requests.
 #[derive(Clone, Debug)]
@@ -13,6 +14,13 @@ pub enum ArrivalPace {
     Constant(f64),
     /// Open loop: mean requests per second, at random intervals as from independent users (a Poisson process).
     Poisson(f64),
+    /// Open loop: rates that change over time.
+    Profile {
+        /// Rates over time.
+        profile: LoadProfile,
+        /// True for random intervals, as from independent users.
+        is_random: bool,
+    },
     /// Open loop: times after the start, ascending.
     Recorded(std::sync::Arc<[Nanos]>),
 }
@@ -32,6 +40,8 @@ pub(crate) struct Arrivals {
     /// Open loop: number of requests due so far, and the time of the next.
     count: u64,
     next: Option<Nanos>,
+    /// Random profile: expected number of requests of all threads until the next one.
+    expected: f64,
     /// Claims that were returned unused.
     returned: Vec<Nanos>,
 }
@@ -47,6 +57,7 @@ impl Arrivals {
             remaining: requests_max,
             count: 0,
             next: None,
+            expected: 0.0,
             returned: Vec::new(),
         }
     }
@@ -123,6 +134,16 @@ impl Arrivals {
                 let mean = self.threads as f64 / rate * SECOND as f64;
                 Some(due + (-(1.0 - rng.f64()).ln() * mean) as Nanos)
             }
+            ArrivalPace::Profile { profile, is_random } => {
+                let position = if *is_random {
+                    // A Poisson process whose clock runs at the rate.
+                    self.expected += -(1.0 - rng.f64()).ln() * self.threads as f64;
+                    self.expected
+                } else {
+                    index as f64 * self.threads as f64 + self.thread as f64
+                };
+                profile.time_of(position).map(|time| self.start + time)
+            }
             ArrivalPace::Recorded(times) => {
                 let position = usize::try_from(index).ok()?.checked_mul(self.threads)? + self.thread;
                 times.get(position).map(|&time| self.start + time)
@@ -134,6 +155,7 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::ProfilePhase;
 
     fn dues(pace: ArrivalPace, thread: usize, threads: usize, requests_max: u64) -> Vec<Nanos> {
         let mut rng = Rng::with_seed(7);
@@ -152,6 +174,17 @@ mod tests {
         assert_eq!(dues(ArrivalPace::Recorded([1, 2, 2 * SECOND].into()), 0, 1, 99), [101, 102]);
         let poisson = dues(ArrivalPace::Poisson(10_000.0), 0, 1, u64::MAX);
         assert!((9_700..10_300).contains(&poisson.len()), "{}", poisson.len());
+        let profile = |is_random| {
+            let phase = |from, to| ProfilePhase { from, to, length: SECOND / 2 };
+            let profile = LoadProfile::new(vec![phase(2.0, 2.0), phase(0.0, 20_000.0)], 0);
+            dues(ArrivalPace::Profile { profile, is_random }, 0, 1, u64::MAX)
+        };
+        assert_eq!(profile(false)[..2], [100, 100 + 500 * ms]);
+        assert_eq!(profile(false).len(), 5_001);
+        let random = profile(true);
+        assert!((4_800..5_200).contains(&random.len()), "{}", random.len());
+        let late = random.iter().filter(|&&due| due > 750 * ms).count() as f64;
+        assert!((late / random.len() as f64 - 0.75).abs() < 0.03, "three quarters of a ramp are in its second half");
         let short = poisson.windows(2).filter(|pair| pair[1] - pair[0] < ms / 10).count() as f64;
         assert!((short / poisson.len() as f64 - 0.632).abs() < 0.02, "the share 1 - 1/e is shorter than the mean");
     }

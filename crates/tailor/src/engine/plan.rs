@@ -11,6 +11,7 @@ use rustls::pki_types::ServerName;
 
 use super::arrivals::ArrivalPace;
 use super::line::SimulatedLine;
+use super::profile::LoadProfile;
 use super::workload::Workload;
 
 /// Plan of a run: target, requests, times and lines.
@@ -32,6 +33,8 @@ pub struct LoadPlan {
     pub processors: Vec<usize>,
     /// Duration of the run after the warm-up.
     pub duration: Option<Duration>,
+    /// Maximum latency of a response that counts as in time.
+    pub deadline: Option<Duration>,
     /// Number of requests after which the run ends.
     pub requests_max: Option<u64>,
     /// Time at the start whose requests are not counted.
@@ -73,6 +76,16 @@ pub enum LoadVersion {
     Http2,
     /// HTTP/3. The target must be an IP address with TLS.
     Http3,
+}
+
+impl LoadPlan {
+    /// Load profile, if the rate changes over time.
+    pub fn profile(&self) -> Option<&LoadProfile> {
+        match &self.pace {
+            ArrivalPace::Profile { profile, .. } => Some(profile),
+            _ => None,
+        }
+    }
 }
 
 impl LoadVersion {

@@ -22,6 +22,8 @@ const REASONS_MAX: usize = 64;
 pub struct IntervalRecord {
     /// Responses that passed all checks.
     pub served: u64,
+    /// Served responses within the deadline, if there is one.
+    pub in_time: u64,
     /// Failed requests by class.
     pub failures: Failures,
     /// Failed requests by reason, if more is known than the class.
@@ -91,12 +93,17 @@ impl DatagramCounts {
     }
 }
 
+/// Empty histogram of times.
+pub(crate) fn latency_histogram() -> Histogram<u64> {
+    // The bounds are constants within what the crate allows.
+    Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("valid bounds")
+}
+
 impl Default for IntervalRecord {
     fn default() -> Self {
-        // The bounds are constants within what the crate allows.
-        let histogram = || Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("valid bounds");
         Self {
             served: 0,
+            in_time: 0,
             failures: Failures::default(),
             failure_reasons: BTreeMap::new(),
             aborted: 0,
@@ -106,12 +113,12 @@ impl Default for IntervalRecord {
             bytes_received: 0,
             bytes_sent: 0,
             datagrams: DatagramCounts::default(),
-            latency: histogram(),
-            service: histogram(),
-            lag: histogram(),
+            latency: latency_histogram(),
+            service: latency_histogram(),
+            lag: latency_histogram(),
             waited: 0,
-            connect: histogram(),
-            handshake: histogram(),
+            connect: latency_histogram(),
+            handshake: latency_histogram(),
         }
     }
 }
@@ -186,6 +193,7 @@ impl IntervalRecord {
     /// Adds another time's counts.
     pub fn merge(&mut self, other: &Self) {
         self.served += other.served;
+        self.in_time += other.in_time;
         self.failures.merge(&other.failures);
         for ((class, reason), count) in &other.failure_reasons {
             self.explain(*class, reason.clone(), *count);

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use super::clock::{Nanos, RunClock};
 use super::connection::LineUsage;
+use super::groups::{GroupRecord, merge_groups};
 use super::plan::LoadPlan;
 use super::processor_time::ProcessorTime;
 use super::recorder::IntervalRecord;
@@ -67,6 +68,8 @@ pub struct RunOutcome {
     pub lines: Vec<LineUsage>,
     /// Counts for each request, if the plan wants them; otherwise empty.
     pub tallies: Vec<Tally>,
+    /// Counts by phase of the load profile; empty without one.
+    pub phases: Vec<GroupRecord>,
     /// Requests in flight at the end: neither served nor failed.
     pub unfinished: u64,
     /// Number of source addresses in use.
@@ -203,6 +206,7 @@ impl RunOutcome {
             duration: Duration::ZERO,
             lines: Vec::new(),
             tallies: Vec::new(),
+            phases: Vec::new(),
             unfinished: 0,
             sources: 0,
             port_shortages: 0,
@@ -223,6 +227,7 @@ impl RunOutcome {
                 sum.sent += more.sent;
                 sum.served += more.served;
             }
+            merge_groups(&mut self.phases, &summary.phases);
             self.unfinished += summary.unfinished;
             self.sources = self.sources.max(summary.sources);
             self.port_shortages += summary.port_shortages;

@@ -13,6 +13,7 @@ use super::arrivals::Arrivals;
 use super::clock::{Nanos, RunClock};
 use super::connect::Connector;
 use super::failure::{FailureClass, FailureReason};
+use super::groups::GroupRecord;
 use super::plan::LoadPlan;
 use super::quic::QuicClient;
 use super::recorder::IntervalRecord;
@@ -64,6 +65,10 @@ pub(crate) struct ThreadShared {
     pub(crate) starved_at: Nanos,
     pub(crate) timers: BinaryHeap<Reverse<(Nanos, u32)>>,
     pub(crate) record: IntervalRecord,
+    /// Counts by phase of the load profile; empty without one.
+    pub(crate) phases: Vec<GroupRecord>,
+    /// Maximum latency of a response in time.
+    pub(crate) deadline: Nanos,
     /// Counts by request, if the plan wants them; otherwise empty.
     pub(crate) tallies: Vec<Tally>,
 }
@@ -100,6 +105,8 @@ impl ThreadShared {
             starved_at: 0,
             timers: BinaryHeap::new(),
             record: IntervalRecord::default(),
+            phases: vec![GroupRecord::default(); plan.profile().map_or(0, |profile| profile.phases().len())],
+            deadline: plan.deadline.map_or(Nanos::MAX, super::clock::nanos),
             tallies: if plan.is_tallied { vec![Tally::default(); plan.workload.requests().len()] } else { Vec::new() },
             plan: Arc::clone(plan),
         }
@@ -119,7 +126,9 @@ impl ThreadShared {
                 if lag > super::clock::nanos(self.plan.time_out) {
                     // The request timed out before a connection was free.
                     if is_counted {
-                        self.record.fail(FailureClass::TimeOut, FailureReason::Text("no connection was free in time"));
+                        let reason = FailureReason::Text("no connection was free in time");
+                        self.record.fail(FailureClass::TimeOut, reason);
+                        self.phase_of(due, |phase, at| phase.fail(at));
                     }
                     continue;
                 }
@@ -134,6 +143,28 @@ impl ThreadShared {
         self.active -= 1;
         if due >= self.counted_from {
             self.record.fail(class, reason);
+            self.phase_of(due, |phase, at| phase.fail(at));
+        }
+    }
+
+    /// Counts the latency of a served response.
+    pub(crate) fn serve(&mut self, due: Nanos, now: Nanos) {
+        let latency = now.saturating_sub(due);
+        let is_in_time = latency <= self.deadline;
+        self.record.served += 1;
+        self.record.in_time += u64::from(is_in_time);
+        self.record.latency.saturating_record(latency);
+        self.phase_of(due, |phase, at| phase.serve(latency, is_in_time, at));
+    }
+
+    /// Counts in the phase of the load profile in which a request was due, if there is a profile. `count` also gets the
+    /// due time since the start of counting.
+    pub(crate) fn phase_of(&mut self, due: Nanos, count: impl FnOnce(&mut GroupRecord, Nanos)) {
+        if let Some(profile) = self.plan.profile() {
+            let at = due.saturating_sub(self.counted_from);
+            if let Some(phase) = self.phases.get_mut(profile.phase_at(at)) {
+                count(phase, at);
+            }
         }
     }
 

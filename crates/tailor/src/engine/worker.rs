@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::clock::{MILLISECOND, Nanos, RunClock, SECOND, nanos};
 use super::connection::{LineUsage, LoadConnection};
+use super::groups::GroupRecord;
 use super::plan::LoadPlan;
 use super::processor_time::{ProcessorTime, thread_nanos};
 use super::recorder::IntervalRecord;
@@ -46,6 +47,7 @@ pub(crate) struct Message {
 pub(crate) struct Summary {
     pub(crate) lines: Vec<LineUsage>,
     pub(crate) tallies: Vec<Tally>,
+    pub(crate) phases: Vec<GroupRecord>,
     /// Requests in flight at the end.
     pub(crate) unfinished: u64,
     pub(crate) sources: usize,
@@ -376,6 +378,7 @@ impl LoadWorker {
             waiting_share: (self.reported.waited + used.waited) as f64 / counted as f64,
             lines: self.connections.iter_mut().map(|connection| connection.finish_usage(now)).collect(),
             tallies: std::mem::take(&mut self.shared.tallies),
+            phases: std::mem::take(&mut self.shared.phases),
             unfinished: self.shared.active,
             sources: self.shared.connector.sources(),
             port_shortages: self.shared.connector.port_shortages,
@@ -551,6 +554,7 @@ mod tests {
             threads: 1,
             processors: Vec::new(),
             duration: None,
+            deadline: None,
             requests_max: Some(requests),
             warm_up: Duration::ZERO,
             ramp_up: Duration::ZERO,

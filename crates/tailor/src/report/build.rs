@@ -16,6 +16,8 @@ pub(crate) struct Builder {
     arguments: Vec<String>,
     plan: LoadPlan,
     requirements: Vec<Requirement>,
+    /// Text of the load profile.
+    profile: Option<String>,
     watched: Option<Observed>,
     first_usage: Usage,
     last_usage: Usage,
@@ -30,6 +32,7 @@ impl Builder {
             arguments: std::env::args().skip(1).collect(),
             plan: plan.clone(),
             requirements: options.require.clone(),
+            profile: options.profile.as_ref().map(|profile| profile.text.clone()),
             watched,
             first_usage: Usage::default(),
             last_usage: Usage::default(),
@@ -107,11 +110,16 @@ impl Builder {
                 TargetAddress::Tcp(address) => address.to_string(),
                 TargetAddress::Unix(path) => path.display().to_string(),
             },
-            load: load(&self.plan),
+            load: LoadShape { profile: self.profile, ..load(&self.plan) },
             interrupted,
             duration_seconds: outcome.duration.as_secs_f64(),
             served: record.served,
             served_per_second: outcome.served_per_second(),
+            goodput_per_second: self
+                .plan
+                .deadline
+                .map(|_| record.in_time as f64 / outcome.duration.as_secs_f64().max(1e-9)),
+            deadline_nanos: self.plan.deadline.map(|deadline| deadline.as_nanos() as u64),
             failures: record.failures.clone(),
             failure_reasons: most_frequent_reasons(record),
             failure_details: details(record),
@@ -135,6 +143,10 @@ impl Builder {
             waited: is_open.then_some(record.waited),
             connect: distribution(&record.connect, 0),
             tls_handshake: self.plan.tls.is_some().then(|| distribution(&record.handshake, 0)),
+            phases: self
+                .plan
+                .profile()
+                .map_or(Vec::new(), |profile| phases::build(profile, &outcome.phases, self.plan.deadline.is_some())),
             lines: self.plan.line.and_then(|line| lines(line.receive_bits_per_second, &outcome.lines)),
             client: GeneratorUsage {
                 processor_micros_per_request: outcome.processor_time.total.saturating_sub(outcome.spin) as f64
@@ -189,11 +201,13 @@ fn load(plan: &LoadPlan) -> LoadShape {
         ArrivalPace::Closed => ("closed", None),
         ArrivalPace::Constant(rate) => ("constant", Some(rate)),
         ArrivalPace::Poisson(rate) => ("poisson", Some(rate)),
+        ArrivalPace::Profile { .. } => ("profile", None),
         ArrivalPace::Recorded(_) => ("recorded", None),
     };
     LoadShape {
         pace: pace.to_owned(),
         rate_per_second,
+        profile: None,
         connections: plan.connections as u64,
         threads: plan.threads as u64,
         pipeline: plan.pipeline as u64,
@@ -242,7 +256,7 @@ fn distribution(histogram: &Histogram<u64>, failed: u64) -> Distribution {
 
 /// Value at a percentile of a histogram and of `failed` requests, which rank above all its values. Returns `None` if the
 /// percentile falls on a failed request, or if there are no values.
-fn value_at(histogram: &Histogram<u64>, failed: u64, percentile: f64) -> Option<u64> {
+pub(super) fn value_at(histogram: &Histogram<u64>, failed: u64, percentile: f64) -> Option<u64> {
     let served = histogram.len() as f64;
     // The small subtraction keeps the rounding error of 99.9 / 100 from selecting the next value.
     let rank = (percentile / 100.0 - 1e-12).max(0.0) * (served + failed as f64);

@@ -59,6 +59,11 @@ fn write_body(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     }
     write_totals(out, report)?;
     write_latencies(out, report)?;
+    if !report.phases.is_empty() {
+        let mut phases = String::new();
+        super::phases::write_text(&mut phases, &report.phases)?;
+        writeln!(out, "<h2>Phases</h2>\n<pre>{}</pre>", escape(&phases))?;
+    }
     out.push_str(&served_over_time(&report.intervals));
     out.push_str(&latency_by_percentile(report));
     out.push_str(&latency_over_time(&report.intervals));
@@ -98,6 +103,12 @@ fn write_totals(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     )?;
     if let Some(rate) = report.load.rate_per_second {
         row("scheduled rate", format!("{}/s", format_rate(rate)))?;
+    }
+    if let Some(profile) = &report.load.profile {
+        row("profile", profile.clone())?;
+    }
+    if let (Some(goodput), Some(deadline)) = (report.goodput_per_second, report.deadline_nanos) {
+        row("goodput", format!("{}/s within {}", format_rate(goodput), format_nanos(deadline)))?;
     }
     if let Some(seed) = report.load.seed {
         row("seed", seed.to_string())?;

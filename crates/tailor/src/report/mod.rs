@@ -4,6 +4,7 @@ mod build;
 pub mod html;
 pub mod json;
 pub mod observe;
+mod phases;
 pub(crate) mod plot;
 mod streams;
 pub mod text;
@@ -14,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use build::Builder;
+pub use phases::PhaseReport;
 pub(crate) use streams::IntervalOutputs;
 
 use crate::engine::{DatagramCounts, Failures, HandshakeCounts};
@@ -44,6 +46,12 @@ pub struct BenchReport {
     pub served: u64,
     /// Responses served per second while requests were counted.
     pub served_per_second: f64,
+    /// Responses served within the deadline, per second while requests were counted; only with `--deadline`.
+    #[serde(default)]
+    pub goodput_per_second: Option<f64>,
+    /// Maximum latency of a response within the deadline; only with `--deadline`.
+    #[serde(default)]
+    pub deadline_nanos: Option<u64>,
     /// Failed requests by class.
     pub failures: Failures,
     /// Most frequent reason of each class, if more is known than the class.
@@ -82,6 +90,9 @@ pub struct BenchReport {
     pub connect: Distribution,
     /// Time of the TLS handshake; only with TLS.
     pub tls_handshake: Option<Distribution>,
+    /// Figures by phase; only with `--profile`.
+    #[serde(default)]
+    pub phases: Vec<PhaseReport>,
     /// Traffic of the simulated lines; only with lines.
     pub lines: Option<LineTraffic>,
     /// CPU time and addresses that the load generator used.
@@ -162,10 +173,13 @@ impl<'de> Deserialize<'de> for Limit {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Load")]
 pub struct LoadShape {
-    /// Pace of requests: `closed`, `constant`, `poisson` or `recorded`.
+    /// Pace of requests: `closed`, `constant`, `poisson`, `profile` or `recorded`.
     pub pace: String,
     /// Requests due per second, in an open loop with a rate.
     pub rate_per_second: Option<f64>,
+    /// Load profile, if the rate changes over time.
+    #[serde(default)]
+    pub profile: Option<String>,
     /// Concurrent connections.
     pub connections: u64,
     /// Threads of the client.

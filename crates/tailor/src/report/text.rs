@@ -18,10 +18,14 @@ pub fn page(report: &BenchReport) -> String {
 
 fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     let load = &report.load;
-    let rate = load.rate_per_second.map_or(String::new(), |rate| format!(", {}/s scheduled", format_rate(rate)));
+    let rate = match (&load.profile, load.rate_per_second) {
+        (Some(profile), _) => format!(" {profile}"),
+        (None, Some(rate)) => format!(" loop, {}/s scheduled", format_rate(rate)),
+        (None, None) => " loop".to_owned(),
+    };
     writeln!(
         out,
-        "{} loop{rate}, {} connections{}, {:.2} s, {}{}",
+        "{}{rate}, {} connections{}, {:.2} s, {}{}",
         load.pace,
         format_count(load.connections),
         load.streams(),
@@ -36,6 +40,16 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         format_count(report.served),
         format_rate(report.served_per_second)
     )?;
+    if let (Some(goodput), Some(deadline)) = (report.goodput_per_second, report.deadline_nanos) {
+        let share = goodput * report.duration_seconds / report.served.max(1) as f64;
+        writeln!(
+            out,
+            "  in time      {:>12}   {:>12}/s   within {}",
+            format!("{:.2} %", share * 100.0),
+            format_rate(goodput),
+            format_nanos(deadline)
+        )?;
+    }
     writeln!(out, "  failed       {:>12}", format_count(report.failures.total()))?;
     for (class, count) in report.failures.iter() {
         let line =
@@ -76,6 +90,7 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     }
     writeln!(out)?;
     write_latencies(out, report)?;
+    super::phases::write_text(out, &report.phases)?;
     if let Some(lines) = &report.lines {
         write_lines(out, lines)?;
     }
@@ -219,7 +234,7 @@ fn format_value(text: &str, value: f64) -> String {
         format_nanos((value * 1e9) as u64)
     } else if text.contains('%') {
         format!("{:.3} %", value * 100.0)
-    } else if text.starts_with("rate") {
+    } else if text.starts_with("rate") || text.starts_with("goodput") {
         format_rate(value)
     } else {
         format_count(value as u64)

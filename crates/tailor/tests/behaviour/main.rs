@@ -14,6 +14,7 @@ mod output;
 #[allow(dead_code)]
 #[path = "../../../../tests/support/port.rs"]
 mod port;
+mod profile;
 mod requests;
 mod server;
 #[allow(dead_code)]

@@ -666,18 +666,18 @@ impl LoadConnection {
         if exchange.due < shared.counted_from {
             return;
         }
-        let record = &mut shared.record;
-        record.statuses[usize::from(status / 100).min(9)] += 1;
+        shared.record.statuses[usize::from(status / 100).min(9)] += 1;
         match verdict {
             Some(class) => {
                 let is_status = class == FailureClass::Status;
-                record.fail(class, if is_status { FailureReason::Status(status) } else { FailureReason::Unknown });
+                let reason = if is_status { FailureReason::Status(status) } else { FailureReason::Unknown };
+                shared.record.fail(class, reason);
+                shared.phase_of(exchange.due, |phase, at| phase.fail(at));
             }
             None => {
-                record.served += 1;
-                record.latency.saturating_record(now.saturating_sub(exchange.due));
+                shared.serve(exchange.due, now);
                 if shared.arrivals.is_open() {
-                    record.service.saturating_record(now.saturating_sub(exchange.sent));
+                    shared.record.service.saturating_record(now.saturating_sub(exchange.sent));
                 }
             }
         }
