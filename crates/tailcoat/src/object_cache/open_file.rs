@@ -301,6 +301,23 @@ impl OpenFile {
         Ok(())
     }
 
+    /// Reads this many bytes from this offset into memory of their size, as [`read_exact_at`](Self::read_exact_at) does.
+    ///
+    /// # Errors
+    /// As those of `read_exact_at`.
+    pub fn read_bytes_at(&self, length: usize, mut offset: u64) -> io::Result<Bytes> {
+        let mut buffer = Vec::with_capacity(length);
+        while buffer.len() < length {
+            match rustix::io::pread(&self.fd, rustix::buffer::spare_capacity(&mut buffer), offset) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => offset += count as u64,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Bytes::from(buffer))
+    }
+
     fn read_at(&self, buffer: &mut [u8], offset: u64, flags: ReadWriteFlags) -> Result<usize, Errno> {
         rustix::io::preadv2(&self.fd, &mut [IoSliceMut::new(buffer)], offset, flags)
     }

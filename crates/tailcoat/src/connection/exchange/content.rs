@@ -294,6 +294,38 @@ impl OutgoingContent {
         }
         Ok(())
     }
+
+    /// Takes the next offered bytes, at most `length_max`. Bytes in memory are shared, not copied.
+    pub(super) fn take(&mut self, length_max: u64, turn: &mut ExchangeTurn<'_>) -> Result<Bytes, ContentLost> {
+        let Some(segment) = self.offered.front_mut() else { return self.take_lent(length_max, turn) };
+        let length = length_max.min(segment.length());
+        let bytes = match segment {
+            Segment::Bytes(bytes) => bytes.split_to(length as usize),
+            Segment::File { file, offset, length: remaining } => {
+                let bytes = file.read_bytes_at(length as usize, *offset).map_err(|_| ContentLost)?;
+                // The last bytes must be of the same version of the file as the bytes sent before.
+                if length == *remaining && !file.is_unchanged() {
+                    return Err(ContentLost);
+                }
+                *offset += length;
+                *remaining -= length;
+                bytes
+            }
+        };
+        self.sent_bytes += length;
+        if segment.length() == 0 {
+            self.offered.pop_front();
+        }
+        Ok(bytes)
+    }
+
+    /// Copies the next bytes of the lent piece.
+    fn take_lent(&mut self, length_max: u64, turn: &mut ExchangeTurn<'_>) -> Result<Bytes, ContentLost> {
+        let length = length_max.min(self.lent.range.len() as u64);
+        let mut copy = Vec::with_capacity(length as usize);
+        self.place_lent(length, &mut copy, turn)?;
+        if copy.is_empty() { Err(ContentLost) } else { Ok(Bytes::from(copy)) }
+    }
 }
 
 /// Content gathered from a source.

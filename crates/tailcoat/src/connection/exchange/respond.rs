@@ -70,8 +70,8 @@ impl<Id: StreamKey> StreamExchanges<Id> {
                     return;
                 };
                 let content_bytes = range.end - range.start;
-                let bytes = &content[range.start as usize..range.end as usize];
-                let sent_bytes = streams.send_content(stream, bytes, priority);
+                let part = range.start as usize..range.end as usize;
+                let sent_bytes = streams.send_content(stream, content, part, priority);
                 let rest = range.start + sent_bytes..range.end;
                 let outgoing = (sent_bytes < content_bytes).then(|| {
                     let rest = content.slice(rest.start as usize..rest.end as usize);
@@ -271,7 +271,7 @@ fn begin<S: HttpStreams>(
 
 /// Sends a page of this server. Resets the stream if the client does not accept all of it at once.
 fn send_page<S: HttpStreams>(stream: S::Id, bytes: &Bytes, streams: &mut S) -> u64 {
-    let sent_bytes = streams.send_content(stream, bytes, Priority::default());
+    let sent_bytes = streams.send_content(stream, bytes, 0..bytes.len(), Priority::default());
     if sent_bytes < bytes.len() as u64 {
         streams.reset(stream, StreamFault::Cancelled);
     }

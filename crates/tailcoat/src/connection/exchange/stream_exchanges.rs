@@ -3,6 +3,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 
+use bytes::Bytes;
 use wire::h1::MessageRejection;
 
 use super::stream_exchange::{ExchangeWork, Polled, StreamExchange};
@@ -110,15 +111,36 @@ impl<Id: StreamKey> StreamExchanges<Id> {
         turn: &mut ExchangeTurn<'_>,
     ) -> Result<(), ContentLost> {
         let index = self.find(stream).ok_or(ContentLost)?;
+        self.row[index].outgoing.place(range, out, turn)?;
+        self.on_placed(index);
+        Ok(())
+    }
+
+    /// Takes the next offered bytes of a stream's content, from 1 to `length_max`. Bytes in memory are shared, not copied.
+    ///
+    /// # Errors
+    /// As those of [`Self::place`].
+    pub fn take(
+        &mut self,
+        stream: Id,
+        length_max: u64,
+        turn: &mut ExchangeTurn<'_>,
+    ) -> Result<Bytes, ContentLost> {
+        let index = self.find(stream).ok_or(ContentLost)?;
+        let bytes = self.row[index].outgoing.take(length_max, turn)?;
+        self.on_placed(index);
+        Ok(bytes)
+    }
+
+    /// Continues an exchange after the adapter has fetched content.
+    fn on_placed(&mut self, index: usize) {
         let exchange = &mut self.row[index];
-        exchange.outgoing.place(range, out, turn)?;
         if exchange.outgoing.is_drained() {
             self.mark_moved(index);
             if !self.row[index].outgoing.is_end_offered() {
                 self.mark_due(index);
             }
         }
-        Ok(())
     }
 
     /// Logs and removes the exchanges whose responses are complete. Must be called when the client has accepted all

@@ -1,6 +1,8 @@
 use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::ops::Range;
 
+use bytes::Bytes;
 use wire::Priority;
 use wire::http::date::DATE_BYTES;
 use wire::http::{Fields, Status};
@@ -84,9 +86,9 @@ pub trait HttpStreams {
     /// Offers further content, after the content offered before. An empty last piece ends the response.
     fn offer_content(&mut self, stream: Self::Id, bytes: u64, is_last: bool) -> Result<(), StreamClosed>;
 
-    /// Offers all content of a response, and sends it at once unless other content must be sent first. Returns the
-    /// number of bytes sent; the rest stays offered.
-    fn send_content(&mut self, stream: Self::Id, content: &[u8], priority: Priority) -> u64;
+    /// Offers all content of a response, this part of `bytes`, and sends it at once unless other content must be sent
+    /// first. Returns the number of bytes sent; the rest stays offered.
+    fn send_content(&mut self, stream: Self::Id, bytes: &Bytes, part: Range<usize>, priority: Priority) -> u64;
 
     /// Ends a response with trailers, after all content that was offered.
     fn send_trailers(&mut self, stream: Self::Id, fields: Fields) -> Result<(), StreamClosed>;

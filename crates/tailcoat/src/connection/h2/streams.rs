@@ -1,7 +1,9 @@
 //! HTTP/2 as the exchanges of a connection see it.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 
+use bytes::Bytes;
 use wire::Priority;
 use wire::h2::hpack::write_literal;
 use wire::h2::{EngineTurn, ErrorCode, H2ServerConnection, Placement, StreamGone, StreamId};
@@ -79,7 +81,8 @@ impl HttpStreams for H2Streams<'_> {
         self.wire.offer_content(stream, bytes, is_last, &mut self.turn).map_err(closed)
     }
 
-    fn send_content(&mut self, stream: StreamId, content: &[u8], priority: Priority) -> u64 {
+    fn send_content(&mut self, stream: StreamId, bytes: &Bytes, part: Range<usize>, priority: Priority) -> u64 {
+        let content = &bytes[part];
         let is_first = content.len() <= OUTPUT_BYTES
             && !self.wire.has_content_to_send()
             && priority.urgency <= Priority::default().urgency;

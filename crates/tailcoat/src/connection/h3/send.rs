@@ -3,7 +3,7 @@
 use quinn_proto::{Dir, StreamId, VarInt, WriteError};
 use wire::h3::{H3ErrorCode, H3StreamId};
 
-use super::streams::{H3Streams, OUTPUT_BYTES, quic_id};
+use super::streams::{H3Streams, PIECE_BYTES, quic_id};
 use super::{H3Exchanges, H3WorkerConnection};
 use crate::connection::exchange::{ExchangeTurn, HttpStreams, StreamFault};
 
@@ -91,14 +91,18 @@ impl H3Streams {
             }
             stream.output.clear();
             stream.accepted_bytes = 0;
-            if stream.offered_bytes > 0 {
-                let length = stream.offered_bytes.min(OUTPUT_BYTES as u64);
-                let range = stream.placed_bytes..stream.placed_bytes + length;
-                if exchanges.place(id, &range, &mut stream.output, turn).is_err() {
-                    return Progress::Lost;
+            while !stream.piece.is_empty() {
+                match quic.write_chunks(std::slice::from_mut(&mut stream.piece)) {
+                    Ok(_) => progress = Progress::Some,
+                    Err(WriteError::Blocked | WriteError::Stopped(_) | WriteError::ClosedStream) => return progress,
                 }
-                stream.offered_bytes -= length;
-                stream.placed_bytes += length;
+            }
+            if stream.offered_bytes > 0 {
+                let Ok(piece) = exchanges.take(id, stream.offered_bytes.min(PIECE_BYTES as u64), turn) else {
+                    return Progress::Lost;
+                };
+                stream.offered_bytes -= piece.len() as u64;
+                stream.piece = piece;
             } else if !stream.trailers.is_empty() {
                 stream.output.append(&mut stream.trailers);
             } else {

@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use quinn_proto::{StreamId, VarInt};
 use wire::Priority;
 use wire::h3::{H3ErrorCode, H3Limits, H3Output, H3ServerConnection, H3StreamGone, H3StreamId, H3Turn};
@@ -16,11 +18,14 @@ use crate::connection::exchange::{AlternativeService, HttpStreams, StreamClosed,
 use crate::connection::quic::QuicTransport;
 use crate::object_cache::EncodedHead;
 
-/// Bytes of a stream's output gathered before they are passed to QUIC.
-pub(super) const OUTPUT_BYTES: usize = 64 << 10;
+/// Largest piece of a stream's content that is fetched before QUIC has accepted the one before, in bytes.
+pub(super) const PIECE_BYTES: usize = 64 << 10;
 
-/// Largest content that is sent together with its head.
-const AT_ONCE_BYTES_MAX: usize = OUTPUT_BYTES;
+/// Largest content that is sent together with its head, in bytes.
+const AT_ONCE_BYTES_MAX: usize = PIECE_BYTES;
+
+/// Largest content that is copied to its head, in bytes. Longer content is shared with the cache.
+const COPIED_BYTES_MAX: usize = 4 << 10;
 
 /// Buffers kept for the next streams.
 const SPARE_BUFFERS_MAX: usize = 4;
@@ -64,10 +69,10 @@ pub(super) struct RequestStream {
     /// Output in the form of frames, and the part that QUIC has accepted.
     pub(super) output: Vec<u8>,
     pub(super) accepted_bytes: usize,
-    /// Content that follows the output and was not placed.
+    /// Content after the output that QUIC has not accepted. May be shared with the cache.
+    pub(super) piece: Bytes,
+    /// Content that follows the piece and was not fetched.
     pub(super) offered_bytes: u64,
-    /// Bytes of content placed so far.
-    pub(super) placed_bytes: u64,
     /// Trailers that follow the content.
     pub(super) trailers: Vec<u8>,
     /// True if the stream ends after all that.
@@ -253,7 +258,10 @@ impl H3Streams {
     ) -> Result<(), StreamClosed> {
         let index = self.index(id).ok_or(StreamClosed)?;
         let Self { engine, limits, output, now, requests, .. } = self;
-        write(engine, &mut requests[index], H3Turn { now: *now, limits, output }).map_err(|_| StreamClosed)?;
+        let state = &mut requests[index];
+        // Output follows content that was fetched before.
+        state.output.extend_from_slice(&std::mem::take(&mut state.piece));
+        write(engine, state, H3Turn { now: *now, limits, output }).map_err(|_| StreamClosed)?;
         self.mark_unsent(id);
         Ok(())
     }
@@ -269,8 +277,8 @@ impl RequestStream {
             is_readable: false,
             output,
             accepted_bytes: 0,
+            piece: Bytes::new(),
             offered_bytes: 0,
-            placed_bytes: 0,
             trailers: Vec::new(),
             is_last: false,
             is_finished: false,
@@ -281,11 +289,16 @@ impl RequestStream {
 
     /// True if there is output that QUIC has not accepted.
     pub(super) fn has_output(&self) -> bool {
-        self.accepted_bytes < self.output.len() || self.offered_bytes > 0 || !self.trailers.is_empty()
+        self.pending_bytes() > 0 || self.offered_bytes > 0 || !self.trailers.is_empty()
+    }
+
+    /// Bytes of output and fetched content that QUIC has not accepted.
+    fn pending_bytes(&self) -> usize {
+        self.output.len() - self.accepted_bytes + self.piece.len()
     }
 
     fn held_bytes(&self) -> usize {
-        size_of::<Self>() + self.input.capacity() + self.output.capacity() + self.trailers.capacity()
+        size_of::<Self>() + self.input.capacity() + self.output.capacity() + self.piece.len() + self.trailers.capacity()
     }
 }
 
@@ -362,19 +375,24 @@ impl HttpStreams for H3Streams {
         })
     }
 
-    fn send_content(&mut self, stream: H3StreamId, content: &[u8], _: Priority) -> u64 {
-        if content.len() > AT_ONCE_BYTES_MAX {
+    fn send_content(&mut self, stream: H3StreamId, bytes: &Bytes, part: Range<usize>, _: Priority) -> u64 {
+        let length = part.len();
+        if length > AT_ONCE_BYTES_MAX {
             // A closed stream is reported as an event.
-            let _ = self.offer_content(stream, content.len() as u64, true);
+            let _ = self.offer_content(stream, length as u64, true);
             return 0;
         }
         let written = self.write(stream, |engine, state, _| {
             state.is_last = true;
-            engine.send_data_header(stream, content.len() as u64, true, &mut state.output)?;
-            state.output.extend_from_slice(content);
+            engine.send_data_header(stream, length as u64, true, &mut state.output)?;
+            if length > COPIED_BYTES_MAX {
+                state.piece = bytes.slice(part);
+            } else {
+                state.output.extend_from_slice(&bytes[part]);
+            }
             Ok(())
         });
-        written.map_or(0, |()| content.len() as u64)
+        written.map_or(0, |()| length as u64)
     }
 
     fn send_trailers(&mut self, stream: H3StreamId, fields: Fields) -> Result<(), StreamClosed> {
@@ -385,9 +403,9 @@ impl HttpStreams for H3Streams {
     }
 
     fn wanted_bytes(&mut self, stream: H3StreamId) -> u64 {
-        // The head of a DATA frame follows the output, so the content before it must have been placed.
-        let state = self.find(stream).filter(|state| state.offered_bytes == 0);
-        state.map_or(0, |state| OUTPUT_BYTES.saturating_sub(state.output.len() - state.accepted_bytes) as u64)
+        // The head of a DATA frame follows the output, so QUIC must have accepted the content before it.
+        let state = self.find(stream).filter(|state| state.offered_bytes == 0 && state.piece.is_empty());
+        state.map_or(0, |state| PIECE_BYTES.saturating_sub(state.pending_bytes()) as u64)
     }
 
     fn unsent_bytes(&mut self, stream: H3StreamId) -> Option<u64> {
