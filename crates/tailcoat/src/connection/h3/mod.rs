@@ -52,6 +52,8 @@ pub struct H3WorkerConnection {
     clocks: ConnectionClocks,
     /// Time at which the connection last sent a packet.
     quiet_since_ms: u64,
+    /// Time at which the connection last received a packet.
+    silent_since_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +110,7 @@ impl H3WorkerConnection {
             held: None,
             clocks: ConnectionClocks::new(now),
             quiet_since_ms: now.monotonic_ms,
+            silent_since_ms: now.monotonic_ms,
             context,
         }
     }
@@ -160,7 +163,9 @@ impl H3WorkerConnection {
 
     /// Handles packets and time, serves requests, and sends.
     fn drive(&mut self, turn: &mut H3Turn<'_>) {
-        self.streams.transport.receive(turn.now);
+        if self.streams.transport.receive(turn.now) {
+            self.silent_since_ms = turn.exchange.now.monotonic_ms;
+        }
         self.check_time(turn);
         while let Some(event) = self.streams.transport.poll_event() {
             self.on_event(event, turn);
@@ -202,7 +207,7 @@ impl H3WorkerConnection {
                 break;
             }
         }
-        if self.state == H3ConnectionState::Open && self.streams.engine.is_drained() && self.is_delivered() {
+        if self.state == H3ConnectionState::Open && self.is_ready_to_end(turn.exchange.now) {
             self.finish(H3Error { code: H3ErrorCode::H3_NO_ERROR, reason: "" }, turn);
         }
     }

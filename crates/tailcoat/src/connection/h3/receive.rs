@@ -7,11 +7,10 @@ use wire::h3::{H3Error, H3ErrorCode, H3Event, H3IncomingRequest, H3StreamId};
 use super::streams::{H3Streams, H3UniStream, h3_id, quic_id};
 use super::{H3ConnectionState, H3Turn, H3WorkerConnection};
 
-/// Input of a stream.
+/// State of a stream after its input was taken.
 #[derive(Default)]
 struct StreamInput {
-    pieces: Vec<Bytes>,
-    /// True if the stream ends after the pieces.
+    /// True if the stream ends after the input.
     has_ended: bool,
     /// Error code, if the client has reset the stream.
     reset: Option<H3ErrorCode>,
@@ -36,6 +35,7 @@ impl H3WorkerConnection {
                     let streams_max = self.streams.limits.concurrent_streams_max as u64;
                     self.streams.engine.set_streams_end(H3StreamId(id.0 + 4 * (streams_max + 1)));
                     self.streams.open(id);
+                    self.streams.raise_requests_max();
                 }
                 Dir::Uni => self.streams.incoming.push(H3UniStream { id, input: Vec::new() }),
             }
@@ -71,7 +71,15 @@ impl H3WorkerConnection {
     }
 
     fn read_stream(&mut self, id: H3StreamId, turn: &mut H3Turn<'_>) {
-        let StreamInput { pieces, mut has_ended, reset } = self.streams.take_input(id, turn);
+        let mut pieces = std::mem::take(&mut self.streams.pieces);
+        let input = self.streams.take_input(id, &mut pieces, turn);
+        self.handle_pieces(id, &pieces, input, turn);
+        pieces.clear();
+        self.streams.pieces = pieces;
+    }
+
+    fn handle_pieces(&mut self, id: H3StreamId, pieces: &[Bytes], input: StreamInput, turn: &mut H3Turn<'_>) {
+        let StreamInput { mut has_ended, reset } = input;
         if let Some(stream) = self.streams.find(id) {
             stream.has_ended |= has_ended;
             has_ended = stream.has_ended;
@@ -214,8 +222,8 @@ impl H3WorkerConnection {
 }
 
 impl H3Streams {
-    /// Takes the input that has arrived in order, as much as handlers have room for.
-    fn take_input(&mut self, id: H3StreamId, turn: &mut H3Turn<'_>) -> StreamInput {
+    /// Takes the input that has arrived in order, as much as handlers have room for, and adds it to `pieces`.
+    fn take_input(&mut self, id: H3StreamId, pieces: &mut Vec<Bytes>, turn: &mut H3Turn<'_>) -> StreamInput {
         let mut input = StreamInput::default();
         let window_bytes = turn.exchange.context.generation().limits.http2.window_bytes_max as usize;
         let mut room = self.find(id).map_or(window_bytes, |stream| window_bytes.saturating_sub(stream.untaken_bytes));
@@ -226,7 +234,7 @@ impl H3Streams {
             match chunks.next(room) {
                 Ok(Some(chunk)) => {
                     room -= chunk.bytes.len();
-                    input.pieces.push(chunk.bytes);
+                    pieces.push(chunk.bytes);
                 }
                 Ok(None) => {
                     input.has_ended = true;

@@ -6,6 +6,7 @@ use wire::h3::{H3ErrorCode, H3StreamId};
 use super::streams::{H3Streams, PIECE_BYTES, quic_id};
 use super::{H3Exchanges, H3WorkerConnection};
 use crate::connection::exchange::{ExchangeTurn, HttpStreams, StreamFault};
+use crate::handler::Now;
 
 /// Streams of this side, in the order of the buffers in [`wire::h3::H3Output`].
 pub(super) type OwnStreams = [Option<StreamId>; 3];
@@ -54,11 +55,23 @@ impl H3WorkerConnection {
         has_sent
     }
 
-    /// True if no request is open, and the client has acknowledged all responses. The end of a connection drops output
-    /// that was not sent or was lost.
-    pub(super) fn is_delivered(&mut self) -> bool {
+    /// True if the client knows that the connection ends, and has all responses. The end of a connection drops output
+    /// that was not sent or was lost, so that acknowledgments are awaited. A client that is gone sends none.
+    pub(super) fn is_ready_to_end(&mut self, now: Now) -> bool {
+        self.streams.engine.is_drained()
+            && self.streams.is_empty()
+            && (now.monotonic_ms >= self.acknowledged_by_ms() || self.is_acknowledged())
+    }
+
+    /// Time by which the client must acknowledge something after the last request of a connection that ends.
+    pub(super) fn acknowledged_by_ms(&self) -> u64 {
+        self.silent_since_ms + self.context.generation().limits.linger_timeout.as_millis() as u64
+    }
+
+    /// True if the client has acknowledged all responses.
+    fn is_acknowledged(&mut self) -> bool {
         let own = self.own.iter().flatten().count();
-        self.streams.is_empty() && self.streams.transport.proto.streams().send_streams() <= own
+        self.streams.transport.proto.streams().send_streams() <= own
     }
 
     /// Resets streams whose content is lost.

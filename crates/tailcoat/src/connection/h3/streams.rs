@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use quinn_proto::{StreamId, VarInt};
+use quinn_proto::{Dir, StreamId, VarInt};
 use wire::Priority;
 use wire::h3::{H3ErrorCode, H3Limits, H3Output, H3ServerConnection, H3StreamGone, H3StreamId, H3Turn};
 use wire::http::date::DATE_BYTES;
@@ -15,7 +15,7 @@ use wire::http::{Fields, Status};
 use wire::qpack::write_literal;
 
 use crate::connection::exchange::{AlternativeService, HttpStreams, StreamClosed, StreamFault};
-use crate::connection::quic::QuicTransport;
+use crate::connection::quic::{QuicTransport, requests_max_first};
 use crate::object_cache::EncodedHead;
 
 /// Largest piece of a stream's content that is fetched before QUIC has accepted the one before, in bytes.
@@ -52,7 +52,11 @@ pub(super) struct H3Streams {
     pub(super) readable: Vec<H3StreamId>,
     /// Streams whose input waits until output of the connection itself is sent.
     stalled: Vec<H3StreamId>,
+    /// Buffer for the input of one stream at a time.
+    pub(super) pieces: Vec<Bytes>,
     spare: Vec<Vec<u8>>,
+    /// True if the client may open as many streams as the limit allows.
+    is_requests_max_raised: bool,
 }
 
 /// Stream of a request and its response.
@@ -104,11 +108,25 @@ pub(super) fn h3_id(id: StreamId) -> H3StreamId {
 impl H3Streams {
     /// Makes the streams of a connection that has received nothing.
     pub(super) fn new(transport: QuicTransport, limits: Rc<H3Limits>) -> Self {
-        let (output, requests, incoming, unsent, readable, stalled, spare) = Default::default();
+        let (output, requests, incoming, unsent, readable, stalled, pieces, spare) = Default::default();
         let mut engine = H3ServerConnection::new(&limits);
         engine.set_streams_end(H3StreamId(4 * limits.concurrent_streams_max as u64));
         let now = Duration::ZERO;
-        Self { transport, engine, limits, output, now, requests, incoming, unsent, readable, stalled, spare }
+        Self {
+            transport,
+            engine,
+            limits,
+            output,
+            now,
+            requests,
+            incoming,
+            unsent,
+            readable,
+            stalled,
+            pieces,
+            spare,
+            is_requests_max_raised: false,
+        }
     }
 
     /// Splits into the engine and its resources.
@@ -125,6 +143,20 @@ impl H3Streams {
             _ => self.requests.len(),
         };
         self.requests.insert(index, RequestStream::new(id, output));
+    }
+
+    /// Lets the client open as many streams as the limit allows, if it uses half of those that it began with.
+    pub(super) fn raise_requests_max(&mut self) {
+        let streams_max = self.limits.concurrent_streams_max;
+        if !self.is_requests_max_raised && self.requests.len() > requests_max_first(streams_max) / 2 {
+            self.is_requests_max_raised = true;
+            self.set_requests_max(streams_max);
+        }
+    }
+
+    fn set_requests_max(&mut self, requests_max: usize) {
+        let count = VarInt::from_u64(requests_max as u64).unwrap_or(VarInt::MAX);
+        self.transport.proto.set_max_concurrent_streams(Dir::Bi, count);
     }
 
     /// Request stream with this id.
@@ -190,10 +222,14 @@ impl H3Streams {
     /// Frees memory that an idle connection does not need.
     pub(super) fn shrink(&mut self) {
         self.engine.shrink();
+        if std::mem::take(&mut self.is_requests_max_raised) {
+            // The client keeps the streams that it may open. It gets no new ones until it has used most of them.
+            self.set_requests_max(requests_max_first(self.limits.concurrent_streams_max));
+        }
         self.transport.shrink();
         self.spare = Vec::new();
         self.requests.shrink_to_fit();
-        (self.unsent, self.readable) = Default::default();
+        (self.unsent, self.readable, self.pieces) = Default::default();
     }
 
     /// Lets the connection read a stream.

@@ -113,7 +113,10 @@ impl H3WorkerConnection {
         self.exchange_bytes = exchanges.held_bytes;
         // A PING that could not be sent is tried again.
         let ping_ms = has_exchanges.then(|| (self.quiet_since_ms + PING_INTERVAL_MS).max(now.monotonic_ms + 1_000));
-        let deadline_ms = [own.deadline_ms, engine_ms, exchanges.deadline_ms, ping_ms].into_iter().flatten().min();
+        let is_ending = self.streams.engine.is_drained() && self.streams.is_empty();
+        let end_ms = is_ending.then(|| self.acknowledged_by_ms());
+        let deadline_ms =
+            [own.deadline_ms, engine_ms, exchanges.deadline_ms, ping_ms, end_ms].into_iter().flatten().min();
         (own.stage.unwrap_or(exchanges.stage), deadline_ms)
     }
 }

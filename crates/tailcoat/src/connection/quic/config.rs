@@ -15,9 +15,13 @@ use crate::tls::{ListenerTls, QuicTls};
 /// Version 1 (RFC 9000), the only one.
 const VERSIONS: &[u32] = &[1];
 
+/// Requests at once that a client may begin with. QUIC keeps two tables with a place for each stream that may be opened,
+/// and most connections need few.
+const REQUESTS_MAX_FIRST: usize = 28;
+
 /// Unidirectional streams that a client may open. It needs three (RFC 9114, section 6.2), and may open some of unknown
 /// types.
-const UNIDIRECTIONAL_STREAMS_MAX: u32 = 16;
+const UNIDIRECTIONAL_STREAMS_MAX: u32 = 12;
 
 /// Windows of streams that a connection's window has room for.
 const WINDOWS_A_CONNECTION: u64 = 8;
@@ -96,13 +100,20 @@ impl QuicSettings {
     }
 }
 
+/// Requests at once that a client may begin with, by the limit.
+pub fn requests_max_first(concurrent_streams_max: usize) -> usize {
+    concurrent_streams_max.min(REQUESTS_MAX_FIRST)
+}
+
 fn transport(limits: &Limits) -> Result<TransportConfig, VarIntBoundsExceeded> {
     let mut transport = TransportConfig::default();
     let window_bytes = u64::from(limits.http2.window_bytes_max);
     // The server's own time limits come first. This one is for clients that are gone while the server works for them.
     let idle_timeout = limits.idle_timeout.max(limits.head_timeout).max(limits.write_timeout) + Duration::from_secs(1);
     transport
-        .max_concurrent_bidi_streams(VarInt::from_u64(limits.http2.concurrent_streams_max as u64)?)
+        .max_concurrent_bidi_streams(VarInt::from_u64(
+            requests_max_first(limits.http2.concurrent_streams_max as usize) as u64,
+        )?)
         .max_concurrent_uni_streams(UNIDIRECTIONAL_STREAMS_MAX.into())
         .stream_receive_window(VarInt::from_u64(window_bytes)?)
         .receive_window(VarInt::from_u64(window_bytes * WINDOWS_A_CONNECTION)?)

@@ -11,7 +11,7 @@ mod socket;
 mod timers;
 mod transport;
 
-pub use config::{QuicKeys, QuicSettings};
+pub use config::{QuicKeys, QuicSettings, requests_max_first};
 pub use endpoint::{QuicBuffers, QuicEndpoint};
 pub use slots::{SLOTS_MAX, steer};
 pub use socket::QuicSocket;

@@ -62,9 +62,10 @@ impl QuicTransport {
         address
     }
 
-    /// Handles packets that have arrived, and expired timers.
-    pub fn receive(&mut self, now: Instant) {
+    /// Handles packets that have arrived, and expired timers. Returns true if there were packets.
+    pub fn receive(&mut self, now: Instant) -> bool {
         self.endpoint.take_events(self.handle, &mut self.events);
+        let has_packets = !self.events.is_empty();
         for event in self.events.drain(..) {
             self.proto.handle_event(event);
         }
@@ -75,6 +76,7 @@ impl QuicTransport {
             self.on_validated();
         }
         self.pass_events();
+        has_packets
     }
 
     /// Frees memory that an idle connection does not need.
