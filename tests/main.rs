@@ -54,6 +54,7 @@ mod killed;
 mod lifecycle;
 mod limits;
 mod listing;
+mod live_changes;
 mod live_servers;
 #[cfg(all(feature = "acme", feature = "import", feature = "modules", feature = "traces"))]
 mod manual;

@@ -257,16 +257,32 @@ pub fn servers_from_texts(texts: &[String]) -> Result<Vec<UpstreamServer>, Strin
         block.push_str(&format!("server \"{address}\" {properties}\n"));
     }
     block.push_str("}\n");
+    let draft = draft_of("servers", block, ConfigDraft::default())?;
+    Ok(draft.upstreams.into_iter().flat_map(|draft| draft.upstream.servers).collect())
+}
+
+/// Reads a rate limit of all its values, as in the option `rate-limit`: `"/login" "5/m" burst=10`.
+///
+/// # Errors
+///
+/// A message for people if the text is invalid.
+pub fn rate_limit_from_text(text: &str) -> Result<RateLimit, String> {
+    let draft = draft_of("rate-limit", format!("rate-limit {text}\n"), ConfigDraft::default())?;
+    let mut limits = draft.rules.rules.rate_limits.into_iter();
+    match (limits.next(), limits.next()) {
+        (Some(limit), None) => Ok(limit),
+        _ => Err(format!("invalid rate limit `{text}`; write it as `\"/login\" \"5/m\" burst=10`")),
+    }
+}
+
+/// Adds the options of a text, named in messages by `name`, to a draft.
+fn draft_of(name: &str, text: String, mut draft: ConfigDraft) -> Result<ConfigDraft, String> {
     let mut diagnostics = Diagnostics::default();
-    let source = text::to_source("servers", block.into_bytes(), Path::new("/"), &mut diagnostics);
-    let mut draft = ConfigDraft::default();
+    let source = text::to_source(name, text.into_bytes(), Path::new("/"), &mut diagnostics);
     if let Some(document) = text::parse_document(&source, &mut diagnostics) {
         draft.read(&source, &document, &mut diagnostics);
     }
-    if diagnostics.has_error() {
-        return Err(diagnostics.to_text(false).trim_end().to_owned());
-    }
-    Ok(draft.upstreams.into_iter().flat_map(|draft| draft.upstream.servers).collect())
+    if diagnostics.has_error() { Err(diagnostics.to_text(false).trim_end().to_owned()) } else { Ok(draft) }
 }
 
 /// Reads a network, or an address: of an IPv6 address, the first 64 bits count, because the client chooses the rest.
@@ -306,15 +322,9 @@ pub fn user_from_text(text: &str) -> Result<ProgramUser, String> {
 ///
 /// A message for people if the text is invalid.
 pub fn limits_from_text(limits: &Limits, text: &str) -> Result<Limits, String> {
-    let mut diagnostics = Diagnostics::default();
-    let block = format!("limits {{\n{text}\n}}\n").into_bytes();
-    let source = text::to_source("limits", block, Path::new("/"), &mut diagnostics);
     let mut draft = ConfigDraft::default();
     draft.limits = limits.clone();
-    if let Some(document) = text::parse_document(&source, &mut diagnostics) {
-        draft.read(&source, &document, &mut diagnostics);
-    }
-    if diagnostics.has_error() { Err(diagnostics.to_text(false).trim_end().to_owned()) } else { Ok(draft.limits) }
+    Ok(draft_of("limits", format!("limits {{\n{text}\n}}\n"), draft)?.limits)
 }
 
 /// Reads the format of an access log, as in the option `access-log`.

@@ -129,31 +129,78 @@ impl CertificateError {
     fn of_io(path: &Path, error: &io::Error) -> Self {
         Self { is_denied: is_denied(error), ..Self::at(path, describe(error)) }
     }
+}
 
-    fn of_pem(path: &Path, what: &str) -> impl FnOnce(pem::Error) -> Self {
-        move |error| match error {
-            pem::Error::NoItemsFound if is_encrypted(path) => Self::at(
-                path,
-                "this private key is encrypted, but the server cannot ask for a passphrase when it starts: \
-                 write it without one (`openssl pkey -in OLD -out NEW`)",
-            ),
-            pem::Error::NoItemsFound => Self::at(path, format_args!("there is no {what} in this file")),
-            pem::Error::Io(error) => Self::of_io(path, &error),
-            error => Self::at(path, error),
+/// Reason why the texts of a certificate and its key cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PemFault {
+    /// Fault of the certificate, or of those that lead from it to one that clients know.
+    Certificate(String),
+    /// Fault of the private key.
+    Key(String),
+    /// The key is that of another certificate.
+    OtherKey,
+}
+
+impl PemFault {
+    fn certificate(reason: impl fmt::Display) -> Self {
+        Self::Certificate(reason.to_string())
+    }
+
+    fn key(reason: impl fmt::Display) -> Self {
+        Self::Key(reason.to_string())
+    }
+}
+
+impl fmt::Display for PemFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Certificate(reason) => write!(f, "certificate: {reason}"),
+            Self::Key(reason) => write!(f, "key: {reason}"),
+            Self::OtherKey => f.write_str("key: this is not the key of the certificate"),
         }
     }
 }
 
-/// Returns `true` if the file has a private key with a passphrase (RFC 7468, section 11; RFC 1421 as OpenSSL writes
+impl std::error::Error for PemFault {}
+
+/// Returns `true` if the text has a private key with a passphrase (RFC 7468, section 11; RFC 1421 as OpenSSL writes
 /// it).
-fn is_encrypted(path: &Path) -> bool {
-    read_regular(path).is_ok_and(|text| {
-        let text = String::from_utf8_lossy(&text);
-        text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") || text.contains("Proc-Type: 4,ENCRYPTED")
-    })
+fn is_encrypted(key: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(key);
+    text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") || text.contains("Proc-Type: 4,ENCRYPTED")
 }
 
 impl Certificate {
+    /// Reads a certificate chain and its private key from PEM texts.
+    ///
+    /// # Errors
+    /// A text is not what it should be, or the key is another certificate's.
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, PemFault> {
+        let chain = certificates_of(certificate).map_err(PemFault::certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
+            pem::Error::NoItemsFound if is_encrypted(key) => PemFault::key(
+                "this private key is encrypted, but the server cannot ask for a passphrase when it starts: \
+                 write it without one (`openssl pkey -in OLD -out NEW`)",
+            ),
+            pem::Error::NoItemsFound => PemFault::key("there is no private key in this file"),
+            error => PemFault::key(error),
+        })?;
+        let key = default_provider().key_provider.load_private_key(key).map_err(PemFault::key)?;
+        let (names, not_after_unix_seconds) = {
+            let (_, parsed) = X509Certificate::from_der(&chain[0]).map_err(PemFault::certificate)?;
+            (names_of(&parsed), parsed.validity().not_after.timestamp())
+        };
+        ParsedCertificate::try_from(&chain[0]).map_err(PemFault::certificate)?;
+        let key = CertifiedKey::new(chain, key);
+        match key.keys_match() {
+            // Not all kinds of keys tell.
+            Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+            Err(_) => return Err(PemFault::OtherKey),
+        }
+        Ok(Self { key: Arc::new(key), names, not_after_unix_seconds })
+    }
+
     /// Returns `true` if the certificate has this name, or a wildcard for its first part (RFC 9525, section 6.3).
     pub fn is_for(&self, name: &str) -> bool {
         let below = name.split_once('.').map(|(_, parent)| parent);
@@ -175,36 +222,25 @@ impl CertificateFiles {
     /// # Errors
     /// A file can't be read, is not what it should be, or the key is another certificate's.
     pub fn load(&self) -> Result<Certificate, CertificateError> {
-        let chain = read_certificates(&self.certificate)?;
-        let key = read_pem(&self.key)
-            .and_then(|pem| PrivateKeyDer::from_pem_slice(&pem))
-            .map_err(CertificateError::of_pem(&self.key, "private key"))?;
-        let key = default_provider().key_provider.load_private_key(key);
-        let key = key.map_err(|error| CertificateError::at(&self.key, error))?;
-        let at_certificate = |reason: &dyn fmt::Display| CertificateError::at(&self.certificate, reason);
-        let (names, not_after_unix_seconds) = {
-            let (_, parsed) = X509Certificate::from_der(&chain[0]).map_err(|error| at_certificate(&error))?;
-            (names_of(&parsed), parsed.validity().not_after.timestamp())
-        };
-        ParsedCertificate::try_from(&chain[0]).map_err(|error| at_certificate(&error))?;
-        let mut key = CertifiedKey::new(chain, key);
-        match key.keys_match() {
-            // Not all kinds of keys tell.
-            Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
-            Err(_) => {
+        let read = |path: &Path| read_regular(path).map_err(|error| CertificateError::of_io(path, &error));
+        let (certificate, key) = (read(&self.certificate)?, read(&self.key)?);
+        let mut loaded = Certificate::from_pem(&certificate, &key).map_err(|fault| match fault {
+            PemFault::Certificate(reason) => CertificateError::at(&self.certificate, reason),
+            PemFault::Key(reason) => CertificateError::at(&self.key, reason),
+            PemFault::OtherKey => {
                 let reason = format!("this is not the key of {}", self.certificate.display());
-                return Err(CertificateError::at(&self.key, reason));
+                CertificateError::at(&self.key, reason)
             }
-        }
+        })?;
         if let Some(ocsp) = &self.ocsp {
             let response = read_regular(ocsp).map_err(|error| CertificateError::of_io(ocsp, &error))?;
             // The file may be about to be written. A handshake cannot carry an empty response (RFC 6066, section 8).
             if response.is_empty() {
                 return Err(CertificateError::at(ocsp, "there is no OCSP response in this file"));
             }
-            key.ocsp = Some(response);
+            Arc::make_mut(&mut loaded.key).ocsp = Some(response);
         }
-        Ok(Certificate { key: Arc::new(key), names, not_after_unix_seconds })
+        Ok(loaded)
     }
 }
 
@@ -234,15 +270,18 @@ impl ClientCertificates {
 
 /// All certificates of a file, of which there is at least one.
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
-    let none = || CertificateError::at(path, "there is no certificate in this file");
-    let certificates = read_pem(path)
-        .and_then(|pem| CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>())
-        .map_err(CertificateError::of_pem(path, "certificate"))?;
-    if certificates.is_empty() { Err(none()) } else { Ok(certificates) }
+    let text = read_regular(path).map_err(|error| CertificateError::of_io(path, &error))?;
+    certificates_of(&text).map_err(|reason| CertificateError::at(path, reason))
 }
 
-fn read_pem(path: &Path) -> Result<Vec<u8>, pem::Error> {
-    read_regular(path).map_err(pem::Error::Io)
+/// All certificates of a PEM text, of which there is at least one.
+fn certificates_of(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let none = "there is no certificate in this file".to_owned();
+    match CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>() {
+        Ok(certificates) if certificates.is_empty() => Err(none),
+        Err(pem::Error::NoItemsFound) => Err(none),
+        result => result.map_err(|error| error.to_string()),
+    }
 }
 
 /// Subject alternative names. The common name no longer counts (RFC 9525, section 2).

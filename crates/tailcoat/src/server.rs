@@ -10,6 +10,7 @@ mod init;
 mod keepers;
 mod launcher;
 mod listeners;
+mod live_changes;
 mod memory;
 mod orders;
 mod reload;

@@ -57,9 +57,13 @@ pub async fn keep(mut kept: Receiver<KeptSites>, log: ServerLog) {
 
 /// Reloads the files of a site if they have changed.
 fn look(site: &SiteTls, log: &ServerLog) {
-    if !site.has_new_files() {
-        return;
+    if site.has_new_files() {
+        reload(site, log);
     }
+}
+
+/// Reads the files of a site again, and logs the result.
+pub fn reload(site: &SiteTls, log: &ServerLog) {
     match site.reload() {
         Ok(()) => {
             let names = site.config().certificates.iter().map(|files| files.certificate.display().to_string());

@@ -15,7 +15,7 @@ mod suites;
 mod tickets;
 mod validations;
 
-pub use keeper::{KeptSites, keep};
+pub use keeper::{KeptSites, keep, reload};
 pub use quic::QuicTls;
 pub use rustls::ServerConfig as TlsSettings;
 pub use rustls::server::UnbufferedServerConnection as ServerConnection;

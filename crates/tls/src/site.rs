@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use rustls::crypto::CryptoProvider;
@@ -51,10 +51,14 @@ pub struct SiteMark {
     pub has_http3: bool,
 }
 
-/// Settings from the files at the last read.
+/// Settings with the certificates in use.
 #[derive(Clone)]
 struct CurrentCertificate {
     settings: Arc<ServerConfig>,
+    /// Verifier of client certificates.
+    verifier: Arc<dyn ClientCertVerifier>,
+    /// True if the certificates are an operator's instead of the files'.
+    is_replaced: bool,
     /// Settings for HTTP/3; `None` if it is off.
     quic: Option<Arc<QuicServerConfig>>,
     /// End of the first certificate to expire.
@@ -98,6 +102,16 @@ impl SiteTls {
         file_states(&self.config) != *self.read_states()
     }
 
+    /// True if an operator has replaced the certificates since the last read.
+    pub fn is_replaced(&self) -> bool {
+        self.current().is_replaced
+    }
+
+    fn current(&self) -> RwLockReadGuard<'_, CurrentCertificate> {
+        // The value is replaced as a whole, so a panic cannot leave it half changed.
+        self.current.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn read_states(&self) -> MutexGuard<'_, Vec<Option<FileState>>> {
         // The value is replaced as a whole, so a panic cannot leave it half changed.
         self.read_states.lock().unwrap_or_else(PoisonError::into_inner)
@@ -105,19 +119,17 @@ impl SiteTls {
 
     /// Settings for a new handshake.
     pub fn settings(&self) -> Arc<ServerConfig> {
-        // The value is replaced as a whole, so a panic cannot leave it half changed.
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).settings)
+        Arc::clone(&self.current().settings)
     }
 
     /// Parts that a connection to the site notes.
     pub fn mark(&self) -> SiteMark {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        SiteMark { id: self.id, has_http3: current.quic.is_some() }
+        SiteMark { id: self.id, has_http3: self.current().quic.is_some() }
     }
 
     /// Settings for a new handshake of QUIC; `None` if HTTP/3 is off.
     pub(super) fn quic(&self) -> Option<Arc<QuicServerConfig>> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).quic.clone()
+        self.current().quic.clone()
     }
 
     /// Settings for a new control connection of FTP and its data connections. Their handshakes can resume only sessions
@@ -128,7 +140,7 @@ impl SiteTls {
 
     /// End of the first certificate to expire, in seconds since 1970.
     pub fn not_after_unix_seconds(&self) -> i64 {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).not_after_unix_seconds
+        self.current().not_after_unix_seconds
     }
 
     /// Configuration of the site's TLS.
@@ -143,8 +155,21 @@ impl SiteTls {
     pub fn reload(&self) -> Result<(), CertificateError> {
         *self.read_states() = file_states(&self.config);
         let current = CurrentCertificate::load(&self.config, self.versions, self.tickets.as_ref())?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
+        self.set(current);
         Ok(())
+    }
+
+    /// Replaces the certificates of new handshakes by this one, until [`Self::reload`]. Reads no file. Open connections
+    /// keep their settings.
+    pub fn replace(&self, certificate: Certificate) {
+        let verifier = Arc::clone(&self.current().verifier);
+        let (config, tickets) = (&self.config, self.tickets.as_ref());
+        let current = CurrentCertificate::of(config, self.versions, tickets, vec![certificate], verifier);
+        self.set(CurrentCertificate { is_replaced: true, ..current });
+    }
+
+    fn set(&self, current: CurrentCertificate) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
     }
 }
 
@@ -165,20 +190,31 @@ impl CurrentCertificate {
             Err(_) if config.is_automatic => None,
             result => Some(result),
         };
-        let mut certificates = config.certificates.iter().filter_map(load).collect::<Result<Vec<_>, _>>()?;
-        // An RSA signature takes twenty times as long. Otherwise the order stays.
-        certificates.sort_by_key(|certificate| certificate.key.key.algorithm() == SignatureAlgorithm::RSA);
-        let not_after = certificates.iter().map(|certificate| certificate.not_after_unix_seconds).min();
+        let certificates = config.certificates.iter().filter_map(load).collect::<Result<Vec<_>, _>>()?;
         let verifier = match &config.client_certificates {
             Some(asked) => verifier(asked.load()?, asked.is_required),
             None => Arc::new(NoClientAuth),
         };
-        let mut settings = settings(config, certificates, verifier, tickets);
+        Ok(Self::of(config, versions, tickets, certificates, verifier))
+    }
+
+    fn of(
+        config: &Tls,
+        versions: HttpVersions,
+        tickets: Option<&Arc<dyn ProducesTickets>>,
+        mut certificates: Vec<Certificate>,
+        verifier: Arc<dyn ClientCertVerifier>,
+    ) -> Self {
+        // An RSA signature takes twenty times as long. Otherwise the order stays.
+        certificates.sort_by_key(|certificate| certificate.key.key.algorithm() == SignatureAlgorithm::RSA);
+        let not_after = certificates.iter().map(|certificate| certificate.not_after_unix_seconds).min();
+        let mut settings = settings(config, certificates, Arc::clone(&verifier), tickets);
         let is_spoken = |name: &&&[u8]| if **name == HTTP2 { versions.http2 } else { versions.http1 };
         let protocols = APPLICATION_PROTOCOLS.iter().filter(is_spoken);
         settings.alpn_protocols = protocols.map(|name| name.to_vec()).collect();
         let quic = if versions.http3 { quic_settings(&settings) } else { None };
-        Ok(Self { settings: Arc::new(settings), quic, not_after_unix_seconds: not_after.unwrap_or(i64::MAX) })
+        let not_after_unix_seconds = not_after.unwrap_or(i64::MAX);
+        Self { settings: Arc::new(settings), verifier, is_replaced: false, quic, not_after_unix_seconds }
     }
 }
 

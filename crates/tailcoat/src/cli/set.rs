@@ -1,12 +1,13 @@
 //! `set` and `drain`: what changes in a running server until its configuration is read again.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::control::{ServerSocket, unexpected};
-use super::print;
+use super::{fail, print};
 use crate::control::{ControlOrder, ControlReport};
 
 #[derive(Debug, Args)]
@@ -15,6 +16,8 @@ Examples:
   tailcoat set workers 8
   tailcoat set limit idle-timeout 15s
   tailcoat set servers app http://10.0.0.11:8000 http://10.0.0.12:8000
+  tailcoat set certificate example.org chain.pem key.pem
+  tailcoat set rate-limit 5/m --path /login --burst 10 --site example.org
   tailcoat set log-level debug")]
 pub(super) struct SetArgs {
     #[command(flatten)]
@@ -44,6 +47,32 @@ enum SetCommand {
         /// Servers as in the configuration: `http://10.0.0.11:8000`, `"http://10.0.0.12:8000 weight=2 backup=on"`
         #[arg(required = true)]
         servers: Vec<String>,
+    },
+    /// Replace the certificates of a site; open connections keep theirs
+    Certificate {
+        /// Name of the site; `_` for a site without names
+        site: String,
+        /// File of the certificate and those that lead from it to a CA, as PEM
+        certificate: PathBuf,
+        /// File of the private key, as PEM
+        key: PathBuf,
+    },
+    /// Change the rate of a `rate-limit`; what clients have used stays counted
+    RateLimit {
+        /// Requests in a time: `10/s`, `5/m`
+        rate: String,
+        /// Paths of the limit, if it has them in the configuration
+        #[arg(long)]
+        path: Option<String>,
+        /// Requests that may come at once; the default is the rate's number
+        #[arg(long)]
+        burst: Option<u32>,
+        /// Key of the limit, if it has one in the configuration
+        #[arg(long)]
+        key: Option<String>,
+        /// Name of the site whose limit it is; without it, a limit for all sites
+        #[arg(long)]
+        site: Option<String>,
     },
     /// Change a limit
     Limit {
@@ -89,6 +118,19 @@ impl SetArgs {
             SetCommand::Workers { count } => ControlOrder::SetWorkers { count: count.into() },
             SetCommand::LogLevel { level } => ControlOrder::SetLogLevel { level: format!("{level:?}").to_lowercase() },
             SetCommand::Servers { upstream, servers } => ControlOrder::SetServers { upstream, servers },
+            SetCommand::Certificate { site, certificate, key } => {
+                let (certificate, key) = match (read(&certificate), read(&key)) {
+                    (Ok(certificate), Ok(key)) => (certificate, key),
+                    (Err(reason), _) | (_, Err(reason)) => return fail(reason),
+                };
+                ControlOrder::SetCertificate { site, certificate, key }
+            }
+            SetCommand::RateLimit { rate, path, burst, key, site } => {
+                let mut limit = path.map(|path| quoted(&path) + " ").unwrap_or_default() + &quoted(&rate);
+                limit.extend(burst.map(|burst| format!(" burst={burst}")));
+                limit.extend(key.map(|key| format!(" key={}", quoted(&key))));
+                ControlOrder::SetRateLimit { site, limit }
+            }
             SetCommand::Limit { name, values } => {
                 let values = values.iter().map(|value| quoted(value));
                 ControlOrder::SetLimit { option: std::iter::once(name).chain(values).collect::<Vec<_>>().join(" ") }
@@ -103,6 +145,11 @@ impl Drain {
         let Self { upstream, address, end, server } = self;
         server.give(of_top, &ControlOrder::DrainServer { upstream, server: address, is_drained: !end }, done)
     }
+}
+
+/// Text of a file, or a message for people.
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
 fn done(report: ControlReport) -> ExitCode {

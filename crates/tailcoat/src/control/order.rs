@@ -82,6 +82,23 @@ pub enum ControlOrder {
         /// Servers, each as in the option `server`.
         servers: Vec<String>,
     },
+    /// Replace the certificates of a site.
+    SetCertificate {
+        /// Name of the site; `_` for a site without names.
+        site: String,
+        /// Certificate chain, as PEM.
+        certificate: String,
+        /// Private key, as PEM.
+        key: String,
+    },
+    /// Change the rate of a rate limit.
+    SetRateLimit {
+        /// Name of the site whose limit it is; `None` for a limit for all sites.
+        #[serde(default)]
+        site: Option<String>,
+        /// Values as in the option `rate-limit`. Path and key find the limit; rate and burst replace its own.
+        limit: String,
+    },
     /// Drain a server of an upstream, or end that.
     DrainServer {
         /// Name of the upstream.
@@ -141,7 +158,11 @@ impl ControlOrder {
             Self::Reload { .. } | Self::Upgrade | Self::SetWorkers { .. } | Self::SetLimit { .. } => None,
             Self::TailLog { .. } => None,
             Self::PurgeCache { .. } | Self::Status { .. } => Some(PATIENCE),
-            Self::SetLogLevel { .. } | Self::SetServers { .. } | Self::DrainServer { .. } => Some(PATIENCE),
+            Self::SetLogLevel { .. }
+            | Self::SetServers { .. }
+            | Self::SetCertificate { .. }
+            | Self::SetRateLimit { .. }
+            | Self::DrainServer { .. } => Some(PATIENCE),
             Self::Ban { .. } | Self::Unban { .. } | Self::ListBans => Some(PATIENCE),
         }
     }
@@ -199,6 +220,8 @@ mod tests {
             ControlOrder::ListBans,
             ControlOrder::SetLimit { option: "header-fields-max 5".into() },
             ControlOrder::SetServers { upstream: "app".into(), servers: vec!["http://a:1 weight=2".into()] },
+            ControlOrder::SetCertificate { site: "a".into(), certificate: "C".into(), key: "K".into() },
+            ControlOrder::SetRateLimit { site: None, limit: r#""/login" "5/m""#.into() },
             ControlOrder::DrainServer { upstream: "app".into(), server: "http://a:1".into(), is_drained: true },
         ];
         for order in orders {

@@ -12,7 +12,6 @@ use crate::config::{self, AccessLogFormat, LogLevel, log_format_from_text};
 use crate::control::{ControlOrder, ControlReply, ControlReport, ControlRequest};
 use crate::handler::response_cache::Purge;
 use crate::log::{LogTail, Tailed, event};
-use crate::upstream::{NoTlsSettings, SharedUpstream};
 
 /// Sends log records until the operator stops reading. Tells the operator when the log continues at a new process.
 async fn pass_on(mut tail: LogTail, reply: ControlReply, mut has_successor: watch::Receiver<bool>) {
@@ -38,8 +37,13 @@ async fn pass_on(mut tail: LogTail, reply: ControlReply, mut has_successor: watc
 const WORKERS_MAX: usize = 1_024;
 
 /// Report that an operator has set an option.
-fn change_summary(option: &str) -> String {
+pub(super) fn change_summary(option: &str) -> String {
     format!("{option}: set by an operator until the next reload")
+}
+
+/// Report of an order that succeeded with a text for the operator, or was rejected for a reason.
+fn report_of(result: Result<String, String>) -> ControlReport {
+    result.map_or_else(ControlReport::Rejected, ControlReport::Done)
 }
 
 impl Server {
@@ -83,11 +87,13 @@ impl Server {
             ControlOrder::Unban { client } => _ = reply.report(self.unban(&client)),
             ControlOrder::ListBans => _ = reply.report(self.list_bans()),
             ControlOrder::SetServers { upstream, servers } => {
-                let report = match self.set_servers(&upstream, &servers) {
-                    Ok(text) => ControlReport::Done(text),
-                    Err(reason) => ControlReport::Rejected(reason),
-                };
-                reply.report(report);
+                reply.report(report_of(self.set_servers(&upstream, &servers)));
+            }
+            ControlOrder::SetCertificate { site, certificate, key } => {
+                reply.report(report_of(self.set_certificate(&site, &certificate, &key)));
+            }
+            ControlOrder::SetRateLimit { site, limit } => {
+                reply.report(report_of(self.set_rate_limit(site.as_deref(), &limit)));
             }
             ControlOrder::DrainServer { upstream, server, is_drained } => {
                 reply.report(self.drain_server(&upstream, &server, is_drained));
@@ -173,60 +179,5 @@ impl Server {
             format!("{network}  {}\n", config::format_duration(left))
         });
         ControlReport::Done(lines.collect())
-    }
-
-    fn find_upstream(&self, name: &str) -> Result<&Arc<SharedUpstream>, String> {
-        let found = self.assembly.upstreams.iter().find(|shared| shared.name() == name);
-        found.ok_or_else(|| format!("there is no upstream {name}; `tailcoat upstreams` lists them"))
-    }
-
-    /// Replaces the servers of an upstream, unless a configuration with them were invalid.
-    fn set_servers(&self, upstream: &str, servers: &[String]) -> Result<String, String> {
-        let shared = self.find_upstream(upstream)?;
-        let servers = config::servers_from_texts(servers)?;
-        let mut config = (*self.assembly.config).clone();
-        for changed in config.upstreams.iter_mut().filter(|of| of.name == upstream) {
-            changed.servers.clone_from(&servers);
-        }
-        config.validate()?;
-        let lacks = self.lasting.confined.lacks(&config, &[]);
-        if !lacks.is_empty() {
-            return Err(format!(
-                "the servers need permissions that this process has dropped ({}); write them into the configuration and run \
-                 `tailcoat upgrade`",
-                lacks.join(", ")
-            ));
-        }
-        shared.set_servers(&servers).map_err(|NoTlsSettings| {
-            "no server of this upstream used TLS at the last reload; write the servers into the configuration and reload"
-                .to_owned()
-        })?;
-        let names = servers.iter().map(|server| server.address.to_string()).collect::<Vec<_>>().join(", ");
-        self.lasting
-            .server_log
-            .info(event("upstream servers replaced", &[("upstream", &upstream), ("servers", &names)]));
-        Ok(format!("{upstream}: {}\n", change_summary(&format!("servers {names}"))))
-    }
-
-    fn drain_server(&self, upstream: &str, server: &str, is_drained: bool) -> ControlReport {
-        let shared = match self.find_upstream(upstream) {
-            Ok(shared) => shared,
-            Err(reason) => return ControlReport::Rejected(reason),
-        };
-        if shared.set_drained(server, is_drained).is_none() {
-            let names: Vec<String> = shared.servers_in_use().into_iter().map(|(name, _)| name).collect();
-            return ControlReport::Rejected(format!(
-                "upstream {upstream} has no server {server}; it has {}",
-                names.join(", ")
-            ));
-        }
-        let in_use =
-            shared.servers_in_use().into_iter().find(|(name, _)| *name == server).map_or(0, |(_, in_use)| in_use);
-        let what = if is_drained { "upstream server drained" } else { "upstream server undrained" };
-        self.lasting.server_log.info(event(what, &[("upstream", &upstream), ("server", &server)]));
-        ControlReport::Done(match is_drained {
-            true => format!("{server} gets no new requests; connections in use: {in_use}\n"),
-            false => format!("{server} gets requests again\n"),
-        })
     }
 }

@@ -276,6 +276,9 @@ impl Server {
         if self.reloads.current.as_ref().is_some_and(|reload| reload.change.is_none()) {
             self.log_level = None;
             assembly.upstreams.iter().for_each(|upstream| upstream.reset_servers());
+            assembly.rules.reset_rates();
+            let replaced = assembly.tls.sites().iter().filter(|(_, site)| site.is_replaced());
+            replaced.for_each(|(_, site)| crate::tls::reload(site, &self.lasting.server_log));
         }
         self.lasting.server_log.set_level(self.log_level.unwrap_or(config.server.log_level));
         self.listeners.apply(new, &config.server, &self.lasting.server_log);

@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,10 +18,11 @@ const WAYS: usize = 8;
 #[derive(Debug)]
 pub struct RateTable {
     shards: Box<[Mutex<Shard>]>,
-    /// Time in which one request is refilled.
-    interval_ns: u64,
+    /// Time in which one request is refilled. A request that comes while both times change may be counted by the old
+    /// one and the new one.
+    interval_ns: AtomicU64,
     /// Time in which an empty bucket is refilled.
-    burst_ns: u64,
+    burst_ns: AtomicU64,
 }
 
 /// Places protected by one lock, as sets; a key belongs to one set.
@@ -36,14 +38,19 @@ struct RateEntry {
 impl RateTable {
     /// Makes a table for at least `keys_max` keys. `burst` is at least 1.
     pub fn new(rate: Rate, burst: u32, keys_max: usize) -> Self {
-        let interval_ns = (rate.period.as_nanos() as u64 / u64::from(rate.count)).max(1);
         let sets = keys_max.div_ceil(SHARDS * WAYS).max(1);
         let shard = || Mutex::new(vec![[RateEntry::default(); WAYS]; sets].into_boxed_slice());
-        Self {
-            shards: (0..SHARDS).map(|_| shard()).collect(),
-            interval_ns,
-            burst_ns: interval_ns.saturating_mul(burst.into()),
-        }
+        let shards = (0..SHARDS).map(|_| shard()).collect();
+        let table = Self { shards, interval_ns: AtomicU64::default(), burst_ns: AtomicU64::default() };
+        table.set_rate(rate, burst);
+        table
+    }
+
+    /// Changes the rate of all keys; what they have used stays counted. `burst` is at least 1.
+    pub fn set_rate(&self, rate: Rate, burst: u32) {
+        let interval_ns = (rate.period.as_nanos() as u64 / u64::from(rate.count)).max(1);
+        self.interval_ns.store(interval_ns, Ordering::Relaxed);
+        self.burst_ns.store(interval_ns.saturating_mul(burst.into()), Ordering::Relaxed);
     }
 
     /// Counts a request of a key, which must be a hash that clients cannot choose.
@@ -65,8 +72,8 @@ impl RateTable {
                 &mut set[first]
             }
         };
-        let whole_at_ns = place.whole_at_ns.max(now_ns).saturating_add(self.interval_ns);
-        let missing_ns = (whole_at_ns - now_ns).saturating_sub(self.burst_ns);
+        let whole_at_ns = place.whole_at_ns.max(now_ns).saturating_add(self.interval_ns.load(Ordering::Relaxed));
+        let missing_ns = (whole_at_ns - now_ns).saturating_sub(self.burst_ns.load(Ordering::Relaxed));
         if missing_ns > 0 {
             return Err(Duration::from_nanos(missing_ns));
         }
@@ -109,6 +116,18 @@ mod tests {
             let found = table.take(key, now_ms).err().unwrap_or_default();
             assert_eq!(found, Duration::from_millis(expect_ms), "{now_ms} {key}");
         }
+    }
+
+    #[test]
+    fn a_changed_rate_holds_for_known_keys() {
+        let table = table(1, 1, 2, 100);
+        assert!(table.take(1, 10_000).is_ok() && table.take(1, 10_000).is_ok());
+        table.set_rate(Rate { count: 10, period: Duration::from_secs(1) }, 20);
+        // Two seconds are used of the two that the new burst has.
+        assert_eq!(table.take(1, 10_000).err(), Some(Duration::from_millis(100)));
+        assert!((0..20).all(|_| table.take(2, 10_000).is_ok()));
+        table.set_rate(Rate { count: 1, period: Duration::from_secs(1) }, 2);
+        assert_eq!(table.take(2, 10_000).err(), Some(Duration::from_secs(1)));
     }
 
     #[test]

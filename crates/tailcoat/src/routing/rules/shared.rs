@@ -17,7 +17,7 @@ use super::{
     TrustedProxies, Visit,
 };
 use crate::config::{
-    ClientRule, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit, RequestLimit, RulesConfig,
+    ClientRule, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit, RequestLimit, RulesConfig, SiteConfig,
 };
 use crate::handler::gateway::script_paths;
 use crate::handler::{BuiltResponse, Routed};
@@ -95,6 +95,28 @@ impl AllRules {
         let trusted_proxies = TrustedProxies::new(&server.trusted_proxies, server.forwarded_field);
         Ok(Self { sites, gates, trusted_proxies, kept: common.kept })
     }
+
+    /// Changes the rate of the limits for all sites, or of this site's, that have the path and the key of `wanted`.
+    /// Returns their number.
+    pub fn set_rate(&self, site: Option<&SiteConfig>, wanted: &RateLimit) -> usize {
+        let limits = match site {
+            Some(site) => self.kept.sites.get(&site_key(site)),
+            None => Some(&self.kept.all),
+        };
+        let is_wanted = |limit: &RateLimit| limit.path == wanted.path && limit.key == wanted.key;
+        let tables = limits.into_iter().flat_map(|limits| &limits.rate).filter(|(limit, _)| is_wanted(limit));
+        tables.map(|(_, table)| table.set_rate(wanted.rate, wanted.burst)).count()
+    }
+
+    /// Restores the rates of the configuration.
+    pub fn reset_rates(&self) {
+        let limits = self.kept.sites.values().chain([&self.kept.all]);
+        limits.flat_map(|limits| &limits.rate).for_each(|(limit, table)| table.set_rate(limit.rate, limit.burst));
+    }
+}
+
+fn site_key(site: &SiteConfig) -> SiteKey {
+    (site.names.clone(), site.listen.clone())
 }
 
 /// Builder of the parts that sites share. Limits for all sites count all sites together, and each file is read once.
@@ -123,7 +145,7 @@ impl<'c> Common<'c> {
 
     fn rules_of_site(
         &mut self,
-        site: &crate::config::SiteConfig,
+        site: &SiteConfig,
         reused: Option<&ReusedLimits>,
     ) -> io::Result<Option<Arc<SharedRules>>> {
         if site.rules.is_empty() && self.config.rules.is_empty() && !site.asks_elsewhere() {
@@ -136,7 +158,7 @@ impl<'c> Common<'c> {
         }
         let clients: Vec<_> =
             rules.clients.iter().map(|rule| guarded(rule, &rule.path, AddressSet::new(&rule.clients))).collect();
-        let key = (site.names.clone(), site.listen.clone());
+        let key = site_key(site);
         let own = RuleLimits::new(&site.rules, reused.and_then(|reused| reused.sites.get(&key)));
         let rate_limits = chained(&own.rate, &self.kept.all.rate);
         let rate_limits: Vec<_> =
@@ -167,11 +189,7 @@ impl<'c> Common<'c> {
         Ok(Some(Arc::new(shared)))
     }
 
-    fn gate(
-        &mut self,
-        site: &crate::config::SiteConfig,
-        reused: Option<&ReusedLimits>,
-    ) -> io::Result<Option<PasswordGate>> {
+    fn gate(&mut self, site: &SiteConfig, reused: Option<&ReusedLimits>) -> io::Result<Option<PasswordGate>> {
         let Some(users) = site.ftp.as_ref().and_then(|ftp| ftp.users.as_ref()) else { return Ok(None) };
         let store = self.store(users, reused)?;
         Ok(Some(PasswordGate { store, checks: Arc::clone(&self.kept.checks) }))
