@@ -183,7 +183,7 @@ impl Server {
             None => Patience::AtMost(config.modules.compile_wait),
         };
         let (assembly, changes) = Assembly::new(config, &lasting, None, patience)?;
-        let config = Arc::clone(&assembly.config);
+        let config = Arc::clone(&assembly.parts.config);
         lasting.store.apply_limits(config.cache.clone());
         lasting.apply_memory_limit(&config);
         lasting.apply_buffer_limits(&config);
@@ -245,10 +245,10 @@ impl Server {
             store: Some(Arc::clone(&self.lasting.store)),
             client_memory: Some(Arc::clone(&self.lasting.memory)),
             spools: Some(Arc::clone(&self.lasting.spools)),
-            upstreams: self.assembly.upstreams.clone(),
+            upstreams: self.assembly.parts.upstreams.clone(),
             log_counts: Some(self.lasting.access_log.log_counts()),
             server_log: Some(self.lasting.server_log.clone()),
-            span_counts: self.assembly.tracer.is_some().then(|| Arc::clone(&self.lasting.span_counts)),
+            span_counts: self.assembly.parts.tracer.is_some().then(|| Arc::clone(&self.lasting.span_counts)),
             inquiries: self.workers.inquiries(),
         });
     }
@@ -276,7 +276,7 @@ impl Server {
                 "check the disk that the log is on",
             );
         }
-        if let Some(tracer) = &self.assembly.tracer {
+        if let Some(tracer) = &self.assembly.parts.tracer {
             tracer.end(SPANS_SHUTDOWN_LIMIT);
         }
         self.reject_all(SHUTTING_DOWN);
@@ -331,7 +331,7 @@ impl Server {
             SignalCommand::Reload => self.reload(ReloadSource::File, None),
             SignalCommand::ReopenLogs => self.lasting.access_log.reopen(),
             SignalCommand::Upgrade => self.reload(ReloadSource::Upgrade, None),
-            SignalCommand::Drain => self.drain(Some(self.assembly.config.server.grace_time)),
+            SignalCommand::Drain => self.drain(Some(self.assembly.parts.config.server.grace_time)),
             SignalCommand::DrainWithoutLimit => self.drain(None),
         }
     }

@@ -31,7 +31,7 @@ use crate::status::Observer;
 use crate::tls::{AllTls, TicketKey, Tickets};
 use crate::traces::{SpanCounts, Tracer};
 use crate::upstream::SharedUpstream;
-use crate::worker::GenerationPlan;
+use crate::worker::{GenerationPlan, SharedParts};
 
 /// File descriptors reserved for listeners, logs and runtimes; connections and cached files share the others.
 const DESCRIPTORS_RESERVED: usize = 64;
@@ -96,18 +96,9 @@ pub(super) struct Lasting {
 
 /// Everything that workers share of one configuration.
 pub(super) struct Assembly {
-    pub(super) config: Arc<Config>,
-    pub(super) upstreams: Vec<Arc<SharedUpstream>>,
+    pub(super) parts: Arc<SharedParts>,
     pub(super) modules: Arc<Modules>,
-    pub(super) sites: Vec<Arc<SharedSite>>,
-    pub(super) rules: Arc<AllRules>,
     pub(super) tls: AllTls,
-    /// Set if the configuration exports traces.
-    pub(super) tracer: Option<Arc<Tracer>>,
-    /// Access log of each site, by the site's index.
-    site_logs: Vec<Option<LogId>>,
-    /// True if any certificate is obtained automatically (ACME).
-    pub(super) is_automatic: bool,
 }
 
 /// Changes to apply when an assembly comes into use.
@@ -171,8 +162,8 @@ impl Assembly {
             let shared = SharedSite::new(site, &config, parts, known, &sites);
             sites.push(Arc::new(shared));
         }
-        let rules = AllRules::new(&config, server_log, reused.map(|reused| &*reused.rules));
-        let rules = Arc::new(rules.map_err(ServerStartError::at("cannot set up access rules and rate limits"))?);
+        let rules = AllRules::new(&config, server_log, reused.map(|reused| &*reused.parts.rules));
+        let rules = rules.map(Arc::new).map_err(ServerStartError::at("cannot set up access rules and rate limits"))?;
         let tickets: Arc<dyn ProducesTickets> = Arc::clone(&lasting.tickets) as _;
         let tls = AllTls::new(&config, &tickets, reused.map(|reused| &reused.tls));
         let tls = tls.map_err(ServerStartError::at("cannot load certificate"))?;
@@ -182,11 +173,15 @@ impl Assembly {
         }
         let certificates = acme::AcmePlan::new(&config, &tls, lasting.spawner.get().cloned())
             .map_err(ServerStartError::at("cannot store certificates"))?;
-        let reused_tracer = reused.and_then(|reused| reused.tracer.as_ref());
+        let reused_tracer = reused.and_then(|reused| reused.parts.tracer.as_ref());
         let tracer = Tracer::reuse(config.traces.as_ref(), &lasting.span_counts, server_log, reused_tracer);
         let tracer = tracer.map_err(ServerStartError::at("cannot export traces"))?;
+        let mut site_tls = vec![None; config.sites.len()];
+        tls.sites().iter().for_each(|(index, site)| site_tls[*index] = Some(site.id));
+        let validations = is_automatic.then(|| Arc::clone(tls.validations()));
         let config = Arc::new(config);
-        let assembly = Self { config, upstreams, modules, sites, rules, tls, tracer, site_logs, is_automatic };
+        let parts = SharedParts { config, upstreams, sites, rules, site_logs, site_tls, validations, tracer };
+        let assembly = Self { parts: Arc::new(parts), modules, tls };
         Ok((assembly, Changes { logs, certificates }))
     }
 
@@ -195,13 +190,13 @@ impl Assembly {
     fn sites_by_name(
         reused: Option<&Self>,
     ) -> HashMap<(&[crate::config::HostPattern], &[crate::config::Listen]), &SharedSite> {
-        let sites = reused.into_iter().flat_map(|reused| reused.config.sites.iter().zip(&reused.sites));
+        let sites = reused.into_iter().flat_map(|reused| reused.parts.config.sites.iter().zip(&reused.parts.sites));
         sites.map(|(site, shared)| ((site.names.as_slice(), site.listen.as_slice()), &**shared)).collect()
     }
 
     /// Plan by which each of `workers` workers serves.
     pub(super) fn generation(&self, listeners: &Listeners, workers: usize, lasting: &Lasting) -> GenerationPlan {
-        let config = &self.config;
+        let config = &self.parts.config;
         let mut listener_sites = vec![Vec::new(); listeners.count()];
         let mut states = vec![ListenerState { is_retired: true, ..ListenerState::default() }; listeners.count()];
         for (number, plan) in listeners.plans() {
@@ -219,14 +214,12 @@ impl Assembly {
                 is_reserved: config.is_for_monitoring(&plan.sites),
             };
         }
-        let mut site_tls = vec![None; config.sites.len()];
-        self.tls.sites().iter().for_each(|(index, site)| site_tls[*index] = Some(site.id));
         let has_reserved = states.iter().any(|listener| listener.is_reserved);
         let reserved = if has_reserved { RESERVED_PLACES * workers } else { 0 };
         let connections_max = self.connections_max(lasting.descriptors_max.saturating_sub(reserved)).div_ceil(workers);
         let limits = &config.limits;
         GenerationPlan {
-            config: Arc::clone(config),
+            parts: Arc::clone(&self.parts),
             connections_max,
             shares: Shares::of(
                 connections_max,
@@ -240,22 +233,15 @@ impl Assembly {
                 let file_bytes_min = config.server.kernel_tls.file_bytes_min;
                 KernelTls { file_bytes_min, abilities }
             }),
-            validations: self.is_automatic.then(|| Arc::clone(self.tls.validations())),
-            sites: self.sites.clone(),
-            rules: Arc::clone(&self.rules),
-            upstreams: self.upstreams.clone(),
-            site_logs: self.site_logs.clone(),
-            site_tls,
             logs: lasting.access_log.view(),
             bans: Arc::clone(&lasting.bans),
-            tracer: self.tracer.clone(),
             server_log: lasting.server_log.clone(),
         }
     }
 
     fn connections_max(&self, descriptors_max: usize) -> usize {
-        let possible = descriptors_max.saturating_sub(self.config.cache.files_max + DESCRIPTORS_RESERVED).max(16);
-        self.config.limits.connections_max.map_or(possible, |wanted| wanted.min(possible))
+        let possible = descriptors_max.saturating_sub(self.parts.config.cache.files_max + DESCRIPTORS_RESERVED).max(16);
+        self.parts.config.limits.connections_max.map_or(possible, |wanted| wanted.min(possible))
     }
 }
 
@@ -264,7 +250,7 @@ fn reuse_upstreams(
     log: &ServerLog,
     reused: Option<&Assembly>,
 ) -> Result<Vec<Arc<SharedUpstream>>, ServerStartError> {
-    let reused = reused.map_or(&[][..], |reused| &reused.upstreams);
+    let reused = reused.map_or(&[][..], |reused| &reused.parts.upstreams);
     let known: HashMap<&str, &Arc<SharedUpstream>> = reused.iter().map(|known| (known.name(), known)).collect();
     let upstreams = config.upstreams.iter();
     let reuse = |upstream: &crate::config::UpstreamConfig| {

@@ -65,9 +65,9 @@ impl Keepers {
 
     fn keep_upstreams(&mut self, assembly: &Assembly) {
         let mut before = std::mem::take(&mut self.upstreams);
-        let interval = assembly.config.server.certificate_check_interval;
+        let interval = assembly.parts.config.server.certificate_check_interval;
         let is_same_interval = std::mem::replace(&mut self.certificate_check_interval, interval) == interval;
-        for shared in &assembly.upstreams {
+        for shared in &assembly.parts.upstreams {
             let known = before.iter().position(|(known, _)| is_same_interval && Arc::ptr_eq(known, shared));
             self.upstreams.push(match known {
                 Some(index) => before.swap_remove(index),
@@ -86,12 +86,12 @@ impl Keepers {
         if let Some((_, task)) = self.modules.take() {
             task.abort();
         }
-        let kept = modules::keep(Arc::clone(modules), assembly.config.modules.check_interval);
+        let kept = modules::keep(Arc::clone(modules), assembly.parts.config.modules.check_interval);
         self.modules = Some((Arc::clone(modules), spawn(kept).abort_handle()));
     }
 }
 
 fn kept_sites(assembly: &Assembly) -> KeptSites {
     let sites = assembly.tls.sites().iter().map(|(_, site)| Arc::clone(site)).collect();
-    KeptSites { sites, interval: assembly.config.server.certificate_check_interval }
+    KeptSites { sites, interval: assembly.parts.config.server.certificate_check_interval }
 }

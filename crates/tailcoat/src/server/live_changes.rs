@@ -12,7 +12,7 @@ use crate::upstream::{NoTlsSettings, SharedUpstream};
 
 impl Server {
     fn find_upstream(&self, name: &str) -> Result<&Arc<SharedUpstream>, String> {
-        let found = self.assembly.upstreams.iter().find(|shared| shared.name() == name);
+        let found = self.assembly.parts.upstreams.iter().find(|shared| shared.name() == name);
         found.ok_or_else(|| format!("there is no upstream {name}; `tailcoat upstreams` lists them"))
     }
 
@@ -20,7 +20,7 @@ impl Server {
     pub(super) fn set_servers(&self, upstream: &str, servers: &[String]) -> Result<String, String> {
         let shared = self.find_upstream(upstream)?;
         let servers = config::servers_from_texts(servers)?;
-        let mut config = (*self.assembly.config).clone();
+        let mut config = (*self.assembly.parts.config).clone();
         for changed in config.upstreams.iter_mut().filter(|of| of.name == upstream) {
             changed.servers.clone_from(&servers);
         }
@@ -71,7 +71,7 @@ impl Server {
         let has_name = |site: &SiteConfig| {
             site.label() == name || site.names.iter().any(|known| known.to_string().eq_ignore_ascii_case(name))
         };
-        let mut found = self.assembly.config.sites.iter().enumerate().filter(|(_, site)| has_name(site));
+        let mut found = self.assembly.parts.config.sites.iter().enumerate().filter(|(_, site)| has_name(site));
         match (found.next(), found.next()) {
             (Some(site), None) => Ok(site),
             (Some(_), Some(_)) => Err(format!("several sites have the name {name}")),
@@ -100,7 +100,7 @@ impl Server {
     pub(super) fn set_rate_limit(&self, site: Option<&str>, limit: &str) -> Result<String, String> {
         let wanted = config::rate_limit_from_text(limit)?;
         let config = site.map(|name| self.find_site(name)).transpose()?.map(|(_, config)| config);
-        if self.assembly.rules.set_rate(config, &wanted) == 0 {
+        if self.assembly.parts.rules.set_rate(config, &wanted) == 0 {
             return Err(match site {
                 Some(name) => format!("site {name} has no rate limit for this path and key of its own"),
                 None => "no rate limit for all sites has this path and key; `--site` changes that of a site".to_owned(),

@@ -106,7 +106,7 @@ impl Server {
         let urls = urls.iter().map(|url| Purge::Url(url.as_bytes()));
         let prefixes = prefixes.iter().map(|prefix| Purge::Prefix(prefix.as_bytes()));
         let purges = urls.chain(prefixes).chain(all.then_some(Purge::All));
-        let caches = || self.assembly.sites.iter().flat_map(|site| site.response_caches());
+        let caches = || self.assembly.parts.sites.iter().flat_map(|site| site.response_caches());
         purges.map(|purge| caches().map(|cache| cache.purge(purge)).sum::<usize>()).sum()
     }
 
@@ -134,7 +134,7 @@ impl Server {
     }
 
     fn set_limit(&mut self, option: &str, reply: ControlReply) {
-        if let Err(reason) = config::limits_from_text(&self.assembly.config.limits, option) {
+        if let Err(reason) = config::limits_from_text(&self.assembly.parts.config.limits, option) {
             reply.report(ControlReport::Rejected(reason));
             return;
         }

@@ -259,8 +259,8 @@ impl Server {
     /// Opens listeners, the last step that can fail, and applies the configuration to all parts.
     fn apply(&mut self, prepared: PreparedConfig) -> Result<(), ServerStartError> {
         let PreparedConfig { assembly, changes, diagnostics } = prepared;
-        let config = Arc::clone(&assembly.config);
-        let count = match config.server.workers == self.assembly.config.server.workers {
+        let config = Arc::clone(&assembly.parts.config);
+        let count = match config.server.workers == self.assembly.parts.config.server.workers {
             // An operator has set the number of workers.
             true => self.workers.count(),
             false => self.workers.wanted(&config.server),
@@ -275,8 +275,8 @@ impl Server {
         self.lasting.apply_buffer_limits(&config);
         if self.reloads.current.as_ref().is_some_and(|reload| reload.change.is_none()) {
             self.log_level = None;
-            assembly.upstreams.iter().for_each(|upstream| upstream.reset_servers());
-            assembly.rules.reset_rates();
+            assembly.parts.upstreams.iter().for_each(|upstream| upstream.reset_servers());
+            assembly.parts.rules.reset_rates();
             let replaced = assembly.tls.sites().iter().filter(|(_, site)| site.is_replaced());
             replaced.for_each(|(_, site)| crate::tls::reload(site, &self.lasting.server_log));
         }
@@ -388,7 +388,7 @@ fn prepare(
         }
         (ReloadSource::File | ReloadSource::Upgrade, _) => return Err(ReloadError::NoFile),
         (ReloadSource::Change { change, .. }, _) => {
-            let mut config = (*before.config).clone();
+            let mut config = (*before.parts.config).clone();
             change(&mut config);
             (config, Diagnostics::default())
         }

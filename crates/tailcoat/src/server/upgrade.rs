@@ -127,7 +127,7 @@ fn find(called: &Path, directory: &Path) -> Option<PathBuf> {
 impl Server {
     /// Starts the new process and offers it the listeners, the control socket, ticket keys and bans.
     pub(super) fn begin_upgrade(&self) -> impl Future<Output = ReloadStep> + use<> {
-        let limit = self.assembly.config.server.upgrade_timeout;
+        let limit = self.assembly.parts.config.server.upgrade_timeout;
         let launch = self.launch.clone();
         let offer = self.offer();
         async move {

@@ -83,7 +83,7 @@ impl Workers {
         }
         let going = self.serving.split_off(count.min(self.serving.len()));
         if !self.serving.is_empty() {
-            listeners.widen(self.serving.len(), &generation.config.server);
+            listeners.widen(self.serving.len(), &generation.parts.config.server);
             result = result.and(self.listen(listeners).map_err(ServerStartError::at("cannot listen")));
             self.steer(listeners);
         }

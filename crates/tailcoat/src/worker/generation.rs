@@ -20,10 +20,30 @@ use crate::upstream::{SharedUpstream, Upstream};
 /// Sites that a worker prepares before it serves connections again.
 const SITES_A_TURN: usize = 16;
 
-/// Parts of a configuration that all workers share.
-pub struct GenerationPlan {
-    /// Configuration that this plan was made from.
+/// Parts of a configuration that workers and the server share. The same in all generations of the configuration.
+pub struct SharedParts {
+    /// Configuration that they were made from.
     pub config: Arc<Config>,
+    /// Shared part of each upstream.
+    pub upstreams: Vec<Arc<SharedUpstream>>,
+    /// Shared part of each site.
+    pub sites: Vec<Arc<SharedSite>>,
+    /// Rules of all sites.
+    pub rules: Arc<AllRules>,
+    /// Access log of each site, by the site's index.
+    pub site_logs: Vec<Option<LogId>>,
+    /// TLS identity of each site that has TLS: [`SiteTls::id`](crate::tls::SiteTls::id).
+    pub site_tls: Vec<Option<u32>>,
+    /// Responses to the CA's challenges (ACME), if certificates are automatic.
+    pub validations: Option<Arc<Validations>>,
+    /// Exporter of traces, if tracing is enabled.
+    pub tracer: Option<Arc<Tracer>>,
+}
+
+/// Plan by which workers serve: the shared parts, with the listeners and limits of a number of workers.
+pub struct GenerationPlan {
+    /// Parts of the configuration.
+    pub parts: Arc<SharedParts>,
     /// Limit of open connections of each worker.
     pub connections_max: usize,
     /// Shares of the places that a client or network may hold when most are taken.
@@ -36,24 +56,10 @@ pub struct GenerationPlan {
     pub has_retired: bool,
     /// Rules for kernel TLS, if it is enabled.
     pub kernel_tls: Option<KernelTls>,
-    /// Responses to the CA's challenges (ACME), if certificates are automatic.
-    pub validations: Option<Arc<Validations>>,
-    /// Shared part of each site.
-    pub sites: Vec<Arc<SharedSite>>,
-    /// Rules of all sites.
-    pub rules: Arc<AllRules>,
-    /// Shared part of each upstream.
-    pub upstreams: Vec<Arc<SharedUpstream>>,
-    /// Access log of each site, by the site's index.
-    pub site_logs: Vec<Option<LogId>>,
-    /// TLS identity of each site that has TLS: [`SiteTls::id`](crate::tls::SiteTls::id).
-    pub site_tls: Vec<Option<u32>>,
     /// Access logs, as the worker's recorder needs them.
     pub logs: LogView,
     /// Banned clients and networks.
     pub bans: Arc<Bans>,
-    /// Exporter of traces, if tracing is enabled.
-    pub tracer: Option<Arc<Tracer>>,
     /// Server log.
     pub server_log: ServerLog,
 }
@@ -91,22 +97,23 @@ impl GenerationBuilder {
 
     /// Builds the generation of a plan; yields to connections between sites.
     pub(super) async fn build(&mut self, plan: &Arc<GenerationPlan>) -> Generation {
-        let upstreams = self.reuse_upstreams(plan);
-        let counted = self.count_sites(plan, &upstreams);
-        let mut setups = Vec::with_capacity(plan.sites.len());
-        let logs = plan.site_logs.iter().zip(&plan.site_tls);
-        for (index, (shared, (&log, &tls))) in plan.sites.iter().zip(logs).enumerate() {
+        let parts = &plan.parts;
+        let upstreams = self.reuse_upstreams(parts);
+        let counted = self.count_sites(parts, &upstreams);
+        let mut setups = Vec::with_capacity(parts.sites.len());
+        let logs = parts.site_logs.iter().zip(&parts.site_tls);
+        for (index, (shared, (&log, &tls))) in parts.sites.iter().zip(logs).enumerate() {
             if index % SITES_A_TURN == SITES_A_TURN - 1 {
                 tokio::task::yield_now().await;
             }
             setups.push(SiteSetup {
-                config: &plan.config.sites[index],
-                gate: plan.rules.gates[index].clone(),
-                ftp: shared.ftp(&plan.config.sites[index], &self.cache),
+                config: &parts.config.sites[index],
+                gate: parts.rules.gates[index].clone(),
+                ftp: shared.ftp(&parts.config.sites[index], &self.cache),
                 handlers: shared.handlers(&self.cache, &upstreams, &self.overload),
                 error_pages: shared.error_pages(&self.cache),
                 encoders: Rc::clone(&self.encoders),
-                rules: plan.rules.sites[index].as_ref().map(|rules| Rules::new(rules, &self.ids)),
+                rules: parts.rules.sites[index].as_ref().map(|rules| Rules::new(rules, &self.ids)),
                 log,
                 tls,
                 server_log: plan.server_log.clone(),
@@ -114,10 +121,10 @@ impl GenerationBuilder {
             });
         }
         self.upstreams.replace(upstreams);
-        let router = Router::new(setups, &plan.listener_sites).trusting(&plan.rules, &self.ids);
+        let router = Router::new(setups, &plan.listener_sites).trusting(&parts.rules, &self.ids);
         let router =
-            router.validated(plan.validations.as_ref()).banning(&plan.bans).tracing(plan.tracer.as_ref(), &self.ids);
-        let config = &plan.config;
+            router.validated(parts.validations.as_ref()).banning(&plan.bans).tracing(parts.tracer.as_ref(), &self.ids);
+        let config = &parts.config;
         let tells_destinations = config.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some())
             || config.gateways().next().is_some();
         let mut generation = Generation::new(router, config.limits.clone());
@@ -132,23 +139,23 @@ impl GenerationBuilder {
     }
 
     /// The worker's part of each upstream, reused where the shared part is unchanged.
-    fn reuse_upstreams(&self, plan: &GenerationPlan) -> Vec<Rc<Upstream>> {
+    fn reuse_upstreams(&self, parts: &SharedParts) -> Vec<Rc<Upstream>> {
         let before = self.upstreams.borrow();
         let upstream = |(index, shared): (usize, &Arc<SharedUpstream>)| {
             let known = before.iter().find(|known| Arc::ptr_eq(known.shared(), shared)).cloned();
             let seed = (self.index as u64) << 32 | index as u64;
             known.unwrap_or_else(|| Upstream::new(Arc::clone(shared), seed))
         };
-        plan.upstreams.iter().enumerate().map(upstream).collect()
+        parts.upstreams.iter().enumerate().map(upstream).collect()
     }
 
     /// Registers the names of sites and upstreams as metrics labels; returns the slot of each site.
-    fn count_sites(&self, plan: &GenerationPlan, upstreams: &[Rc<Upstream>]) -> Vec<NameSlot> {
-        let Some(metrics) = &self.metrics else { return vec![NameSlot::NONE; plan.config.sites.len()] };
+    fn count_sites(&self, parts: &SharedParts, upstreams: &[Rc<Upstream>]) -> Vec<NameSlot> {
+        let Some(metrics) = &self.metrics else { return vec![NameSlot::NONE; parts.config.sites.len()] };
         for upstream in upstreams {
             upstream.count_at(metrics.upstream(upstream.name()));
         }
-        let sites: Vec<_> = plan.config.sites.iter().map(|site| metrics.site(&site.label())).collect();
+        let sites: Vec<_> = parts.config.sites.iter().map(|site| metrics.site(&site.label())).collect();
         metrics.worker(self.index).prepare(sites.iter().copied(), upstreams.iter().map(|upstream| upstream.counted()));
         sites
     }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use generation::GenerationPlan;
+pub use generation::{GenerationPlan, SharedParts};
 pub use listener::{Inherited, Listener, ListenerPlan, bind, bind_udp, bind_unix, plan};
 use tokio::runtime::{Builder, Handle, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -167,7 +167,7 @@ fn run(plan: WorkerPlan) -> io::Result<()> {
         .enable_io()
         .enable_time()
         .event_interval(EVENT_INTERVAL)
-        .max_blocking_threads(plan.generation.config.server.blocking_threads_max)
+        .max_blocking_threads(plan.generation.parts.config.server.blocking_threads_max)
         .thread_keep_alive(POOL_KEEP_ALIVE)
         // Lowers the priority of pool threads only, because the runtime has not started the worker's own thread. Reads
         // from disk have waited anyway, and must not delay responses from memory. Fails only in a sandbox.
@@ -189,7 +189,7 @@ async fn serve(plan: WorkerPlan, clock: WorkerClock) -> io::Result<()> {
         Some(metrics) => cache.counting(Arc::clone(metrics)),
         None => cache,
     });
-    let limits = overload_limits(&plan.generation.config.limits);
+    let limits = overload_limits(&plan.generation.parts.config.limits);
     let overload = Overload::new(plan.index, limits, plan.overload, metrics.clone());
     let mut builder = GenerationBuilder::new(plan.index, &cache, plan.metrics, &overload);
     let generation = builder.build(&plan.generation).await;
