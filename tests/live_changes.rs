@@ -65,7 +65,7 @@ fn a_certificate_is_replaced_without_a_reload() {
         (NAME, "first.pem", "second.key", "this is not the key of the certificate"),
         (NAME, "first.key", "first.key", "there is no certificate in this file"),
         (NAME, "first.pem", "first.pem", "there is no private key in this file"),
-        (NAME, "other.pem", "other.key", "for none of the site's names, but for: other.example"),
+        (NAME, "other.pem", "other.key", "for other names than the site's: other.example"),
         (NAME, "missing.pem", "first.key", "cannot read "),
     ] {
         check_rejected(&operated, &["set", "certificate", site, &at(pem), &at(key)], expect);

@@ -89,7 +89,7 @@ impl Server {
         let is_named = |name: &config::HostPattern| certificate.is_for(&name.to_string());
         if !config.names.is_empty() && !config.names.iter().any(is_named) {
             let names = certificate.names.join(", ");
-            return Err(format!("the certificate is for none of the site's names, but for: {names}"));
+            return Err(format!("the certificate is for other names than the site's: {names}"));
         }
         tls.replace(certificate);
         self.lasting.server_log.info(event("certificate replaced", &[("site", &site)]));
