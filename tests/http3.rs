@@ -41,11 +41,17 @@ impl H3Server {
     /// Starts a server with HTTP/3, unless there is no client.
     #[track_caller]
     pub(crate) fn start(options: &str) -> Option<Self> {
+        Self::start_with("", options)
+    }
+
+    /// Starts a server as [`start`](Self::start) does, with further sections of the configuration.
+    #[track_caller]
+    pub(crate) fn start_with(sections: &str, options: &str) -> Option<Self> {
         if !has_client() {
             return None;
         }
         let (directory, port) = (certificate(), free_port());
-        let operated = Operated::start_in(directory, &config(HTTP3, port, options));
+        let operated = Operated::start_in(directory, &config(&format!("{HTTP3}{sections}"), port, options));
         Some(Self { operated, port })
     }
 

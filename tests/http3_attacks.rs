@@ -12,9 +12,16 @@ const ATTACK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/support/h
 /// Memory that the server may keep after an attack, in KiB.
 const KEPT_KIB_MAX: u64 = 8 << 10;
 
+/// Options of a site that responds.
+const SITE: &str = "respond \"/\" 200 \"ok\"";
+
 /// Runs an attack of `h3_attack.py`; another client is served before and after it. Returns what the server did.
 fn attack(name: &str) -> Option<String> {
-    let server = H3Server::start("respond \"/\" 200 \"ok\"")?;
+    let server = H3Server::start(SITE)?;
+    Some(attack_on(&server, name))
+}
+
+fn attack_on(server: &H3Server, name: &str) -> String {
     let mut other = server.connect();
     assert_eq!(other.order("get /"), "200 ok");
     let memory_kib = || server.operated.server.memory_kib();
@@ -27,7 +34,7 @@ fn attack(name: &str) -> Option<String> {
     assert_eq!(server.connect().order("get /"), "200 ok", "{name}");
     let kept_kib = settled("memory", memory_kib).saturating_sub(before_kib);
     assert!(kept_kib < KEPT_KIB_MAX, "{name}: {kept_kib} KiB");
-    Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 fn check(attacks: &[(&str, &str)]) {
@@ -56,4 +63,13 @@ fn attacks_on_connections() {
         // INTERNAL_ERROR: the gaps would cost more than the content.
         ("stream_gaps", "closed 1"),
     ]);
+}
+
+/// Content after a gap counts in the memory budget. The connection that holds most is closed.
+#[test]
+fn content_that_can_not_be_read_is_counted() {
+    let Some(server) = H3Server::start_with("limits {\n client-memory-bytes-max \"2MiB\"\n}\n", SITE) else { return };
+    // H3_EXCESSIVE_LOAD
+    assert_eq!(attack_on(&server, "hoard"), "closed 263");
+    server.operated.server.await_log("closed connections of the clients that held most memory: connections=");
 }

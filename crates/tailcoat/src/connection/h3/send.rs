@@ -69,7 +69,7 @@ impl H3WorkerConnection {
     }
 
     /// True if the client has acknowledged all responses.
-    fn is_acknowledged(&mut self) -> bool {
+    pub(super) fn is_acknowledged(&mut self) -> bool {
         let own = self.own.iter().flatten().count();
         self.streams.transport.proto.streams().send_streams() <= own
     }
@@ -96,6 +96,7 @@ impl H3Streams {
                 match quic.write(&stream.output[stream.accepted_bytes..]) {
                     Ok(count) => {
                         stream.accepted_bytes += count;
+                        transport.unacknowledged_bytes += count as u64;
                         progress = Progress::Some;
                     }
                     // The event that the stream was stopped follows.
@@ -106,7 +107,10 @@ impl H3Streams {
             stream.accepted_bytes = 0;
             while !stream.piece.is_empty() {
                 match quic.write_chunks(std::slice::from_mut(&mut stream.piece)) {
-                    Ok(_) => progress = Progress::Some,
+                    Ok(written) => {
+                        transport.unacknowledged_bytes += written.bytes as u64;
+                        progress = Progress::Some;
+                    }
                     Err(WriteError::Blocked | WriteError::Stopped(_) | WriteError::ClosedStream) => return progress,
                 }
             }

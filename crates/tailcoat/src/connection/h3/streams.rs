@@ -64,6 +64,9 @@ pub(super) struct RequestStream {
     pub(super) id: H3StreamId,
     /// Input that is not processed: the beginning of a frame, or a section that waits for QPACK instructions.
     pub(super) input: Vec<u8>,
+    /// STREAM frames that have arrived and were not read: frames after a gap, or content without room. At least their
+    /// number, because some repeat others.
+    pub(super) unread_frames: u32,
     /// True if QUIC has delivered the end of the stream, or it was stopped.
     pub(super) has_ended: bool,
     /// Bytes of content that no handler has taken.
@@ -93,6 +96,8 @@ pub(super) struct RequestStream {
 pub(super) struct H3UniStream {
     pub(super) id: H3StreamId,
     pub(super) input: Vec<u8>,
+    /// STREAM frames that have arrived and were not read.
+    pub(super) unread_frames: u32,
 }
 
 /// Converts an id to the form of QUIC.
@@ -216,7 +221,28 @@ impl H3Streams {
     pub(super) fn held_bytes(&self) -> usize {
         let requests: usize = self.requests.iter().map(RequestStream::held_bytes).sum();
         let incoming: usize = self.incoming.iter().map(|stream| stream.input.capacity()).sum();
-        requests + incoming + self.output.length()
+        let unacknowledged = self.transport.unacknowledged_bytes.min(self.transport.send_window_bytes()) as usize;
+        requests + incoming + self.output.length() + self.unread_bytes() + unacknowledged
+    }
+
+    /// Bytes of memory that QUIC may hold for input that was not read.
+    fn unread_bytes(&self) -> usize {
+        let requests = self.requests.iter().map(|stream| stream.unread_frames);
+        let frames: u32 = requests.chain(self.incoming.iter().map(|stream| stream.unread_frames)).sum();
+        if frames == 0 { 0 } else { frames as usize * self.transport.frame_bytes_max() }
+    }
+
+    /// Lets QUIC keep as much output as the line of the client needs.
+    pub(super) fn fit_send_window(&mut self) {
+        self.transport.fit_send_window(self.requests.len(), PIECE_BYTES);
+    }
+
+    /// Lets the connection read a stream for which a frame has arrived.
+    pub(super) fn on_frame(&mut self, id: H3StreamId) {
+        if let Some(unread) = self.unread_frames_mut(id) {
+            *unread = unread.saturating_add(1);
+        }
+        self.mark_readable(id);
     }
 
     /// Frees memory that an idle connection does not need.
@@ -308,6 +334,7 @@ impl RequestStream {
         Self {
             id,
             input: Vec::new(),
+            unread_frames: 1,
             has_ended: false,
             untaken_bytes: 0,
             is_readable: false,

@@ -9,6 +9,7 @@ use quinn_proto::{EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, Va
 use serde::{Deserialize, Serialize};
 
 use super::slots::SlotIds;
+use super::transport::SEND_WINDOW_BYTES_MAX;
 use crate::config::Limits;
 use crate::tls::{ListenerTls, QuicTls};
 
@@ -25,9 +26,6 @@ const UNIDIRECTIONAL_STREAMS_MAX: u32 = 12;
 
 /// Windows of streams that a connection's window has room for.
 const WINDOWS_A_CONNECTION: u64 = 8;
-
-/// Bytes that a connection has sent or will send, and the client has not acknowledged.
-const UNACKNOWLEDGED_BYTES_MAX: u64 = 1 << 20;
 
 /// Packets kept for a connection attempt that waits for its turn, in bytes, for one and for all.
 const WAITING_BYTES_MAX: u64 = 8 << 10;
@@ -117,7 +115,7 @@ fn transport(limits: &Limits) -> Result<TransportConfig, VarIntBoundsExceeded> {
         .max_concurrent_uni_streams(UNIDIRECTIONAL_STREAMS_MAX.into())
         .stream_receive_window(VarInt::from_u64(window_bytes)?)
         .receive_window(VarInt::from_u64(window_bytes * WINDOWS_A_CONNECTION)?)
-        .send_window(UNACKNOWLEDGED_BYTES_MAX)
+        .send_window(SEND_WINDOW_BYTES_MAX)
         .max_idle_timeout(Some(IdleTimeout::try_from(idle_timeout)?))
         .datagram_receive_buffer_size(None)
         .allow_spin(false);

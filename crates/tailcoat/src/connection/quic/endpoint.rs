@@ -81,6 +81,8 @@ struct Member {
     /// Slot in the table of connections.
     slot: u32,
     events: Vec<ConnectionEvent>,
+    /// Size of the largest datagram that has arrived, in bytes.
+    datagram_bytes_max: usize,
 }
 
 impl QuicEndpoint {
@@ -198,6 +200,7 @@ impl QuicEndpoint {
         let has_more = self.socket.receive(&mut self.buffers.receive.borrow_mut(), |received| {
             received_bytes += received.payload.len();
             let ReceivedDatagram { remote, local, ecn, payload } = received;
+            let datagram_bytes = payload.len();
             response.clear();
             match state.proto.handle(now, remote, local, ecn, payload, response) {
                 Some(DatagramEvent::ConnectionEvent(handle, event)) => {
@@ -206,6 +209,7 @@ impl QuicEndpoint {
                             news.push(member.slot);
                         }
                         member.events.push(event);
+                        member.datagram_bytes_max = member.datagram_bytes_max.max(datagram_bytes);
                     }
                 }
                 Some(DatagramEvent::NewConnection(incoming)) if state.waiting.len() < WAITING_MAX => {
@@ -326,11 +330,12 @@ impl QuicEndpoint {
         }
     }
 
-    /// Takes the packets that have arrived for a connection.
-    pub(super) fn take_events(&self, handle: ConnectionHandle, events: &mut Vec<ConnectionEvent>) {
-        if let Some(Some(member)) = self.state.borrow_mut().members.get_mut(handle.0) {
-            std::mem::swap(&mut member.events, events);
-        }
+    /// Takes the packets that have arrived for a connection. Returns the size of the largest datagram so far.
+    pub(super) fn take_events(&self, handle: ConnectionHandle, events: &mut Vec<ConnectionEvent>) -> usize {
+        let state = &mut *self.state.borrow_mut();
+        let Some(Some(member)) = state.members.get_mut(handle.0) else { return 0 };
+        std::mem::swap(&mut member.events, events);
+        member.datagram_bytes_max
     }
 
     /// Frees memory that an idle connection does not need.
@@ -417,7 +422,7 @@ impl EndpointState {
         if self.members.len() <= handle.0 {
             self.members.resize_with(handle.0 + 1, || None);
         }
-        self.members[handle.0] = Some(Member { slot, events: Vec::new() });
+        self.members[handle.0] = Some(Member { slot, events: Vec::new(), datagram_bytes_max: 0 });
     }
 
     /// Wakes the endpoint's task, because it waits for the wrong time or event.

@@ -12,6 +12,12 @@ use super::endpoint::QuicEndpoint;
 use super::timers::TimerEntry;
 use crate::connection::Context;
 
+/// Bytes that a connection has sent or will send, and the client has not acknowledged.
+pub(super) const SEND_WINDOW_BYTES_MAX: u64 = 1 << 20;
+
+/// Memory that QUIC needs for a STREAM frame in addition to its datagram, in bytes.
+const FRAME_OVERHEAD_BYTES: usize = 128;
+
 /// QUIC connection of an endpoint.
 pub struct QuicTransport {
     endpoint: Rc<QuicEndpoint>,
@@ -22,6 +28,12 @@ pub struct QuicTransport {
     local: Option<IpAddr>,
     timer: TimerEntry,
     events: Vec<ConnectionEvent>,
+    /// Size of the largest datagram that has arrived, in bytes.
+    datagram_bytes_max: usize,
+    /// Bytes that QUIC keeps at most until the client has acknowledged them.
+    send_window_bytes: u64,
+    /// Bytes that QUIC has accepted since the client had acknowledged all.
+    pub unacknowledged_bytes: u64,
     /// True if the connection counts among those whose clients' addresses are not validated.
     is_unvalidated: bool,
     /// True if the endpoint has forgotten the connection.
@@ -40,7 +52,20 @@ impl QuicTransport {
     ) -> Self {
         endpoint.unvalidated.set(endpoint.unvalidated.get() + usize::from(is_unvalidated));
         let (timer, events) = Default::default();
-        Self { endpoint, handle, proto, slot, local, timer, events, is_unvalidated, is_forgotten: false }
+        Self {
+            endpoint,
+            handle,
+            proto,
+            slot,
+            local,
+            timer,
+            events,
+            datagram_bytes_max: 0,
+            send_window_bytes: SEND_WINDOW_BYTES_MAX,
+            unacknowledged_bytes: 0,
+            is_unvalidated,
+            is_forgotten: false,
+        }
     }
 
     /// State that all connections of the worker share.
@@ -64,7 +89,7 @@ impl QuicTransport {
 
     /// Handles packets that have arrived, and expired timers. Returns true if there were packets.
     pub fn receive(&mut self, now: Instant) -> bool {
-        self.endpoint.take_events(self.handle, &mut self.events);
+        self.datagram_bytes_max = self.endpoint.take_events(self.handle, &mut self.events);
         let has_packets = !self.events.is_empty();
         for event in self.events.drain(..) {
             self.proto.handle_event(event);
@@ -77,6 +102,28 @@ impl QuicTransport {
         }
         self.pass_events();
         has_packets
+    }
+
+    /// Limits what QUIC keeps until the client acknowledges it: twice the bytes that may be on their way, and a piece of
+    /// content for each of these streams, which QUIC keeps as a whole.
+    pub fn fit_send_window(&mut self, streams: usize, piece_bytes: usize) {
+        let congestion_bytes = self.proto.congestion_state().window();
+        let pieces_bytes = (streams as u64 + 1).saturating_mul(piece_bytes as u64);
+        let bytes = congestion_bytes.saturating_mul(2).saturating_add(pieces_bytes).min(SEND_WINDOW_BYTES_MAX);
+        if bytes != self.send_window_bytes {
+            self.send_window_bytes = bytes;
+            self.proto.set_send_window(bytes);
+        }
+    }
+
+    /// Bytes that QUIC keeps at most until the client has acknowledged them.
+    pub fn send_window_bytes(&self) -> u64 {
+        self.send_window_bytes
+    }
+
+    /// Memory that a STREAM frame can take until it is read, in bytes: its datagram, and its place in a queue.
+    pub fn frame_bytes_max(&self) -> usize {
+        self.datagram_bytes_max + FRAME_OVERHEAD_BYTES
     }
 
     /// Frees memory that an idle connection does not need.
