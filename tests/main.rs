@@ -25,6 +25,7 @@ mod exhaustion;
 mod fastcgi;
 mod fastcgi_paths;
 mod forward;
+mod forward_auth;
 mod forward_fallback;
 mod forward_http2;
 mod forward_log;

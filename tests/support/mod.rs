@@ -3,6 +3,7 @@
 pub(crate) mod elsewhere;
 pub(crate) mod fastcgi;
 pub(crate) mod ftp;
+pub(crate) mod function_server;
 #[cfg(feature = "modules")]
 pub(crate) mod guests;
 pub(crate) mod h2;

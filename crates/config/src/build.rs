@@ -18,6 +18,7 @@ use super::options::{OptionContext, OptionSetter};
 use super::read::{ConfigFinding, ConfigReader, Setting};
 use super::regular_file::is_denied;
 use super::response_caching::ResponseCaching;
+use super::rules::RulesConfig;
 use super::text::{parse_document, read_bytes, to_source, without_sites};
 use super::tls::load_authority;
 use super::traces::Traces;
@@ -305,11 +306,13 @@ impl ConfigDraft {
     fn all_upstreams(&self) -> Vec<UpstreamConfig> {
         let mut upstreams: Vec<UpstreamConfig> = self.upstreams.iter().map(|draft| draft.upstream.clone()).collect();
         let routes = self.sites.iter().flat_map(|draft| &draft.site.routes);
-        for target in routes.filter_map(|route| match &route.handler {
+        let targets = routes.filter_map(|route| match &route.handler {
             HandlerConfig::Forward(forward) => Some(&forward.upstream),
             HandlerConfig::Gateway(gateway, _) => Some(&gateway.forward.upstream),
             _ => None,
-        }) {
+        });
+        let rules = self.sites.iter().map(|draft| &draft.rules.rules).chain([&self.rules.rules]);
+        for target in targets.chain(rules.flat_map(RulesConfig::auth_upstreams)) {
             if !upstreams.iter().any(|upstream| upstream.name == *target)
                 && let Ok(address) = parse_server_address(target, Path::new("/"))
             {

@@ -49,7 +49,9 @@ pub(super) fn check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
             error("no client can log in".to_owned(), "add `users`, or remove `anonymous off`");
         }
         // FTP has no place to ask for these passwords, and no path to select a rule by.
-        let has_access = |rules: &RulesConfig| !rules.clients.is_empty() || !rules.passwords.is_empty();
+        let has_access = |rules: &RulesConfig| {
+            !rules.clients.is_empty() || !rules.passwords.is_empty() || !rules.forward_auths.is_empty()
+        };
         if has_access(&site.rules.rules) || has_access(&draft.rules.rules) {
             let help =
                 "move `ftp` to a site without `allow`, `deny` and `basic-auth`, and use a firewall for addresses";

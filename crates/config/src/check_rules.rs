@@ -62,6 +62,7 @@ pub(super) struct RulesDraft {
     pub(super) rules: RulesConfig,
     rewrites: Vec<RulePosition>,
     passwords: Vec<RulePosition>,
+    forward_auths: Vec<RulePosition>,
     clients: Vec<RulePosition>,
     /// Place of the last `allow` in `clients`, while no `deny` has come after it.
     open_allow: Option<usize>,
@@ -74,6 +75,7 @@ impl RulesDraft {
         Self {
             rewrites: places(rules.rewrites.len()),
             passwords: places(rules.passwords.len()),
+            forward_auths: places(rules.forward_auths.len()),
             clients: places(rules.clients.len()),
             open_allow: None,
             rules: rules.clone(),
@@ -108,6 +110,10 @@ impl RulesDraft {
                 self.check_passwords(setting, &mut reader);
                 self.passwords.push(place());
             }
+            "forward-auth" => {
+                self.check_forward_auth(setting, &mut reader);
+                self.forward_auths.push(place());
+            }
             "response-header" => self.check_server_field(setting, &mut reader),
             _ => {}
         }
@@ -131,6 +137,11 @@ impl RulesDraft {
             check_covered(&self.passwords, index, taken.covering(&rule.path), diagnostics);
             taken.add(&rule.path, index);
         }
+        let mut taken = ClaimedPaths::default();
+        for (index, rule) in self.rules.forward_auths.iter().enumerate() {
+            check_covered(&self.forward_auths, index, taken.covering(&rule.path), diagnostics);
+            taken.add(&rule.path, index);
+        }
     }
 
     /// Guarded paths, and the places of their rules.
@@ -138,7 +149,15 @@ impl RulesDraft {
         let clients = self.rules.clients.iter().zip(&self.clients).filter(|(rule, _)| rule.keeps_all_out());
         let passwords = self.rules.passwords.iter().zip(&self.passwords).filter(|(rule, _)| rule.file.is_some());
         let clients = clients.map(|(rule, place)| (&rule.path, place));
-        clients.chain(passwords.map(|(rule, place)| (&rule.path, place)))
+        let auths = self.rules.forward_auths.iter().zip(&self.forward_auths).filter(|(rule, _)| rule.auth.is_some());
+        let auths = auths.map(|(rule, place)| (&rule.path, place));
+        clients.chain(passwords.map(|(rule, place)| (&rule.path, place))).chain(auths)
+    }
+
+    /// Upstreams of forward authentication, and the places of their rules.
+    pub(super) fn auth_upstreams(&self) -> impl Iterator<Item = (&String, &RulePosition)> {
+        let rules = self.rules.forward_auths.iter().zip(&self.forward_auths);
+        rules.filter_map(|(rule, place)| Some((&rule.auth.as_ref()?.forward.upstream, place)))
     }
 
     /// The paths of which all requests are redirected.
@@ -247,6 +266,22 @@ impl RulesDraft {
             let finding = ConfigFinding::new(setting.span.clone(), "`Server` is set by the server itself", "here")
                 .help("to remove it, write `server-tokens off` in `server`".to_owned());
             reader.error(finding);
+        }
+    }
+
+    /// A `login` names no part of a pattern, and a path without forward authentication has no server to configure.
+    fn check_forward_auth(&self, setting: &Setting<'_>, reader: &mut ConfigReader<'_>) {
+        let Some(rule) = self.rules.forward_auths.last() else { return };
+        if let Some(login) = rule.auth.as_ref().and_then(|auth| auth.login.as_ref())
+            && let Some(wrong) = check_target(&login.path, &login.target)
+        {
+            let span = setting.values.all("login").next().map_or(setting.span.clone(), |(_, span)| span.clone());
+            reader.error(ConfigFinding::new(span, wrong.message, "this").help(wrong.help));
+        }
+        if rule.auth.is_none() && setting.values.list.len() > 2 {
+            let message = "`off` takes no further settings";
+            let help = "remove the settings after `off`".to_owned();
+            reader.error(ConfigFinding::new(setting.span.clone(), message, "this").help(help));
         }
     }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::build::{ConfigDraft, SiteDraft, UpstreamDraft, has_root, note};
+use super::check_rules::RulesDraft;
 use super::claimed_paths::ClaimedPaths;
 use super::diagnostic::{Diagnostics, Severity};
 use super::gateway::{GatewayConfig, GatewayProtocol};
@@ -28,6 +29,7 @@ pub(super) fn cross_check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
     check_ftp::check(draft, diagnostics);
     check_upstreams(draft, diagnostics);
     check_protocols(draft, diagnostics);
+    check_auth_upstreams(draft, diagnostics);
     placed_sites(draft).for_each(|site| check_listen(site, diagnostics));
     draft.rules.check(None, diagnostics);
     draft.sites.iter().for_each(|site| check_files(site, diagnostics));
@@ -248,6 +250,9 @@ fn check_protocols(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
                 _ => {}
             }
         }
+        if all_rules(draft).any(|rules| rules.rules.auth_upstreams().any(|name| *name == upstream.upstream.name)) {
+            protocols.push("HTTP");
+        }
         protocols.sort_unstable();
         protocols.dedup();
         let mut reader = ConfigReader { source: upstream.source.clone(), diagnostics };
@@ -271,6 +276,20 @@ fn check_protocols(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
         if *protocol != "HTTP" && upstream.upstream.health_check.is_some() {
             let message = format!("health checks are HTTP requests, which `{protocol}` servers do not answer");
             error(message, "remove `health-check`; servers that fail requests are ejected anyway");
+        }
+    }
+}
+
+/// Rules of all sites together, and of each site.
+fn all_rules(draft: &ConfigDraft) -> impl Iterator<Item = &RulesDraft> {
+    std::iter::once(&draft.rules).chain(draft.sites.iter().map(|site| &site.rules))
+}
+
+/// Requires that upstreams of forward authentication exist.
+fn check_auth_upstreams(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
+    for (target, (source, span)) in all_rules(draft).flat_map(RulesDraft::auth_upstreams) {
+        if let Some(finding) = unknown_upstream(target, span, &draft.upstreams) {
+            ConfigReader { source: source.clone(), diagnostics }.error(finding);
         }
     }
 }
@@ -406,16 +425,23 @@ fn check_target(
     upstreams: &[UpstreamDraft],
     diagnostics: &mut Diagnostics,
 ) {
+    if let Some(finding) = unknown_upstream(target, span, upstreams) {
+        note(site, Severity::Error, finding, diagnostics);
+    }
+}
+
+/// Error of a target that is neither an upstream nor an address.
+fn unknown_upstream(target: &String, span: &Range<usize>, upstreams: &[UpstreamDraft]) -> Option<ConfigFinding> {
     let names: Vec<&str> = upstreams.iter().map(|draft| draft.upstream.name.as_str()).collect();
     if target.contains(':') || names.contains(&target.as_str()) {
-        return;
+        return None;
     }
     let finding = ConfigFinding::new(span.clone(), format!("there is no upstream `{target}`"), "forwarded to here");
     let help = match nearest(target, &names) {
         Some(name) => format!("did you mean `{name}`?"),
         None => format!("write `upstream \"{target}\" {{ … }}` at the top level, or a server's URL here"),
     };
-    note(site, Severity::Error, finding.help(help), diagnostics);
+    Some(finding.help(help))
 }
 
 /// Scripts are somewhere, and can be run.

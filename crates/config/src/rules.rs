@@ -10,6 +10,7 @@ use std::time::Duration;
 use wire::http::Status;
 
 use super::PathPattern;
+use super::model::ForwardConfig;
 
 /// The rules of a site, or of all sites.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -28,6 +29,8 @@ pub struct RulesConfig {
     pub strict_transport_security: Option<String>,
     /// Paths that need a password: the first match counts.
     pub passwords: Vec<PasswordRule>,
+    /// Paths for which another server authorizes each request: the first match counts.
+    pub forward_auths: Vec<ForwardAuthRule>,
     /// Changes of the fields that handlers see, in order.
     pub request_fields: Vec<FieldEdit>,
     /// Changes of the fields of responses, in order.
@@ -35,12 +38,13 @@ pub struct RulesConfig {
 }
 
 impl RulesConfig {
-    /// Returns `true` if a rule guards this path: by address or by password.
+    /// Returns `true` if a rule guards this path: by address, by password or by forward authentication.
     pub fn guards(&self, path: &PathPattern) -> bool {
         let PathPattern::Exact(path) = path else { return false };
         let is_for = |pattern: &PathPattern| pattern.guards(path.as_bytes());
         self.clients.iter().filter(|rule| rule.keeps_all_out()).any(|rule| is_for(&rule.path))
             || self.passwords.iter().any(|rule| rule.file.is_some() && is_for(&rule.path))
+            || self.forward_auths.iter().any(|rule| rule.auth.is_some() && is_for(&rule.path))
     }
 }
 
@@ -228,6 +232,39 @@ pub struct PasswordRule {
     pub passes_credentials: bool,
     /// True if an address or a password is enough.
     pub is_alternative: bool,
+}
+
+/// Forward authentication of paths: a server decides on each request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForwardAuthRule {
+    /// Paths of the rule.
+    pub path: PathPattern,
+    /// The server and its request; `None` if these paths need none.
+    pub auth: Option<ForwardAuth>,
+}
+
+/// An authentication server, and what its responses mean.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForwardAuth {
+    /// Forwarding to the server: its upstream and the time for its response.
+    pub forward: Box<ForwardConfig>,
+    /// Path and query of its requests.
+    pub target: String,
+    /// Fields of its responses that requests get. Clients cannot send them.
+    pub copies: Vec<FieldCopy>,
+    /// Redirect for clients whose requests get a 401; `None` passes the 401 on.
+    pub login: Option<Box<Rewrite>>,
+    /// Adds `Set-Cookie` of a response that permits the request to the response for the client.
+    pub passes_cookies: bool,
+}
+
+/// A field that is copied from an authentication server's response to the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldCopy {
+    /// Name in the response.
+    pub from: String,
+    /// Name in the request.
+    pub to: String,
 }
 
 /// A change of fields.
@@ -446,7 +483,14 @@ impl RulesConfig {
         let clients = self.clients.iter().map(|rule| &rule.path);
         let limits = self.rate_limits.iter().map(|limit| &limit.path);
         let more_limits = self.request_limits.iter().map(|limit| &limit.path);
-        clients.chain(limits).chain(more_limits).chain(self.passwords.iter().map(|rule| &rule.path))
+        let passwords = self.passwords.iter().map(|rule| &rule.path);
+        let auths = self.forward_auths.iter().map(|rule| &rule.path);
+        clients.chain(limits).chain(more_limits).chain(passwords).chain(auths)
+    }
+
+    /// Upstreams of forward authentication.
+    pub fn auth_upstreams(&self) -> impl Iterator<Item = &String> {
+        self.forward_auths.iter().filter_map(|rule| rule.auth.as_ref()).map(|auth| &auth.forward.upstream)
     }
 
     /// Returns `true` if there are no conditions.

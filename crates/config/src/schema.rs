@@ -185,6 +185,7 @@ fn value(kind: ValueKind) -> Map<String, Json> {
         | ValueKind::FieldTemplate
         | ValueKind::Client
         | ValueKind::PasswordFile
+        | ValueKind::FieldCopies
         | ValueKind::LogTarget => json!({ "type": "string" }),
     };
     let mut schema = schema.as_object().cloned().unwrap_or_default();

@@ -51,6 +51,8 @@ impl Config {
             | HandlerConfig::Module(_)
             | HandlerConfig::Status(_) => None,
         });
+        let rules = self.sites.iter().map(|site| &site.rules).chain([&self.rules]);
+        let names = names.chain(rules.flat_map(|rules| rules.auth_upstreams()));
         let is_unknown = |name: &&String| !self.upstreams.iter().any(|upstream| upstream.name == **name);
         names.filter(is_unknown).map(|name| format!("there is no upstream `{name}`"))
     }

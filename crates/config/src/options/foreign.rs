@@ -275,16 +275,8 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     not_supported(NGINX, &["internal"], "use `deny` for the path; scripts reach it by a local redirect"),
     not_supported(
         NGINX,
-        &[
-            "auth_request",
-            "auth_request_set",
-            "auth_jwt",
-            "auth_jwt_key_file",
-            "auth_oidc",
-            "access_by_lua",
-            "access_by_lua_block",
-        ],
-        "check access in the application, or in a WebAssembly `module`; `basic-auth` checks passwords of a file",
+        &["auth_jwt", "auth_jwt_key_file", "auth_oidc", "access_by_lua", "access_by_lua_block"],
+        "check access in the application, in an authentication server (`forward-auth`), or in a WebAssembly `module`",
     ),
     not_supported(
         NGINX,
@@ -720,7 +712,6 @@ pub(crate) static NOTES: &[ForeignNote] = &[
         "use your own CA's ACME `directory`; `tailcoat serve --tls` makes a certificate for tests",
     ),
     needs_nothing(CADDY, &["default_sni", "fallback_sni"], "clients without SNI get the default site of the listener"),
-    not_supported(CADDY, &["forward_auth"], "check access in the application, or in a WebAssembly `module`"),
     not_supported(
         CADDY,
         &["templates", "push", "intercept", "copy_response", "copy_response_headers"],

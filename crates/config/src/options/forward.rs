@@ -12,6 +12,15 @@ const TIMEOUT: ValueKind = ValueKind::Duration { min: Duration::from_millis(1), 
 /// Buffering of messages.
 const BUFFERING: ValueKind = ValueKind::Choice(&["auto", "on", "off"]);
 
+/// Value of `Host`.
+pub(super) fn forward_host(values: &Values) -> ForwardHost {
+    match values.text("host").as_deref() {
+        None | Some("keep") => ForwardHost::Keep,
+        Some("upstream") => ForwardHost::Upstream,
+        Some(host) => ForwardHost::Set(host.to_owned()),
+    }
+}
+
 /// Names of fields, in lower case.
 fn lower_case(values: &Values) -> Vec<Box<str>> {
     values.texts("name").into_iter().map(|name| name.to_ascii_lowercase().into()).collect()
@@ -33,11 +42,7 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
             others: &["proxy.preserve-host"],
         },
         set: OptionSetter::Forward(|forward, values| {
-            forward.host = match values.text("host").as_deref() {
-                None | Some("keep") => ForwardHost::Keep,
-                Some("upstream") => ForwardHost::Upstream,
-                Some(host) => ForwardHost::Set(host.to_owned()),
-            };
+            forward.host = forward_host(values);
         }),
         ..OPTION
     },

@@ -1,7 +1,10 @@
+use super::forward::forward_host;
 use super::{KnownAs, OPTION, OptionDefinition, OptionSetter, Parameter, ValueKind, many, one, optional, property};
-use crate::model::PathPattern;
+use crate::buffering::Buffering;
+use crate::model::{ForwardConfig, PathPattern};
 use crate::rules::*;
 use crate::value::Values;
+use std::time::Duration;
 use wire::http::Status;
 
 /// Introduction to the options of rules in the reference.
@@ -12,7 +15,7 @@ pub(super) const DOC: &str = "\
     1. `allow` and `deny`: access by address, otherwise 403.\n\
     2. `rate-limit` and `request-limit`: frequency and number of requests, otherwise 429.\n\
     3. `redirect` and `rewrite`: only the first match is applied.\n\
-    4. `basic-auth`: access by password, otherwise 401.\n\
+    4. `basic-auth`: access by password, otherwise 401. Then `forward-auth`: access by an authentication server.\n\
     5. `request-header`: header fields for handlers and upstreams.\n\
     6. The handlers: `files`, `forward`, `respond` and others.\n\
     7. `redirect` and `rewrite` with `missing`, if no handler has the path. After a rewrite, the handlers are \
@@ -276,6 +279,47 @@ pub(super) static RULES: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "forward-auth",
+        parameters: &[
+            one("path", ValueKind::PathPattern),
+            one("to", ValueKind::ForwardTarget),
+            property("uri", ValueKind::RequestTarget),
+            property("copy-headers", ValueKind::FieldCopies),
+            property("login", ValueKind::RedirectTarget),
+            property("pass-cookies", ValueKind::Flag),
+            property("host", ValueKind::ForwardHost),
+            property("timeout", AUTH_TIMEOUT),
+        ],
+        repeatable: true,
+        doc: "Asks an authentication server about each request for these paths (forward authentication), such as \
+              Authelia, Authentik or oauth2-proxy. It gets a GET request for `uri` (default `/`) with the header \
+              fields of the client, but no body. `X-Forwarded-Method`, `X-Forwarded-Proto`, `X-Forwarded-Host`, \
+              `X-Forwarded-Uri` and `X-Forwarded-For` describe the client's request. So do `X-Original-Method`, \
+              `X-Original-URL` and `X-Original-URI`. A 2xx response permits the request. Redirects and 4xx \
+              responses go to the client, with all their fields, and their body up to 64 KiB. Any other response is a 502, and none \
+              within `timeout` (default 10 s) a 504. `copy-headers` names fields of a 2xx response that the request \
+              gets; `A>B` copies field `A` to field `B`. The first is the user of logs, `{user}` and `REMOTE_USER`. \
+              Clients cannot send these fields to any path of the site. `login` redirects clients there instead of \
+              a 401, with the placeholders of `redirect`. `host` sets `Host`, as in `forward`. `pass-cookies=on` adds the cookies of a 2xx response to the client's response. The first \
+              `forward-auth` that matches a path counts; `off` as the server means that none is asked. `cache` \
+              stores a response for these paths only if it has `public` or `s-maxage`, and separately for each set of \
+              copied values.",
+        example: r#"forward-auth "/app/*" "http://127.0.0.1:9091" uri="/api/authz/forward-auth" copy-headers="Remote-User Remote-Groups""#,
+        known_as: KnownAs {
+            nginx: &["auth_request", "auth_request_set"],
+            caddy: &["forward_auth", "copy_headers"],
+            others: &["ForwardAuth", "forwardauth", "authResponseHeaders", "external authentication", "ext_authz"],
+            ..KnownAs::NONE
+        },
+        set: OptionSetter::Rules(|rules, values| {
+            let upstream = values.text("to").filter(|upstream| upstream != "off");
+            rules
+                .forward_auths
+                .push(ForwardAuthRule { path: path(values), auth: upstream.map(|to| forward_auth(to, values)) });
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "request-header",
         parameters: &[
             optional("path", ValueKind::PathPattern),
@@ -351,6 +395,9 @@ const CONDITIONS: [Parameter; 4] = [
     property("missing", ValueKind::Flag),
 ];
 
+/// Time limit of an authentication server.
+const AUTH_TIMEOUT: ValueKind = ValueKind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(600) };
+
 const SATISFY: &[&str] = &["all", "any"];
 
 const ACTIONS: &[&str] = &["set", "add", "default"];
@@ -372,6 +419,29 @@ fn conditions(values: &Values) -> RuleConditions {
         query: values.query_test("query"),
         field: values.field_test("field"),
         is_missing: values.flag("missing").unwrap_or(false),
+    }
+}
+
+fn forward_auth(upstream: String, values: &Values) -> ForwardAuth {
+    let mut forward = ForwardConfig::to(upstream);
+    forward.first_byte_timeout = values.duration("timeout").unwrap_or(Duration::from_secs(10));
+    forward.between_bytes_timeout = forward.first_byte_timeout;
+    // Nothing of these exchanges is large, and none is a tunnel.
+    (forward.buffers.requests, forward.buffers.responses) = (Buffering::Off, Buffering::Off);
+    forward.upgrades = Vec::new();
+    forward.host = forward_host(values);
+    let login = |target| Rewrite {
+        path: PathPattern::Any,
+        conditions: RuleConditions::default(),
+        target,
+        status: Some(Status::FOUND),
+    };
+    ForwardAuth {
+        login: values.template("login").map(login).map(Box::new),
+        forward: Box::new(forward),
+        target: values.text("uri").unwrap_or_else(|| "/".into()),
+        copies: values.field_copies("copy-headers").unwrap_or_default(),
+        passes_cookies: values.flag("pass-cookies").unwrap_or(false),
     }
 }
 

@@ -497,7 +497,7 @@ fn a_search_answers_for_words_of_other_servers() {
     for (words, expect) in [
         ("sub_filter", "`sub_filter` of nginx: not supported: change responses in the application"),
         ("nginx sub_filter", "`sub_filter` of nginx: not supported"),
-        ("auth_request;", "`auth_request` of nginx: not supported"),
+        ("auth_request;", "forward-auth"),
         ("limit_rate", "`request-limit` limits parallel downloads"),
         ("gzip_types", "`gzip_types` of nginx: needs nothing here"),
         ("http3", "`http-versions` turns it off"),

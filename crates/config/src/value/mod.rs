@@ -153,6 +153,8 @@ pub(super) enum ValueKind {
     LimitKey,
     /// A file of users and hashes of their passwords, or none.
     PasswordFile,
+    /// Names of header fields that are copied, each perhaps to another name.
+    FieldCopies,
     /// Target of an access log.
     LogTarget,
     /// Format of a log.
@@ -235,6 +237,7 @@ impl ValueKind {
             Self::Client => "an address, a network such as `\"192.0.2.0/24\"`, `all`, `unix` or `\"file:PATH\"`".into(),
             Self::Rate => "a rate such as `\"10/s\"`, `\"300/m\"` or `\"1000/h\"`".into(),
             Self::LimitKey => "`address`, `network`, `host`, `\"field:NAME\"` or `\"cookie:NAME\"`".into(),
+            Self::FieldCopies => "names of header fields, such as `\"Remote-User Remote-Groups\"`".into(),
             Self::PasswordFile => "a file of users and password hashes, or `off`".into(),
             Self::LogTarget => "a file, `stdout`, `syslog`, `\"syslog:FACILITY\"` or `off`".into(),
             Self::LogFormat => format!("{}, or a template such as `\"{{host}} {{status}}\"`", one_of(LOG_FORMATS)),
@@ -281,6 +284,7 @@ pub(super) enum OptionValue {
     LimitKey(LimitKey),
     /// `None` is `off`.
     PasswordFile(Option<PathBuf>),
+    FieldCopies(Vec<FieldCopy>),
 }
 
 /// The values of a node, by the names of the option's parameters.
@@ -405,6 +409,7 @@ impl Values {
         rate: Rate -> Rate;
         limit_key: LimitKey -> LimitKey;
         password_file: PasswordFile -> Option<PathBuf>;
+        field_copies: FieldCopies -> Vec<FieldCopy>;
     }
 
     list_accessors! {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::parse::{Wrong, not_empty, split_placeholders};
-use super::web::{is_token, parse_field_value};
+use super::web::{is_token, parse_field_name, parse_field_value};
 use crate::model::PathPattern;
 use crate::regular_file::{is_denied, open_regular};
 use crate::rules::*;
@@ -393,6 +393,16 @@ pub(super) fn parse_request_field_name(text: &str) -> Result<String, Wrong> {
         return Err(Wrong::new(format!("`{text}` controls how the request is sent, and cannot be changed")));
     }
     Ok(text.to_owned())
+}
+
+/// Reads the names of copied fields, separated by spaces. `A>B` copies field `A` to field `B`.
+pub(super) fn parse_field_copies(text: &str) -> Result<Vec<FieldCopy>, Wrong> {
+    let copy = |word: &str| {
+        let (from, to) = word.split_once('>').unwrap_or((word, word));
+        parse_field_name(from)?;
+        Ok(FieldCopy { from: from.to_owned(), to: parse_request_field_name(to)? })
+    };
+    text.split([' ', ',']).filter(|word| !word.is_empty()).map(copy).collect()
 }
 
 /// Returns `true` if the server alone sets this request header field.

@@ -7,7 +7,7 @@ use super::settings::{DirectiveLevel, compression_level, time_option};
 use super::syntax::NginxDirective;
 use super::upstream::ProxyScheme;
 use super::values::{self, Within};
-use super::{Chain, Notes, caching, rewrite};
+use super::{Chain, Notes, auth_request, caching, rewrite};
 use crate::config;
 use crate::kdl::KdlNode;
 
@@ -136,7 +136,12 @@ pub(super) fn replaced_prefix(pass: &NginxDirective, scene: Scene<'_>) -> Option
 
 /// Server of a `…_pass`, and the path after it.
 fn target(pass: &NginxDirective) -> (String, String) {
-    let rest = pass.first().split_once("://").map_or(pass.first(), |(_, rest)| rest);
+    target_of(pass.first())
+}
+
+/// Server of a URL, and the path after it.
+pub(super) fn target_of(url: &str) -> (String, String) {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     if let Some((socket, path)) = rest.strip_prefix("unix:").and_then(|rest| rest.split_once(':')) {
         return (format!("unix:{socket}"), path.to_owned());
     }
@@ -299,7 +304,11 @@ fn variables(name: &str, chain: Chain<'_>, options: &mut Vec<KdlNode>, notes: &m
     let is_by_default = |directive: &NginxDirective| {
         STANDARD.contains(&directive.first()) || is_field_by_default(directive.first(), directive.argument(1))
     };
-    for directive in chain.all(name).iter().filter(|directive| !is_by_default(directive)) {
+    let is_copied = |directive: &NginxDirective| {
+        directive.first().starts_with("HTTP_") && auth_request::is_copied(chain, directive.argument(1))
+    };
+    let all = chain.all(name);
+    for directive in all.iter().filter(|directive| !is_by_default(directive) && !is_copied(directive)) {
         if directive.argument(1).contains('$') {
             notes.left(directive, "the value of `variable` must be fixed");
             if directive.first().starts_with("HTTP_") {
@@ -323,7 +332,7 @@ pub(super) fn fields(chain: Chain<'_>, level: &DirectiveLevel, shared: &HttpBloc
     for directive in [chain.all("proxy_set_header"), chain.all("grpc_set_header")].concat() {
         let (name, value) = (directive.first(), directive.argument(1));
         // The handler has an option for `Host`.
-        if is_host(name) || is_by_default(name, value, shared) {
+        if is_host(name) || is_by_default(name, value, shared) || auth_request::is_copied(chain, value) {
             continue;
         }
         if config::is_own_request_field(name) {

@@ -1,11 +1,13 @@
 //! Guards that cannot be translated exactly: they are translated as far as possible, and the rest is rejected.
 
+use super::auth_request::AuthScene;
+use super::auth_request::AuthServer;
 use super::condition::{self, PropertyTest};
 use super::matching::{LocationMatch, expression, without_look_around};
 use super::precedence::ServerLocation;
 use super::settings::{DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
-use super::{Chain, Notes, forward};
+use super::{Chain, Notes, auth_request, forward};
 use crate::kdl::KdlNode;
 
 /// Translates a directive if it is a guard, and returns `true` then.
@@ -17,6 +19,8 @@ pub(super) fn add(
 ) -> bool {
     match directive.name.as_str() {
         "limit_except" => limit_except(rules, directive, level, notes),
+        // Translated when all locations are known; [`of_requests`] rejects what cannot be.
+        "auth_request" if *level != DirectiveLevel::Http => {}
         name if is_guard(name) => {
             if directive.first() != "off" {
                 rules.close(directive, level, "its access rule cannot be translated", notes);
@@ -86,7 +90,7 @@ pub(super) fn internal(
 /// Returns `true` if an error page or the last argument of `try_files` is one of a location's paths.
 fn is_led_to(location: &LocationMatch, block: &[NginxDirective]) -> bool {
     block.iter().any(|directive| {
-        let is_leader = matches!(directive.name.as_str(), "error_page" | "try_files");
+        let is_leader = matches!(directive.name.as_str(), "error_page" | "try_files" | "auth_request");
         let path = directive.arguments.last().map_or("", |path| path.split(['?', '$']).next().unwrap_or_default());
         (is_leader && location.fits(path)) || is_led_to(location, directive.children())
     })
@@ -256,6 +260,7 @@ struct Guard<'a> {
     access: Vec<&'a NginxDirective>,
     /// Realm and file.
     password: Option<(&'a str, &'a str)>,
+    auth: Option<AuthServer>,
     /// True if address or password is enough.
     is_any: bool,
     /// True if the upstream gets the password.
@@ -268,6 +273,21 @@ struct StatedGuard<'f, 'a> {
     guard: Guard<'a>,
     is_for_addresses: bool,
     is_for_passwords: bool,
+    is_for_auths: bool,
+}
+
+/// Rejects the paths of each `auth_request` that cannot be translated.
+pub(super) fn of_requests(scene: AuthScene<'_, '_>, rules: &mut ImportedRules, notes: &mut Notes) {
+    let own = |block: &[NginxDirective]| block.iter().any(|child| child.name == "auth_request");
+    let claims = scene.locations.iter().map(|found| {
+        let chain = scene.server.with_all(found.blocks());
+        (chain, found.location.pattern(), own(found.directive.children()))
+    });
+    for (chain, pattern, is_own) in claims.chain([(scene.server, None, own(scene.server.blocks[1]))]) {
+        if let (Err(why), Some(directive), true) = (scene.translate(chain, notes), auth_request::asked(chain), is_own) {
+            rules.close_paths(directive, pattern, why, notes);
+        }
+    }
 }
 
 /// Guards of all locations and of the server, in an order in which the first match counts. nginx uses those of one
@@ -276,7 +296,7 @@ struct StatedGuard<'f, 'a> {
 pub(super) fn of_locations(
     all: &[ServerLocation<'_>],
     server: Chain<'_>,
-    has_rejections: bool,
+    (scene, has_rejections): (AuthScene<'_, '_>, bool),
     notes: &mut Notes,
 ) -> Vec<KdlNode> {
     let mut said: Vec<StatedGuard<'_, '_>> = Vec::new();
@@ -289,14 +309,16 @@ pub(super) fn of_locations(
     let claims: Vec<_> = claims.chain((!has_front).then_some(of_server)).collect();
     // From the widest on, so that it is known what would fit as well.
     for (location, chain, block) in claims.into_iter().rev() {
-        let guard = Guard::of(chain, block, has_rejections, notes);
+        let guard = Guard::of(chain, block, (scene, has_rejections), notes);
         let overlapping = said.iter().filter(|said| said.overlaps(location));
         let of_addresses: Vec<_> = overlapping.clone().filter(|said| said.is_for_addresses).collect();
-        let of_passwords: Vec<_> = overlapping.filter(|said| said.is_for_passwords).collect();
+        let of_passwords: Vec<_> = overlapping.clone().filter(|said| said.is_for_passwords).collect();
+        let of_auths: Vec<_> = overlapping.filter(|said| said.is_for_auths).collect();
         let is_for_addresses =
             is_to_say(location, &of_addresses, guard.access.is_empty(), |said| guard.has_access(said));
         let is_for_passwords =
             is_to_say(location, &of_passwords, guard.password.is_none(), |said| guard.has_password(said));
+        let is_for_auths = is_to_say(location, &of_auths, guard.auth.is_none(), |said| guard.auth == said.auth);
         let mut lines = Vec::new();
         if is_for_addresses {
             lines.extend(guard.for_addresses(pattern(location, !of_addresses.is_empty()), !of_addresses.is_empty()));
@@ -304,8 +326,15 @@ pub(super) fn of_locations(
         if is_for_passwords {
             lines.push(guard.for_passwords(pattern(location, !of_passwords.is_empty())));
         }
+        if is_for_auths {
+            let pattern = pattern(location, !of_auths.is_empty()).unwrap_or_else(|| "*".to_owned());
+            lines.push(match &guard.auth {
+                Some(auth) => auth.node(&pattern),
+                None => KdlNode::with("forward-auth", pattern).word("off"),
+            });
+        }
         nodes.push(lines);
-        said.push(StatedGuard { location, guard, is_for_addresses, is_for_passwords });
+        said.push(StatedGuard { location, guard, is_for_addresses, is_for_passwords, is_for_auths });
     }
     nodes.into_iter().rev().flatten().collect()
 }
@@ -346,7 +375,12 @@ impl<'f> StatedGuard<'f, '_> {
 }
 
 impl<'a> Guard<'a> {
-    fn of(chain: Chain<'a>, block: &[NginxDirective], has_rejections: bool, notes: &mut Notes) -> Self {
+    fn of(
+        chain: Chain<'a>,
+        block: &[NginxDirective],
+        (scene, has_rejections): (AuthScene<'_, 'a>, bool),
+        notes: &mut Notes,
+    ) -> Self {
         let mut access = chain.all_of(&["allow", "deny"]);
         let realm = chain.last("auth_basic").map(NginxDirective::first).filter(|realm| *realm != "off");
         // Without a file, nginx requires no password.
@@ -364,7 +398,9 @@ impl<'a> Guard<'a> {
         }
         let is_removed = |field: &&NginxDirective| field.first().eq_ignore_ascii_case("authorization");
         let is_passed_on = has_pass(block) && !chain.all("proxy_set_header").iter().any(is_removed);
-        Self { access, password, is_any: any.is_some() && !has_rejections, is_passed_on }
+        // Where there is an error, the paths are rejected.
+        let auth = scene.translate(chain, notes).unwrap_or_default();
+        Self { access, password, auth, is_any: any.is_some() && !has_rejections, is_passed_on }
     }
 
     fn has_access(&self, other: &Self) -> bool {

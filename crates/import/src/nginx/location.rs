@@ -9,7 +9,7 @@ use super::scene::Scene;
 use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
 use super::upstream::set;
-use super::{Chain, Notes, forward, guard, leading};
+use super::{Chain, Notes, auth_request, forward, guard, leading};
 use crate::kdl::KdlNode;
 
 /// Reason why something has no target.
@@ -50,6 +50,12 @@ impl LocationParts {
     /// Translates the block of a location.
     pub(super) fn add(&mut self, scene: Scene<'_>, block: &[NginxDirective], notes: &mut Notes) {
         let Scene { location, chain, shared, .. } = scene;
+        if auth_request::is_asked_only(location.prefix(), block, scene.server) {
+            let node = KdlNode::new("deny").word("all");
+            let node = location.pattern().iter().fold(node, |node, pattern| node.property("path", pattern));
+            self.rules.closed.push(node.word_property("status", 404).word_property("internal", "on"));
+            return;
+        }
         let pass = forward::pass(block);
         let level = DirectiveLevel::Location { pattern: location.pattern(), is_forwarded: pass.is_some() };
         let mut rules = ImportedRules::default();
@@ -58,6 +64,9 @@ impl LocationParts {
         let lets_in = block.iter().any(|child| child.name == "allow") || chain.last("satisfy").is_some();
         let mut is_answered = pass.is_none() && !is_of_files(block) && !lets_in;
         for child in block {
+            if auth_request::is_part(chain, child, scene.server) {
+                continue;
+            }
             if child.name == "internal" {
                 guard::internal(&mut rules, child, location, scene.server, notes);
                 continue;

@@ -3,9 +3,10 @@
 //! [`syntax`] reads directives, [`http`] walks through them, and [`server`] makes a site of each `server`. [`location`]
 //! translates its parts, and [`precedence`] finds which of them has a path. [`settings`] translates directives that all
 //! blocks may contain. Among these, [`rewrite`] and [`condition`] translate redirects, and [`guard`] access rules,
-//! which must stay closed. [`files`] and [`forward`] translate handlers, [`error_page`] error pages, [`caching`]
+//! which must stay closed; [`auth_request`] those that a server decides. [`files`] and [`forward`] translate handlers, [`error_page`] error pages, [`caching`]
 //! caches, and [`values`] times, paths and variables.
 
+mod auth_request;
 mod caching;
 mod condition;
 mod error_page;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::auth_request::AuthScene;
 use super::error_page::NginxErrorPages;
 use super::files::{DirectoryOptions, Tries};
 use super::forward;
@@ -14,7 +15,7 @@ use super::scene::Scene;
 use super::settings::{DirectiveContext, DirectiveLevel, ImportedRules};
 use super::syntax::NginxDirective;
 use super::upstream::{keep_first, set};
-use super::{Chain, Notes, guard, leading};
+use super::{Chain, Notes, auth_request, guard, leading};
 use crate::kdl::KdlNode;
 
 /// Note on directives of HTTP/3.
@@ -30,6 +31,7 @@ pub(super) fn translate(directive: &NginxDirective, http: Chain<'_>, shared: &Ht
     let context = DirectiveContext { level: &DirectiveLevel::Server, shared };
     for child in block {
         let known = rejected.is_some_and(|rejected| std::ptr::eq(rejected, child))
+            || auth_request::is_part(chain, child, block)
             || site.add(child, chain, notes)
             || forward::is_option(child, notes)
             || leading::reject(child, block, block, &DirectiveLevel::Server, &mut rules, notes)
@@ -266,8 +268,10 @@ impl ImportedSite {
             // Other values show which directories locations have.
             directories.options(None).into_iter().for_each(|option| set(&mut parts.rules.files, option));
         }
+        let scene = AuthScene { locations: &locations, server, shared };
+        guard::of_requests(scene, &mut parts.rules, notes);
         let has_rejections = !(rules.closed.is_empty() && parts.rules.closed.is_empty());
-        parts.rules.guards.splice(0..0, guard::of_locations(&locations, server, has_rejections, notes));
+        parts.rules.guards.splice(0..0, guard::of_locations(&locations, server, (scene, has_rejections), notes));
         let own_root = parts.rules.files.iter().find(|node| node.name() == "root").map(KdlNode::last_value);
         let own_root = own_root.or(server.last("root").map(NginxDirective::first)).filter(|_| parts.has_files);
         let own_root = own_root.map(str::to_owned);

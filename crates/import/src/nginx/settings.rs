@@ -232,6 +232,7 @@ impl ImportedRules {
             },
             // Guards are translated when all locations are known.
             "allow" | "deny" | "auth_basic" | "auth_basic_user_file" | "satisfy" => {}
+            "auth_request_set" => notes.left(directive, "`copy-headers` of `forward-auth` copies header fields only"),
             "limit_req_status" | "limit_conn_status" if directive.first() == "429" => {
                 notes.needless(directive, "it is 429 by default");
             }

@@ -18,7 +18,7 @@ fn translated(text: &str) -> (String, Vec<String>) {
 }
 
 /// The lines of the only site that a server becomes, without those that all have.
-fn site(inside: &str) -> (String, Vec<String>) {
+pub(super) fn site(inside: &str) -> (String, Vec<String>) {
     let (text, remarks) = translated(&format!("server {{ listen 8080; root /srv; {inside} }}"));
     let lines = text.lines().filter(|line| !line.starts_with(['/', 's', '}']) && line.trim() != "listen 8080");
     (lines.map(|line| line.strip_prefix("    ").unwrap_or(line)).collect::<Vec<_>>().join("\n"), remarks)
@@ -197,9 +197,20 @@ fn what_guards_is_never_dropped() {
     };
     check(
         "location /a/ { auth_request /auth; }",
-        "// n:1: auth_request /auth: its paths are rejected: its access rule cannot be translated\n\
-         deny all path=\"/a/*\"",
-        &["access rule"],
+        "// n:1: auth_request /auth: its paths are rejected: its location is not known\ndeny all path=\"/a/*\"",
+        &["its location is not known"],
+    );
+    check(
+        "location /a/ { auth_request /auth; satisfy any; } location = /auth { internal; proxy_pass http://b:1; }",
+        "deny all path=\"/auth\" status=404 internal=on\n\
+         // n:1: auth_request /auth: its paths are rejected: `satisfy any` includes passwords and addresses only\ndeny all path=\"/a/*\"",
+        &["satisfy"],
+    );
+    check(
+        "location /a/ { auth_request /auth; } location = /auth { internal; proxy_pass $backend; }",
+        "deny all path=\"/auth\" status=404 internal=on\n\
+         // n:1: auth_request /auth: its paths are rejected: the server of `forward-auth` has a fixed address\ndeny all path=\"/a/*\"",
+        &["fixed address"],
     );
     check(
         "location /a/ { internal; }",

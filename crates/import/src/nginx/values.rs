@@ -141,7 +141,7 @@ fn placeholder(name: &str, within: Within) -> Option<String> {
 }
 
 /// `X-Request-Id` for `x_request_id`.
-fn field_name(variable: &str) -> String {
+pub(super) fn field_name(variable: &str) -> String {
     let words = variable.split('_').map(|word| {
         let mut letters = word.chars();
         letters.next().map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + letters.as_str())

@@ -30,6 +30,7 @@ use std::rc::Rc;
 pub use client_link::{ClientLink, ClientLinkCell};
 pub use compression::{Encoders, EncodingFuture};
 pub use error_pages::ErrorPages;
+pub use forward::{Authorization, AuthorizationFuture, Authorizer, AuthorizerPlan};
 pub use forwarding::Forwarding;
 pub use pace::{Pace, SharedPace};
 pub use page::PageFormat;

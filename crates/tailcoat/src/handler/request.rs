@@ -132,6 +132,7 @@ impl OwnedRequest {
         (head.method_name, head.target) = (append(method), append(target));
         head.version = routed.request.head.version;
         head.had_credentials = routed.request.head.has_credentials();
+        head.identity = append(routed.request.head.identity.of(routed.request.bytes));
         head.target_asked = Some(append(routed.request.target_asked()));
         let before = routed.request;
         for (name, value) in fields.iter() {

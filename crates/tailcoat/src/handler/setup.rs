@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::cgi::{Programs, SharedPrograms};
 use super::error_pages::{ErrorPage, ErrorPages};
-use super::forward::{Forward, ForwardPlan};
+use super::forward::{Authorizer, AuthorizerPlan, Forward, ForwardPlan};
 use super::gateway::{Gateway, GatewayPlan, ScriptTree};
 #[cfg(feature = "modules")]
 use super::module::ModuleHandler;
@@ -102,6 +102,8 @@ pub struct SharedSite {
     handlers: Vec<SharedHandler>,
     /// Lowest and highest status, file tree and path of each error page.
     error_pages: Vec<(u16, u16, Arc<FileTree>, Vec<u8>)>,
+    /// Plan of each rule of forward authentication, the site's own first; `None` for a rule without a server.
+    authorizers: Vec<Option<Arc<AuthorizerPlan>>>,
     /// Files that are served over FTP.
     ftp: Option<Arc<FileTree>>,
     ftp_pace: Arc<SharedPace>,
@@ -241,7 +243,13 @@ impl SharedSite {
             let shared = trees.find(|tree| tree.has_files(&ftp.files)).cloned();
             shared.unwrap_or_else(|| tree(&ftp.files, Runners::default(), Precedence::default()))
         });
-        Self { paths, handlers, error_pages, ftp, ftp_pace: Arc::default() }
+        let authorizer = |auth: &config::ForwardAuth| {
+            let upstream = &upstreams[upstream_of(&auth.forward, upstreams)];
+            AuthorizerPlan::new(auth, upstream, parts.spools)
+        };
+        let auths = site.rules.forward_auths.iter().chain(&config.rules.forward_auths);
+        let authorizers = auths.map(|rule| rule.auth.as_ref().map(authorizer)).collect();
+        Self { paths, handlers, error_pages, authorizers, ftp, ftp_pace: Arc::default() }
     }
 
     fn trees(&self) -> impl Iterator<Item = &Arc<FileTree>> {
@@ -310,6 +318,15 @@ impl SharedSite {
             SharedHandler::Status(status) => Handler::Status(Arc::clone(status)),
         });
         handlers.collect()
+    }
+
+    /// Creates a worker's ways to the authentication servers, in the order of their rules.
+    pub fn authorizers(&self, upstreams: &[Rc<Upstream>], overload: &Rc<Overload>) -> Vec<Option<Authorizer>> {
+        let authorizer = |plan: &Arc<AuthorizerPlan>| {
+            let upstream = upstreams.iter().find(|upstream| **upstream.name() == *plan.upstream())?;
+            Some(Authorizer::new(plan, Rc::clone(upstream), overload))
+        };
+        self.authorizers.iter().map(|plan| plan.as_ref().and_then(authorizer)).collect()
     }
 
     /// Creates a worker's part of a site of FTP; `None` for a site of HTTP.

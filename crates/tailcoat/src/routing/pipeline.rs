@@ -13,7 +13,8 @@ use super::rules::{CredentialVerdict, Passage, RewrittenTarget, RuleDecision, Ve
 use super::site::{PageWait, Site, declined_by_all, redirected};
 use super::{PendingResponse, RequestAccount, ResponseFuture, SiteResponse};
 use crate::handler::{
-    BuiltResponse, ClientGone, EncodingFuture, HandlerOutcome, OutcomeFuture, OwnedRequest, PassedOn, Response, Routed,
+    Authorization, AuthorizationFuture, BuiltResponse, ClientGone, EncodingFuture, HandlerOutcome, OutcomeFuture,
+    OwnedRequest, PassedOn, Response, Routed,
 };
 use crate::metrics::HandlerKind;
 
@@ -21,6 +22,8 @@ use crate::metrics::HandlerKind;
 enum RequestWait {
     /// A password must be verified.
     Password(VerdictFuture),
+    /// The authentication server of the rule with this index must decide.
+    Authorization(AuthorizationFuture, usize),
     /// The outcome of a handler is pending.
     Handler(OutcomeFuture),
     /// A handler has passed the request on. Its filter waits for the response.
@@ -123,6 +126,10 @@ impl Site {
                     RequestWait::Password(verdict) => {
                         self.on_verdict(verdict.await, &mut progress, &request.routed(false))
                     }
+                    RequestWait::Authorization(authorization, rule) => {
+                        let decision = (authorization.await, rule);
+                        self.on_authorization(decision, &mut progress, &request.routed(false))
+                    }
                     RequestWait::Handler(outcome) => match outcome.await {
                         HandlerOutcome::Ready(response) => match redirects.next(&response) {
                             None => SiteResponse::Ready(response),
@@ -209,6 +216,21 @@ impl Site {
         self.follow(decision, progress, routed)
     }
 
+    /// Continues after the decision of an authentication server.
+    fn on_authorization<S: RuleState>(
+        &self,
+        decision: (Authorization, usize),
+        progress: &mut SiteProgress<S>,
+        routed: &Routed<'_>,
+    ) -> Step {
+        let decision = match self.rules.as_ref().zip(progress.rules.passage()) {
+            Some((rules, passage)) => rules.on_authorization(decision, passage, routed),
+            // Local invariant: only rules ask authentication servers.
+            None => RuleDecision::Answer(BuiltResponse::new(Status::FORBIDDEN)),
+        };
+        self.follow(decision, progress, routed)
+    }
+
     /// Asks the next handlers, after an earlier one has passed the request on and perhaps changed it.
     fn pass_on<S: RuleState>(
         &self,
@@ -263,6 +285,9 @@ impl Site {
             RuleDecision::Answer(response) => {
                 routed.link.set_handler(HandlerKind::Rules);
                 SiteResponse::Ready(Response::Built(response))
+            }
+            RuleDecision::Authorize(authorization, rule) => {
+                SiteResponse::Wait(RequestWait::Authorization(authorization, rule))
             }
             RuleDecision::Ask(question) => SiteResponse::Wait(RequestWait::Password(question.verify())),
         }

@@ -113,7 +113,9 @@ impl GenerationBuilder {
                 handlers: shared.handlers(&self.cache, &upstreams, &self.overload),
                 error_pages: shared.error_pages(&self.cache),
                 encoders: Rc::clone(&self.encoders),
-                rules: parts.rules.sites[index].as_ref().map(|rules| Rules::new(rules, &self.ids)),
+                rules: parts.rules.sites[index].as_ref().map(|rules| {
+                    Rules::new(rules, &self.ids).authorizing(shared.authorizers(&upstreams, &self.overload))
+                }),
                 log,
                 tls,
                 server_log: plan.server_log.clone(),

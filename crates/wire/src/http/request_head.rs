@@ -72,6 +72,9 @@ pub struct RequestHead {
     /// True if the request had credentials that the server has removed from its fields after it checked them. The
     /// response must be as private as with Authorization (RFC 9111, section 3.5).
     pub had_credentials: bool,
+    /// Fields in which an authentication server has named the user, as text; empty if there are none. Responses to
+    /// requests with another text must not be reused.
+    pub identity: Span,
     /// Target as the client sent it, if the server has rewritten it.
     pub target_asked: Option<Span>,
     /// Names of fields that the server has removed and that no default may replace.
@@ -91,6 +94,7 @@ impl Default for RequestHead {
             version: Version::Http11,
             fields: Vec::new(),
             had_credentials: false,
+            identity: Span::default(),
             target_asked: None,
             withheld: Vec::new(),
             first: [0; KnownField::COUNT],
@@ -104,6 +108,7 @@ impl RequestHead {
     pub fn clear(&mut self) {
         self.fields.clear();
         self.had_credentials = false;
+        self.identity = Span::default();
         self.target_asked = None;
         self.withheld.clear();
         self.first = [0; KnownField::COUNT];
@@ -151,7 +156,8 @@ impl RequestHead {
     /// Returns the end of the last span, as an offset in the bytes.
     pub fn bytes_used(&self) -> usize {
         let fields = self.fields.iter().map(|field| field.name.end().max(field.value.end())).max();
-        let others = self.target_asked.iter().chain(&self.withheld).map(|span| span.end()).max();
+        let others = self.target_asked.iter().chain(&self.withheld).chain([&self.identity]);
+        let others = others.map(|span| span.end()).max();
         self.method_name.end().max(self.target.end()).max(fields.unwrap_or(0)).max(others.unwrap_or(0))
     }
 

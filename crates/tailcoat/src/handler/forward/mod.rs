@@ -1,5 +1,6 @@
 //! Reverse proxy: forwards requests to upstreams or programs, and streams their responses back.
 
+mod authorize;
 mod buffering;
 mod client_fields;
 mod content;
@@ -27,6 +28,7 @@ use wire::h1::{HeadLimits, ResponseHead};
 use wire::http::readings::has_hidden_dot_segments;
 use wire::http::{Fields, Method, Status, Version, cookies};
 
+pub use self::authorize::{Authorization, AuthorizationFuture, Authorizer, AuthorizerPlan};
 use self::buffering::{RoomWait, awaits_room, receive_content, wait_for_room};
 pub(super) use self::client_fields::push_trace_fields;
 pub use self::client_fields::reported_scheme;
@@ -163,10 +165,7 @@ impl Forward {
         cache: Option<ResponseCache>,
         overload: Rc<Overload>,
     ) -> Self {
-        // Space for the largest head and one byte, to see that a head is too large.
-        let input = vec![0; READ_BYTES.max(plan.head_limits.head_bytes_max + HEAD_REST_BYTES)];
-        let scratch = RefCell::new(ForwardScratch { input, head: ResponseHead::default(), fields: Fields::new() });
-        Self { inner: Rc::new(ForwardInner { plan, destination, overload, scratch }), cache }
+        Self { inner: ForwardInner::new(plan, destination, overload), cache }
     }
 
     /// Forwards a request.
@@ -288,6 +287,14 @@ impl Future for OutcomeOf {
 }
 
 impl ForwardInner {
+    /// Creates the state of a worker's handler.
+    fn new(plan: Arc<ForwardPlan>, destination: Destination, overload: Rc<Overload>) -> Rc<Self> {
+        // Space for the largest head and one byte, to see that a head is too large.
+        let input = vec![0; READ_BYTES.max(plan.head_limits.head_bytes_max + HEAD_REST_BYTES)];
+        let scratch = RefCell::new(ForwardScratch { input, head: ResponseHead::default(), fields: Fields::new() });
+        Rc::new(Self { plan, destination, overload, scratch })
+    }
+
     /// Builds the response for a request that is shed because its worker is overloaded.
     fn shed(&self, routed: &Routed<'_>) -> Option<Box<BuiltResponse>> {
         self.overload.sheds(self.destination.cost()).then(|| overloaded(routed))

@@ -60,6 +60,12 @@ impl KeyRules {
                 self.write_override(name, value, routed.proxied.is_some() || field.is_set_here, out);
             }
         }
+        let identity = request.head.identity.of(request.bytes);
+        if !identity.is_empty() {
+            out.push(OVERRIDE_MARK);
+            out.extend_from_slice(b"identity=");
+            out.extend_from_slice(identity);
+        }
         if self.tells_target_asked && request.target_asked() != target {
             // No field has this name.
             out.push(OVERRIDE_MARK);

@@ -152,12 +152,32 @@ pub fn change_request_to(
     head.target_asked = target.map(|_| append(request.target_asked()));
     head.version = request.head.version;
     head.had_credentials = request.head.has_credentials();
+    head.identity = append(request.head.identity.of(request.bytes));
     for EditedLine { name, value, is_set_here } in lines {
         let known = KnownField::from_name(name);
         head.push(FieldSpan { name: append(name), value: append(&value), known, is_set_here });
     }
     let before = request.head.withheld.iter().map(|name| name.of(request.bytes));
     head.withheld = before.chain(withheld.map(|change| change.name.as_bytes())).map(append).collect();
+    (head, bytes)
+}
+
+/// Makes the head of a request that an authentication server has permitted, with the fields that it got from it.
+pub fn identified_request(
+    request: &Request<'_>,
+    changes: &[FieldChange],
+    identity: &[FieldChange],
+) -> (RequestHead, Vec<u8>) {
+    let (mut head, mut bytes) = change_request(request, None, changes);
+    let start = bytes.len();
+    for FieldChange { name, value, .. } in identity.iter().filter(|field| !field.value.is_empty()) {
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.push(b'=');
+        bytes.extend_from_slice(value);
+        // No value has a line feed.
+        bytes.push(b'\n');
+    }
+    head.identity = Span::new(start, bytes.len());
     (head, bytes)
 }
 

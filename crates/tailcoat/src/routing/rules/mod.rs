@@ -5,7 +5,7 @@
 //! | 1 | access control by address | [`Rules::guard`] |
 //! | 2 | limits of rate and of concurrent requests | [`Rules::guard`] |
 //! | 3 | redirects and rewrites | [`Rules::enter`] |
-//! | 4 | access control by password | [`Rules::ask_password`], [`Question::verify`] |
+//! | 4 | access control by password, then by authentication servers | [`Rules::ask_password`], [`Question::verify`], [`Rules::on_authorization`] |
 //! | 5 | fields of the request | [`Rules::admit`] |
 //! | 6 | handlers | `routing/site.rs` |
 //! | 7 | redirects and rewrites after all handlers have declined | [`Rules::enter_again`] |
@@ -38,7 +38,9 @@ use wire::http::{KnownField, Method, Request, RequestHead, Status};
 
 pub use self::address_set::AddressSet;
 pub use self::count_table::{CountTable, Permit};
-use self::field_edits::{UnsafeValue, change, change_request, change_request_to, request_changes, response_changes};
+use self::field_edits::{
+    UnsafeValue, change, change_request, change_request_to, identified_request, request_changes, response_changes,
+};
 use self::guarded_paths::{GuardPattern, GuardedPath, OtherPath, Readings};
 pub use self::limit_key::KeyHasher;
 pub use self::passwords::{CredentialVerdict, PasswordChecks, PasswordGate};
@@ -49,8 +51,10 @@ use self::shared::PathOrigin;
 pub use self::shared::{AllRules, SharedRules};
 pub use self::trusted_proxies::TrustedProxies;
 pub use self::visit::{RequestIds, Visit};
-use crate::config::{FieldAction, FieldEdit, PasswordRule};
-use crate::handler::{BuiltResponse, ChangedResponse, FieldChange, Response, Routed};
+use crate::config::{FieldAction, FieldEdit, ForwardAuthRule, PasswordRule};
+use crate::handler::{
+    Authorization, AuthorizationFuture, Authorizer, BuiltResponse, ChangedResponse, FieldChange, Response, Routed,
+};
 use crate::metrics::Limit;
 
 /// Rules of a site; each worker has its own. Regular expressions need scratch memory for a search, and workers would
@@ -62,6 +66,11 @@ pub struct Rules {
     passwords: Vec<PasswordRule>,
     /// Pattern of each rule in `passwords`.
     password_paths: Vec<GuardPattern>,
+    auths: Vec<ForwardAuthRule>,
+    /// Pattern of each rule in `auths`.
+    auth_paths: Vec<GuardPattern>,
+    /// Way to the server of each rule in `auths`.
+    authorizers: Vec<Option<Authorizer>>,
     request_fields: Vec<FieldEdit>,
     response_fields: Vec<FieldEdit>,
     ids: Rc<RequestIds>,
@@ -79,6 +88,12 @@ pub struct Passage {
     other_paths: Vec<OtherPath>,
     /// Indices of the password rules that the request has passed.
     asked: Vec<usize>,
+    /// Indices of the rules of forward authentication that have permitted the request.
+    authorized: Vec<usize>,
+    /// Fields that authentication servers have given the request.
+    identity: Vec<FieldChange>,
+    /// Cookies of authentication servers for the response.
+    cookies: Vec<FieldChange>,
     /// True if all handlers declined and the request was rewritten after that.
     is_last: bool,
     /// True if a local redirect of a script led to the last target.
@@ -97,6 +112,8 @@ pub enum RuleDecision {
     Answer(Box<BuiltResponse>),
     /// A password must be verified first.
     Ask(Question),
+    /// The authentication server of the rule with this index must permit the request first.
+    Authorize(AuthorizationFuture, usize),
 }
 
 /// Password verification that a request waits for.
@@ -129,11 +146,19 @@ impl Rules {
             missing: Rewrites::new(missing),
             passwords: rules.passwords.clone(),
             password_paths: shared.password_paths().to_vec(),
+            auths: rules.forward_auths.clone(),
+            auth_paths: shared.auth_paths().to_vec(),
+            authorizers: Vec::new(),
             request_fields: rules.request_fields.clone(),
             response_fields: rules.response_fields.clone(),
             shared: Arc::clone(shared),
             ids: Rc::clone(ids),
         }
+    }
+
+    /// Sets the ways to authentication servers, in the order of their rules.
+    pub fn authorizing(self, authorizers: Vec<Option<Authorizer>>) -> Self {
+        Self { authorizers, ..self }
     }
 
     /// Starts the passage of a request: steps 1 to 4, until a password must be verified.
@@ -144,6 +169,9 @@ impl Rules {
             sent_elsewhere: 0,
             other_paths: Vec::new(),
             asked: Vec::new(),
+            authorized: Vec::new(),
+            identity: Vec::new(),
+            cookies: Vec::new(),
             is_last: false,
             is_redirected: false,
             is_changed: false,
@@ -181,6 +209,13 @@ impl Rules {
                 RuleDecision::Pass => {}
                 entry => return entry,
             }
+        }
+        if let Some(rule) = self.next_auth(passage, routed) {
+            return match self.authorizers.get(rule) {
+                Some(Some(authorizer)) => RuleDecision::Authorize(authorizer.ask(routed), rule),
+                // Local invariant: each rule with a server has a way to it.
+                _ => RuleDecision::Answer(BuiltResponse::new(Status::INTERNAL_SERVER_ERROR)),
+            };
         }
         match self.admit(passage, routed) {
             Ok(()) => RuleDecision::Pass,
@@ -265,11 +300,12 @@ impl Rules {
     /// Changes the fields of a response: step 8.
     pub fn change_response(&self, response: Response, passage: &Passage, routed: &Routed<'_>) -> Response {
         let of_tls = self.shared.https().response_field(routed);
-        if self.response_fields.is_empty() && of_tls.is_none() {
+        if self.response_fields.is_empty() && of_tls.is_none() && passage.cookies.is_empty() {
             return response;
         }
         let mut changes = response_changes(&self.response_fields, &passage.paths(routed), routed, &passage.visit);
         changes.extend(of_tls.cloned());
+        changes.extend(passage.cookies.iter().cloned());
         if changes.is_empty() {
             return response;
         }
@@ -391,11 +427,99 @@ impl Rules {
         })
     }
 
+    /// Returns the next rule whose authentication server must permit one of the request's paths.
+    fn next_auth(&self, passage: &Passage, routed: &Routed<'_>) -> Option<usize> {
+        if self.auths.is_empty() {
+            return None;
+        }
+        let paths = passage.guarded(routed).into_iter().flat_map(GuardedPath::with_original);
+        let mut needed = paths.filter_map(|path| {
+            let first = self.auth_paths.iter().position(|pattern| pattern.holds_for(path));
+            first.filter(|&rule| self.auths[rule].auth.is_some() && self.auth_paths[rule].decides(path))
+        });
+        needed.find(|rule| !passage.authorized.contains(rule))
+    }
+
+    /// Continues with a request after an authentication server has decided.
+    pub fn on_authorization(
+        &self,
+        (authorization, rule): (Authorization, usize),
+        passage: &mut Passage,
+        routed: &Routed<'_>,
+    ) -> RuleDecision {
+        let permission = match authorization {
+            Authorization::Permitted(permission) => permission,
+            Authorization::Rejected(response) => {
+                return RuleDecision::Answer(self.to_login(rule, response, routed));
+            }
+        };
+        if let Some(user) = permission.fields.first().filter(|user| !user.value.is_empty()) {
+            passage.visit.name_user(&user.value);
+            passage.visit.sign_in();
+        }
+        passage.authorized.push(rule);
+        passage.identity.extend(permission.fields);
+        passage.cookies.extend(permission.cookies);
+        self.go_on(passage, routed)
+    }
+
+    /// Redirects the client of a 401 to the page for signing in, if there is one. The cookies of the 401 stay.
+    fn to_login(&self, rule: usize, response: Box<BuiltResponse>, routed: &Routed<'_>) -> Box<BuiltResponse> {
+        let login = self.auths[rule].auth.as_ref().and_then(|auth| auth.login.as_ref());
+        let Some(login) = login.filter(|_| response.status == Status::UNAUTHORIZED) else { return response };
+        match apply(login, routed) {
+            Rewritten::Answer(mut redirect) => {
+                for cookie in response.fields.values(b"set-cookie") {
+                    redirect.fields.push("Set-Cookie", cookie);
+                }
+                redirect
+            }
+            // Local invariant: a `login` has a status.
+            Rewritten::Target(_) => response,
+        }
+    }
+
+    /// Names of the fields that only authentication servers set.
+    fn identity_names(&self) -> impl Iterator<Item = &str> {
+        let auths = self.auths.iter().filter_map(|rule| rule.auth.as_ref());
+        auths.flat_map(|auth| &auth.copies).map(|copy| copy.to.as_str())
+    }
+
+    /// Makes the head with the fields of authentication servers, and without those that the client has sent in their
+    /// names. `None` if the site asks none.
+    fn identify(&self, passage: &Passage, routed: &Routed<'_>) -> Option<(RequestHead, Vec<u8>)> {
+        if self.auths.is_empty() {
+            return None;
+        }
+        let withheld = |name: &str| FieldChange { action: FieldAction::Set, name: name.into(), value: Vec::new() };
+        let mut changes: Vec<_> = match passage.is_changed {
+            // The handler that changed the request has received the fields, and may have changed them.
+            true => Vec::new(),
+            false => self.identity_names().map(withheld).collect(),
+        };
+        changes.extend(passage.identity.iter().filter(|field| !field.value.is_empty()).cloned());
+        let (mut head, bytes) = identified_request(&routed.request, &changes, &passage.identity);
+        head.had_credentials |= !passage.authorized.is_empty();
+        Some((head, bytes))
+    }
+
     /// Makes the head that handlers and upstreams see: step 5.
     fn admit(&self, passage: &mut Passage, routed: &Routed<'_>) -> Result<(), UnsafeValue> {
-        if let Some(link) = routed.link.get().filter(|_| !self.request_fields.is_empty()) {
-            link.forbid_trailers(self.request_fields.iter().map(|edit| edit.name.as_str()));
+        if let Some(link) = routed.link.get().filter(|_| !self.request_fields.is_empty() || !self.auths.is_empty()) {
+            let edited = self.request_fields.iter().map(|edit| edit.name.as_str());
+            link.forbid_trailers(edited.chain(self.identity_names()));
         }
+        let identified = self.identify(passage, routed);
+        let Some((head, bytes)) = &identified else { return self.edit(passage, routed) };
+        self.edit(passage, &Routed { request: Request { head, bytes }, ..*routed })?;
+        if passage.head.is_none() {
+            passage.head = identified;
+        }
+        Ok(())
+    }
+
+    /// Applies the edits of the request's fields.
+    fn edit(&self, passage: &mut Passage, routed: &Routed<'_>) -> Result<(), UnsafeValue> {
         let mut asked = passage.guarded(routed).into_iter().filter_map(|path| self.password_for(path));
         let hides_credentials = asked.any(|rule| !self.passwords[rule].passes_credentials);
         let edits = if passage.is_changed { &[] } else { self.request_fields.as_slice() };

@@ -33,6 +33,8 @@ pub struct SharedRules {
     request_limits: Vec<(RequestLimit, GuardPattern, Arc<CountTable>)>,
     /// Pattern of each password rule.
     password_paths: Vec<GuardPattern>,
+    /// Pattern of each rule of forward authentication.
+    auth_paths: Vec<GuardPattern>,
     /// Other readings of paths.
     readings: Readings,
     /// Store of each password rule; `None` for a rule without a file.
@@ -167,7 +169,8 @@ impl<'c> Common<'c> {
         let request_limits: Vec<_> =
             request_limits.into_iter().map(|(limit, table)| guarded(&limit, &limit.path, table)).collect();
         let password_paths: Vec<_> = rules.passwords.iter().map(|rule| GuardPattern::new(&rule.path)).collect();
-        let patterns = clients.iter().map(|(_, pattern, _)| pattern).chain(&password_paths);
+        let auth_paths: Vec<_> = rules.forward_auths.iter().map(|rule| GuardPattern::new(&rule.path)).collect();
+        let patterns = clients.iter().map(|(_, pattern, _)| pattern).chain(&password_paths).chain(&auth_paths);
         let patterns = patterns.chain(rate_limits.iter().map(|(_, pattern, _)| pattern));
         let patterns = patterns.chain(request_limits.iter().map(|(_, pattern, _)| pattern));
         let edits = rules.request_fields.iter().chain(&rules.response_fields);
@@ -178,6 +181,7 @@ impl<'c> Common<'c> {
             rate_limits,
             request_limits,
             password_paths,
+            auth_paths,
             stores,
             checks: Arc::clone(&self.kept.checks),
             hasher: self.kept.hasher.clone(),
@@ -241,6 +245,7 @@ fn joined(site: &RulesConfig, all: &RulesConfig) -> RulesConfig {
         redirects_to_https: site.redirects_to_https.or(all.redirects_to_https),
         strict_transport_security: site.strict_transport_security.clone().or(all.strict_transport_security.clone()),
         passwords: chained(&site.passwords, &all.passwords),
+        forward_auths: chained(&site.forward_auths, &all.forward_auths),
         request_fields: chained(&all.request_fields, &site.request_fields),
         response_fields: chained(&all.response_fields, &site.response_fields),
     }
@@ -280,6 +285,11 @@ impl SharedRules {
 
     pub(super) fn password_checks(&self) -> &Arc<PasswordChecks> {
         &self.checks
+    }
+
+    /// Pattern of each rule of forward authentication.
+    pub(super) fn auth_paths(&self) -> &[GuardPattern] {
+        &self.auth_paths
     }
 
     pub(super) fn password_paths(&self) -> &[GuardPattern] {
