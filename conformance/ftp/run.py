@@ -61,7 +61,7 @@ class ServerInProcess:
         users = os.path.join(files, "users")
         with open(users, "w") as file:
             file.write(f"user:{PASSWORD_HASH}\n")
-        options = [f'root "{root}"', f'users "{users}"', "anonymous on", 'write "users"', "keep-partial off"]
+        options = [f'root "{root}"', f'users "{users}"', "anonymous on", "active-mode on", 'write "users"', "keep-partial off"]
         if handler.timeout:
             options.append(f'session-idle-timeout "{seconds(handler.timeout)}"')
         if handler.passive_dtp.timeout:
