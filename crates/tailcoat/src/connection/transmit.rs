@@ -40,6 +40,8 @@ pub struct Transmission {
     stream: Option<Box<StreamedContent>>,
     /// True if the socket would have accepted more, but other connections get their turn.
     has_yielded: bool,
+    /// True if the socket is closed after the last byte. The end of the stream and the last bytes then leave in one segment.
+    pub closes: bool,
     /// Bytes accepted by the socket so far.
     pub total_sent: u64,
 }
@@ -98,6 +100,7 @@ impl Transmission {
             warming: PageCacheWarming::default(),
             stream: output.stream.take(),
             has_yielded: false,
+            closes: false,
             total_sent: 0,
         }
     }
@@ -168,7 +171,9 @@ impl Transmission {
                 None if bytes.is_empty() => match ready!(self.poll_stream(socket, task, buffer))? {
                     Some(count) => count,
                     None => {
-                        socket.cork(false);
+                        if !(self.closes && matches!(socket, Transport::Plain(_))) {
+                            socket.cork(false);
+                        }
                         return socket.poll_drained().map(Ok);
                     }
                 },

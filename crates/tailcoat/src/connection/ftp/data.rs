@@ -143,7 +143,10 @@ fn listen_on(address: IpAddr, port: u16, deadline_ms: u64) -> io::Result<(DataCh
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
-    let port = socket.local_addr()?.as_socket().map_or(0, |address| address.port());
+    let port = match port {
+        0 => socket.local_addr()?.as_socket().map_or(0, |address| address.port()),
+        port => port,
+    };
     Ok((DataChannel::Listening(Socket::new(socket.into()), deadline_ms), port))
 }
 

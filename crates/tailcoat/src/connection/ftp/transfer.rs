@@ -295,7 +295,9 @@ impl FtpConnection {
         transfer.deadline_ms = now_ms + write_timeout_ms;
         transfer.stage = match transfer.content.take() {
             Some(TransferContent::Segment(segment)) if piece_bytes.is_none() => {
-                TransferStage::Client(Box::new(transmission_of(segment)), None)
+                let mut transmission = transmission_of(segment);
+                transmission.closes = true;
+                TransferStage::Client(Box::new(transmission), None)
             }
             Some(content @ (TransferContent::Segment(_) | TransferContent::Text(_))) => {
                 TransferStage::Client(empty(), Some(content))
