@@ -275,6 +275,32 @@ fn sessions_keep_the_memory_budget() {
     assert_eq!(fs::read(directory.path().join("honest.bin")).unwrap().len(), 100_000);
 }
 
+/// Paths that idle sessions keep count, too.
+#[test]
+fn paths_of_sessions_count_as_memory() {
+    const SESSIONS: u64 = 100;
+    const PATH_BYTES: u64 = 3_900;
+    let directory = tree();
+    let operated = Operated::start(&configuration(&directory, "write \"all\"", ""));
+    let path = "x/".repeat(PATH_BYTES as usize / 2);
+    let sessions: Vec<FtpClient> = (0..SESSIONS)
+        .map(|_| {
+            let mut client = FtpClient::log_in(&operated.server);
+            assert_eq!(code(&client.command(&format!("RNFR {path}"))), 350);
+            client
+        })
+        .collect();
+    let held_bytes = || {
+        let output = operated.order(&["status", "--json"]);
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        status["client_memory"]["held_bytes"].as_u64().unwrap()
+    };
+    // Workers publish their counts in steps of 32 KiB.
+    eventually("the paths are counted", || held_bytes() > SESSIONS * PATH_BYTES / 2);
+    drop(sessions);
+    eventually("ended sessions hold nothing", || held_bytes() < SESSIONS * PATH_BYTES / 2);
+}
+
 /// Session of a client that has begun to upload so many bytes; `None` if the server has closed it before.
 fn begin_upload_from(server: &TestServer, client: [u8; 4], sent_bytes: usize) -> Option<(TcpStream, TcpStream)> {
     let mut control = server.connect_from(client);

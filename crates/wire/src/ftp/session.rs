@@ -538,6 +538,12 @@ impl FtpSession {
         self.is_transferring
     }
 
+    /// Bytes of memory that the session holds for texts of the client.
+    pub fn held_bytes(&self) -> usize {
+        let name_bytes = if let FtpLogin::Named(name) = &self.login { name.capacity() } else { 0 };
+        name_bytes + self.directory.capacity() + self.rename_from.as_ref().map_or(0, Vec::capacity)
+    }
+
     /// True after a login.
     pub fn is_logged_in(&self) -> bool {
         self.login == FtpLogin::LoggedIn

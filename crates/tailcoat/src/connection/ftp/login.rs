@@ -19,7 +19,15 @@ const ANONYMOUS_USER: &[u8] = b"anonymous";
 /// Login whose password is verified.
 pub(super) struct LoggingIn {
     user: Vec<u8>,
+    /// Length of the password, which the future holds.
+    password_bytes: usize,
     future: Pin<Box<dyn Future<Output = CredentialVerdict>>>,
+}
+
+impl LoggingIn {
+    pub(super) fn held_bytes(&self) -> usize {
+        2 * self.user.capacity() + self.password_bytes
+    }
 }
 
 impl FtpConnection {
@@ -35,8 +43,9 @@ impl FtpConnection {
             return self.end_login(user, CredentialVerdict::Wrong);
         };
         let (client, now_ms) = (self.client, self.context.clock.now().monotonic_ms);
+        let password_bytes = password.capacity();
         let future = Box::pin(gate.verify(user.clone(), password, client, now_ms));
-        self.logging_in = Some(Box::new(LoggingIn { user, future }));
+        self.logging_in = Some(Box::new(LoggingIn { user, password_bytes, future }));
     }
 
     /// Replies when the password is verified.

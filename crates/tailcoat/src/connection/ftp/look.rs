@@ -16,6 +16,13 @@ pub(super) struct Looking {
     future: Pin<Box<dyn Future<Output = Result<NamedListing, NamedRejection>>>>,
 }
 
+impl Looking {
+    /// Bytes of the path, and of the path below the root that the lookup holds.
+    pub(super) fn held_bytes(&self) -> usize {
+        2 * self.path.capacity()
+    }
+}
+
 impl FtpConnection {
     pub(super) fn begin_look(&mut self, question: PathQuestion, path: Vec<u8>) {
         let Some(site) = self.site() else { return self.reply(&rejection_reply(NamedRejection::NotFound)) };

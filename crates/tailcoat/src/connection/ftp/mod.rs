@@ -174,11 +174,21 @@ impl FtpConnection {
             }
         });
         if polled.is_pending() {
-            let transfer_bytes = self.transfer.as_ref().map_or(0, |transfer| transfer.held_bytes());
-            let held_bytes = self.input.capacity() + self.output.capacity() + transfer_bytes + self.socket.held_bytes();
-            self.context.charge_held(self.slot, held_bytes, &mut self.held);
+            self.context.charge_held(self.slot, self.held_bytes(), &mut self.held);
         }
         polled
+    }
+
+    /// Bytes of memory that the connection holds for its client.
+    fn held_bytes(&self) -> usize {
+        let names_bytes = self.user.len() + self.host.as_ref().map_or(0, |host| host.len());
+        // At most one of these.
+        let waiting_bytes = self.transfer.as_ref().map_or(0, |transfer| transfer.held_bytes())
+            + self.looking.as_ref().map_or(0, |looking| looking.held_bytes())
+            + self.logging_in.as_ref().map_or(0, |logging_in| logging_in.held_bytes())
+            + self.changing.as_ref().map_or(0, |changing| changing.held_bytes);
+        let buffers_bytes = self.input.capacity() + self.output.capacity() + self.socket.held_bytes();
+        buffers_bytes + self.session.held_bytes() + names_bytes + waiting_bytes
     }
 
     fn drive(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {

@@ -41,6 +41,8 @@ pub(super) struct FtpUpload {
 
 /// Change that is awaited, and the reply to it.
 pub(super) struct Changing {
+    /// Bytes of the paths.
+    pub(super) held_bytes: usize,
     future: Pin<Box<dyn Future<Output = Result<(), NamedRejection>>>>,
     reply: FtpReply,
 }
@@ -228,8 +230,9 @@ impl FtpConnection {
             }
         };
         let (host, now) = (self.host.clone().unwrap_or_default(), self.context.clock.now());
+        let held_bytes = change.held_bytes() + reply.text.len();
         let future = Box::pin(site.files.clone().change(host, change, now));
-        self.changing = Some(Box::new(Changing { future, reply }));
+        self.changing = Some(Box::new(Changing { held_bytes, future, reply }));
     }
 
     /// Replies when the change is done.

@@ -117,9 +117,12 @@ impl Transferring {
         let sending_bytes = match &self.stage {
             TransferStage::Client(transmission, _) => transmission.held_bytes(),
             TransferStage::Receive(receiving) => receiving.held_bytes(),
-            _ => 0,
+            // The lookup holds the path below the root.
+            TransferStage::Content(_) => self.request.path.capacity(),
+            TransferStage::Connection | TransferStage::Turn(_) | TransferStage::Handshake => 0,
         };
-        waiting_bytes + sending_bytes + self.socket.as_ref().map_or(0, Transport::held_bytes)
+        let names_bytes = self.request.path.capacity() + self.request.argument.capacity();
+        names_bytes + waiting_bytes + sending_bytes + self.socket.as_ref().map_or(0, Transport::held_bytes)
     }
 
     /// Stage for the table of connections, and the deadline.

@@ -82,6 +82,17 @@ pub struct NamedUpload {
     is_settled: bool,
 }
 
+impl NamedChange {
+    /// Bytes of the paths.
+    pub fn held_bytes(&self) -> usize {
+        match self {
+            Self::Delete(path) | Self::MakeDirectory(path) | Self::RemoveDirectory(path) => path.capacity(),
+            Self::Rename(from, to) => from.capacity() + to.capacity(),
+            Self::SetModified(path, _) => path.capacity(),
+        }
+    }
+}
+
 impl NamedFiles {
     /// Changes the tree.
     pub async fn change(self, host: Box<[u8]>, change: NamedChange, now: Now) -> Result<(), NamedRejection> {
