@@ -11,7 +11,8 @@ use tempfile::TempDir;
 use crate::support::ftp::{FtpClient, code};
 use crate::support::port::free_port;
 use crate::support::skips::skip_without;
-use crate::support::{PATIENCE, TestServer, tailcoat};
+use crate::support::waiting::eventually;
+use crate::support::{PATIENCE, TestServer, ask, tailcoat};
 
 fn serve(directory: &TempDir, options: &str) -> TestServer {
     let root = directory.path().display();
@@ -303,6 +304,196 @@ fn appending_shows_no_private_file() {
     let mut client = FtpClient::log_in(&server);
     assert_eq!(code(&upload(&mut client, "APPE private.txt", b" more")), 226);
     assert_eq!(fs::metadata(path("private.txt")).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+/// Large files are appended in place when the upload is complete. Uploads at the same time all remain, and one that is cut
+/// or too long changes nothing.
+#[test]
+fn large_files_are_appended_in_place() {
+    use std::os::unix::fs::MetadataExt;
+    const LARGE_BYTES: usize = 3 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    for name in ["log.txt", "linked.txt", "target.txt"] {
+        fs::write(path(name), vec![b'a'; LARGE_BYTES]).unwrap();
+    }
+    fs::hard_link(path("linked.txt"), path("snapshot.txt")).unwrap();
+    symlink("target.txt", path("link.txt")).unwrap();
+    let count = names(&directory).len();
+    let server = serve(&directory, "write \"all\"\n stored-bytes-max \"3200KiB\"");
+    let content = |name: &str| fs::read(path(name)).unwrap();
+    let inode = |name: &str| fs::metadata(path(name)).unwrap().ino();
+    let shares_blocks = shares_blocks(&directory);
+    let before = inode("log.txt");
+    let mut client = FtpClient::log_in(&server);
+    assert_eq!(code(&upload(&mut client, "APPE log.txt", b"one")), 226);
+    assert_eq!(client.codes(&[&format!("REST {}", LARGE_BYTES + 3)]), [350]);
+    assert_eq!(code(&upload(&mut client, "STOR log.txt", b"two")), 226);
+    assert!(content("log.txt").len() == LARGE_BYTES + 6 && content("log.txt").ends_with(b"aonetwo"));
+    assert!(inode("log.txt") == before || shares_blocks, "the file was copied");
+    // Two at once: each appears when it is complete.
+    let mut other = FtpClient::log_in(&server);
+    let mut data = [other.data(), client.data()];
+    assert_eq!([code(&other.command("APPE log.txt")), code(&client.command("APPE log.txt"))], [150, 150]);
+    data[0].write_all(b"four").unwrap();
+    data[1].write_all(b"three").unwrap();
+    let [first, second] = data;
+    drop(second);
+    assert_eq!(code(&client.reply()), 226);
+    assert!(content("log.txt").ends_with(b"twothree"));
+    drop(first);
+    assert_eq!(code(&other.reply()), 226);
+    assert!(content("log.txt").ends_with(b"twothreefour"));
+    let length = content("log.txt").len();
+    // Cut by ABOR, by a reset, and by the limit.
+    let mut data = client.data();
+    assert_eq!(code(&client.command("APPE log.txt")), 150);
+    data.write_all(b"lost").unwrap();
+    client.send(b"ABOR\r\n");
+    assert_eq!([code(&client.reply()), code(&client.reply())], [426, 226]);
+    let data = client.data();
+    assert_eq!(code(&client.command("APPE log.txt")), 150);
+    socket2::SockRef::from(&data).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    drop(data);
+    assert_eq!(code(&client.reply()), 426);
+    assert_eq!(code(&upload(&mut client, "APPE log.txt", &vec![7; 200 << 10])), 552);
+    assert_eq!(content("log.txt").len(), length);
+    // Other names of a file keep their content, and a link is replaced.
+    assert_eq!(code(&upload(&mut client, "APPE linked.txt", b"more")), 226);
+    assert!(content("snapshot.txt").len() == LARGE_BYTES && content("linked.txt").len() == LARGE_BYTES + 4);
+    assert_eq!(code(&upload(&mut client, "APPE link.txt", b"more")), 226);
+    assert!(content("target.txt").len() == LARGE_BYTES && content("link.txt").len() == LARGE_BYTES + 4);
+    assert!(fs::symlink_metadata(path("link.txt")).unwrap().is_file());
+    // A file that shrinks meanwhile has no such position any more, and APPE makes a file that has gone.
+    assert_eq!(client.codes(&[&format!("REST {length}")]), [350]);
+    let data = client.data();
+    assert_eq!(code(&client.command("STOR log.txt")), 150);
+    fs::write(path("log.txt"), "short").unwrap();
+    drop(data);
+    assert_eq!(code(&client.reply()), 554);
+    let mut data = client.data();
+    assert_eq!(code(&client.command("APPE log.txt")), 150);
+    fs::remove_file(path("log.txt")).unwrap();
+    data.write_all(b"new").unwrap();
+    drop(data);
+    assert_eq!(code(&client.reply()), 226);
+    assert_eq!(content("log.txt"), b"new");
+    assert_eq!(names(&directory).len(), count, "{:?}", names(&directory));
+}
+
+/// Appending at the same time loses nothing, whether the file is copied or not.
+#[test]
+fn appending_at_once_loses_nothing() {
+    const SESSIONS: usize = 6;
+    const LINES: usize = 15;
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("large.log"), vec![b'\n'; 2 << 20]).unwrap();
+    let server = serve(&directory, "write \"all\"");
+    std::thread::scope(|scope| {
+        for session in 0..SESSIONS {
+            let server = &server;
+            scope.spawn(move || {
+                let mut client = FtpClient::log_in(server);
+                for line in 0..LINES {
+                    let content = format!("{session} {line}\n");
+                    for command in ["APPE large.log", "APPE small.log"] {
+                        assert_eq!(code(&upload(&mut client, command, content.as_bytes())), 226, "{command}");
+                    }
+                }
+            });
+        }
+    });
+    let mut expect: Vec<_> =
+        (0..SESSIONS).flat_map(|session| (0..LINES).map(move |line| format!("{session} {line}"))).collect();
+    expect.sort();
+    for name in ["large.log", "small.log"] {
+        let text = fs::read_to_string(directory.path().join(name)).unwrap();
+        let mut lines: Vec<_> = text.lines().filter(|line| !line.is_empty()).collect();
+        lines.sort_unstable();
+        assert_eq!(lines, expect, "{name}");
+    }
+}
+
+/// A user's incomplete APPE is kept with the file that it continues, so that SIZE tells where to go on.
+#[test]
+fn a_cut_append_can_be_resumed() {
+    const LARGE_BYTES: usize = 2 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    fs::write(path("log.txt"), vec![b'a'; LARGE_BYTES]).unwrap();
+    let server = serve(&directory, "write \"all\"\n keep-partial on");
+    let mut client = FtpClient::log_in(&server);
+    let cut = |client: &mut FtpClient, command: &str| {
+        let mut data = client.data();
+        assert_eq!(code(&client.command(command)), 150);
+        data.write_all(b"one").unwrap();
+        // The server has written the piece when it keeps it.
+        eventually("the bytes arrive", || client.command("STAT").contains("progress: 3 bytes"));
+        socket2::SockRef::from(&data).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+        drop(data);
+        assert_eq!(code(&client.reply()), 426);
+    };
+    for (name, length) in [("log.txt", LARGE_BYTES), ("new.txt", 0)] {
+        cut(&mut client, &format!("APPE {name}"));
+        eventually("the part is kept", || client.command(&format!("SIZE {name}")) == format!("213 {}\r\n", length + 3));
+        assert_eq!(fs::metadata(path(name)).map_or(0, |metadata| metadata.len()), length as u64);
+        assert_eq!(code(&upload(&mut client, &format!("APPE {name}"), b"two")), 226);
+        let content = fs::read(path(name)).unwrap();
+        assert!(content.len() == length + 6 && content.ends_with(b"onetwo"), "{name}");
+    }
+    assert_eq!(names(&directory), ["log.txt", "new.txt"]);
+}
+
+/// True if copies of files share their blocks in the file system of this directory.
+fn shares_blocks(directory: &TempDir) -> bool {
+    let (from, to) = (directory.path().join("link.txt"), directory.path().join("clone"));
+    let copied = Command::new("cp").args(["--reflink=always"]).args([&from, &to]).output().unwrap();
+    fs::remove_file(to).unwrap();
+    copied.status.success()
+}
+
+/// Incomplete uploads are hidden even where hidden files are shown, over FTP and HTTP.
+#[test]
+fn incomplete_uploads_are_hidden() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join(".shown"), "hidden").unwrap();
+    let port = free_port();
+    let root = directory.path().display();
+    let server = TestServer::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n root \"{root}\"\n hidden\n browse\n ftp \"127.0.0.1:{port}\" \
+         {{\n write \"all\"\n}}\n}}\n"
+    ));
+    let mut clients = [0, 1].map(|_| {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut client = FtpClient::over(stream);
+        assert_eq!(client.codes(&["USER ftp", "PASS x", "TYPE I"]), [331, 230, 200]);
+        client
+    });
+    let [uploading, client] = &mut clients;
+    let mut data = uploading.data();
+    assert_eq!(code(&uploading.command("STOR new.txt")), 150);
+    data.write_all(b"part").unwrap();
+    let temporary = names(&directory).into_iter().find(|name| name.starts_with(".tailcoat-")).unwrap();
+    for command in ["NLST", "NLST -a", "NLST .*", "NLST -a /"] {
+        let listed = client.text(command);
+        assert!(!listed.contains("tailcoat"), "{command}: {listed}");
+    }
+    assert!(client.text("MLSD").contains(".shown") && !client.text("MLSD").contains("tailcoat"));
+    for command in ["RETR", "LIST"] {
+        assert_eq!(code(&client.transfer(&format!("{command} {temporary}")).1), 550, "{command}");
+    }
+    for command in ["SIZE", "MLST", "DELE", "MDTM"] {
+        assert_eq!(code(&client.command(&format!("{command} {temporary}"))), 550, "{command}");
+    }
+    let get = |path: &str| ask(&server, &format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+    assert!(get("/.shown").starts_with("HTTP/1.1 200 "));
+    assert!(get(&format!("/{temporary}")).starts_with("HTTP/1.1 404 "));
+    let listed = get("/");
+    assert!(listed.contains(".shown") && !listed.contains("tailcoat-"), "{listed}");
+    drop(data);
+    assert_eq!(code(&uploading.reply()), 226);
+    assert_eq!(names(&directory), [".shown", "new.txt"]);
 }
 
 /// `check` warns if FTP reaches programs that it does not protect.

@@ -93,7 +93,8 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         parameters: FLAG,
         default: "hidden off",
         doc: "Serves files and directories whose names begin with a dot. `.well-known` is always served. A hidden \
-              file below the root gets 404, even if a `forward` follows.",
+              file below the root gets 404, even if a `forward` follows. Names that begin with `.tailcoat-` belong to \
+              incomplete uploads and are always hidden.",
         example: "hidden",
         known_as: KnownAs::NONE.caddy(&["hide"]).others(&["dotfiles"]),
         set: OptionSetter::Files(|files, values| files.hidden = values.on()),

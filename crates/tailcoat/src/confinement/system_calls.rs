@@ -231,7 +231,10 @@ const OF_PROCESSOR: &[c_long] = &[];
 const SOCKET_FAMILIES: &[c_int] = &[AF_UNIX, AF_INET, AF_INET6, AF_NETLINK];
 
 /// ioctls for sockets and open files, terminals, and written pages of the server's own memory.
-const IOCTLS: &[u64] = &[FIONBIO, FIONREAD, FIOCLEX, FIONCLEX, TCGETS, TIOCGWINSZ, TIOCOUTQ, PAGEMAP_SCAN];
+const IOCTLS: &[u64] = &[FIONBIO, FIONREAD, FIOCLEX, FIONCLEX, TCGETS, TIOCGWINSZ, TIOCOUTQ, FICLONE, PAGEMAP_SCAN];
+
+/// `_IOW(0x94, 9, int)` of linux/fs.h. Uploads that continue a large file share its blocks.
+const FICLONE: u64 = 0x4004_9409;
 
 /// `_IOWR('f', 16, struct pm_scan_arg)` of linux/fs.h. Without it, the memory of each module instance would be returned
 /// to the system after each request, which makes a request half as expensive again.

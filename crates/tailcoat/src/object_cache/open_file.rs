@@ -98,6 +98,12 @@ impl FileStatus {
         rustix::fs::statx(fd, c"", flags, StatxFlags::BASIC_STATS).map(|status| Self::from_statx(&status))
     }
 
+    /// True if both are of the same file, in any version.
+    pub fn is_same_file(&self, other: &Self) -> bool {
+        let place = |status: &Self| (status.identity.device, status.identity.inode);
+        place(self) == place(other)
+    }
+
     /// Returns the status of the file that a name leads to, following symbolic links. May wait for a disk.
     pub(super) fn at(directory: impl AsFd, name: &[u8]) -> Result<Self, Errno> {
         let name = if name.is_empty() { b"." } else { name };

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use rustix::fs::{Dir, FileType};
 use wire::http::{Fields, Status};
 
-use super::FileTree;
 use super::heads::apply_rules;
 use super::in_progress::{Demand, InProgress};
 use super::listing::{self, Listing, ListingEntry, SortOrder};
 use super::load::{FileRejection, is_for_everyone};
 use super::roots::OpenedRoot;
+use super::{FileTree, is_hidden};
 use crate::handler::page::{Page, PageFormat};
 use crate::handler::{Body, BuiltResponse, Response, Routed};
 use crate::object_cache::{Blocking, DiskAccess, OpenError, RootId};
@@ -109,7 +109,7 @@ impl FileTree {
             }
             let entry = entry?;
             let entry_name = entry.file_name().to_bytes();
-            if matches!(entry_name, b"." | b"..") || !self.files.hidden && entry_name.starts_with(b".") {
+            if matches!(entry_name, b"." | b"..") || is_hidden(entry_name, self.files.hidden) {
                 continue;
             }
             // Resolved as a request would be, so that links out of the root are hidden.

@@ -18,13 +18,14 @@ pub(in crate::handler) mod roots;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod upload;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use wire::http::{ContentCoding, Method, Status};
 
-pub use self::changes::{NamedChange, NamedUpload, UploadRequest, UploadStart};
+pub use self::changes::NamedChange;
 pub use self::load::FileRejection;
 use self::load::{FileLoadError, FoundFile};
 pub use self::named::{ListingScope, NamedContent, NamedEntry, NamedFiles, NamedListing, NamedRejection};
@@ -32,11 +33,16 @@ use self::respond::{choose_coding, is_made};
 use self::roots::{OpenedRoot, WorkerRoot, WorkerRoots};
 use self::tree::FileLoadResult;
 pub use self::tree::FileTree;
+pub use self::upload::{NamedUpload, UploadRequest, UploadStart};
 use super::{BuiltResponse, HandlerOutcome, LateOutcome, Now, OwnedRequest, Response, Routed, redirect_to_directory};
 use crate::object_cache::{CacheLookup, CachedObject, DiskAccess, Object, OpenError, WorkerCache};
 
 /// Methods that files support (RFC 9110, section 10.2.1).
 const ALLOW: &str = "GET, HEAD, OPTIONS";
+
+/// Beginning of the names of incomplete uploads, which are always hidden.
+const RESERVED: &str = ".tailcoat-";
+const RESERVED_IN_PATH: &[u8] = b"/.tailcoat-";
 
 /// Handler of a [`FileTree`] on one worker.
 #[derive(Clone, Debug)]
@@ -369,17 +375,20 @@ impl StaticFileInner {
 }
 
 /// Returns the path up to its first name that begins with a dot, unless `hidden` allows those. Well-known locations
-/// (RFC 8615) are never hidden.
+/// (RFC 8615) are never hidden, and incomplete uploads always are.
 pub(in crate::handler) fn hidden_part(path: &[u8], hidden: bool) -> Option<&[u8]> {
-    if hidden {
-        return None;
-    }
     const WELL_KNOWN: &[u8] = b"/.well-known";
-    let from =
-        if path.strip_prefix(WELL_KNOWN).is_some_and(|rest| rest.starts_with(b"/")) { WELL_KNOWN.len() } else { 0 };
-    let name = from + memchr::memmem::find(&path[from..], b"/.")? + 1;
+    let is_well_known = path.strip_prefix(WELL_KNOWN).is_some_and(|rest| rest.starts_with(b"/"));
+    let from = if is_well_known && !hidden { WELL_KNOWN.len() } else { 0 };
+    let beginning: &[u8] = if hidden { RESERVED_IN_PATH } else { b"/." };
+    let name = from + memchr::memmem::find(&path[from..], beginning)? + 1;
     let end = memchr::memchr(b'/', &path[name..]).map_or(path.len(), |length| name + length);
     Some(&path[..end])
+}
+
+/// True if listings leave out this name.
+fn is_hidden(name: &[u8], hidden: bool) -> bool {
+    name.starts_with(if hidden { RESERVED.as_bytes() } else { b"." })
 }
 
 /// Reason to reject a hidden path. The next handler gets it only if no such file exists here, because it might send

@@ -8,7 +8,7 @@ use wire::ftp::{Glob, GlobBudget, is_representable};
 
 use super::load::{FileLoadError, FileRejection, FoundFile, is_for_everyone};
 use super::roots::{OpenedRoot, WorkerRoots};
-use super::{FileTree, StaticFileInner, hidden_part};
+use super::{FileTree, StaticFileInner, hidden_part, is_hidden};
 use crate::handler::{Now, Segment};
 use crate::object_cache::{
     Blocking, CacheLookup, DiskAccess, FileStatus, Object, ObjectContent, OpenError, WorkerCache,
@@ -306,7 +306,7 @@ fn read(
         }
         let entry = entry.map_err(OpenError::from)?;
         let name = entry.file_name().to_bytes();
-        let is_hidden = name.starts_with(b".") && !tree.files.hidden;
+        let is_hidden = is_hidden(name, tree.files.hidden);
         if matches!(name, b"." | b"..") || is_hidden || !is_representable(name) || !fits(name) {
             continue;
         }
