@@ -236,11 +236,14 @@ fn no_path_leads_out_of_the_root() {
         assert_eq!(client.codes(&[&format!("RNFR {victim}"), "RNTO stolen.txt"]), [350, 550], "{way}");
         assert_eq!(client.codes(&[&format!("MKD {way}/new"), &format!("RMD {way}/new")]), [550, 550], "{way}");
     }
-    // A renamed link still leads nowhere.
-    assert_eq!(
-        client.codes(&["RNFR relative", "RNTO sub/relative", "CWD sub/relative", "CWD sub"]),
-        [350, 250, 550, 250]
-    );
+    // A renamed link still leads nowhere, and a relative one stays in its directory.
+    for (from, to, expect) in
+        [("relative", "sub/relative", 550), ("relative", "renamed", 250), ("absolute", "sub/absolute", 250)]
+    {
+        let renamed = client.codes(&[&format!("RNFR {from}"), &format!("RNTO {to}"), &format!("CWD {to}")]);
+        assert_eq!(renamed, [350, expect, 550], "{from} {to}");
+    }
+    assert_eq!(client.codes(&["CWD sub"]), [250]);
     assert_eq!(client.codes(&["CWD ..", "CWD ..", "CWD ../../.."]), [250; 3]);
     assert_eq!(client.command("PWD"), "257 \"/\" is the current directory.\r\n");
     assert_eq!(fs::read(outside.path().join("victim.txt")).unwrap(), b"victim");

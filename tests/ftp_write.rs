@@ -496,6 +496,50 @@ fn incomplete_uploads_are_hidden() {
     assert_eq!(names(&directory), [".shown", "new.txt"]);
 }
 
+/// Users cannot make an operator's link lead elsewhere by moving it, or a directory around it.
+#[test]
+fn links_cannot_be_moved_to_lead_elsewhere() {
+    let (directory, keys) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for name in ["ann/a/b", "ann/bob", "ann/plain/sub", "ann/free", "bob"] {
+        fs::create_dir_all(directory.path().join(name)).unwrap();
+    }
+    fs::write(directory.path().join("bob/secret.txt"), "secret").unwrap();
+    fs::write(directory.path().join("ann/bob/own.txt"), "own").unwrap();
+    symlink("../../bob", directory.path().join("ann/a/b/link")).unwrap();
+    symlink("../sub", directory.path().join("ann/plain/sub/inside")).unwrap();
+    symlink("own.txt", directory.path().join("ann/bob/beside.txt")).unwrap();
+    let users = keys.path().join("users");
+    fs::write(&users, "ann:$2y$04$GXaETfDlsBW4DvwQRwWIV.UBj7SvKQjVLNPnLWju4glZXf38pZMVC\n").unwrap();
+    let server = serve(&directory, &format!("write \"users\"\n user-homes on\n users \"{}\"", users.display()));
+    let mut client = FtpClient::connect(&server);
+    assert_eq!(client.codes(&["USER ann", "PASS secret", "TYPE I"]), [331, 230, 200]);
+    for (from, to, expect) in [
+        ("a/b/link", "a/link", 550),
+        ("a/b/link", "free/link", 550),
+        ("a/b", "b", 550),
+        ("a", "free/a", 550),
+        ("bob/beside.txt", "beside.txt", 550),
+        // In the same directory, a link leads to the same place.
+        ("a/b/link", "a/b/other", 250),
+        ("a/b", "a/c", 250),
+        ("a", "d", 250),
+        // The whole of it moves.
+        ("plain", "free/plain", 250),
+        ("bob", "free/bob", 250),
+    ] {
+        assert_eq!(client.codes(&[&format!("RNFR {from}"), &format!("RNTO {to}")]), [350, expect], "{from} {to}");
+    }
+    assert_eq!(client.text("NLST free/plain/sub"), "free/plain/sub/inside\r\n");
+    assert_eq!(client.text("RETR free/bob/beside.txt"), "own");
+    // Trees deeper than any that is in use are not searched.
+    let mut path = "free".to_owned();
+    for _ in 0..80 {
+        path.push_str("/x");
+        assert_eq!(code(&client.command(&format!("MKD {path}"))), 257);
+    }
+    assert_eq!(client.codes(&["RNFR free/x", "RNTO x", "RNFR free/x", "RNTO free/y"]), [350, 450, 350, 250]);
+}
+
 /// `check` warns if FTP reaches programs that it does not protect.
 #[test]
 fn programs_without_protection_are_reported() {

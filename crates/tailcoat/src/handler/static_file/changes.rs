@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, FileType, Mode, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use wire::ftp::is_representable;
 
@@ -14,11 +14,15 @@ use super::named::{NamedFiles, NamedRejection};
 use super::roots::OpenedRoot;
 use super::{FileTree, RESERVED, hidden_part};
 use crate::handler::Now;
-use crate::object_cache::Blocking;
+use crate::object_cache::{Blocking, FileStatus};
 
 /// Permissions of new files and directories, less those that the umask of the server removes.
 pub(super) const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
+
+/// Directories and links that are looked at before a directory moves, and the depth up to which.
+const MOVED_ENTRIES_MAX: u32 = 100_000;
+const MOVED_DEPTH_MAX: usize = 64;
 
 /// Change of a tree. Paths begin with a slash, and have no dot segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +89,62 @@ pub(super) fn is_directory(directory: &OwnedFd, name: &[u8]) -> bool {
         .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Directory)
 }
 
+fn is_same_directory(one: &OwnedFd, other: &OwnedFd) -> bool {
+    match (FileStatus::of(one), FileStatus::of(other)) {
+        (Ok(one), Ok(other)) => one.is_same_file(&other),
+        _ => false,
+    }
+}
+
+/// True if all symbolic links of an entry lead to the same places after the entry has moved to another directory. The
+/// operator has made them, and a moved link with `..` could lead to the files of another user. A link inside a moved
+/// directory may lead to another place inside. `depth` is the number of moved directories around the entry.
+fn keeps_links(directory: &OwnedFd, name: &[u8], depth: usize, entries_left: &mut u32) -> Result<bool, NamedRejection> {
+    let too_much = NamedRejection::Unavailable;
+    *entries_left = entries_left.checked_sub(1).filter(|_| depth < MOVED_DEPTH_MAX).ok_or(too_much)?;
+    let status = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(status) => status,
+        Err(Errno::NOENT) => return Ok(true),
+        Err(error) => return Err(rejection_of(error)),
+    };
+    match FileType::from_raw_mode(status.st_mode) {
+        FileType::Symlink => {
+            let target = rustix::fs::readlinkat(directory, name, Vec::new()).map_err(rejection_of)?;
+            Ok(!leads_out(target.to_bytes(), depth))
+        }
+        FileType::Directory => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let inside = rustix::fs::openat(directory, name, flags, Mode::empty()).map_err(rejection_of)?;
+            for entry in Dir::read_from(&inside).map_err(rejection_of)? {
+                let entry = entry.map_err(rejection_of)?;
+                let name = entry.file_name().to_bytes();
+                // The kernel knows most types without a look at the file.
+                let may_lead_out =
+                    matches!(entry.file_type(), FileType::Symlink | FileType::Directory | FileType::Unknown);
+                if !matches!(name, b"." | b"..")
+                    && may_lead_out
+                    && !keeps_links(&inside, name, depth + 1, entries_left)?
+                {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        _ => Ok(true),
+    }
+}
+
+/// True if a link leads to another place after the directories around it have moved, or the link itself has. An absolute
+/// target stays the same; a `..` after a name may follow another link.
+fn leads_out(target: &[u8], depth: usize) -> bool {
+    let mut parts = target.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).peekable();
+    let mut steps_up = 0;
+    while parts.next_if_eq(&&b".."[..]).is_some() {
+        steps_up += 1;
+    }
+    !target.starts_with(b"/") && (steps_up >= depth || parts.any(|part| part == b".."))
+}
+
 fn apply(tree: &FileTree, root: &OpenedRoot, change: &NamedChange) -> Result<(), NamedRejection> {
     let done = match change {
         NamedChange::Delete(path) => {
@@ -103,6 +163,11 @@ fn apply(tree: &FileTree, root: &OpenedRoot, change: &NamedChange) -> Result<(),
             let ((from_directory, from_name), (directory, name)) = (place(tree, root, from)?, place(tree, root, to)?);
             // With a new path, the files below could become programs, or programs become files that clients can read.
             if !tree.runners.is_empty() && is_directory(&from_directory, from_name) {
+                return Err(NamedRejection::Forbidden);
+            }
+            let is_moved = !is_same_directory(&from_directory, &directory);
+            let mut entries_left = MOVED_ENTRIES_MAX;
+            if is_moved && !keeps_links(&from_directory, from_name, 0, &mut entries_left)? {
                 return Err(NamedRejection::Forbidden);
             }
             rustix::fs::renameat(from_directory, from_name, directory, name)
@@ -131,5 +196,28 @@ pub(super) fn rejection_of(error: Errno) -> NamedRejection {
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => NamedRejection::Full,
         Errno::ROFS => NamedRejection::Forbidden,
         error => crate::object_cache::OpenError::from(error).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::leads_out;
+
+    #[test]
+    fn links_that_lead_elsewhere_after_a_move() {
+        for (target, depth, expect) in [
+            ("/srv/common", 0, false),
+            ("a.txt", 0, true),
+            ("../a.txt", 0, true),
+            ("a.txt", 1, false),
+            ("./sub//a.txt", 1, false),
+            ("..", 1, true),
+            ("../a.txt", 2, false),
+            (".././../a.txt", 2, true),
+            ("../sub/../../a.txt", 3, true),
+            ("../..", 3, false),
+        ] {
+            assert_eq!(leads_out(target.as_bytes(), depth), expect, "{target} {depth}");
+        }
     }
 }
