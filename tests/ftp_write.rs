@@ -214,6 +214,16 @@ fn homes_and_links_below_the_root() {
     assert_eq!(client.codes(&["CWD ../bob", "SIZE /../bob/own.txt", "CWD out", "DELE out/passwd"]), [550; 4]);
     assert_eq!(client.codes(&["RNFR own.txt", "RNTO ../bob/x", "MKD /../bob/x"]), [350, 550, 550]);
     assert!(!directory.path().join("bob/x").exists());
+    // The home itself belongs to the operator, also while it is missing.
+    assert_eq!(client.codes(&["MFMT 20020717210715 /", "RNFR /", "RNTO /x", "DELE /"]), [550, 350, 550, 550]);
+    fs::rename(directory.path().join("ann"), directory.path().join("old")).unwrap();
+    assert_eq!(client.codes(&["MKD /", "LIST"]), [550, 425]);
+    for command in ["STOR /", "APPE /"] {
+        assert_eq!(code(&upload(&mut client, command, b"x")), 550, "{command}");
+    }
+    fs::create_dir(directory.path().join("ann")).unwrap();
+    assert_eq!(client.codes(&["RMD /", "CWD /"]), [550, 250]);
+    assert_eq!(names(&directory), ["ann", "bob", "common", "old"]);
 }
 
 #[test]

@@ -88,6 +88,12 @@ impl FtpConnection {
             _ => path.to_vec(),
         }
     }
+
+    /// Path below the root of an entry that the user wants to change. The home itself belongs to the operator, so it is the
+    /// root here, which cannot be changed.
+    pub(super) fn changed_path_in_root(&self, path: &[u8]) -> Vec<u8> {
+        if path == b"/" { path.to_vec() } else { self.path_in_root(path) }
+    }
 }
 
 /// True if a user can have a directory of this name.

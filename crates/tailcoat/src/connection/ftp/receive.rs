@@ -208,7 +208,7 @@ impl FtpConnection {
         let Some(site) = self.site().filter(|_| self.may_write()) else {
             return self.reply(&rejection_reply(NamedRejection::Forbidden));
         };
-        let at = |path: &[u8]| self.path_in_root(path);
+        let at = |path: &[u8]| self.changed_path_in_root(path);
         let (change, reply) = match &change {
             FtpChange::Delete(path) => (NamedChange::Delete(at(path)), FtpReply::new(250, "File deleted.")),
             FtpChange::MakeDirectory(path) => {

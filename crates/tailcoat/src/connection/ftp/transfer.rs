@@ -174,7 +174,12 @@ impl FtpConnection {
             let slash: &[u8] = if request.path.ends_with(b"/") { b"" } else { b"/" };
             request.path = [&request.path, slash, format!("upload-{:016x}", unpredictable()).as_bytes()].concat();
         }
-        let path = self.path_in_root(&request.path);
+        let path = match request.kind {
+            FtpTransferKind::Store | FtpTransferKind::StoreUnique | FtpTransferKind::Append => {
+                self.changed_path_in_root(&request.path)
+            }
+            _ => self.path_in_root(&request.path),
+        };
         let rights = (self.may_write(), self.keeper(&site));
         let content = content(&site, host, path, &request, self.session.facts(), rights, received);
         self.transfer = Some(Box::new(Transferring {
