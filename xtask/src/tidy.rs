@@ -105,10 +105,11 @@ const EDGES: &[(&str, &str, &[&str])] = &[
     ),
     ("tailcoat", "control", &["log", "status"]),
     ("tailor", "units", &[]),
+    ("tailor", "nodes", &[]),
     ("tailor", "engine", &["units"]),
     ("tailor", "report", &["units", "engine", "bench"]),
     ("tailor", "end", &[]),
-    ("tailor", "bench", &["units", "engine", "report", "search", "end"]),
+    ("tailor", "bench", &["units", "nodes", "engine", "report", "search", "end"]),
     ("tailor", "web99", &["units", "engine", "bench", "report", "search", "end"]),
 ];
 

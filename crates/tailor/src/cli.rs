@@ -33,6 +33,8 @@ enum TailorCommand {
 Examples:
   tailor bench -c 256 -d 30s http://127.0.0.1:8080/
   tailor bench -R 5000 -d 1m --html report.html https://example.com/
+  tailor bench --profile 1k:10s,9k:2s,1k:20s --deadline 50ms https://example.com/
+  tailor bench --scenario shop.kdl -c 100 -d 1m https://example.com/
   tailor bench --find 'p99<5ms,failures<0.1%' https://example.com/
   tailor bench --http2 --streams 64 --json result.json https://127.0.0.1:8443/")]
     Bench(Box<crate::bench::LoadOptions>),

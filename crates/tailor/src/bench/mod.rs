@@ -9,6 +9,7 @@ pub(crate) mod plan;
 mod profile;
 mod progress;
 mod require;
+mod scenario;
 pub(crate) mod target;
 mod tls;
 

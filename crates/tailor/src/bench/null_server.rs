@@ -67,6 +67,7 @@ fn null_plan(plan: &LoadPlan, address: SocketAddr) -> LoadPlan {
         address: TargetAddress::Tcp(address),
         tls: None,
         workload: Workload::new([request].into(), RequestOrder::InTurn),
+        scenarios: None,
         connections: plan.connections.min(CONNECTIONS_MAX).max(plan.threads),
         // Its highest rate is what the client must reach.
         pace: plan.profile().map_or_else(|| plan.pace.clone(), |profile| ArrivalPace::Constant(profile.rate_max())),

@@ -94,6 +94,19 @@ pub struct LoadOptions {
     /// File with one URL or path per line, after an optional weight and a space
     #[arg(long, value_name = "FILE", help_heading = "Request")]
     pub urls: Option<PathBuf>,
+    /// File with scenarios: sequences of requests with captured values, pauses and checks, for the server of URL. -n and -R
+    /// then count runs of scenarios
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "url",
+        conflicts_with_all = [
+            "urls", "zipf", "replay", "method", "body", "cookie", "http10", "pipeline", "streamed", "abort", "find",
+            "expect_status", "expect_length", "expect_header", "expect_body", "expect_sha256", "expect_same",
+        ],
+        help_heading = "Request"
+    )]
+    pub scenario: Option<PathBuf>,
     /// Choose URLs by Zipf's law, the first most often
     #[arg(long, value_name = "ALPHA", conflicts_with = "replay", help_heading = "Request")]
     pub zipf: Option<f64>,

@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 use wire::http::Fields;
 
 use super::target::{Url, address};
-use super::{LoadOptions, access_log, options, tls};
+use super::{LoadOptions, access_log, options, scenario, tls};
 use crate::engine::{
     Abort, ArrivalPace, BodyCheck, ConnectionPersistence, Http2Request, Http3Request, LoadPlan, LoadProfile,
     LoadVersion, RequestOrder, ResponseCheck, Workload, WorkloadRequest, parse_sha256,
@@ -31,8 +31,17 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
             other.authority()
         ));
     }
-    let requests = entries.urls.iter().map(|(url, method)| request(url, method.as_deref(), options));
-    let requests: Arc<[WorkloadRequest]> = requests.collect::<Result<Vec<_>, _>>()?.into();
+    let (requests, scenarios) = match &options.scenario {
+        Some(path) => {
+            let file = scenario::read(path, &scenario_fields(&first, options)?)?;
+            (file.requests, Some(Arc::new(file.set)))
+        }
+        None => {
+            let requests = entries.urls.iter().map(|(url, method)| request(url, method.as_deref(), options));
+            (requests.collect::<Result<Vec<_>, _>>()?, None)
+        }
+    };
+    let requests: Arc<[WorkloadRequest]> = requests.into();
     let version = version(options);
     if version == LoadVersion::Http3 && !first.is_tls {
         return Err("HTTP/3 has no form without TLS; use an https:// URL".into());
@@ -56,6 +65,7 @@ pub(crate) fn make(options: &LoadOptions) -> Result<LoadPlan, String> {
         address: address(&first, options)?,
         tls,
         workload: Workload::new(requests, entries.order),
+        scenarios,
         pace: entries.pace.unwrap_or_else(|| pace(options, profile)),
         connections: options.connections as usize,
         // Each thread needs at least one connection.
@@ -195,10 +205,7 @@ fn request(url: &Url, method: Option<&str>, options: &LoadOptions) -> Result<Wor
     if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
         return Err(format!("`{method}` is not a method"));
     }
-    let mut fields = Fields::new();
-    fields.push("Host", url.authority());
-    fields.push("User-Agent", concat!("tailor/", env!("CARGO_PKG_VERSION")));
-    fields.push("Accept", "*/*");
+    let mut fields = own_fields(url);
     if !options.cookie.is_empty() {
         fields.push("Cookie", options.cookie.join("; "));
     }
@@ -218,6 +225,33 @@ fn request(url: &Url, method: Option<&str>, options: &LoadOptions) -> Result<Wor
         LoadVersion::Http2 => request.with_http2(Http2Request::new(method, url.is_tls, &url.target, &fields, &content)),
         LoadVersion::Http3 => request.with_http3(Http3Request::new(method, &url.target, &fields, &content)),
     })
+}
+
+/// Fields of our own requests.
+fn own_fields(url: &Url) -> Fields {
+    let mut fields = Fields::new();
+    fields.push("Host", url.authority());
+    fields.push("User-Agent", concat!("tailor/", env!("CARGO_PKG_VERSION")));
+    fields.push("Accept", "*/*");
+    fields
+}
+
+/// Fields of all requests of scenarios: our own, and those of `-H`.
+fn scenario_fields(url: &Url, options: &LoadOptions) -> Result<scenario::CommonFields, String> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut fields: scenario::CommonFields =
+        own_fields(url).iter().map(|(name, value)| (text(name), text(value))).collect();
+    for line in &options.headers {
+        let (name, value) = parse_field(line).ok_or_else(|| format!("`{line}` is not a field like `Name: value`"))?;
+        fields.retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
+        if !value.is_empty() {
+            fields.push((name, value));
+        }
+    }
+    if url.target != "/" {
+        return Err(format!("with --scenario the URL names the server only, without the path `{}`", url.target));
+    }
+    Ok(fields)
 }
 
 /// Version of HTTP.
@@ -245,7 +279,7 @@ fn is_number(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty()
 }
 
-fn parse_field(line: &str) -> Option<(String, String)> {
+pub(super) fn parse_field(line: &str) -> Option<(String, String)> {
     let (name, value) = line.split_once(':')?;
     let is_token =
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));

@@ -79,6 +79,11 @@ impl FailureReason {
     /// The server reset the connection.
     pub(crate) const RST: Self = Self::Text("the server reset the connection (RST)");
 
+    /// Reason of a response that did not pass its check.
+    pub(crate) fn of_verdict(class: FailureClass, status: u16) -> Self {
+        if class == FailureClass::Status { Self::Status(status) } else { Self::Unknown }
+    }
+
     /// Reason of a failed system call.
     pub(crate) fn of_errno(errno: rustix::io::Errno) -> Self {
         match errno {

@@ -23,6 +23,7 @@ mod quic;
 mod recorder;
 mod response;
 mod run;
+mod scenario;
 mod shared;
 mod streams;
 mod verification;
@@ -45,6 +46,10 @@ pub use processor_time::ProcessorTime;
 pub use profile::{LoadProfile, ProfilePhase};
 pub use recorder::{DatagramCounts, HandshakeCounts, IntervalRecord};
 pub use run::{Interval, RunOutcome, RunningLoad, start};
+pub use scenario::{
+    CaptureSource, DataSet, RequestTemplate, ResponseCapture, Scenario, ScenarioRecord, ScenarioSet, ScenarioStep,
+    TemplatePart, ThinkTime,
+};
 pub use shared::Tally;
 pub(crate) use verification::NotedVerifier;
 pub use workload::{RequestForm, RequestOrder, Workload, WorkloadRequest};

@@ -12,6 +12,7 @@ use rustls::pki_types::ServerName;
 use super::arrivals::ArrivalPace;
 use super::line::SimulatedLine;
 use super::profile::LoadProfile;
+use super::scenario::ScenarioSet;
 use super::workload::Workload;
 
 /// Plan of a run: target, requests, times and lines.
@@ -23,7 +24,9 @@ pub struct LoadPlan {
     pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// Requests to send.
     pub workload: Workload,
-    /// Times of the requests.
+    /// Scenarios, whose steps are the requests of the workload. With HTTP/1, without pipelining.
+    pub scenarios: Option<Arc<ScenarioSet>>,
+    /// Times of the requests, or of the starts of scenarios.
     pub pace: ArrivalPace,
     /// Connections at a time, for all threads together.
     pub connections: usize,

@@ -30,6 +30,35 @@ pub(crate) struct KnownHead {
     outcome: Option<HeadSummary>,
 }
 
+/// Maximum size of content that is kept for a scenario. What follows it is not searched.
+const KEPT_BYTES_MAX: usize = 4 << 20;
+
+/// Parts of a response that a scenario needs.
+#[derive(Debug, Default)]
+pub(crate) struct KeptResponse {
+    pub(crate) head: Vec<u8>,
+    pub(crate) content: Vec<u8>,
+}
+
+impl KeptResponse {
+    /// Values of the header fields with a name (case-insensitive).
+    pub(crate) fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        // The parser has accepted the head, so each line after the first is a field.
+        self.head.split(|&byte| byte == b'\n').skip(1).filter_map(move |line| {
+            let at = line.iter().position(|&byte| byte == b':')?;
+            line[..at].eq_ignore_ascii_case(name.as_bytes()).then(|| line[at + 1..].trim_ascii())
+        })
+    }
+}
+
+/// Keeps a piece of content, if the request wants it.
+fn keep(kept: &mut Option<Box<KeptResponse>>, request: &WorkloadRequest, piece: &[u8]) {
+    if let Some(kept) = kept.as_mut().filter(|_| request.keeps_content) {
+        let room = KEPT_BYTES_MAX - kept.content.len();
+        kept.content.extend_from_slice(&piece[..piece.len().min(room)]);
+    }
+}
+
 /// Reader for consecutive responses.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseReader {
@@ -39,6 +68,8 @@ pub(crate) struct ResponseReader {
     outcome: Option<HeadSummary>,
     content_bytes: u64,
     judge: BodyJudge,
+    /// Parts of the response, if the request keeps them.
+    kept: Option<Box<KeptResponse>>,
 }
 
 #[derive(Debug, Default)]
@@ -95,12 +126,14 @@ impl ResponseReader {
                 *remaining -= length as u64;
                 at += length;
                 self.judge.update(request.check.body.as_ref(), &input[content_at..at]);
+                keep(&mut self.kept, request, &input[content_at..at]);
                 self.content_bytes += length as u64;
                 *remaining == 0
             }
             AwaitedPart::Close => {
                 at = input.len();
                 self.judge.update(request.check.body.as_ref(), &input[content_at..]);
+                keep(&mut self.kept, request, &input[content_at..]);
                 self.content_bytes += (at - content_at) as u64;
                 false
             }
@@ -112,6 +145,7 @@ impl ResponseReader {
                         .map_err(|rejection| MalformedResponse(rejection.reason))?;
                     let content = &input[at..][decoded.content];
                     self.judge.update(request.check.body.as_ref(), content);
+                    keep(&mut self.kept, request, content);
                     self.content_bytes += content.len() as u64;
                     at += decoded.consumed_bytes;
                     is_complete = decoded.is_complete;
@@ -120,6 +154,11 @@ impl ResponseReader {
             }
         };
         Ok(if is_complete { ReadProgress::Complete { consumed_bytes: at } } else { ReadProgress::Incomplete })
+    }
+
+    /// Takes the parts of the last response that the request keeps.
+    pub(crate) fn take_kept(&mut self) -> Option<Box<KeptResponse>> {
+        self.kept.take()
     }
 
     /// Handles the end of the connection, which ends a response without other framing. Returns whether the response is
@@ -172,6 +211,7 @@ impl ResponseReader {
         if self.partial.is_empty() {
             if let Some(outcome) = known.outcome.filter(|_| input.starts_with(&known.bytes)) {
                 self.begin(outcome, request);
+                self.keep_head(request, &known.bytes);
                 return Ok(Some(known.bytes.len()));
             }
             let length = self.parse_head(input, request, known, scratch)?;
@@ -222,7 +262,17 @@ impl ResponseReader {
         known.bytes.extend_from_slice(&bytes[..length]);
         known.outcome = Some(outcome);
         self.begin(outcome, request);
+        self.keep_head(request, &known.bytes);
         Ok(Some(length))
+    }
+
+    fn keep_head(&mut self, request: &WorkloadRequest, head: &[u8]) {
+        if request.keeps_head {
+            let kept = self.kept.get_or_insert_default();
+            kept.content.clear();
+            kept.head.clear();
+            kept.head.extend_from_slice(head);
+        }
     }
 
     fn begin(&mut self, outcome: HeadSummary, request: &WorkloadRequest) {

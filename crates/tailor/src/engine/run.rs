@@ -13,6 +13,7 @@ use super::groups::{GroupRecord, merge_groups};
 use super::plan::LoadPlan;
 use super::processor_time::ProcessorTime;
 use super::recorder::IntervalRecord;
+use super::scenario::ScenarioRecord;
 use super::shared::Tally;
 use super::worker::{LoadWorker, Message, RunContext};
 
@@ -70,6 +71,8 @@ pub struct RunOutcome {
     pub tallies: Vec<Tally>,
     /// Counts by phase of the load profile; empty without one.
     pub phases: Vec<GroupRecord>,
+    /// Counts of the scenarios; empty without them.
+    pub scenarios: ScenarioRecord,
     /// Requests in flight at the end: neither served nor failed.
     pub unfinished: u64,
     /// Number of source addresses in use.
@@ -207,6 +210,7 @@ impl RunOutcome {
             lines: Vec::new(),
             tallies: Vec::new(),
             phases: Vec::new(),
+            scenarios: ScenarioRecord::default(),
             unfinished: 0,
             sources: 0,
             port_shortages: 0,
@@ -228,6 +232,7 @@ impl RunOutcome {
                 sum.served += more.served;
             }
             merge_groups(&mut self.phases, &summary.phases);
+            self.scenarios.merge(&summary.scenarios);
             self.unfinished += summary.unfinished;
             self.sources = self.sources.max(summary.sources);
             self.port_shortages += summary.port_shortages;

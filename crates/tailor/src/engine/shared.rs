@@ -18,6 +18,7 @@ use super::plan::LoadPlan;
 use super::quic::QuicClient;
 use super::recorder::IntervalRecord;
 use super::response::KnownHead;
+use super::scenario::ThreadScenarios;
 use super::workload::{Workload, WorkloadRequest};
 
 /// Size of the buffer for reads from a socket.
@@ -65,6 +66,8 @@ pub(crate) struct ThreadShared {
     pub(crate) starved_at: Nanos,
     pub(crate) timers: BinaryHeap<Reverse<(Nanos, u32)>>,
     pub(crate) record: IntervalRecord,
+    /// Scenarios, if the plan has some.
+    pub(crate) scenarios: Option<Box<ThreadScenarios>>,
     /// Counts by phase of the load profile; empty without one.
     pub(crate) phases: Vec<GroupRecord>,
     /// Maximum latency of a response in time.
@@ -105,6 +108,7 @@ impl ThreadShared {
             starved_at: 0,
             timers: BinaryHeap::new(),
             record: IntervalRecord::default(),
+            scenarios: plan.scenarios.as_ref().map(|set| Box::new(ThreadScenarios::new(set, thread, plan.threads))),
             phases: vec![GroupRecord::default(); plan.profile().map_or(0, |profile| profile.phases().len())],
             deadline: plan.deadline.map_or(Nanos::MAX, super::clock::nanos),
             tallies: if plan.is_tallied { vec![Tally::default(); plan.workload.requests().len()] } else { Vec::new() },

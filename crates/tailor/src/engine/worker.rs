@@ -15,6 +15,7 @@ use super::groups::GroupRecord;
 use super::plan::LoadPlan;
 use super::processor_time::{ProcessorTime, thread_nanos};
 use super::recorder::IntervalRecord;
+use super::scenario::ScenarioRecord;
 use super::shared::{Tally, ThreadShared};
 
 /// Maximum number of events per call of epoll.
@@ -48,6 +49,7 @@ pub(crate) struct Summary {
     pub(crate) lines: Vec<LineUsage>,
     pub(crate) tallies: Vec<Tally>,
     pub(crate) phases: Vec<GroupRecord>,
+    pub(crate) scenarios: ScenarioRecord,
     /// Requests in flight at the end.
     pub(crate) unfinished: u64,
     pub(crate) sources: usize,
@@ -333,6 +335,9 @@ impl LoadWorker {
             }
             if !self.shared.arrivals.is_open() {
                 record.drop_requests();
+                if let Some(scenarios) = &mut self.shared.scenarios {
+                    scenarios.reset();
+                }
             }
             record.drop_bytes();
             self.shared.record = record;
@@ -372,6 +377,8 @@ impl LoadWorker {
         let counted = now.saturating_sub(self.run.counting_start()).max(1);
         let used = ProcessorTime::of_thread().since(self.processor_time);
         let busy = self.reported.busy + used.total.saturating_sub(self.spin);
+        let scenarios = self.shared.scenarios.take();
+        let (scenarios, open_runs) = scenarios.map_or_else(Default::default, |it| (it.record, it.open_runs));
         let summary = Summary {
             served_in_time: self.reported.served_in_time.unwrap_or(self.reported.served + self.shared.record.served),
             busy_share: busy as f64 / counted as f64,
@@ -379,7 +386,8 @@ impl LoadWorker {
             lines: self.connections.iter_mut().map(|connection| connection.finish_usage(now)).collect(),
             tallies: std::mem::take(&mut self.shared.tallies),
             phases: std::mem::take(&mut self.shared.phases),
-            unfinished: self.shared.active,
+            scenarios,
+            unfinished: self.shared.active - open_runs,
             sources: self.shared.connector.sources(),
             port_shortages: self.shared.connector.port_shortages,
             descriptor_shortages: self.shared.connector.descriptor_shortages,
@@ -553,6 +561,7 @@ mod tests {
             connections: 1,
             threads: 1,
             processors: Vec::new(),
+            scenarios: None,
             duration: None,
             deadline: None,
             requests_max: Some(requests),

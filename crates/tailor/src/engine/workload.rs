@@ -17,6 +17,10 @@ pub struct WorkloadRequest {
     pub method: Method,
     /// Check of the response.
     pub check: ResponseCheck,
+    /// True if a scenario needs the head of the response.
+    pub(crate) keeps_head: bool,
+    /// True if a scenario needs the content of the response.
+    pub(crate) keeps_content: bool,
     /// HTTP/1 encodings, one for each [`RequestForm`].
     encoded: [Box<[u8]>; RequestForm::COUNT],
     /// HTTP/2 encoding, if the run uses it.
@@ -71,7 +75,13 @@ impl WorkloadRequest {
                 out.extend_from_slice(content);
             }
         }
-        Self { method, check, encoded: encoded.map(Vec::into_boxed_slice), http2: None, http3: None }
+        let encoded = encoded.map(Vec::into_boxed_slice);
+        Self { method, check, keeps_head: false, keeps_content: false, encoded, http2: None, http3: None }
+    }
+
+    /// Sets the parts of the response that a scenario needs.
+    pub(crate) fn keep(&mut self, head: bool, content: bool) {
+        (self.keeps_head, self.keeps_content) = (head || content, content);
     }
 
     /// Adds the HTTP/2 encoding.

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use kdl::{KdlDocument, KdlNode};
+use kdl::KdlNode;
 
+use crate::nodes::{self, argument, arguments, children, property};
 use crate::units::{parse_count, parse_duration, parse_share};
 
 /// Lab: servers to compare under the same load.
@@ -118,7 +119,7 @@ impl Lab {
 
 /// Parses a lab. It may name servers of `peers` without describing them.
 pub(crate) fn parse(text: &str, peers: &[LabServer]) -> Result<Lab, String> {
-    let document: KdlDocument = text.parse().map_err(|error: kdl::KdlError| describe(&error))?;
+    let document = nodes::parse(text)?;
     let [root] = document.nodes() else { return Err("a lab file needs exactly one node: lab \"name\" { … }".into()) };
     if root.name().value() != "lab" {
         return Err(format!("expected `lab`, found `{}`", root.name().value()));
@@ -141,7 +142,7 @@ pub(crate) fn parse(text: &str, peers: &[LabServer]) -> Result<Lab, String> {
         servers: Vec::new(),
         ready_max: Duration::from_secs(30),
     };
-    for node in root.children().map_or(&[][..], KdlDocument::nodes) {
+    for node in children(root) {
         match node.name().value() {
             "about" => lab.about = argument(node)?,
             "rounds" => lab.rounds = argument(node)?.parse().map_err(|_| "`rounds` is not a number")?,
@@ -184,7 +185,7 @@ pub(crate) fn parse(text: &str, peers: &[LabServer]) -> Result<Lab, String> {
 
 /// Parses a file that contains only servers.
 pub(crate) fn parse_peers(text: &str) -> Result<Vec<LabServer>, String> {
-    let document: KdlDocument = text.parse().map_err(|error: kdl::KdlError| describe(&error))?;
+    let document = nodes::parse(text)?;
     document.nodes().iter().map(server).collect()
 }
 
@@ -237,7 +238,7 @@ fn server(node: &KdlNode) -> Result<LabServer, String> {
         sockets: Vec::new(),
         backends: Vec::new(),
     };
-    for child in node.children().map_or(&[][..], KdlDocument::nodes) {
+    for child in children(node) {
         match (child.name().value(), arguments(child)) {
             ("needs", programs) => server.needs = programs,
             ("command", words) => server.command = words,
@@ -256,31 +257,6 @@ fn server(node: &KdlNode) -> Result<LabServer, String> {
         return Err(format!("server {}: `command` is missing", server.name));
     }
     Ok(server)
-}
-
-fn argument(node: &KdlNode) -> Result<String, String> {
-    arguments(node).into_iter().next().ok_or_else(|| format!("`{}` has no value", node.name().value()))
-}
-
-fn property(node: &KdlNode, name: &str) -> Option<String> {
-    node.get(name).map(text)
-}
-
-fn text(value: &kdl::KdlValue) -> String {
-    value.as_string().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// Arguments of a node as text.
-fn arguments(node: &KdlNode) -> Vec<String> {
-    node.entries().iter().filter(|entry| entry.name().is_none()).map(|entry| text(entry.value())).collect()
-}
-
-fn describe(error: &kdl::KdlError) -> String {
-    let first = error.diagnostics.first().map(|diagnostic| {
-        let line = diagnostic.input[..diagnostic.span.offset().min(diagnostic.input.len())].lines().count().max(1);
-        format!("line {line}: {diagnostic}")
-    });
-    first.unwrap_or_else(|| error.to_string())
 }
 
 /// Splits a command at spaces; quotes keep a word together.

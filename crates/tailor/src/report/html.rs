@@ -59,6 +59,11 @@ fn write_body(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     }
     write_totals(out, report)?;
     write_latencies(out, report)?;
+    if !report.scenarios.is_empty() {
+        let mut scenarios = String::new();
+        super::scenarios::write_text(&mut scenarios, &report.scenarios)?;
+        writeln!(out, "<h2>Scenarios</h2>\n<pre>{}</pre>", escape(&scenarios))?;
+    }
     if !report.phases.is_empty() {
         let mut phases = String::new();
         super::phases::write_text(&mut phases, &report.phases)?;

@@ -6,6 +6,7 @@ pub mod json;
 pub mod observe;
 mod phases;
 pub(crate) mod plot;
+mod scenarios;
 mod streams;
 pub mod text;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use build::Builder;
 pub use phases::PhaseReport;
+pub use scenarios::ScenarioReport;
 pub(crate) use streams::IntervalOutputs;
 
 use crate::engine::{DatagramCounts, Failures, HandshakeCounts};
@@ -93,6 +95,9 @@ pub struct BenchReport {
     /// Figures by phase; only with `--profile`.
     #[serde(default)]
     pub phases: Vec<PhaseReport>,
+    /// Figures by scenario; only with `--scenario`.
+    #[serde(default)]
+    pub scenarios: Vec<ScenarioReport>,
     /// Traffic of the simulated lines; only with lines.
     pub lines: Option<LineTraffic>,
     /// CPU time and addresses that the load generator used.

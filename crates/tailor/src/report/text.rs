@@ -90,6 +90,7 @@ fn write_page(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     }
     writeln!(out)?;
     write_latencies(out, report)?;
+    super::scenarios::write_text(out, &report.scenarios)?;
     super::phases::write_text(out, &report.phases)?;
     if let Some(lines) = &report.lines {
         write_lines(out, lines)?;

@@ -16,6 +16,7 @@ mod output;
 mod port;
 mod profile;
 mod requests;
+mod scenario;
 mod server;
 #[allow(dead_code)]
 #[path = "../../../../tests/support/skips.rs"]

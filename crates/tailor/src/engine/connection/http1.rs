@@ -47,6 +47,9 @@ impl LoadConnection {
         let finished = reader.finish(&shared.requests[exchange.request as usize]);
         let response_bytes = std::mem::take(&mut self.response_bytes);
         let verdict = finished.verdict.or(is_too_long.then_some(FailureClass::Length));
+        let verdict = verdict.map(|class| (class, FailureReason::of_verdict(class, finished.status)));
+        let kept = reader.take_kept();
+        let verdict = self.finish_step(&exchange, kept, verdict, shared, now);
         self.count(&exchange, finished.status, verdict, response_bytes, shared, now);
         if !finished.is_persistent || is_too_long || (self.requests_left == 0 && self.in_flight.is_empty()) {
             // The server announced that it will not answer pipelined requests. They are retried on another connection.

@@ -3,6 +3,8 @@
 mod http1;
 mod http2;
 mod http3;
+mod line;
+mod session;
 mod streams;
 
 use std::collections::VecDeque;
@@ -16,9 +18,10 @@ use wire::http::Version;
 
 use super::clock::{MILLISECOND, Nanos, SECOND};
 use super::failure::{FailureClass, FailureReason};
-use super::line::{Credit, LINE_SLACK, LINE_TICK};
+use super::line::{Credit, LINE_TICK};
 use super::plan::LoadVersion;
 use super::protocol::ClientProtocol;
+use super::scenario::Session;
 use super::shared::ThreadShared;
 use super::workload::RequestForm;
 
@@ -74,6 +77,8 @@ pub(crate) struct LoadConnection {
     receive_credit: Option<Credit>,
     send_credit: Option<Credit>,
     usage: LineUsage,
+    /// State of the user, if the plan has scenarios.
+    session: Option<Box<Session>>,
 }
 
 /// Traffic on a slot's line.
@@ -140,31 +145,8 @@ impl LoadConnection {
             receive_credit: line.and_then(|line| line.receive_bits_per_second.or(rate_min)).map(Credit::new),
             send_credit: line.and_then(|line| line.send_bits_per_second.or(rate_min)).map(Credit::new),
             usage: LineUsage::default(),
+            session: shared.plan.scenarios.as_ref().map(|set| Box::new(Session::new(set))),
         }
-    }
-
-    /// Returns the traffic of requests that ended since the last call.
-    pub(crate) fn take_usage(&mut self) -> LineUsage {
-        std::mem::take(&mut self.usage)
-    }
-
-    /// Returns the traffic since the last call, with that of requests in flight.
-    pub(crate) fn finish_usage(&mut self, now: Nanos) -> LineUsage {
-        self.use_line(now);
-        self.take_usage()
-    }
-
-    /// Adds what the requests in flight have received, or the time for which one waits for its connection. Without it a
-    /// line whose requests never end would have no usage, and would be missing among the slow ones.
-    fn use_line(&mut self, now: Nanos) {
-        let from = match self.phase {
-            LoadPhase::Connecting | LoadPhase::Handshaking if self.claimed.is_some() => self.since,
-            _ if !self.in_flight.is_empty() => self.used_until,
-            _ => return,
-        };
-        self.usage.bytes += self.response_bytes;
-        self.usage.busy += now.saturating_sub(from);
-        self.used_until = now;
     }
 
     /// Starts the slot: sends the first request (closed loop) or connects in advance (open loop).
@@ -232,7 +214,7 @@ impl LoadConnection {
             LoadPhase::Handshaking | LoadPhase::Open | LoadPhase::Closing => {
                 self.flush(shared, now);
                 self.read(shared, now);
-                if self.unsent.is_empty() && self.protocol.has_content_to_send() {
+                if self.unsent.is_empty() && (self.protocol.has_content_to_send() || self.is_step_due(now)) {
                     self.fill(shared, now);
                 }
             }
@@ -330,7 +312,7 @@ impl LoadConnection {
     /// Sends as many requests as are due and permitted. One write sends all of them.
     fn fill(&mut self, shared: &mut ThreadShared, now: Nanos) {
         if self.phase == LoadPhase::Closed {
-            self.claimed = self.claimed.or_else(|| shared.claim(now));
+            self.claimed = self.claimed.or_else(|| self.claim(shared, now));
             return if self.claimed.is_some() { self.connect(shared, now) } else { self.idle(shared) };
         }
         if self.has_finished_streams(shared) {
@@ -345,7 +327,7 @@ impl LoadConnection {
         }
         shared.output.clear();
         while self.has_room(shared) {
-            let Some(due) = self.claimed.take().or_else(|| shared.claim(now)) else { break };
+            let Some(due) = self.claimed.take().or_else(|| self.claim(shared, now)) else { break };
             self.send_request(due, shared, now);
         }
         self.flush_http3(shared, now);
@@ -374,7 +356,10 @@ impl LoadConnection {
 
     /// Appends the next request to the unsent bytes.
     fn send_request(&mut self, due: Nanos, shared: &mut ThreadShared, now: Nanos) {
-        let request = shared.workload.next(&mut shared.rng);
+        let request = match &self.session {
+            Some(session) => session.request(),
+            None => shared.workload.next(&mut shared.rng),
+        };
         if let Some(tally) = shared.tallies.get_mut(request as usize) {
             tally.sent += 1;
         }
@@ -382,7 +367,12 @@ impl LoadConnection {
         match &mut self.protocol {
             ClientProtocol::Http1(_) => {
                 let form = RequestForm { version: self.version, is_last: self.requests_left == 0 };
-                shared.output.extend_from_slice(shared.requests[request as usize].encoded(form));
+                match &mut self.session {
+                    Some(session) => {
+                        session.write_request(form.connection_field(), &mut shared.rng, &mut shared.output);
+                    }
+                    None => shared.output.extend_from_slice(shared.requests[request as usize].encoded(form)),
+                }
             }
             ClientProtocol::Http2(http2) => http2.request(request, shared, now),
             ClientProtocol::Http3(http3) => http3.request(request, shared, now),
@@ -399,7 +389,7 @@ impl LoadConnection {
 
     /// Waits for a due request.
     fn idle(&mut self, shared: &mut ThreadShared) {
-        if shared.arrivals.is_open() && !self.is_idle {
+        if shared.arrivals.is_open() && !self.is_idle && !self.is_in_run() {
             self.is_idle = true;
             shared.idle_slots.push_back(self.slot);
         }
@@ -430,13 +420,6 @@ impl LoadConnection {
         if sent_bytes < shared.output.len() {
             self.unsent.extend_from_slice(&shared.output[sent_bytes..]);
             self.flush(shared, now);
-        }
-    }
-
-    /// Delays sending until this time.
-    fn hold_sending(&mut self, until: Nanos) {
-        if let Some(credit) = &mut self.send_credit {
-            credit.begin(until);
         }
     }
 
@@ -544,29 +527,6 @@ impl LoadConnection {
         shared.input = input;
     }
 
-    /// Returns how many bytes the line permits now. Sets a timer and returns `None` if it permits none.
-    fn receivable_bytes(&mut self, length_max: usize, shared: &mut ThreadShared, now: Nanos) -> Option<usize> {
-        let Some(credit) = &mut self.receive_credit else { return Some(length_max) };
-        credit.begin(match self.response_bytes {
-            0 => now + shared.plan.line.map_or(0, |line| line.latency / 2),
-            // Within a response the line was not idle for lack of data; its buffer was only emptied faster than the
-            // server filled it.
-            _ => now.saturating_sub(LINE_SLACK),
-        });
-        // Before the head is complete, the bytes in the socket are the best estimate.
-        let available = || self.socket.as_ref().and_then(|socket| rustix::io::ioctl_fionread(socket).ok());
-        let expected = self.protocol.expected_bytes().or_else(available);
-        if expected == Some(0) {
-            return Some(length_max); // The end of the connection, which weighs nothing.
-        }
-        let ready_at = credit.ready_at(expected);
-        if now < ready_at {
-            self.set_timer(ready_at, shared);
-            return None;
-        }
-        Some(usize::try_from(credit.allowed_bytes(now)).unwrap_or(usize::MAX).clamp(1, length_max))
-    }
-
     fn set_timer(&mut self, at: Nanos, shared: &mut ThreadShared) {
         let at = if shared.plan.line.is_some() { at.next_multiple_of(LINE_TICK) } else { at };
         if at < self.timer_at {
@@ -649,7 +609,7 @@ impl LoadConnection {
         &mut self,
         exchange: &SentRequest,
         status: u16,
-        verdict: Option<FailureClass>,
+        verdict: Option<(FailureClass, FailureReason)>,
         response_bytes: u64,
         shared: &mut ThreadShared,
         now: Nanos,
@@ -668,9 +628,7 @@ impl LoadConnection {
         }
         shared.record.statuses[usize::from(status / 100).min(9)] += 1;
         match verdict {
-            Some(class) => {
-                let is_status = class == FailureClass::Status;
-                let reason = if is_status { FailureReason::Status(status) } else { FailureReason::Unknown };
+            Some((class, reason)) => {
                 shared.record.fail(class, reason);
                 shared.phase_of(exchange.due, |phase, at| phase.fail(at));
             }
@@ -743,6 +701,7 @@ impl LoadConnection {
     /// Counts all requests in flight as failed and reconnects.
     fn fail(&mut self, class: FailureClass, reason: FailureReason, shared: &mut ThreadShared, now: Nanos) {
         self.use_line(now);
+        self.fail_step(shared, now);
         let in_flight = self.in_flight.drain(..).map(|exchange| exchange.due);
         in_flight.chain(self.claimed.take()).for_each(|due| shared.fail(class, reason.clone(), due));
         self.close(shared, now);

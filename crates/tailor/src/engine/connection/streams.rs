@@ -27,6 +27,7 @@ impl LoadConnection {
             }
             ResponseEvent::Complete { place, status, verdict, received_bytes } => {
                 if let Some(exchange) = self.in_flight.remove(place) {
+                    let verdict = verdict.map(|class| (class, FailureReason::of_verdict(class, status)));
                     self.count(&exchange, status, verdict, received_bytes, shared, now);
                 }
             }
