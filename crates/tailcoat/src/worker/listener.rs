@@ -33,7 +33,7 @@ const IN_USE_TIME: Duration = Duration::from_secs(1);
 const IN_USE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Kernel buffer of a UDP socket for each direction: what all clients of a worker send while it is busy.
-const UDP_BUFFER_BYTES: usize = 2 << 20;
+pub const UDP_BUFFER_BYTES: usize = 2 << 20;
 
 /// BPF filter that drops segments with SYN and without ACK. Offsets count from the TCP header (socket(7),
 /// `SO_ATTACH_FILTER`); byte 13 has the flags.

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use generation::{GenerationPlan, SharedParts};
-pub use listener::{Inherited, Listener, ListenerPlan, bind, bind_udp, bind_unix, plan};
+pub use listener::{Inherited, Listener, ListenerPlan, UDP_BUFFER_BYTES, bind, bind_udp, bind_unix, plan};
 use tokio::runtime::{Builder, Handle, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, watch};

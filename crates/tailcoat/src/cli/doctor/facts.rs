@@ -47,8 +47,10 @@ pub(super) enum FileRole {
 }
 
 /// The settings that are looked at.
-const SETTINGS: [&str; 10] = [
+const SETTINGS: [&str; 12] = [
     "net.core.somaxconn",
+    "net.core.rmem_max",
+    "net.core.wmem_max",
     "net.ipv4.tcp_max_syn_backlog",
     "net.ipv4.tcp_syncookies",
     "net.ipv4.tcp_slow_start_after_idle",

@@ -3,6 +3,7 @@
 use super::facts::{FileRole, MachineFacts};
 use crate::config::Config;
 use crate::connection::Unavailable;
+use crate::worker;
 
 /// Something that should be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,6 +162,19 @@ impl DoctorFindings {
             self.setting(FindingCost::Speed, facts, "net.ipv4.tcp_wmem", &wanted, why);
         }
         let Some(config) = config else { return };
+        if worker::plan(config).iter().any(|listener| listener.has_http3) {
+            for (name, why) in [
+                (
+                    "net.core.rmem_max",
+                    "in a burst the kernel drops packets of HTTP/3, and their clients send them again",
+                ),
+                ("net.core.wmem_max", "large responses over HTTP/3 wait for the socket more often"),
+            ] {
+                if facts.number(name).is_some_and(|bytes| bytes < worker::UDP_BUFFER_BYTES as u64) {
+                    self.setting(FindingCost::Speed, facts, name, &worker::UDP_BUFFER_BYTES.to_string(), why);
+                }
+            }
+        }
         let fast_open = facts.number("net.ipv4.tcp_fastopen");
         if config.server.fast_open_queue > 0 && fast_open.is_some_and(|bits| bits & 2 == 0) {
             let why = "`fast-open-queue` has no effect";
@@ -289,12 +303,14 @@ fn ports(facts: &MachineFacts) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ServerSettings, UpstreamConfig};
+    use crate::config::{Listen, ServerSettings, SiteConfig, UpstreamConfig};
 
     /// A machine on which all is well.
     fn healthy() -> MachineFacts {
         let settings = [
             ("net.core.somaxconn", "4096"),
+            ("net.core.rmem_max", "4194304"),
+            ("net.core.wmem_max", "4194304"),
             ("net.ipv4.tcp_max_syn_backlog", "4096"),
             ("net.ipv4.tcp_syncookies", "1"),
             ("net.ipv4.tcp_slow_start_after_idle", "0"),
@@ -372,6 +388,22 @@ mod tests {
             let findings = examine(&facts, Some(&config()));
             assert!(findings.len() == 1 && findings[0].what.starts_with(what), "{what}: {findings:?}");
             assert_eq!(findings[0].cost, cost, "{what}");
+        }
+    }
+
+    #[test]
+    fn buffers_of_udp_matter_for_http3() {
+        for name in ["net.core.rmem_max", "net.core.wmem_max"] {
+            let mut facts = healthy();
+            put(&mut facts, name, "212992");
+            let mut config = config();
+            assert_eq!(examine(&facts, Some(&config)), [], "no site has TLS");
+            let listen = vec![Listen::Tcp("[::]:443".parse().unwrap())];
+            config.sites = vec![SiteConfig { tls_listen: listen.clone(), listen, ..SiteConfig::default() }];
+            let findings = examine(&facts, Some(&config));
+            assert!(findings.len() == 1 && findings[0].what == format!("{name} is 212992"), "{findings:?}");
+            config.server.http_versions.http3 = false;
+            assert_eq!(examine(&facts, Some(&config)), []);
         }
     }
 
