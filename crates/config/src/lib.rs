@@ -292,9 +292,9 @@ fn draft_of(name: &str, text: String, mut draft: ConfigDraft) -> Result<ConfigDr
 /// A message for people if the text is invalid.
 pub fn network_from_text(text: &str) -> Result<Network, String> {
     let whole = value::parse_network(text).map_err(|wrong| wrong.to_string())?;
-    let is_address_of_v6 = whole.first.is_ipv6() && !text.contains('/');
+    let is_address_of_v6 = whole.first().is_ipv6() && !text.contains('/');
     // Local invariant: addresses of IPv6 have 128 bits.
-    Ok(if is_address_of_v6 { Network::new(whole.first, 64).unwrap_or(whole) } else { whole })
+    Ok(if is_address_of_v6 { Network::new(whole.first(), 64).unwrap_or(whole) } else { whole })
 }
 
 /// Reads a time, as in the configuration: from a second to a year.

@@ -3,10 +3,11 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use wire::http::Status;
 
 use super::PathPattern;
@@ -89,13 +90,8 @@ pub enum ClientPattern {
 }
 
 /// Addresses that begin with the same bits. An IPv4 address mapped into IPv6 (RFC 4291, section 2.5.5.2) is one of IPv4.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Network {
-    /// First address; all bits after the prefix are 0.
-    pub first: IpAddr,
-    /// Length of the prefix, in bits: at most 32 for IPv4 and 128 for IPv6.
-    pub prefix_bits: u8,
-}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Network(IpNet);
 
 /// Limit on the frequency of requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -406,32 +402,28 @@ impl Network {
             },
             IpAddr::V4(_) => (address, prefix_bits),
         };
-        let (bits, width) = address_bits(address);
-        if prefix_bits > width {
-            return None;
-        }
-        let host_bits = u32::from(width - prefix_bits);
-        let first = bits.checked_shr(host_bits).unwrap_or(0).checked_shl(host_bits).unwrap_or(0);
-        let first = match address {
-            // Local invariant: no bit above the 32nd was set before, and none is now.
-            IpAddr::V4(_) => IpAddr::from((first as u32).to_be_bytes()),
-            IpAddr::V6(_) => IpAddr::from(first.to_be_bytes()),
-        };
-        Some(Self { first, prefix_bits })
+        Some(Self(IpNet::new(address, prefix_bits).ok()?.trunc()))
+    }
+
+    /// First address; all bits after the prefix are 0.
+    pub fn first(&self) -> IpAddr {
+        self.0.addr()
+    }
+
+    /// Length of the prefix, in bits: at most 32 for IPv4 and 128 for IPv6.
+    pub fn prefix_bits(&self) -> u8 {
+        self.0.prefix_len()
     }
 
     /// First and last address, as numbers of [`number_of`].
     pub fn range(&self) -> (u128, u128) {
-        let (_, width) = address_bits(self.first);
-        let first = number_of(self.first);
-        let host_bits = u32::from(width - self.prefix_bits);
-        (first, first | (u128::MAX.checked_shr(128 - host_bits).unwrap_or(0)))
+        (number_of(self.0.network()), number_of(self.0.broadcast()))
     }
 }
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.first, self.prefix_bits)
+        self.0.fmt(f)
     }
 }
 
@@ -452,13 +444,6 @@ pub fn unmapped(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
         IpAddr::V4(_) => address,
-    }
-}
-
-fn address_bits(address: IpAddr) -> (u128, u8) {
-    match address {
-        IpAddr::V4(v4) => (u32::from_be_bytes(v4.octets()).into(), 32),
-        IpAddr::V6(v6) => (u128::from_be_bytes(Ipv6Addr::octets(&v6)), 128),
     }
 }
 

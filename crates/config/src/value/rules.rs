@@ -85,7 +85,7 @@ pub(crate) fn parse_network(text: &str) -> Result<Network, Wrong> {
         None => width,
     };
     let network = Network::new(address, bits).ok_or_else(wrong)?;
-    if network.first != unmapped(address) {
+    if network.first() != unmapped(address) {
         return Err(Wrong::help(
             format!("`{text}` has bits after its prefix"),
             format!("write `\"{network}\"` for the network, or `\"{address}\"` for the address"),

@@ -97,7 +97,7 @@ impl Bans {
         let table = self.read();
         let left = table.until.iter().map(|(network, until)| (*network, until.saturating_duration_since(now)));
         let mut list: Vec<_> = left.filter(|(_, left)| !left.is_zero()).collect();
-        list.sort_unstable_by_key(|(network, _)| (network.first, network.prefix_bits));
+        list.sort_unstable_by_key(|(network, _)| *network);
         list
     }
 
@@ -118,7 +118,7 @@ impl BanTable {
 
     fn summarize(&mut self) {
         self.all_over = self.until.values().max().copied();
-        self.prefixes = self.until.keys().map(|of| (of.first.is_ipv4(), of.prefix_bits)).collect();
+        self.prefixes = self.until.keys().map(|of| (of.first().is_ipv4(), of.prefix_bits())).collect();
         self.prefixes.sort_unstable();
         self.prefixes.dedup();
     }

@@ -1,5 +1,7 @@
 //! Parser of access logs in the common and combined formats, whose requests `--replay` sends again.
 
+use time::{Date, Month};
+
 /// Request that an access log recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AccessLogEntry {
@@ -57,11 +59,14 @@ fn parse_time(text: &str) -> Option<i64> {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let (date, offset) = text.split_once(' ')?;
     let mut parts = date.split(['/', ':']);
-    let day: i64 = parts.next()?.parse().ok()?;
+    let day = parts.next()?.parse().ok()?;
     let month = parts.next()?;
-    let month = MONTHS.iter().position(|name| *name == month)? as i64 + 1;
-    let mut number = || parts.next()?.parse::<i64>().ok();
-    let (year, hour, minute, second) = (number()?, number()?, number()?, number()?);
+    let month = MONTHS.iter().position(|name| *name == month)? as u8 + 1;
+    let year = parts.next()?.parse().ok()?;
+    let mut number = || parts.next()?.parse().ok();
+    let (hour, minute, second) = (number()?, number()?, number()?);
+    let date = Date::from_calendar_date(year, Month::try_from(month).ok()?, day).ok()?;
+    let local = date.with_hms(hour, minute, second).ok()?.assume_utc();
     let (sign, digits) = match offset.split_at_checked(1)? {
         ("+", digits) => (1, digits),
         ("-", digits) => (-1, digits),
@@ -69,16 +74,7 @@ fn parse_time(text: &str) -> Option<i64> {
     };
     let offset: i64 = digits.parse().ok()?;
     let offset_seconds = sign * (offset / 100 * 3600 + offset % 100 * 60);
-    Some(days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset_seconds)
-}
-
-/// Days from 1970-01-01 to a date of the Gregorian calendar (Howard Hinnant's `days_from_civil`).
-fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+    Some(local.unix_timestamp() - offset_seconds)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Dates in UTC. Their text is computed once a second.
 
+use time::OffsetDateTime;
+
 /// Calendar date and time, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Calendar {
@@ -17,21 +19,15 @@ impl Calendar {
     /// Converts seconds since 1970. Later times become the last second of the year 9999, because logs have four digits.
     pub(crate) fn from_unix(unix_seconds: u64) -> Self {
         let unix_seconds = unix_seconds.min(253_402_300_799);
-        let (days, second_of_day) = (unix_seconds / 86_400, unix_seconds % 86_400);
-        // Years start in March, so that the leap day is their last day; eras of 400 years have 146,097 days.
-        let days = days + 719_468;
-        let (era, day_of_era) = (days / 146_097, days % 146_097);
-        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month_from_march = (5 * day_of_year + 2) / 153;
-        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        // The bound above is within the range of the type.
+        let time = OffsetDateTime::from_unix_timestamp(unix_seconds as i64).unwrap_or(OffsetDateTime::UNIX_EPOCH);
         Self {
-            year: (era * 400 + year_of_era + u64::from(month <= 2)) as u16,
-            month: month as u8,
-            day: (day_of_year - (153 * month_from_march + 2) / 5 + 1) as u8,
-            hour: (second_of_day / 3600) as u8,
-            minute: (second_of_day / 60 % 60) as u8,
-            second: (second_of_day % 60) as u8,
+            year: time.year() as u16,
+            month: time.month().into(),
+            day: time.day(),
+            hour: time.hour(),
+            minute: time.minute(),
+            second: time.second(),
         }
     }
 }

@@ -116,7 +116,7 @@ mod tests {
             let networks: Vec<Network> = four.chain(six).collect();
             let patterns: Vec<_> = networks.iter().copied().map(ClientPattern::Network).collect();
             let set = AddressSet::new(&patterns);
-            let tried = networks.iter().map(|network| network.first).chain([address.into()]);
+            let tried = networks.iter().map(|network| network.first()).chain([address.into()]);
             for address in tried {
                 let number = number_of(address);
                 let expect = networks.iter().any(|network| {
