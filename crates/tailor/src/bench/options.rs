@@ -163,7 +163,7 @@ pub struct LoadOptions {
     #[arg(long, help_heading = "Connection")]
     pub resume: bool,
 
-    /// Limit each connection to a line: `56k`, `2M/100k` (receive/send), `-` for no limit, `,latency=100ms`
+    /// Limit each connection to a line: `56k`, `2M/100k` (receive/send), `-` for no limit, `,latency=100ms`, `,loss=1%`
     #[arg(long, value_name = "RATE", value_parser = crate::engine::parse_line, allow_hyphen_values = true, help_heading = "Users")]
     pub line: Option<SimulatedLine>,
     /// Share of requests to abort

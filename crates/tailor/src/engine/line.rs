@@ -1,6 +1,7 @@
 //! Simulated lines that are slower than the network: a modem, a phone, a slow client.
 
 use super::clock::{MILLISECOND, Nanos, SECOND};
+use super::window::CongestionWindow;
 
 /// Payload of an Ethernet packet; a slow line transfers one at a time.
 const PACKET_BYTES: u64 = 1460;
@@ -14,16 +15,39 @@ pub struct SimulatedLine {
     pub send_bits_per_second: Option<u64>,
     /// Round trip time in addition to that of the network.
     pub latency: Nanos,
+    /// Share of packets that are lost. It needs a latency.
+    pub loss: f64,
+    /// True if servers seem to begin with a small window, as on a real line with this latency.
+    pub has_slow_start: bool,
 }
 
 /// Maximum number of bytes that a fast line transfers at a time. Two such pieces fit into the receive buffers that
 /// systems permit (`net.core.rmem_max`).
 const PIECE_BYTES_MAX: u64 = 64 << 10;
 
+/// Maximum share of lost packets.
+const LOSS_MAX: f64 = 0.5;
+
 /// Minimum size of a line's receive buffer.
 const BUFFER_BYTES_MIN: u64 = 8192;
 
 impl SimulatedLine {
+    /// Window of the server on a new connection; `None` if the line does not simulate it.
+    pub(crate) fn send_window(&self) -> Option<CongestionWindow> {
+        (self.has_slow_start && self.latency > 0).then(|| CongestionWindow::new(self.latency, self.loss))
+    }
+
+    /// Time that a client loses because packets of its own are lost, one after the other. `first_wait` is the time until
+    /// the first is sent again; it doubles.
+    pub(crate) fn draw_wait(&self, first_wait: Nanos, rng: &mut fastrand::Rng) -> Nanos {
+        let (mut wait, mut sum) = (first_wait, 0);
+        while self.loss > 0.0 && rng.f64() < self.loss {
+            sum += wait;
+            wait *= 2;
+        }
+        sum
+    }
+
     /// Returns the size of the receive buffer: the bytes that arrive while the line waits to transfer a piece, so that
     /// the next one is then available. `None` for a line without a rate limit.
     pub(crate) fn receive_buffer_bytes(&self) -> Option<usize> {
@@ -88,7 +112,7 @@ impl Credit {
     }
 }
 
-/// Parses `56k`, `400k`, `10M`, or `56k/33k` (receive/send), and after commas `latency=100ms`.
+/// Parses `56k`, `400k`, `10M`, or `56k/33k` (receive/send), and after commas `latency=100ms`, `loss=1%` and `slow-start=off`.
 pub(crate) fn parse_line(text: &str) -> Result<SimulatedLine, String> {
     let mut parts = text.split(',');
     let rates = parts.next().unwrap_or_default();
@@ -97,12 +121,26 @@ pub(crate) fn parse_line(text: &str) -> Result<SimulatedLine, String> {
         receive_bits_per_second: parse_bits(receive)?,
         send_bits_per_second: parse_bits(send)?,
         latency: 0,
+        loss: 0.0,
+        has_slow_start: true,
     };
     for part in parts {
         match part.split_once('=') {
             Some(("latency", value)) => line.latency = crate::units::parse_duration(value)?.as_nanos() as Nanos,
-            _ => return Err(format!("`{part}`: write `latency=TIME`")),
+            Some(("loss", value)) => line.loss = crate::units::parse_share(value)?,
+            Some(("slow-start", "on")) => line.has_slow_start = true,
+            Some(("slow-start", "off")) => line.has_slow_start = false,
+            _ => return Err(format!("`{part}`: write `latency=TIME`, `loss=SHARE` or `slow-start=off`")),
         }
+    }
+    if line.loss > LOSS_MAX {
+        return Err(format!("a loss of more than {:.0} % carries next to nothing", LOSS_MAX * 100.0));
+    }
+    if line.loss > 0.0 && (line.latency == 0 || !line.has_slow_start) {
+        return Err(
+            "`loss` needs `latency=TIME`, and excludes `slow-start=off`: packets are sent again after a round trip"
+                .into(),
+        );
     }
     Ok(line)
 }
@@ -147,21 +185,28 @@ mod tests {
 
     #[test]
     fn lines_as_text() {
-        let line = |receive, send, latency| {
+        let with = |receive, send, latency, loss, has_slow_start| {
             Ok(SimulatedLine {
                 receive_bits_per_second: receive,
                 send_bits_per_second: send,
                 latency: latency * MILLISECOND,
+                loss,
+                has_slow_start,
             })
         };
+        let line = |receive, send, latency| with(receive, send, latency, 0.0, true);
         for (text, expect) in [
             ("56k", line(Some(56_000), Some(56_000), 0)),
             ("2M/100k,latency=30ms", line(Some(2_000_000), Some(100_000), 30)),
             ("9600/-", line(Some(9_600), None, 0)),
+            ("-,latency=1ms,slow-start=off", with(None, None, 1, 0.0, false)),
+            ("10M,latency=50ms,loss=1%", with(Some(10_000_000), Some(10_000_000), 50, 0.01, true)),
         ] {
             assert_eq!(parse_line(text), expect, "{text}");
         }
-        for text in ["", "k", "0", "56k,lag=1", "56k/"] {
+        for text in
+            ["", "k", "0", "56k,lag=1", "56k/", "1M,loss=1%", "1M,latency=1s,loss=51%", "1M,latency=1s,slow-start=no"]
+        {
             assert!(parse_line(text).is_err(), "{text}");
         }
     }

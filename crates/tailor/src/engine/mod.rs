@@ -27,6 +27,7 @@ mod scenario;
 mod shared;
 mod streams;
 mod verification;
+mod window;
 mod worker;
 mod workload;
 

@@ -96,3 +96,32 @@ fn slow_senders() {
     let median = percentile_ms(&report["latency"], 50.0);
     assert!((400.0..1_000.0).contains(&median), "{median} ms");
 }
+
+/// The response has 101 packets, in rounds of 10, 20, 40 and 80. With the handshake and the request that is 5 round trips.
+#[test]
+fn slow_start_takes_round_trips() {
+    let content = vec![b'x'; 100 * 1460];
+    let server = start(move |_| FakeServerAction::Reply(ok(&content)));
+    for (line, round_trips) in [("-,latency=60ms", 5.0), ("-,latency=60ms,slow-start=off", 2.0)] {
+        let (report, _) = bench(&server.url, &["-c", "1", "-n", "1", "--line", line]);
+        assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(1)), "{line}");
+        let time = report["latency"]["min_nanos"].as_f64().unwrap() / 1e6;
+        assert!((round_trips * 60.0..1_500.0).contains(&time), "{line}: {time} ms");
+    }
+    // Later responses of the connection begin with the window that the earlier ones have reached: 80, then 160 packets.
+    let (report, _) = bench(&server.url, &["-c", "1", "-n", "4", "--line", "-,latency=60ms"]);
+    let last = report["latency"]["min_nanos"].as_f64().unwrap() / 1e6;
+    assert!((60.0..240.0).contains(&last), "one round trip: {last} ms");
+}
+
+#[test]
+fn lost_packets_cost_time_and_no_content() {
+    let content = vec![b'x'; 50 * 1460];
+    let server = start(move |_| FakeServerAction::Reply(ok(&content)));
+    let words = ["-c", "4", "-n", "40", "--seed", "1", "--expect-same", "--line", "-,latency=20ms,loss=5%"];
+    let (report, _) = bench(&server.url, &words);
+    assert_eq!((failures(&report), report["served"].as_u64()), (vec![], Some(40)));
+    let [least, most] = ["min_nanos", "max_nanos"].map(|name| report["latency"][name].as_f64().unwrap() / 1e6);
+    // One of 40 requests in twenty loses its first packet, which is sent again after 200 ms.
+    assert!(least >= 20.0 && most >= 100.0, "{least} to {most} ms");
+}

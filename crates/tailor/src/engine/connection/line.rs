@@ -1,9 +1,13 @@
 //! Simulated lines of slots: when bytes may pass, and what they carried.
 
 use super::{LineUsage, LoadConnection, LoadPhase};
-use crate::engine::clock::Nanos;
+use crate::engine::clock::{Nanos, SECOND};
 use crate::engine::line::LINE_SLACK;
 use crate::engine::shared::ThreadShared;
+use crate::engine::window::retransmission_time;
+
+/// Time until a SYN is sent again (RFC 6298).
+const HANDSHAKE_TIME_OUT: Nanos = SECOND;
 
 impl LoadConnection {
     /// Returns the traffic of requests that ended since the last call.
@@ -30,8 +34,22 @@ impl LoadConnection {
         self.used_until = now;
     }
 
+    /// Begins the lines of a new connection. Lost packets of the TCP handshake delay it.
+    pub(super) fn begin_line(&mut self, shared: &mut ThreadShared) {
+        let Some(line) = shared.plan.line else { return };
+        self.window = line.send_window();
+        self.handshake_wait = line.draw_wait(HANDSHAKE_TIME_OUT, &mut shared.rng);
+    }
+
+    /// Delays sending by the way to the server, and by lost packets.
+    pub(super) fn hold_request(&mut self, shared: &mut ThreadShared, now: Nanos) {
+        let Some(line) = shared.plan.line else { return };
+        let wait = line.draw_wait(retransmission_time(line.latency), &mut shared.rng);
+        self.hold_sending(now + line.latency / 2 + wait);
+    }
+
     /// Delays sending until this time.
-    pub(super) fn hold_sending(&mut self, until: Nanos) {
+    fn hold_sending(&mut self, until: Nanos) {
         if let Some(credit) = &mut self.send_credit {
             credit.begin(until);
         }
@@ -62,6 +80,17 @@ impl LoadConnection {
             self.set_timer(ready_at, shared);
             return None;
         }
-        Some(usize::try_from(credit.allowed_bytes(now)).unwrap_or(usize::MAX).clamp(1, length_max))
+        let allowed = usize::try_from(credit.allowed_bytes(now)).unwrap_or(usize::MAX).clamp(1, length_max);
+        let Some(window) = &mut self.window else { return Some(allowed) };
+        if self.response_bytes == 0 {
+            window.begin(now);
+        }
+        match window.arrived_bytes(now) {
+            Ok(arrived) => Some(allowed.min(usize::try_from(arrived).unwrap_or(usize::MAX))),
+            Err(at) => {
+                self.set_timer(at, shared);
+                None
+            }
+        }
     }
 }

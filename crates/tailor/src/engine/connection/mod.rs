@@ -23,6 +23,7 @@ use super::plan::LoadVersion;
 use super::protocol::ClientProtocol;
 use super::scenario::Session;
 use super::shared::ThreadShared;
+use super::window::CongestionWindow;
 use super::workload::RequestForm;
 
 /// Maximum number of reads from a connection in one turn.
@@ -77,6 +78,10 @@ pub(crate) struct LoadConnection {
     receive_credit: Option<Credit>,
     send_credit: Option<Credit>,
     usage: LineUsage,
+    /// Window of the server on a simulated line.
+    window: Option<CongestionWindow>,
+    /// Time that lost packets add to the TCP handshake.
+    handshake_wait: Nanos,
     /// State of the user, if the plan has scenarios.
     session: Option<Box<Session>>,
 }
@@ -145,6 +150,8 @@ impl LoadConnection {
             receive_credit: line.and_then(|line| line.receive_bits_per_second.or(rate_min)).map(Credit::new),
             send_credit: line.and_then(|line| line.send_bits_per_second.or(rate_min)).map(Credit::new),
             usage: LineUsage::default(),
+            window: None,
+            handshake_wait: 0,
             session: shared.plan.scenarios.as_ref().map(|set| Box::new(Session::new(set))),
         }
     }
@@ -249,6 +256,7 @@ impl LoadConnection {
         self.phase = LoadPhase::Connecting;
         self.since = now;
         self.draw_persistence(shared);
+        self.begin_line(shared);
     }
 
     /// Draws the persistence of this connection.
@@ -268,7 +276,7 @@ impl LoadConnection {
         }
         if let Some(line) = shared.plan.line.filter(|line| line.latency > 0) {
             // On a real line the TCP handshake takes a round trip.
-            let connected_at = self.since + line.latency;
+            let connected_at = self.since + line.latency + self.handshake_wait;
             if now < connected_at {
                 return self.set_timer(connected_at, shared);
             }
@@ -283,7 +291,7 @@ impl LoadConnection {
                     self.tls = Some(Box::new(tls));
                     self.phase = LoadPhase::Handshaking;
                     self.encrypt();
-                    self.hold_sending(now + shared.plan.line.map_or(0, |line| line.latency / 2));
+                    self.hold_request(shared, now);
                 }
                 Err(error) => self.fail_by_tls(&error, shared, now),
             },
@@ -402,13 +410,13 @@ impl LoadConnection {
                 return self.fail(FailureClass::Tls, FailureReason::Unknown, shared, now);
             }
             self.encrypt();
-            self.hold_sending(now + shared.plan.line.map_or(0, |line| line.latency / 2));
+            self.hold_request(shared, now);
             return self.flush(shared, now);
         }
         let is_direct = self.unsent.is_empty() && self.is_writable && shared.plan.line.is_none();
         let Some(socket) = self.socket.as_ref().filter(|_| is_direct) else {
             self.unsent.extend_from_slice(&shared.output);
-            self.hold_sending(now + shared.plan.line.map_or(0, |line| line.latency / 2));
+            self.hold_request(shared, now);
             return self.flush(shared, now);
         };
         let sent_bytes = match send(socket, &shared.output, SendFlags::NOSIGNAL) {
@@ -500,6 +508,9 @@ impl LoadConnection {
                     // the connection may already have come.
                     if received_bytes < length && !self.is_peer_closed {
                         self.is_readable = false;
+                    }
+                    if let Some(window) = &mut self.window {
+                        window.pay(received_bytes as u64, now, &mut shared.rng);
                     }
                     if let Some(credit) = &mut self.receive_credit {
                         credit.pay(received_bytes as u64);
