@@ -43,6 +43,7 @@ Examples:
 Examples:
   tailor compare --list
   tailor compare keepalive-1k --rounds 5
+  tailor compare keepalive-1k --servers nginx --vary sysctl:net.ipv4.tcp_congestion_control=cubic,bbr
   tailor compare old1.json,old2.json,old3.json new1.json,new2.json,new3.json")]
     Compare(crate::lab::CompareOptions),
     /// Compare records of `bench --json`; the exit code is 1 if the new ones are worse

@@ -12,6 +12,7 @@ mod report;
 mod rounds;
 mod server;
 mod statistics;
+mod vary;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -76,6 +77,10 @@ pub struct CompareOptions {
     /// Values to sweep over [default: the lab's]
     #[arg(long, value_name = "VALUES", value_delimiter = ',')]
     pub sweep: Vec<String>,
+    /// Compare values of a setting instead of servers: sysctl:NAME=A,B (as root), env:NAME=A,B, or text:OLD=A,B, which
+    /// replaces a text in the server's command and files; the first value is the baseline
+    #[arg(long, value_name = "KIND:NAME=A,B", value_parser = vary::parse)]
+    pub vary: Option<vary::VariedSetting>,
     /// Write the results as JSON (`tailor schema compare`)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -125,7 +130,16 @@ fn run_lab(options: &CompareOptions, text: &str) -> Result<ProgramEnd, String> {
     let stop = crate::end::stop_on_signals()?;
     // Dropping this directory removes it, which takes time for a large site; so the report is written first.
     let directory = rounds::RunDirectory::make()?;
-    let report = rounds::run(&lab, text, options.duration, &directory, &stop)?;
+    if let Some(setting) = &options.vary {
+        setting.check()?;
+        // Servers that run at the same time cannot have different settings of the machine.
+        if setting.is_of_machine() && lab.turns > 1 {
+            eprintln!("each round measures one value after the other, without turns");
+            lab.turns = 1;
+            lab = lab.with_even_rounds();
+        }
+    }
+    let report = rounds::run(&lab, text, (options.duration, options.vary.as_ref()), &directory, &stop)?;
     if let Some(path) = &options.json {
         let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
         crate::report::write_to(path, &json)?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kdl::KdlNode;
 
+use super::vary::KernelParameter;
 use crate::nodes::{self, argument, arguments, children, property};
 use crate::units::{parse_count, parse_duration, parse_share};
 
@@ -94,6 +95,8 @@ pub(crate) struct LabServer {
     /// Commands that run with the server but are not part of it, such as the upstream of a proxy. They run on the
     /// load's CPUs, and their CPU time and memory are not counted.
     pub(crate) backends: Vec<Vec<String>>,
+    /// Kernel parameter that is set while the server runs.
+    pub(crate) parameter: Option<KernelParameter>,
 }
 
 impl Lab {
@@ -237,6 +240,7 @@ fn server(node: &KdlNode) -> Result<LabServer, String> {
         helpers: Vec::new(),
         sockets: Vec::new(),
         backends: Vec::new(),
+        parameter: None,
     };
     for child in children(node) {
         match (child.name().value(), arguments(child)) {

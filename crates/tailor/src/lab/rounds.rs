@@ -10,6 +10,7 @@ use super::measure::Bench;
 use super::model::{Lab, LabServer, SearchRange};
 use super::report::{CompareReport, SearchResult, ServerDescription, ServerResult, SweepStep, Try};
 use super::server::{RunningServer, ServerPlacement, free_port, installed_name};
+use super::vary::{KernelParameter, VariedSetting};
 use crate::search::Search;
 
 /// Pause between servers, so that the next one is not measured with the cleanup of the last.
@@ -19,11 +20,11 @@ const REST: Duration = Duration::from_millis(300);
 pub(super) fn run(
     lab: &Lab,
     text: &str,
-    duration: Option<Duration>,
+    (duration, vary): (Option<Duration>, Option<&VariedSetting>),
     directory: &RunDirectory,
     stop: &AtomicBool,
 ) -> Result<CompareReport, String> {
-    let (descriptions, servers) = choose(lab);
+    let (descriptions, servers) = choose(lab, vary)?;
     if servers.is_empty() {
         return Err("none of the lab's servers is installed".into());
     }
@@ -106,6 +107,7 @@ impl Rounds<'_> {
             }
             eprintln!("{}: {}", names.0, self.servers[index].0);
             let place = self.place(root, &format!("{}-{index}", names.1))?;
+            let _parameter = self.servers[index].1.parameter.as_ref().map(KernelParameter::apply).transpose()?;
             results[index].measurements.push(bench.measure(&self.servers[index].1, &place)?);
             std::thread::sleep(REST);
         }
@@ -181,6 +183,7 @@ impl Rounds<'_> {
                     let value = number.to_string();
                     let bench = Bench { lab: self.lab, value: Some(&value), duration: self.duration, stop: self.stop };
                     let place = self.place(&root, &format!("run-{round}-{index}-{}", tries.len()))?;
+                    let _parameter = server.parameter.as_ref().map(KernelParameter::apply).transpose()?;
                     let measurement = bench.measure(server, &place)?;
                     let has_passed = measurement.loads.iter().all(|load| load.passed);
                     eprintln!("{name}: {number}: {}", if has_passed { "passed" } else { "not passed" });
@@ -236,11 +239,14 @@ impl Rounds<'_> {
     }
 }
 
+/// Descriptions of all servers, and those that can run by their name in the report.
+type ChosenServers = (Vec<ServerDescription>, Vec<(String, LabServer)>);
+
 /// Servers that can run, by their name in the report. The first is repeated at the end as the A/A control.
-fn choose(lab: &Lab) -> (Vec<ServerDescription>, Vec<(String, LabServer)>) {
+fn choose(lab: &Lab, vary: Option<&VariedSetting>) -> Result<ChosenServers, String> {
     let mut servers = Vec::new();
     let mut descriptions = Vec::new();
-    for server in &lab.servers {
+    for server in &varied(lab, vary)? {
         let missing = server.needs.iter().find(|names| installed_name(names).is_none());
         descriptions.push(ServerDescription {
             name: server.name.clone(),
@@ -260,7 +266,19 @@ fn choose(lab: &Lab) -> (Vec<ServerDescription>, Vec<(String, LabServer)>) {
     if let Some((name, server)) = servers.first().cloned().filter(|_| !lab.is_endurance) {
         servers.push((format!("{name} (again)"), server));
     }
-    (descriptions, servers)
+    Ok((descriptions, servers))
+}
+
+/// Servers of a lab, with each value of the varied setting.
+fn varied(lab: &Lab, vary: Option<&VariedSetting>) -> Result<Vec<LabServer>, String> {
+    let Some(vary) = vary else { return Ok(lab.servers.clone()) };
+    let mut variants = Vec::new();
+    for server in lab.servers.iter().filter(|server| server.needs.iter().all(|it| installed_name(it).is_some())) {
+        // Before `env` stands before it, the program must have the name under which it is installed.
+        let server = LabServer { command: installed_command(&server.command), ..server.clone() };
+        variants.extend(vary.servers(&server)?);
+    }
+    Ok(variants)
 }
 
 /// The command with the installed one of its program's alternative names.

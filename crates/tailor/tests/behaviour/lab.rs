@@ -205,3 +205,78 @@ fn labs_that_come_with_the_program() {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
     }
 }
+
+const VARIED_LAB: &str = r#"lab "varied" {
+    about "a test"
+    rounds 2
+    turns 2
+    site "page"
+    load "pages" "-c 1 -d 200ms @URL@/index.html"
+    server "python" {
+        needs "python3"
+        command "sh" "-c" "echo $MARK $(cat /proc/sys/PARAMETER) >> @LOG@; exec python3 -m http.server @PORT@ --bind 127.0.0.1 --directory @ROOT@"
+    }
+}"#;
+
+/// Runs the lab with a varied setting. Returns its output, and what each server saw at its start.
+fn vary(setting: &str) -> (String, Vec<String>) {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let lab = directory.path().join("lab.kdl");
+    let text = VARIED_LAB.replace("@LOG@", log.to_str().unwrap()).replace("PARAMETER", PARAMETER_PATH);
+    std::fs::write(&lab, text).unwrap();
+    // A process that was killed has left a note; no process has this number.
+    std::fs::write(directory.path().join("tailor-vary-4294967295"), format!("{PARAMETER}\n{}", parameter())).unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_tailor"))
+        .args(["compare", lab.to_str().unwrap(), "--vary", setting])
+        .env("TMPDIR", directory.path())
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let seen = std::fs::read_to_string(log).unwrap_or_default();
+    (text, seen.lines().map(|line| line.trim().to_owned()).collect())
+}
+
+/// Kernel parameter that changes nothing for other tests.
+const PARAMETER: &str = "net.ipv4.tcp_autocorking";
+const PARAMETER_PATH: &str = "net/ipv4/tcp_autocorking";
+
+fn parameter() -> String {
+    std::fs::read_to_string(Path::new("/proc/sys").join(PARAMETER_PATH)).unwrap_or_default().trim().to_owned()
+}
+
+#[test]
+fn one_setting_varied() {
+    if std::process::Command::new("python3").arg("--version").output().is_err() {
+        skip_without("python3");
+        return;
+    }
+    let (text, seen) = vary("env:MARK=one,two");
+    assert!(text.contains("python MARK=one (again)") && text.contains("python MARK=two"), "{text}");
+    let marks: Vec<&str> = seen.iter().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(marks.iter().filter(|mark| **mark == "two").count() * 2, marks.len() - marks.len() / 3, "{marks:?}");
+    let (text, _) = vary("text:http.server=http.server,missing.module");
+    assert!(text.contains("missing.module"), "{text}");
+    let (text, _) = vary("text:nothing=a,b");
+    assert!(text.contains("`nothing` does not occur in the command or the files of python"), "{text}");
+    let (text, _) = vary("sysctl:net.ipv4.no_such=1,2");
+    assert!(text.contains("--vary: net.ipv4.no_such: No such file"), "{text}");
+}
+
+#[test]
+fn a_kernel_parameter_varied() {
+    let old = parameter();
+    let path = Path::new("/proc/sys").join(PARAMETER_PATH);
+    if std::process::Command::new("python3").arg("--version").output().is_err() || std::fs::write(&path, &old).is_err()
+    {
+        skip_without("python3 and the right to set kernel parameters");
+        return;
+    }
+    let (text, seen) = vary(&format!("sysctl:{PARAMETER}=0,1"));
+    assert_eq!(seen, ["0", "1", "0", "0", "1", "0"], "A B A, A B A: {text}");
+    assert_eq!(parameter(), old, "put back: {text}");
+    assert!(text.contains("is put back to") && text.contains("without turns"), "{text}");
+    let (text, _) = vary(&format!("sysctl:{PARAMETER}=0,none"));
+    assert!(text.contains("cannot set net.ipv4.tcp_autocorking to none"), "{text}");
+    assert_eq!(parameter(), old);
+}
