@@ -50,6 +50,7 @@ mod http_wasm;
 mod http_wasm_passing_on;
 #[cfg(feature = "import")]
 mod import;
+mod internal_redirects;
 mod kernel_tls;
 mod killed;
 mod lifecycle;

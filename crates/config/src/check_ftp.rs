@@ -50,7 +50,10 @@ pub(super) fn check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
         }
         // FTP has no place to ask for these passwords, and no path to select a rule by.
         let has_access = |rules: &RulesConfig| {
-            !rules.clients.is_empty() || !rules.passwords.is_empty() || !rules.forward_auths.is_empty()
+            !rules.clients.is_empty()
+                || !rules.passwords.is_empty()
+                || !rules.forward_auths.is_empty()
+                || !rules.internals.is_empty()
         };
         if has_access(&site.rules.rules) || has_access(&draft.rules.rules) {
             let help =

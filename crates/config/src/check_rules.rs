@@ -298,7 +298,7 @@ impl RulesDraft {
                 vec![format!("{}: the file has no users", file.display())]
             }
             Ok(read) => {
-                let shown = read.problems.iter().take(PROBLEMS_SHOWN_MAX);
+                let shown = read.problems.iter().chain(&read.weak).take(PROBLEMS_SHOWN_MAX);
                 shown.map(|(line, problem)| format!("{}, line {line}: {problem}", file.display())).collect()
             }
         };

@@ -19,6 +19,7 @@ use super::ftp::FtpConfig;
 use super::gateway::{GatewayConfig, GatewayProtocol, ProgramUser};
 use super::http2::{Http2Limits, HttpVersions};
 use super::intermediary::Intermediary;
+use super::internal_redirects::InternalRedirects;
 use super::module::{ModuleConfig, ModulesConfig};
 use super::programs::PROGRAM_EXTENSIONS;
 use super::response_caching::ResponseCaching;
@@ -460,6 +461,8 @@ pub struct ForwardConfig {
     pub buffers: Box<BufferingConfig>,
     /// Compression of responses.
     pub compression: CompressionSettings,
+    /// Internal redirects by responses.
+    pub internal_redirects: Box<InternalRedirects>,
 }
 
 /// Value of `Host` in a forwarded request.
@@ -524,6 +527,7 @@ impl ForwardConfig {
             runs_scripts: false,
             buffers: Box::default(),
             compression: CompressionSettings::default(),
+            internal_redirects: Box::default(),
         }
     }
 }

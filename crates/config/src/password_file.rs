@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use std::io::{self, Read};
 use std::path::Path;
 
+use base64ct::Encoding;
 use sha2::{Digest, Sha256};
 
 use super::regular_file::open_regular;
@@ -23,6 +24,8 @@ pub struct PasswordFile {
     cost_samples: Vec<PasswordHash>,
     /// Invalid lines, by number from 1, with the reason. Their users cannot log in.
     pub problems: Vec<(usize, &'static str)>,
+    /// Lines with weak hashes, by number from 1, with the reason. Their users can log in.
+    pub weak: Vec<(usize, &'static str)>,
 }
 
 /// A hash of a kind that can be verified.
@@ -34,7 +37,15 @@ pub enum PasswordHash {
     ShaCrypt(String),
     /// `$argon2id$`, `$argon2i$`, `$argon2d$`
     Argon2(String),
+    /// `$apr1$` and `$1$`: a thousand rounds of MD5. Weak.
+    Md5Crypt(String),
+    /// `{SHA}` and `{SSHA}`: one round of SHA-1. Weak.
+    Sha1(String),
 }
+
+/// Reason for the warning about a weak hash.
+const WEAK: &str = "hashes of this kind are weak: a stolen file soon reveals its passwords; write a new one with `tailcoat \
+                    hash-password`";
 
 impl PasswordFile {
     /// Reads a file.
@@ -59,7 +70,12 @@ impl PasswordFile {
                 continue;
             }
             match parse_line(line) {
-                Ok((user, hash)) => file.add(user, hash),
+                Ok((user, hash)) => {
+                    if matches!(hash, PasswordHash::Md5Crypt(_) | PasswordHash::Sha1(_)) {
+                        file.weak.push((index + 1, WEAK));
+                    }
+                    file.add(user, hash);
+                }
                 Err(problem) => file.problems.push((index + 1, problem)),
             }
         }
@@ -98,8 +114,13 @@ impl PasswordFile {
 impl PasswordHash {
     /// The whole hash.
     fn text(&self) -> &str {
-        let (Self::Bcrypt(text) | Self::ShaCrypt(text) | Self::Argon2(text)) = self;
-        text
+        match self {
+            Self::Bcrypt(text)
+            | Self::ShaCrypt(text)
+            | Self::Argon2(text)
+            | Self::Md5Crypt(text)
+            | Self::Sha1(text) => text,
+        }
     }
 
     /// Kind, version and cost. The lengths of salt and hash count as well, for they take time, too.
@@ -108,7 +129,8 @@ impl PasswordHash {
         let (rest, hash) = match self {
             // `$2y$10$`, then 22 characters of salt and 31 of hash.
             Self::Bcrypt(_) => return (text.get(..7).unwrap_or(text), 0, 0),
-            Self::ShaCrypt(_) | Self::Argon2(_) => text.rsplit_once('$').unwrap_or((text, "")),
+            Self::Sha1(_) => return ("{SHA}", 0, 0),
+            Self::ShaCrypt(_) | Self::Argon2(_) | Self::Md5Crypt(_) => text.rsplit_once('$').unwrap_or((text, "")),
         };
         let (parameters, salt) = rest.rsplit_once('$').unwrap_or((rest, ""));
         (parameters, salt.len(), hash.len())
@@ -141,7 +163,11 @@ fn parse_line(line: &[u8]) -> Result<(&[u8], PasswordHash), &'static str> {
         return Err("there is no user's name before the `:`");
     }
     let hash = std::str::from_utf8(hash).map_err(|_| "the hash is no text")?.trim_end();
-    Ok((user, parse_hash(hash)?))
+    let hash = parse_hash(hash)?;
+    match costs_too_much(&hash) {
+        true => Err("the hash costs too much CPU time for each password; write one with a lower cost"),
+        false => Ok((user, hash)),
+    }
 }
 
 fn parse_hash(hash: &str) -> Result<PasswordHash, &'static str> {
@@ -152,14 +178,65 @@ fn parse_hash(hash: &str) -> Result<PasswordHash, &'static str> {
         Some("5" | "6") if is_sha_crypt(hash) => Ok(PasswordHash::ShaCrypt(hash.to_owned())),
         Some("argon2id" | "argon2i" | "argon2d") if is_argon2(hash) => Ok(PasswordHash::Argon2(hash.to_owned())),
         Some("2a" | "2b" | "2y" | "5" | "6" | "argon2id" | "argon2i" | "argon2d") => Err("the hash is malformed"),
-        Some("apr1" | "1") => Err(RENEW),
-        None if hash.starts_with("{SHA}") || hash.len() == 13 => Err(RENEW),
-        _ => Err("this is no hash that can be verified: bcrypt, SHA-256 and SHA-512 crypt, and Argon2 are"),
+        Some("apr1" | "1") if is_md5_crypt(hash) => Ok(PasswordHash::Md5Crypt(hash.to_owned())),
+        Some("apr1" | "1") => Err("the hash is malformed"),
+        None if hash.starts_with("{SHA}") || hash.starts_with("{SSHA}") => match sha1_of(hash) {
+            Some(_) => Ok(PasswordHash::Sha1(hash.to_owned())),
+            None => Err("the hash is malformed"),
+        },
+        None if hash.len() == 13 => Err(RENEW),
+        _ => Err("this is no hash that can be verified: bcrypt, SHA-256 and SHA-512 crypt, Argon2, apr1 and {SHA} are"),
     }
+}
+
+/// Most rounds of bcrypt, as a power of two: some four seconds for each password.
+const BCRYPT_COST_MAX: u32 = 16;
+
+/// Most rounds of SHA crypt: some five seconds for each password.
+const SHA_CRYPT_ROUNDS_MAX: u32 = 10_000_000;
+
+/// Most memory that all passes of Argon2 over it use together, in KiB: some seconds for each password.
+const ARGON2_TRAFFIC_KIB_MAX: u64 = 8 << 20;
+
+/// `$apr1$salt$hash`, with a salt of at most 8 characters and a hash of 22.
+fn is_md5_crypt(hash: &str) -> bool {
+    let parts: Vec<_> = hash.split('$').collect();
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'/');
+    matches!(parts.as_slice(), ["", _, salt, digits]
+        if salt.len() <= 8 && digits.len() == 22 && digits.bytes().all(is_digit))
+}
+
+/// Digest and salt of a `{SHA}` or `{SSHA}` hash; `None` if it is malformed.
+pub fn sha1_of(hash: &str) -> Option<([u8; 20], Vec<u8>)> {
+    let (is_salted, text) = match hash.strip_prefix("{SHA}") {
+        Some(text) => (false, text),
+        None => (true, hash.strip_prefix("{SSHA}")?),
+    };
+    let decoded = base64ct::Base64::decode_vec(text).ok()?;
+    let (digest, salt) = decoded.split_first_chunk::<20>()?;
+    (is_salted != salt.is_empty()).then(|| (*digest, salt.to_vec()))
 }
 
 fn is_bcrypt(hash: &str) -> bool {
     hash.parse::<bcrypt::HashParts>().is_ok_and(|parts| (4..=31).contains(&parts.get_cost()))
+}
+
+/// Returns `true` if verifying one password would keep a thread busy for too long.
+fn costs_too_much(hash: &PasswordHash) -> bool {
+    match hash {
+        PasswordHash::Bcrypt(hash) => {
+            hash.parse::<bcrypt::HashParts>().is_ok_and(|parts| parts.get_cost() > BCRYPT_COST_MAX)
+        }
+        PasswordHash::ShaCrypt(hash) => {
+            let rounds = hash.split('$').nth(2).and_then(|part| part.strip_prefix("rounds="));
+            rounds.is_some_and(|rounds| rounds.parse().is_ok_and(|rounds: u32| rounds > SHA_CRYPT_ROUNDS_MAX))
+        }
+        PasswordHash::Argon2(hash) => argon2::password_hash::phc::PasswordHash::new(hash).is_ok_and(|parsed| {
+            argon2::Params::try_from(&parsed)
+                .is_ok_and(|params| u64::from(params.m_cost()) * u64::from(params.t_cost()) > ARGON2_TRAFFIC_KIB_MAX)
+        }),
+        PasswordHash::Md5Crypt(_) | PasswordHash::Sha1(_) => false,
+    }
 }
 
 fn is_sha_crypt(hash: &str) -> bool {
@@ -251,8 +328,17 @@ mod tests {
         check("anna:$6$salt$short", Err("malformed"));
         check("anna:$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHQ", Err("malformed"));
         check(&format!("anna:{}", ARGON2.replace("m=64", "m=99999999")), Err("malformed"));
-        check("anna:$apr1$salt$hash", Err("too weak"));
-        check("anna:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=", Err("too weak"));
+        check("anna:$apr1$lZL6V/ci$eIMz/iKDkbtys/uU7LEK00", Ok("anna"));
+        check("anna:$1$gvRqPyWj$A7kRdmrjVOYE/g4bGy98J0", Ok("anna"));
+        check("anna:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=", Ok("anna"));
+        check("anna:{SSHA}W6ph5Mm5Pz8GgiULbPgzG37mj9hzYWx0", Ok("anna"));
+        check("anna:$apr1$salt$hash", Err("malformed"));
+        check("anna:$apr1$toolongasalt$eIMz/iKDkbtys/uU7LEK00", Err("malformed"));
+        check("anna:{SHA}W6ph5Mm5", Err("malformed"));
+        check("anna:{SSHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=", Err("malformed"));
+        check(&format!("anna:{}", BCRYPT.replace("$04$", "$17$")), Err("costs too much"));
+        check(&format!("anna:{}", SHA256.replace("=1000$", "=99999999$")), Err("costs too much"));
+        check(&format!("anna:{}", ARGON2.replace("m=64,t=1", "m=262144,t=99")), Err("costs too much"));
         check("anna:rqXexS6ZhobKA", Err("too weak"));
         check("anna:\u{fffd}", Err("no hash"));
     }

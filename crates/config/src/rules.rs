@@ -16,6 +16,8 @@ use super::model::ForwardConfig;
 /// The rules of a site, or of all sites.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct RulesConfig {
+    /// Paths that clients cannot request. They come before [`clients`](Self::clients).
+    pub internals: Vec<ClientRule>,
     /// Access by address: the first match decides.
     pub clients: Vec<ClientRule>,
     /// Limits on the frequency of requests: all matches count.
@@ -465,7 +467,7 @@ impl RuleConditions {
 impl RulesConfig {
     /// The paths of all rules that keep requests from handlers.
     pub fn guarding(&self) -> impl Iterator<Item = &PathPattern> {
-        let clients = self.clients.iter().map(|rule| &rule.path);
+        let clients = self.internals.iter().chain(&self.clients).map(|rule| &rule.path);
         let limits = self.rate_limits.iter().map(|limit| &limit.path);
         let more_limits = self.request_limits.iter().map(|limit| &limit.path);
         let passwords = self.passwords.iter().map(|rule| &rule.path);

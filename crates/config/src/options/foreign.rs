@@ -272,7 +272,6 @@ pub(crate) static NOTES: &[ForeignNote] = &[
         &["limit_rate", "limit_rate_after", "proxy_limit_rate", "proxy_upload_rate", "proxy_download_rate"],
         "Tailcoat does not limit bandwidth; `request-limit` limits parallel downloads",
     ),
-    not_supported(NGINX, &["internal"], "use `deny` for the path; scripts reach it by a local redirect"),
     not_supported(
         NGINX,
         &["auth_jwt", "auth_jwt_key_file", "auth_oidc", "access_by_lua", "access_by_lua_block"],

@@ -4,6 +4,7 @@ use super::{
     BODY_BYTES, FLAG, KnownAs, OPTION, OptionContext, OptionDefinition, OptionSetter, ValueKind, Values, many, one,
 };
 use crate::buffering::Buffering;
+use crate::internal_redirects::SendfileDirectory;
 use crate::model::*;
 
 /// A time limit from a millisecond to a day.
@@ -368,6 +369,47 @@ pub(super) static ANSWERS: &[OptionDefinition] = &[
         example: r#"buffer-file-bytes-max "100MiB""#,
         known_as: KnownAs::NONE.nginx(&["proxy_max_temp_file_size", "fastcgi_max_temp_file_size"]),
         set: OptionSetter::Forward(|forward, values| forward.buffers.file_bytes_max = values.number_or_auto("size")),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "x-accel-redirect",
+        parameters: &[many("path", ValueKind::PathPattern)],
+        repeatable: true,
+        doc: "Paths of the site that responses may name in `X-Accel-Redirect`. Such a response is not sent. The client \
+              gets the response for that path, with its ranges and conditions, and with `Content-Type`, \
+              `Content-Disposition`, `Cache-Control`, `Expires` and `Set-Cookie` of the upstream. All rules apply to \
+              the path. Use `internal` to hide it from clients. Without this option, and for other paths, the field is \
+              removed, and a warning logged. At most 10 such redirects follow each other; then the client gets 500.",
+        example: r#"x-accel-redirect "/protected/*""#,
+        known_as: KnownAs {
+            nginx: &["X-Accel-Redirect"],
+            caddy: &["intercept", "handle_response"],
+            others: &["X-Accel-Mapping"],
+            ..KnownAs::NONE
+        },
+        set: OptionSetter::Forward(|forward, values| {
+            forward.internal_redirects.accel.extend(values.path_patterns("path"));
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "x-sendfile",
+        parameters: &[one("directory", ValueKind::File), one("path", ValueKind::PathPrefix)],
+        repeatable: true,
+        doc: "Directory whose files responses may name in `X-Sendfile`, and the path of the site that has these files. \
+              The client gets the file as with `x-accel-redirect`. A `files` for the path serves it, so that the file is \
+              never outside its `root`.",
+        example: r#"x-sendfile "/srv/files" "/protected""#,
+        known_as: KnownAs {
+            apache: &["XSendFile", "XSendFilePath", "mod_xsendfile"],
+            others: &["X-Sendfile", "x-sendfile-docroot", "fastcgi.x-sendfile"],
+            ..KnownAs::NONE
+        },
+        set: OptionSetter::Forward(|forward, values| {
+            if let (Some(directory), Some(path)) = (values.file("directory"), values.text("path")) {
+                forward.internal_redirects.sendfile.push(SendfileDirectory { directory, path });
+            }
+        }),
         ..OPTION
     },
     OptionDefinition {

@@ -227,7 +227,7 @@ pub(super) static ALL: &[OptionDefinition] = &[
         doc: "Maximum number of local redirects that a script may make for one request (RFC 3875, section 6.2.2). \
               After it, the client gets 500. 0 passes such responses to clients as redirects.",
         example: "local-redirects-max 1",
-        known_as: KnownAs::NONE.apache(&["LimitInternalRecursion"]).others(&["X-Accel-Redirect", "X-Sendfile"]),
+        known_as: KnownAs::NONE.apache(&["LimitInternalRecursion"]),
         set: OptionSetter::Gateway(|gateway, values| gateway.local_redirects_max = values.integer("count")),
         ..OPTION
     },

@@ -12,7 +12,8 @@ pub(super) const DOC: &str = "\
     Rules apply to requests before handlers get them, and to responses afterwards. Use them at the top level for \
     all sites, or in `site`. Their order in the file does not matter: a request passes them in this order.\n\
     \n\
-    1. `allow` and `deny`: access by address, otherwise 403.\n\
+    1. `internal`: paths for the server itself, otherwise 404. Then `allow` and `deny`: access by address, otherwise \
+    403.\n\
     2. `rate-limit` and `request-limit`: frequency and number of requests, otherwise 429.\n\
     3. `redirect` and `rewrite`: only the first match is applied.\n\
     4. `basic-auth`: access by password, otherwise 401. Then `forward-auth`: access by an authentication server.\n\
@@ -85,6 +86,20 @@ pub(super) static RULES: &[OptionDefinition] = &[
             others: &["block", "http-request deny", "block ip address", "blacklist"],
         },
         set: OptionSetter::Rules(|rules, values| rules.clients.push(client_rule(false, values))),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "internal",
+        parameters: &[many("path", ValueKind::PathPattern)],
+        repeatable: true,
+        doc: "Paths that clients cannot request: they get 404. Only the server itself reaches them, by \
+              `x-accel-redirect`, `x-sendfile`, `error-page`, `fallback`, `rewrite` and local redirects of scripts. No \
+              `allow` and no password opens them.",
+        example: r#"internal "/protected/*""#,
+        known_as: KnownAs::NONE.nginx(&["internal"]),
+        set: OptionSetter::Rules(|rules, values| {
+            rules.internals.extend(values.path_patterns("path").into_iter().map(internal))
+        }),
         ..OPTION
     },
     OptionDefinition {
@@ -244,7 +259,8 @@ pub(super) static RULES: &[OptionDefinition] = &[
         repeatable: true,
         doc: "Requires a user name and password for paths (HTTP basic authentication, RFC 7617). The file has a line \
               `USER:HASH` for each user, as `htpasswd -B` and `tailcoat hash-password --user` write it. Hashes are \
-              bcrypt, SHA-256 crypt, SHA-512 crypt or Argon2. The file is read again when it changes. The first \
+              bcrypt, SHA-256 crypt, SHA-512 crypt or Argon2. Weak hashes of older files work with a warning: apr1 and \
+              `{SHA}`. Hashes that take more than some seconds are rejected. The file is read again when it changes. The first \
               `basic-auth` that matches a path counts; `off` as the file means that no password is needed. Browsers \
               show the `realm`. Handlers get the field `Authorization` only with `pass-credentials=on`. With \
               `satisfy=\"any\"`, an address or a password is enough. A client that an `allow` for the path lets in \
@@ -411,6 +427,13 @@ fn client_rule(is_allowed: bool, values: &Values) -> ClientRule {
     let status = values.status("status").unwrap_or(Status::FORBIDDEN);
     let is_internal = values.flag("internal").unwrap_or(false);
     ClientRule { path: path(values), conditions: conditions(values), is_allowed, is_internal, clients, files, status }
+}
+
+/// Rejects requests of clients for these paths.
+fn internal(path: PathPattern) -> ClientRule {
+    let (conditions, clients) = (RuleConditions::default(), vec![ClientPattern::All]);
+    let (is_allowed, is_internal) = (false, true);
+    ClientRule { path, conditions, is_allowed, is_internal, clients, files: Vec::new(), status: Status::NOT_FOUND }
 }
 
 fn conditions(values: &Values) -> RuleConditions {

@@ -38,8 +38,8 @@ pub use part::content_slice;
 pub use passed_on::{PassedOn, ResponseFilter};
 pub use request::OwnedRequest;
 pub use response::{
-    Body, BuiltResponse, ChangedResponse, ContentSource, ContentStream, FieldChange, Filled, Form, Forwarded, Response,
-    Segment, Tunnel, TunnelStream,
+    Body, BuiltResponse, ChangedResponse, ContentSource, ContentStream, FieldChange, Filled, Form, Forwarded,
+    InternalRedirect, Response, Segment, Tunnel, TunnelStream, change_fields,
 };
 use rustix::time::{ClockId, clock_gettime};
 pub use setup::{FtpFiles, Handler, HandlerParts, SharedSite};

@@ -107,16 +107,75 @@ pub struct Forwarded {
     pub local_redirect: Option<Vec<u8>>,
     /// Most local redirects for one request.
     pub local_redirects_max: u32,
+    /// Internal redirect of an upstream.
+    pub internal_redirect: Option<Box<InternalRedirect>>,
     /// Stream to the upstream after 101 (Switching Protocols): the connection becomes a tunnel.
     pub tunnel: Option<Tunnel>,
 }
 
+/// Redirect to a path of the site that the client does not see: `X-Accel-Redirect` or `X-Sendfile`.
+#[derive(Debug)]
+pub struct InternalRedirect {
+    /// Path, percent-encoded, perhaps with a query.
+    pub target: Vec<u8>,
+    /// Fields of the upstream's response that the client's response gets.
+    pub fields: Vec<FieldChange>,
+}
+
+/// Most internal redirects of upstreams for one request.
+const INTERNAL_REDIRECTS_MAX: u32 = 10;
+
 impl Response {
-    /// Target of a script's local redirect, and the most such redirects for one request.
+    /// Target of a script's local redirect or an upstream's internal redirect, and the most such redirects for one
+    /// request.
     pub fn local_redirect(&self) -> Option<(&[u8], u32)> {
         let Self::Built(response) = self else { return None };
         let forwarded = response.forwarded.as_ref()?;
-        Some((forwarded.local_redirect.as_deref()?, forwarded.local_redirects_max))
+        match &forwarded.internal_redirect {
+            Some(redirect) => Some((&redirect.target, INTERNAL_REDIRECTS_MAX)),
+            None => Some((forwarded.local_redirect.as_deref()?, forwarded.local_redirects_max)),
+        }
+    }
+
+    /// Fields that an internal redirect adds to the response of its target.
+    pub fn redirected_fields(self) -> Vec<FieldChange> {
+        let Self::Built(response) = self else { return Vec::new() };
+        let redirect = response.forwarded.and_then(|forwarded| forwarded.internal_redirect);
+        redirect.map_or_else(Vec::new, |redirect| redirect.fields)
+    }
+
+    /// Applies changes of its fields.
+    pub fn with_changes(self, changes: Vec<FieldChange>) -> Self {
+        match self {
+            Self::Built(mut response) => {
+                change_fields(&mut response.fields, &changes);
+                Self::Built(response)
+            }
+            Self::Cached { object, coding, form } => {
+                Self::Changed(Box::new(ChangedResponse { object, coding, form, changes }))
+            }
+            Self::Changed(mut changed) => {
+                changed.changes.extend(changes);
+                Self::Changed(changed)
+            }
+        }
+    }
+}
+
+/// Applies changes to fields that are not encoded yet.
+pub fn change_fields(fields: &mut Fields, changes: &[FieldChange]) {
+    for FieldChange { action, name, value } in changes {
+        match action {
+            FieldAction::Set => {
+                fields.set(name, value);
+            }
+            FieldAction::Default if fields.has(name) => {}
+            FieldAction::Add | FieldAction::Default => {
+                if !value.is_empty() {
+                    fields.push(name, value);
+                }
+            }
+        }
     }
 }
 

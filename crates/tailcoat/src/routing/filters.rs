@@ -11,6 +11,10 @@ impl Filters {
         self.0.push(filter);
     }
 
+    pub(super) fn extend(&mut self, filter: Option<Box<dyn ResponseFilter>>) {
+        self.0.extend(filter);
+    }
+
     /// Applies all filters to a response. The handler that saw the request last filters first.
     pub(super) async fn apply(&mut self, mut response: Response) -> Result<Response, ClientGone> {
         while let Some(filter) = self.0.pop() {

@@ -1,10 +1,14 @@
-//! Local redirects of scripts (RFC 3875, section 6.2.2). Instead of a response, a script names a path of the site. The
+//! Local redirects of scripts (RFC 3875, section 6.2.2), and internal redirects of upstreams (`X-Accel-Redirect`). Instead of a response, a script names a path of the site. The
 //! server then serves that path as if the client had sent a GET request for it.
+
+use std::future::{Future, ready};
+use std::pin::Pin;
 
 use wire::http::{Status, path};
 
 use super::rules::RewrittenTarget;
-use crate::handler::{BuiltResponse, Response};
+use crate::config::FieldAction;
+use crate::handler::{BuiltResponse, ClientGone, FieldChange, Response, ResponseFilter};
 
 /// Local redirects of one request.
 #[derive(Debug, Default)]
@@ -20,6 +24,32 @@ impl LocalRedirects {
         let target = parse(location).filter(|_| self.followed < most);
         self.followed += 1;
         Some(target.ok_or_else(|| Response::Built(BuiltResponse::new(Status::INTERNAL_SERVER_ERROR))))
+    }
+}
+
+/// Filter that adds the fields of an internal redirect to the response of its target; `None` if there are none.
+pub(super) fn redirect_filter(response: Response) -> Option<Box<dyn ResponseFilter>> {
+    let fields = response.redirected_fields();
+    (!fields.is_empty()).then(|| Box::new(RedirectedFields(fields)) as Box<dyn ResponseFilter>)
+}
+
+/// Fields of an upstream for the response of another handler.
+struct RedirectedFields(Vec<FieldChange>);
+
+impl ResponseFilter for RedirectedFields {
+    fn filter(self: Box<Self>, response: Response) -> Pin<Box<dyn Future<Output = Result<Response, ClientGone>>>> {
+        let mut fields = self.0;
+        if let Response::Built(response) = &response {
+            if response.status.code() >= 400 {
+                // The others describe content that there is not.
+                fields.retain(|field| field.action == FieldAction::Add);
+            } else if response.forwarded.is_some() {
+                // Another upstream knows its content better.
+                let replaced = fields.iter_mut().filter(|field| field.action == FieldAction::Set);
+                replaced.for_each(|field| field.action = FieldAction::Default);
+            }
+        }
+        Box::pin(ready(Ok(response.with_changes(fields))))
     }
 }
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use wire::http::Status;
 
 use super::filters::Filters;
-use super::local_redirects::LocalRedirects;
+use super::local_redirects::{LocalRedirects, redirect_filter};
 use super::rules::{CredentialVerdict, Passage, RewrittenTarget, RuleDecision, VerdictFuture};
 use super::site::{PageWait, Site, declined_by_all, redirected};
 use super::{PendingResponse, RequestAccount, ResponseFuture, SiteResponse};
@@ -133,7 +133,10 @@ impl Site {
                     RequestWait::Handler(outcome) => match outcome.await {
                         HandlerOutcome::Ready(response) => match redirects.next(&response) {
                             None => SiteResponse::Ready(response),
-                            Some(Ok(target)) => self.redirect(target, &mut progress, &mut request),
+                            Some(Ok(target)) => {
+                                filters.extend(redirect_filter(response));
+                                self.redirect(target, &mut progress, &mut request)
+                            }
                             Some(Err(error)) => SiteResponse::Ready(error),
                         },
                         HandlerOutcome::Decline => self.ask_handlers(&mut progress, &request.routed(false)),

@@ -8,6 +8,7 @@ mod drain;
 mod exchange;
 mod grpc;
 mod http2_content;
+mod internal_redirect;
 mod peer;
 mod read_ahead;
 mod records;

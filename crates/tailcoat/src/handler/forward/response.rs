@@ -6,6 +6,7 @@ use wire::http::forwarding::{is_hop_by_hop, is_named_by_connection};
 use wire::http::{Fields, Method, Span, Status};
 
 use super::content::{RemainingContent, Upstreaming};
+use super::internal_redirect;
 use super::peer::GatewayPeer;
 use super::read_ahead::may_read_ahead;
 use super::upload::response_trailers;
@@ -54,10 +55,14 @@ impl Received<'_> {
         if !upstreaming.is_http && forwarded.reason.is_empty() {
             forwarded.reason = self.head.status.reason().as_bytes().into();
         }
+        let redirect = internal_redirect::take(&mut response.fields, &upstreaming.inner.plan, upstreaming.client);
+        let is_redirect = redirect.is_some();
+        forwarded.internal_redirect = redirect;
         let rest = &self.bytes[self.head_bytes..];
         let may_read_ahead = may_read_ahead(&response.fields, upstreaming.inner.plan.buffers_responses);
-        if let Some(location) = self.local_location {
-            forwarded.local_redirect = Some(location.of(self.bytes).to_vec());
+        let location = self.local_location.filter(|_| !is_redirect);
+        if location.is_some() || (is_redirect && !upstreaming.is_http) {
+            forwarded.local_redirect = location.map(|location| location.of(self.bytes).to_vec());
             response.forwarded = Some(Box::new(forwarded));
             upstreaming.drain();
             return Ok(response);
@@ -103,6 +108,10 @@ impl Received<'_> {
                 let source = upstreaming.stream(RemainingContent::Close, false).into_source(may_read_ahead);
                 response.body = streamed(Bytes::copy_from_slice(rest), None, source);
             }
+        }
+        if is_redirect {
+            // The client gets other content.
+            response.body = Body::default();
         }
         response.forwarded = Some(Box::new(forwarded));
         Ok(response)

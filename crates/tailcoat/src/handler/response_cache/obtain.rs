@@ -263,7 +263,8 @@ impl ResponseCacheInner {
         response
             .forwarded
             .as_ref()
-            .filter(|forwarded| forwarded.tunnel.is_none() && forwarded.local_redirect.is_none())?;
+            .filter(|forwarded| forwarded.tunnel.is_none() && forwarded.local_redirect.is_none())
+            .filter(|forwarded| forwarded.internal_redirect.is_none())?;
         let (status, fields) = (response.status, &response.fields);
         let directives = self.shared.directives(fields);
         let asked = self.asked(&routed.request);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use wire::http::forwarding::{is_named_by_connection, is_same_field};
-use wire::http::{FieldSpan, Fields, KnownField, Method, Request, RequestHead, Span, path};
+use wire::http::{FieldSpan, KnownField, Method, Request, RequestHead, Span, path};
 
 use super::{RewrittenTarget, Visit};
 use crate::config::{FieldAction, FieldEdit, Template, TemplatePiece, TlsPiece};
@@ -96,23 +96,6 @@ fn write_value(template: &Template, routed: &Routed<'_>, visit: &Visit, out: &mu
             | TemplatePiece::FurtherQuery
             | TemplatePiece::Argument(_)
             | TemplatePiece::Group(_) => {}
-        }
-    }
-}
-
-/// Applies changes to fields that are not encoded yet.
-pub fn change(fields: &mut Fields, changes: &[FieldChange]) {
-    for FieldChange { action, name, value } in changes {
-        match action {
-            FieldAction::Set => {
-                fields.set(name, value);
-            }
-            FieldAction::Default if fields.has(name) => {}
-            FieldAction::Add | FieldAction::Default => {
-                if !value.is_empty() {
-                    fields.push(name, value);
-                }
-            }
         }
     }
 }
@@ -241,7 +224,10 @@ fn connection_without(request: &Request<'_>, changes: &[FieldChange]) -> Option<
 
 #[cfg(test)]
 mod tests {
+    use wire::http::Fields;
+
     use super::*;
+    use crate::handler::change_fields;
     use crate::routing::rules::tests::{RuleTestRequest, rules};
 
     const HEAD: &str = "GET /a%20b?c HTTP/1.1\r\nHost: H\r\nX-A: 1\r\nx-a: 2\r\nAuthorization: Basic x\r\n\r\n";
@@ -339,7 +325,7 @@ mod tests {
             let mut fields = Fields::new();
             fields.push("A", "1");
             fields.push("a", "2");
-            change(&mut fields, &response_changes(&rules.response_fields, &[routed.path], &routed, &visit));
+            change_fields(&mut fields, &response_changes(&rules.response_fields, &[routed.path], &routed, &visit));
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             let found: Vec<_> = fields.iter().map(|(name, value)| (text(name), text(value))).collect();
             let expect: Vec<_> = expect.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();

@@ -20,6 +20,7 @@ mod field_edits;
 mod guarded_paths;
 mod https;
 mod limit_key;
+mod md5_crypt;
 mod passwords;
 mod rate_table;
 mod rewrites;
@@ -39,7 +40,7 @@ use wire::http::{KnownField, Method, Request, RequestHead, Status};
 pub use self::address_set::AddressSet;
 pub use self::count_table::{CountTable, Permit};
 use self::field_edits::{
-    UnsafeValue, change, change_request, change_request_to, identified_request, request_changes, response_changes,
+    UnsafeValue, change_request, change_request_to, identified_request, request_changes, response_changes,
 };
 use self::guarded_paths::{GuardPattern, GuardedPath, OtherPath, Readings};
 pub use self::limit_key::KeyHasher;
@@ -52,9 +53,7 @@ pub use self::shared::{AllRules, SharedRules};
 pub use self::trusted_proxies::TrustedProxies;
 pub use self::visit::{RequestIds, Visit};
 use crate::config::{FieldAction, FieldEdit, ForwardAuthRule, PasswordRule};
-use crate::handler::{
-    Authorization, AuthorizationFuture, Authorizer, BuiltResponse, ChangedResponse, FieldChange, Response, Routed,
-};
+use crate::handler::{Authorization, AuthorizationFuture, Authorizer, BuiltResponse, FieldChange, Response, Routed};
 use crate::metrics::Limit;
 
 /// Rules of a site; each worker has its own. Regular expressions need scratch memory for a search, and workers would
@@ -309,19 +308,7 @@ impl Rules {
         if changes.is_empty() {
             return response;
         }
-        match response {
-            Response::Built(mut response) => {
-                change(&mut response.fields, &changes);
-                Response::Built(response)
-            }
-            Response::Cached { object, coding, form } => {
-                Response::Changed(Box::new(ChangedResponse { object, coding, form, changes }))
-            }
-            Response::Changed(mut changed) => {
-                changed.changes.extend(changes);
-                Response::Changed(changed)
-            }
-        }
+        response.with_changes(changes)
     }
 
     /// Checks that a client may access a path, in all readings, and is within the limits: steps 1 and 2. `before` are
@@ -342,7 +329,7 @@ impl Rules {
             if let Some((rule, pattern)) = self.shared.rule_for_client(routed, visit.client(), path, origin)
                 && !rule.is_allowed
                 && pattern.decides(path)
-                && !may_sign_in()
+                && (rule.is_internal || !may_sign_in())
             {
                 return Err(BuiltResponse::rejection(rule.status, "a `deny` rule matches the client"));
             }

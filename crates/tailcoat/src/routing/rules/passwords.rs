@@ -13,13 +13,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argon2::PasswordVerifier;
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64ct::{Base64Unpadded, Encoding};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use wire::http::{KnownField, Request, Status};
 
+use super::md5_crypt::is_md5_crypt;
 use super::{CountTable, KeyHasher, Permit};
-use crate::config::{Limits, PasswordFile, PasswordHash};
+use crate::config::{Limits, PasswordFile, PasswordHash, sha1_of};
 use crate::handler::BuiltResponse;
 use crate::log::{LogClient, ServerLog, event};
 
@@ -236,6 +239,11 @@ impl PasswordStore {
                     self.server_log
                         .warn(event("password ignored", values), "this user cannot sign in; repair the line");
                 }
+                if let Some((line, problem)) = file.weak.first() {
+                    let values: &[(&str, &dyn fmt::Display)] =
+                        &[("file", &self.path.display()), ("line", line), ("weak_lines", &file.weak.len())];
+                    self.server_log.warn(event("weak password hash", values), problem);
+                }
                 state.identity = Some(identity);
                 state.file = Some(Arc::new(file));
             }
@@ -341,7 +349,17 @@ fn is_password(password: &[u8], hash: &PasswordHash) -> bool {
         PasswordHash::ShaCrypt(hash) => sha_crypt::ShaCrypt::default().verify_password(password, hash.as_str()).is_ok(),
         PasswordHash::Argon2(hash) => argon2::password_hash::phc::PasswordHash::new(hash)
             .is_ok_and(|hash| argon2::Argon2::default().verify_password(password, &hash).is_ok()),
+        PasswordHash::Md5Crypt(hash) => is_md5_crypt(password, hash),
+        PasswordHash::Sha1(hash) => sha1_of(hash).is_some_and(|(expect, salt)| {
+            let salted = [password, &salt].concat();
+            is_equal(digest(&SHA1_FOR_LEGACY_USE_ONLY, &salted).as_ref(), &expect)
+        }),
     }
+}
+
+/// Compares without revealing by the time where two texts differ.
+pub(super) fn is_equal(one: &[u8], other: &[u8]) -> bool {
+    verify_slices_are_equal(one, other).is_ok()
 }
 
 /// Returns the credentials of a request; `None` if they are missing or malformed.
@@ -386,7 +404,10 @@ mod tests {
     use crate::routing::rules::tests::RuleTestRequest;
 
     /// Hashes of `secret`, each with the lowest cost of its kind.
-    const HASHES: [(&str, &str); 5] = [
+    const HASHES: [(&str, &str); 8] = [
+        ("apr1", "$apr1$lZL6V/ci$PR6QJXkRFUzdUuaYcwrI//"),
+        ("md5", "$1$gvRqPyWj$LaKmPcDWCIedG5X/j/yYj1"),
+        ("sha1", "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ="),
         ("bcrypt", "$2y$04$GXaETfDlsBW4DvwQRwWIV.UBj7SvKQjVLNPnLWju4glZXf38pZMVC"),
         ("sha256", "$5$rounds=1000$saltstring$AH5PD0i.riCRu4BNDy9v7OPV7u3dfLBApcXI6khquVA"),
         (
@@ -452,6 +473,8 @@ mod tests {
                 assert!(!is_password(wrong.as_bytes(), hash), "{user} {wrong}");
             }
         }
+        let salted = PasswordHash::Sha1("{SSHA}gVK8WC9YyFT1gMsQHTGCgT3sSv5zYWx0".into());
+        assert!(is_password(b"secret", &salted) && !is_password(b"secrets", &salted));
         assert!(!is_password(&[b'a'; PASSWORD_BYTES_MAX + 1], &file.hashes[&b"bcrypt"[..]]));
     }
 
@@ -466,7 +489,10 @@ mod tests {
             assert!(matches!(hash_of(&file, user.as_bytes()), (Some(_), true)), "{user}");
             let before = verified.len();
             verified.retain(|(stand_in, _)| *stand_in != file.hashes.get(user.as_bytes()));
-            assert!((15..75).contains(&(before - verified.len())), "{user}: a fifth of 200 is verified against {hash}");
+            assert!(
+                (5..50).contains(&(before - verified.len())),
+                "{user}: an eighth of 200 is verified against {hash}"
+            );
         }
         assert_eq!(verified, []);
         // The right password of the stand-in hash does not admit an unknown user.

@@ -238,7 +238,9 @@ fn with_tables<L: Clone + PartialEq, T>(
 /// Its field edits come last.
 fn joined(site: &RulesConfig, all: &RulesConfig) -> RulesConfig {
     RulesConfig {
-        clients: chained(&site.clients, &all.clients),
+        // Internal paths come first, so that no `allow` opens them.
+        clients: [&site.internals, &all.internals, &site.clients, &all.clients].map(|rules| &rules[..]).concat(),
+        internals: Vec::new(),
         rate_limits: chained(&site.rate_limits, &all.rate_limits),
         request_limits: chained(&site.request_limits, &all.request_limits),
         rewrites: chained(&site.rewrites, &all.rewrites),

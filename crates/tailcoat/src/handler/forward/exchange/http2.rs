@@ -11,6 +11,7 @@ use wire::http::forwarding::is_hop_by_hop;
 use wire::http::{Fields, Method, Status};
 
 use super::super::http2_content::Downloading;
+use super::super::internal_redirect;
 use super::super::read_ahead::may_read_ahead;
 use super::super::response::declares_for_another;
 use super::super::upload::request_trailers;
@@ -224,7 +225,10 @@ impl ForwardExchange {
         let is_for_another = declares_for_another(self.method, status);
         let declared = fields.get("content-length").and_then(parse_content_length);
         let mut response = BuiltResponse::with_fields(status, passed_on(fields), Body::default());
+        let internal_redirect = internal_redirect::take(&mut response.fields, &self.inner.plan, self.client);
+        let is_redirect = internal_redirect.is_some();
         response.forwarded = Some(Box::new(Forwarded {
+            internal_redirect,
             reason: status.reason().as_bytes().into(),
             content_length: declared.filter(|_| is_for_another),
             ..Forwarded::default()
@@ -240,7 +244,8 @@ impl ForwardExchange {
         if has_content {
             let may_read_ahead = may_read_ahead(&response.fields, self.inner.plan.buffers_responses);
             let source = downloading.into_source(self.client, may_read_ahead);
-            response.body.stream = Some(ContentStream { source, length: declared });
+            // The client of a redirect gets other content.
+            response.body.stream = Some(ContentStream { source, length: declared }).filter(|_| !is_redirect);
         } else {
             downloading.finish();
         }
