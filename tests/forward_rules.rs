@@ -298,3 +298,23 @@ fn requests_in_progress() {
     drop(first);
     eventually("its place is free again", || ask(&server, &get("/slow", "")).starts_with("HTTP/1.1 200 "));
 }
+
+#[test]
+fn other_names_lead_to_the_canonical_host() {
+    let server = TestServer::run(
+        "site \"example.com\" \"www.example.com\" \"*.example.org\" {\n listen \"127.0.0.1:0\"\n default\n canonical-host \"example.com\"\n \
+         respond \"*\" 200 \"here\"\n}\n",
+    );
+    let check = |host: &str, expect: &str| {
+        let answer = ask(&server, &format!("GET /a%20b?c=d HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
+        let location = values(&answer, "Location").join(", ");
+        assert_eq!(format!("{} {location}", &answer[9..12]), expect, "{host}: {answer}");
+    };
+    check("example.com", "200 ");
+    check("EXAMPLE.com:8080", "200 ");
+    check("www.example.com", "308 http://example.com/a%20b?c=d");
+    check("WWW.example.com:8080", "308 http://example.com:8080/a%20b?c=d");
+    check("x.example.org", "308 http://example.com/a%20b?c=d");
+    // Health checks by address, for example.
+    check("127.0.0.1", "200 ");
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::claimed_paths::ClaimedPaths;
 use super::diagnostic::{ConfigSource, Diagnostics};
-use super::model::PathPattern;
+use super::model::{HostPattern, PathPattern};
 use super::password_file::PasswordFile;
 use super::read::{ConfigFinding, ConfigReader, Setting};
 use super::regular_file::is_denied;
@@ -114,6 +114,7 @@ impl RulesDraft {
                 self.check_forward_auth(setting, &mut reader);
                 self.forward_auths.push(place());
             }
+            "canonical-host" => self.check_canonical_host(setting, &mut reader),
             "response-header" => self.check_server_field(setting, &mut reader),
             _ => {}
         }
@@ -266,6 +267,14 @@ impl RulesDraft {
             let finding = ConfigFinding::new(setting.span.clone(), "`Server` is set by the server itself", "here")
                 .help("to remove it, write `server-tokens off` in `server`".to_owned());
             reader.error(finding);
+        }
+    }
+
+    /// A redirect needs one host.
+    fn check_canonical_host(&self, setting: &Setting<'_>, reader: &mut ConfigReader<'_>) {
+        if let Some(HostPattern::Suffix(_)) = self.rules.canonical_host {
+            let finding = ConfigFinding::new(setting.span.clone(), "`canonical-host` needs one host", "this");
+            reader.error(finding.help("write, for example, `canonical-host \"example.com\"`".to_owned()));
         }
     }
 

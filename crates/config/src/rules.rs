@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use wire::http::Status;
 
 use super::PathPattern;
-use super::model::ForwardConfig;
+use super::model::{ForwardConfig, HostPattern};
 
 /// The rules of a site, or of all sites.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -28,6 +28,8 @@ pub struct RulesConfig {
     pub rewrites: Vec<Rewrite>,
     /// Redirects clients without TLS to the same URL with `https`; `None` is the default.
     pub redirects_to_https: Option<bool>,
+    /// Host that clients of the site's other names are redirected to.
+    pub canonical_host: Option<HostPattern>,
     /// `Strict-Transport-Security` of responses over TLS.
     pub strict_transport_security: Option<String>,
     /// Paths that need a password: the first match counts.

@@ -211,6 +211,22 @@ pub(super) static RULES: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "canonical-host",
+        parameters: &[one("host", ValueKind::Host)],
+        doc: "Redirects clients that request another name of the site to the same URL with this host (status 308), such \
+              as from `www.example.com` to `example.com`. Scheme and port stay, unless `redirect-to-https` changes \
+              them in the same redirect. Requests for hosts that are no name of the site are not redirected.",
+        example: r#"canonical-host "example.com""#,
+        known_as: KnownAs {
+            nginx: &["server_name_in_redirect", "return"],
+            apache: &["UseCanonicalName", "ServerAlias"],
+            caddy: &["redir"],
+            others: &["www redirect", "redirect www to non-www", "non-www"],
+        },
+        set: OptionSetter::Rules(|rules, values| rules.canonical_host = values.hosts("host").into_iter().next()),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "rewrite",
         parameters: &[
             one("path", ValueKind::PathPattern),
