@@ -119,8 +119,9 @@ impl Model {
         }
         match action {
             Action::Send(bytes) => {
-                // When instructions arrive decides which sections are blocked, and for how long.
-                let step = if stream == 6 { usize::MAX } else { step };
+                // When instructions arrive decides which sections are blocked, and for how long. Each unidirectional stream except
+                // that of SETTINGS may be the encoder's.
+                let step = if stream & 2 != 0 && stream != 2 { usize::MAX } else { step };
                 for piece in bytes.chunks(step.min(bytes.len()).max(1)) {
                     let Some((pending, false)) = self.pending.get_mut(&stream).filter(|_| !self.is_closed) else {
                         return;
