@@ -1,5 +1,6 @@
-//! Local redirects of scripts (RFC 3875, section 6.2.2), and internal redirects of upstreams (`X-Accel-Redirect`). Instead of a response, a script names a path of the site. The
-//! server then serves that path as if the client had sent a GET request for it.
+//! Local redirects of scripts (RFC 3875, section 6.2.2), and internal redirects of upstreams (`X-Accel-Redirect`).
+//! Instead of a response, a script or upstream names a path of the site. The server then serves that path as if the
+//! client had sent a GET request for it.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
