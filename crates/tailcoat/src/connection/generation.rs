@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use wire::h1::{BodyLimits, InputLimits};
 
-use super::exchange::AlternativeService;
-use super::exchange::message_limits;
+use super::exchange::{AlternativeService, message_limits};
 use super::holdings::Shares;
 use super::kernel_tls::KernelTls;
 use super::quic::QuicSettings;

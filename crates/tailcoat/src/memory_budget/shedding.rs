@@ -102,7 +102,7 @@ impl WorkerBudget {
         if !is_complete && now < waiting_since + WAIT_TIME {
             return Shed::default();
         }
-        self.times.set(ShedTimes { waiting_since: None, reported_at: None, shed_at: Some(now) });
+        self.times.set(ShedTimes { waiting_since: None, shed_at: Some(now), ..times });
         let (holdings, closing_bytes) = self.budget().reports().all();
         let mut excess_bytes = self.budget().excess_bytes().saturating_sub(closing_bytes);
         if !is_complete {

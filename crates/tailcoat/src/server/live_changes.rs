@@ -68,8 +68,9 @@ impl Server {
 
     /// Index of the site with this name; `_` is a site without names.
     fn find_site(&self, name: &str) -> Result<(usize, &SiteConfig), String> {
-        let has_name = |site: &SiteConfig| {
-            site.label() == name || site.names.iter().any(|known| known.to_string().eq_ignore_ascii_case(name))
+        let has_name = |site: &SiteConfig| match site.names.as_slice() {
+            [] => name == "_",
+            names => names.iter().any(|known| known.to_string().eq_ignore_ascii_case(name)),
         };
         let mut found = self.assembly.parts.config.sites.iter().enumerate().filter(|(_, site)| has_name(site));
         match (found.next(), found.next()) {

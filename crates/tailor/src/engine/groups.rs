@@ -1,4 +1,4 @@
-//! Counts of groups of requests: the phases of a load profile.
+//! Counts of groups of requests: phases of a load profile, steps and runs of scenarios.
 
 use hdrhistogram::Histogram;
 

@@ -100,10 +100,10 @@ impl LoadConnection {
     fn count_step(&self, exchange: &SentRequest, is_served: bool, shared: &mut ThreadShared, now: Nanos) {
         let Some(scenarios) = shared.scenarios.as_mut().filter(|_| exchange.due >= shared.counted_from) else { return };
         let Some(step) = scenarios.record.steps.get_mut(exchange.request as usize) else { return };
-        let latency = now.saturating_sub(exchange.due);
+        let (latency, at) = (now.saturating_sub(exchange.due), exchange.due - shared.counted_from);
         match is_served {
-            true => step.serve(latency, latency <= shared.deadline, exchange.due),
-            false => step.fail(exchange.due),
+            true => step.serve(latency, latency <= shared.deadline, at),
+            false => step.fail(at),
         }
     }
 
@@ -117,8 +117,8 @@ impl LoadConnection {
         }
         let run = &mut scenarios.record.runs[session.scenario()];
         match is_complete {
-            true => run.serve(now.saturating_sub(session.started), true, session.started),
-            false => run.fail(session.started),
+            true => run.serve(now.saturating_sub(session.started), true, session.started - shared.counted_from),
+            false => run.fail(session.started - shared.counted_from),
         }
     }
 }
