@@ -1,61 +1,23 @@
 //! The configuration: text in, a checked and immutable [`Config`] out.
 //!
-//! [`text`] and [`syntax`] check that a text is KDL, and [`kdl`] makes it a tree. [`read`] compares each node with the tables in [`options`];
-//! [`value`] reads its values. [`build`] puts the parts together, and [`cross_check`] checks the whole. Each step notes
-//! errors in [`Diagnostics`] and continues, so that one run finds all of them.
+//! [`text`] makes a tree of a text in KDL. [`read`] compares each node with the tables in [`options`], has [`value`] read its
+//! values, and puts the parts of the [`model`] together. [`mod@check`] checks the whole. Each step notes errors in
+//! [`Diagnostics`] and continues, so that one run finds all of them. [`mod@manual`] writes pages from the same tables.
 //! [`Config::validate`] runs the same checks on a configuration that no text says.
 
 #![warn(unreachable_pub)]
 
-mod access_log;
-mod automatic;
-mod buffering;
-mod build;
-mod check_ftp;
-mod check_guards;
-mod check_modules;
-mod check_rules;
-mod check_tls;
-mod claimed_paths;
-mod compressible;
-mod compression;
-mod confinement;
-mod cross_check;
+mod check;
 mod diagnostic;
-mod directory;
-mod files;
-mod fixed;
-mod format;
-mod ftp;
-mod gateway;
-mod http2;
-mod intermediary;
-mod internal_redirects;
-mod kdl;
-mod lex;
-mod lookup;
+mod manual;
 mod model;
-mod module;
 mod options;
-mod pages;
 mod parts;
-mod password_file;
-mod probe;
-mod programs;
 mod read;
 mod regular_file;
-mod response_caching;
-mod rules;
-mod schema;
-mod suggest;
-mod syntax;
 #[cfg(test)]
 mod tests;
 mod text;
-mod tls;
-mod traces;
-mod upstream;
-mod validate;
 mod value;
 
 use std::io;
@@ -64,42 +26,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use automatic::*;
-pub use buffering::*;
-pub use build::expand as expand_include;
-pub use compressible::is_compressible;
-pub use compression::{CompressionLevel, CompressionSettings, ResponseCompression};
-pub use confinement::*;
+pub use check::directory::is_roots_alone;
 pub use diagnostic::{ConfigSource, Diagnostic, Diagnostics, Severity};
-pub use directory::is_roots_alone;
-pub use files::{FileState, FileStates};
-pub use ftp::*;
-pub use gateway::*;
-pub use http2::{Http2Limits, HttpVersions};
-pub use intermediary::Intermediary;
-pub use internal_redirects::{InternalRedirects, SendfileDirectory};
-pub use lookup::{reference_of, search};
+pub use manual::{default_config, manual, reference, reference_of, schema, search};
 pub use model::*;
-pub use module::*;
 pub use options::foreign::needless_in_nginx;
 pub use options::variables::of_nginx as nginx_variable;
-pub use pages::{default_config, manual, reference};
 pub use parts::OptionalPart;
-pub use password_file::{PASSWORD_FILE_BYTES_MAX, PasswordFile, PasswordHash, sha1_of};
-pub use programs::{Precedence, Runners};
+pub use read::draft::expand as expand_include;
 pub use regular_file::{open_regular, read_regular};
-pub use response_caching::{NamePattern, ResponseCaching, SetCookie};
-pub use rules::*;
-pub use schema::schema;
-pub use syntax::NESTING_MAX;
 pub use text::TEXT_BYTES_MAX;
-pub use tls::*;
-pub use traces::*;
-pub use upstream::*;
+pub use text::files::{FileState, FileStates};
+pub use text::syntax::NESTING_MAX;
 pub use value::{LOG_FIELDS, SYSLOG_FACILITIES};
 pub use value::{format_duration, format_size, is_own_request_field};
 
-use build::ConfigDraft;
+use read::draft::ConfigDraft;
 use rustix::process::geteuid;
 
 /// Default path of the configuration.
@@ -192,7 +134,7 @@ pub fn check_stream(name: &str, stream: impl io::Read, directory: &Path) -> io::
 ///
 /// If the file can't be read. All else is in the diagnostics.
 pub fn check_file_to_run(path: &Path) -> io::Result<CheckedConfig> {
-    check_with(path, probe::probe)
+    check_with(path, check::probe::probe)
 }
 
 /// Checks a configuration file like [`check_file`], as the user of the running server: files that this user may not
@@ -202,7 +144,7 @@ pub fn check_file_to_run(path: &Path) -> io::Result<CheckedConfig> {
 ///
 /// If the file cannot be read. All other problems are in the diagnostics.
 pub fn check_file_as_its_user(path: &Path) -> io::Result<CheckedConfig> {
-    check_with(path, probe::probe_as_its_user)
+    check_with(path, check::probe::probe_as_its_user)
 }
 
 fn check_with(path: &Path, probe: fn(&ConfigDraft, &mut Diagnostics)) -> io::Result<CheckedConfig> {
@@ -348,7 +290,7 @@ pub fn format_bytes(name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
     let source = text::to_source(name, bytes, Path::new("/"), &mut diagnostics);
     if !diagnostics.has_error() && text::parse_document(&source, &mut diagnostics).is_some() && !diagnostics.has_error()
     {
-        if let Some(formatted) = format::format(&options::renamed::with_new_names(&source.text)) {
+        if let Some(formatted) = text::format::format(&options::renamed::with_new_names(&source.text)) {
             return Ok(formatted);
         }
         let message = "this file cannot be formatted without changing its meaning";
@@ -372,7 +314,7 @@ fn check_source(
             .help("a site is such as `site \"example.com\" { root \"/srv/www\" }`".to_owned());
         read::ConfigReader { source: source.clone(), diagnostics }.error(finding);
     }
-    cross_check::cross_check(&draft, diagnostics);
+    check::cross_check(&draft, diagnostics);
     probe(&draft, diagnostics);
     Some(draft.into_config())
 }

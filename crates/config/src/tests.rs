@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 
 use tempfile::NamedTempFile;
 
-use super::options::{OptionContext, OptionDefinition, OptionSetter};
 use super::*;
+use crate::options::{OptionContext, OptionDefinition, OptionSetter};
 
 /// The configuration that a text is, which must have no error.
 fn parse(text: &str) -> Config {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::{KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, any, many, one, property};
-use crate::automatic::*;
+use crate::model::automatic::*;
 
 /// Introduction to these options in the reference.
 pub(super) const DOC: &str = "\

@@ -1,5 +1,5 @@
 use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, Parameter, ValueKind, Values, one};
-use crate::compression::CompressionLevel;
+use crate::model::compression::CompressionLevel;
 
 const SIZE: &[Parameter] = &[one("size", ValueKind::Size { min: 0, max: 1 << 30 })];
 const LEVEL: &[Parameter] = &[one("level", ValueKind::Choice(&CompressionLevel::NAMES))];

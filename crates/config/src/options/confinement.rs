@@ -1,5 +1,5 @@
 use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one};
-use crate::confinement::SystemCalls;
+use crate::model::confinement::SystemCalls;
 
 pub(super) const DOC: &str = "\
     Restrictions that the server applies to itself after it has started (sandbox). An attacker who gains control \

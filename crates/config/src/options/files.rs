@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, any, many, one, optional, property};
-use crate::compression::CompressionLevel;
+use crate::model::compression::CompressionLevel;
 use crate::model::{FieldMatch, FieldRule, FilesConfig, PathPattern};
 
 /// Options of `site` and `files`.

@@ -3,8 +3,8 @@ use std::time::Duration;
 use super::{
     BODY_BYTES, FLAG, KnownAs, OPTION, OptionContext, OptionDefinition, OptionSetter, ValueKind, Values, many, one,
 };
-use crate::buffering::Buffering;
-use crate::internal_redirects::SendfileDirectory;
+use crate::model::buffering::Buffering;
+use crate::model::internal_redirects::SendfileDirectory;
 use crate::model::*;
 
 /// A time limit from a millisecond to a day.

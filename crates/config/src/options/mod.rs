@@ -23,18 +23,18 @@ mod traces;
 mod upstream;
 pub(crate) mod variables;
 
-use super::automatic::AutomaticCertificates;
-use super::build::SiteDefaults;
-use super::confinement::Confinement;
-use super::ftp::FtpConfig;
-use super::gateway::GatewayConfig;
-use super::model::*;
-use super::module::{ModuleConfig, ModulesConfig};
-use super::response_caching::ResponseCaching;
-use super::rules::RulesConfig;
-use super::traces::Traces;
-use super::upstream::UpstreamConfig;
-use super::value::{ValueKind, Values};
+use crate::model::automatic::AutomaticCertificates;
+use crate::model::confinement::Confinement;
+use crate::model::ftp::FtpConfig;
+use crate::model::gateway::GatewayConfig;
+use crate::model::module::{ModuleConfig, ModulesConfig};
+use crate::model::response_caching::ResponseCaching;
+use crate::model::rules::RulesConfig;
+use crate::model::traces::Traces;
+use crate::model::upstream::UpstreamConfig;
+use crate::model::*;
+use crate::read::draft::SiteDefaults;
+use crate::value::{ValueKind, Values};
 
 /// An option: a KDL node of this name.
 #[derive(Clone, Copy)]

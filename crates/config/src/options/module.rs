@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::{BODY_BYTES, FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one, property};
 use crate::model::ClientFields;
-use crate::module::{GrantedDirectory, Reset};
+use crate::model::module::{GrantedDirectory, Reset};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const HOUR: Duration = Duration::from_secs(3600);

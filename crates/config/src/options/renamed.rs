@@ -1,7 +1,7 @@
 //! Old names of options and properties. They keep working until 1.0, with a warning; `tailcoat fmt` replaces them.
 
 use super::{OptionContext, OptionSetter, ParameterShape};
-use crate::kdl::{self, KdlDocument};
+use crate::text::kdl::{self, KdlDocument};
 
 /// An option that has got a better-known name.
 pub(crate) struct RenamedOption {

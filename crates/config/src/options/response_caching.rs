@@ -3,7 +3,7 @@ use std::time::Duration;
 use wire::http::Status;
 
 use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, any, many, one};
-use crate::response_caching::{NamePattern, SetCookie};
+use crate::model::response_caching::{NamePattern, SetCookie};
 use crate::value::Values;
 
 const GIB: u64 = 1 << 30;

@@ -1,8 +1,8 @@
 use super::forward::forward_host;
 use super::{KnownAs, OPTION, OptionDefinition, OptionSetter, Parameter, ValueKind, many, one, optional, property};
-use crate::buffering::Buffering;
+use crate::model::buffering::Buffering;
+use crate::model::rules::*;
 use crate::model::{ForwardConfig, PathPattern};
-use crate::rules::*;
 use crate::value::Values;
 use std::time::Duration;
 use wire::http::Status;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one, property};
-use crate::http2::HttpVersions;
+use crate::model::http2::HttpVersions;
 use crate::model::{ForwardedField, LogLevel};
 
 const HOUR: Duration = Duration::from_secs(3600);

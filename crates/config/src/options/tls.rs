@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one, optional, property};
-use crate::tls::*;
+use crate::model::tls::*;
 
 /// Introduction to the options of TLS in the reference.
 pub(super) const DOC: &str = "\

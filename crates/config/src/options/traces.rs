@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::{KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, one};
-use crate::traces::AcceptContext;
+use crate::model::traces::AcceptContext;
 
 pub(super) const DOC: &str = "\
     Distributed tracing by W3C Trace Context and OpenTelemetry. With the block `traces`, even an empty one, a \

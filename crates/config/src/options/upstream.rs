@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, one, property};
-use crate::tls::CertificateFiles;
-use crate::upstream::*;
+use crate::model::tls::CertificateFiles;
+use crate::model::upstream::*;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);

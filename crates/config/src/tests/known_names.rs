@@ -1,6 +1,6 @@
 //! People who come from another server find each option by the name they know.
 
-use crate::lookup;
+use crate::manual::lookup;
 use crate::options::{OptionContext, foreign};
 
 const NGINX: &[&str] = &[

@@ -3,7 +3,7 @@
 use nix::unistd::{Group, User};
 
 use super::parse::Wrong;
-use crate::gateway::ProgramUser;
+use crate::model::gateway::ProgramUser;
 
 /// Reads a user: a name that the system knows, or a number, which needs no name, and is then also the group's.
 pub(super) fn parse_program_user(text: &str) -> Result<ProgramUser, Wrong> {

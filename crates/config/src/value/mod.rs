@@ -27,12 +27,11 @@ pub use rules::is_own_request_field;
 pub(super) use rules::{check_target, parse_network};
 pub(super) use upstream::parse_server_address;
 
-use super::gateway::ProgramUser;
-use super::model::*;
-use super::module::{CompiledDirectory, OutgoingHost};
-use super::rules::*;
-use super::traces::CollectorUrl;
-use super::upstream::{HashKey, UpstreamServerAddress};
+use crate::model::gateway::ProgramUser;
+use crate::model::module::{CompiledDirectory, OutgoingHost};
+use crate::model::traces::CollectorUrl;
+use crate::model::upstream::{HashKey, UpstreamServerAddress};
+use crate::model::*;
 
 /// Kind of an option's parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]

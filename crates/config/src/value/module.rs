@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::network::parse_host;
 use super::parse::{Wrong, not_empty};
-use crate::module::{CompiledDirectory, OutgoingHost};
+use crate::model::module::{CompiledDirectory, OutgoingHost};
 
 /// Reads a host that modules may send requests to.
 pub(super) fn parse_outgoing_host(text: &str) -> Result<OutgoingHost, Wrong> {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::ValueKind;
 use super::parse::{Wrong, not_empty, wrong_type};
-use crate::kdl::KdlValue;
 use crate::model::*;
+use crate::text::kdl::KdlValue;
 
 pub(super) fn parse_listen(value: &KdlValue, directory: &Path) -> Result<Vec<Listen>, Wrong> {
     match value {

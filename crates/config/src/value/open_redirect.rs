@@ -2,7 +2,7 @@
 //! people trust then leads them anywhere.
 
 use crate::model::PathPattern;
-use crate::rules::{Template, TemplatePiece};
+use crate::model::rules::{Template, TemplatePiece};
 
 /// Ability of requests to choose the host of a redirect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,9 +122,9 @@ fn is_after_first_slash(path: &PathPattern, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rules::{REDIRECT_STARTS, parse_target};
     use super::super::web::parse_path_pattern;
     use super::*;
+    use crate::value::rules::{REDIRECT_STARTS, parse_target};
 
     #[test]
     fn open_redirects() {

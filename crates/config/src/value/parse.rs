@@ -16,9 +16,9 @@ use super::upstream::{
 };
 use super::web::*;
 use super::{OptionValue, ValueKind, format_duration, format_size};
-use crate::kdl::KdlValue;
 use crate::model::*;
-use crate::suggest::did_you_mean;
+use crate::read::suggest::did_you_mean;
+use crate::text::kdl::KdlValue;
 
 /// Units of sizes, in bytes.
 pub(super) const SIZE_UNITS: &[(&str, u64)] =

@@ -5,9 +5,9 @@ use std::path::Path;
 use super::parse::{Wrong, wrong_type};
 use super::upstream::parse_server_address;
 use super::{OptionValue, ValueKind};
-use crate::kdl::KdlValue;
-use crate::traces::CollectorUrl;
-use crate::upstream::UpstreamServerAddress;
+use crate::model::traces::CollectorUrl;
+use crate::model::upstream::UpstreamServerAddress;
+use crate::text::kdl::KdlValue;
 
 /// Path of spans below a collector's URL (OTLP, "OTLP/HTTP Request").
 const TRACES_PATH: &str = "/v1/traces";

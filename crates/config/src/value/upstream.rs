@@ -6,7 +6,7 @@ use super::network::{parse_host, parse_unix_path};
 use super::parse::Wrong;
 use super::web::is_token;
 use crate::model::HostPattern;
-use crate::upstream::{HashKey, UpstreamServerAddress};
+use crate::model::upstream::{HashKey, UpstreamServerAddress};
 
 /// Reads where a server is.
 pub(crate) fn parse_server_address(text: &str, directory: &Path) -> Result<UpstreamServerAddress, Wrong> {

@@ -7,8 +7,8 @@ use wire::http::Status;
 use super::parse::{Wrong, not_empty, wrong_type};
 use super::rules::parse_regex;
 use super::{OptionValue, ValueKind};
-use crate::kdl::KdlValue;
 use crate::model::*;
+use crate::text::kdl::KdlValue;
 
 pub(super) fn parse_path_pattern(text: &str) -> Result<PathPattern, Wrong> {
     if matches!(text, "*" | "/*") {

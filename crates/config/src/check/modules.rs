@@ -1,0 +1,78 @@
+//! Checks of module files.
+
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::Path;
+
+use crate::diagnostic::{Diagnostics, Severity};
+use crate::model::HandlerConfig;
+use crate::model::module::ModuleConfig;
+use crate::read::ConfigFinding;
+use crate::read::draft::{SiteDraft, note};
+use crate::regular_file::{is_denied, open_regular};
+
+/// A module is WebAssembly, and what it is granted is there.
+pub(crate) fn check_site(site: &SiteDraft, diagnostics: &mut Diagnostics) {
+    for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
+        let HandlerConfig::Module(module) = &route.handler else { continue };
+        if let Some(finding) = file_fault(&module.file, span) {
+            note(site, Severity::Error, finding, diagnostics);
+        }
+        check_grants(site, module, span, diagnostics);
+    }
+}
+
+fn check_grants(site: &SiteDraft, module: &ModuleConfig, span: &Range<usize>, diagnostics: &mut Diagnostics) {
+    let directories = &module.grants.directories;
+    for (index, granted) in directories.iter().enumerate() {
+        let error = std::fs::read_dir(&granted.directory)
+            .err()
+            .map(|error| (format!("the directory {}: {error}", granted.directory.display()), is_denied(&error)));
+        let twice = directories[..index].iter().any(|other| other.name == granted.name);
+        let twice = twice.then(|| (format!("two directories have the name `{}`", granted.name), false));
+        for (message, is_denied) in error.into_iter().chain(twice) {
+            let finding = ConfigFinding::new(span.clone(), message, "in here").denied(is_denied);
+            note(site, Severity::Error, finding, diagnostics);
+        }
+    }
+}
+
+/// Fault of a module file, as far as its first bytes show.
+fn file_fault(file: &Path, span: &Range<usize>) -> Option<ConfigFinding> {
+    let fault = |message: String, label: &'static str| ConfigFinding::new(span.clone(), message, label);
+    match is_module(file) {
+        Err(error) => Some(fault(format!("the module {}: {error}", file.display()), "here").denied(is_denied(&error))),
+        Ok(true) => None,
+        Ok(false) => Some(
+            fault(format!("{} is not WebAssembly", file.display()), "here")
+                .help("use the binary format; `tailcoat module new` creates a module project".to_owned()),
+        ),
+    }
+}
+
+/// Returns `true` if the preamble is that of WebAssembly: magic, version and layer of a component or core module.
+fn is_module(file: &Path) -> io::Result<bool> {
+    let mut preamble = Vec::new();
+    open_regular(file)?.take(8).read_to_end(&mut preamble)?;
+    Ok(matches!(preamble.as_slice(), [0, b'a', b's', b'm', 1, 0, 0, 0] | [0, b'a', b's', b'm', _, _, 1, 0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preambles() {
+        let check = |bytes: &[u8], expect: bool| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), bytes).unwrap();
+            assert_eq!(is_module(file.path()).unwrap(), expect, "{bytes:?}");
+        };
+        check(b"\0asm\x0d\0\x01\0", true);
+        check(b"\0asm\x0d\0\x01\0and more", true);
+        check(b"\0asm\x01\0\0\0", true);
+        check(b"\0asm\x01\0", false);
+        check(b"(component)", false);
+        check(b"", false);
+    }
+}

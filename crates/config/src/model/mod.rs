@@ -1,0 +1,45 @@
+//! The model: what a checked configuration holds, without text.
+
+pub(crate) mod access_log;
+pub(crate) mod automatic;
+pub(crate) mod buffering;
+mod compressible;
+pub(crate) mod compression;
+mod config;
+pub(crate) mod confinement;
+mod fixed;
+pub(crate) mod ftp;
+pub(crate) mod gateway;
+pub(crate) mod http2;
+mod intermediary;
+pub(crate) mod internal_redirects;
+pub(crate) mod module;
+pub(crate) mod password_file;
+pub(crate) mod programs;
+pub(crate) mod response_caching;
+pub(crate) mod rules;
+pub(crate) mod tls;
+pub(crate) mod traces;
+pub(crate) mod upstream;
+
+pub use access_log::{AccessLog, AccessLogFormat, AccessLogTarget};
+pub use automatic::*;
+pub use buffering::*;
+pub use compressible::is_compressible;
+pub use compression::{CompressionLevel, CompressionSettings, ResponseCompression};
+pub use config::*;
+pub use confinement::*;
+pub use fixed::{ErrorPageConfig, ErrorPageFile, RespondConfig};
+pub use ftp::*;
+pub use gateway::*;
+pub use http2::{Http2Limits, HttpVersions};
+pub use intermediary::Intermediary;
+pub use internal_redirects::{InternalRedirects, SendfileDirectory};
+pub use module::*;
+pub use password_file::{PASSWORD_FILE_BYTES_MAX, PasswordFile, PasswordHash, sha1_of};
+pub use programs::{Precedence, Runners};
+pub use response_caching::{NamePattern, ResponseCaching, SetCookie};
+pub use rules::*;
+pub use tls::*;
+pub use traces::*;
+pub use upstream::*;

@@ -1,0 +1,768 @@
+//! From the settings of a text to a [`Config`].
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{ConfigFinding, ConfigReader, Setting};
+use crate::check;
+use crate::check::rules::RulesDraft;
+use crate::diagnostic::{ConfigSource, Diagnostics, Severity};
+use crate::model::automatic::AutomaticCertificates;
+use crate::model::confinement::Confinement;
+use crate::model::ftp::FtpConfig;
+use crate::model::gateway::{GatewayConfig, GatewayProtocol};
+use crate::model::module::{ModuleConfig, ModulesConfig};
+use crate::model::response_caching::ResponseCaching;
+use crate::model::rules::RulesConfig;
+use crate::model::tls::load_authority;
+use crate::model::traces::Traces;
+use crate::model::upstream::UpstreamConfig;
+use crate::model::*;
+use crate::options::{OptionContext, OptionSetter};
+use crate::regular_file::is_denied;
+use crate::text::kdl::KdlDocument;
+use crate::text::{parse_document, read_bytes, to_source, without_sites};
+use crate::value::{Values, parse_server_address};
+
+/// The option whose file is opened when the server starts.
+const ACCESS_LOG: &str = "access-log";
+
+/// Most files that one `include` may read.
+const INCLUDED_FILES_MAX: usize = 10_000;
+
+/// Settings that all sites share and a site can replace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct SiteDefaults {
+    pub(crate) error_pages: Vec<ErrorPageConfig>,
+    /// `None` without the option, `Some(None)` for `off`.
+    pub(crate) access_log: Option<Option<AccessLog>>,
+    /// Paths whose requests are in no log.
+    pub(crate) unlogged: Vec<PathPattern>,
+}
+
+/// A configuration that is being put together.
+#[derive(Default)]
+pub(crate) struct ConfigDraft {
+    pub(crate) server: ServerSettings,
+    pub(crate) limits: Limits,
+    pub(crate) cache: CacheConfig,
+    confinement: Confinement,
+    pub(crate) automatic_certificates: AutomaticCertificates,
+    modules: ModulesConfig,
+    /// If there is such a block.
+    traces: Option<Traces>,
+    shared: SiteDefaults,
+    /// Place of the access log of all sites in the text.
+    pub(crate) access_log_place: Option<(Arc<ConfigSource>, Range<usize>, Option<AccessLog>)>,
+    /// Of all sites.
+    pub(crate) rules: RulesDraft,
+    /// File options of all sites.
+    files: Vec<FileSetting>,
+    pub(crate) sites: Vec<SiteDraft>,
+    pub(crate) upstreams: Vec<UpstreamDraft>,
+    /// Files that were included, and directories that were looked through for them.
+    pub(crate) included: Vec<PathBuf>,
+    /// Skips sites.
+    skips_sites: bool,
+    /// Blocks and options that were given, to tell when one is given again by another file.
+    given: Vec<(&'static str, Arc<ConfigSource>, Range<usize>)>,
+}
+
+/// A setting of how files are served, kept until it is known for which.
+type FileSetting = (fn(&mut FilesConfig, &Values), Values);
+
+/// A group of servers, and where in the text its name is.
+pub(crate) struct UpstreamDraft {
+    pub(crate) source: Arc<ConfigSource>,
+    pub(crate) span: Range<usize>,
+    /// True if everything in the block is valid.
+    pub(crate) is_whole: bool,
+    pub(crate) upstream: UpstreamConfig,
+}
+
+/// A site that is being put together, and where in the text its parts are.
+pub(crate) struct SiteDraft {
+    pub(crate) source: Arc<ConfigSource>,
+    /// The word `site`.
+    pub(crate) span: Range<usize>,
+    /// True if everything in the block is valid, so that messages about consequences make sense.
+    pub(crate) is_whole: bool,
+    /// True if at least its names and addresses are valid.
+    pub(crate) is_placed: bool,
+    pub(crate) site: SiteConfig,
+    pub(crate) name_spans: Vec<Range<usize>>,
+    pub(crate) listen_span: Range<usize>,
+    /// Nothing says where it listens.
+    pub(crate) has_default_listen: bool,
+    /// Spans of the routes, in their order.
+    pub(crate) route_spans: Vec<Range<usize>>,
+    pub(crate) error_page_spans: Vec<Range<usize>>,
+    /// Span of its `access-log`.
+    pub(crate) access_log_span: Option<Range<usize>>,
+    pub(crate) certificate_spans: Vec<Range<usize>>,
+    pub(crate) rules: RulesDraft,
+    shared: SiteDefaults,
+    files: Vec<FileSetting>,
+    /// File options of each route that serves files, by index.
+    route_files: Vec<(usize, Vec<FileSetting>)>,
+    /// Gateways whose roots depend on the whole site.
+    gateways: Vec<GatewayDraft>,
+    /// The `ftp` of the site: configuration without files, settings of its files, and its place in the text.
+    pub(crate) ftp: Option<(FtpConfig, Vec<FileSetting>, Range<usize>)>,
+    /// Routes after the site's own root.
+    fallbacks: Vec<(RouteConfig, Range<usize>)>,
+}
+
+/// Scripts whose root is not known yet.
+struct GatewayDraft {
+    route: usize,
+    gateway: GatewayConfig,
+    /// If they have one of their own.
+    root: Option<Vec<RootPiece>>,
+    /// True if it is an application without files.
+    is_application: bool,
+}
+
+impl ConfigDraft {
+    /// One that passes sites over, also those of included files.
+    pub(crate) fn without_sites() -> Self {
+        Self { skips_sites: true, ..Self::default() }
+    }
+
+    /// Takes over all that a text says, and the files it includes.
+    pub(crate) fn read(&mut self, source: &Arc<ConfigSource>, document: &KdlDocument, diagnostics: &mut Diagnostics) {
+        self.read_top(source, document, true, diagnostics);
+    }
+
+    fn read_top(
+        &mut self,
+        source: &Arc<ConfigSource>,
+        document: &KdlDocument,
+        may_include: bool,
+        diagnostics: &mut Diagnostics,
+    ) {
+        for setting in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Top) {
+            if !self.is_first(&setting, source, diagnostics) {
+                continue;
+            }
+            match setting.option.set {
+                OptionSetter::Block(OptionContext::Site) => {
+                    let errors_before = diagnostics.error_count();
+                    let mut site = SiteDraft::read(source, &setting, diagnostics);
+                    site.is_whole = setting.is_whole && diagnostics.error_count() == errors_before;
+                    self.sites.push(site);
+                }
+                OptionSetter::Block(OptionContext::Upstream) => {
+                    self.upstreams.push(UpstreamDraft::read(source, &setting, diagnostics));
+                }
+                OptionSetter::Block(place) => self.read_block(source, &setting, place, diagnostics),
+                OptionSetter::Files(set) => self.files.push((set, setting.values)),
+                OptionSetter::Shared(set) => {
+                    set(&mut self.shared, &setting.values);
+                    if setting.option.name == ACCESS_LOG {
+                        let log = self.shared.access_log.clone().flatten();
+                        self.access_log_place = Some((source.clone(), setting.span.clone(), log));
+                    }
+                }
+                OptionSetter::Rules(set) => self.rules.add(set, &setting, source, diagnostics),
+                OptionSetter::Include if may_include => self.include(source, &setting, diagnostics),
+                OptionSetter::Include => ConfigReader { source: source.clone(), diagnostics }.error(
+                    ConfigFinding::new(setting.span, "an included file cannot include other files", "remove this"),
+                ),
+                OptionSetter::Server(_)
+                | OptionSetter::Limits(_)
+                | OptionSetter::Cache(_)
+                | OptionSetter::Site(_)
+                | OptionSetter::Upstream(_)
+                | OptionSetter::Forward(_)
+                | OptionSetter::Gateway(_)
+                | OptionSetter::Module(_)
+                | OptionSetter::Modules(_)
+                | OptionSetter::Caching(_)
+                | OptionSetter::Automatic(_)
+                | OptionSetter::Confinement(_)
+                | OptionSetter::Ftp(_)
+                | OptionSetter::Traces(_) => {
+                    unreachable!("the table has no such option outside of blocks")
+                }
+            }
+        }
+    }
+
+    /// Returns `true` if no other file has this option; the reader checks within a file.
+    fn is_first(&mut self, setting: &Setting<'_>, source: &Arc<ConfigSource>, diagnostics: &mut Diagnostics) -> bool {
+        let name = setting.option.name;
+        if setting.option.repeatable {
+            return true;
+        }
+        if let Some((_, first, span)) = self.given.iter().find(|(known, ..)| *known == name) {
+            let finding = ConfigFinding::new(setting.span.clone(), format!("`{name}` is given twice"), "again here")
+                .related(first.clone(), span.clone(), "first here");
+            ConfigReader { source: source.clone(), diagnostics }.error(finding);
+            return false;
+        }
+        self.given.push((name, source.clone(), setting.span.clone()));
+        true
+    }
+
+    fn read_block(
+        &mut self,
+        source: &Arc<ConfigSource>,
+        setting: &Setting<'_>,
+        place: OptionContext,
+        diagnostics: &mut Diagnostics,
+    ) {
+        if place == OptionContext::Traces {
+            self.traces.get_or_insert_default();
+        }
+        let Some(document) = setting.children else { return };
+        for setting in (ConfigReader { source: source.clone(), diagnostics }).read(document, place) {
+            match setting.option.set {
+                OptionSetter::Server(set) => set(&mut self.server, &setting.values),
+                OptionSetter::Limits(set) => set(&mut self.limits, &setting.values),
+                OptionSetter::Cache(set) => set(&mut self.cache, &setting.values),
+                OptionSetter::Automatic(set) => set(&mut self.automatic_certificates, &setting.values),
+                OptionSetter::Modules(set) => set(&mut self.modules, &setting.values),
+                OptionSetter::Confinement(set) => set(&mut self.confinement, &setting.values),
+                OptionSetter::Traces(set) => set(self.traces.get_or_insert_default(), &setting.values),
+                _ => unreachable!("the table has no such option {}", place.describe()),
+            }
+        }
+        if place == OptionContext::AutomaticCertificates {
+            for finding in check::tls::check_automatic(&self.automatic_certificates, &setting.span) {
+                ConfigReader { source: source.clone(), diagnostics }.error(finding);
+            }
+        }
+        if let Some(traces) = self.traces.as_ref().filter(|_| place == OptionContext::Traces)
+            && let Some(finding) = traces_fault(traces, &setting.span)
+        {
+            ConfigReader { source: source.clone(), diagnostics }.error(finding);
+        }
+        if let Some(listen) = self.server.status_listen.iter().find(|listen| !listen.is_of_this_machine())
+            && place == OptionContext::Server
+        {
+            let message = format!("{listen} can be reached from other machines");
+            let finding = ConfigFinding::new(setting.span.clone(), message, "`status-listen` in here")
+                .help("use an address of this machine, such as \"127.0.0.1:9180\", or put `metrics` and `status-page` into a site with a password".to_owned());
+            ConfigReader { source: source.clone(), diagnostics }.error(finding);
+        }
+        if place == OptionContext::Limits && self.limits.target_bytes_max > self.limits.head_bytes_max {
+            let finding =
+                ConfigFinding::new(setting.span.clone(), "`target-bytes-max` is above `head-bytes-max`", "in here")
+                    .help("the target is part of the head; raise `head-bytes-max`".to_owned());
+            ConfigReader { source: source.clone(), diagnostics }.error(finding);
+        }
+    }
+
+    fn include(&mut self, source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
+        let pattern = setting.values.file("file").unwrap_or_default();
+        let files = match expand(&pattern) {
+            Ok(files) => files,
+            Err(error) => {
+                let message = format!("{}: {error}", pattern.display());
+                let finding = ConfigFinding::new(setting.span.clone(), message, "included here");
+                let finding = finding.denied(is_denied(&error));
+                return ConfigReader { source: source.clone(), diagnostics }.error(finding);
+            }
+        };
+        if files != [pattern.clone()] {
+            // Others may come.
+            self.included.extend(pattern.parent().map(Path::to_owned));
+        }
+        self.included.extend_from_slice(&files);
+        for file in files {
+            match read_bytes(&file) {
+                Ok(bytes) => {
+                    let directory = file.parent().unwrap_or(Path::new("/"));
+                    let mut included = to_source(&file.display().to_string(), bytes, directory, diagnostics);
+                    if self.skips_sites {
+                        included = without_sites(&included);
+                    }
+                    if let Some(document) = parse_document(&included, diagnostics) {
+                        self.read_top(&included, &document, false, diagnostics);
+                    }
+                }
+                Err(error) => {
+                    let message = format!("{}: {error}", file.display());
+                    let finding = ConfigFinding::new(setting.span.clone(), message, "included here");
+                    let finding = finding.denied(is_denied(&error));
+                    ConfigReader { source: source.clone(), diagnostics }.error(finding);
+                }
+            }
+        }
+    }
+
+    /// The sites' settings in full: what a site doesn't say is as for all sites.
+    pub(crate) fn complete(&mut self) {
+        let mut files = FilesConfig::below("");
+        self.files.iter().for_each(|(set, values)| set(&mut files, values));
+        for draft in &mut self.sites {
+            draft.complete(&self.shared, &files, self.limits.body_bytes_max, &self.automatic_certificates);
+        }
+    }
+
+    /// Named upstreams, and those of single server addresses.
+    fn all_upstreams(&self) -> Vec<UpstreamConfig> {
+        let mut upstreams: Vec<UpstreamConfig> = self.upstreams.iter().map(|draft| draft.upstream.clone()).collect();
+        let routes = self.sites.iter().flat_map(|draft| &draft.site.routes);
+        let targets = routes.filter_map(|route| match &route.handler {
+            HandlerConfig::Forward(forward) => Some(&forward.upstream),
+            HandlerConfig::Gateway(gateway, _) => Some(&gateway.forward.upstream),
+            _ => None,
+        });
+        let rules = self.sites.iter().map(|draft| &draft.rules.rules).chain([&self.rules.rules]);
+        for target in targets.chain(rules.flat_map(RulesConfig::auth_upstreams)) {
+            if !upstreams.iter().any(|upstream| upstream.name == *target)
+                && let Ok(address) = parse_server_address(target, Path::new("/"))
+            {
+                upstreams.push(UpstreamConfig::of_server(address));
+            }
+        }
+        upstreams
+    }
+
+    /// The configuration.
+    pub(crate) fn into_config(self) -> Config {
+        let upstreams = self.all_upstreams();
+        let status_site = status_site(&self.server.status_listen);
+        // After all sites for HTTP, so that they can share files.
+        let ftp_sites: Vec<_> = self.sites.iter().filter_map(SiteDraft::ftp_site).collect();
+        let with_http = self.sites.into_iter().filter(|draft| !draft.is_ftp_only()).map(|draft| draft.site);
+        let sites = with_http.chain(status_site).chain(ftp_sites).collect();
+        Config {
+            server: self.server,
+            limits: self.limits,
+            confinement: self.confinement,
+            cache: self.cache,
+            modules: self.modules,
+            upstreams,
+            automatic_certificates: self.automatic_certificates,
+            sites,
+            rules: self.rules.rules,
+            access_log: self.shared.access_log.flatten(),
+            traces: self.traces,
+        }
+    }
+}
+
+/// Contradiction in `traces`, and how to fix it.
+fn traces_fault(traces: &Traces, span: &Range<usize>) -> Option<ConfigFinding> {
+    let fault =
+        |message: String, help: &str| ConfigFinding::new(span.clone(), message, "in here").help(help.to_owned());
+    if traces.batch_spans_max > traces.queue_spans_max {
+        let help = "a batch is taken from the queue; raise `queue-spans-max`";
+        return Some(fault("`batch-spans-max` is above `queue-spans-max`".to_owned(), help));
+    }
+    let error = traces.authorities.as_deref().and_then(|file| load_authority(file).err())?;
+    Some(fault(error.to_string(), "name a file of certificates (PEM)").denied(error.is_denied))
+}
+
+/// The site of `status-listen`, if there is one. Its requests are not logged: they are the operator's own.
+fn status_site(listen: &[Listen]) -> Option<SiteConfig> {
+    let route = |path: &str, kind| {
+        let path = PathPattern::Exact(path.to_owned());
+        RouteConfig { path, handler: HandlerConfig::Status(StatusView { kind }) }
+    };
+    (!listen.is_empty()).then(|| SiteConfig {
+        listen: listen.to_vec(),
+        default: true,
+        routes: vec![route("/metrics", StatusViewKind::Metrics), route("/", StatusViewKind::Page)],
+        access_log_off: true,
+        ..SiteConfig::default()
+    })
+}
+
+impl UpstreamDraft {
+    fn read(source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) -> Self {
+        let errors_before = diagnostics.error_count();
+        let mut upstream = UpstreamConfig::named(setting.values.text("name").unwrap_or_default());
+        if let Some(document) = setting.children {
+            for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Upstream)
+            {
+                let OptionSetter::Upstream(set) = inner.option.set else {
+                    unreachable!("the table has only such options in upstream")
+                };
+                set(&mut upstream, &inner.values);
+            }
+        }
+        let is_whole = setting.is_whole && diagnostics.error_count() == errors_before;
+        Self { source: source.clone(), span: setting.span.clone(), is_whole, upstream }
+    }
+}
+
+impl SiteDraft {
+    /// A site whose word `site` stands here. Its parts have no places yet.
+    pub(crate) fn new(source: &Arc<ConfigSource>, span: Range<usize>, site: SiteConfig) -> Self {
+        Self {
+            source: source.clone(),
+            listen_span: span.clone(),
+            span,
+            is_whole: true,
+            is_placed: true,
+            site,
+            name_spans: Vec::new(),
+            has_default_listen: false,
+            route_spans: Vec::new(),
+            error_page_spans: Vec::new(),
+            access_log_span: None,
+            certificate_spans: Vec::new(),
+            rules: RulesDraft::default(),
+            shared: SiteDefaults::default(),
+            files: Vec::new(),
+            route_files: Vec::new(),
+            gateways: Vec::new(),
+            ftp: None,
+            fallbacks: Vec::new(),
+        }
+    }
+
+    fn read(source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) -> Self {
+        let mut draft = Self::new(source, setting.span.clone(), SiteConfig::default());
+        draft.is_placed = setting.is_whole;
+        draft.site.names = setting.values.hosts("name");
+        draft.name_spans = setting.values.all("name").map(|(_, span)| span.clone()).collect();
+        if let Some(document) = setting.children {
+            draft.read_options(source, document, diagnostics);
+        }
+        draft
+    }
+
+    fn read_options(&mut self, source: &Arc<ConfigSource>, document: &KdlDocument, diagnostics: &mut Diagnostics) {
+        let settings = (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Site);
+        // Without an address of its own, a site with certificates listens elsewhere than one without.
+        let places = |name: &str| matches!(name, "listen" | "certificate" | "default");
+        let given = document.nodes.iter().filter(|node| places(&node.name)).count();
+        self.is_placed &= given == settings.iter().filter(|setting| places(setting.option.name)).count();
+        for setting in settings {
+            match setting.option.set {
+                OptionSetter::Site(set) => {
+                    set(&mut self.site, &setting.values);
+                    if setting.option.name == "listen" {
+                        self.listen_span = setting.span.clone();
+                    }
+                }
+                OptionSetter::Shared(set) => {
+                    set(&mut self.shared, &setting.values);
+                    if setting.option.name == ACCESS_LOG {
+                        self.access_log_span = Some(setting.span.clone());
+                    }
+                }
+                OptionSetter::Rules(set) => self.rules.add(set, &setting, source, diagnostics),
+                OptionSetter::Files(set) => self.files.push((set, setting.values)),
+                OptionSetter::Block(OptionContext::Forward) => self.read_forward(source, &setting, diagnostics),
+                OptionSetter::Block(OptionContext::FastCgi) => {
+                    self.read_gateway(GatewayProtocol::FastCgi, source, &setting, diagnostics)
+                }
+                OptionSetter::Block(OptionContext::Cgi) => {
+                    self.read_gateway(GatewayProtocol::Cgi, source, &setting, diagnostics)
+                }
+                OptionSetter::Block(OptionContext::Scgi) => {
+                    self.read_gateway(GatewayProtocol::Scgi, source, &setting, diagnostics)
+                }
+                OptionSetter::Block(OptionContext::Uwsgi) => {
+                    self.read_gateway(GatewayProtocol::Uwsgi, source, &setting, diagnostics)
+                }
+                OptionSetter::Block(OptionContext::Module) => self.read_module(source, &setting, diagnostics),
+                OptionSetter::Block(OptionContext::Ftp) => self.read_ftp(source, &setting, diagnostics),
+                OptionSetter::Block(_) => self.read_files(source, &setting, diagnostics),
+                _ => unreachable!("the table has no such option in a site"),
+            }
+            self.route_spans.resize(self.site.routes.len(), setting.span.clone());
+            self.certificate_spans.resize(self.site.tls.certificates.len(), setting.span.clone());
+            self.error_page_spans.resize(self.shared.error_pages.len(), setting.span);
+        }
+    }
+
+    /// A `files` block: a route whose files are known when the whole site is.
+    fn read_files(&mut self, source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
+        let mut settings: Vec<FileSetting> = Vec::new();
+        if setting.values.get("root").is_some() {
+            settings.push((
+                |files, values| files.root.pieces = values.root("root").unwrap_or_default(),
+                setting.values.clone(),
+            ));
+        }
+        if let Some(document) = setting.children {
+            for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Files) {
+                let OptionSetter::Files(set) = inner.option.set else {
+                    unreachable!("the table has only such options in files")
+                };
+                settings.push((set, inner.values));
+            }
+        }
+        let path = setting.values.path_pattern("path").unwrap_or(PathPattern::Any);
+        self.route_files.push((self.site.routes.len(), settings));
+        self.site.routes.push(RouteConfig { path, handler: HandlerConfig::Files(FilesConfig::below("")) });
+    }
+
+    /// An `ftp` block, whose files are known when the whole site is.
+    fn read_ftp(&mut self, source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
+        let (mut ftp, mut files) =
+            (FtpConfig::new(setting.values.listens("address"), FilesConfig::below("")), Vec::new());
+        if let Some(document) = setting.children {
+            for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Ftp) {
+                match inner.option.set {
+                    OptionSetter::Ftp(set) => set(&mut ftp, &inner.values),
+                    OptionSetter::Files(set) => files.push((set, inner.values)),
+                    _ => unreachable!("the table has only such options in ftp"),
+                }
+            }
+        }
+        self.ftp = Some((ftp, files, setting.span.clone()));
+    }
+
+    /// Part of the site that speaks FTP, if there is one.
+    fn ftp_site(&self) -> Option<SiteConfig> {
+        let (ftp, ..) = self.ftp.as_ref()?;
+        let SiteConfig { names, default, tls, access_log, access_log_off, unlogged, .. } = self.site.clone();
+        let has_tls = tls.is_automatic || !tls.certificates.is_empty();
+        Some(SiteConfig {
+            names,
+            listen: ftp.listen.clone(),
+            default,
+            tls_listen: if has_tls { ftp.listen.clone() } else { Vec::new() },
+            tls,
+            access_log,
+            access_log_off,
+            unlogged,
+            ftp: Some(Arc::new(ftp.clone())),
+            ..SiteConfig::default()
+        })
+    }
+
+    /// True if the site speaks FTP and no HTTP.
+    pub(crate) fn is_ftp_only(&self) -> bool {
+        self.ftp.is_some() && self.site.listen.is_empty()
+    }
+
+    fn read_forward(&mut self, source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
+        let mut forward = ForwardConfig::to(setting.values.text("to").unwrap_or_default());
+        if let Some(document) = setting.children {
+            for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Forward) {
+                match inner.option.set {
+                    OptionSetter::Forward(set) => set(&mut forward, &inner.values),
+                    OptionSetter::Block(OptionContext::Caching) => {
+                        forward.cache = Some(read_caching(source, &inner, diagnostics))
+                    }
+                    _ => unreachable!("the table has only such options in forward"),
+                }
+            }
+        }
+        let handler = HandlerConfig::Forward(Box::new(forward));
+        match setting.values.path_pattern("path") {
+            Some(path) => self.site.routes.push(RouteConfig { path, handler }),
+            None => self.fallbacks.push((RouteConfig { path: PathPattern::Any, handler }, setting.span.clone())),
+        }
+    }
+
+    /// A route whose root is known when the whole site is.
+    fn read_gateway(
+        &mut self,
+        protocol: GatewayProtocol,
+        source: &Arc<ConfigSource>,
+        setting: &Setting<'_>,
+        diagnostics: &mut Diagnostics,
+    ) {
+        let place = match protocol {
+            GatewayProtocol::Cgi => OptionContext::Cgi,
+            GatewayProtocol::FastCgi => OptionContext::FastCgi,
+            GatewayProtocol::Scgi => OptionContext::Scgi,
+            GatewayProtocol::Uwsgi => OptionContext::Uwsgi,
+        };
+        let path = setting.values.path_pattern("path").unwrap_or(PathPattern::Any);
+        let mut gateway = GatewayConfig::new(protocol, path, setting.values.text("to").unwrap_or_default());
+        let mut is_application = matches!(protocol, GatewayProtocol::Scgi | GatewayProtocol::Uwsgi);
+        if let Some(document) = setting.children {
+            for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, place) {
+                is_application |= inner.option.name == "application";
+                match inner.option.set {
+                    OptionSetter::Gateway(set) => set(&mut gateway, &inner.values),
+                    OptionSetter::Forward(set) => set(&mut gateway.forward, &inner.values),
+                    OptionSetter::Block(OptionContext::Caching) => {
+                        gateway.forward.cache = Some(read_caching(source, &inner, diagnostics));
+                    }
+                    _ => unreachable!("the table has only such options {}", place.describe()),
+                }
+            }
+        }
+        let root = setting.values.root("root");
+        self.gateways.push(GatewayDraft {
+            route: self.site.routes.len(),
+            gateway: gateway.clone(),
+            root,
+            is_application,
+        });
+        let handler = HandlerConfig::Gateway(Arc::new(gateway), GatewayPart::Scripts);
+        self.site.routes.push(RouteConfig { path: PathPattern::Any, handler });
+    }
+
+    /// Gives gateways their roots; their fallbacks come after all files.
+    fn complete_gateways(&mut self, files: &FilesConfig) {
+        for draft in std::mem::take(&mut self.gateways) {
+            let mut gateway = draft.gateway;
+            gateway.forward.body_bytes_max = gateway.forward.body_bytes_max.or(self.site.body_bytes_max);
+            gateway.forward.compression.inherit(files);
+            if !draft.is_application {
+                let own = draft.root.map(|pieces| RootPattern { pieces, ..files.root.clone() });
+                gateway.root = own.or_else(|| has_root(files).then(|| files.root.clone()));
+            }
+            let (gateway, span) = (Arc::new(gateway), self.route_spans[draft.route].clone());
+            if !gateway.has_files() {
+                self.site.routes[draft.route].path = gateway.scripts.clone();
+            } else if gateway.has_rest() {
+                let handler = HandlerConfig::Gateway(Arc::clone(&gateway), GatewayPart::Rest);
+                // Before a `forward` without a path, which has what nothing else can answer.
+                let at =
+                    self.fallbacks.iter().take_while(|(route, _)| matches!(route.handler, HandlerConfig::Gateway(..)));
+                let at = at.count();
+                self.fallbacks.insert(at, (RouteConfig { path: PathPattern::Any, handler }, span));
+            }
+            self.site.routes[draft.route].handler = HandlerConfig::Gateway(gateway, GatewayPart::Scripts);
+        }
+    }
+
+    fn read_module(&mut self, source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) {
+        let mut module = ModuleConfig::at(setting.values.file("file").unwrap_or_default());
+        if let Some(document) = setting.children {
+            for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Module) {
+                let OptionSetter::Module(set) = inner.option.set else {
+                    unreachable!("the table has only such options in module")
+                };
+                set(&mut module, &inner.values);
+            }
+        }
+        let path = setting.values.path_pattern("path").unwrap_or(PathPattern::Any);
+        self.site.routes.push(RouteConfig { path, handler: HandlerConfig::Module(Box::new(module)) });
+    }
+
+    fn complete(
+        &mut self,
+        shared: &SiteDefaults,
+        of_all: &FilesConfig,
+        body_bytes_max: BodyBytesMax,
+        automatic: &AutomaticCertificates,
+    ) {
+        let mut files = of_all.clone();
+        for (set, values) in &self.files {
+            set(&mut files, values);
+        }
+        for (route, settings) in &self.route_files {
+            let mut files = files.clone();
+            for (set, values) in settings {
+                set(&mut files, values);
+            }
+            self.site.routes[*route].handler = HandlerConfig::Files(files);
+        }
+        if has_root(&files) {
+            self.site.routes.push(RouteConfig { path: PathPattern::Any, handler: HandlerConfig::Files(files.clone()) });
+            self.route_spans.push(self.span.clone());
+        }
+        if let Some((ftp, settings, _)) = &mut self.ftp {
+            ftp.files = files.clone();
+            settings.iter().for_each(|(set, values)| set(&mut ftp.files, values));
+        }
+        self.site.rules = self.rules.rules.clone();
+        self.site.body_bytes_max = self.site.body_bytes_max.or(body_bytes_max);
+        self.complete_gateways(&files);
+        for (route, span) in self.fallbacks.drain(..) {
+            self.site.routes.push(route);
+            self.route_spans.push(span);
+        }
+        for route in &mut self.site.routes {
+            let (of_handler, compression) = match &mut route.handler {
+                HandlerConfig::Forward(forward) => (&mut forward.body_bytes_max, &mut forward.compression),
+                HandlerConfig::Module(module) => (&mut module.body_bytes_max, &mut module.compression),
+                HandlerConfig::Files(_)
+                | HandlerConfig::Respond(_)
+                | HandlerConfig::Gateway(..)
+                | HandlerConfig::Status(_) => continue,
+            };
+            *of_handler = of_handler.or(self.site.body_bytes_max);
+            compression.inherit(&files);
+        }
+        let (listen, tls) = (&self.site.listen, &mut self.site.tls);
+        let names = &self.site.names;
+        let are_usual = !names.is_empty() && names.iter().all(|name| automatic.can_be_got(name));
+        let has_http = self.ftp.is_none()
+            || !listen.is_empty()
+            || !self.site.routes.is_empty()
+            || !self.site.rules.rewrites.is_empty();
+        let can_have_tls = (listen.is_empty() && has_http) || !self.site.tls_listen.is_empty();
+        tls.is_automatic = can_have_tls && tls.certificates.is_empty() && tls.automatic.unwrap_or(are_usual);
+        self.has_default_listen = listen.is_empty() && has_http;
+        if self.has_default_listen {
+            self.site.listen = crate::value::all_addresses(HTTP_PORT);
+            if self.site.tls.is_automatic || !self.site.tls.certificates.is_empty() {
+                self.site.tls_listen = crate::value::all_addresses(HTTPS_PORT);
+                self.site.listen.extend_from_slice(&self.site.tls_listen);
+                self.site.rules.redirects_to_https.get_or_insert(true);
+            }
+        }
+        self.site.default |= self.site.names.is_empty();
+        self.site.error_pages = self.shared.error_pages.iter().chain(&shared.error_pages).cloned().collect();
+        // Where there is no log of all sites, there is nothing to turn off.
+        self.site.access_log_off = self.shared.access_log == Some(None) && matches!(shared.access_log, Some(Some(_)));
+        self.site.access_log = self.shared.access_log.clone().flatten();
+        self.site.unlogged = shared.unlogged.iter().chain(&self.shared.unlogged).cloned().collect();
+    }
+}
+
+/// A `cache` block of a `forward`.
+fn read_caching(source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: &mut Diagnostics) -> ResponseCaching {
+    let mut caching = ResponseCaching::default();
+    if let Some(document) = setting.children {
+        for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Caching) {
+            let OptionSetter::Caching(set) = inner.option.set else {
+                unreachable!("the table has only such options in cache")
+            };
+            set(&mut caching, &inner.values);
+        }
+    }
+    caching
+}
+
+/// Port of a site without `listen`.
+const HTTP_PORT: u16 = 80;
+
+/// TLS port of a site without `listen` that has certificates.
+const HTTPS_PORT: u16 = 443;
+
+/// Returns `true` if the files have a root.
+pub(crate) fn has_root(files: &FilesConfig) -> bool {
+    files.root.pieces.iter().any(|piece| !matches!(piece, RootPiece::Literal(text) if text.is_empty()))
+}
+
+/// Files that match a pattern with at most one `*`, in the last part of the path.
+pub fn expand(pattern: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let name = pattern.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let Some((before, after)) = name.split_once('*') else { return Ok(vec![pattern.to_owned()]) };
+    let directory = pattern.parent().unwrap_or(Path::new("/"));
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?.file_name();
+        let fits = entry.to_str().is_some_and(|name| {
+            name.len() >= before.len() + after.len()
+                && name.starts_with(before)
+                && name.ends_with(after)
+                && !name.starts_with('.')
+        });
+        if fits {
+            files.push(directory.join(entry));
+        }
+        if files.len() > INCLUDED_FILES_MAX {
+            return Err(std::io::Error::other(format!("more than {INCLUDED_FILES_MAX} files")));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Notes a finding about a site.
+pub(crate) fn note(draft: &SiteDraft, severity: Severity, finding: ConfigFinding, diagnostics: &mut Diagnostics) {
+    let mut reader = ConfigReader { source: draft.source.clone(), diagnostics };
+    match severity {
+        Severity::Error => reader.error(finding),
+        Severity::Warning => reader.warning(finding),
+    }
+}
