@@ -173,6 +173,19 @@ fn requests_and_uploads_are_forwarded() {
 }
 
 #[test]
+fn logs_and_upstreams_see_the_cipher_suite() {
+    let upstream = upstream();
+    let rule = "request-header \"X-Tls\" \"{tls_version} {tls_cipher_suite} {tls_server_name}\"";
+    let log = "access-log \"@DIR@/access.log\" format=\"{tls_version} {tls_cipher_suite} {tls_server_name}\"\n";
+    let Some(server) = H3Server::start_with(log, &format!("{rule}\n {}", forward(&upstream))) else { return };
+    assert_eq!(server.connect().order("post /upload 1"), "200 received");
+    let expect = "TLSv1.3 TLS13_AES_256_GCM_SHA384 localhost";
+    let input = upstream.connection();
+    assert!(input.contains(&format!("\r\nX-Tls: {expect}\r\n")), "{input}");
+    eventually("the line is written", || server.operated.file("access.log").lines().any(|line| line == expect));
+}
+
+#[test]
 fn many_workers_share_a_port_and_clients_may_move() {
     let Some(server) = H3Server::start("respond \"/\" 200 \"ok\"") else { return };
     // The kernel chooses a worker by the client's port.

@@ -44,6 +44,7 @@ mod http2_attacks;
 mod http2_judged;
 mod http3;
 mod http3_attacks;
+mod http3_early;
 #[cfg(feature = "modules")]
 mod http_wasm;
 #[cfg(feature = "modules")]

@@ -4,8 +4,10 @@
 
 pub mod alerts;
 mod data_sessions;
+mod early_sessions;
 mod keeper;
 mod quic;
+mod quic_keys;
 mod records;
 mod site;
 mod sites;
@@ -16,7 +18,7 @@ mod tickets;
 mod validations;
 
 pub use keeper::{KeptSites, keep, reload};
-pub use quic::QuicTls;
+pub use quic::{QuicHandshake, QuicTls};
 pub use rustls::ServerConfig as TlsSettings;
 pub use rustls::server::UnbufferedServerConnection as ServerConnection;
 pub use site::{SiteMark, SiteTls};

@@ -1,7 +1,6 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use quinn_proto::crypto::rustls::QuicServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
 use rustls::server::danger::ClientCertVerifier;
@@ -12,8 +11,9 @@ use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureAlgorithm};
 
 use super::data_sessions::settings_for_control;
+use super::early_sessions::EarlySessions;
 use super::keeper::file_states;
-use super::quic::quic_settings;
+use super::quic::{QuicSite, quic_settings};
 use super::suites::cipher_suites;
 use crate::config::{
     Certificate, CertificateError, CertificateFiles, FileState, HostPattern, HttpVersions, Tls, TlsVersion,
@@ -35,6 +35,8 @@ pub struct SiteTls {
     config: Tls,
     versions: HttpVersions,
     tickets: Option<Arc<dyn ProducesTickets>>,
+    /// Sessions with early data; `None` without.
+    early: Option<Arc<EarlySessions>>,
     /// Tickets of all sites, which FTP uses for the time of a control connection.
     all_tickets: Arc<dyn ProducesTickets>,
     current: RwLock<CurrentCertificate>,
@@ -60,7 +62,7 @@ struct CurrentCertificate {
     /// True if the certificates are an operator's instead of the files'.
     is_replaced: bool,
     /// Settings for HTTP/3; `None` if it is off.
-    quic: Option<Arc<QuicServerConfig>>,
+    quic: Option<QuicSite>,
     /// End of the first certificate to expire.
     not_after_unix_seconds: i64,
 }
@@ -80,21 +82,24 @@ impl SiteTls {
         config: &Tls,
         versions: HttpVersions,
         tickets: &Arc<dyn ProducesTickets>,
+        early: &Arc<EarlySessions>,
     ) -> Result<Self, CertificateError> {
         // A resumed session does not present its certificate again. So it could come from another listener's site of
         // the same name, which requires none, or use a certificate that is no longer valid.
         let has_tickets = !config.has_no_tickets && config.client_certificates.is_none();
+        let early = (has_tickets && config.has_early_data).then(|| Arc::clone(early));
         let (tickets, all_tickets) = (has_tickets.then(|| Arc::clone(tickets)), Arc::clone(tickets));
         // Before the files are read, so that a change in between is seen later.
         let read_states = Mutex::new(file_states(config));
-        let current = RwLock::new(CurrentCertificate::load(config, versions, tickets.as_ref())?);
+        let current = RwLock::new(CurrentCertificate::load(config, versions, tickets.as_ref(), early.as_ref())?);
         let (names, config) = (names.to_vec(), config.clone());
-        Ok(Self { id, names, config, versions, tickets, all_tickets, current, read_states })
+        Ok(Self { id, names, config, versions, tickets, early, all_tickets, current, read_states })
     }
 
     /// True if these settings would create the same TLS.
-    pub(super) fn is_of(&self, config: &Tls, versions: HttpVersions) -> bool {
-        self.config == *config && self.versions == versions
+    pub(super) fn is_of(&self, config: &Tls, versions: HttpVersions, early: &Arc<EarlySessions>) -> bool {
+        let has_same_sessions = self.early.as_ref().is_none_or(|own| Arc::ptr_eq(own, early));
+        self.config == *config && self.versions == versions && has_same_sessions
     }
 
     /// True if files have changed since the last read.
@@ -128,7 +133,7 @@ impl SiteTls {
     }
 
     /// Settings for a new handshake of QUIC; `None` if HTTP/3 is off.
-    pub(super) fn quic(&self) -> Option<Arc<QuicServerConfig>> {
+    pub(super) fn quic(&self) -> Option<QuicSite> {
         self.current().quic.clone()
     }
 
@@ -154,7 +159,8 @@ impl SiteTls {
     /// A file cannot be read or used; then the old settings stay.
     pub fn reload(&self) -> Result<(), CertificateError> {
         *self.read_states() = file_states(&self.config);
-        let current = CurrentCertificate::load(&self.config, self.versions, self.tickets.as_ref())?;
+        let current =
+            CurrentCertificate::load(&self.config, self.versions, self.tickets.as_ref(), self.early.as_ref())?;
         self.set(current);
         Ok(())
     }
@@ -163,8 +169,8 @@ impl SiteTls {
     /// keep their settings.
     pub fn replace(&self, certificate: Certificate) {
         let verifier = Arc::clone(&self.current().verifier);
-        let (config, tickets) = (&self.config, self.tickets.as_ref());
-        let current = CurrentCertificate::of(config, self.versions, tickets, vec![certificate], verifier);
+        let (config, tickets, early) = (&self.config, self.tickets.as_ref(), self.early.as_ref());
+        let current = CurrentCertificate::of(config, self.versions, tickets, early, vec![certificate], verifier);
         self.set(CurrentCertificate { is_replaced: true, ..current });
     }
 
@@ -184,6 +190,7 @@ impl CurrentCertificate {
         config: &Tls,
         versions: HttpVersions,
         tickets: Option<&Arc<dyn ProducesTickets>>,
+        early: Option<&Arc<EarlySessions>>,
     ) -> Result<Self, CertificateError> {
         let load = |files: &CertificateFiles| match files.load() {
             // An automatic certificate may not exist yet; until then handshakes fail.
@@ -195,13 +202,14 @@ impl CurrentCertificate {
             Some(asked) => verifier(asked.load()?, asked.is_required),
             None => Arc::new(NoClientAuth),
         };
-        Ok(Self::of(config, versions, tickets, certificates, verifier))
+        Ok(Self::of(config, versions, tickets, early, certificates, verifier))
     }
 
     fn of(
         config: &Tls,
         versions: HttpVersions,
         tickets: Option<&Arc<dyn ProducesTickets>>,
+        early: Option<&Arc<EarlySessions>>,
         mut certificates: Vec<Certificate>,
         verifier: Arc<dyn ClientCertVerifier>,
     ) -> Self {
@@ -212,7 +220,7 @@ impl CurrentCertificate {
         let is_spoken = |name: &&&[u8]| if **name == HTTP2 { versions.http2 } else { versions.http1 };
         let protocols = APPLICATION_PROTOCOLS.iter().filter(is_spoken);
         settings.alpn_protocols = protocols.map(|name| name.to_vec()).collect();
-        let quic = if versions.http3 { quic_settings(&settings) } else { None };
+        let quic = if versions.http3 { quic_settings(&settings, early) } else { None };
         let not_after_unix_seconds = not_after.unwrap_or(i64::MAX);
         Self { settings: Arc::new(settings), verifier, is_replaced: false, quic, not_after_unix_seconds }
     }

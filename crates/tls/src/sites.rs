@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rustls::ServerConfig;
 use rustls::server::{ClientHello, ProducesTickets};
 
+use super::early_sessions::{EarlySessions, RememberedLimits};
 use super::{SiteTls, Validations};
 use crate::config::{CertificateError, Config, HostPattern, HttpVersions, Listen, SiteConfig};
 
@@ -14,6 +15,7 @@ pub struct AllTls {
     /// Sites with their index in the configuration.
     sites: Vec<(usize, Arc<SiteTls>)>,
     tickets: Arc<dyn ProducesTickets>,
+    early: Arc<EarlySessions>,
     validations: Arc<Validations>,
     next_id: u32,
 }
@@ -39,16 +41,19 @@ impl AllTls {
         for (_, site) in reused.into_iter().flat_map(|reused| &reused.sites) {
             known.entry(&site.names).or_default().push(site);
         }
+        let remembered = RememberedLimits::of(&config.limits);
+        let early = reused.map(|reused| &reused.early).filter(|early| early.remembered() == remembered);
         let mut all = Self {
             sites: Vec::new(),
             tickets: Arc::clone(tickets),
+            early: early.map_or_else(|| Arc::new(EarlySessions::new(remembered)), Arc::clone),
             validations: reused.map(|reused| Arc::clone(&reused.validations)).unwrap_or_default(),
             next_id: reused.map_or(0, |reused| reused.next_id),
         };
         for (index, site) in config.sites.iter().enumerate().filter(|(_, site)| !site.tls.certificates.is_empty()) {
             let versions = config.server.http_versions;
             let known = known.get(site.names.as_slice()).into_iter().flatten();
-            let known = known.copied().find(|known| known.is_of(&site.tls, versions));
+            let known = known.copied().find(|known| known.is_of(&site.tls, versions, &all.early));
             let tls = all.site(site, versions, known);
             let tls = tls.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
             all.sites.push((index, tls));
@@ -69,7 +74,7 @@ impl AllTls {
         // again.
         let id = known.map_or(self.next_id, |known| known.id);
         self.next_id = self.next_id.max(id.wrapping_add(1));
-        SiteTls::new(id, &site.names, &site.tls, versions, &self.tickets).map(Arc::new)
+        SiteTls::new(id, &site.names, &site.tls, versions, &self.tickets, &self.early).map(Arc::new)
     }
 
     /// Sites with their index in the configuration.

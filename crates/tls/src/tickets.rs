@@ -18,7 +18,7 @@ const KEY_SECONDS: u64 = 6 * 3_600;
 
 /// Lifetime of a ticket, in seconds. Its key is dropped that long after its last ticket; from then on, a break-in does
 /// not reveal recorded traffic.
-const TICKET_SECONDS: u64 = 6 * 3_600;
+pub(super) const TICKET_SECONDS: u64 = 6 * 3_600;
 
 const NAME_BYTES: usize = 16;
 const KEY_BYTES: usize = 32;
@@ -162,7 +162,7 @@ impl fmt::Debug for Tickets {
     }
 }
 
-fn unix_seconds() -> u64 {
+pub(super) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

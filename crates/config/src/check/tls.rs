@@ -47,6 +47,12 @@ pub(crate) fn check_site(site: &SiteDraft, settings: &AutomaticCertificates, dia
             note(site, Severity::Error, finding, diagnostics);
         }
     }
+    if tls.has_early_data && (tls.has_no_tickets || tls.client_certificates.is_some()) {
+        let other = if tls.has_no_tickets { "`tls-tickets off`" } else { "`client-certificate`" };
+        let message = format!("`early-data` needs session tickets, which {other} turns off");
+        let finding = ConfigFinding::new(site.span.clone(), message, "in here").help("remove one of them".to_owned());
+        note(site, Severity::Error, finding, diagnostics);
+    }
     if tls.automatic == Some(true) && !tls.certificates.is_empty() {
         let finding = ConfigFinding::new(
             site.certificate_spans[0].clone(),

@@ -33,6 +33,8 @@ pub struct Tls {
     pub client_certificates: Option<ClientCertificates>,
     /// Turns session tickets off.
     pub has_no_tickets: bool,
+    /// Accepts requests in early data (0-RTT) of HTTP/3.
+    pub has_early_data: bool,
 }
 
 /// Use of the kernel's TLS (kTLS), if available.

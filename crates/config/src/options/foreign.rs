@@ -392,7 +392,6 @@ pub(crate) static NOTES: &[ForeignNote] = &[
         &["userid", "userid_name", "userid_domain", "userid_expires"],
         "set cookies in the application, or with `response-header`",
     ),
-    not_supported(NGINX, &["ssl_early_data"], "early data (0-RTT) can be replayed, so no option turns it on"),
     not_supported(
         NGINX,
         &["ssl_engine", "ssl_password_file", "proxy_ssl_password_file"],

@@ -112,6 +112,21 @@ pub(super) static TLS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "early-data",
+        parameters: FLAG,
+        default: "early-data off",
+        doc: "Accepts requests that a returning client of HTTP/3 sends before the handshake is complete (0-RTT). It \
+              saves a round trip. An attacker on the network can make the server receive such a request twice, from a \
+              copy and from the client. So only safe methods (such as `GET`) are served; others get 425 (Too Early), and \
+              clients repeat them after the handshake. Upstreams and scripts get `Early-Data: 1` and may answer 425 \
+              (RFC 8470). Each ticket works once: the server keeps up to 16,384 sessions for six hours. After an \
+              upgrade, clients need a full handshake.",
+        example: "early-data on",
+        known_as: KnownAs { nginx: &["ssl_early_data"], others: &["0rtt", "0-rtt", "allow-0rtt"], ..KnownAs::NONE },
+        set: OptionSetter::Site(|site, values| site.tls.has_early_data = values.on()),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "client-certificate",
         parameters: &[one("mode", ValueKind::Choice(&["required", "optional"])), property("ca-file", ValueKind::File)],
         doc: "Requests a client certificate signed by a CA in `ca-file` (PEM), which is mutual TLS. With \

@@ -187,6 +187,10 @@ impl ImportedSite {
         }
         if chain.last("ssl_session_tickets").is_some_and(|tickets| tickets.first() == "off") {
             self.tls.push(KdlNode::new("tls-tickets").word("off"));
+        } else if chain.last("ssl_early_data").is_some_and(|early| early.first() == "on")
+            && chain.last("ssl_verify_client").is_none_or(|verify| verify.first() == "off")
+        {
+            self.tls.push(KdlNode::new("early-data").word("on"));
         }
         self.add_client_certificate(chain, rules, notes);
     }
@@ -399,6 +403,7 @@ fn tls_remark(directive: &NginxDirective, notes: &mut Notes) {
         | "ssl_certificate_key"
         | "ssl_protocols"
         | "ssl_session_tickets"
+        | "ssl_early_data"
         | "ssl_verify_client"
         | "ssl_client_certificate"
         | "ssl_crl" => {}
@@ -408,7 +413,6 @@ fn tls_remark(directive: &NginxDirective, notes: &mut Notes) {
         "ssl_session_cache" | "ssl_session_timeout" | "ssl_session_ticket_key" | "ssl_buffer_size" => {
             notes.needless(directive, "sessions are stored in tickets, whose keys all workers share and rotate");
         }
-        "ssl_early_data" => notes.left(directive, "early data can be replayed, and is not accepted"),
         "ssl_stapling" | "ssl_stapling_verify" | "ssl_trusted_certificate" | "ssl_stapling_file" => {
             notes.left(directive, "set the OCSP response as a file: `ocsp` of `certificate`");
         }

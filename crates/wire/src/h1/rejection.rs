@@ -14,6 +14,9 @@ impl MessageRejection {
     /// The content is longer than `body_bytes_max`.
     pub const CONTENT_TOO_LARGE: Self = Self::new(Status::CONTENT_TOO_LARGE, "content too large");
 
+    /// The request arrived in early data, and must not be repeated (RFC 8470, section 5.2).
+    pub const TOO_EARLY: Self = Self::new(Status::TOO_EARLY, "unsafe method in early data");
+
     /// The trailer section is longer than its limit.
     pub(crate) const TRAILER_TOO_LARGE: Self =
         Self::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE, "trailer section too large");

@@ -52,6 +52,7 @@ statuses! {
     EXPECTATION_FAILED = 417 "Expectation Failed";
     MISDIRECTED_REQUEST = 421 "Misdirected Request";
     UNPROCESSABLE_CONTENT = 422 "Unprocessable Content";
+    TOO_EARLY = 425 "Too Early";
     UPGRADE_REQUIRED = 426 "Upgrade Required";
     TOO_MANY_REQUESTS = 429 "Too Many Requests";
     REQUEST_HEADER_FIELDS_TOO_LARGE = 431 "Request Header Fields Too Large";

@@ -3,6 +3,7 @@
 //! QUIC has streams, flow control and scheduling ([`quic`](super::quic)). The engine (`wire::h3`) handles frames. This module joins
 //! both, and reports requests to the exchanges, which all versions with streams share.
 
+mod early;
 mod receive;
 mod send;
 mod streams;
@@ -28,7 +29,7 @@ use super::{ConnectionScratch, Context};
 use crate::config;
 use crate::log::LogClient;
 use crate::memory_budget::Charge;
-use crate::tls::TlsInfo;
+use crate::tls::{QuicHandshake, TlsInfo};
 
 /// Rounds of reading and sending before others get their turn.
 const ROUNDS_A_TURN_MAX: u32 = 8;
@@ -54,6 +55,8 @@ pub struct H3WorkerConnection {
     quiet_since_ms: u64,
     /// Time at which the connection last received a packet.
     silent_since_ms: u64,
+    /// Time at which requests could arrive, while the handshake is not complete.
+    early_since_ms: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +114,7 @@ impl H3WorkerConnection {
             clocks: ConnectionClocks::new(now),
             quiet_since_ms: now.monotonic_ms,
             silent_since_ms: now.monotonic_ms,
+            early_since_ms: None,
             context,
         }
     }
@@ -154,7 +158,7 @@ impl H3WorkerConnection {
     /// Closes the connection in any state. Must be called once.
     pub fn close(&mut self) {
         let now = self.context.clock.now();
-        if self.state == H3ConnectionState::Handshaking {
+        if self.is_handshaking() {
             self.count_handshake(None);
         }
         self.exchanges.end_all(&self.context, now);
@@ -216,22 +220,31 @@ impl H3WorkerConnection {
     fn on_event(&mut self, event: Event, turn: &mut H3Turn<'_>) {
         match event {
             Event::Connected => self.on_connected(),
+            Event::HandshakeDataReady => self.on_first_message(turn),
             Event::ConnectionLost { .. } => self.on_closed(turn),
             Event::Stream(StreamEvent::Opened { dir }) => self.accept_streams(dir, turn),
             Event::Stream(StreamEvent::Readable { id }) => self.streams.on_frame(h3_id(id)),
             Event::Stream(StreamEvent::Writable { id }) => self.streams.mark_unsent(h3_id(id)),
             Event::Stream(StreamEvent::Stopped { id, error_code }) => self.on_stopped(h3_id(id), error_code, turn),
             Event::Stream(StreamEvent::Finished { .. } | StreamEvent::Available { .. })
-            | Event::HandshakeDataReady
             | Event::DatagramReceived
             | Event::DatagramsUnblocked => {}
         }
     }
 
-    /// Begins HTTP/3 after the handshake.
+    /// Begins HTTP/3 after the handshake, unless early data has begun it.
     fn on_connected(&mut self) {
-        let tls = TlsInfo::of_quic(self.streams.transport.proto.crypto_session()).map(Rc::new);
-        self.count_handshake(tls.as_deref());
+        let handshake = QuicHandshake::of(self.streams.transport.proto.crypto_session());
+        self.count_handshake(handshake.as_ref());
+        if self.early_since_ms.take().is_none() {
+            self.begin();
+        }
+    }
+
+    /// Begins HTTP/3.
+    fn begin(&mut self) {
+        let handshake = QuicHandshake::of(self.streams.transport.proto.crypto_session());
+        let tls = handshake.map(|handshake| Rc::new(handshake.info));
         let ExchangeClient { client, number, slot, .. } = *self.exchanges.client();
         self.exchanges = new_exchanges(&self.streams.transport, client, tls, number, slot);
         self.state = H3ConnectionState::Open;
@@ -240,9 +253,10 @@ impl H3WorkerConnection {
         engine.start(&mut wire);
     }
 
-    fn count_handshake(&self, tls: Option<&TlsInfo>) {
+    fn count_handshake(&self, handshake: Option<&QuicHandshake>) {
         let Some(metrics) = self.context.metrics() else { return };
-        match tls {
+        match handshake {
+            Some(handshake) if handshake.is_resumed => metrics.handshakes_resumed.add(1),
             Some(_) => metrics.handshakes_full.add(1),
             None => metrics.handshakes_failed.add(1),
         }
@@ -254,12 +268,17 @@ impl H3WorkerConnection {
         self.on_closed(turn);
     }
 
+    fn is_handshaking(&self) -> bool {
+        self.state == H3ConnectionState::Handshaking || self.early_since_ms.is_some()
+    }
+
     /// Drops all exchanges after the connection was closed.
     fn on_closed(&mut self, turn: &mut H3Turn<'_>) {
-        if self.state == H3ConnectionState::Handshaking {
+        if self.is_handshaking() {
             self.count_handshake(None);
         }
         self.state = H3ConnectionState::Closing;
+        self.early_since_ms = None;
         self.exchanges.end_all(turn.exchange.context, turn.exchange.now);
         self.streams.clear();
     }

@@ -2,8 +2,10 @@
 
 use bytes::Bytes;
 use quinn_proto::{Dir, ReadError, VarInt};
+use wire::h1::MessageRejection;
 use wire::h3::{H3Error, H3ErrorCode, H3Event, H3IncomingRequest, H3StreamId};
 
+use super::early::mark_early;
 use super::streams::{H3Streams, H3UniStream, h3_id, quic_id};
 use super::{H3ConnectionState, H3Turn, H3WorkerConnection};
 
@@ -212,6 +214,10 @@ impl H3WorkerConnection {
             stream.is_tunnel = request.protocol.is_some();
         }
         let H3Turn { exchange, request: buffers, .. } = turn;
+        if self.early_since_ms.is_some() && !mark_early(buffers.head, buffers.text) {
+            let rejection = MessageRejection::TOO_EARLY;
+            return self.exchanges.on_rejected(request.stream, rejection, buffers.head, &mut self.streams, exchange);
+        }
         self.exchanges.on_request(request, buffers, &mut self.streams, exchange);
     }
 

@@ -7,6 +7,7 @@ use wire::h3::{H3Error, H3ErrorCode};
 use super::{H3ConnectionState, H3Turn, H3WorkerConnection};
 use crate::connection::exchange::ExpiredWait;
 use crate::connection::{ConnectionStage, WakeReason};
+use crate::handler::Now;
 use crate::metrics::Limit;
 
 /// Time after which a connection with an open request sends a PING, in milliseconds. Clients drop a silent connection after
@@ -30,13 +31,13 @@ impl H3WorkerConnection {
                 self.state = H3ConnectionState::Evicted;
                 return;
             }
-            (Some(WakeReason::TimedOut), H3ConnectionState::Handshaking) => {
+            (Some(WakeReason::TimedOut), _) if self.is_handshake_late(turn.exchange.now) => {
                 context.count_limit(Limit::TlsHandshakeTimeout);
                 self.fail(H3ErrorCode::H3_NO_ERROR, "the handshake took too long", turn);
                 self.state = H3ConnectionState::Evicted;
                 return;
             }
-            (Some(WakeReason::TimedOut), H3ConnectionState::Open) => {}
+            (Some(WakeReason::TimedOut), _) => {}
         }
         let (engine, mut wire) = self.streams.engine();
         engine.handle_timeout(&mut wire);
@@ -61,6 +62,12 @@ impl H3WorkerConnection {
             self.streams.transport.proto.ping();
         }
         self.exchanges.check_time(&mut self.streams, &mut turn.exchange);
+    }
+
+    /// True if the time for the handshake is over.
+    fn is_handshake_late(&self, now: Now) -> bool {
+        self.state == H3ConnectionState::Handshaking
+            || self.early_deadline_ms().is_some_and(|deadline_ms| now.monotonic_ms >= deadline_ms)
     }
 
     /// Ends the connection because its place is needed or the server stops.
@@ -116,7 +123,8 @@ impl H3WorkerConnection {
         let is_ending = self.streams.engine.is_drained() && self.streams.is_empty();
         let end_ms = is_ending.then(|| self.acknowledged_by_ms());
         let deadline_ms =
-            [own.deadline_ms, engine_ms, exchanges.deadline_ms, ping_ms, end_ms].into_iter().flatten().min();
+            [own.deadline_ms, engine_ms, exchanges.deadline_ms, ping_ms, end_ms, self.early_deadline_ms()];
+        let deadline_ms = deadline_ms.into_iter().flatten().min();
         (own.stage.unwrap_or(exchanges.stage), deadline_ms)
     }
 }
