@@ -22,6 +22,7 @@ mod error_pages;
 mod examples;
 mod exchange;
 mod exhaustion;
+mod expressions;
 mod fastcgi;
 mod fastcgi_paths;
 mod forward;

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use expression::ExpressionReference;
 use miette::{
     GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, SourceCode, SourceSpan,
     SpanContents,
@@ -76,6 +77,8 @@ pub struct Diagnostics {
     list: Vec<Diagnostic>,
     omitted: usize,
     error_count: usize,
+    /// References to maps and secrets, which may be defined later in the text.
+    pub(crate) references: Vec<(Arc<ConfigSource>, Range<usize>, ExpressionReference)>,
 }
 
 impl Diagnostics {

@@ -308,6 +308,7 @@ fn check_source(
     let document = text::parse_document(source, diagnostics)?;
     let mut draft = ConfigDraft::default();
     draft.read(source, &document, diagnostics);
+    draft.expressions.bind(diagnostics);
     draft.complete();
     if draft.sites.is_empty() && !diagnostics.has_error() {
         let finding = read::ConfigFinding::new(0..0, "there is no site", "")

@@ -1,3 +1,4 @@
+mod expressions;
 mod known_names;
 mod never_panics;
 mod old_names;
@@ -118,6 +119,7 @@ fn in_place(place: OptionContext, node: &str) -> String {
         OptionContext::Files => {
             format!("site \"x.example\" {{ files \"/downloads/*\" {{\n root \"/\"\n {node}\n}} }}\n")
         }
+        OptionContext::Map => format!("map \"x\" \"{{host}}\" {{\n {node}\n}}\n{site}\n"),
         OptionContext::Ftp => format!("site \"x.example\" {{ ftp 21 {{\n root \"/\"\n {node}\n}} }}\n"),
         OptionContext::Forward => {
             format!("site \"x.example\" {{ forward \"http://[::1]:80\" path=\"/app/*\" {{\n {node}\n}} }}\n")
@@ -762,10 +764,7 @@ fn the_default_configuration_is_the_default() {
             listen: vec![Listen::Tcp(([0; 4], 80).into()), Listen::Tcp(([0_u16; 8], 80).into())],
             default: true,
             body_bytes_max: BodyBytesMax::Auto,
-            routes: vec![RouteConfig {
-                path: PathPattern::Any,
-                handler: HandlerConfig::Files(FilesConfig::below("/var/www/html")),
-            }],
+            routes: vec![RouteConfig::new(PathPattern::Any, HandlerConfig::Files(FilesConfig::below("/var/www/html")))],
             ..SiteConfig::default()
         }],
         ..Config::default()

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use crate::value::{Groups, Unknown};
-use crate::{Fact, Fields, Network, Reference, Regex, Value, Variable};
+use crate::{ExpressionReference, Fact, FactSource, Network, Regex, Value, Variable};
 
 /// Deepest nesting of a condition.
 pub(crate) const NESTING_MAX: usize = 32;
@@ -19,9 +19,9 @@ pub struct Condition {
 /// Result of a condition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not hold.
+    /// The condition does not hold.
     #[default]
     False,
     /// A value that decides cannot be told.
@@ -118,18 +118,18 @@ impl Condition {
     }
 
     /// Evaluates the condition for a request.
-    pub fn evaluate(&self, fields: &dyn Fields) -> Verdict {
+    pub fn evaluate(&self, fields: &dyn FactSource) -> Verdict {
         self.run(fields, None)
     }
 
     /// Evaluates the condition; also returns the groups of the last regular expression that matched.
-    pub fn evaluate_with_groups(&self, fields: &dyn Fields) -> (Verdict, Groups) {
+    pub fn evaluate_with_groups(&self, fields: &dyn FactSource) -> (Verdict, Groups) {
         let mut groups = Groups::default();
         let verdict = self.run(fields, Some(&mut groups));
         (verdict, groups)
     }
 
-    fn run(&self, fields: &dyn Fields, mut groups: Option<&mut Groups>) -> Verdict {
+    fn run(&self, fields: &dyn FactSource, mut groups: Option<&mut Groups>) -> Verdict {
         // One for each level of nesting, and one for the second operand of the deepest.
         let mut stack = [Verdict::False; NESTING_MAX + 2];
         let (mut top, mut at) = (0, 0);
@@ -156,7 +156,7 @@ impl Condition {
     }
 
     /// References to maps and secrets.
-    pub fn references(&self) -> impl Iterator<Item = Reference> {
+    pub fn references(&self) -> impl Iterator<Item = ExpressionReference> {
         let tests = self.program.iter().filter_map(|instruction| match instruction {
             Instruction::Test(test) => Some(test),
             _ => None,
@@ -197,7 +197,7 @@ impl Test {
         }
     }
 
-    fn evaluate(&self, fields: &dyn Fields, groups: Option<&mut Groups>) -> Result<Verdict, Unknown> {
+    fn evaluate(&self, fields: &dyn FactSource, groups: Option<&mut Groups>) -> Result<Verdict, Unknown> {
         let holds = match self {
             Self::Present(value) => !value.read(fields, None)?.is_empty(),
             Self::Equals(one, other) => one.read(fields, None)? == other.read(fields, None)?,

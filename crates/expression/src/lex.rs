@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
-use crate::ParseError;
+use crate::ExpressionError;
 
 /// A token and its place in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Token {
-    pub(crate) kind: TokenKind,
+pub(crate) struct ConditionToken {
+    pub(crate) kind: ConditionTokenKind,
     pub(crate) span: Range<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum TokenKind {
+pub(crate) enum ConditionTokenKind {
     /// Name of a variable, or a word such as `and`.
     Word(String),
     /// Text in single quotes; two of them are one.
@@ -26,7 +26,7 @@ pub(crate) enum TokenKind {
 /// Symbols, the longer first.
 const SYMBOLS: [&str; 9] = ["==", "!=", "<=", ">=", "<", ">", "(", ")", ","];
 
-/// What other languages write, and what is written here.
+/// Symbols of other languages, and their forms here.
 const FOREIGN: [(&str, &str); 11] = [
     ("&&", "write `and`"),
     ("||", "write `or`"),
@@ -41,7 +41,7 @@ const FOREIGN: [(&str, &str); 11] = [
     ("/", "write texts and paths in single quotes: `'/…'`"),
 ];
 
-pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, ParseError> {
+pub(crate) fn tokens(text: &str) -> Result<Vec<ConditionToken>, ExpressionError> {
     let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(character) = text[at..].chars().next() {
@@ -54,28 +54,30 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, ParseError> {
             '\'' => {
                 let (content, end) = quoted(text, at)?;
                 at = end;
-                TokenKind::Text(content)
+                ConditionTokenKind::Text(content)
             }
             '0'..='9' => {
                 at += text[at..].bytes().take_while(|byte| is_of_word(*byte)).count();
                 let number = text[start..at].parse().map_err(|_| {
                     let message = format!("`{}` is not a number", &text[start..at]);
-                    ParseError::new(start..at, message).help("write texts and addresses in single quotes: `'192.0.2.1'`")
+                    ExpressionError::new(start..at, message)
+                        .help("write texts and addresses in single quotes: `'192.0.2.1'`")
                 })?;
-                TokenKind::Number(number)
+                ConditionTokenKind::Number(number)
             }
             'a'..='z' | 'A'..='Z' | '_' => {
                 at += text[at..].bytes().take_while(|byte| is_of_word(*byte)).count();
-                TokenKind::Word(text[start..at].to_owned())
+                ConditionTokenKind::Word(text[start..at].to_owned())
             }
             _ => match SYMBOLS.iter().find(|symbol| text[at..].starts_with(**symbol)) {
                 Some(symbol) => {
                     at += symbol.len();
-                    TokenKind::Symbol(symbol)
+                    ConditionTokenKind::Symbol(symbol)
                 }
                 None => {
                     let end = at + character.len_utf8();
-                    let error = |span: Range<usize>, shown: &str| ParseError::new(span, format!("unexpected `{shown}`"));
+                    let error =
+                        |span: Range<usize>, shown: &str| ExpressionError::new(span, format!("unexpected `{shown}`"));
                     let foreign = FOREIGN.iter().find(|(foreign, _)| text[at..].starts_with(foreign));
                     return Err(match foreign {
                         Some((foreign, help)) => error(at..at + foreign.len(), foreign).help(*help),
@@ -84,7 +86,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, ParseError> {
                 }
             },
         };
-        tokens.push(Token { kind, span: start..at });
+        tokens.push(ConditionToken { kind, span: start..at });
     }
     Ok(tokens)
 }
@@ -94,12 +96,12 @@ fn is_of_word(byte: u8) -> bool {
 }
 
 /// Content of a text in quotes, and where it ends.
-fn quoted(text: &str, start: usize) -> Result<(String, usize), ParseError> {
+fn quoted(text: &str, start: usize) -> Result<(String, usize), ExpressionError> {
     let mut content = String::new();
     let mut rest = start + 1;
     loop {
         let Some(length) = text[rest..].find('\'') else {
-            let error = ParseError::new(start..text.len(), "this text has no closing quote");
+            let error = ExpressionError::new(start..text.len(), "this text has no closing quote");
             return Err(error.help("write `'` after it; write `''` for a single quote within a text"));
         };
         content.push_str(&text[rest..rest + length]);

@@ -1,6 +1,6 @@
 //! The expression language of the configuration: values with variables, maps, and conditions.
 //!
-//! The crate knows no protocol. [`Fields`] gives it the facts of a request; [`Condition`] and [`Value`] are compiled
+//! The crate knows no protocol. [`FactSource`] gives it the facts of a request; [`Condition`] and [`Value`] are compiled
 //! when the configuration is read, and evaluated for each request. Text, compiled expressions and results are bounded,
 //! and regular expressions take linear time.
 
@@ -26,7 +26,7 @@ pub use condition::{Condition, Verdict};
 pub use map::{Map, MapBuilder, MapFault, MapPattern, bind};
 pub use network::{Network, number_of, unmapped};
 pub use parse::{parse_condition, parse_value, parse_variable};
-pub use reference::{MapRef, Reference, Secret, SecretRef};
+pub use reference::{ExpressionReference, MapRef, Secret, SecretRef};
 pub use regular::Regex;
 pub use value::{Groups, Piece, Unknown, Value};
 pub use variable::{Fact, Place, TlsFact, Variable, variable_names};
@@ -38,7 +38,7 @@ pub const TEXT_BYTES_MAX: usize = 8 << 10;
 pub const VALUE_BYTES_MAX: usize = 16 << 10;
 
 /// Facts of a request, as an expression sees them.
-pub trait Fields {
+pub trait FactSource {
     /// Value of a fact. A fact that the request lacks, such as a missing header field, is empty. `None` means that its
     /// value cannot be told, such as that of an argument that is sent twice.
     fn fact(&self, fact: &Fact) -> Option<Cow<'_, [u8]>>;
@@ -49,7 +49,7 @@ pub trait Fields {
 
 /// Fault of an expression's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParseError {
+pub struct ExpressionError {
     /// Sentence without a full stop: the fault.
     pub message: String,
     /// Way to fix it.
@@ -58,7 +58,7 @@ pub struct ParseError {
     pub span: Range<usize>,
 }
 
-impl ParseError {
+impl ExpressionError {
     fn new(span: Range<usize>, message: impl Into<String>) -> Self {
         Self { message: message.into(), help: None, span }
     }
@@ -76,5 +76,7 @@ pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> 
         return None;
     }
     let near = names.map(|name| (strsim::osa_distance(&wrong, name), name));
-    near.filter(|(distance, name)| *distance <= name.len().max(3) / 3).min_by_key(|(distance, _)| *distance).map(|near| near.1)
+    near.filter(|(distance, name)| *distance <= name.len().max(3) / 3)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|near| near.1)
 }

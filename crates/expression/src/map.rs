@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use crate::value::{Groups, Unknown};
-use crate::{Fields, Reference, Regex, Value};
+use crate::{ExpressionReference, FactSource, Regex, Value};
 
 /// Most steps that the value of a map may take, with those of the maps that it uses. Maps that use each other several
 /// times could else take exponential time.
@@ -144,13 +144,13 @@ impl Map {
     }
 
     /// References of its values.
-    pub fn references(&self) -> impl Iterator<Item = Reference> {
+    pub fn references(&self) -> impl Iterator<Item = ExpressionReference> {
         self.input.references().chain(self.values().flat_map(Value::references))
     }
 
     /// The value for a request: the exact case first, then the longest start, the longest end, and the first regular
     /// expression that matches.
-    pub(crate) fn read<'a>(&'a self, fields: &'a dyn Fields) -> Result<Cow<'a, [u8]>, Unknown> {
+    pub(crate) fn read<'a>(&'a self, fields: &'a dyn FactSource) -> Result<Cow<'a, [u8]>, Unknown> {
         let input = self.input.read(fields, None)?;
         let found = self.exact.get(&*input).copied();
         let found = found.or_else(|| self.prefixes.find(&input, |text, length| &text[..length]));
@@ -190,7 +190,10 @@ impl fmt::Debug for Map {
 }
 
 /// Binds references to these maps by name. Returns the faults, by the index of the map; nothing is bound then.
-pub fn bind<'r>(maps: &[Arc<Map>], references: impl Iterator<Item = &'r Reference>) -> Vec<(usize, MapFault)> {
+pub fn bind<'r>(
+    maps: &[Arc<Map>],
+    references: impl Iterator<Item = &'r ExpressionReference>,
+) -> Vec<(usize, MapFault)> {
     let indices: HashMap<&str, usize> = maps.iter().enumerate().map(|(index, map)| (map.name(), index)).collect();
     let uses: Vec<Uses> = maps.iter().map(|map| Uses::of(map, &indices)).collect();
     let mut steps: Vec<Option<u64>> = vec![None; maps.len()];
@@ -226,8 +229,8 @@ pub fn bind<'r>(maps: &[Arc<Map>], references: impl Iterator<Item = &'r Referenc
     faults
 }
 
-fn bind_one(reference: &Reference, maps: &[Arc<Map>], indices: &HashMap<&str, usize>) {
-    if let Reference::Map(reference) = reference
+fn bind_one(reference: &ExpressionReference, maps: &[Arc<Map>], indices: &HashMap<&str, usize>) {
+    if let ExpressionReference::Map(reference) = reference
         && let Some(index) = indices.get(reference.name())
     {
         reference.bind(&maps[*index]);
@@ -239,8 +242,8 @@ fn fingerprint_of(map: &Map) -> u64 {
     format!("{map:?}").hash(&mut hasher);
     for reference in map.references() {
         match reference {
-            Reference::Map(used) => used.get().and_then(|used| used.fingerprint()).hash(&mut hasher),
-            Reference::Secret(secret) => secret.get().hash(&mut hasher),
+            ExpressionReference::Map(used) => used.get().and_then(|used| used.fingerprint()).hash(&mut hasher),
+            ExpressionReference::Secret(secret) => secret.get().hash(&mut hasher),
         }
     }
     hasher.finish()
@@ -256,8 +259,8 @@ impl Uses {
     fn of(map: &Map, indices: &HashMap<&str, usize>) -> Self {
         let of_value = |value: &Value| -> Vec<usize> {
             let maps = value.references().filter_map(|reference| match reference {
-                Reference::Map(map) => indices.get(map.name()).copied(),
-                Reference::Secret(_) => None,
+                ExpressionReference::Map(map) => indices.get(map.name()).copied(),
+                ExpressionReference::Secret(_) => None,
             });
             maps.collect()
         };

@@ -3,10 +3,12 @@
 use std::ops::Range;
 
 use crate::condition::{Comparison, Instruction, NESTING_MAX, Test};
-use crate::lex::{Token, TokenKind, tokens};
+use crate::lex::{ConditionToken, ConditionTokenKind, tokens};
 use crate::value::Piece;
 use crate::variable::Place;
-use crate::{Condition, Fact, Network, ParseError, Regex, TEXT_BYTES_MAX, Value, Variable, nearest, variable_names};
+use crate::{
+    Condition, ExpressionError, Fact, Network, Regex, TEXT_BYTES_MAX, Value, Variable, nearest, variable_names,
+};
 
 /// Most tests of a condition.
 const TESTS_MAX: usize = 256;
@@ -22,15 +24,15 @@ const OPERATORS: &str = "operators are `==`, `!=`, `<`, `<=`, `>`, `>=`, `starts
 ///
 /// # Errors
 /// The fault of the name.
-pub fn parse_variable(name: &str, place: Place) -> Result<Variable, ParseError> {
-    Variable::parse(name, place).map_err(|(message, help)| ParseError::new(0..name.len(), message).help(help))
+pub fn parse_variable(name: &str, place: Place) -> Result<Variable, ExpressionError> {
+    Variable::parse(name, place).map_err(|(message, help)| ExpressionError::new(0..name.len(), message).help(help))
 }
 
 /// Reads a value: a text with variables in braces. `{{` and `}}` are braces.
 ///
 /// # Errors
 /// The fault of the text.
-pub fn parse_value(text: &str, place: Place) -> Result<Value, ParseError> {
+pub fn parse_value(text: &str, place: Place) -> Result<Value, ExpressionError> {
     check_length(text)?;
     let mut pieces = Vec::new();
     let mut literal = String::new();
@@ -46,10 +48,11 @@ pub fn parse_value(text: &str, place: Place) -> Result<Value, ParseError> {
             continue;
         }
         let end = text[at..].find('}').filter(|_| brace == "{").ok_or_else(|| {
-            ParseError::new(open..open + 1, "this brace has no counterpart").help("write `{name}`, or `{{` for a brace")
+            ExpressionError::new(open..open + 1, "this brace has no counterpart")
+                .help("write `{name}`, or `{{` for a brace")
         })?;
         let name = &text[at..at + end];
-        let variable = parse_variable(name, place).map_err(|error| ParseError { span: at..at + end, ..error })?;
+        let variable = parse_variable(name, place).map_err(|error| ExpressionError { span: at..at + end, ..error })?;
         if !literal.is_empty() {
             pieces.push(Piece::Literal(std::mem::take(&mut literal).into_bytes().into()));
         }
@@ -67,28 +70,31 @@ pub fn parse_value(text: &str, place: Place) -> Result<Value, ParseError> {
 ///
 /// # Errors
 /// The fault of the text.
-pub fn parse_condition(text: &str, place: Place) -> Result<Condition, ParseError> {
+pub fn parse_condition(text: &str, place: Place) -> Result<Condition, ExpressionError> {
     check_length(text)?;
     let tokens = tokens(text)?;
     let mut parser = Parser { tokens: &tokens, at: 0, end: text.len(), place, program: Vec::new(), tests: 0 };
     parser.any_of_all(0)?;
     if let Some(token) = parser.tokens.get(parser.at) {
-        let error = ParseError::new(token.span.clone(), format!("unexpected {}", shown(&token.kind)));
+        let error = ExpressionError::new(token.span.clone(), format!("unexpected {}", shown(&token.kind)));
         return Err(error.help(format!("join conditions with `and` or `or`; {OPERATORS}")));
     }
     Ok(Condition::new(text, parser.program))
 }
 
-fn check_length(text: &str) -> Result<(), ParseError> {
+fn check_length(text: &str) -> Result<(), ExpressionError> {
     if text.len() > TEXT_BYTES_MAX {
-        return Err(ParseError::new(0..text.len(), format!("the expression has more than {TEXT_BYTES_MAX} bytes"))
-            .help("use a `map`, which may have many cases"));
+        return Err(ExpressionError::new(
+            0..text.len(),
+            format!("the expression has more than {TEXT_BYTES_MAX} bytes"),
+        )
+        .help("use a `map`, which may have many cases"));
     }
     Ok(())
 }
 
 struct Parser<'t> {
-    tokens: &'t [Token],
+    tokens: &'t [ConditionToken],
     at: usize,
     /// Length of the text.
     end: usize,
@@ -99,9 +105,9 @@ struct Parser<'t> {
 
 impl Parser<'_> {
     /// `a or b`
-    fn any_of_all(&mut self, depth: usize) -> Result<(), ParseError> {
+    fn any_of_all(&mut self, depth: usize) -> Result<(), ExpressionError> {
         if depth >= NESTING_MAX {
-            let error = ParseError::new(self.span(), "the condition is nested too deeply");
+            let error = ExpressionError::new(self.span(), "the condition is nested too deeply");
             return Err(error.help("use a `map` for a part of it"));
         }
         self.all_of(depth)?;
@@ -112,7 +118,7 @@ impl Parser<'_> {
     }
 
     /// `a and b`
-    fn all_of(&mut self, depth: usize) -> Result<(), ParseError> {
+    fn all_of(&mut self, depth: usize) -> Result<(), ExpressionError> {
         self.one(depth)?;
         while self.word("and") {
             self.joined(Instruction::And, |parser| parser.one(depth))?;
@@ -124,8 +130,8 @@ impl Parser<'_> {
     fn joined(
         &mut self,
         join: Instruction,
-        operand: impl FnOnce(&mut Self) -> Result<(), ParseError>,
-    ) -> Result<(), ParseError> {
+        operand: impl FnOnce(&mut Self) -> Result<(), ExpressionError>,
+    ) -> Result<(), ExpressionError> {
         let jump = self.program.len();
         let is_and = join == Instruction::And;
         self.program.push(Instruction::Not);
@@ -137,7 +143,7 @@ impl Parser<'_> {
     }
 
     /// `not a`, `(a)`, `all(a, b)`, `any(a, b)`, or a test.
-    fn one(&mut self, depth: usize) -> Result<(), ParseError> {
+    fn one(&mut self, depth: usize) -> Result<(), ExpressionError> {
         if depth >= NESTING_MAX {
             return self.any_of_all(depth);
         }
@@ -164,7 +170,7 @@ impl Parser<'_> {
         let test = self.test()?;
         self.tests += 1;
         if self.tests > TESTS_MAX {
-            let error = ParseError::new(self.span(), format!("the condition has more than {TESTS_MAX} tests"));
+            let error = ExpressionError::new(self.span(), format!("the condition has more than {TESTS_MAX} tests"));
             return Err(error.help("use `in` with a list, or a `map`"));
         }
         self.program.push(Instruction::Test(test.0));
@@ -175,18 +181,19 @@ impl Parser<'_> {
     }
 
     /// A test, and whether it is negated.
-    fn test(&mut self) -> Result<(Test, bool), ParseError> {
+    fn test(&mut self) -> Result<(Test, bool), ExpressionError> {
         let value = self.operand()?;
         let Some(token) = self.tokens.get(self.at) else { return Ok((Test::Present(value), false)) };
-        let is_negated = self.is_word("not") && self.tokens.get(self.at + 1).is_some_and(|next| next.kind == word("in"));
+        let is_negated =
+            self.is_word("not") && self.tokens.get(self.at + 1).is_some_and(|next| next.kind == word("in"));
         if is_negated {
             self.at += 1;
         }
         let operator = match &self.tokens[self.at].kind {
-            TokenKind::Word(word) => word.as_str(),
-            TokenKind::Symbol(symbol) => symbol,
-            TokenKind::Text(_) | TokenKind::Number(_) => {
-                let error = ParseError::new(token.span.clone(), "an operator is missing before this");
+            ConditionTokenKind::Word(word) => word.as_str(),
+            ConditionTokenKind::Symbol(symbol) => symbol,
+            ConditionTokenKind::Text(_) | ConditionTokenKind::Number(_) => {
+                let error = ExpressionError::new(token.span.clone(), "an operator is missing before this");
                 return Err(error.help(OPERATORS));
             }
         };
@@ -217,7 +224,7 @@ impl Parser<'_> {
                 return Ok((Test::Present(value), false));
             }
             _ => {
-                let error = ParseError::new(token.span.clone(), format!("`{operator}` is not an operator"));
+                let error = ExpressionError::new(token.span.clone(), format!("`{operator}` is not an operator"));
                 let operators = ["starts-with", "ends-with", "contains", "matches", "in", "and", "or"];
                 let near = nearest(operator, operators.into_iter());
                 return Err(error.help(near.map_or(OPERATORS.into(), |near| format!("did you mean `{near}`?"))));
@@ -226,7 +233,7 @@ impl Parser<'_> {
         Ok((Test::Number(value, comparison, self.operand()?), false))
     }
 
-    fn matches(&mut self, value: Value) -> Result<Test, ParseError> {
+    fn matches(&mut self, value: Value) -> Result<Test, ExpressionError> {
         let span = self.span();
         let text = self.text("a regular expression in single quotes")?;
         let regex = Regex::new(&text).map_err(|error| {
@@ -234,20 +241,21 @@ impl Parser<'_> {
             // The last line says it; those before show where, in lines of their own.
             let last = full.lines().last().unwrap_or_default();
             let reason = last.strip_prefix("error: ").unwrap_or(last);
-            ParseError::new(span, format!("`{text}` is not a regular expression: {reason}"))
-                .help("the syntax is that of https://docs.rs/regex; write a backslash twice in quotes, once in `#\"…\"#`")
+            ExpressionError::new(span, format!("`{text}` is not a regular expression: {reason}")).help(
+                "the syntax is that of https://docs.rs/regex; write a backslash twice in quotes, once in `#\"…\"#`",
+            )
         })?;
         Ok(Test::Matches(value, regex))
     }
 
     /// `in ('a', 'b')`
-    fn list(&mut self, value: Value) -> Result<Test, ParseError> {
+    fn list(&mut self, value: Value) -> Result<Test, ExpressionError> {
         self.expect("(")?;
         let mut texts: Vec<(String, Range<usize>)> = Vec::new();
         loop {
             let span = self.span();
             let text = match self.tokens.get(self.at).map(|token| &token.kind) {
-                Some(TokenKind::Number(number)) => {
+                Some(ConditionTokenKind::Number(number)) => {
                     self.at += 1;
                     number.to_string()
                 }
@@ -269,37 +277,44 @@ impl Parser<'_> {
     }
 
     /// A variable, text or number.
-    fn operand(&mut self) -> Result<Value, ParseError> {
+    fn operand(&mut self) -> Result<Value, ExpressionError> {
         let Some(token) = self.tokens.get(self.at) else {
-            let error = ParseError::new(self.span(), "the condition ends too early");
+            let error = ExpressionError::new(self.span(), "the condition ends too early");
             return Err(error.help("write, for example, `method == 'GET'`"));
         };
         let value = match &token.kind {
-            TokenKind::Text(text) => Value::literal(text),
-            TokenKind::Number(number) => Value::literal(number.to_string()),
-            TokenKind::Word(name) => {
+            ConditionTokenKind::Text(text) => Value::literal(text),
+            ConditionTokenKind::Number(number) => Value::literal(number.to_string()),
+            ConditionTokenKind::Word(name) => {
                 let variable = parse_variable(name, self.place).map_err(|error| {
                     let help = match name.contains('.') {
-                        false if WORDS.contains(&name.as_str()) => Some(format!("a variable or text comes before `{name}`")),
-                        false if nearest(name, variable_names()).is_none() => {
-                            Some(format!("write texts in single quotes: `'{name}'`; {}", error.help.unwrap_or_default()))
+                        false if WORDS.contains(&name.as_str()) => {
+                            Some(format!("a variable or text comes before `{name}`"))
                         }
+                        false if nearest(name, variable_names()).is_none() => Some(format!(
+                            "write texts in single quotes: `'{name}'`; {}",
+                            error.help.unwrap_or_default()
+                        )),
                         _ => error.help,
                     };
-                    ParseError { span: token.span.clone(), help, message: error.message }
+                    ExpressionError { span: token.span.clone(), help, message: error.message }
                 })?;
                 if matches!(variable, Variable::Group(_)) {
-                    let error = ParseError::new(token.span.clone(), "conditions cannot test groups of their own expressions");
+                    let error = ExpressionError::new(
+                        token.span.clone(),
+                        "conditions cannot test groups of their own expressions",
+                    );
                     return Err(error.help("match the whole value with one regular expression"));
                 }
                 if matches!(variable, Variable::Fact(Fact::RequestId)) {
-                    let error = ParseError::new(token.span.clone(), "`request_id` is random, so no condition can test it");
+                    let error =
+                        ExpressionError::new(token.span.clone(), "`request_id` is random, so no condition can test it");
                     return Err(error.help("test another variable"));
                 }
                 Value::new(vec![Piece::Variable(variable)])
             }
-            TokenKind::Symbol(symbol) => {
-                let error = ParseError::new(token.span.clone(), format!("unexpected `{symbol}`"));
+            ConditionTokenKind::Symbol(symbol) => {
+                let error = ExpressionError::new(token.span.clone(), format!("unexpected `{symbol}`"));
                 return Err(error.help("a variable or a text in single quotes comes here"));
             }
         };
@@ -307,15 +322,15 @@ impl Parser<'_> {
         Ok(value)
     }
 
-    fn text(&mut self, expected: &str) -> Result<String, ParseError> {
+    fn text(&mut self, expected: &str) -> Result<String, ExpressionError> {
         match self.tokens.get(self.at).map(|token| &token.kind) {
-            Some(TokenKind::Text(text)) => {
+            Some(ConditionTokenKind::Text(text)) => {
                 self.at += 1;
                 Ok(text.clone())
             }
             found => {
                 let found = found.map_or("the end".into(), shown);
-                Err(ParseError::new(self.span(), format!("expected {expected}, found {found}")))
+                Err(ExpressionError::new(self.span(), format!("expected {expected}, found {found}")))
             }
         }
     }
@@ -338,37 +353,37 @@ impl Parser<'_> {
 
     /// Takes the symbol, if it is next.
     fn symbol(&mut self, expected: &'static str) -> bool {
-        let is_next = self.tokens.get(self.at).is_some_and(|token| token.kind == TokenKind::Symbol(expected));
+        let is_next = self.tokens.get(self.at).is_some_and(|token| token.kind == ConditionTokenKind::Symbol(expected));
         self.at += usize::from(is_next);
         is_next
     }
 
-    fn expect(&mut self, expected: &'static str) -> Result<(), ParseError> {
+    fn expect(&mut self, expected: &'static str) -> Result<(), ExpressionError> {
         if self.symbol(expected) {
             return Ok(());
         }
         let found = self.tokens.get(self.at).map_or("the end".into(), |token| shown(&token.kind));
-        Err(ParseError::new(self.span(), format!("expected `{expected}`, found {found}")))
+        Err(ExpressionError::new(self.span(), format!("expected `{expected}`, found {found}")))
     }
 }
 
-fn word(text: &str) -> TokenKind {
-    TokenKind::Word(text.into())
+fn word(text: &str) -> ConditionTokenKind {
+    ConditionTokenKind::Word(text.into())
 }
 
-fn shown(kind: &TokenKind) -> String {
+fn shown(kind: &ConditionTokenKind) -> String {
     match kind {
-        TokenKind::Word(text) => format!("`{text}`"),
-        TokenKind::Text(text) => format!("`'{text}'`"),
-        TokenKind::Number(number) => format!("`{number}`"),
-        TokenKind::Symbol(symbol) => format!("`{symbol}`"),
+        ConditionTokenKind::Word(text) => format!("`{text}`"),
+        ConditionTokenKind::Text(text) => format!("`'{text}'`"),
+        ConditionTokenKind::Number(number) => format!("`{number}`"),
+        ConditionTokenKind::Symbol(symbol) => format!("`{symbol}`"),
     }
 }
 
-fn network(text: &[u8], span: Range<usize>) -> Result<Network, ParseError> {
+fn network(text: &[u8], span: Range<usize>) -> Result<Network, ExpressionError> {
     let text = String::from_utf8_lossy(text);
     Network::parse(&text).ok_or_else(|| {
-        ParseError::new(span, format!("`{text}` is not an address or network"))
+        ExpressionError::new(span, format!("`{text}` is not an address or network"))
             .help("write, for example, `'192.0.2.1'`, `'192.0.2.0/24'` or `'2001:db8::/32'`")
     })
 }

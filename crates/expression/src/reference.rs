@@ -5,14 +5,14 @@ use std::sync::{Arc, OnceLock};
 
 use crate::map::Map;
 
-/// Reference to a map by its name. All clones are bound together.
+/// ExpressionReference to a map by its name. All clones are bound together.
 #[derive(Clone)]
 pub struct MapRef {
     name: Arc<str>,
     map: Arc<OnceLock<Arc<Map>>>,
 }
 
-/// Reference to a secret by its name. All clones are bound together.
+/// ExpressionReference to a secret by its name. All clones are bound together.
 #[derive(Clone)]
 pub struct SecretRef {
     name: Arc<str>,
@@ -25,7 +25,7 @@ pub struct Secret(Arc<[u8]>);
 
 /// A reference of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reference {
+pub enum ExpressionReference {
     /// To a map.
     Map(MapRef),
     /// To a secret.
@@ -110,6 +110,11 @@ impl Secret {
     pub fn new(content: &[u8]) -> Self {
         let end = content.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |at| at + 1);
         Self(content[..end].into())
+    }
+
+    /// Returns `true` if there is nothing to keep.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 

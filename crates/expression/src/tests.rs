@@ -21,7 +21,7 @@ impl Facts {
     }
 }
 
-impl Fields for Facts {
+impl FactSource for Facts {
     fn fact(&self, fact: &Fact) -> Option<Cow<'_, [u8]>> {
         match self.values.iter().find(|(name, _)| *fact == fact_of(name)).map(|(_, value)| value.as_str()) {
             Some("?") => None,
@@ -91,7 +91,7 @@ fn conditions() {
         ("host == 'it''s'", False),
         ("request.header.accept", False),
         ("request.header.Accept == 'text/html'", True),
-        // What cannot be told decides nothing, unless another operand does.
+        // An unknown value decides nothing, unless another operand does.
         ("query.twice == '1'", Unknown),
         ("not query.twice == '1'", Unknown),
         ("query.twice == '1' and host == 'b'", False),
@@ -147,7 +147,7 @@ fn faults() {
     check("user == 'anna'", "before a password", "");
     check("http_user_agent == 'x'", "not a variable", "request.header.user-agent");
     check("remote_addr == 'x'", "not a variable", "write `client`");
-    check("path.0 == 'x'", "no number of a path segment", "path.1");
+    check("path.0 == 'x'", "is not a number of a part of the path", "path.1");
     check("env.TAILCOAT_NONE == 'x'", "no variable `TAILCOAT_NONE`", "");
     check("map. == 'x'", "needs a name", "");
     check(&"not ".repeat(100), "nested too deeply", "");
@@ -224,11 +224,11 @@ fn maps() {
 #[test]
 fn groups_of_a_map_and_of_a_condition() {
     let regex = MapPattern::Regex(Regex::new("^/u/(?<name>[a-z]+)").unwrap());
-    let of_user = map("home", "{path}", &[(regex, "/home/{match.name}")], "");
+    let of_user = map("home", "{path}", &[(regex, "/users/{match.name}")], "");
     let value = parse_value("{map.home}", Place::Guard).unwrap();
     assert_eq!(bind(&[of_user], value.references().collect::<Vec<_>>().iter()), []);
     let facts = Facts::new(&[("path", "/u/anna/x")]);
-    assert_eq!(&*value.read(&facts, None).unwrap(), b"/home/anna");
+    assert_eq!(&*value.read(&facts, None).unwrap(), b"/users/anna");
     let condition = parse_condition("host or path matches '^/u/([a-z]+)'", Place::Guard).unwrap();
     let (verdict, groups) = condition.evaluate_with_groups(&facts);
     assert_eq!(verdict, Verdict::True);
@@ -257,7 +257,7 @@ fn equal_expressions_have_equal_maps_and_secrets() {
         let references: Vec<_> = condition.references().collect();
         assert_eq!(bind(&[outer, inner], references.iter()), []);
         for reference in references {
-            if let Reference::Secret(reference) = reference {
+            if let ExpressionReference::Secret(reference) = reference {
                 reference.bind(&Secret::new(secret.as_bytes()));
             }
         }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::variable::Variable;
-use crate::{Fields, Reference, VALUE_BYTES_MAX};
+use crate::{ExpressionReference, FactSource, VALUE_BYTES_MAX};
 
 /// A text with variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Unknown;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group(Box<str>);
 
-/// What the groups of a regular expression matched.
+/// Texts that the groups of a regular expression matched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
     /// Number and name of each group, and its text.
@@ -68,7 +68,11 @@ impl Variable {
     ///
     /// # Errors
     /// The value cannot be told.
-    pub fn read<'a>(&'a self, fields: &'a dyn Fields, groups: Option<&'a Groups>) -> Result<Cow<'a, [u8]>, Unknown> {
+    pub fn read<'a>(
+        &'a self,
+        fields: &'a dyn FactSource,
+        groups: Option<&'a Groups>,
+    ) -> Result<Cow<'a, [u8]>, Unknown> {
         let read = match self {
             Self::Fact(fact) => fields.fact(fact).ok_or(Unknown)?,
             Self::Map(map) => map.get().ok_or(Unknown)?.read(fields)?,
@@ -109,7 +113,11 @@ impl Value {
     ///
     /// # Errors
     /// The value cannot be told.
-    pub fn read<'a>(&'a self, fields: &'a dyn Fields, groups: Option<&'a Groups>) -> Result<Cow<'a, [u8]>, Unknown> {
+    pub fn read<'a>(
+        &'a self,
+        fields: &'a dyn FactSource,
+        groups: Option<&'a Groups>,
+    ) -> Result<Cow<'a, [u8]>, Unknown> {
         match &*self.pieces {
             [] => Ok(Cow::Borrowed(b"")),
             [Piece::Literal(text)] => Ok(Cow::Borrowed(text)),
@@ -139,7 +147,7 @@ impl Value {
     }
 
     /// References to maps and secrets.
-    pub fn references(&self) -> impl Iterator<Item = Reference> {
+    pub fn references(&self) -> impl Iterator<Item = ExpressionReference> {
         self.variables().filter_map(Variable::reference)
     }
 
@@ -156,10 +164,10 @@ impl Value {
 
 impl Variable {
     /// The reference, if the variable is one.
-    pub fn reference(&self) -> Option<Reference> {
+    pub fn reference(&self) -> Option<ExpressionReference> {
         match self {
-            Self::Map(map) => Some(Reference::Map(map.clone())),
-            Self::Secret(secret) => Some(Reference::Secret(secret.clone())),
+            Self::Map(map) => Some(ExpressionReference::Map(map.clone())),
+            Self::Secret(secret) => Some(ExpressionReference::Secret(secret.clone())),
             Self::Fact(_) | Self::Group(_) | Self::Environment(..) => None,
         }
     }

@@ -26,8 +26,8 @@ pub enum Fact {
     Method,
     /// `host`: lower case, without the port.
     Host,
-    /// `host.wildcard`: the part that the `*` of the site's name stands for.
-    HostWildcard,
+    /// `host.1`: a label of the host, counted from 1.
+    HostLabel(u16),
     /// `scheme`: `https` or `http`.
     Scheme,
     /// `path`: decoded.
@@ -81,10 +81,9 @@ pub enum Place {
 }
 
 /// Names with a meaning of their own.
-const NAMES: [(&str, Fact); 15] = [
+const NAMES: [(&str, Fact); 14] = [
     ("method", Fact::Method),
     ("host", Fact::Host),
-    ("host.wildcard", Fact::HostWildcard),
     ("scheme", Fact::Scheme),
     ("path", Fact::Path),
     ("query", Fact::Query),
@@ -100,8 +99,17 @@ const NAMES: [(&str, Fact); 15] = [
 ];
 
 /// Beginnings of names that continue as the user likes.
-const FAMILIES: [&str; 8] =
-    ["path.N", "query.NAME", "request.header.NAME", "cookie.NAME", "map.NAME", "env.NAME", "secret.NAME", "match.N"];
+const FAMILIES: [&str; 9] = [
+    "host.N",
+    "path.N",
+    "query.NAME",
+    "request.header.NAME",
+    "cookie.NAME",
+    "map.NAME",
+    "env.NAME",
+    "secret.NAME",
+    "match.N",
+];
 
 /// Names of all variables, for people.
 pub fn variable_names() -> impl Iterator<Item = &'static str> {
@@ -116,9 +124,10 @@ impl Variable {
     pub(crate) fn parse(name: &str, place: Place) -> Result<Self, VariableFault> {
         let variable = Self::of_name(name)?;
         match (&variable, place) {
-            (Self::Fact(Fact::Status), Place::Guard | Place::Request) => {
-                Err(("there is no status before the response".into(), "use `status` in `response-header` and logs".into()))
-            }
+            (Self::Fact(Fact::Status), Place::Guard | Place::Request) => Err((
+                "there is no status before the response".into(),
+                "use `status` in `response-header` and logs".into(),
+            )),
             (Self::Fact(Fact::User), Place::Guard) => Err((
                 "this rule is applied before a password has shown who the user is".into(),
                 "test another variable, such as `client`".into(),
@@ -136,11 +145,12 @@ impl Variable {
             Some((start, name.strip_prefix(start)?.strip_prefix('.')?))
         });
         match family {
-            Some(("path", segment)) => match segment.parse() {
-                Ok(number @ 1..=64) => Ok(Self::Fact(Fact::PathSegment(number))),
+            Some((start @ ("path" | "host"), part)) => match part.parse() {
+                Ok(number @ 1..=64) if start == "path" => Ok(Self::Fact(Fact::PathSegment(number))),
+                Ok(number @ 1..=64) => Ok(Self::Fact(Fact::HostLabel(number))),
                 _ => Err((
-                    format!("`{segment}` is no number of a path segment"),
-                    "write `path.1` for the first segment, up to `path.64`".into(),
+                    format!("`{part}` is not a number of a part of the {start}"),
+                    format!("write `{start}.1` for the first part, up to `{start}.64`"),
                 )),
             },
             Some((start, "")) => Err((format!("`{name}` needs a name"), format!("write, for example, `{start}.a`"))),
@@ -159,7 +169,9 @@ impl Variable {
                     "set it before the start, such as with `Environment=` of systemd".into(),
                 )),
             },
-            Some((_, rest)) => Err((format!("`{rest}` is not a name"), "names have letters, digits, `-` and `_`".into())),
+            Some((_, rest)) => {
+                Err((format!("`{rest}` is not a name"), "names have letters, digits, `-` and `_`".into()))
+            }
             None => Err((format!("`{name}` is not a variable"), help_for(name))),
         }
     }
@@ -168,6 +180,7 @@ impl Variable {
     pub fn name(&self) -> String {
         match self {
             Self::Fact(Fact::PathSegment(number)) => format!("path.{number}"),
+            Self::Fact(Fact::HostLabel(number)) => format!("host.{number}"),
             Self::Fact(Fact::Argument(name)) => format!("query.{name}"),
             Self::Fact(Fact::Field(name)) => format!("request.header.{name}"),
             Self::Fact(Fact::Cookie(name)) => format!("cookie.{name}"),
@@ -221,12 +234,17 @@ fn help_for(name: &str) -> String {
         ("arg_", "query."),
     ] {
         if let Some(rest) = name.strip_prefix(start) {
-            return format!("write `{ours}{}`", if start == "http_" { rest.replace('_', "-") } else { rest.to_owned() });
+            return format!(
+                "write `{ours}{}`",
+                if start == "http_" { rest.replace('_', "-") } else { rest.to_owned() }
+            );
         }
     }
     match nearest(name, variable_names()) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("variables are {}", variable_names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")),
+        None => {
+            format!("variables are {}", variable_names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))
+        }
     }
 }
 

@@ -61,7 +61,7 @@ fn ways<'c>(site: &'c SiteDraft, path: &str) -> Vec<BackendRoute<'c>> {
         if let Some(way) = BackendRoute::of(route).filter(|way| way.paths.matches(path.as_bytes())) {
             found.push(way);
             // This handler leaves nothing to later routes.
-            if matches!(route.handler, HandlerConfig::Forward(_)) {
+            if matches!(route.handler, HandlerConfig::Forward(_)) && route.conditions.is_of_path_only() {
                 break;
             }
         }

@@ -533,7 +533,9 @@ fn check_order(site: &SiteDraft, diagnostics: &mut Diagnostics) {
             note(site, Severity::Warning, finding, diagnostics);
         }
         // Files decline paths that they do not have, and modules may decline requests.
-        if !matches!(route.handler, HandlerConfig::Files(_) | HandlerConfig::Gateway(..) | HandlerConfig::Module(_)) {
+        let may_decline =
+            matches!(route.handler, HandlerConfig::Files(_) | HandlerConfig::Gateway(..) | HandlerConfig::Module(_));
+        if !may_decline && route.conditions.is_of_path_only() {
             taken.add(&route.path, index);
         }
     }

@@ -128,6 +128,7 @@ impl RulesDraft {
         let (mut plain, mut missing) = (ClaimedPaths::default(), ClaimedPaths::default());
         for (index, rewrite) in self.rules.rewrites.iter().enumerate() {
             let taken = if rewrite.conditions.is_missing { &mut missing } else { &mut plain };
+            self.check_map_target(rewrite, index, diagnostics);
             check_covered(&self.rewrites, index, taken.covering(&rewrite.path), diagnostics);
             if rewrite.conditions.is_of_path_only() {
                 taken.add(&rewrite.path, index);
@@ -136,12 +137,16 @@ impl RulesDraft {
         let mut taken = ClaimedPaths::default();
         for (index, rule) in self.rules.passwords.iter().enumerate() {
             check_covered(&self.passwords, index, taken.covering(&rule.path), diagnostics);
-            taken.add(&rule.path, index);
+            if rule.when.is_none() {
+                taken.add(&rule.path, index);
+            }
         }
         let mut taken = ClaimedPaths::default();
         for (index, rule) in self.rules.forward_auths.iter().enumerate() {
             check_covered(&self.forward_auths, index, taken.covering(&rule.path), diagnostics);
-            taken.add(&rule.path, index);
+            if rule.when.is_none() {
+                taken.add(&rule.path, index);
+            }
         }
     }
 
@@ -255,8 +260,17 @@ impl RulesDraft {
         } else if rewrite.status.is_some() && leads_to_itself(rewrite) {
             let finding = ConfigFinding::new(span, "this redirect leads to itself", "clients would loop");
             reader.error(finding.help("give it another target, or a condition".to_owned()));
-        } else if rewrite.status.is_some() {
+        } else if rewrite.status.is_some() && !uses_maps(&rewrite.target) {
             check_openness(openness(&rewrite.path, &rewrite.target), span, reader);
+        }
+    }
+
+    /// Clients must not choose the host of a redirect through a map. Maps are known when all of the text is read.
+    fn check_map_target(&self, rewrite: &Rewrite, index: usize, diagnostics: &mut Diagnostics) {
+        let Some((source, span)) = self.rewrites.get(index) else { return };
+        let mut reader = ConfigReader { source: source.clone(), diagnostics };
+        if uses_maps(&rewrite.target) && rewrite.status.is_some() {
+            check_openness(openness(&rewrite.path, &rewrite.target), span.clone(), &mut reader);
         }
     }
 
@@ -315,6 +329,11 @@ impl RulesDraft {
             reader.warning(ConfigFinding::new(span.clone(), problem, "in this file").denied(is_denied));
         }
     }
+}
+
+/// Returns `true` if a map decides on a part of the target.
+fn uses_maps(target: &Template) -> bool {
+    target.variables().any(|variable| matches!(variable, Variable::Map(_)))
 }
 
 /// Returns `true` if a client that follows the redirect is redirected again, whatever the path.

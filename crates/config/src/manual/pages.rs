@@ -241,6 +241,9 @@ fn write_option(text: &mut String, option: &OptionDefinition, indent: &str) {
         OptionSetter::Block(OptionContext::Module) => {
             write_block_as_comment(text, "module \"/shop/*\" \"/srv/shop.wasm\" {\n", OptionContext::Module, indent);
         }
+        OptionSetter::Block(OptionContext::Map) => {
+            write_block_as_comment(text, "map \"backend\" \"{host}\" {\n", OptionContext::Map, indent);
+        }
         OptionSetter::Block(place) if place != OptionContext::Files => {
             let _ = writeln!(text, "{indent}{} {{", option.name);
             let inner = format!("{indent}    ");

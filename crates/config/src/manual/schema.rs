@@ -182,7 +182,11 @@ fn value(kind: ValueKind) -> Map<String, Json> {
         | ValueKind::QueryTest
         | ValueKind::FieldTest
         | ValueKind::RequestFieldName
-        | ValueKind::FieldTemplate
+        | ValueKind::FieldTemplate(_)
+        | ValueKind::Condition(_)
+        | ValueKind::Expression(_)
+        | ValueKind::MapPattern
+        | ValueKind::Name
         | ValueKind::Client
         | ValueKind::PasswordFile
         | ValueKind::FieldCopies

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use expression::Map;
 use serde::{Deserialize, Serialize};
 
 use super::access_log::AccessLog;
@@ -23,7 +24,8 @@ use super::internal_redirects::InternalRedirects;
 use super::module::{ModuleConfig, ModulesConfig};
 use super::programs::PROGRAM_EXTENSIONS;
 use super::response_caching::ResponseCaching;
-use super::rules::{ClientPattern, Regex, RulesConfig};
+use super::route::{PathPattern, RouteConfig};
+use super::rules::{ClientPattern, RulesConfig};
 use super::tls::{KernelTlsConfig, Tls};
 use super::traces::Traces;
 use super::upstream::UpstreamConfig;
@@ -53,6 +55,10 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// Traces, if they are kept.
     pub traces: Option<Traces>,
+    /// Maps of the expression language.
+    pub maps: Vec<Arc<Map>>,
+    /// Files of secrets, by name.
+    pub secrets: Vec<(String, PathBuf)>,
 }
 
 impl Config {
@@ -309,6 +315,8 @@ pub struct SiteConfig {
     pub default: bool,
     /// Path patterns and their handlers, tried in order; one that declines leaves the request to the next that matches.
     pub routes: Vec<RouteConfig>,
+    /// True if the order of the routes is that of their patterns and conditions, the most specific first.
+    pub orders_routes: bool,
     /// Pages for error statuses.
     pub error_pages: Vec<ErrorPageConfig>,
     /// Bytes of a request's content.
@@ -366,31 +374,6 @@ pub enum HostPattern {
     Exact(String),
     /// Any name that ends with this suffix, which begins with a dot: `*.example.com` is `.example.com`.
     Suffix(String),
-}
-
-/// A path pattern and its handler.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RouteConfig {
-    /// Paths of the route.
-    pub path: PathPattern,
-    /// Handler of the route.
-    pub handler: HandlerConfig,
-}
-
-/// Paths after percent-decoding and removal of dot segments.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum PathPattern {
-    /// `*`: all.
-    #[default]
-    Any,
-    /// `/a`: just this.
-    Exact(String),
-    /// `/a/*`: what begins with `/a/`.
-    Prefix(String),
-    /// `*.ext`: what ends so.
-    Suffix(String),
-    /// `~EXPRESSION`: what matches it, anywhere unless it says otherwise.
-    Regex(Regex),
 }
 
 /// Configuration of the handler that answers.
@@ -728,28 +711,6 @@ impl FilesConfig {
             default_type: "application/octet-stream".into(),
             fields: Arc::default(),
         }
-    }
-}
-
-impl PathPattern {
-    /// Returns `true` if the pattern matches this path, which is decoded and has no dot segments.
-    pub fn matches(&self, path: &[u8]) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Exact(exact) => path == exact.as_bytes(),
-            Self::Prefix(prefix) => path.starts_with(prefix.as_bytes()),
-            Self::Suffix(suffix) => path.ends_with(suffix.as_bytes()),
-            Self::Regex(regex) => regex.get().is_match(path),
-        }
-    }
-}
-
-impl PathPattern {
-    /// Returns `true` if a guard of these paths also guards this one: in addition to its matches, `/a/*` guards `/a`,
-    /// because most programs treat both alike.
-    pub fn guards(&self, path: &[u8]) -> bool {
-        let is_directory = |prefix: &String| prefix.strip_suffix('/').is_some_and(|name| name.as_bytes() == path);
-        self.matches(path) || matches!(self, Self::Prefix(prefix) if is_directory(prefix))
     }
 }
 

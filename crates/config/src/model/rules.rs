@@ -1,13 +1,10 @@
 //! Rules before and after handlers: the model. `routing::rules` applies them, in the order that its documentation
 //! gives.
 
-use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnet::IpNet;
+pub use expression::{Condition, Network, Regex, Variable, number_of, unmapped};
 use wire::http::Status;
 
 use super::{ForwardConfig, HostPattern};
@@ -48,8 +45,8 @@ impl RulesConfig {
         let PathPattern::Exact(path) = path else { return false };
         let is_for = |pattern: &PathPattern| pattern.guards(path.as_bytes());
         self.clients.iter().filter(|rule| rule.keeps_all_out()).any(|rule| is_for(&rule.path))
-            || self.passwords.iter().any(|rule| rule.file.is_some() && is_for(&rule.path))
-            || self.forward_auths.iter().any(|rule| rule.auth.is_some() && is_for(&rule.path))
+            || self.passwords.iter().any(|rule| rule.file.is_some() && rule.when.is_none() && is_for(&rule.path))
+            || self.forward_auths.iter().any(|rule| rule.auth.is_some() && rule.when.is_none() && is_for(&rule.path))
     }
 }
 
@@ -93,15 +90,13 @@ pub enum ClientPattern {
     Network(Network),
 }
 
-/// Addresses that begin with the same bits. An IPv4 address mapped into IPv6 (RFC 4291, section 2.5.5.2) is one of IPv4.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Network(IpNet);
-
 /// Limit on the frequency of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimit {
     /// Paths of the limit.
     pub path: PathPattern,
+    /// Condition on the request; `None` if there is none.
+    pub when: Option<Condition>,
     /// Permitted frequency.
     pub rate: Rate,
     /// Requests that may come at once.
@@ -130,6 +125,8 @@ pub struct Rate {
 pub struct RequestLimit {
     /// Paths of the limit.
     pub path: PathPattern,
+    /// Condition on the request; `None` if there is none.
+    pub when: Option<Condition>,
     /// Maximum number of requests in progress.
     pub requests_max: u32,
     /// Key by which requests are counted.
@@ -177,6 +174,8 @@ pub struct RuleConditions {
     pub query: Option<RuleTest<QueryTest>>,
     /// A field.
     pub field: Option<RuleTest<FieldTest>>,
+    /// A condition of the expression language.
+    pub when: Option<Condition>,
     /// No handler has it.
     pub is_missing: bool,
 }
@@ -224,6 +223,8 @@ pub enum TextTest {
 pub struct PasswordRule {
     /// Paths of the rule.
     pub path: PathPattern,
+    /// Condition on the request; `None` if there is none.
+    pub when: Option<Condition>,
     /// Users and hashes of their passwords; `None` if these paths need none.
     pub file: Option<PathBuf>,
     /// Name that browsers show when they ask for the password.
@@ -239,6 +240,8 @@ pub struct PasswordRule {
 pub struct ForwardAuthRule {
     /// Paths of the rule.
     pub path: PathPattern,
+    /// Condition on the request; `None` if there is none.
+    pub when: Option<Condition>,
     /// The server and its request; `None` if these paths need none.
     pub auth: Option<ForwardAuth>,
 }
@@ -272,6 +275,8 @@ pub struct FieldCopy {
 pub struct FieldEdit {
     /// Of requests for which paths, or of their responses.
     pub path: PathPattern,
+    /// Condition on the request; `None` if there is none.
+    pub when: Option<Condition>,
     /// Name of the field.
     pub name: String,
     /// The value; an empty one takes the field away.
@@ -329,6 +334,8 @@ pub enum TemplatePiece {
     RequestId,
     /// `{request.header.NAME}`: a field of the request, as the client sent it.
     Field(String),
+    /// A variable of the expression language.
+    Variable(Variable),
 }
 
 /// Facts of a TLS connection for placeholders.
@@ -344,113 +351,6 @@ pub enum TlsPiece {
     Client,
 }
 
-/// A regular expression over bytes. Searching takes time in proportion to the text, whatever the expression. A dot is any
-/// byte, be it a line feed or no UTF-8: nothing that clients put into a path keeps `^/admin/.*$` from fitting.
-#[derive(Clone, Debug)]
-pub struct Regex(regex::bytes::Regex);
-
-/// Most memory that a compiled regular expression may take, in bytes: some ten thousand of what people write.
-const REGEX_BYTES_MAX: usize = 1 << 20;
-
-impl Regex {
-    /// Compiles an expression.
-    ///
-    /// # Errors
-    /// The expression's error.
-    pub fn new(text: &str) -> Result<Self, regex::Error> {
-        let mut builder = regex::bytes::RegexBuilder::new(text);
-        builder.unicode(false).dot_matches_new_line(true).size_limit(REGEX_BYTES_MAX).build().map(Self)
-    }
-
-    /// Expression without regard to letter case, unless it says `(?-i)` itself.
-    pub fn ignoring_case(&self) -> Self {
-        let mut builder = regex::bytes::RegexBuilder::new(self.0.as_str());
-        builder.unicode(false).dot_matches_new_line(true).case_insensitive(true);
-        // Some expressions of Unicode classes are too large then; these mind the case.
-        builder.size_limit(4 * REGEX_BYTES_MAX).build().map_or_else(|_| self.clone(), Self)
-    }
-
-    /// The compiled expression.
-    pub fn get(&self) -> &regex::bytes::Regex {
-        &self.0
-    }
-}
-
-impl PartialEq for Regex {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.as_str() == other.0.as_str()
-    }
-}
-
-impl Eq for Regex {}
-
-impl Hash for Regex {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.as_str().hash(state);
-    }
-}
-
-impl fmt::Display for Regex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.as_str())
-    }
-}
-
-impl Network {
-    /// The network that begins with the address's first bits; `None` if there are not so many.
-    pub fn new(address: IpAddr, prefix_bits: u8) -> Option<Self> {
-        let (address, prefix_bits) = match address {
-            IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-                Some(v4) if prefix_bits >= MAPPED_BITS => (IpAddr::V4(v4), prefix_bits - MAPPED_BITS),
-                _ => (address, prefix_bits),
-            },
-            IpAddr::V4(_) => (address, prefix_bits),
-        };
-        Some(Self(IpNet::new(address, prefix_bits).ok()?.trunc()))
-    }
-
-    /// First address; all bits after the prefix are 0.
-    pub fn first(&self) -> IpAddr {
-        self.0.addr()
-    }
-
-    /// Length of the prefix, in bits: at most 32 for IPv4 and 128 for IPv6.
-    pub fn prefix_bits(&self) -> u8 {
-        self.0.prefix_len()
-    }
-
-    /// First and last address, as numbers of [`number_of`].
-    pub fn range(&self) -> (u128, u128) {
-        (number_of(self.0.network()), number_of(self.0.broadcast()))
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// Bits before the IPv4 address in an IPv6 address that it is mapped into.
-const MAPPED_BITS: u8 = 96;
-
-/// An address as a number: of IPv6 itself, of IPv4 the one it is mapped into (RFC 4291, section 2.5.5.2), so that each
-/// client has one however its connection came.
-pub fn number_of(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(v4) => u128::from_be_bytes(v4.to_ipv6_mapped().octets()),
-        IpAddr::V6(v6) => u128::from_be_bytes(v6.octets()),
-    }
-}
-
-/// An IPv4 address mapped into IPv6 as itself.
-pub fn unmapped(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
-        IpAddr::V4(_) => address,
-    }
-}
-
 impl Template {
     /// A text without placeholders.
     pub fn literal(text: impl Into<String>) -> Self {
@@ -459,10 +359,20 @@ impl Template {
     }
 }
 
+impl Template {
+    /// Variables of the expression language.
+    pub fn variables(&self) -> impl Iterator<Item = &Variable> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            TemplatePiece::Variable(variable) => Some(variable),
+            _ => None,
+        })
+    }
+}
+
 impl RuleConditions {
     /// Returns `true` if only the path of a request counts.
     pub fn is_of_path_only(&self) -> bool {
-        self.methods.is_none() && self.query.is_none() && self.field.is_none()
+        self.methods.is_none() && self.query.is_none() && self.field.is_none() && self.when.is_none()
     }
 }
 
@@ -477,6 +387,15 @@ impl RulesConfig {
         clients.chain(limits).chain(more_limits).chain(passwords).chain(auths)
     }
 
+    /// Returns `true` if a rule that keeps requests from handlers has a condition.
+    pub fn has_conditional_guard(&self) -> bool {
+        self.internals.iter().chain(&self.clients).any(|rule| rule.conditions.when.is_some())
+            || self.rate_limits.iter().any(|limit| limit.when.is_some())
+            || self.request_limits.iter().any(|limit| limit.when.is_some())
+            || self.passwords.iter().any(|rule| rule.when.is_some())
+            || self.forward_auths.iter().any(|rule| rule.when.is_some())
+    }
+
     /// Upstreams of forward authentication.
     pub fn auth_upstreams(&self) -> impl Iterator<Item = &String> {
         self.forward_auths.iter().filter_map(|rule| rule.auth.as_ref()).map(|auth| &auth.forward.upstream)
@@ -485,43 +404,5 @@ impl RulesConfig {
     /// Returns `true` if there are no conditions.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_in_a_path_is_beyond_a_dot() {
-        let regex = Regex::new("^/admin/.*$").unwrap();
-        for path in
-            [&b"/admin/"[..], b"/admin/a", b"/admin/\n", b"/admin/a\r\nb", b"/admin/\xff", "/admin/ä".as_bytes()]
-        {
-            assert!(regex.get().is_match(path), "{path:?}");
-        }
-        assert!(!regex.get().is_match(b"/admin"));
-    }
-
-    #[test]
-    fn networks() {
-        let check = |address: &str, bits: u8, expect: Option<(&str, &str, &str)>| {
-            let network = Network::new(address.parse().unwrap(), bits);
-            let found = network.map(|network| (network.to_string(), network.range()));
-            let number = |text: &str| number_of(text.parse().unwrap());
-            let expect = expect.map(|(text, first, last)| (text.to_owned(), (number(first), number(last))));
-            assert_eq!(found, expect, "{address}/{bits}");
-        };
-        check("10.1.2.3", 8, Some(("10.0.0.0/8", "10.0.0.0", "10.255.255.255")));
-        check("10.1.2.3", 32, Some(("10.1.2.3/32", "10.1.2.3", "10.1.2.3")));
-        check("10.1.2.3", 0, Some(("0.0.0.0/0", "0.0.0.0", "255.255.255.255")));
-        check("10.1.2.3", 33, None);
-        check("2001:db8::1", 32, Some(("2001:db8::/32", "2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff")));
-        check("::1", 128, Some(("::1/128", "::1", "::1")));
-        check("::1", 0, Some(("::/0", "::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")));
-        check("::1", 129, None);
-        check("::ffff:10.1.2.3", 104, Some(("10.0.0.0/8", "10.0.0.0", "10.255.255.255")));
-        // Wider than what is mapped: all of IPv4 is in it.
-        check("::ffff:0.0.0.0", 80, Some(("::/80", "::", "::ffff:ffff:ffff")));
     }
 }

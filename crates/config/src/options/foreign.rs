@@ -304,8 +304,6 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     not_supported(
         NGINX,
         &[
-            "set",
-            "map",
             "split_clients",
             "geoip_country",
             "geoip_city",
@@ -325,7 +323,7 @@ pub(crate) static NOTES: &[ForeignNote] = &[
             "modern_browser",
             "modern_browser_value",
         ],
-        "there are no variables or scripts in the configuration; use conditions of `rewrite`, `allow` and `deny`, or a WebAssembly `module`",
+        "there are no scripts in the configuration; use `map` and the condition `when`, or a WebAssembly `module`",
     ),
     not_supported(
         NGINX,
@@ -385,7 +383,7 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     not_supported(
         NGINX,
         &["valid_referers", "referer_hash_max_size"],
-        "test the header field `Referer` with the condition `field` of `deny`",
+        "test the header field `Referer` with the condition `when` of `deny`",
     ),
     not_supported(
         NGINX,
@@ -598,11 +596,6 @@ pub(crate) static NOTES: &[ForeignNote] = &[
         &["SSLRequire", "SSLOptions", "SSLUserName"],
         "`client-certificate` requires certificates; scripts get variables of TLS, and `request-header` can send `{tls_client}`",
     ),
-    not_supported(
-        APACHE,
-        &["BrowserMatch", "SetEnvIfNoCase"],
-        "use the condition `field` of `rewrite`, `allow` and `deny`",
-    ),
     not_supported(APACHE, &["Session", "SessionCookieName", "CookieTracking"], "keep sessions in the application"),
     not_supported(APACHE, &["MimeMagicFile"], "types come from names of files: use `type`"),
     not_supported(
@@ -717,13 +710,13 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     ),
     not_supported(
         CADDY,
-        &["map", "vars", "vars_regexp", "expression", "log_append", "log_name"],
-        "there are no variables in the configuration; use conditions of `rewrite`, `allow` and `deny`",
+        &["vars_regexp", "expression", "log_append", "log_name"],
+        "use `map`, and the condition `when` of rules and handlers",
     ),
     not_supported(
         CADDY,
         &["method", "header_regexp", "path_regexp", "query", "not", "protocol", "file"],
-        "use path patterns, and the conditions `method`, `query`, `field` and `missing` of `rewrite`, `redirect`, `allow` and `deny`",
+        "use path patterns, and the conditions `method`, `query`, `field`, `missing` and `when` of rules and handlers",
     ),
     not_supported(CADDY, &["error"], "use `respond` with the status, and `error-page`"),
     not_supported(

@@ -4,6 +4,7 @@
 mod automatic;
 mod compression;
 mod confinement;
+mod expressions;
 mod files;
 pub(crate) mod foreign;
 mod forward;
@@ -34,6 +35,7 @@ use crate::model::traces::Traces;
 use crate::model::upstream::UpstreamConfig;
 use crate::model::*;
 use crate::read::draft::SiteDefaults;
+use crate::read::expressions::MapDraft;
 use crate::value::{ValueKind, Values};
 
 /// An option: a KDL node of this name.
@@ -161,6 +163,8 @@ pub(super) const fn property(name: &'static str, kind: ValueKind) -> Parameter {
 /// Parameters of the options that limit a request body.
 pub(super) const BODY_BYTES: &[Parameter] = &[one("size", ValueKind::SizeOrAuto { min: 0, max: 1 << 50 })];
 
+pub(crate) use rules::conditions;
+
 /// Parameters of an option that is on or off.
 pub(super) const FLAG: &[Parameter] = &[optional("on", ValueKind::Flag)];
 
@@ -187,6 +191,10 @@ pub(super) enum OptionSetter {
     Confinement(fn(&mut Confinement, &Values)),
     Traces(fn(&mut Traces, &Values)),
     Ftp(fn(&mut FtpConfig, &Values)),
+    /// Cases of a map.
+    Map(fn(&mut MapDraft, &Values)),
+    /// File of a secret.
+    Secret,
     /// A block of further options.
     Block(OptionContext),
     /// Other files.
@@ -203,7 +211,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 30] = [
+pub(super) static SECTIONS: [Section; 31] = [
     Section {
         title: "Blocks",
         doc: "Blocks at the top level of the file, next to the settings for all sites.",
@@ -249,6 +257,7 @@ pub(super) static SECTIONS: [Section; 30] = [
         places: &[OptionContext::AutomaticCertificates],
         options: automatic::OPTIONS,
     },
+    Section { title: "Maps", doc: expressions::DOC, places: &[OptionContext::Map], options: expressions::MAP },
     Section {
         title: "Rules",
         doc: rules::DOC,
@@ -392,6 +401,7 @@ pub(super) enum OptionContext {
     Limits,
     Cache,
     Site,
+    Map,
     Files,
     Ftp,
     Forward,
@@ -410,9 +420,10 @@ pub(super) enum OptionContext {
 
 impl OptionContext {
     /// All places, in the order of the reference.
-    pub(super) const ALL: [Self; 19] = [
+    pub(super) const ALL: [Self; 20] = [
         Self::Top,
         Self::Site,
+        Self::Map,
         Self::Files,
         Self::Ftp,
         Self::Forward,
@@ -450,6 +461,7 @@ impl OptionContext {
             Self::Limits => "in `limits`",
             Self::Cache => "in `cache`",
             Self::Site => "in `site`",
+            Self::Map => "in `map`",
             Self::Files => "in `files`",
             Self::Ftp => "in `ftp`",
             Self::Forward => "in `forward`",

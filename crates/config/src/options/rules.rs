@@ -3,7 +3,8 @@ use super::{KnownAs, OPTION, OptionDefinition, OptionSetter, Parameter, ValueKin
 use crate::model::buffering::Buffering;
 use crate::model::rules::*;
 use crate::model::{ForwardConfig, PathPattern};
-use crate::value::Values;
+use crate::value::{Values, with_variables};
+use expression::Place;
 use std::time::Duration;
 use wire::http::Status;
 
@@ -46,7 +47,7 @@ pub(super) const DOC: &str = "\
 pub(super) static RULES: &[OptionDefinition] = &[
     OptionDefinition {
         name: "allow",
-        parameters: &[CLIENT_PARAMETERS[0], CLIENT_PARAMETERS[1], CONDITIONS[0], CONDITIONS[1], CONDITIONS[2]],
+        parameters: &[CLIENT_PARAMETERS[0], CLIENT_PARAMETERS[1], CONDITIONS[0], CONDITIONS[1], CONDITIONS[2], WHEN],
         repeatable: true,
         doc: "Allows clients by address or network, or `all`. `unix` means clients on Unix sockets. `\"file:PATH\"` \
               is a list with one address or network a line and comments after `#` or `;`; a reload reads it again. \
@@ -71,6 +72,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             CONDITIONS[0],
             CONDITIONS[1],
             CONDITIONS[2],
+            WHEN,
             property("status", ValueKind::Status { min: 400, max: 599 }),
             property("internal", ValueKind::Flag),
         ],
@@ -90,7 +92,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "internal",
-        parameters: &[many("path", ValueKind::PathPattern)],
+        parameters: &[many("path", ValueKind::PathPattern), WHEN],
         repeatable: true,
         doc: "Paths that clients cannot request: they get 404. Only the server itself reaches them, by \
               `x-accel-redirect`, `x-sendfile`, `error-page`, `fallback`, `rewrite` and local redirects of scripts. No \
@@ -98,7 +100,8 @@ pub(super) static RULES: &[OptionDefinition] = &[
         example: r#"internal "/protected/*""#,
         known_as: KnownAs::NONE.nginx(&["internal"]),
         set: OptionSetter::Rules(|rules, values| {
-            rules.internals.extend(values.path_patterns("path").into_iter().map(internal))
+            let when = values.condition("when");
+            rules.internals.extend(values.path_patterns("path").into_iter().map(|path| internal(path, when.clone())))
         }),
         ..OPTION
     },
@@ -112,6 +115,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             property("status", ValueKind::Status { min: 400, max: 599 }),
             property("keys-max", ValueKind::Count { min: 8, max: 100_000_000 }),
             property("dry-run", ValueKind::Flag),
+            WHEN,
         ],
         repeatable: true,
         doc: "Limits how often requests may come, over all workers. `burst` requests may come at once, by default as \
@@ -134,6 +138,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             let Some(rate) = values.rate("rate") else { return };
             rules.rate_limits.push(RateLimit {
                 path: path(values),
+                when: values.condition("when"),
                 rate,
                 burst: values.number("burst").map_or(rate.count, |burst| burst as u32),
                 key: values.limit_key("key").unwrap_or(LimitKey::Client),
@@ -152,6 +157,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             property("key", ValueKind::LimitKey),
             property("status", ValueKind::Status { min: 400, max: 599 }),
             property("dry-run", ValueKind::Flag),
+            WHEN,
         ],
         repeatable: true,
         doc: "Limits how many requests are in progress at once, from the head to the end of the response, over all \
@@ -172,6 +178,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
         set: OptionSetter::Rules(|rules, values| {
             rules.request_limits.push(RequestLimit {
                 path: path(values),
+                when: values.condition("when"),
                 requests_max: values.number("count").unwrap_or(1) as u32,
                 key: values.limit_key("key").unwrap_or(LimitKey::Client),
                 status: values.status("status").unwrap_or(Status::TOO_MANY_REQUESTS),
@@ -190,6 +197,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             CONDITIONS[1],
             CONDITIONS[2],
             CONDITIONS[3],
+            WHEN,
         ],
         repeatable: true,
         doc: "Redirects clients to another URL, with `status` (default 302). The target may contain placeholders. \
@@ -235,6 +243,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             CONDITIONS[1],
             CONDITIONS[2],
             CONDITIONS[3],
+            WHEN,
         ],
         repeatable: true,
         doc: "Changes the path of a request internally; clients do not see it. Placeholders are those of `redirect`. \
@@ -271,6 +280,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             property("realm", ValueKind::Text),
             property("pass-credentials", ValueKind::Flag),
             property("satisfy", ValueKind::Choice(SATISFY)),
+            WHEN,
         ],
         repeatable: true,
         doc: "Requires a user name and password for paths (HTTP basic authentication, RFC 7617). The file has a line \
@@ -302,6 +312,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
         set: OptionSetter::Rules(|rules, values| {
             rules.passwords.push(PasswordRule {
                 path: path(values),
+                when: values.condition("when"),
                 file: values.password_file("file").flatten(),
                 realm: values.text("realm").unwrap_or_else(|| "Restricted".into()),
                 passes_credentials: values.flag("pass-credentials").unwrap_or(false),
@@ -321,6 +332,7 @@ pub(super) static RULES: &[OptionDefinition] = &[
             property("pass-cookies", ValueKind::Flag),
             property("host", ValueKind::ForwardHost),
             property("timeout", AUTH_TIMEOUT),
+            WHEN,
         ],
         repeatable: true,
         doc: "Asks an authentication server about each request for these paths (forward authentication), such as \
@@ -345,9 +357,11 @@ pub(super) static RULES: &[OptionDefinition] = &[
         },
         set: OptionSetter::Rules(|rules, values| {
             let upstream = values.text("to").filter(|upstream| upstream != "off");
-            rules
-                .forward_auths
-                .push(ForwardAuthRule { path: path(values), auth: upstream.map(|to| forward_auth(to, values)) });
+            rules.forward_auths.push(ForwardAuthRule {
+                path: path(values),
+                when: values.condition("when"),
+                auth: upstream.map(|to| forward_auth(to, values)),
+            });
         }),
         ..OPTION
     },
@@ -356,8 +370,9 @@ pub(super) static RULES: &[OptionDefinition] = &[
         parameters: &[
             optional("path", ValueKind::PathPattern),
             one("name", ValueKind::RequestFieldName),
-            one("value", ValueKind::FieldTemplate),
+            one("value", ValueKind::FieldTemplate(Place::Request)),
             property("action", ValueKind::Choice(ACTIONS)),
+            property("when", ValueKind::Condition(Place::Request)),
         ],
         repeatable: true,
         doc: "Sets a header field of requests, for handlers and upstreams. `action` is `set` (the default: replace \
@@ -384,8 +399,9 @@ pub(super) static RULES: &[OptionDefinition] = &[
         parameters: &[
             optional("path", ValueKind::PathPattern),
             one("name", ValueKind::FieldName),
-            one("value", ValueKind::FieldTemplate),
+            one("value", ValueKind::FieldTemplate(Place::Response)),
             property("action", ValueKind::Choice(ACTIONS)),
+            property("when", ValueKind::Condition(Place::Response)),
         ],
         repeatable: true,
         doc: "Sets a header field of all responses, whatever handler sends them, error pages and redirects included. \
@@ -419,13 +435,16 @@ pub(super) static RULES: &[OptionDefinition] = &[
 
 const CLIENT_PARAMETERS: [Parameter; 2] = [many("client", ValueKind::Client), property("path", ValueKind::PathPattern)];
 
-/// Conditions of redirects and rewrites; all except the last also apply to `allow` and `deny`.
-const CONDITIONS: [Parameter; 4] = [
+/// Conditions of redirects and rewrites; all except the last also apply to `allow` and `deny`, and to handlers.
+pub(super) const CONDITIONS: [Parameter; 4] = [
     property("method", ValueKind::Methods),
     property("query", ValueKind::QueryTest),
     property("field", ValueKind::FieldTest),
     property("missing", ValueKind::Flag),
 ];
+
+/// Condition of a rule that is applied before a password has shown who the user is.
+const WHEN: Parameter = property("when", ValueKind::Condition(Place::Guard));
 
 /// Time limit of an authentication server.
 const AUTH_TIMEOUT: ValueKind = ValueKind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(600) };
@@ -446,17 +465,19 @@ fn client_rule(is_allowed: bool, values: &Values) -> ClientRule {
 }
 
 /// Rejects requests of clients for these paths.
-fn internal(path: PathPattern) -> ClientRule {
-    let (conditions, clients) = (RuleConditions::default(), vec![ClientPattern::All]);
+fn internal(path: PathPattern, when: Option<Condition>) -> ClientRule {
+    let (conditions, clients) = (RuleConditions { when, ..RuleConditions::default() }, vec![ClientPattern::All]);
     let (is_allowed, is_internal) = (false, true);
     ClientRule { path, conditions, is_allowed, is_internal, clients, files: Vec::new(), status: Status::NOT_FOUND }
 }
 
-fn conditions(values: &Values) -> RuleConditions {
+/// Conditions of a rule or route.
+pub(crate) fn conditions(values: &Values) -> RuleConditions {
     RuleConditions {
         methods: values.methods("method"),
         query: values.query_test("query"),
         field: values.field_test("field"),
+        when: values.condition("when"),
         is_missing: values.flag("missing").unwrap_or(false),
     }
 }
@@ -488,7 +509,7 @@ fn rewrite(status: Option<Status>, values: &Values) -> Rewrite {
     Rewrite {
         path: path(values),
         conditions: conditions(values),
-        target: values.template("target").unwrap_or_default(),
+        target: with_variables(&path(values), values.template("target").unwrap_or_default()),
         status,
     }
 }
@@ -496,6 +517,7 @@ fn rewrite(status: Option<Status>, values: &Values) -> Rewrite {
 fn field_edit(values: &Values) -> FieldEdit {
     FieldEdit {
         path: path(values),
+        when: values.condition("when"),
         name: values.text("name").unwrap_or_default(),
         value: values.template("value").unwrap_or_default(),
         action: match values.text("action").as_deref() {

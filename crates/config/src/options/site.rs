@@ -1,9 +1,11 @@
+use super::rules::{CONDITIONS, conditions};
 use super::{
-    BODY_BYTES, FLAG, KnownAs, OPTION, OptionContext, OptionDefinition, OptionSetter, ValueKind, any, many, one,
-    optional, property,
+    BODY_BYTES, FLAG, KnownAs, OPTION, OptionContext, OptionDefinition, OptionSetter, Parameter, ValueKind, any,
+    expressions, many, one, optional, property,
 };
 use crate::model::*;
 use crate::value::Values;
+use expression::Place;
 use wire::http::Status;
 
 /// Options at the top level.
@@ -102,6 +104,8 @@ pub(super) static TOP: &[OptionDefinition] = &[
         set: OptionSetter::Block(OptionContext::Modules),
         ..OPTION
     },
+    expressions::MAP_BLOCK,
+    expressions::SECRET,
     OptionDefinition {
         name: "include",
         parameters: &[one("file", ValueKind::FileGlob)],
@@ -190,11 +194,19 @@ pub(super) static SITE: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "files",
-        parameters: &[one("path", ValueKind::PathPattern), property("root", ValueKind::Root)],
+        parameters: &[
+            one("path", ValueKind::PathPattern),
+            property("root", ValueKind::Root),
+            CONDITIONS[0],
+            CONDITIONS[1],
+            CONDITIONS[2],
+            ROUTE_WHEN,
+        ],
         repeatable: true,
         doc: "Serves static files for a part of the site. Options that you leave out of the block keep the site's \
               values. `files`, `module`, `respond`, and `forward` with a path are tried in the order of the file. \
-              The site's own root follows, then `forward` without a path.",
+              The site's own root follows, then `forward` without a path. `method`, `query`, `field` and `when` \
+              restrict it to some requests, as for `rewrite`; others go to the next handler.",
         example: r#"files "/downloads/*" root="/srv/downloads" { browse; strip-prefix "/downloads" }"#,
         known_as: KnownAs {
             nginx: &["location", "alias"],
@@ -207,12 +219,20 @@ pub(super) static SITE: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "forward",
-        parameters: &[one("to", ValueKind::ForwardTarget), property("path", ValueKind::PathPattern)],
+        parameters: &[
+            one("to", ValueKind::ForwardTarget),
+            property("path", ValueKind::PathPattern),
+            CONDITIONS[0],
+            CONDITIONS[1],
+            CONDITIONS[2],
+            ROUTE_WHEN,
+        ],
         repeatable: true,
         doc: "Reverse proxy: forwards requests to `\"http://HOST:PORT\"`, `\"unix:PATH\"` or a named `upstream`. \
               With `path`, it is tried in its order among `files`, `module` and `respond`. Without `path`, it gets \
               the requests that nothing else in the site answers. These are other methods, and paths without a file \
-              below the site's root. WebSocket works without further options.",
+              below the site's root. WebSocket works without further options. `method`, `query`, `field` and `when` \
+              restrict it to some requests, as for `rewrite`; others go to the next handler.",
         example: r#"forward "http://127.0.0.1:3000" path="/api/*""#,
         known_as: KnownAs {
             nginx: &["proxy_pass", "grpc_pass"],
@@ -241,6 +261,10 @@ pub(super) static SITE: &[OptionDefinition] = &[
             one("path", ValueKind::PathPattern),
             one("to", ValueKind::GatewayTarget),
             property("root", ValueKind::Root),
+            CONDITIONS[0],
+            CONDITIONS[1],
+            CONDITIONS[2],
+            ROUTE_WHEN,
         ],
         repeatable: true,
         doc: "Runs scripts through a FastCGI server such as PHP-FPM: `\"unix:PATH\"`, `\"tcp://HOST:PORT\"` or a \
@@ -260,7 +284,14 @@ pub(super) static SITE: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "cgi",
-        parameters: &[one("path", ValueKind::PathPattern), property("root", ValueKind::Root)],
+        parameters: &[
+            one("path", ValueKind::PathPattern),
+            property("root", ValueKind::Root),
+            CONDITIONS[0],
+            CONDITIONS[1],
+            CONDITIONS[2],
+            ROUTE_WHEN,
+        ],
         repeatable: true,
         doc: "Runs a program for each request (CGI/1.1). Paths match as for `fastcgi`. Files must be executable \
               unless you set an `interpreter`.",
@@ -276,7 +307,14 @@ pub(super) static SITE: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "scgi",
-        parameters: &[one("path", ValueKind::PathPattern), one("to", ValueKind::GatewayTarget)],
+        parameters: &[
+            one("path", ValueKind::PathPattern),
+            one("to", ValueKind::GatewayTarget),
+            CONDITIONS[0],
+            CONDITIONS[1],
+            CONDITIONS[2],
+            ROUTE_WHEN,
+        ],
         repeatable: true,
         doc: "Forwards matching paths to an application over SCGI.",
         example: r#"scgi "/app/*" "unix:/run/app.sock" { application "/app" }"#,
@@ -286,7 +324,14 @@ pub(super) static SITE: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "uwsgi",
-        parameters: &[one("path", ValueKind::PathPattern), one("to", ValueKind::GatewayTarget)],
+        parameters: &[
+            one("path", ValueKind::PathPattern),
+            one("to", ValueKind::GatewayTarget),
+            CONDITIONS[0],
+            CONDITIONS[1],
+            CONDITIONS[2],
+            ROUTE_WHEN,
+        ],
         repeatable: true,
         doc: "Forwards matching paths to an application over the uwsgi protocol.",
         example: r#"uwsgi "*" "unix:/run/uwsgi/app.sock""#,
@@ -296,7 +341,14 @@ pub(super) static SITE: &[OptionDefinition] = &[
     },
     OptionDefinition {
         name: "module",
-        parameters: &[one("path", ValueKind::PathPattern), one("file", ValueKind::File)],
+        parameters: &[
+            one("path", ValueKind::PathPattern),
+            one("file", ValueKind::File),
+            CONDITIONS[0],
+            CONDITIONS[1],
+            CONDITIONS[2],
+            ROUTE_WHEN,
+        ],
         repeatable: true,
         doc: "Runs a WebAssembly module for matching paths: a component of the world `wasi:http/proxy` (WASI 0.2). \
               Each request gets its own instance. The module may do only what the block grants.",
@@ -317,6 +369,10 @@ pub(super) static SITE: &[OptionDefinition] = &[
             one("status", ValueKind::Status { min: 200, max: 599 }),
             optional("body", ValueKind::Text),
             property("type", ValueKind::MediaType),
+            CONDITIONS[0],
+            CONDITIONS[1],
+            CONDITIONS[2],
+            ROUTE_WHEN,
         ],
         repeatable: true,
         doc: "Sends a fixed response. `type` defaults to `\"text/plain; charset=utf-8\"`.",
@@ -329,7 +385,24 @@ pub(super) static SITE: &[OptionDefinition] = &[
                 content_type: values.text("type").unwrap_or_else(|| "text/plain; charset=utf-8".into()),
             };
             let path = values.path_pattern("path").unwrap_or(PathPattern::Any);
-            site.routes.push(RouteConfig { path, handler: HandlerConfig::Respond(respond) });
+            let handler = HandlerConfig::Respond(respond);
+            site.routes.push(RouteConfig { path, conditions: conditions(values), handler });
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "route-order",
+        parameters: &[one("order", ValueKind::Choice(&["file", "specific"]))],
+        default: r#"route-order "file""#,
+        doc: "Order in which handlers with a path are tried. `file` is the order of the file. With `specific`, the most specific \
+              comes first, as in the Gateway API of Kubernetes. The path counts first: exact, then the longest `\"/a/*\"`, \
+              then regular expressions, then the longest `\"*.a\"`, then `\"*\"`. Of equal paths, handlers with `method` \
+              come first, then those with `field`, `query` and `when`, then the order of the file. In both orders, the site's own root \
+              and `forward` without a path come last, and a request that a handler declines goes to the next.",
+        example: r#"route-order "specific""#,
+        known_as: KnownAs::NONE.nginx(&["location"]).caddy(&["order"]),
+        set: OptionSetter::Site(|site, values| {
+            site.orders_routes = values.text("order").as_deref() == Some("specific")
         }),
         ..OPTION
     },
@@ -368,11 +441,14 @@ pub(super) static SITE: &[OptionDefinition] = &[
     },
 ];
 
+/// Condition of a handler.
+const ROUTE_WHEN: Parameter = property("when", ValueKind::Condition(Place::Request));
+
 /// Adds a route to what tells of the server, unless it is `off`.
 fn add_status_view(site: &mut SiteConfig, values: &Values, kind: StatusViewKind) {
     if let Some(path) = values.text("path").filter(|path| !path.is_empty()) {
         let handler = HandlerConfig::Status(StatusView { kind });
-        site.routes.push(RouteConfig { path: PathPattern::Exact(path), handler });
+        site.routes.push(RouteConfig::new(PathPattern::Exact(path), handler));
     }
 }
 

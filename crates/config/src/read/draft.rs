@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::expressions::ExpressionsDraft;
 use super::{ConfigFinding, ConfigReader, Setting};
 use crate::check;
 use crate::check::rules::RulesDraft;
@@ -19,7 +20,7 @@ use crate::model::tls::load_authority;
 use crate::model::traces::Traces;
 use crate::model::upstream::UpstreamConfig;
 use crate::model::*;
-use crate::options::{OptionContext, OptionSetter};
+use crate::options::{OptionContext, OptionSetter, conditions};
 use crate::regular_file::is_denied;
 use crate::text::kdl::KdlDocument;
 use crate::text::{parse_document, read_bytes, to_source, without_sites};
@@ -63,6 +64,8 @@ pub(crate) struct ConfigDraft {
     pub(crate) upstreams: Vec<UpstreamDraft>,
     /// Files that were included, and directories that were looked through for them.
     pub(crate) included: Vec<PathBuf>,
+    /// Maps and secrets.
+    pub(crate) expressions: ExpressionsDraft,
     /// Skips sites.
     skips_sites: bool,
     /// Blocks and options that were given, to tell when one is given again by another file.
@@ -156,6 +159,8 @@ impl ConfigDraft {
                 OptionSetter::Block(OptionContext::Upstream) => {
                     self.upstreams.push(UpstreamDraft::read(source, &setting, diagnostics));
                 }
+                OptionSetter::Block(OptionContext::Map) => self.expressions.read_map(source, &setting, diagnostics),
+                OptionSetter::Secret => self.expressions.read_secret(source, &setting, diagnostics),
                 OptionSetter::Block(place) => self.read_block(source, &setting, place, diagnostics),
                 OptionSetter::Files(set) => self.files.push((set, setting.values)),
                 OptionSetter::Shared(set) => {
@@ -183,6 +188,7 @@ impl ConfigDraft {
                 | OptionSetter::Automatic(_)
                 | OptionSetter::Confinement(_)
                 | OptionSetter::Ftp(_)
+                | OptionSetter::Map(_)
                 | OptionSetter::Traces(_) => {
                     unreachable!("the table has no such option outside of blocks")
                 }
@@ -342,6 +348,8 @@ impl ConfigDraft {
             rules: self.rules.rules,
             access_log: self.shared.access_log.flatten(),
             traces: self.traces,
+            maps: self.expressions.maps(),
+            secrets: self.expressions.secrets(),
         }
     }
 }
@@ -362,7 +370,7 @@ fn traces_fault(traces: &Traces, span: &Range<usize>) -> Option<ConfigFinding> {
 fn status_site(listen: &[Listen]) -> Option<SiteConfig> {
     let route = |path: &str, kind| {
         let path = PathPattern::Exact(path.to_owned());
-        RouteConfig { path, handler: HandlerConfig::Status(StatusView { kind }) }
+        RouteConfig::new(path, HandlerConfig::Status(StatusView { kind }))
     };
     (!listen.is_empty()).then(|| SiteConfig {
         listen: listen.to_vec(),
@@ -493,7 +501,7 @@ impl SiteDraft {
         }
         let path = setting.values.path_pattern("path").unwrap_or(PathPattern::Any);
         self.route_files.push((self.site.routes.len(), settings));
-        self.site.routes.push(RouteConfig { path, handler: HandlerConfig::Files(FilesConfig::below("")) });
+        self.add_route(path, HandlerConfig::Files(FilesConfig::below("")), setting);
     }
 
     /// An `ftp` block, whose files are known when the whole site is.
@@ -551,8 +559,12 @@ impl SiteDraft {
         }
         let handler = HandlerConfig::Forward(Box::new(forward));
         match setting.values.path_pattern("path") {
-            Some(path) => self.site.routes.push(RouteConfig { path, handler }),
-            None => self.fallbacks.push((RouteConfig { path: PathPattern::Any, handler }, setting.span.clone())),
+            Some(path) => self.add_route(path, handler, setting),
+            None => {
+                let conditions = conditions(&setting.values);
+                let route = RouteConfig { path: PathPattern::Any, conditions, handler };
+                self.fallbacks.push((route, setting.span.clone()));
+            }
         }
     }
 
@@ -594,7 +606,11 @@ impl SiteDraft {
             is_application,
         });
         let handler = HandlerConfig::Gateway(Arc::new(gateway), GatewayPart::Scripts);
-        self.site.routes.push(RouteConfig { path: PathPattern::Any, handler });
+        self.add_route(PathPattern::Any, handler, setting);
+    }
+
+    fn add_route(&mut self, path: PathPattern, handler: HandlerConfig, setting: &Setting<'_>) {
+        self.site.routes.push(RouteConfig { path, conditions: conditions(&setting.values), handler });
     }
 
     /// Gives gateways their roots; their fallbacks come after all files.
@@ -616,7 +632,8 @@ impl SiteDraft {
                 let at =
                     self.fallbacks.iter().take_while(|(route, _)| matches!(route.handler, HandlerConfig::Gateway(..)));
                 let at = at.count();
-                self.fallbacks.insert(at, (RouteConfig { path: PathPattern::Any, handler }, span));
+                let conditions = self.site.routes[draft.route].conditions.clone();
+                self.fallbacks.insert(at, (RouteConfig { path: PathPattern::Any, conditions, handler }, span));
             }
             self.site.routes[draft.route].handler = HandlerConfig::Gateway(gateway, GatewayPart::Scripts);
         }
@@ -633,7 +650,7 @@ impl SiteDraft {
             }
         }
         let path = setting.values.path_pattern("path").unwrap_or(PathPattern::Any);
-        self.site.routes.push(RouteConfig { path, handler: HandlerConfig::Module(Box::new(module)) });
+        self.add_route(path, HandlerConfig::Module(Box::new(module)), setting);
     }
 
     fn complete(
@@ -654,8 +671,9 @@ impl SiteDraft {
             }
             self.site.routes[*route].handler = HandlerConfig::Files(files);
         }
+        let with_paths = self.site.routes.len();
         if has_root(&files) {
-            self.site.routes.push(RouteConfig { path: PathPattern::Any, handler: HandlerConfig::Files(files.clone()) });
+            self.site.routes.push(RouteConfig::new(PathPattern::Any, HandlerConfig::Files(files.clone())));
             self.route_spans.push(self.span.clone());
         }
         if let Some((ftp, settings, _)) = &mut self.ftp {
@@ -681,6 +699,9 @@ impl SiteDraft {
             *of_handler = of_handler.or(self.site.body_bytes_max);
             compression.inherit(&files);
         }
+        if self.site.orders_routes {
+            self.order_routes(with_paths);
+        }
         let (listen, tls) = (&self.site.listen, &mut self.site.tls);
         let names = &self.site.names;
         let are_usual = !names.is_empty() && names.iter().all(|name| automatic.can_be_got(name));
@@ -705,6 +726,17 @@ impl SiteDraft {
         self.site.access_log_off = self.shared.access_log == Some(None) && matches!(shared.access_log, Some(Some(_)));
         self.site.access_log = self.shared.access_log.clone().flatten();
         self.site.unlogged = shared.unlogged.iter().chain(&self.shared.unlogged).cloned().collect();
+    }
+}
+
+impl SiteDraft {
+    /// Puts the first `count` routes in order, the most specific first.
+    fn order_routes(&mut self, count: usize) {
+        let mut routes: Vec<_> = self.site.routes.drain(..count).zip(self.route_spans.drain(..count)).collect();
+        routes.sort_by_cached_key(|(route, _)| route.specificity());
+        let (routes, spans): (Vec<_>, Vec<_>) = routes.into_iter().unzip();
+        self.site.routes.splice(0..0, routes);
+        self.route_spans.splice(0..0, spans);
     }
 }
 

@@ -1,6 +1,8 @@
 //! KDL nodes against the table of options: names, places, numbers and kinds of values.
 
 pub(crate) mod draft;
+mod environment;
+pub(crate) mod expressions;
 pub(crate) mod suggest;
 
 use std::ops::Range;
@@ -290,16 +292,34 @@ impl ConfigReader<'_> {
         parameter: &'static Parameter,
         entry: &KdlEntry,
     ) -> Option<(&'static str, value::OptionValue, Range<usize>)> {
-        match value::parse(parameter.kind, &entry.value, &self.source.directory) {
-            Ok(value) => Some((parameter.name, value, entry.span.clone())),
+        let read = environment::replaced(parameter.kind, &entry.value).and_then(|replaced| {
+            value::parse(parameter.kind, replaced.as_ref().unwrap_or(&entry.value), &self.source.directory)
+        });
+        match read {
+            Ok(value) => {
+                let place = |reference| (self.source.clone(), entry.span.clone(), reference);
+                self.diagnostics.references.extend(value.references().into_iter().map(place));
+                Some((parameter.name, value, entry.span.clone()))
+            }
             Err(wrong) => {
                 let foreign = advice(option, entry).filter(|_| parameter.shape != ParameterShape::Property);
                 let help = foreign.map(str::to_owned).or(wrong.help);
-                let finding = ConfigFinding::new(entry.span.clone(), wrong.message, "this");
+                let span = wrong.at.and_then(|at| self.within(entry, at)).unwrap_or(entry.span.clone());
+                let finding = ConfigFinding::new(span, wrong.message, "this");
                 self.error(finding.help(help).denied(wrong.is_denied));
                 None
             }
         }
+    }
+}
+
+impl ConfigReader<'_> {
+    /// Place of a part of a text value; `None` if the value has escapes, so that its bytes are elsewhere.
+    fn within(&self, entry: &KdlEntry, at: Range<usize>) -> Option<Range<usize>> {
+        let (text, written) = (entry.value.as_string()?, self.source.text.get(entry.span.clone())?);
+        let start = entry.span.start + written.find(text)?;
+        let at = start + at.start..start + at.end;
+        self.source.text.get(at.clone()).map(|_| at)
     }
 }
 

@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use expression::{ExpressionReference, MapPattern, Place};
 use wire::http::Status;
 
 pub(super) use gateway::parse_user;
@@ -22,9 +23,9 @@ pub(super) use log::parse_log_format;
 pub use log::{LOG_FIELDS, SYSLOG_FACILITIES};
 pub(super) use network::{all_addresses, parse_listen_text as parse_listen};
 pub(super) use open_redirect::{Openness, openness};
-pub(super) use parse::{meant_size, parse, parse_time};
+pub(super) use parse::{Wrong, meant_size, parse, parse_time};
 pub use rules::is_own_request_field;
-pub(super) use rules::{check_target, parse_network};
+pub(super) use rules::{check_target, parse_network, with_variables};
 pub(super) use upstream::parse_server_address;
 
 use crate::model::gateway::ProgramUser;
@@ -143,7 +144,15 @@ pub(super) enum ValueKind {
     /// Name of a field of requests.
     RequestFieldName,
     /// Value of a field, with placeholders.
-    FieldTemplate,
+    FieldTemplate(Place),
+    /// A condition of the expression language.
+    Condition(Place),
+    /// A value of the expression language.
+    Expression(Place),
+    /// Pattern of a map's case.
+    MapPattern,
+    /// Name of a map, secret or snippet.
+    Name,
     /// Clients by address.
     Client,
     /// So many in a period.
@@ -232,7 +241,14 @@ impl ValueKind {
                 "`\"NAME\"`, `\"NAME: VALUE\"` or `\"NAME: ~EXPRESSION\"`; `!` before it negates it".into()
             }
             Self::RequestFieldName => "the name of a request header field".into(),
-            Self::FieldTemplate => "the value of a header field, with placeholders".into(),
+            Self::FieldTemplate(_) => "the value of a header field, with placeholders".into(),
+            Self::Condition(_) => "a condition, such as `\"method == 'GET' and not cookie.session\"`".into(),
+            Self::Expression(_) => "a text with variables in braces, such as `\"{host}{path}\"`".into(),
+            Self::MapPattern => {
+                "a text, its start (`\"/a/*\"`), its end (`\"*.css\"`) or a regular expression (`\"~EXPRESSION\"`)"
+                    .into()
+            }
+            Self::Name => "a name of letters, digits, `-` and `_`".into(),
             Self::Client => "an address, a network such as `\"192.0.2.0/24\"`, `all`, `unix` or `\"file:PATH\"`".into(),
             Self::Rate => "a rate such as `\"10/s\"`, `\"300/m\"` or `\"1000/h\"`".into(),
             Self::LimitKey => "`address`, `network`, `host`, `\"field:NAME\"` or `\"cookie:NAME\"`".into(),
@@ -275,6 +291,9 @@ pub(super) enum OptionValue {
     LogTarget(Option<AccessLogTarget>),
     LogFormat(AccessLogFormat),
     Template(Template),
+    Condition(Condition),
+    Expression(expression::Value),
+    MapPattern(MapPattern),
     Methods(RuleTest<Vec<String>>),
     QueryTest(RuleTest<QueryTest>),
     FieldTest(RuleTest<FieldTest>),
@@ -284,6 +303,18 @@ pub(super) enum OptionValue {
     /// `None` is `off`.
     PasswordFile(Option<PathBuf>),
     FieldCopies(Vec<FieldCopy>),
+}
+
+impl OptionValue {
+    /// References to maps and secrets.
+    pub(crate) fn references(&self) -> Vec<ExpressionReference> {
+        match self {
+            Self::Template(template) => template.variables().filter_map(|variable| variable.reference()).collect(),
+            Self::Condition(condition) => condition.references().collect(),
+            Self::Expression(value) => value.references().collect(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// The values of a node, by the names of the option's parameters.
@@ -402,6 +433,9 @@ impl Values {
         log_target: LogTarget -> Option<AccessLogTarget>;
         log_format: LogFormat -> AccessLogFormat;
         template: Template -> Template;
+        condition: Condition -> Condition;
+        expression: Expression -> expression::Value;
+        map_pattern: MapPattern -> MapPattern;
         methods: Methods -> RuleTest<Vec<String>>;
         query_test: QueryTest -> RuleTest<QueryTest>;
         field_test: FieldTest -> RuleTest<FieldTest>;

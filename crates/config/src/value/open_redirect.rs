@@ -56,6 +56,13 @@ impl ReferencePosition {
         match (self, piece) {
             (_, TemplatePiece::Literal(text)) => go_on(&[self.after_literal(text)]),
             (Self::Past, _) => go_on(&[Self::Past]),
+            // A map of fixed values, an environment variable: no client can choose them.
+            (_, TemplatePiece::Variable(variable)) if variable.is_of_operator() => match self {
+                Self::Start | Self::Slash => go_on(&[self, Self::Host, Self::Past]),
+                _ => go_on(&[self]),
+            },
+            // Slashes at the start are joined when the target is written.
+            (Self::Slash, TemplatePiece::Variable(_)) => go_on(&[self, Self::Past]),
             // One of two words.
             (Self::Start, TemplatePiece::Scheme) => go_on(&[Self::Start]),
             (Self::Slash, TemplatePiece::Scheme) => go_on(&[Self::Past]),

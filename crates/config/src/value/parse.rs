@@ -1,6 +1,7 @@
 //! Reading a value of each kind.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ pub(crate) struct Wrong {
     pub(crate) help: Option<String>,
     /// True if the process lacks the permission for a file.
     pub(crate) is_denied: bool,
+    /// Bytes of the text that it is about, if that is a part.
+    pub(crate) at: Option<Range<usize>>,
 }
 
 impl fmt::Display for Wrong {
@@ -67,11 +70,11 @@ impl fmt::Display for Wrong {
 
 impl Wrong {
     pub(super) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), help: None, is_denied: false }
+        Self { message: message.into(), help: None, is_denied: false, at: None }
     }
 
-    pub(super) fn help(message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { message: message.into(), help: Some(help.into()), is_denied: false }
+    pub(crate) fn help(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { message: message.into(), help: Some(help.into()), is_denied: false, at: None }
     }
 }
 
@@ -140,7 +143,11 @@ pub(crate) fn parse(kind: ValueKind, value: &KdlValue, directory: &Path) -> Resu
         ValueKind::QueryTest => parse_query_test(text()?).map(OptionValue::QueryTest),
         ValueKind::FieldTest => parse_field_test(text()?).map(OptionValue::FieldTest),
         ValueKind::RequestFieldName => parse_request_field_name(text()?).map(OptionValue::Text),
-        ValueKind::FieldTemplate => parse_field_template(text()?).map(OptionValue::Template),
+        ValueKind::FieldTemplate(place) => parse_field_template(text()?, place).map(OptionValue::Template),
+        ValueKind::Condition(place) => parse_when(text()?, place).map(OptionValue::Condition),
+        ValueKind::Expression(place) => parse_expression(text()?, place).map(OptionValue::Expression),
+        ValueKind::MapPattern => parse_map_pattern(text()?).map(OptionValue::MapPattern),
+        ValueKind::Name => parse_name(text()?).map(OptionValue::Text),
         ValueKind::Client => parse_clients(text()?, directory).map(OptionValue::Clients),
         ValueKind::Rate => parse_rate(text()?).map(OptionValue::Rate),
         ValueKind::LimitKey => parse_limit_key(text()?).map(OptionValue::LimitKey),
@@ -329,6 +336,16 @@ pub(super) fn split_placeholders(text: &str) -> Result<Vec<(bool, &str)>, Wrong>
     }
     pieces.push((false, rest));
     Ok(pieces)
+}
+
+/// Reads the name of a map, secret or snippet.
+fn parse_name(text: &str) -> Result<String, Wrong> {
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if text.is_empty() || text.len() > 64 || !text.bytes().all(is_of_name) {
+        let help = "names have letters, digits, `-` and `_`, at most 64";
+        return Err(Wrong::help(format!("`{text}` is not a name"), help));
+    }
+    Ok(text.to_owned())
 }
 
 pub(super) fn not_empty(text: &str) -> Result<&str, Wrong> {

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use expression::{ExpressionError, MapPattern, Place, Value, parse_condition, parse_value, parse_variable};
+
 use super::parse::{Wrong, not_empty, split_placeholders};
 use super::web::{is_token, parse_field_name, parse_field_value};
 use crate::model::PathPattern;
@@ -237,7 +239,76 @@ pub(super) fn parse_target(text: &str, starts: &[&str]) -> Result<Template, Wron
     {
         return Err(Wrong::new(format!("`{text}` has no host")));
     }
+    check_secrets(&pieces)?;
     Ok(Template { pieces })
+}
+
+/// Secrets are for upstreams; clients would see them in a URL.
+fn check_secrets(pieces: &[TemplatePiece]) -> Result<(), Wrong> {
+    match pieces.iter().any(|piece| matches!(piece, TemplatePiece::Variable(Variable::Secret(_)))) {
+        true => Err(Wrong::help("clients would see this secret", "use secrets in `request-header` and in conditions")),
+        false => Ok(()),
+    }
+}
+
+/// Reads the name of a variable.
+fn parse_named(name: &str, place: Place) -> Result<Variable, Wrong> {
+    parse_variable(name, place).map_err(|error| Wrong {
+        help: error.help,
+        at: None,
+        ..Wrong::new(format!("`{{{name}}}` is not a placeholder here: {}", error.message))
+    })
+}
+
+/// Names without a dot that are variables, unless a group of the path's expression has the same name.
+const TARGET_VARIABLES: &[&str] =
+    &["method", "client", "http_version", "tls_version", "tls_cipher_suite", "tls_server_name", "tls_client"];
+
+/// Makes variables of the names in a target that are no groups of the path's expression.
+pub(crate) fn with_variables(path: &PathPattern, mut target: Template) -> Template {
+    let groups = groups_of(path);
+    for piece in &mut target.pieces {
+        if let TemplatePiece::Group(name) = piece
+            && !groups.contains(name)
+            && TARGET_VARIABLES.contains(&name.as_str())
+            && let Ok(variable) = parse_variable(name, Place::Guard)
+        {
+            *piece = TemplatePiece::Variable(variable);
+        }
+    }
+    target
+}
+
+fn groups_of(path: &PathPattern) -> Vec<String> {
+    let PathPattern::Regex(regex) = path else { return Vec::new() };
+    let names = regex.get().capture_names().flatten().map(str::to_owned);
+    (1..regex.get().captures_len()).map(|index| index.to_string()).chain(names).collect()
+}
+
+/// Reads a condition.
+pub(super) fn parse_when(text: &str, place: Place) -> Result<Condition, Wrong> {
+    parse_condition(text, place).map_err(of_expression)
+}
+
+/// Reads a value of the expression language.
+pub(super) fn parse_expression(text: &str, place: Place) -> Result<Value, Wrong> {
+    parse_value(text, place).map_err(of_expression)
+}
+
+fn of_expression(error: ExpressionError) -> Wrong {
+    Wrong { message: error.message, help: error.help, is_denied: false, at: Some(error.span) }
+}
+
+/// Reads the pattern of a map's case, in the forms of path patterns.
+pub(super) fn parse_map_pattern(text: &str) -> Result<MapPattern, Wrong> {
+    if let Some(regex) = text.strip_prefix('~') {
+        return parse_regex(regex).map(MapPattern::Regex);
+    }
+    Ok(match (text.strip_prefix('*'), text.strip_suffix('*')) {
+        (Some(suffix), None) => MapPattern::Suffix(suffix.into()),
+        (None, Some(prefix)) => MapPattern::Prefix(prefix.into()),
+        _ => MapPattern::Exact(text.into()),
+    })
 }
 
 /// Placeholder of another server: `$1`, `$host`.
@@ -250,7 +321,8 @@ fn foreign_placeholder(target: &str) -> Option<&str> {
 }
 
 /// Valid beginnings of a redirect's target.
-pub(super) const REDIRECT_STARTS: &[&str] = &["/", "{path}", "http://", "https://", "{scheme}://"];
+pub(super) const REDIRECT_STARTS: &[&str] =
+    &["/", "{path}", "http://", "https://", "{scheme}://", "{map.", "{env.", "{secret."];
 
 /// Valid beginnings of a rewrite's target.
 pub(super) const REWRITE_STARTS: &[&str] = &["/", "{path}"];
@@ -265,6 +337,7 @@ fn parse_target_placeholder(name: &str) -> Result<TemplatePiece, Wrong> {
         "&query" => TemplatePiece::FurtherQuery,
         _ => match name.strip_prefix("query.") {
             Some(argument) if !argument.is_empty() => TemplatePiece::Argument(argument.to_owned()),
+            _ if name.contains('.') => TemplatePiece::Variable(parse_named(name, Place::Guard)?),
             // That there is such a group in the path's expression is checked when both are known.
             _ if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') => {
                 TemplatePiece::Group(name.to_owned())
@@ -284,13 +357,7 @@ const TARGET_PLACEHOLDERS: &[&str] = &["host", "scheme", "path", "rest", "query"
 
 /// Fault of the placeholders of a target for this path.
 pub(crate) fn check_target(path: &PathPattern, target: &Template) -> Option<Wrong> {
-    let groups: Vec<String> = match path {
-        PathPattern::Regex(regex) => {
-            let names = regex.get().capture_names().flatten().map(str::to_owned);
-            (1..regex.get().captures_len()).map(|index| index.to_string()).chain(names).collect()
-        }
-        _ => Vec::new(),
-    };
+    let groups = groups_of(path);
     target.pieces.iter().find_map(|piece| match piece {
         TemplatePiece::Group(name) if groups.contains(name) => None,
         TemplatePiece::Group(name) if name.bytes().all(|byte| byte.is_ascii_digit()) => Some(Wrong::help(
@@ -311,7 +378,7 @@ pub(crate) fn check_target(path: &PathPattern, target: &Template) -> Option<Wron
 }
 
 /// Reads the value of a field, with placeholders; `{{` and `}}` are braces.
-pub(super) fn parse_field_template(text: &str) -> Result<Template, Wrong> {
+pub(super) fn parse_field_template(text: &str, place: Place) -> Result<Template, Wrong> {
     let text = parse_field_value(text)?;
     let mut pieces = Vec::new();
     let mut literal = String::new();
@@ -329,7 +396,7 @@ pub(super) fn parse_field_template(text: &str) -> Result<Template, Wrong> {
             rest = after;
             name
         });
-        let piece = parse_field_placeholder(name.unwrap_or_default())?;
+        let piece = parse_field_placeholder(name.unwrap_or_default(), place)?;
         if !literal.is_empty() {
             pieces.push(TemplatePiece::Literal(std::mem::take(&mut literal)));
         }
@@ -339,10 +406,13 @@ pub(super) fn parse_field_template(text: &str) -> Result<Template, Wrong> {
     if !literal.is_empty() {
         pieces.push(TemplatePiece::Literal(literal));
     }
+    if place == Place::Response {
+        check_secrets(&pieces)?;
+    }
     Ok(Template { pieces })
 }
 
-fn parse_field_placeholder(name: &str) -> Result<TemplatePiece, Wrong> {
+fn parse_field_placeholder(name: &str, place: Place) -> Result<TemplatePiece, Wrong> {
     Ok(match name {
         "host" => TemplatePiece::Host,
         "scheme" => TemplatePiece::Scheme,
@@ -357,6 +427,9 @@ fn parse_field_placeholder(name: &str) -> Result<TemplatePiece, Wrong> {
         "request_id" => TemplatePiece::RequestId,
         _ => match name.strip_prefix("request.header.") {
             Some(field) if is_token(field) => TemplatePiece::Field(field.to_owned()),
+            _ if matches!(name, "method" | "http_version" | "status") || name.contains('.') => {
+                TemplatePiece::Variable(parse_named(name, place)?)
+            }
             _ => {
                 let names: Vec<_> = FIELD_PLACEHOLDERS.iter().map(|name| format!("`{{{name}}}`")).collect();
                 let help = match nearest(name, FIELD_PLACEHOLDERS) {
@@ -382,6 +455,16 @@ const FIELD_PLACEHOLDERS: &[&str] = &[
     "tls_server_name",
     "tls_client",
     "request.header.NAME",
+    "method",
+    "http_version",
+    "path.N",
+    "query.NAME",
+    "cookie.NAME",
+    "host.N",
+    "map.NAME",
+    "env.NAME",
+    "secret.NAME",
+    "match.N",
 ];
 
 /// Reads the name of a request's field that may be changed.
@@ -561,15 +644,16 @@ mod tests {
     #[test]
     fn field_values() {
         let literal = |text: &str| TemplatePiece::Literal(text.into());
-        let check =
-            |text: &str, expect: &[TemplatePiece]| assert_eq!(parse_field_template(text).unwrap().pieces, expect);
+        let check = |text: &str, expect: &[TemplatePiece]| {
+            assert_eq!(parse_field_template(text, Place::Request).unwrap().pieces, expect)
+        };
         check("", &[]);
         check("nosniff", &[literal("nosniff")]);
         check("a {client}, {user}", &[literal("a "), TemplatePiece::Client, literal(", "), TemplatePiece::User]);
         check("{request.header.X-Id}", &[TemplatePiece::Field("X-Id".into())]);
         check("{{\"a\": {{}}}} {host}", &[literal("{\"a\": {}} "), TemplatePiece::Host]);
         for text in ["{\"a\": 1}", "{", "}", "{}", "{{}", "{unknown}", "{client", "a\r\nb", "a\0"] {
-            assert!(parse_field_template(text).is_err(), "{text:?}");
+            assert!(parse_field_template(text, Place::Request).is_err(), "{text:?}");
         }
     }
 

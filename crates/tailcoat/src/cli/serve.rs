@@ -133,12 +133,12 @@ impl Serve {
 
     fn config(&self, listen: Vec<Listen>, certificate: Option<CertificateFiles>) -> Result<Config, String> {
         let files = FilesConfig { browse: self.browse, ..FilesConfig::below(root(&self.directory)?) };
-        let mut routes = vec![RouteConfig { path: PathPattern::Any, handler: HandlerConfig::Files(files.clone()) }];
+        let mut routes = vec![RouteConfig::new(PathPattern::Any, HandlerConfig::Files(files.clone()))];
         let upstreams: Vec<_> = self.forward.iter().cloned().map(UpstreamConfig::of_server).collect();
         routes.extend(upstreams.iter().map(|upstream| {
             let mut forward = Box::new(ForwardConfig::to(upstream.name.as_str()));
             forward.compression.inherit(&files);
-            RouteConfig { path: PathPattern::Any, handler: HandlerConfig::Forward(forward) }
+            RouteConfig::new(PathPattern::Any, HandlerConfig::Forward(forward))
         }));
         let mut site = SiteConfig { listen, default: true, routes, ..SiteConfig::default() };
         if let Some(certificate) = certificate {

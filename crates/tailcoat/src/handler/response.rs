@@ -30,6 +30,20 @@ pub enum Response {
 }
 
 impl Response {
+    /// Status of the response.
+    pub fn status(&self) -> Status {
+        let (object, coding, form) = match self {
+            Self::Built(response) => return response.status,
+            Self::Cached { object, coding, form } => (object, *coding, form),
+            Self::Changed(changed) => (&changed.object, changed.coding, &changed.form),
+        };
+        match form {
+            Form::Whole => object.object.representation(coding).status,
+            Form::NotModified => Status::NOT_MODIFIED,
+            Form::Part { .. } => Status::PARTIAL_CONTENT,
+        }
+    }
+
     /// Takes the tunnel out of a response that switches protocols.
     pub fn take_tunnel(&mut self) -> Option<Tunnel> {
         let Self::Built(response) = self else { return None };

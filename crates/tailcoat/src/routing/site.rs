@@ -4,9 +4,10 @@ use std::rc::Rc;
 use bytes::Bytes;
 use wire::http::{Method, Request, Status};
 
+use super::rules::fits;
 use super::rules::{PasswordGate, RewrittenTarget, Rules, redirected_head};
 use super::{RequestAccount, SiteSetup};
-use crate::config::PathPattern;
+use crate::config::{PathPattern, RouteConfig, RuleConditions};
 use crate::handler::gateway::script_paths;
 use crate::handler::{
     Body, BuiltResponse, Encoders, ErrorPages, FtpFiles, Handler, HandlerOutcome, OutcomeFuture, OwnedRequest,
@@ -42,7 +43,16 @@ pub(super) struct Site {
 
 struct Route {
     path: PathPattern,
+    /// Conditions in addition to the path; `None` if there are none.
+    conditions: Option<Box<RuleConditions>>,
     handler: Handler,
+}
+
+impl Route {
+    #[inline]
+    fn has(&self, routed: &Routed<'_>) -> bool {
+        self.path.matches(routed.path) && self.conditions.as_ref().is_none_or(|conditions| fits(conditions, routed))
+    }
 }
 
 /// Methods that the server as a whole supports (`OPTIONS *`).
@@ -50,9 +60,13 @@ const ALLOW: &str = "GET, HEAD, OPTIONS";
 
 impl Site {
     pub(super) fn new(setup: SiteSetup<'_>) -> Self {
-        let patterns = setup.config.routes.iter().map(|route| route.path.clone());
+        let route = |(config, handler): (&RouteConfig, Handler)| Route {
+            path: config.path.clone(),
+            conditions: (!config.conditions.is_of_path_only()).then(|| Box::new(config.conditions.clone())),
+            handler,
+        };
         Self {
-            routes: patterns.zip(setup.handlers).map(|(path, handler)| Route { path, handler }).collect(),
+            routes: setup.config.routes.iter().zip(setup.handlers).map(route).collect(),
             required_tls: setup.config.tls.client_certificates.as_ref().map(|_| setup.tls),
             error_pages: setup.error_pages,
             encoders: setup.encoders,
@@ -96,9 +110,9 @@ impl Site {
     /// rules have another way to serve it.
     #[inline]
     pub(super) fn ask_routes(&self, routed: &Routed<'_>, next_route: &mut usize) -> HandlerOutcome {
-        while let Some(index) = self.next_route(routed.path, *next_route) {
+        while let Some(index) = self.next_route(routed, *next_route) {
             *next_route = index + 1;
-            let has_next = routed.has_next || self.next_route(routed.path, index + 1).is_some();
+            let has_next = routed.has_next || self.next_route(routed, index + 1).is_some();
             let handler = &self.routes[index].handler;
             routed.link.set_handler(handler.kind());
             let outcome = match has_next == routed.has_next {
@@ -115,8 +129,8 @@ impl Site {
         HandlerOutcome::Decline
     }
 
-    fn next_route(&self, path: &[u8], from: usize) -> Option<usize> {
-        (from..self.routes.len()).find(|&index| self.routes[index].path.matches(path))
+    fn next_route(&self, routed: &Routed<'_>, from: usize) -> Option<usize> {
+        (from..self.routes.len()).find(|&index| self.routes[index].has(routed))
     }
 
     /// Adds the error page of the operator, or the server's own, to errors without content. Returns the page if it must

@@ -2,22 +2,23 @@
 
 use std::borrow::Cow;
 
+use expression::{Groups, Verdict};
 use wire::http::forwarding::{is_named_by_connection, is_same_field};
-use wire::http::{FieldSpan, KnownField, Method, Request, RequestHead, Span, path};
+use wire::http::{FieldSpan, KnownField, Method, Request, RequestHead, Span, Status, path};
 
-use super::{RewrittenTarget, Visit};
+use super::{RewrittenTarget, RoutedFacts, Visit};
 use crate::config::{FieldAction, FieldEdit, Template, TemplatePiece, TlsPiece};
 use crate::handler::{FieldChange, Routed};
 use crate::log::LogClient;
 
-/// Error: the value of a field would end its line.
+/// Error: the value of a field would end its line, or cannot be told.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnsafeValue;
 
 /// Computes the changes of a request's fields by the edits for one of these paths.
 ///
 /// # Errors
-/// A value has CR, LF or NUL (RFC 9110, section 5.5). The request must then be rejected. Without the change, the
+/// A value has CR, LF or NUL (RFC 9110, section 5.5), or it or its condition cannot be told. The request must then be rejected. Without the change, the
 /// upstream would use the value that the client sent in that field.
 pub fn request_changes(
     edits: &[FieldEdit],
@@ -25,7 +26,7 @@ pub fn request_changes(
     routed: &Routed<'_>,
     visit: &Visit,
 ) -> Result<Vec<FieldChange>, UnsafeValue> {
-    let changes = changes(edits, paths, routed, visit);
+    let changes = changes(edits, paths, RoutedFacts::new(routed).with_visit(visit), routed, visit, |unknown| unknown)?;
     if changes.iter().any(|change| change.value.iter().any(is_unsafe)) {
         return Err(UnsafeValue);
     }
@@ -33,9 +34,16 @@ pub fn request_changes(
 }
 
 /// Computes the changes of a response's fields by the edits for one of these paths. CR, LF and NUL become spaces (RFC
-/// 9110, section 5.5).
-pub fn response_changes(edits: &[FieldEdit], paths: &[&[u8]], routed: &Routed<'_>, visit: &Visit) -> Vec<FieldChange> {
-    let mut changes = changes(edits, paths, routed, visit);
+/// 9110, section 5.5). An edit whose value cannot be told is left out.
+pub fn response_changes(
+    edits: &[FieldEdit],
+    paths: &[&[u8]],
+    routed: &Routed<'_>,
+    visit: &Visit,
+    status: Status,
+) -> Vec<FieldChange> {
+    let facts = RoutedFacts::new(routed).with_visit(visit).with_status(status);
+    let mut changes = changes(edits, paths, facts, routed, visit, |_| Ok(None)).unwrap_or_default();
     for byte in changes.iter_mut().flat_map(|change| &mut change.value).filter(|byte| is_unsafe(byte)) {
         *byte = b' ';
     }
@@ -46,17 +54,48 @@ fn is_unsafe(byte: &u8) -> bool {
     matches!(byte, b'\r' | b'\n' | 0)
 }
 
-fn changes(edits: &[FieldEdit], paths: &[&[u8]], routed: &Routed<'_>, visit: &Visit) -> Vec<FieldChange> {
-    let fitting = edits.iter().filter(|edit| paths.iter().any(|path| edit.path.matches(path)));
-    let change = |edit: &FieldEdit| {
+/// Change of an edit, or nothing, or the error of its value.
+type EditResult = Result<Option<FieldChange>, UnsafeValue>;
+
+fn changes(
+    edits: &[FieldEdit],
+    paths: &[&[u8]],
+    facts: RoutedFacts<'_>,
+    routed: &Routed<'_>,
+    visit: &Visit,
+    on_unknown: fn(EditResult) -> EditResult,
+) -> Result<Vec<FieldChange>, UnsafeValue> {
+    let mut changes = Vec::new();
+    for edit in edits.iter().filter(|edit| paths.iter().any(|path| edit.path.matches(path))) {
+        let mut groups = None;
+        if let Some(when) = &edit.when {
+            let (verdict, found) = when.evaluate_with_groups(&facts);
+            match verdict {
+                Verdict::True => groups = Some(found),
+                Verdict::False => continue,
+                Verdict::Unknown => {
+                    changes.extend(on_unknown(Err(UnsafeValue))?);
+                    continue;
+                }
+            }
+        }
         let mut value = Vec::new();
-        write_value(&edit.value, routed, visit, &mut value);
-        FieldChange { action: edit.action, name: edit.name.clone(), value }
-    };
-    fitting.map(change).collect()
+        let change = match write_value(&edit.value, (&facts, groups.as_ref()), routed, visit, &mut value) {
+            Ok(()) => Some(FieldChange { action: edit.action, name: edit.name.clone(), value }),
+            Err(error) => on_unknown(Err(error))?,
+        };
+        changes.extend(change);
+    }
+    Ok(changes)
 }
 
-fn write_value(template: &Template, routed: &Routed<'_>, visit: &Visit, out: &mut Vec<u8>) {
+fn write_value(
+    template: &Template,
+    (facts, groups): (&RoutedFacts<'_>, Option<&Groups>),
+    routed: &Routed<'_>,
+    visit: &Visit,
+    out: &mut Vec<u8>,
+) -> Result<(), UnsafeValue> {
     for piece in &template.pieces {
         match piece {
             TemplatePiece::Literal(text) => out.extend_from_slice(text.as_bytes()),
@@ -96,8 +135,12 @@ fn write_value(template: &Template, routed: &Routed<'_>, visit: &Visit, out: &mu
             | TemplatePiece::FurtherQuery
             | TemplatePiece::Argument(_)
             | TemplatePiece::Group(_) => {}
+            TemplatePiece::Variable(variable) => {
+                out.extend_from_slice(&variable.read(facts, groups).map_err(|_| UnsafeValue)?);
+            }
         }
     }
+    Ok(())
 }
 
 /// Makes a request head with the rewritten target, if any, and the changed fields. Returns it with the bytes that it
@@ -282,7 +325,7 @@ mod tests {
                 Err(UnsafeValue),
                 "{user:?}"
             );
-            let changes = response_changes(&rules.response_fields, &[routed.path], &routed, &visit);
+            let changes = response_changes(&rules.response_fields, &[routed.path], &routed, &visit, Status::OK);
             assert_eq!(changes[0].value, expect.as_bytes(), "{user:?}");
         }
         let visit = Visit::for_tests(LogClient::Unix, "anna\t\x7f");
@@ -325,7 +368,10 @@ mod tests {
             let mut fields = Fields::new();
             fields.push("A", "1");
             fields.push("a", "2");
-            change_fields(&mut fields, &response_changes(&rules.response_fields, &[routed.path], &routed, &visit));
+            change_fields(
+                &mut fields,
+                &response_changes(&rules.response_fields, &[routed.path], &routed, &visit, Status::OK),
+            );
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             let found: Vec<_> = fields.iter().map(|(name, value)| (text(name), text(value))).collect();
             let expect: Vec<_> = expect.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
@@ -345,7 +391,9 @@ mod tests {
         let request = RuleTestRequest::new(HEAD);
         let routed = request.routed();
         let visit = Visit::for_tests(LogClient::Unix, "");
-        let id = |edits: &[FieldEdit], visit: &Visit| changes(edits, &[routed.path], &routed, visit)[0].value.clone();
+        let id = |edits: &[FieldEdit], visit: &Visit| {
+            request_changes(edits, &[routed.path], &routed, visit).unwrap()[0].value.clone()
+        };
         let first = id(&rules.request_fields, &visit);
         assert_eq!(first, id(&rules.response_fields, &visit));
         assert!(first.len() == 32 && first.iter().all(u8::is_ascii_hexdigit));

@@ -49,6 +49,11 @@ impl<'p> GuardedPath<'p> {
         Self { path, is_folded: false, precompressed: None }
     }
 
+    /// Bytes of the path; folded if letter case is ignored.
+    pub fn path(self) -> &'p [u8] {
+        self.path
+    }
+
     /// Returns this path, and that of the original if it may be the path of a precompressed file (`/a.html.gz`). Rules
     /// that keep clients from the original apply to both, because both have the same content.
     pub fn with_original(self) -> impl Iterator<Item = Self> {
@@ -86,12 +91,16 @@ impl OtherPath {
 }
 
 impl Readings {
-    /// Derives the settings from the patterns of guards and of field edits.
+    /// Derives the settings from the patterns of guards and of field edits. `has_conditions` is true if a guard has a
+    /// condition.
     pub fn new<'g>(
         guards: impl Iterator<Item = &'g GuardPattern>,
         mut edits: impl Iterator<Item = &'g PathPattern>,
+        has_conditions: bool,
     ) -> Self {
-        let mut readings = Self { is_needed: edits.any(|path| *path != PathPattern::Any), has_foldable_pattern: false };
+        let is_needed = has_conditions || edits.any(|path| *path != PathPattern::Any);
+        // A condition may test a path in any letter case.
+        let mut readings = Self { is_needed, has_foldable_pattern: has_conditions };
         for guard in guards.filter(|guard| guard.pattern != PathPattern::Any) {
             readings.is_needed = true;
             readings.has_foldable_pattern |= match (&guard.pattern, &guard.folded) {
@@ -332,6 +341,7 @@ mod tests {
         let shown = super::Readings::new(
             [super::GuardPattern::new(&crate::config::PathPattern::Any)].iter(),
             std::iter::empty(),
+            false,
         );
         assert_eq!(shown.of(b"/A;b/", std::iter::empty()), [], "nothing is read where no path is guarded");
     }

@@ -16,6 +16,7 @@
 
 mod address_set;
 mod count_table;
+mod facts;
 mod field_edits;
 mod guarded_paths;
 mod https;
@@ -39,6 +40,7 @@ use wire::http::{KnownField, Method, Request, RequestHead, Status};
 
 pub use self::address_set::AddressSet;
 pub use self::count_table::{CountTable, Permit};
+pub use self::facts::RoutedFacts;
 use self::field_edits::{
     UnsafeValue, change_request, change_request_to, identified_request, request_changes, response_changes,
 };
@@ -47,12 +49,13 @@ pub use self::limit_key::KeyHasher;
 pub use self::passwords::{CredentialVerdict, PasswordChecks, PasswordGate};
 use self::passwords::{Credentials, PasswordStore, challenge, credentials};
 pub use self::rewrites::RewrittenTarget;
-use self::rewrites::{Rewrites, Rewritten, apply};
+pub use self::rewrites::fits;
+use self::rewrites::{Rewrites, Rewritten, apply, holds_surely, may_hold};
 use self::shared::PathOrigin;
 pub use self::shared::{AllRules, SharedRules};
 pub use self::trusted_proxies::TrustedProxies;
 pub use self::visit::{RequestIds, Visit};
-use crate::config::{FieldAction, FieldEdit, ForwardAuthRule, PasswordRule};
+use crate::config::{Condition, FieldAction, FieldEdit, ForwardAuthRule, PasswordRule};
 use crate::handler::{Authorization, AuthorizationFuture, Authorizer, BuiltResponse, FieldChange, Response, Routed};
 use crate::metrics::Limit;
 
@@ -302,7 +305,9 @@ impl Rules {
         if self.response_fields.is_empty() && of_tls.is_none() && passage.cookies.is_empty() {
             return response;
         }
-        let mut changes = response_changes(&self.response_fields, &passage.paths(routed), routed, &passage.visit);
+        let status = response.status();
+        let mut changes =
+            response_changes(&self.response_fields, &passage.paths(routed), routed, &passage.visit, status);
         changes.extend(of_tls.cloned());
         changes.extend(passage.cookies.iter().cloned());
         if changes.is_empty() {
@@ -325,7 +330,8 @@ impl Rules {
         let paths = || std::iter::once(GuardedPath::asked(path)).chain(others.iter().map(OtherPath::guarded));
         for path in paths().flat_map(GuardedPath::with_original) {
             // If a password is accepted as an alternative, it is asked for later.
-            let may_sign_in = || self.password_for(path).is_some_and(|rule| self.passwords[rule].is_alternative);
+            let may_sign_in =
+                || self.password_for(path, routed).is_some_and(|rule| self.passwords[rule].is_alternative);
             if let Some((rule, pattern)) = self.shared.rule_for_client(routed, visit.client(), path, origin)
                 && !rule.is_allowed
                 && pattern.decides(path)
@@ -339,8 +345,10 @@ impl Rules {
     }
 
     /// Returns the password rule for a path; `None` if the path needs no password.
-    fn password_for(&self, path: GuardedPath<'_>) -> Option<usize> {
-        let first = self.password_paths.iter().position(|pattern| pattern.holds_for(path));
+    fn password_for(&self, path: GuardedPath<'_>, routed: &Routed<'_>) -> Option<usize> {
+        let first = self.password_paths.iter().zip(&self.passwords).position(|(pattern, rule)| {
+            pattern.holds_for(path) && applies(rule.file.is_some(), rule.when.as_ref(), routed, path)
+        });
         first.filter(|&rule| self.passwords[rule].file.is_some() && self.password_paths[rule].decides(path))
     }
 
@@ -352,7 +360,7 @@ impl Rules {
         let client = passage.visit.client();
         let paths = passage.guarded(routed).into_iter().flat_map(GuardedPath::with_original);
         let mut needed = paths.filter_map(|path| {
-            let rule = self.password_for(path)?;
+            let rule = self.password_for(path, routed)?;
             let is_let_in = self.passwords[rule].is_alternative
                 && self
                     .shared
@@ -421,7 +429,9 @@ impl Rules {
         }
         let paths = passage.guarded(routed).into_iter().flat_map(GuardedPath::with_original);
         let mut needed = paths.filter_map(|path| {
-            let first = self.auth_paths.iter().position(|pattern| pattern.holds_for(path));
+            let first = self.auth_paths.iter().zip(&self.auths).position(|(pattern, rule)| {
+                pattern.holds_for(path) && applies(rule.auth.is_some(), rule.when.as_ref(), routed, path)
+            });
             first.filter(|&rule| self.auths[rule].auth.is_some() && self.auth_paths[rule].decides(path))
         });
         needed.find(|rule| !passage.authorized.contains(rule))
@@ -507,7 +517,7 @@ impl Rules {
 
     /// Applies the edits of the request's fields.
     fn edit(&self, passage: &mut Passage, routed: &Routed<'_>) -> Result<(), UnsafeValue> {
-        let mut asked = passage.guarded(routed).into_iter().filter_map(|path| self.password_for(path));
+        let mut asked = passage.guarded(routed).into_iter().filter_map(|path| self.password_for(path, routed));
         let hides_credentials = asked.any(|rule| !self.passwords[rule].passes_credentials);
         let edits = if passage.is_changed { &[] } else { self.request_fields.as_slice() };
         if edits.is_empty() && !hides_credentials && passage.targets.is_empty() {
@@ -527,6 +537,12 @@ impl Rules {
         }
         Ok(())
     }
+}
+
+/// Returns true if a rule of authentication applies to a reading of the path. One that asks applies unless its condition
+/// does not hold for sure; one that asks nothing only if its condition holds for sure.
+fn applies(asks: bool, when: Option<&Condition>, routed: &Routed<'_>, path: GuardedPath<'_>) -> bool {
+    if asks { may_hold(when, routed, path.path()) } else { holds_surely(when, routed, path.path()) }
 }
 
 /// Makes the head of a request that a script redirects to this target: GET without content, as if the client had

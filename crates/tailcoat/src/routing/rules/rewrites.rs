@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 
+use expression::Groups;
 use wire::http::{Request, Status, path, query_may_have};
 
+use super::RoutedFacts;
 use super::target::{Match, arguments, write_target};
 use crate::config::{
-    FieldTest, PathPattern, QueryTest, Rewrite, RuleConditions, RuleTest, Template, TemplatePiece, TextTest,
+    Condition, FieldTest, PathPattern, QueryTest, Rewrite, RuleConditions, RuleTest, Template, TemplatePiece, TextTest,
+    Variable,
 };
 use crate::handler::{BuiltResponse, Routed};
 
@@ -87,7 +90,9 @@ pub fn apply(rule: &Rewrite, routed: &Routed<'_>) -> Rewritten {
     let bad_request = || Rewritten::Answer(BuiltResponse::new(Status::BAD_REQUEST));
     let Some(matched) = Match::new(&rule.path, routed.path) else { return bad_request() };
     let mut url = Vec::with_capacity(128);
-    write_target(&rule.target, &matched, routed, &mut url);
+    if write_target(&rule.target, &matched.with_groups(groups_of(rule, routed)), routed, &mut url).is_err() {
+        return bad_request();
+    }
     let Some(status) = rule.status else {
         return parse_target(&url, &rule.target, routed).map_or_else(bad_request, Rewritten::Target);
     };
@@ -98,6 +103,13 @@ pub fn apply(rule: &Rewrite, routed: &Routed<'_>) -> Rewritten {
     let mut response = BuiltResponse::new(status);
     response.fields.push("Location", url);
     Rewritten::Answer(response)
+}
+
+/// Groups of the condition's regular expression, if the target has some.
+fn groups_of(rule: &Rewrite, routed: &Routed<'_>) -> Option<Groups> {
+    let has_groups = rule.target.variables().any(|variable| matches!(variable, Variable::Group(_)));
+    let when = rule.conditions.when.as_ref().filter(|_| has_groups)?;
+    Some(when.evaluate_with_groups(&RoutedFacts::new(routed)).1)
 }
 
 /// Splits a target into path and query; `None` if the path leads above the root or has invalid percent-encoding.
@@ -124,11 +136,29 @@ fn has_query(template: &Template) -> bool {
 /// Returns true if all conditions other than the path hold.
 pub fn fits(conditions: &RuleConditions, routed: &Routed<'_>) -> bool {
     fits_with(conditions, routed, |test| query_fits(&test.of, routed.query) != test.is_negated)
+        && conditions.when.as_ref().is_none_or(|when| when.evaluate(&RoutedFacts::new(routed)).is_true())
+}
+
+/// As [`fits`], for one reading of the path.
+pub fn fits_path(conditions: &RuleConditions, routed: &Routed<'_>, path: &[u8]) -> bool {
+    let facts = || RoutedFacts::new(routed).with_path(path);
+    fits_with(conditions, routed, |test| query_fits(&test.of, routed.query) != test.is_negated)
+        && conditions.when.as_ref().is_none_or(|when| when.evaluate(&facts()).is_true())
+}
+
+/// Returns true unless the condition of a guard does not hold for sure, for one reading of the path.
+pub fn may_hold(when: Option<&Condition>, routed: &Routed<'_>, path: &[u8]) -> bool {
+    when.is_none_or(|when| when.evaluate(&RoutedFacts::new(routed).with_path(path)).may_be_true())
+}
+
+/// Returns true if the condition of a rule that opens something holds for sure, for one reading of the path.
+pub fn holds_surely(when: Option<&Condition>, routed: &Routed<'_>, path: &[u8]) -> bool {
+    when.is_none_or(|when| when.evaluate(&RoutedFacts::new(routed).with_path(path)).is_true())
 }
 
 /// As [`fits`], for a rule that rejects: a query also fits in a form that an application may read. Negated tests and
-/// expressions look at the query as it was sent.
-pub fn fits_as_read(conditions: &RuleConditions, routed: &Routed<'_>) -> bool {
+/// expressions look at the query as it was sent. A condition that cannot be told holds.
+pub fn fits_as_read(conditions: &RuleConditions, routed: &Routed<'_>, path: &[u8]) -> bool {
     let query = routed.query.unwrap_or_default();
     let may_fit = |test: &QueryTest| match test {
         QueryTest::Has(name) => query_may_have(query, name.as_bytes(), None),
@@ -137,7 +167,7 @@ pub fn fits_as_read(conditions: &RuleConditions, routed: &Routed<'_>) -> bool {
     };
     fits_with(conditions, routed, |test| {
         query_fits(&test.of, routed.query) != test.is_negated || (!test.is_negated && may_fit(&test.of))
-    })
+    }) && may_hold(conditions.when.as_ref(), routed, path)
 }
 
 fn fits_with(
@@ -145,7 +175,7 @@ fn fits_with(
     routed: &Routed<'_>,
     query_holds: impl FnOnce(&RuleTest<QueryTest>) -> bool,
 ) -> bool {
-    let RuleConditions { methods, query, field, is_missing: _ } = conditions;
+    let RuleConditions { methods, query, field, when: _, is_missing: _ } = conditions;
     let method = routed.request.method_name();
     holds(methods, |methods| methods.iter().any(|name| name.as_bytes() == method))
         && query.as_ref().is_none_or(query_holds)

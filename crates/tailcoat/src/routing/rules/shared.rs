@@ -11,13 +11,14 @@ use wire::http::Status;
 use super::https::Https;
 use super::passwords::PasswordStore;
 use super::rate_table::RateTable;
-use super::rewrites::{fits, fits_as_read};
+use super::rewrites::{fits_as_read, fits_path, may_hold};
 use super::{
     AddressSet, CountTable, GuardPattern, GuardedPath, KeyHasher, OtherPath, PasswordChecks, PasswordGate, Readings,
     TrustedProxies, Visit,
 };
 use crate::config::{
-    ClientRule, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit, RequestLimit, RulesConfig, SiteConfig,
+    ClientRule, Condition, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit, RequestLimit, RulesConfig,
+    SiteConfig,
 };
 use crate::handler::gateway::script_paths;
 use crate::handler::{BuiltResponse, Routed};
@@ -175,7 +176,7 @@ impl<'c> Common<'c> {
         let patterns = patterns.chain(request_limits.iter().map(|(_, pattern, _)| pattern));
         let edits = rules.request_fields.iter().chain(&rules.response_fields);
         let shared = SharedRules {
-            readings: Readings::new(patterns, edits.map(|edit| &edit.path)),
+            readings: Readings::new(patterns, edits.map(|edit| &edit.path), rules.has_conditional_guard()),
             clients,
             https: Https::new(&rules, site),
             rate_limits,
@@ -308,9 +309,9 @@ impl SharedRules {
         origin: PathOrigin,
     ) -> Option<(&ClientRule, &GuardPattern)> {
         let fitting = |(rule, pattern, set): &&(ClientRule, GuardPattern, AddressSet)| {
-            let fits = if rule.is_allowed { fits } else { fits_as_read };
+            let fits = if rule.is_allowed { fits_path } else { fits_as_read };
             let is_open = rule.is_internal && origin == PathOrigin::Server;
-            !is_open && set.has(client) && pattern.holds_for(path) && fits(&rule.conditions, routed)
+            !is_open && set.has(client) && pattern.holds_for(path) && fits(&rule.conditions, routed, path.path())
         };
         self.clients.iter().find(fitting).map(|(rule, pattern, _)| (rule, pattern))
     }
@@ -330,16 +331,21 @@ impl SharedRules {
         before: &[GuardedPath<'_>],
         visit: &Visit,
     ) -> Result<(), Box<BuiltResponse>> {
-        let is_for = |pattern: &GuardPattern| {
-            paths().any(|path| pattern.holds_for(path)) && !before.iter().any(|path| pattern.holds_for(*path))
+        let is_for = |pattern: &GuardPattern, when: Option<&Condition>| {
+            let holds = |path: GuardedPath<'_>| pattern.holds_for(path) && may_hold(when, routed, path.path());
+            paths().any(holds) && !before.iter().any(|path| holds(*path))
         };
         let key = |key: &LimitKey| self.hasher.of_request(key, routed, visit.client());
-        for (limit, _, table) in self.rate_limits.iter().filter(|(_, pattern, _)| is_for(pattern)) {
+        for (limit, _, table) in
+            self.rate_limits.iter().filter(|(limit, pattern, _)| is_for(pattern, limit.when.as_ref()))
+        {
             if let Err(wait) = table.take(key(&limit.key), routed.now.monotonic_ms) {
                 self.reject(Limit::RateLimit, limit.status, limit.is_dry_run, wait, visit)?;
             }
         }
-        for (limit, _, table) in self.request_limits.iter().filter(|(_, pattern, _)| is_for(pattern)) {
+        for (limit, _, table) in
+            self.request_limits.iter().filter(|(limit, pattern, _)| is_for(pattern, limit.when.as_ref()))
+        {
             match table.take(key(&limit.key), limit.requests_max) {
                 Some(permit) => visit.hold(permit),
                 None => self.reject(Limit::RequestLimit, limit.status, limit.is_dry_run, RETRY_AFTER, visit)?,

@@ -1,15 +1,20 @@
 //! Templates of redirects and rewrites, expanded to URLs.
 
+use expression::{Fact, Groups};
 use regex::bytes::Captures;
 use wire::http::path;
 
-use crate::config::{PathPattern, Template, TemplatePiece};
+use super::RoutedFacts;
+use super::field_edits::UnsafeValue;
+use crate::config::{PathPattern, Template, TemplatePiece, Variable};
 use crate::handler::Routed;
 
 /// Parts of a path that a pattern leaves open.
 pub struct Match<'p> {
     rest: &'p [u8],
     captures: Option<Captures<'p>>,
+    /// Groups of the rule's condition.
+    groups: Option<Groups>,
 }
 
 impl<'p> Match<'p> {
@@ -17,7 +22,11 @@ impl<'p> Match<'p> {
     pub fn new(pattern: &PathPattern, path: &'p [u8]) -> Option<Self> {
         let rest = match pattern {
             PathPattern::Regex(regex) => {
-                return regex.get().captures(path).map(|captures| Self { rest: &[], captures: Some(captures) });
+                return regex.get().captures(path).map(|captures| Self {
+                    rest: &[],
+                    captures: Some(captures),
+                    groups: None,
+                });
             }
             PathPattern::Any => path.strip_prefix(b"/").unwrap_or(path),
             PathPattern::Exact(exact) => path.strip_prefix(exact.as_bytes()).filter(|rest| rest.is_empty())?,
@@ -27,7 +36,12 @@ impl<'p> Match<'p> {
                 front.strip_prefix(b"/").unwrap_or(front)
             }
         };
-        Some(Self { rest, captures: None })
+        Some(Self { rest, captures: None, groups: None })
+    }
+
+    /// The match, with the groups of the rule's condition.
+    pub fn with_groups(self, groups: Option<Groups>) -> Self {
+        Self { groups, ..self }
     }
 
     fn group(&self, name: &str) -> &'p [u8] {
@@ -41,8 +55,16 @@ impl<'p> Match<'p> {
 }
 
 /// Writes the URL that a template gives for a request. Inserted values are percent-encoded, so that each stays within
-/// its part of the URL.
-pub fn write_target(template: &Template, matched: &Match<'_>, routed: &Routed<'_>, out: &mut Vec<u8>) {
+/// its part of the URL. What the operator has written stays as it is.
+///
+/// # Errors
+/// A variable cannot be told, or leads to another directory.
+pub fn write_target(
+    template: &Template,
+    matched: &Match<'_>,
+    routed: &Routed<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), UnsafeValue> {
     let start = out.len();
     let mut is_in_query = false;
     for piece in &template.pieces {
@@ -76,12 +98,35 @@ pub fn write_target(template: &Template, matched: &Match<'_>, routed: &Routed<'_
             | TemplatePiece::RequestId
             | TemplatePiece::Tls(_)
             | TemplatePiece::Field(_) => {}
+            TemplatePiece::Variable(variable) => {
+                let facts = RoutedFacts::new(routed);
+                let value = variable.read(&facts, matched.groups.as_ref()).map_err(|_| UnsafeValue)?;
+                match variable.is_of_operator() {
+                    true if value.iter().all(u8::is_ascii_graphic) => {
+                        is_in_query |= value.contains(&b'?');
+                        out.extend_from_slice(&value);
+                    }
+                    false if is_in_query || !leads_up(variable, &value) => encode(&value, is_in_query, out),
+                    _ => return Err(UnsafeValue),
+                }
+            }
         }
     }
     // Two slashes at the start would name a host of the client's choice (RFC 3986, section 4.2).
     while out[start..].starts_with(b"//") {
         out.remove(start);
     }
+    let url = &out[start..];
+    match [&b"/"[..], b"http://", b"https://"].iter().any(|valid| url.starts_with(valid)) {
+        true => Ok(()),
+        false => Err(UnsafeValue),
+    }
+}
+
+/// Returns true if a value in a path would lead to another directory than its place. A path itself is normalized.
+fn leads_up(variable: &Variable, value: &[u8]) -> bool {
+    let is_path = matches!(variable, Variable::Fact(Fact::Path));
+    !is_path && value.split(|byte| matches!(byte, b'/' | b'\\')).any(|segment| matches!(segment, b"." | b".."))
 }
 
 /// Value of an argument of a query, still encoded; empty if it is missing.
@@ -136,7 +181,7 @@ mod tests {
         let routed = request.routed();
         let matched = Match::new(pattern, routed.path)?;
         let mut out = Vec::new();
-        write_target(&Template { pieces: pieces.to_vec() }, &matched, &routed, &mut out);
+        write_target(&Template { pieces: pieces.to_vec() }, &matched, &routed, &mut out).unwrap();
         Some(String::from_utf8(out).unwrap())
     }
 
