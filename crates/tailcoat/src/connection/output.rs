@@ -9,7 +9,7 @@ use wire::h1::{CHUNK_SIZE_LINE_BYTES_MAX, DATE_BYTES, write_chunk_size_line, wri
 use wire::http::range::write_content_range;
 use wire::http::{ContentCoding, Fields, Status, push_decimal};
 
-use super::exchange::{AlternativeService, HeadPolicy, SERVER};
+use super::exchange::{ALT_SVC, AlternativeService, HeadPolicy, SERVER};
 use super::stream::{StreamFraming, StreamedContent};
 use crate::config::FieldAction;
 use crate::handler::{Body, BuiltResponse, ChangedResponse, FieldChange, Form, Response, Segment};
@@ -227,7 +227,7 @@ impl Output {
             self.bytes.extend_from_slice(SERVER.as_bytes());
             self.bytes.extend_from_slice(b"\r\n");
         }
-        if let Some(alternative) = encoding.alternative.filter(|_| policy.adds_alternative) {
+        if let Some(alternative) = encoding.alternative.filter(|_| !fields.has(ALT_SVC)) {
             self.bytes.extend_from_slice(alternative.h1());
         }
     }

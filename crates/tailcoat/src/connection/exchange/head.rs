@@ -6,7 +6,7 @@ use std::ops::Range;
 use wire::h1::DATE_BYTES;
 use wire::http::{ContentCoding, Status};
 
-use super::alternative::AlternativeService;
+use super::alternative::{ALT_SVC, AlternativeService};
 use super::head_policy::{HeadPolicy, SERVER};
 use super::{ExchangeTurn, HttpStreams, StreamClosed};
 use crate::config::FieldAction;
@@ -82,7 +82,7 @@ pub(super) fn send_built_head<S: HttpStreams>(
     if policy.adds_server {
         fields.push("server", SERVER);
     }
-    if let Some(listener) = alternative.filter(|_| policy.adds_alternative)
+    if let Some(listener) = alternative.filter(|_| !fields.has(ALT_SVC))
         && let Some(alternative) = turn.context.generation().alternative(listener)
     {
         fields.push("alt-svc", alternative.value());

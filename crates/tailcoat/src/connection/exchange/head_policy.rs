@@ -1,4 +1,3 @@
-use super::alternative::ALT_SVC;
 use crate::handler::BuiltResponse;
 
 /// Value of the Server field.
@@ -13,8 +12,6 @@ pub struct HeadPolicy {
     pub adds_date: bool,
     /// True if the server adds Server.
     pub adds_server: bool,
-    /// True if the server adds Alt-Svc, provided that the listener has HTTP/3.
-    pub adds_alternative: bool,
     /// Value of Content-Length; `None` if it is not sent.
     pub content_length: Option<u64>,
 }
@@ -29,7 +26,6 @@ impl HeadPolicy {
             has_content,
             // Date and Server of an upstream response are forwarded unchanged (RFC 9110, sections 6.6.1 and 10.2.4).
             adds_date: forwarded.is_none() || !fields.has("Date"),
-            adds_alternative: !fields.has(ALT_SVC),
             adds_server: server_field && forwarded.is_none(),
             content_length: match forwarded {
                 Some(forwarded) if !has_content => forwarded.content_length,

@@ -21,13 +21,13 @@ mod tunnel;
 mod upload;
 mod wakers;
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::task::Waker;
 
-pub use alternative::AlternativeService;
+pub use alternative::{ALT_SVC, AlternativeService, RESPONSES_WITH_ALTERNATIVE};
 pub use clocks::{ConnectionClocks, ExpiredWait};
 pub use head_policy::{HeadPolicy, SERVER};
 pub use limits::message_limits;
@@ -55,8 +55,8 @@ pub struct ExchangeClient {
     pub slot: u32,
     /// Number of the listener.
     pub listener: u16,
-    /// True if responses tell of HTTP/3, provided that the listener has it.
-    pub tells_alternative: bool,
+    /// Responses that still tell of HTTP/3, provided that the listener has it.
+    pub alternatives_due: Cell<u8>,
 }
 
 impl ExchangeClient {
@@ -64,9 +64,11 @@ impl ExchangeClient {
         ClientPeer { client: self.client, tls: self.tls.as_deref() }
     }
 
-    /// Listener whose alternative responses tell of.
+    /// Listener whose alternative the next response tells of.
     fn alternative(&self) -> Option<u16> {
-        self.tells_alternative.then_some(self.listener)
+        let due = self.alternatives_due.get().checked_sub(1)?;
+        self.alternatives_due.set(due);
+        Some(self.listener)
     }
 
     /// Local address that the client connected to; `None` for a unix socket.

@@ -9,7 +9,7 @@ use wire::http::{Method, Status, Version};
 
 use super::tunnel::H1Tunnel;
 use super::{H1Connection, H1Turn, Incoming};
-use crate::connection::exchange::AlternativeService;
+use crate::connection::exchange::{AlternativeService, RESPONSES_WITH_ALTERNATIVE};
 use crate::connection::output::{EncodingContext, Persistence};
 use crate::connection::record::{CLIENT_GONE, ClientPeer, LoggedResponse, is_hit, record};
 use crate::connection::transfer_rate::TransferRate;
@@ -59,7 +59,8 @@ impl H1Connection {
         let persistence = self.persistence(incoming, &response, tunnel.is_some(), turn.context);
         let H1Turn { context, task, output, now, .. } = turn;
         let generation = context.generation();
-        let tells_alternative = AlternativeService::is_for(self.tls.as_deref());
+        let tells_alternative =
+            self.requests <= RESPONSES_WITH_ALTERNATIVE.into() && AlternativeService::is_for(self.tls.as_deref());
         let encoding = EncodingContext {
             date: &context.clock.date(*now),
             now_ms: now.monotonic_ms,

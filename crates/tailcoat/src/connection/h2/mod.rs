@@ -10,7 +10,7 @@ mod send;
 mod streams;
 mod time_limits;
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::io;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll};
@@ -21,7 +21,8 @@ use wire::h2::{ConnectionError, ErrorCode, H2Output, H2ServerConnection, StreamI
 use self::receive::ReceiveBuffers;
 pub(super) use self::streams::H2Streams;
 use super::exchange::{
-    AlternativeService, ConnectionClocks, ExchangeClient, ExchangeTurn, RequestBuffers, StreamExchanges, message_limits,
+    AlternativeService, ConnectionClocks, ExchangeClient, ExchangeTurn, RESPONSES_WITH_ALTERNATIVE, RequestBuffers,
+    StreamExchanges, message_limits,
 };
 use super::lingering::poll_lingering;
 use super::{ConnectionScratch, Context, OpenedConnection, Socket, Transport};
@@ -162,7 +163,10 @@ impl H2Connection {
             unsent: Vec::new(),
             is_blocked: false,
             exchanges: StreamExchanges::new(ExchangeClient {
-                tells_alternative: AlternativeService::is_for(tls.as_deref()),
+                alternatives_due: match AlternativeService::is_for(tls.as_deref()) {
+                    true => RESPONSES_WITH_ALTERNATIVE.into(),
+                    false => Cell::default(),
+                },
                 client,
                 tls,
                 destination,

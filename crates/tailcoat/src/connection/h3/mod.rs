@@ -9,7 +9,7 @@ mod send;
 mod streams;
 mod time_limits;
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::task::{Context as Task, Poll};
@@ -303,5 +303,13 @@ fn new_exchanges(
 ) -> H3Exchanges {
     let listener = transport.listener();
     let destination = OnceCell::new();
-    StreamExchanges::new(ExchangeClient { client, tls, destination, number, slot, listener, tells_alternative: false })
+    StreamExchanges::new(ExchangeClient {
+        client,
+        tls,
+        destination,
+        number,
+        slot,
+        listener,
+        alternatives_due: Cell::default(),
+    })
 }
