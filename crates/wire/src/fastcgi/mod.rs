@@ -11,5 +11,5 @@ mod response;
 mod tests;
 
 pub use record::CONTENT_BYTES_MAX;
-pub use request::{push_name_value, write_begin, write_parameters, write_stdin_end, write_stdin_header};
+pub use request::{write_begin, write_parameters, write_stdin_end, write_stdin_header};
 pub use response::{DecodedFastCgi, FastCgiEnd, FastCgiPiece, MalformedRecord, ProtocolStatus, ResponseDecoder};

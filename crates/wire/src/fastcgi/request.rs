@@ -16,9 +16,20 @@ pub fn write_begin(is_kept: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(&[role_high, role_low, flags, 0, 0, 0, 0, 0]);
 }
 
-/// Writes the parameters, encoded by [`push_name_value`], and the record that ends them. Their length is not limited.
-pub fn write_parameters(parameters: &[u8], out: &mut Vec<u8>) {
-    for piece in parameters.chunks(CONTENT_BYTES_MAX) {
+/// Writes parameters, pairs of name and value, and the record that ends them. Their length is not limited.
+pub fn write_parameters<'a>(parameters: impl Iterator<Item = (&'a [u8], &'a [u8])>, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER_BYTES]);
+    parameters.for_each(|(name, value)| push_name_value(name, value, out));
+    let content = start + HEADER_BYTES;
+    let rest = out.split_off(out.len().min(content + CONTENT_BYTES_MAX));
+    let first_bytes = out.len() - content;
+    if first_bytes == 0 {
+        out.truncate(start);
+    } else {
+        out[start..content].copy_from_slice(&header(record_type::PARAMS, first_bytes));
+    }
+    for piece in rest.chunks(CONTENT_BYTES_MAX) {
         out.extend_from_slice(&header(record_type::PARAMS, piece.len()));
         out.extend_from_slice(piece);
     }
@@ -27,7 +38,7 @@ pub fn write_parameters(parameters: &[u8], out: &mut Vec<u8>) {
 
 /// Appends a name and a value after their lengths. A length takes one byte if it is below 128, otherwise four (section
 /// 3.4).
-pub fn push_name_value(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+fn push_name_value(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     for part in [name, value] {
         match u8::try_from(part.len()) {
             Ok(length @ 0..=127) => out.push(length),

@@ -129,19 +129,24 @@ fn requests() {
     write_begin(false, &mut out);
     assert_eq!(out[10], 0, "the application closes the connection");
     out.clear();
-    let mut parameters = Vec::new();
-    push_name_value(b"A", b"bc", &mut parameters);
-    push_name_value(b"D", &[b'x'; 128], &mut parameters);
-    assert_eq!(&parameters[..10], b"\x01\x02Abc\x01\x80\0\0\x80");
-    write_parameters(&parameters, &mut out);
-    let expect = [record(record_type::PARAMS, &parameters, 0), record(record_type::PARAMS, b"", 0)].concat();
+    let parameters: [(&[u8], &[u8]); 2] = [(b"A", b"bc"), (b"D", &[b'x'; 128])];
+    write_parameters(parameters.into_iter(), &mut out);
+    let encoded = [&b"\x01\x02Abc\x01\x80\0\0\x80D"[..], &[b'x'; 128]].concat();
+    let expect = [record(record_type::PARAMS, &encoded, 0), record(record_type::PARAMS, b"", 0)].concat();
     assert_eq!(out, expect);
     out.clear();
-    let long = vec![b'x'; CONTENT_BYTES_MAX + 1];
-    write_parameters(&long, &mut out);
-    let (first, second) = long.split_at(CONTENT_BYTES_MAX);
-    let expect = [first, second, &[]].map(|content| record(record_type::PARAMS, content, 0)).concat();
-    assert_eq!(out, expect);
+    write_parameters(std::iter::empty(), &mut out);
+    assert_eq!(out, record(record_type::PARAMS, b"", 0));
+    for rest_bytes in [0, 1, CONTENT_BYTES_MAX + 3] {
+        out.clear();
+        // Name and value have lengths of one and four bytes.
+        let value = vec![b'x'; CONTENT_BYTES_MAX - 6 + rest_bytes];
+        write_parameters([(&b"A"[..], &value[..])].into_iter(), &mut out);
+        let [a, b, c, d] = (value.len() as u32 | 1 << 31).to_be_bytes();
+        let encoded = [&[1, a, b, c, d, b'A'][..], &value].concat();
+        let pieces = encoded.chunks(CONTENT_BYTES_MAX).chain([&b""[..]]);
+        assert_eq!(out, pieces.flat_map(|content| record(record_type::PARAMS, content, 0)).collect::<Vec<_>>());
+    }
     out.clear();
     write_stdin_header(3, &mut out);
     out.extend_from_slice(b"abc");

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use wire::cgi::{write_scgi_request, write_uwsgi_request};
-use wire::fastcgi::{push_name_value, write_begin, write_parameters, write_stdin_end};
+use wire::fastcgi::{write_begin, write_parameters, write_stdin_end};
 use wire::h1::BodyFraming;
 use wire::http::readings::has_hidden_dot_segments;
 use wire::http::{Fields, Method, Status, path};
@@ -221,7 +221,7 @@ impl GatewayInner {
         };
         let config = &self.plan.config;
         let variables = variables(routed, script, config, content_length, changes);
-        let name = String::from_utf8_lossy(&script.name).into_owned();
+        let name = String::from_utf8_lossy(&script.name);
         let errors = ErrorLines::new(&self.plan.log, &name, config.error_bytes_max);
         let Some((head, dialect)) = self.encode(variables, content_length, script, errors) else {
             return Ok(BuiltResponse::new(Status::REQUEST_HEADER_FIELDS_TOO_LARGE));
@@ -256,10 +256,8 @@ impl GatewayInner {
         let mut head = Vec::with_capacity(2048);
         let dialect = match config.protocol {
             GatewayProtocol::FastCgi => {
-                let mut parameters = Vec::with_capacity(2048);
-                variables.iter().for_each(|(name, value)| push_name_value(name, value, &mut parameters));
                 write_begin(config.keeps_connections, &mut head);
-                write_parameters(&parameters, &mut head);
+                write_parameters(variables.iter(), &mut head);
                 if content_length.is_none() {
                     write_stdin_end(&mut head);
                 }

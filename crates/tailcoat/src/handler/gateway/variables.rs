@@ -4,13 +4,13 @@ use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use wire::cgi::push_variable_name;
-use wire::http::{FieldSpan, Fields, KnownField, Version};
+use wire::http::{FieldSpan, Fields, KnownField, Version, push_decimal};
 
 use super::Script;
 use crate::config::{GatewayConfig, GatewayProtocol};
 use crate::handler::Routed;
 use crate::handler::forward::{guarded_target, host_and_port, is_passed_on, push_trace_fields};
-use crate::log::LogClient;
+use crate::log::{LogClient, push_address};
 
 /// Builds the variables of a request. Fields in `changes` replace the request's of the same names; an empty value
 /// removes them.
@@ -49,9 +49,10 @@ fn push_server(routed: &Routed<'_>, variables: &mut Fields) {
         (host, _) => variables.push("SERVER_NAME", host),
     };
     if let Some(address) = destination {
-        variables.push("SERVER_ADDR", address.ip().to_canonical().to_string());
+        variables.push_with("SERVER_ADDR", |value| push_address(value, address.ip()));
     }
-    variables.push("SERVER_PORT", server_port(routed, destination, is_secure).to_string());
+    let port = server_port(routed, destination, is_secure);
+    variables.push_with("SERVER_PORT", |value| push_decimal(value, port.into()));
     variables.push(
         "SERVER_PROTOCOL",
         match routed.request.head.version {
@@ -83,7 +84,7 @@ fn push_request(routed: &Routed<'_>, content_length: Option<u64>, variables: &mu
     variables.push("REQUEST_URI", guarded_target(request.target_asked()));
     variables.push("QUERY_STRING", routed.query.unwrap_or_default());
     if let Some(length) = content_length {
-        variables.push("CONTENT_LENGTH", length.to_string());
+        variables.push_with("CONTENT_LENGTH", |value| push_decimal(value, length));
     }
     if let Some(content_type) = request.field_by_name(b"content-type") {
         variables.push("CONTENT_TYPE", content_type);
@@ -115,12 +116,13 @@ fn push_script(script: &Script, config: &GatewayConfig, variables: &mut Fields) 
 
 fn push_client(routed: &Routed<'_>, variables: &mut Fields) {
     if let LogClient::Ip(address) = routed.client {
-        let ip = address.ip().to_canonical().to_string();
         // RFC 3875, section 4.1.9: the address stands in for a name that was not looked up.
-        variables.push("REMOTE_ADDR", &ip).push("REMOTE_HOST", &ip);
+        for name in ["REMOTE_ADDR", "REMOTE_HOST"] {
+            variables.push_with(name, |value| push_address(value, address.ip()));
+        }
         // Unknown for a client of a proxy.
         if address.port() != 0 {
-            variables.push("REMOTE_PORT", address.port().to_string());
+            variables.push_with("REMOTE_PORT", |value| push_decimal(value, address.port().into()));
         }
     } else {
         // RFC 3875, section 4.1.8, demands an address; a unix socket has only this host's.
