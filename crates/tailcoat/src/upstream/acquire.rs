@@ -1,4 +1,4 @@
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -145,10 +145,14 @@ impl Upstream {
 
     /// Current servers.
     fn servers(&self) -> WorkerServers {
+        Rc::clone(&self.current_servers())
+    }
+
+    fn current_servers(&self) -> Ref<'_, WorkerServers> {
         if self.shared.servers.version() != self.seen_version.get() {
             self.follow_servers();
         }
-        Rc::clone(&self.servers.borrow())
+        self.servers.borrow()
     }
 
     /// Follows a change of the servers. Connections kept to a removed one close.
@@ -165,7 +169,7 @@ impl Upstream {
 
     /// True if some server may speak HTTP/2.
     pub fn may_speak_http2(&self) -> bool {
-        self.servers().iter().any(|server| self.shared.may_speak_http2(server.shared.protocol))
+        self.current_servers().iter().any(|server| self.shared.may_speak_http2(server.shared.protocol))
     }
 
     /// State that all workers share.

@@ -88,7 +88,7 @@ fn parse_plain_request_line(bytes: &[u8], start: usize, head: &mut RequestHead, 
 
 /// Fast path: parses a complete, valid field line with one space before its value and none after it. Returns `None` for
 /// any other line; [`parse_field_line`] then decides.
-fn parse_plain_field_line(bytes: &[u8], start: usize) -> Option<(Span, Span)> {
+pub(super) fn parse_plain_field_line(bytes: &[u8], start: usize) -> Option<(Span, Span)> {
     let line = &bytes[start..];
     let name_bytes = line.iter().position(|&byte| !is_token_byte(byte))?;
     let rest = line[name_bytes..].strip_prefix(b": ")?;

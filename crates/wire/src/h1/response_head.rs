@@ -1,7 +1,7 @@
 //! Client side: parser for response heads, and framing of responses (RFC 9112, sections 4 and 6.3).
 
 use super::framing::parse_content_length;
-use super::request_head::{is_forbidden_in_value, parse_field_line};
+use super::request_head::{is_forbidden_in_value, parse_field_line, parse_plain_field_line};
 use super::{BodyFraming, HeadLimits};
 use crate::http::{KnownField, Method, Span, Status, Version};
 use memchr::memchr;
@@ -61,7 +61,14 @@ pub fn parse_response_head(
     head.reason = Span::new(line.end().min(line.start() + REASON_AT), line.end());
     let mut at = line.end() + 2;
     loop {
-        let Some(line) = next_line(bytes, at, limits)? else { return Ok(None) };
+        let plain = parse_plain_field_line(bytes, at).filter(|(_, value)| value.end() + 2 <= limits.head_bytes_max);
+        let line = match &plain {
+            Some((name, value)) => Span::new(name.start(), value.end()),
+            None => match next_line(bytes, at, limits)? {
+                Some(line) => line,
+                None => return Ok(None),
+            },
+        };
         at = line.end() + 2;
         if line.start() == line.end() {
             return Ok(Some(at));
@@ -69,7 +76,8 @@ pub fn parse_response_head(
         if head.fields.len() == limits.fields_max {
             return Err(MalformedResponse("too many fields"));
         }
-        let (name, value) = parse_field_line(bytes, line).map_err(|rejection| MalformedResponse(rejection.reason))?;
+        let of_line = || parse_field_line(bytes, line).map_err(|rejection| MalformedResponse(rejection.reason));
+        let (name, value) = plain.map_or_else(of_line, Ok)?;
         head.fields.push(ResponseField { name, value });
     }
 }

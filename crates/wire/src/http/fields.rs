@@ -66,6 +66,25 @@ impl Fields {
         self
     }
 
+    /// Adds a line of a parsed head with this name and value. `head` are the bytes it was parsed from. A line that is
+    /// there in the form of HTTP/1 is copied in one piece. The rules of [`Fields::push`] apply.
+    pub fn push_parsed(&mut self, head: &[u8], name: Span, value: Span) -> &mut Self {
+        let (name_bytes, value_bytes) = (name.end() - name.start(), value.end() - value.start());
+        let line = head.get(name.start()..value.end() + LINE_END.len()).filter(|line| {
+            let value_start = name_bytes + NAME_END.len();
+            value.start() == name.end() + NAME_END.len()
+                && line[name_bytes..value_start] == *NAME_END
+                && line[value_start + value_bytes..] == *LINE_END
+        });
+        let Some(line) = line else { return self.push(name.of(head), value.of(head)) };
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(line);
+        let value_start = start + name_bytes + NAME_END.len();
+        let (name, value) = (Span::new(start, start + name_bytes), Span::new(value_start, value_start + value_bytes));
+        self.lines.push(FieldLine { name, value });
+        self
+    }
+
     /// Replaces all lines of this name with one. An empty value removes them. The name is case-insensitive.
     pub fn set(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
         self.remove(name.as_ref());
@@ -157,7 +176,23 @@ impl Eq for Fields {}
 
 #[cfg(test)]
 mod tests {
-    use super::Fields;
+    use super::{Fields, Span};
+
+    #[test]
+    fn parsed_lines() {
+        let head = b"A: 1\r\nb:2\r\nc:  3 \r\nd: 4\r\n";
+        let mut fields = Fields::new();
+        let spans = [(0..1, 3..4), (6..7, 8..9), (11..12, 15..16), (19..20, 22..23), (19..20, 22..22), (22..23, 0..0)];
+        for (name, value) in spans {
+            fields.push_parsed(head, Span::new(name.start, name.end), Span::new(value.start, value.end));
+        }
+        let mut expect = Fields::new();
+        expect.push("A", "1").push("b", "2").push("c", "3").push("d", "4").push("d", "").push("4", "");
+        assert_eq!(fields, expect);
+        let mut out = Vec::new();
+        fields.write_h1(&mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), "A: 1\r\nb: 2\r\nc: 3\r\nd: 4\r\nd: \r\n4: \r\n");
+    }
 
     #[test]
     fn lines() {

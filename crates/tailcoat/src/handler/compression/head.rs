@@ -7,6 +7,9 @@ use crate::config::{ResponseCompression, is_compressible};
 /// Longest media type that is compared, in bytes; longer ones are not compressed.
 const TYPE_BYTES_MAX: usize = 64;
 
+/// Beginning of types that are compressed, except event streams.
+const TEXT: &[u8] = b"text/";
+
 /// True if a response with this head is compressed for clients that accept a coding. `length` is that of its content, if
 /// it is known.
 pub fn is_compressed(status: Status, fields: &Fields, length: Option<u64>, settings: &ResponseCompression) -> bool {
@@ -37,11 +40,16 @@ pub fn is_compressed(status: Status, fields: &Fields, length: Option<u64>, setti
 fn is_compressible_type(value: &[u8]) -> bool {
     let end = value.iter().position(|byte| *byte == b';').unwrap_or(value.len());
     let media_type = value[..end].trim_ascii();
+    if let Some((kind, subtype)) = media_type.split_at_checked(TEXT.len())
+        && kind.eq_ignore_ascii_case(TEXT)
+    {
+        return !subtype.eq_ignore_ascii_case(b"event-stream");
+    }
     let mut lower = [0; TYPE_BYTES_MAX];
     let Some(lower) = lower.get_mut(..media_type.len()) else { return false };
     lower.copy_from_slice(media_type);
     lower.make_ascii_lowercase();
-    str::from_utf8(lower).is_ok_and(|media_type| media_type != "text/event-stream" && is_compressible(media_type))
+    str::from_utf8(lower).is_ok_and(is_compressible)
 }
 
 /// True if the directive `no-transform` is there (RFC 9111, section 5.2.2.6).
@@ -55,7 +63,9 @@ fn forbids_transformation(cache_control: &[u8]) -> bool {
 pub fn add_vary(fields: &mut Fields) {
     let is_there = |name: &[u8]| name == b"*" || name.eq_ignore_ascii_case(b"Accept-Encoding");
     let has_it = |value: &[u8]| value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).any(is_there);
-    if !fields.values(b"Vary").any(has_it) {
+    if !fields.has("Vary") {
+        fields.push("Vary", "Accept-Encoding");
+    } else if !fields.values(b"Vary").any(has_it) {
         fields.extend_value("Vary", "Accept-Encoding");
     }
 }

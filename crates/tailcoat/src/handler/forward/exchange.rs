@@ -113,6 +113,7 @@ enum ForwardState {
 impl ForwardExchange {
     /// Creates an exchange for this request. Fields in `changes` replace the request's fields of the same names; an
     /// empty one removes them. It must be polled at once, as [`Self::asking`] says.
+    #[inline]
     pub(super) fn new(inner: Rc<ForwardInner>, routed: &Routed<'_>, changes: &Fields) -> Self {
         let framing = routed.link.link().framing();
         let fields = std::mem::take(&mut inner.scratch.borrow_mut().fields);
@@ -137,6 +138,7 @@ impl ForwardExchange {
 
     /// Creates an exchange for a request that was encoded already. It must be polled at once: the first poll takes its time
     /// from `routed`.
+    #[inline]
     pub(super) fn asking(inner: Rc<ForwardInner>, routed: &Routed<'_>, asked: GatewayRequest) -> Self {
         let link = Rc::clone(routed.link.link());
         let (mut is_http, mut records, mut launch) = (false, None, None);

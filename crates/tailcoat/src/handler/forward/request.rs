@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use wire::h1::{BodyFraming, write_request_head};
 use wire::http::forwarding::{is_hop_by_hop, is_named_by_connection, is_same_field};
-use wire::http::{FieldSpan, Fields, KnownField, Method, Version, path};
+use wire::http::{FieldSpan, Fields, KnownField, Method, Version, path, push_decimal};
 
 use super::client_fields::{is_ours, push_client_fields, push_trace_fields, push_via};
 use crate::config::{ClientFields, ForwardConfig, ForwardHost};
@@ -26,7 +26,8 @@ pub(super) struct ForwardedHead<'a> {
 impl ForwardedHead<'_> {
     /// Encodes the head as HTTP/1.1.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
+        let line_bytes = self.method.len() + self.target.len() + b"  HTTP/1.1\r\n\r\n".len();
+        let mut bytes = Vec::with_capacity(line_bytes + self.fields.h1_bytes_max());
         write_request_head(&mut bytes, self.method, &self.target, Version::Http11, &self.fields);
         bytes
     }
@@ -108,7 +109,7 @@ pub(super) fn forwarded_head<'a>(
                     fields.push(name, decremented(value));
                 }
                 _ => {
-                    fields.push(name, value);
+                    fields.push_parsed(bytes, field.name, field.value);
                 }
             }
         }
@@ -121,7 +122,7 @@ pub(super) fn forwarded_head<'a>(
     push_trace_fields(routed, true, &mut fields);
     match framing {
         BodyFraming::Length(length) => {
-            fields.push("Content-Length", length.to_string());
+            fields.push_with("Content-Length", |value| push_decimal(value, length));
         }
         BodyFraming::Chunked => {
             fields.push("Transfer-Encoding", "chunked");

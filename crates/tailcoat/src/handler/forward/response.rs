@@ -37,6 +37,7 @@ pub(super) fn interim_fields(received: &Received<'_>) -> Fields {
 
 impl Received<'_> {
     /// Builds the response for the client. If it can't be passed on, returns the peer and the reason.
+    #[inline]
     pub(super) fn into_response(
         self,
         method: Method,
@@ -167,7 +168,7 @@ impl Received<'_> {
         let mut fields = Fields::with_capacity(self.head_bytes, self.head.fields.len() + 1);
         let has_connection = self.head.values(self.bytes, b"connection").next().is_some();
         for field in &self.head.fields {
-            let (name, value) = (field.name.of(self.bytes), field.value.of(self.bytes));
+            let name = field.name.of(self.bytes);
             let is_nominated =
                 has_connection && is_named_by_connection(name, self.head.values(self.bytes, b"connection"));
             // A client can only upgrade if the response names the protocol (RFC 9110, section 15.5.22).
@@ -176,7 +177,7 @@ impl Received<'_> {
             // Ports of the upstream mean nothing to clients of this server (RFC 7838).
             let is_alternative = name.eq_ignore_ascii_case(b"alt-svc");
             if is_wanted_upgrade || (!is_hop_by_hop(name) && !is_nominated && !is_alternative) {
-                fields.push(name, value);
+                fields.push_parsed(self.bytes, field.name, field.value);
             }
         }
         fields
@@ -210,6 +211,7 @@ fn in_records(
 }
 
 /// Content of known length that begins with `rest`.
+#[inline]
 fn with_length(length: u64, rest: &[u8], is_persistent: bool, may_read_ahead: bool, upstreaming: Upstreaming) -> Body {
     let there = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
     let content = Bytes::copy_from_slice(&rest[..there]);
