@@ -201,6 +201,51 @@ pub(super) enum OptionSetter {
     Include,
 }
 
+impl OptionSetter {
+    /// True if the reader of this place has the part that the option changes.
+    const fn fits(&self, place: OptionContext) -> bool {
+        use OptionContext as Place;
+        match self {
+            Self::Server(_) => matches!(place, Place::Server),
+            Self::Limits(_) => matches!(place, Place::Limits),
+            Self::Cache(_) => matches!(place, Place::Cache),
+            Self::Files(_) => matches!(place, Place::Top | Place::Site | Place::Files | Place::Ftp),
+            Self::Site(_) => matches!(place, Place::Site),
+            Self::Shared(_) | Self::Rules(_) => matches!(place, Place::Top | Place::Site),
+            Self::Forward(_) => matches!(place, Place::Forward) || place.is_gateway(),
+            Self::Gateway(_) => place.is_gateway(),
+            Self::Module(_) => matches!(place, Place::Module),
+            Self::Modules(_) => matches!(place, Place::Modules),
+            Self::Caching(_) => matches!(place, Place::Caching),
+            Self::Automatic(_) => matches!(place, Place::AutomaticCertificates),
+            Self::Upstream(_) => matches!(place, Place::Upstream),
+            Self::Confinement(_) => matches!(place, Place::Confinement),
+            Self::Traces(_) => matches!(place, Place::Traces),
+            Self::Ftp(_) => matches!(place, Place::Ftp),
+            Self::Block(block) => block.fits(place),
+            Self::Include => matches!(place, Place::Top),
+        }
+    }
+}
+
+/// Each option changes a part of the configuration that each of its places has. Otherwise the workspace does not compile.
+const _: () = {
+    let mut section = 0;
+    while section < SECTIONS.len() {
+        let Section { places, options, .. } = &SECTIONS[section];
+        let mut place = 0;
+        while place < places.len() {
+            let mut option = 0;
+            while option < options.len() {
+                assert!(options[option].set.fits(places[place]), "an option stands where no reader applies it");
+                option += 1;
+            }
+            place += 1;
+        }
+        section += 1;
+    }
+};
+
 /// Options that the reference shows together.
 pub(super) struct Section {
     pub(super) title: &'static str,
@@ -442,6 +487,36 @@ impl OptionContext {
         Self::Confinement,
         Self::Traces,
     ];
+
+    /// True for blocks of scripts and applications.
+    const fn is_gateway(self) -> bool {
+        matches!(self, Self::FastCgi | Self::Cgi | Self::Scgi | Self::Uwsgi)
+    }
+
+    /// True if the reader of `outer` reads this block.
+    const fn fits(self, outer: Self) -> bool {
+        match self {
+            Self::Top => false,
+            Self::Server
+            | Self::Limits
+            | Self::Cache
+            | Self::Site
+            | Self::Modules
+            | Self::Upstream
+            | Self::AutomaticCertificates
+            | Self::Confinement
+            | Self::Traces => matches!(outer, Self::Top),
+            Self::Files
+            | Self::Ftp
+            | Self::Forward
+            | Self::FastCgi
+            | Self::Cgi
+            | Self::Scgi
+            | Self::Uwsgi
+            | Self::Module => matches!(outer, Self::Site),
+            Self::Caching => matches!(outer, Self::Forward) || outer.is_gateway(),
+        }
+    }
 
     /// Options that may stand here.
     pub(super) fn options(self) -> impl Iterator<Item = &'static OptionDefinition> {

@@ -1,4 +1,7 @@
 //! From the settings of a text to a [`Config`].
+//!
+//! A reader of a block ignores options that change another part of the configuration: the compiler has checked with
+//! [`OptionSetter::fits`] that no table has one.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -190,7 +193,7 @@ impl ConfigDraft {
                 | OptionSetter::Ftp(_)
                 | OptionSetter::Map(_)
                 | OptionSetter::Traces(_) => {
-                    unreachable!("the table has no such option outside of blocks")
+                    // `OptionSetter::fits` keeps them out of this place.
                 }
             }
         }
@@ -232,7 +235,7 @@ impl ConfigDraft {
                 OptionSetter::Modules(set) => set(&mut self.modules, &setting.values),
                 OptionSetter::Confinement(set) => set(&mut self.confinement, &setting.values),
                 OptionSetter::Traces(set) => set(self.traces.get_or_insert_default(), &setting.values),
-                _ => unreachable!("the table has no such option {}", place.describe()),
+                _ => {}
             }
         }
         if place == OptionContext::AutomaticCertificates {
@@ -388,10 +391,9 @@ impl UpstreamDraft {
         if let Some(document) = setting.children {
             for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Upstream)
             {
-                let OptionSetter::Upstream(set) = inner.option.set else {
-                    unreachable!("the table has only such options in upstream")
-                };
-                set(&mut upstream, &inner.values);
+                if let OptionSetter::Upstream(set) = inner.option.set {
+                    set(&mut upstream, &inner.values);
+                }
             }
         }
         let is_whole = setting.is_whole && diagnostics.error_count() == errors_before;
@@ -473,8 +475,8 @@ impl SiteDraft {
                 }
                 OptionSetter::Block(OptionContext::Module) => self.read_module(source, &setting, diagnostics),
                 OptionSetter::Block(OptionContext::Ftp) => self.read_ftp(source, &setting, diagnostics),
-                OptionSetter::Block(_) => self.read_files(source, &setting, diagnostics),
-                _ => unreachable!("the table has no such option in a site"),
+                OptionSetter::Block(OptionContext::Files) => self.read_files(source, &setting, diagnostics),
+                _ => {}
             }
             self.route_spans.resize(self.site.routes.len(), setting.span.clone());
             self.certificate_spans.resize(self.site.tls.certificates.len(), setting.span.clone());
@@ -493,10 +495,9 @@ impl SiteDraft {
         }
         if let Some(document) = setting.children {
             for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Files) {
-                let OptionSetter::Files(set) = inner.option.set else {
-                    unreachable!("the table has only such options in files")
-                };
-                settings.push((set, inner.values));
+                if let OptionSetter::Files(set) = inner.option.set {
+                    settings.push((set, inner.values));
+                }
             }
         }
         let path = setting.values.path_pattern("path").unwrap_or(PathPattern::Any);
@@ -513,7 +514,7 @@ impl SiteDraft {
                 match inner.option.set {
                     OptionSetter::Ftp(set) => set(&mut ftp, &inner.values),
                     OptionSetter::Files(set) => files.push((set, inner.values)),
-                    _ => unreachable!("the table has only such options in ftp"),
+                    _ => {}
                 }
             }
         }
@@ -553,7 +554,7 @@ impl SiteDraft {
                     OptionSetter::Block(OptionContext::Caching) => {
                         forward.cache = Some(read_caching(source, &inner, diagnostics))
                     }
-                    _ => unreachable!("the table has only such options in forward"),
+                    _ => {}
                 }
             }
         }
@@ -594,7 +595,7 @@ impl SiteDraft {
                     OptionSetter::Block(OptionContext::Caching) => {
                         gateway.forward.cache = Some(read_caching(source, &inner, diagnostics));
                     }
-                    _ => unreachable!("the table has only such options {}", place.describe()),
+                    _ => {}
                 }
             }
         }
@@ -643,10 +644,9 @@ impl SiteDraft {
         let mut module = ModuleConfig::at(setting.values.file("file").unwrap_or_default());
         if let Some(document) = setting.children {
             for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Module) {
-                let OptionSetter::Module(set) = inner.option.set else {
-                    unreachable!("the table has only such options in module")
-                };
-                set(&mut module, &inner.values);
+                if let OptionSetter::Module(set) = inner.option.set {
+                    set(&mut module, &inner.values);
+                }
             }
         }
         let path = setting.values.path_pattern("path").unwrap_or(PathPattern::Any);
@@ -745,10 +745,9 @@ fn read_caching(source: &Arc<ConfigSource>, setting: &Setting<'_>, diagnostics: 
     let mut caching = ResponseCaching::default();
     if let Some(document) = setting.children {
         for inner in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Caching) {
-            let OptionSetter::Caching(set) = inner.option.set else {
-                unreachable!("the table has only such options in cache")
-            };
-            set(&mut caching, &inner.values);
+            if let OptionSetter::Caching(set) = inner.option.set {
+                set(&mut caching, &inner.values);
+            }
         }
     }
     caching
