@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget};
 use tailcoat::connection::{Admission, AlternativeService, Connections, Context, Generation, Socket, WorkerClock};
-use tailcoat::handler::{Encoders, HandlerParts, SharedSite};
+use tailcoat::handler::{Encoders, HandlerParts, SharedSite, UpstreamTable};
 use tailcoat::log::{LogClient, LogHandle, ServerLog};
 use tailcoat::metrics::Metrics;
 use tailcoat::modules::Modules;
@@ -249,14 +249,14 @@ fn connect(config: &str, has_alternative: bool, log_directory: &Path) -> (UnixSt
     let upstreams: Vec<_> = shared.iter().map(|shared| Upstream::new(Arc::clone(shared), 0)).collect();
     let parts = HandlerParts {
         store: &store,
-        upstreams: &shared,
+        upstreams: &UpstreamTable::new(&shared),
         modules: &Modules::default(),
         log: &server_log,
         observer: &Observer::new(None),
         spawner: None,
         spools: &SpoolStore::new(server_log.clone()),
     };
-    let site = SharedSite::new(&config.sites[0], &config, parts, None, &[]);
+    let site = SharedSite::new(&config.sites[0], &config, parts, None, &[]).unwrap();
     let target = AccessLogTarget::File(log_directory.join("access.log"));
     let logs = [AccessLog { target, format: AccessLogFormat::Combined }];
     let (log, ids) = tailcoat::log::start(&logs, tailcoat::log::LogOptions::default(), server_log.clone()).unwrap();

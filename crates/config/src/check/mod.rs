@@ -10,7 +10,7 @@ pub(crate) mod rules;
 pub(crate) mod tls;
 mod validate;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,7 @@ use crate::check::rules::RulesDraft;
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::model::gateway::{GatewayConfig, GatewayProtocol};
 use crate::model::programs::Runners;
+use crate::model::rules::RulesConfig;
 use crate::model::tls::load_authority;
 use crate::model::upstream::{UpstreamConfig, UpstreamServer, UpstreamServerAddress, UpstreamTls};
 use crate::model::*;
@@ -248,45 +249,66 @@ fn check_upstreams(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
 
 /// The servers of an upstream speak one protocol, and it is theirs.
 fn check_protocols(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
+    let sites = whole_sites(draft).map(|site| &site.site);
+    let protocols = protocols_of_upstreams(sites, all_rules(draft).map(|rules| &rules.rules));
     for upstream in draft.upstreams.iter().filter(|upstream| upstream.is_whole) {
-        let mut protocols: Vec<&str> = Vec::new();
-        for route in whole_sites(draft).flat_map(|site| &site.site.routes) {
-            match &route.handler {
-                HandlerConfig::Forward(forward) if forward.upstream == upstream.upstream.name => protocols.push("HTTP"),
-                HandlerConfig::Gateway(gateway, _) if gateway.forward.upstream == upstream.upstream.name => {
-                    protocols.push(gateway.protocol.name());
-                }
-                _ => {}
-            }
-        }
-        if all_rules(draft).any(|rules| rules.rules.auth_upstreams().any(|name| *name == upstream.upstream.name)) {
-            protocols.push("HTTP");
-        }
-        protocols.sort_unstable();
-        protocols.dedup();
-        let mut reader = ConfigReader { source: upstream.source.clone(), diagnostics };
-        let mut error = |message: String, help: &str| {
-            reader.error(ConfigFinding::new(upstream.span.clone(), message, "in here").help(help.to_owned()));
-        };
-        let servers = || upstream.upstream.servers.iter().map(|server| &server.address);
-        let [protocol] = protocols.as_slice() else {
-            if let [first, second, ..] = protocols.as_slice() {
-                error(format!("this upstream is used with {first} and with {second}"), "define one upstream for each");
-            }
-            continue;
-        };
-        if *protocol == "HTTP" && servers().any(|address| matches!(address, UpstreamServerAddress::OtherTcp(..))) {
-            error("`forward` uses HTTP with this upstream".into(), "write its servers as `\"http://HOST:PORT\"`");
-        }
-        if *protocol != "HTTP" && servers().any(is_http) {
-            let message = format!("`{protocol}` does not use HTTP with this upstream");
-            error(message, "write its servers as `\"tcp://HOST:PORT\"`");
-        }
-        if *protocol != "HTTP" && upstream.upstream.health_check.is_some() {
-            let message = format!("health checks are HTTP requests, which `{protocol}` servers do not answer");
-            error(message, "remove `health-check`; servers that fail requests are ejected anyway");
+        let Some(protocols) = protocols.get(upstream.upstream.name.as_str()) else { continue };
+        for (message, help) in protocol_faults(&upstream.upstream, protocols) {
+            let finding = ConfigFinding::new(upstream.span.clone(), message, "in here").help(help.to_owned());
+            ConfigReader { source: upstream.source.clone(), diagnostics }.error(finding);
         }
     }
+}
+
+/// Protocols that handlers and rules use with each upstream, in alphabetical order.
+fn protocols_of_upstreams<'a>(
+    sites: impl Iterator<Item = &'a SiteConfig>,
+    rules: impl Iterator<Item = &'a RulesConfig>,
+) -> HashMap<&'a str, BTreeSet<&'static str>> {
+    let mut protocols: HashMap<&str, BTreeSet<&str>> = HashMap::new();
+    let mut add = |upstream: &'a str, protocol| protocols.entry(upstream).or_default().insert(protocol);
+    for route in sites.flat_map(|site| &site.routes) {
+        match &route.handler {
+            HandlerConfig::Forward(forward) => add(&forward.upstream, "HTTP"),
+            HandlerConfig::Gateway(gateway, _) => add(&gateway.forward.upstream, gateway.protocol.name()),
+            HandlerConfig::Files(_)
+            | HandlerConfig::Respond(_)
+            | HandlerConfig::Module(_)
+            | HandlerConfig::Status(_) => continue,
+        };
+    }
+    for upstream in rules.flat_map(RulesConfig::auth_upstreams) {
+        add(upstream, "HTTP");
+    }
+    protocols
+}
+
+/// Contradictions between an upstream and the protocols that are used with it, each with a way to fix it.
+fn protocol_faults(upstream: &UpstreamConfig, protocols: &BTreeSet<&'static str>) -> Vec<(String, &'static str)> {
+    let mut protocols = protocols.iter();
+    let protocol = match (protocols.next(), protocols.next()) {
+        (Some(first), Some(second)) => {
+            let message = format!("this upstream is used with {first} and with {second}");
+            return vec![(message, "define one upstream for each")];
+        }
+        (Some(protocol), None) => *protocol,
+        (None, _) => return Vec::new(),
+    };
+    let servers = || upstream.servers.iter().map(|server| &server.address);
+    let mut faults = Vec::new();
+    if protocol == "HTTP" && servers().any(|address| matches!(address, UpstreamServerAddress::OtherTcp(..))) {
+        let message = "`forward` uses HTTP with this upstream".to_owned();
+        faults.push((message, "write its servers as `\"http://HOST:PORT\"`"));
+    }
+    if protocol != "HTTP" && servers().any(is_http) {
+        let message = format!("`{protocol}` does not use HTTP with this upstream");
+        faults.push((message, "write its servers as `\"tcp://HOST:PORT\"`"));
+    }
+    if protocol != "HTTP" && upstream.health_check.is_some() {
+        let message = format!("health checks are HTTP requests, which `{protocol}` servers do not answer");
+        faults.push((message, "remove `health-check`; servers that fail requests are ejected anyway"));
+    }
+    faults
 }
 
 /// Rules of all sites together, and of each site.
@@ -441,10 +463,10 @@ fn check_target(
 
 /// Error of a target that is neither an upstream nor an address.
 fn unknown_upstream(target: &String, span: &Range<usize>, upstreams: &[UpstreamDraft]) -> Option<ConfigFinding> {
-    let names: Vec<&str> = upstreams.iter().map(|draft| draft.upstream.name.as_str()).collect();
-    if target.contains(':') || names.contains(&target.as_str()) {
+    if target.contains(':') || upstreams.iter().any(|draft| draft.upstream.name == *target) {
         return None;
     }
+    let names: Vec<&str> = upstreams.iter().map(|draft| draft.upstream.name.as_str()).collect();
     let finding = ConfigFinding::new(span.clone(), format!("there is no upstream `{target}`"), "forwarded to here");
     let help = match nearest(target, &names) {
         Some(name) => format!("did you mean `{name}`?"),

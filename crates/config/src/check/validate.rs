@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::cross_check;
 use super::rules::RulesDraft;
+use super::{cross_check, protocol_faults, protocols_of_upstreams, upstream_faults};
 use crate::diagnostic::{ConfigSource, Diagnostics, Severity};
-use crate::model::{Config, HandlerConfig, SiteConfig};
+use crate::model::{Config, HandlerConfig, SiteConfig, UpstreamConfig};
 use crate::read::draft::{ConfigDraft, SiteDraft, UpstreamDraft};
 
 impl Config {
@@ -37,6 +37,22 @@ impl Config {
             format!("{}{help}", found.message)
         });
         let errors: Vec<_> = self.unknown_upstreams().chain(errors).collect();
+        if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
+    }
+
+    /// Checks an upstream that replaces the one of its name, as [`Self::validate`] would check the whole with it. Only
+    /// what the upstream can contradict is looked at, and no file is read.
+    ///
+    /// # Errors
+    ///
+    /// Errors for people, one in a line.
+    pub fn validate_upstream(&self, upstream: &UpstreamConfig) -> Result<(), String> {
+        let rules = self.sites.iter().map(|site| &site.rules).chain([&self.rules]);
+        let protocols = protocols_of_upstreams(self.sites.iter(), rules);
+        let of_protocols = protocols.get(upstream.name.as_str()).map(|used| protocol_faults(upstream, used));
+        let faults = upstream_faults(upstream).into_iter().map(|(message, help)| (message.to_owned(), help));
+        let faults = faults.chain(of_protocols.unwrap_or_default());
+        let errors: Vec<_> = faults.map(|(message, help)| format!("{message}; {help}")).collect();
         if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
     }
 
@@ -96,6 +112,27 @@ mod tests {
             "site a { fastcgi \"*.php\" \"unix:/run/php.sock\" root=\"/\" { fallback \"/index.php\" } }",
         ] {
             assert_eq!(config(text).validate(), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_upstream_is_checked_as_the_whole_with_it() {
+        let config = config(
+            "upstream \"app\" { server \"http://127.0.0.1:1\" }\nupstream \"php\" { server \"tcp://127.0.0.1:1\" }\n\
+             site a { listen 81; forward \"app\"; fastcgi \"*.php\" \"php\" root=\"/\" }",
+        );
+        for (index, servers) in [
+            (0, &["http://127.0.0.1:2", "http://127.0.0.1:3 weight=2"][..]),
+            (0, &["tcp://127.0.0.1:2"]),
+            (0, &["http://127.0.0.1:2 backup=on"]),
+            (0, &[]),
+            (1, &["tcp://127.0.0.1:2"]),
+            (1, &["http://127.0.0.1:2"]),
+        ] {
+            let texts: Vec<String> = servers.iter().map(|text| (*text).to_owned()).collect();
+            let mut changed = config.clone();
+            changed.upstreams[index].servers = crate::servers_from_texts(&texts).unwrap();
+            assert_eq!(config.validate_upstream(&changed.upstreams[index]), changed.validate(), "{servers:?}");
         }
     }
 

@@ -223,7 +223,8 @@ impl OptionSetter {
             Self::Traces(_) => matches!(place, Place::Traces),
             Self::Ftp(_) => matches!(place, Place::Ftp),
             Self::Block(block) => block.fits(place),
-            Self::Include => matches!(place, Place::Top),
+            Self::Map(_) => matches!(place, Place::Map),
+            Self::Secret | Self::Include => matches!(place, Place::Top),
         }
     }
 }
@@ -505,6 +506,7 @@ impl OptionContext {
             | Self::Upstream
             | Self::AutomaticCertificates
             | Self::Confinement
+            | Self::Map
             | Self::Traces => matches!(outer, Self::Top),
             Self::Files
             | Self::Ftp

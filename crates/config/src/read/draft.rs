@@ -3,6 +3,7 @@
 //! A reader of a block ignores options that change another part of the configuration: the compiler has checked with
 //! [`OptionSetter::fits`] that no table has one.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -314,6 +315,7 @@ impl ConfigDraft {
     /// Named upstreams, and those of single server addresses.
     fn all_upstreams(&self) -> Vec<UpstreamConfig> {
         let mut upstreams: Vec<UpstreamConfig> = self.upstreams.iter().map(|draft| draft.upstream.clone()).collect();
+        let mut known: HashSet<&str> = self.upstreams.iter().map(|draft| draft.upstream.name.as_str()).collect();
         let routes = self.sites.iter().flat_map(|draft| &draft.site.routes);
         let targets = routes.filter_map(|route| match &route.handler {
             HandlerConfig::Forward(forward) => Some(&forward.upstream),
@@ -322,7 +324,7 @@ impl ConfigDraft {
         });
         let rules = self.sites.iter().map(|draft| &draft.rules.rules).chain([&self.rules.rules]);
         for target in targets.chain(rules.flat_map(RulesConfig::auth_upstreams)) {
-            if !upstreams.iter().any(|upstream| upstream.name == *target)
+            if known.insert(target)
                 && let Ok(address) = parse_server_address(target, Path::new("/"))
             {
                 upstreams.push(UpstreamConfig::of_server(address));

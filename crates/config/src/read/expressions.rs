@@ -52,9 +52,7 @@ impl ExpressionsDraft {
         let mut builder = MapBuilder::new(&name, setting.values.expression("value").unwrap_or_default());
         let mut reader = ConfigReader { source: source.clone(), diagnostics };
         for inner in setting.children.map(|document| reader.read(document, OptionContext::Map)).unwrap_or_default() {
-            let OptionSetter::Map(set) = inner.option.set else {
-                unreachable!("the table has only such options in map")
-            };
+            let OptionSetter::Map(set) = inner.option.set else { continue };
             let mut draft = MapDraft::default();
             set(&mut draft, &inner.values);
             for (pattern, value) in draft.cases {

@@ -21,11 +21,14 @@ use landlock::ABI;
 use rustix::process::DumpableBehavior;
 
 use self::boundary::{Boundary, Grant, WantedAccess};
-use self::needs::Needs;
 pub use self::needs::is_shown_to_programs;
+use self::needs::{ConnectionNeeds, Needs};
 pub use self::user::{User, as_user, change_user, user_name, wanted_user};
-use crate::config::{Config, Confinement, SystemCalls};
+use crate::config::{Config, Confinement, SystemCalls, UpstreamConfig};
 use crate::spawner::Spawner;
+
+/// Name of a right, for messages.
+const CODE: &str = "loading code (modules, DNS names of upstreams)";
 
 /// Rights left to this process. By default, all.
 #[derive(Debug, Default)]
@@ -135,10 +138,24 @@ impl Confined {
             None => {}
         }
         if needs.loads_code && !self.loads_code {
-            lacks.push("loading code (modules, DNS names of upstreams)".to_owned());
+            lacks.push(CODE.to_owned());
         }
         lacks.sort();
         lacks.dedup();
+        lacks
+    }
+
+    /// Rights that connections to an upstream need and this process has dropped, for messages. Its files were granted
+    /// with the configuration.
+    pub fn lacks_for_upstream(&self, upstream: &UpstreamConfig) -> Vec<String> {
+        if !self.is_confined {
+            return Vec::new();
+        }
+        let needs = ConnectionNeeds::of(upstream);
+        let mut lacks = self.server.lacks(&needs.files(), needs.connects);
+        if needs.looks_up && !self.loads_code {
+            lacks.push(CODE.to_owned());
+        }
         lacks
     }
 

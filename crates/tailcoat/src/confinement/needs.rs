@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use super::boundary::{Grant, Rights};
 use crate::config::{
     AccessLogTarget, CompiledDirectory, Config, ErrorPageFile, FtpWriters, GatewayConfig, GatewayProtocol,
-    HandlerConfig, Listen, RootPattern, RootPiece, RulesConfig, SiteConfig, UpstreamServerAddress, state_directory,
+    HandlerConfig, Listen, RootPattern, RootPiece, RulesConfig, SiteConfig, UpstreamConfig, UpstreamServerAddress,
+    state_directory,
 };
 
 /// Files of the process itself, the limits of its container, and /dev/null.
@@ -84,10 +85,7 @@ impl Needs {
         authorities.for_each(|path| files.add_file(path, Rights::Read));
         let looks_up = looks_up_names(config);
         if looks_up {
-            NAMES.iter().for_each(|path| files.add(path, Rights::Read));
-            files.add_file(Path::new(RESOLVER), Rights::Read);
-            let variables = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os);
-            variables.for_each(|path: OsString| files.add_file(Path::new(&path), Rights::Read));
+            add_lookups(&mut files);
         }
         let confinement = &config.confinement;
         confinement.read.iter().chain(&confinement.execute).for_each(|path| files.add(path, Rights::Read));
@@ -99,6 +97,14 @@ impl Needs {
             loads_code: looks_up || config.module_routes().next().is_some(),
         }
     }
+}
+
+/// Adds what lookups of host names and of the system's CA certificates read.
+fn add_lookups(files: &mut Collected) {
+    NAMES.iter().for_each(|path| files.add(path, Rights::Read));
+    files.add_file(Path::new(RESOLVER), Rights::Read);
+    let variables = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os);
+    variables.for_each(|path: OsString| files.add_file(Path::new(&path), Rights::Read));
 }
 
 /// True if CGI programs that run as the server's user can read this file.
@@ -280,25 +286,44 @@ fn existing(directory: &Path) -> PathBuf {
     directory.to_owned()
 }
 
+/// Rights that connections to an upstream need, its own files aside.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ConnectionNeeds {
+    /// True if there are TCP connections.
+    pub(super) connects: bool,
+    /// True if host names or the system's CA certificates are looked up.
+    pub(super) looks_up: bool,
+}
+
+impl ConnectionNeeds {
+    pub(super) fn of(upstream: &UpstreamConfig) -> Self {
+        let hosts = || upstream.servers.iter().filter_map(|server| host_of(&server.address));
+        let trusts_the_system = upstream.has_tls() && upstream.tls.authorities.is_none();
+        Self { connects: hosts().next().is_some(), looks_up: trusts_the_system || !hosts().all(is_address) }
+    }
+
+    /// Files of lookups.
+    pub(super) fn files(self) -> Vec<Grant> {
+        let mut files = Collected::default();
+        if self.looks_up {
+            add_lookups(&mut files);
+        }
+        files.grants
+    }
+}
+
 fn looks_up_names(config: &Config) -> bool {
-    let mut servers = config.upstreams.iter().flat_map(|upstream| &upstream.servers);
-    let names_a_host = servers.any(|server| host_of(&server.address).is_some_and(|host| !is_address(host)));
+    let upstreams = config.upstreams.iter().any(|upstream| ConnectionNeeds::of(upstream).looks_up);
     let sends_requests = config.module_routes().any(|module| !module.grants.hosts.is_empty());
-    // Looking up the system's CA certificates needs rights, too.
-    let trusts_the_system = config.upstreams.iter().any(|upstream| {
-        let speaks_tls = upstream.servers.iter().any(|server| matches!(server.address, UpstreamServerAddress::Tls(..)));
-        speaks_tls && upstream.tls.authorities.is_none()
-    });
     let collector = config.traces.as_ref().and_then(|traces| Some((traces.endpoint.as_ref()?, traces)));
     let looks_for_collector =
         collector.is_some_and(|(url, traces)| !is_address(&url.host) || url.is_tls && traces.authorities.is_none());
-    names_a_host || sends_requests || trusts_the_system || looks_for_collector || config.has_automatic_certificates()
+    upstreams || sends_requests || looks_for_collector || config.has_automatic_certificates()
 }
 
 fn has_servers(config: &Config) -> bool {
     let has_collector = config.traces.as_ref().is_some_and(|traces| traces.endpoint.is_some());
-    let mut servers = config.upstreams.iter().flat_map(|upstream| &upstream.servers);
-    has_collector || servers.any(|server| host_of(&server.address).is_some())
+    has_collector || config.upstreams.iter().any(|upstream| ConnectionNeeds::of(upstream).connects)
 }
 
 /// True if FTP connects to clients.

@@ -42,7 +42,7 @@ pub use response::{
     InternalRedirect, Response, Segment, Tunnel, TunnelStream, change_fields,
 };
 use rustix::time::{ClockId, clock_gettime};
-pub use setup::{FtpFiles, Handler, HandlerParts, SharedSite};
+pub use setup::{FtpFiles, Handler, HandlerParts, SharedSite, UpstreamTable};
 pub use static_file::{
     FileRejection, ListingScope, NamedChange, NamedContent, NamedEntry, NamedFiles, NamedListing, NamedRejection,
     NamedUpload, UploadRequest, UploadStart, not_found,

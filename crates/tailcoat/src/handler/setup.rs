@@ -1,5 +1,7 @@
 //! Setup of handlers from their configuration: first the part that all workers share, then each worker's own.
 
+use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -102,8 +104,9 @@ pub struct SharedSite {
     handlers: Vec<SharedHandler>,
     /// Lowest and highest status, file tree and path of each error page.
     error_pages: Vec<(u16, u16, Arc<FileTree>, Vec<u8>)>,
-    /// Plan of each rule of forward authentication, the site's own first; `None` for a rule without a server.
-    authorizers: Vec<Option<Arc<AuthorizerPlan>>>,
+    /// Plan and index of the upstream of each rule of forward authentication, the site's own first; `None` for a rule
+    /// without a server.
+    authorizers: Vec<Option<(Arc<AuthorizerPlan>, usize)>>,
     /// Files that are served over FTP.
     ftp: Option<Arc<FileTree>>,
     ftp_pace: Arc<SharedPace>,
@@ -139,13 +142,36 @@ enum Runner {
     Programs(Arc<SharedPrograms>),
 }
 
+/// Upstreams of a configuration, in its order, and the index of each name.
+pub struct UpstreamTable<'a> {
+    list: &'a [Arc<SharedUpstream>],
+    indices: HashMap<&'a str, usize>,
+}
+
+impl<'a> UpstreamTable<'a> {
+    /// Creates the table of these upstreams.
+    pub fn new(list: &'a [Arc<SharedUpstream>]) -> Self {
+        Self { list, indices: list.iter().enumerate().map(|(index, upstream)| (upstream.name(), index)).collect() }
+    }
+
+    /// The upstream that requests are forwarded to, with its index.
+    ///
+    /// # Errors
+    /// The configuration has no such upstream; its checks should have said so.
+    fn of(&self, forward: &config::ForwardConfig) -> io::Result<(usize, &'a Arc<SharedUpstream>)> {
+        let index = self.indices.get(forward.upstream.as_str());
+        let found = index.and_then(|index| Some((*index, self.list.get(*index)?)));
+        found.ok_or_else(|| io::Error::other(format!("there is no upstream `{}`", forward.upstream)))
+    }
+}
+
 /// Shared parts that handlers are built from.
 #[derive(Clone, Copy)]
 pub struct HandlerParts<'a> {
     /// Object cache.
     pub store: &'a Arc<ObjectStore>,
-    /// Upstreams of the configuration, in its order.
-    pub upstreams: &'a [Arc<SharedUpstream>],
+    /// Upstreams of the configuration.
+    pub upstreams: &'a UpstreamTable<'a>,
     /// Modules of the configuration.
     pub modules: &'a Modules,
     /// Log for operators.
@@ -161,13 +187,16 @@ pub struct HandlerParts<'a> {
 impl SharedSite {
     /// Prepares a site's handlers and opens no file. Unchanged parts of `reused` keep their state: open
     /// files, stored responses, running programs. A site of FTP shares the files of an earlier one of HTTP.
+    ///
+    /// # Errors
+    /// A handler needs an upstream, a module or the threads for programs, and there is none.
     pub fn new(
         site: &config::SiteConfig,
         config: &Config,
         parts: HandlerParts<'_>,
         reused: Option<&Self>,
         earlier: &[Arc<Self>],
-    ) -> Self {
+    ) -> io::Result<Self> {
         let HandlerParts { store, upstreams, modules, .. } = parts;
         let tree = |files: &FilesConfig, runners: Runners, precedence: Precedence| {
             let (server_field, ranges_max) = (config.server.server_field, config.limits.ranges_max);
@@ -182,43 +211,49 @@ impl SharedSite {
             .routes
             .iter()
             .enumerate()
-            .map(|(index, route)| match &route.handler {
-                config::HandlerConfig::Files(files) => SharedHandler::StaticFile(tree(
-                    files,
-                    Runners::of(site, index),
-                    Precedence::of(config, site, index),
-                )),
-                config::HandlerConfig::Respond(respond) => SharedHandler::Respond(Arc::new(Respond::new(respond))),
-                config::HandlerConfig::Gateway(gateway, part) => {
-                    let known = gateways.iter().find(|shared| Arc::ptr_eq(&shared.config, gateway)).cloned();
-                    let shared = known.unwrap_or_else(|| {
-                        let reused = reused.and_then(|reused| reused.gateway(gateway));
-                        let precedence = Precedence::of(config, site, index);
-                        let shared = Arc::new(SharedGateway::new(gateway, config, precedence, parts, reused));
-                        gateways.push(Arc::clone(&shared));
-                        shared
-                    });
-                    SharedHandler::Gateway(shared, *part)
-                }
-                config::HandlerConfig::Forward(forward) => {
-                    let index = upstream_of(forward, upstreams);
-                    let cache = forward.cache.as_ref().map(|caching| {
-                        let reused = reused.and_then(|reused| reused.cache(&route.path, caching, forward));
-                        let ranges_max = config.limits.ranges_max;
-                        SharedResponseCache::reuse(caching.clone(), forward, ranges_max, Arc::clone(store), reused)
-                    });
-                    SharedHandler::Forward(ForwardPlan::new(forward, &upstreams[index], parts.spools), index, cache)
-                }
-                config::HandlerConfig::Status(view) => {
-                    let is_guarded = config.guards(site, &route.path);
-                    SharedHandler::Status(Arc::new(StatusHandler::new(view, is_guarded, parts.observer)))
-                }
-                // The modules were loaded for this configuration.
-                config::HandlerConfig::Module(module) => SharedHandler::Module(Arc::clone(
-                    modules.find(module).unwrap_or_else(|| panic!("no module {}", module.file.display())),
-                )),
+            .map(|(index, route)| {
+                Ok(match &route.handler {
+                    config::HandlerConfig::Files(files) => SharedHandler::StaticFile(tree(
+                        files,
+                        Runners::of(site, index),
+                        Precedence::of(config, site, index),
+                    )),
+                    config::HandlerConfig::Respond(respond) => SharedHandler::Respond(Arc::new(Respond::new(respond))),
+                    config::HandlerConfig::Gateway(gateway, part) => {
+                        let shared = match gateways.iter().find(|shared| Arc::ptr_eq(&shared.config, gateway)) {
+                            Some(known) => Arc::clone(known),
+                            None => {
+                                let reused = reused.and_then(|reused| reused.gateway(gateway));
+                                let precedence = Precedence::of(config, site, index);
+                                let shared = Arc::new(SharedGateway::new(gateway, config, precedence, parts, reused)?);
+                                gateways.push(Arc::clone(&shared));
+                                shared
+                            }
+                        };
+                        SharedHandler::Gateway(shared, *part)
+                    }
+                    config::HandlerConfig::Forward(forward) => {
+                        let (index, upstream) = upstreams.of(forward)?;
+                        let cache = forward.cache.as_ref().map(|caching| {
+                            let reused = reused.and_then(|reused| reused.cache(&route.path, caching, forward));
+                            let ranges_max = config.limits.ranges_max;
+                            SharedResponseCache::reuse(caching.clone(), forward, ranges_max, Arc::clone(store), reused)
+                        });
+                        SharedHandler::Forward(ForwardPlan::new(forward, upstream, parts.spools), index, cache)
+                    }
+                    config::HandlerConfig::Status(view) => {
+                        let is_guarded = config.guards(site, &route.path);
+                        SharedHandler::Status(Arc::new(StatusHandler::new(view, is_guarded, parts.observer)))
+                    }
+                    config::HandlerConfig::Module(module) => {
+                        let found = modules.find(module);
+                        let not_loaded =
+                            || io::Error::other(format!("module {} was not loaded", module.file.display()));
+                        SharedHandler::Module(Arc::clone(found.ok_or_else(not_loaded)?))
+                    }
+                })
             })
-            .collect();
+            .collect::<io::Result<_>>()?;
         // The site's own root is tried after all of its parts.
         let site_tree = handlers.iter().rev().find_map(|handler| match handler {
             SharedHandler::StaticFile(tree) => Some(Arc::clone(tree)),
@@ -244,12 +279,13 @@ impl SharedSite {
             shared.unwrap_or_else(|| tree(&ftp.files, Runners::default(), Precedence::default()))
         });
         let authorizer = |auth: &config::ForwardAuth| {
-            let upstream = &upstreams[upstream_of(&auth.forward, upstreams)];
-            AuthorizerPlan::new(auth, upstream, parts.spools)
+            let (index, upstream) = upstreams.of(&auth.forward)?;
+            Ok((AuthorizerPlan::new(auth, upstream, parts.spools), index))
         };
         let auths = site.rules.forward_auths.iter().chain(&config.rules.forward_auths);
-        let authorizers = auths.map(|rule| rule.auth.as_ref().map(authorizer)).collect();
-        Self { paths, handlers, error_pages, authorizers, ftp, ftp_pace: Arc::default() }
+        let authorizers = auths.map(|rule| rule.auth.as_ref().map(authorizer).transpose());
+        let authorizers = authorizers.collect::<io::Result<_>>()?;
+        Ok(Self { paths, handlers, error_pages, authorizers, ftp, ftp_pace: Arc::default() })
     }
 
     fn trees(&self) -> impl Iterator<Item = &Arc<FileTree>> {
@@ -322,11 +358,10 @@ impl SharedSite {
 
     /// Creates a worker's ways to the authentication servers, in the order of their rules.
     pub fn authorizers(&self, upstreams: &[Rc<Upstream>], overload: &Rc<Overload>) -> Vec<Option<Authorizer>> {
-        let authorizer = |plan: &Arc<AuthorizerPlan>| {
-            let upstream = upstreams.iter().find(|upstream| **upstream.name() == *plan.upstream())?;
-            Some(Authorizer::new(plan, Rc::clone(upstream), overload))
+        let authorizer = |(plan, index): &(Arc<AuthorizerPlan>, usize)| {
+            Authorizer::new(plan, Rc::clone(&upstreams[*index]), overload)
         };
-        self.authorizers.iter().map(|plan| plan.as_ref().and_then(authorizer)).collect()
+        self.authorizers.iter().map(|plan| plan.as_ref().map(authorizer)).collect()
     }
 
     /// Creates a worker's part of a site of FTP; `None` for a site of HTTP.
@@ -355,13 +390,12 @@ impl SharedGateway {
         precedence: Precedence,
         parts: HandlerParts<'_>,
         reused: Option<&Self>,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let HandlerParts { store, upstreams, log, spawner, observer, .. } = parts;
         let forward = &gateway.forward;
         let (plan, runner) = match gateway.protocol {
             config::GatewayProtocol::Cgi => {
-                // The creator of `Parts` ensures that there is one.
-                let spawner = spawner.unwrap_or_else(|| panic!("no thread to run programs"));
+                let spawner = spawner.ok_or_else(|| io::Error::other("there is no thread to run programs"))?;
                 let programs = match reused.map(|reused| &reused.runner) {
                     Some(Runner::Programs(programs)) => Arc::clone(programs),
                     _ => {
@@ -372,8 +406,8 @@ impl SharedGateway {
                 (ForwardPlan::of_programs(forward, log, parts.spools), Runner::Programs(programs))
             }
             _ => {
-                let index = upstream_of(forward, upstreams);
-                (ForwardPlan::new(forward, &upstreams[index], parts.spools), Runner::Servers(index))
+                let (index, upstream) = upstreams.of(forward)?;
+                (ForwardPlan::new(forward, upstream, parts.spools), Runner::Servers(index))
             }
         };
         let cache = forward.cache.as_ref().map(|caching| {
@@ -389,7 +423,7 @@ impl SharedGateway {
                 GatewayPlan::new(Arc::clone(gateway), tree, log, server_field, precedence)
             }
         };
-        Self { config: Arc::clone(gateway), plan: plan_of_scripts, forward: plan, runner, cache }
+        Ok(Self { config: Arc::clone(gateway), plan: plan_of_scripts, forward: plan, runner, cache })
     }
 
     /// Creates a worker's `Forward` to the runner of the scripts.
@@ -403,13 +437,6 @@ impl SharedGateway {
             }
         }
     }
-}
-
-/// Index of the upstream that requests are forwarded to.
-fn upstream_of(forward: &config::ForwardConfig, upstreams: &[Arc<SharedUpstream>]) -> usize {
-    let index = upstreams.iter().position(|upstream| upstream.name() == forward.upstream);
-    // The check of the configuration ensures that there is one.
-    index.unwrap_or_else(|| panic!("no upstream {}", forward.upstream))
 }
 
 /// Path of a file, as in a request to its directory's tree.

@@ -16,7 +16,7 @@ use crate::connection::{
     Abilities, AlternativeService, ClientLimit, KernelTls, ListenerState, QuicKeys, QuicSettings, RESERVED_PLACES,
     Shares,
 };
-use crate::handler::{HandlerParts, SharedSite};
+use crate::handler::{HandlerParts, SharedSite, UpstreamTable};
 use crate::log::{LogChange, LogHandle, LogId, ServerLog, Trouble};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
@@ -148,7 +148,7 @@ impl Assembly {
         }
         let parts = HandlerParts {
             store,
-            upstreams: &upstreams,
+            upstreams: &UpstreamTable::new(&upstreams),
             modules: &modules,
             log: server_log,
             observer: &lasting.observer,
@@ -160,7 +160,7 @@ impl Assembly {
         for site in &config.sites {
             let known = known.get(&(site.names.as_slice(), site.listen.as_slice())).copied();
             let shared = SharedSite::new(site, &config, parts, known, &sites);
-            sites.push(Arc::new(shared));
+            sites.push(Arc::new(shared.map_err(ServerStartError::at("cannot set up a site"))?));
         }
         let rules = AllRules::new(&config, server_log, reused.map(|reused| &*reused.parts.rules));
         let rules = rules.map(Arc::new).map_err(ServerStartError::at("cannot set up access rules and rate limits"))?;

@@ -20,12 +20,9 @@ impl Server {
     pub(super) fn set_servers(&self, upstream: &str, servers: &[String]) -> Result<String, String> {
         let shared = self.find_upstream(upstream)?;
         let servers = config::servers_from_texts(servers)?;
-        let mut config = (*self.assembly.parts.config).clone();
-        for changed in config.upstreams.iter_mut().filter(|of| of.name == upstream) {
-            changed.servers.clone_from(&servers);
-        }
-        config.validate()?;
-        let lacks = self.lasting.confined.lacks(&config, &[]);
+        let changed = config::UpstreamConfig { servers: servers.clone(), ..shared.config().clone() };
+        self.assembly.parts.config.validate_upstream(&changed)?;
+        let lacks = self.lasting.confined.lacks_for_upstream(&changed);
         if !lacks.is_empty() {
             return Err(format!(
                 "the servers need permissions that this process has dropped ({}); write them into the configuration and run \

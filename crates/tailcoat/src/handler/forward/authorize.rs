@@ -78,11 +78,6 @@ impl AuthorizerPlan {
         let plan = ForwardPlan::new(&config.forward, upstream, spools);
         Arc::new(Self { config: Arc::new(config.clone()), plan })
     }
-
-    /// Name of the upstream.
-    pub fn upstream(&self) -> &str {
-        &self.config.forward.upstream
-    }
 }
 
 impl Authorizer {
