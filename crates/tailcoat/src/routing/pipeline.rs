@@ -9,12 +9,12 @@ use wire::http::Status;
 
 use super::filters::Filters;
 use super::local_redirects::{LocalRedirects, redirect_filter};
-use super::rules::{CredentialVerdict, Passage, RewrittenTarget, RuleDecision, VerdictFuture};
+use super::rules::{Passage, RewrittenTarget, RuleDecision, Rules, VerdictFuture};
 use super::site::{PageWait, Site, declined_by_all, redirected};
 use super::{PendingResponse, RequestAccount, ResponseFuture, SiteResponse};
 use crate::handler::{
-    Authorization, AuthorizationFuture, BuiltResponse, ClientGone, EncodingFuture, HandlerOutcome, OutcomeFuture,
-    OwnedRequest, PassedOn, Response, Routed,
+    AuthorizationFuture, BuiltResponse, ClientGone, EncodingFuture, HandlerOutcome, OutcomeFuture, OwnedRequest,
+    PassedOn, Response, Routed,
 };
 use crate::metrics::HandlerKind;
 
@@ -124,11 +124,16 @@ impl Site {
             let response = loop {
                 let step = match waiting {
                     RequestWait::Password(verdict) => {
-                        self.on_verdict(verdict.await, &mut progress, &request.routed(false))
+                        let verdict = verdict.await;
+                        let routed = request.routed(false);
+                        self.resume(&mut progress, &routed, |rules, passage| rules.on_answer(verdict, passage, &routed))
                     }
                     RequestWait::Authorization(authorization, rule) => {
                         let decision = (authorization.await, rule);
-                        self.on_authorization(decision, &mut progress, &request.routed(false))
+                        let routed = request.routed(false);
+                        self.resume(&mut progress, &routed, |rules, passage| {
+                            rules.on_authorization(decision, passage, &routed)
+                        })
                     }
                     RequestWait::Handler(outcome) => match outcome.await {
                         HandlerOutcome::Ready(response) => match redirects.next(&response) {
@@ -204,31 +209,16 @@ impl Site {
         })
     }
 
-    /// Continues after the verification of a password by this rule.
-    fn on_verdict<S: RuleState>(
+    /// Continues with what the rules decide after a wait of theirs.
+    fn resume<S: RuleState>(
         &self,
-        verdict: (CredentialVerdict, usize),
         progress: &mut SiteProgress<S>,
         routed: &Routed<'_>,
+        decide: impl FnOnce(&Rules, &mut Passage) -> RuleDecision,
     ) -> Step {
         let decision = match self.rules.as_ref().zip(progress.rules.passage()) {
-            Some((rules, passage)) => rules.on_answer(verdict, passage, routed),
-            // Local invariant: only rules ask for passwords.
-            None => RuleDecision::Answer(BuiltResponse::new(Status::FORBIDDEN)),
-        };
-        self.follow(decision, progress, routed)
-    }
-
-    /// Continues after the decision of an authentication server.
-    fn on_authorization<S: RuleState>(
-        &self,
-        decision: (Authorization, usize),
-        progress: &mut SiteProgress<S>,
-        routed: &Routed<'_>,
-    ) -> Step {
-        let decision = match self.rules.as_ref().zip(progress.rules.passage()) {
-            Some((rules, passage)) => rules.on_authorization(decision, passage, routed),
-            // Local invariant: only rules ask authentication servers.
+            Some((rules, passage)) => decide(rules, passage),
+            // Local invariant: only rules wait for passwords and authentication servers.
             None => RuleDecision::Answer(BuiltResponse::new(Status::FORBIDDEN)),
         };
         self.follow(decision, progress, routed)
