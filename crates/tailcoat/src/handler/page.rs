@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use bytes::Bytes;
-use wire::http::{Request, negotiation};
+use wire::http::{Request, escape_html, negotiation};
 
 /// A generated page. A sender that let the client choose the format adds `Vary: Accept`.
 #[derive(Clone, Debug)]
@@ -45,20 +45,6 @@ pub(super) fn begin_html(title: &str, style: &str, out: &mut String) {
 /// Ends a page.
 pub(super) fn end_html(out: &mut String) {
     out.push_str("</body>\n</html>\n");
-}
-
-/// Appends text, escaped for content and for quoted attributes.
-pub(super) fn escape_html(text: &str, out: &mut String) {
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            character => out.push(character),
-        }
-    }
 }
 
 /// Appends formatted text.

@@ -1,7 +1,9 @@
 use std::borrow::Cow;
 
+use wire::http::escape_html;
+
 use super::{Listing, ListingEntry, SortKey, SortOrder, href, rfc3339};
-use crate::handler::page::{begin_html, end_html, escape_html, write_text};
+use crate::handler::page::{begin_html, end_html, write_text};
 
 /// Renders the page.
 pub(super) fn render(path: &[u8], listing: &Listing, sort: SortOrder) -> String {
