@@ -1,4 +1,5 @@
-//! Crates that are linked into the programs, as CycloneDX 1.5 (JSON): version, licence, source and checksum of each.
+//! Crates that are linked into the programs, as CycloneDX 1.5 (JSON): version, licence, source, checksum and
+//! dependencies of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -19,17 +20,17 @@ pub(super) fn file(release: &Release) -> PathBuf {
 pub(super) fn write(release: &Release) -> Result<PathBuf, Box<dyn Error>> {
     let sums = checksums(&fs::read_to_string("Cargo.lock")?);
     let mut components: BTreeMap<String, Value> = BTreeMap::new();
-    for line in linked(release)? {
-        let Some((package, licence)) = line.split_once('|') else { continue };
-        let mut words = package.split(' ');
-        let (Some(name), Some(version)) = (words.next(), words.next().and_then(|word| word.strip_prefix('v'))) else {
-            continue;
-        };
+    let own = format!("pkg:generic/tailcoat@{}", release.version);
+    let mut graph = DependencyGraph::new(&own);
+    for (depth, name, version, licence) in linked(release)?.lines().filter_map(parse_line) {
         // Crates of this repository have no checksum: they are the release.
-        if let Some(sum) = sums.get(&(name.to_owned(), version.to_owned())) {
+        let sum = sums.get(&(name.to_owned(), version.to_owned()));
+        graph.add(depth, if sum.is_some() { reference(name, version) } else { own.clone() });
+        if let Some(sum) = sum {
             components.insert(format!("{name} {version}"), component(name, version, licence, sum));
         }
     }
+    let depends = |(from, to): (String, BTreeSet<String>)| json!({ "ref": from, "dependsOn": to });
     let document = json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -37,6 +38,7 @@ pub(super) fn write(release: &Release) -> Result<PathBuf, Box<dyn Error>> {
         "metadata": {
             "component": {
                 "type": "application",
+                "bom-ref": own,
                 "name": "tailcoat",
                 "version": release.version,
                 "licenses": [{ "expression": env!("CARGO_PKG_LICENSE") }],
@@ -44,26 +46,56 @@ pub(super) fn write(release: &Release) -> Result<PathBuf, Box<dyn Error>> {
             },
         },
         "components": components.into_values().collect::<Vec<_>>(),
+        "dependencies": graph.edges.into_iter().map(depends).collect::<Vec<_>>(),
     });
     let file = file(release);
     fs::write(&file, serde_json::to_string_pretty(&document)? + "\n")?;
     Ok(file)
 }
 
+/// Dependencies of each crate, by their references.
+struct DependencyGraph {
+    edges: BTreeMap<String, BTreeSet<String>>,
+    /// Crates from the root of the tree to the last one.
+    above: Vec<String>,
+}
+
+impl DependencyGraph {
+    fn new(own: &str) -> Self {
+        Self { edges: BTreeMap::from([(own.to_owned(), BTreeSet::new())]), above: Vec::new() }
+    }
+
+    /// Adds a crate at this depth of the tree, in the tree's order.
+    fn add(&mut self, depth: usize, crate_reference: String) {
+        self.above.truncate(depth);
+        if let Some(parent) = self.above.last().filter(|parent| **parent != crate_reference) {
+            self.edges.entry(parent.clone()).or_default().insert(crate_reference.clone());
+        }
+        self.edges.entry(crate_reference.clone()).or_default();
+        self.above.push(crate_reference);
+    }
+}
+
+/// Reference to a crate of the registry (package URL).
+fn reference(name: &str, version: &str) -> String {
+    format!("pkg:cargo/{name}@{version}")
+}
+
 fn component(name: &str, version: &str, licence: &str, sum: &str) -> Value {
     json!({
         "type": "library",
-        "bom-ref": format!("pkg:cargo/{name}@{version}"),
+        "bom-ref": reference(name, version),
         "name": name,
         "version": version,
-        "purl": format!("pkg:cargo/{name}@{version}"),
+        "purl": reference(name, version),
         "licenses": [{ "expression": licence.replace('/', " OR ") }],
         "hashes": [{ "alg": "SHA-256", "content": sum }],
     })
 }
 
-/// A line `name version (source)|licence` for each crate that the programs are linked with.
-fn linked(release: &Release) -> Result<BTreeSet<String>, Box<dyn Error>> {
+/// Tree of the crates that the programs are linked with, a line `DEPTHname vVERSION (source)|licence` each. The
+/// dependencies of a crate stand where it stands first.
+fn linked(release: &Release) -> Result<String, Box<dyn Error>> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args([
         "tree",
@@ -77,8 +109,17 @@ fn linked(release: &Release) -> Result<BTreeSet<String>, Box<dyn Error>> {
         "--target",
         &release.target,
     ]);
-    let tree = read(cargo.args(["--prefix", "none", "--format", "{p}|{l}"]))?;
-    Ok(tree.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect())
+    read(cargo.args(["--prefix", "depth", "--format", "{p}|{l}"]))
+}
+
+/// Depth, name, version and licence in a line of the tree.
+fn parse_line(line: &str) -> Option<(usize, &str, &str, &str)> {
+    let (package, licence) = line.trim_end_matches(" (*)").split_once('|')?;
+    let name_at = package.find(|character: char| !character.is_ascii_digit())?;
+    let (depth, package) = package.split_at(name_at);
+    let mut words = package.split(' ');
+    let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
+    Some((depth.parse().ok()?, name, version, licence))
 }
 
 /// SHA-256 of each crate's archive, by name and version, as Cargo.lock has them.
@@ -99,6 +140,28 @@ fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn trees_become_graphs() {
+        let tree = "0ours v0.1.0 (/src)|MIT\n1lib v0.1.0 (/lib)|MIT\n2a v1.0.0|MIT/Apache-2.0\n3b2 v2.0.0|MIT\n1b2 v2.0.0|MIT (*)\n\n\
+                    0other v0.1.0 (/other)|MIT\n1a v1.0.0|MIT/Apache-2.0 (*)\n1c v3.0.0|MIT\n";
+        let mut graph = DependencyGraph::new("own");
+        for (depth, name, version, _) in tree.lines().filter_map(parse_line) {
+            let is_own = matches!(name, "ours" | "lib" | "other");
+            graph.add(depth, if is_own { "own".to_owned() } else { reference(name, version) });
+        }
+        let edges: Vec<String> = graph.edges.iter().map(|(from, to)| format!("{from}: {to:?}")).collect();
+        assert_eq!(
+            edges,
+            [
+                "own: {\"pkg:cargo/a@1.0.0\", \"pkg:cargo/b2@2.0.0\", \"pkg:cargo/c@3.0.0\"}",
+                "pkg:cargo/a@1.0.0: {\"pkg:cargo/b2@2.0.0\"}",
+                "pkg:cargo/b2@2.0.0: {}",
+                "pkg:cargo/c@3.0.0: {}",
+            ]
+        );
+        assert_eq!(parse_line("2a v1.0.0|MIT/Apache-2.0 (*)"), Some((2, "a", "1.0.0", "MIT/Apache-2.0")));
+    }
 
     #[test]
     fn checksums_are_read() {
