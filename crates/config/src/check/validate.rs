@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::blocks::Blocks;
 use super::rules::RulesDraft;
 use super::{cross_check, protocol_faults, protocols_of_upstreams, upstream_faults};
 use crate::diagnostic::{ConfigSource, Diagnostics, Severity};
 use crate::model::{Config, HandlerConfig, SiteConfig, UpstreamConfig};
+use crate::read::ConfigReader;
 use crate::read::draft::{ConfigDraft, SiteDraft, UpstreamDraft};
 
 impl Config {
@@ -31,6 +33,15 @@ impl Config {
             upstream: upstream.clone(),
         }));
         let mut diagnostics = Diagnostics::default();
+        let blocks = Blocks {
+            server: &self.server,
+            limits: &self.limits,
+            automatic: &self.automatic_certificates,
+            traces: self.traces.as_ref(),
+        };
+        for finding in Blocks::CHECKED.into_iter().flat_map(|block| blocks.faults(block, &(0..0))) {
+            ConfigReader { source: source.clone(), diagnostics: &mut diagnostics }.error(finding);
+        }
         cross_check(&draft, &mut diagnostics);
         let errors = diagnostics.iter().filter(|found| found.severity == Severity::Error).map(|found| {
             let help = found.help.as_ref().map_or(String::new(), |help| format!("; {help}"));
@@ -150,6 +161,13 @@ mod tests {
         check(|config| config.sites[1].names = config.sites[0].names.clone(), "`a` is named twice on the same address");
         check(|config| config.sites.iter_mut().for_each(|site| site.default = true), "two default sites on");
         check(|config| config.upstreams.clear(), "there is no upstream `app`");
+        check(|config| config.limits.target_bytes_max = usize::MAX, "`target-bytes-max` is above `head-bytes-max`");
+        check(|config| config.server.status_listen = config.sites[0].listen.clone(), "0.0.0.0:81 can be reached from");
+        check(|config| config.automatic_certificates.directory = "ftp://a".into(), "`ftp://a` is not the URL of");
+        check(
+            |config| config.traces = Some(crate::Traces { queue_spans_max: 1, ..crate::Traces::default() }),
+            "`batch-spans-max` is above `queue-spans-max`",
+        );
         check(|config| config.upstreams[0].servers.clear(), "this upstream has no server");
         check(|config| config.sites[0].tls_listen = config.sites[0].listen.clone(), "0.0.0.0:81 is given both with");
         check(|config| config.sites[0].proxied_listen = config.sites[0].listen.clone(), "`proxy-protocol` without");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::expressions::ExpressionsDraft;
 use super::{ConfigFinding, ConfigReader, Setting};
-use crate::check;
+use crate::check::blocks::Blocks;
 use crate::check::rules::RulesDraft;
 use crate::diagnostic::{ConfigSource, Diagnostics, Severity};
 use crate::model::automatic::AutomaticCertificates;
@@ -20,7 +20,6 @@ use crate::model::gateway::{GatewayConfig, GatewayProtocol};
 use crate::model::module::{ModuleConfig, ModulesConfig};
 use crate::model::response_caching::ResponseCaching;
 use crate::model::rules::RulesConfig;
-use crate::model::tls::load_authority;
 use crate::model::traces::Traces;
 use crate::model::upstream::UpstreamConfig;
 use crate::model::*;
@@ -239,29 +238,17 @@ impl ConfigDraft {
                 _ => {}
             }
         }
-        if place == OptionContext::AutomaticCertificates {
-            for finding in check::tls::check_automatic(&self.automatic_certificates, &setting.span) {
-                ConfigReader { source: source.clone(), diagnostics }.error(finding);
-            }
-        }
-        if let Some(traces) = self.traces.as_ref().filter(|_| place == OptionContext::Traces)
-            && let Some(finding) = traces_fault(traces, &setting.span)
-        {
+        for finding in self.blocks().faults(place, &setting.span) {
             ConfigReader { source: source.clone(), diagnostics }.error(finding);
         }
-        if let Some(listen) = self.server.status_listen.iter().find(|listen| !listen.is_of_this_machine())
-            && place == OptionContext::Server
-        {
-            let message = format!("{listen} can be reached from other machines");
-            let finding = ConfigFinding::new(setting.span.clone(), message, "`status-listen` in here")
-                .help("use an address of this machine, such as \"127.0.0.1:9180\", or put `metrics` and `status-page` into a site with a password".to_owned());
-            ConfigReader { source: source.clone(), diagnostics }.error(finding);
-        }
-        if place == OptionContext::Limits && self.limits.target_bytes_max > self.limits.head_bytes_max {
-            let finding =
-                ConfigFinding::new(setting.span.clone(), "`target-bytes-max` is above `head-bytes-max`", "in here")
-                    .help("the target is part of the head; raise `head-bytes-max`".to_owned());
-            ConfigReader { source: source.clone(), diagnostics }.error(finding);
+    }
+
+    fn blocks(&self) -> Blocks<'_> {
+        Blocks {
+            server: &self.server,
+            limits: &self.limits,
+            automatic: &self.automatic_certificates,
+            traces: self.traces.as_ref(),
         }
     }
 
@@ -357,18 +344,6 @@ impl ConfigDraft {
             secrets: self.expressions.secrets(),
         }
     }
-}
-
-/// Contradiction in `traces`, and how to fix it.
-fn traces_fault(traces: &Traces, span: &Range<usize>) -> Option<ConfigFinding> {
-    let fault =
-        |message: String, help: &str| ConfigFinding::new(span.clone(), message, "in here").help(help.to_owned());
-    if traces.batch_spans_max > traces.queue_spans_max {
-        let help = "a batch is taken from the queue; raise `queue-spans-max`";
-        return Some(fault("`batch-spans-max` is above `queue-spans-max`".to_owned(), help));
-    }
-    let error = traces.authorities.as_deref().and_then(|file| load_authority(file).err())?;
-    Some(fault(error.to_string(), "name a file of certificates (PEM)").denied(error.is_denied))
 }
 
 /// The site of `status-listen`, if there is one. Its requests are not logged: they are the operator's own.
