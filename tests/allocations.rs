@@ -171,7 +171,7 @@ fn check_in(version: ClientVersion, has_alternative: bool, config: &str, request
         client.write_all(&[&PREFACE[..], SETTINGS, SETTINGS_ACKNOWLEDGED].concat()).unwrap();
         receive(&runtime, &mut client);
     }
-    let (mut stream, alternative) = (1, AlternativeService::new(443));
+    let (mut stream, mut answers, alternative) = (1, 0, AlternativeService::new(443));
     for (name, method, lines, status) in requests {
         let lines = format!("{FIELDS}{lines}");
         let messages: Vec<_> =
@@ -183,7 +183,9 @@ fn check_in(version: ClientVersion, has_alternative: bool, config: &str, request
             assert_eq!(status_of(version, answer), *status, "{version:?} {name}");
             let line = if version == ClientVersion::H1 { alternative.h1() } else { alternative.h2() };
             let is_told = answer.windows(line.len()).any(|part| part == line);
-            assert_eq!(is_told, has_alternative, "{version:?} {name}");
+            // Only the first responses of a connection tell of it.
+            assert_eq!(is_told, has_alternative && answers < 8, "{version:?} {name}");
+            answers += 1;
         };
         messages[..WARMING_REQUESTS].iter().for_each(|message| exchange(message));
         let counts =

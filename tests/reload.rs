@@ -540,7 +540,7 @@ fn what_is_set_does_not_undo_what_was_set() {
     operated.reload(&saying("hello"));
     assert_eq!([request(600, 0), request(10, 4)], ["404", "404"]);
     eventually("workers are as configured", || operated.threads("worker-") == 2);
-    assert!(operated.file("errors.log").contains("configuration reloaded"));
+    eventually("the reload is logged", || operated.file("errors.log").contains("configuration reloaded"));
 }
 
 /// Clients whose handshake is complete, and that have sent nothing yet, get a response whatever happens to their
