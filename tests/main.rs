@@ -46,6 +46,7 @@ mod http2_judged;
 mod http3;
 mod http3_attacks;
 mod http3_early;
+mod http3_load;
 #[cfg(feature = "modules")]
 mod http_wasm;
 #[cfg(feature = "modules")]

@@ -18,7 +18,7 @@ use super::confinement::Confinement;
 use super::fixed::{ErrorPageConfig, RespondConfig};
 use super::ftp::FtpConfig;
 use super::gateway::{GatewayConfig, GatewayProtocol, ProgramUser};
-use super::http2::{Http2Limits, HttpVersions};
+use super::http2::{CongestionControl, Http2Limits, HttpVersions};
 use super::intermediary::Intermediary;
 use super::internal_redirects::InternalRedirects;
 use super::module::{ModuleConfig, ModulesConfig};
@@ -107,6 +107,8 @@ pub struct ServerSettings {
     pub server_field: bool,
     /// Versions of HTTP that are spoken, of which there is at least one.
     pub http_versions: HttpVersions,
+    /// Congestion control of HTTP/3 connections.
+    pub quic_congestion_control: CongestionControl,
     /// Length of each listener's accept queue.
     pub listen_backlog: u32,
     /// Wake the server only when the first bytes have come (TCP_DEFER_ACCEPT).
@@ -613,6 +615,7 @@ impl Default for ServerSettings {
             upgrade_timeout: Duration::from_secs(60),
             server_field: true,
             http_versions: HttpVersions::default(),
+            quic_congestion_control: CongestionControl::default(),
             listen_backlog: 4096,
             defer_accept: true,
             fast_open_queue: 0,

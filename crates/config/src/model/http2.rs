@@ -11,6 +11,18 @@ pub struct HttpVersions {
     pub http3: bool,
 }
 
+/// Congestion control of HTTP/3 connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum CongestionControl {
+    /// CUBIC (RFC 9438).
+    #[default]
+    Cubic,
+    /// BBR, by the rate and delay of the line.
+    Bbr,
+    /// NewReno (RFC 9002).
+    NewReno,
+}
+
 impl Default for HttpVersions {
     fn default() -> Self {
         Self { http1: true, http2: true, http3: true }

@@ -33,7 +33,7 @@ pub use confinement::*;
 pub use fixed::{ErrorPageConfig, ErrorPageFile, RespondConfig};
 pub use ftp::*;
 pub use gateway::*;
-pub use http2::{Http2Limits, HttpVersions};
+pub use http2::{CongestionControl, Http2Limits, HttpVersions};
 pub use intermediary::Intermediary;
 pub use internal_redirects::{InternalRedirects, SendfileDirectory};
 pub use module::*;

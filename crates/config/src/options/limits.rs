@@ -326,9 +326,10 @@ pub(super) static LIMITS: &[OptionDefinition] = &[
         parameters: &[one("time", TIMEOUT)],
         default: r#"linger-timeout "2s""#,
         doc: "Time for which the server keeps reading from a connection after its last response. Otherwise, data \
-              that the client still sends could reset the connection before the client has read the response. A \
-              connection of HTTP/3 that ends, as in a drain, waits this long for a packet that acknowledges its last \
-              response; a client that is gone sends none. After an error, it answers late packets for this long.",
+              that the client still sends could reset the connection before the client has read the response. An \
+              idle connection of HTTP/3 stays open this long after GOAWAY, as in an upgrade, so that the client can end \
+              it. One with a last response waits this long for packets that acknowledge it; a client that is gone sends \
+              none. After an error, a connection answers late packets for this long.",
         example: r#"linger-timeout "5s""#,
         known_as: KnownAs {
             nginx: &["lingering_timeout", "lingering_time", "lingering_close"],

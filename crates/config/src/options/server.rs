@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one, property};
-use crate::model::http2::HttpVersions;
+use crate::model::http2::{CongestionControl, HttpVersions};
 use crate::model::{ForwardedField, LogLevel};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -123,6 +123,25 @@ pub(super) static SERVER: &[OptionDefinition] = &[
             let versions = values.texts("version");
             let has = |version: &str| versions.iter().any(|other| other == version);
             server.http_versions = HttpVersions { http1: has("1.1") || !has("2"), http2: has("2"), http3: has("3") };
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "quic-congestion-control",
+        parameters: &[one("algorithm", ValueKind::Choice(&["cubic", "bbr", "new-reno"]))],
+        default: r#"quic-congestion-control "cubic""#,
+        doc: "Congestion control of HTTP/3 connections, which decides how fast the server sends. `cubic` (RFC 9438) and \
+              `new-reno` (RFC 9002) slow down when packets are lost. `bbr` estimates the rate of the line instead, so that \
+              random loss slows it down less; it may be unfair to other connections of a shared line. Changes apply to \
+              new connections. For connections over TCP, the kernel decides (`net.ipv4.tcp_congestion_control`).",
+        example: r#"quic-congestion-control "bbr""#,
+        known_as: KnownAs::NONE.others(&["quic-cc-algo", "congestion-controller", "cc-algo"]),
+        set: OptionSetter::Server(|server, values| {
+            server.quic_congestion_control = match values.text("algorithm").as_deref() {
+                Some("bbr") => CongestionControl::Bbr,
+                Some("new-reno") => CongestionControl::NewReno,
+                _ => CongestionControl::Cubic,
+            };
         }),
         ..OPTION
     },

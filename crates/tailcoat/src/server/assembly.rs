@@ -203,7 +203,10 @@ impl Assembly {
             listener_sites[usize::from(number)].clone_from(&plan.sites);
             let tls = self.tls.listener(config, &plan.listen);
             let quic = tls.as_ref().filter(|_| plan.has_http3 && listeners.has_datagrams(number));
-            let quic = quic.and_then(|tls| QuicSettings::new(&lasting.quic_keys, Arc::clone(tls), &config.limits));
+            let quic = quic.and_then(|tls| {
+                let congestion = config.server.quic_congestion_control;
+                QuicSettings::new(&lasting.quic_keys, Arc::clone(tls), &config.limits, congestion)
+            });
             states[usize::from(number)] = ListenerState {
                 is_proxied: plan.is_proxied,
                 tls,

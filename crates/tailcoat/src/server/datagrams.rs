@@ -10,9 +10,10 @@ use crate::config::Listen;
 use crate::connection::{SLOTS_MAX, steer};
 use crate::worker::{ListenerKey, UDP_KEY, bind_udp};
 
-/// Banks of sockets. A process accepts connections with one, while the process before it completes its connections with
-/// the other.
-const BANKS: usize = 2;
+/// Banks of sockets, if there are not too many workers. A process accepts connections with one, while the processes before
+/// it complete theirs with others. If more processes run, two read from the same sockets, and lose packets.
+const BANKS_MAX: usize = 8;
+const BANKS_MIN: usize = 2;
 
 /// Group of the sockets of an address. The kernel numbers them in the order in which they were bound, and connection IDs
 /// have these numbers. So none is closed, and all are bound at first, when the server may bind any port.
@@ -42,8 +43,9 @@ impl DatagramGroup {
     /// # Errors
     /// The address is in use or not permitted, or the kernel lacks the filter.
     pub(super) fn bind(address: SocketAddr, workers: usize) -> io::Result<Self> {
-        let bank_size = workers.clamp(1, SLOTS_MAX / BANKS);
-        let sockets = bind_udp(address, BANKS * bank_size)?;
+        let bank_size = workers.clamp(1, SLOTS_MAX / BANKS_MIN);
+        let banks = (SLOTS_MAX / bank_size).min(BANKS_MAX);
+        let sockets = bind_udp(address, banks * bank_size)?;
         let group = Self { sockets, bank_size, first: 0, is_ipv6: address.is_ipv6() };
         // Without the filter, packets would get to sockets that no worker reads.
         group.steer(workers)?;

@@ -55,6 +55,8 @@ pub struct H3WorkerConnection {
     quiet_since_ms: u64,
     /// Time at which the connection last received a packet.
     silent_since_ms: u64,
+    /// Time of the GOAWAY frame, by which the client knows that the connection ends.
+    ending_since_ms: Option<u64>,
     /// Time at which requests could arrive, while the handshake is not complete.
     early_since_ms: Option<u64>,
 }
@@ -114,6 +116,7 @@ impl H3WorkerConnection {
             clocks: ConnectionClocks::new(now),
             quiet_since_ms: now.monotonic_ms,
             silent_since_ms: now.monotonic_ms,
+            ending_since_ms: None,
             early_since_ms: None,
             context,
         }
@@ -187,6 +190,7 @@ impl H3WorkerConnection {
     fn serve(&mut self, turn: &mut H3Turn<'_>) {
         self.streams.resume_stalled();
         if turn.exchange.context.is_ending(self.exchanges.client().listener) {
+            self.ending_since_ms.get_or_insert(turn.exchange.now.monotonic_ms);
             let (engine, mut wire) = self.streams.engine();
             engine.shut_down(&mut wire);
         }

@@ -55,17 +55,29 @@ impl H3WorkerConnection {
         has_sent
     }
 
-    /// True if the client knows that the connection ends, and has all responses. The end of a connection drops output
-    /// that was not sent or was lost, so that acknowledgments are awaited. A client that is gone sends none.
+    /// True if the client had time to go, and has all responses. The end of a connection drops output that was not sent
+    /// or was lost, so that acknowledgments are awaited. A client that is gone sends none.
     pub(super) fn is_ready_to_end(&mut self, now: Now) -> bool {
         self.streams.engine.is_drained()
             && self.streams.is_empty()
+            && now.monotonic_ms >= self.leaves_by_ms()
             && (now.monotonic_ms >= self.acknowledged_by_ms() || self.is_acknowledged())
+    }
+
+    /// Time until which the client may end the connection itself after GOAWAY. The packet that closes a connection is
+    /// sent once and not acknowledged. If the client had moved, it would not reach it, and later no process would know
+    /// the connection.
+    pub(super) fn leaves_by_ms(&self) -> u64 {
+        self.ending_since_ms.unwrap_or(0) + self.linger_ms()
     }
 
     /// Time by which the client must acknowledge something after the last request of a connection that ends.
     pub(super) fn acknowledged_by_ms(&self) -> u64 {
-        self.silent_since_ms + self.context.generation().limits.linger_timeout.as_millis() as u64
+        self.silent_since_ms + self.linger_ms()
+    }
+
+    fn linger_ms(&self) -> u64 {
+        self.context.generation().limits.linger_timeout.as_millis() as u64
     }
 
     /// True if the client has acknowledged all responses.

@@ -27,12 +27,6 @@ const AT_ONCE_BYTES_MAX: usize = PIECE_BYTES;
 /// Largest content that is copied to its head, in bytes. Longer content is shared with the cache.
 const COPIED_BYTES_MAX: usize = 4 << 10;
 
-/// Buffers kept for the next streams.
-const SPARE_BUFFERS_MAX: usize = 4;
-
-/// Capacity of a buffer that is kept, in bytes.
-const SPARE_BYTES_MAX: usize = 16 << 10;
-
 /// Streams of a connection, with its engines.
 pub(super) struct H3Streams {
     pub(super) transport: QuicTransport,
@@ -54,7 +48,6 @@ pub(super) struct H3Streams {
     stalled: Vec<H3StreamId>,
     /// Buffer for the input of one stream at a time.
     pub(super) pieces: Vec<Bytes>,
-    spare: Vec<Vec<u8>>,
     /// True if the client may open as many streams as the limit allows.
     is_requests_max_raised: bool,
 }
@@ -113,7 +106,7 @@ pub(super) fn h3_id(id: StreamId) -> H3StreamId {
 impl H3Streams {
     /// Makes the streams of a connection that has received nothing.
     pub(super) fn new(transport: QuicTransport, limits: Rc<H3Limits>) -> Self {
-        let (output, requests, incoming, unsent, readable, stalled, pieces, spare) = Default::default();
+        let (output, requests, incoming, unsent, readable, stalled, pieces) = Default::default();
         let mut engine = H3ServerConnection::new(&limits);
         engine.set_streams_end(H3StreamId(4 * limits.concurrent_streams_max as u64));
         let now = Duration::ZERO;
@@ -129,7 +122,6 @@ impl H3Streams {
             readable,
             stalled,
             pieces,
-            spare,
             is_requests_max_raised: false,
         }
     }
@@ -142,7 +134,7 @@ impl H3Streams {
 
     /// Adds a request stream that the client has opened.
     pub(super) fn open(&mut self, id: H3StreamId) {
-        let output = self.spare.pop().unwrap_or_default();
+        let output = self.transport.take_buffer();
         let index = match self.requests.back() {
             Some(last) if last.id > id => self.requests.partition_point(|other| other.id < id),
             _ => self.requests.len(),
@@ -188,17 +180,15 @@ impl H3Streams {
     /// Removes a request stream.
     pub(super) fn remove(&mut self, id: H3StreamId) {
         let Some(index) = self.index(id) else { return };
-        let Some(RequestStream { mut output, .. }) = self.requests.remove(index) else { return };
-        if self.spare.len() < SPARE_BUFFERS_MAX && output.capacity() <= SPARE_BYTES_MAX {
-            output.clear();
-            self.spare.push(output);
+        if let Some(RequestStream { output, .. }) = self.requests.remove(index) {
+            self.transport.keep_buffer(output);
         }
     }
 
     /// Drops all streams, because the connection is closed.
     pub(super) fn clear(&mut self) {
         self.requests = VecDeque::new();
-        (self.incoming, self.unsent, self.readable, self.stalled, self.spare) = Default::default();
+        (self.incoming, self.unsent, self.readable, self.stalled) = Default::default();
         self.output = H3Output::default();
     }
 
@@ -253,7 +243,6 @@ impl H3Streams {
             self.set_requests_max(requests_max_first(self.limits.concurrent_streams_max));
         }
         self.transport.shrink();
-        self.spare = Vec::new();
         self.requests.shrink_to_fit();
         (self.unsent, self.readable, self.pieces) = Default::default();
     }

@@ -121,7 +121,10 @@ impl H3WorkerConnection {
         // A PING that could not be sent is tried again.
         let ping_ms = has_exchanges.then(|| (self.quiet_since_ms + PING_INTERVAL_MS).max(now.monotonic_ms + 1_000));
         let is_ending = self.streams.engine.is_drained() && self.streams.is_empty();
-        let end_ms = is_ending.then(|| self.acknowledged_by_ms());
+        let end_ms = is_ending.then(|| match self.leaves_by_ms() {
+            leaves_by_ms if now.monotonic_ms < leaves_by_ms => leaves_by_ms,
+            _ => self.acknowledged_by_ms(),
+        });
         let deadline_ms =
             [own.deadline_ms, engine_ms, exchanges.deadline_ms, ping_ms, end_ms, self.early_deadline_ms()];
         let deadline_ms = deadline_ms.into_iter().flatten().min();

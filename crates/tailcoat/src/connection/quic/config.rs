@@ -5,20 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::{hkdf, hmac};
+use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt, VarIntBoundsExceeded};
 use serde::{Deserialize, Serialize};
 
 use super::slots::SlotIds;
 use super::transport::SEND_WINDOW_BYTES_MAX;
-use crate::config::Limits;
+use crate::config::{CongestionControl, Limits};
 use crate::tls::{ListenerTls, QuicTls};
 
 /// Version 1 (RFC 9000), the only one.
 const VERSIONS: &[u32] = &[1];
 
-/// Requests at once that a client may begin with. QUIC keeps two tables with a place for each stream that may be opened,
-/// and most connections need few.
-const REQUESTS_MAX_FIRST: usize = 28;
+/// Requests at once that a client may begin with, at least 100 by RFC 9114, section 6.1. QUIC keeps two tables with a
+/// place for each stream that may be opened. These 100 and [`UNIDIRECTIONAL_STREAMS_MAX`] fill tables of 128.
+const REQUESTS_MAX_FIRST: usize = 100;
 
 /// Unidirectional streams that a client may open. It needs three (RFC 9114, section 6.2), and may open some of unknown
 /// types.
@@ -86,11 +87,11 @@ pub(super) fn endpoint_config(keys: &QuicKeys, slot: u8) -> EndpointConfig {
 impl QuicSettings {
     /// Makes the settings for a listener; `None` if its default site has no HTTP/3, or a limit is above what QUIC can
     /// express.
-    pub fn new(keys: &QuicKeys, tls: Arc<ListenerTls>, limits: &Limits) -> Option<Self> {
+    pub fn new(keys: &QuicKeys, tls: Arc<ListenerTls>, limits: &Limits, congestion: CongestionControl) -> Option<Self> {
         let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&keys.token);
         let mut server = ServerConfig::new(Arc::new(QuicTls::new(tls)?), Arc::new(token_key));
         server
-            .transport_config(Arc::new(transport(limits).ok()?))
+            .transport_config(Arc::new(transport(limits, congestion).ok()?))
             .max_incoming(WAITING_MAX)
             .incoming_buffer_size(WAITING_BYTES_MAX)
             .incoming_buffer_size_total(WAITING_TOTAL_BYTES_MAX);
@@ -103,7 +104,7 @@ pub fn requests_max_first(concurrent_streams_max: usize) -> usize {
     concurrent_streams_max.min(REQUESTS_MAX_FIRST)
 }
 
-fn transport(limits: &Limits) -> Result<TransportConfig, VarIntBoundsExceeded> {
+fn transport(limits: &Limits, congestion: CongestionControl) -> Result<TransportConfig, VarIntBoundsExceeded> {
     let mut transport = TransportConfig::default();
     let window_bytes = u64::from(limits.http2.window_bytes_max);
     // The server's own time limits come first. This one is for clients that are gone while the server works for them.
@@ -118,6 +119,11 @@ fn transport(limits: &Limits) -> Result<TransportConfig, VarIntBoundsExceeded> {
         .send_window(SEND_WINDOW_BYTES_MAX)
         .max_idle_timeout(Some(IdleTimeout::try_from(idle_timeout)?))
         .datagram_receive_buffer_size(None)
-        .allow_spin(false);
+        .allow_spin(false)
+        .congestion_controller_factory(match congestion {
+            CongestionControl::Cubic => Arc::new(CubicConfig::default()) as Arc<dyn ControllerFactory + Send + Sync>,
+            CongestionControl::Bbr => Arc::new(BbrConfig::default()),
+            CongestionControl::NewReno => Arc::new(NewRenoConfig::default()),
+        });
     Ok(transport)
 }

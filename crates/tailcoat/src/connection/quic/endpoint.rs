@@ -44,6 +44,8 @@ pub struct QuicBuffers {
     send: RefCell<Vec<u8>>,
     /// Slots of connections to poll, in the table of connections.
     news: RefCell<Vec<u32>>,
+    /// Buffers for the output of streams.
+    pub(super) spare: RefCell<Vec<Vec<u8>>>,
 }
 
 /// Endpoint of a UDP socket.
@@ -54,7 +56,7 @@ pub struct QuicEndpoint {
     busy: Rc<Notify>,
     listener: u16,
     socket: QuicSocket,
-    buffers: Rc<QuicBuffers>,
+    pub(super) buffers: Rc<QuicBuffers>,
     /// Handshakes in progress with clients whose addresses are not validated.
     pub(super) unvalidated: Cell<usize>,
     state: RefCell<EndpointState>,

@@ -15,6 +15,12 @@ use crate::connection::Context;
 /// Bytes that a connection has sent or will send, and the client has not acknowledged.
 pub(super) const SEND_WINDOW_BYTES_MAX: u64 = 1 << 20;
 
+/// Buffers that a worker keeps for the next streams.
+const SPARE_BUFFERS_MAX: usize = 512;
+
+/// Capacity of a buffer that is kept, in bytes. Longer content is not copied to it.
+const SPARE_BYTES_MAX: usize = 8 << 10;
+
 /// Memory that QUIC needs for a STREAM frame in addition to its datagram, in bytes.
 const FRAME_OVERHEAD_BYTES: usize = 128;
 
@@ -130,6 +136,20 @@ impl QuicTransport {
     pub fn shrink(&mut self) {
         self.events = Vec::new();
         self.endpoint.shrink(self.handle);
+    }
+
+    /// Takes an empty buffer for the output of a stream.
+    pub fn take_buffer(&self) -> Vec<u8> {
+        self.endpoint.buffers.spare.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Keeps the buffer of a stream that has ended for another one of the worker.
+    pub fn keep_buffer(&self, mut buffer: Vec<u8>) {
+        let spare = &mut *self.endpoint.buffers.spare.borrow_mut();
+        if spare.len() < SPARE_BUFFERS_MAX && (1..=SPARE_BYTES_MAX).contains(&buffer.capacity()) {
+            buffer.clear();
+            spare.push(buffer);
+        }
     }
 
     /// Next event of the connection or its streams.
