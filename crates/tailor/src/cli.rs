@@ -52,6 +52,16 @@ Examples:
   tailor diff old1.json,old2.json,old3.json new1.json,new2.json,new3.json
   tailor diff --tolerance 10% old1.json,old2.json new1.json,new2.json")]
     Diff(crate::diff::DiffOptions),
+    /// Send the requests of an access log to two servers, and report how their responses differ; the exit code is 1 if
+    /// they do
+    #[command(after_help = "\
+Examples:
+  tailor replay access.log http://127.0.0.1:80 http://127.0.0.1:8080
+  tailor replay --host example.com -k access.log https://192.0.2.1 https://192.0.2.2
+  tailor replay --speed 10 --ignore last-modified --json differences.json access.log OLD NEW
+
+The load of a log alone, with latencies: tailor bench --replay")]
+    Replay(crate::replay::ReplayOptions),
     /// Run the web99 workload: static and dynamic pages over many slow lines with a minimum rate each
     #[command(subcommand)]
     Web99(Web99Command),
@@ -102,6 +112,8 @@ enum SchemaOf {
     Find,
     /// `tailor compare --json`
     Compare,
+    /// `tailor replay --json`
+    Replay,
     /// `tailor web99 run --json`
     Web99,
 }
@@ -121,6 +133,7 @@ pub fn main() -> ExitCode {
         TailorCommand::Bench(options) => crate::bench::run(&options),
         TailorCommand::Compare(options) => crate::lab::run(&options),
         TailorCommand::Diff(options) => crate::diff::run(&options),
+        TailorCommand::Replay(options) => crate::replay::run(&options),
         TailorCommand::Web99(Web99Command::Init(options)) => crate::lab::init_web99(&options),
         TailorCommand::Web99(Web99Command::Load(command)) => crate::web99::run(&command),
         TailorCommand::Site(options) => crate::site::run(&options),
@@ -139,6 +152,10 @@ pub fn main() -> ExitCode {
         }
         TailorCommand::Schema { report: SchemaOf::Find } => {
             println!("{}", crate::bench::find_schema());
+            Ok(ProgramEnd::Passed)
+        }
+        TailorCommand::Schema { report: SchemaOf::Replay } => {
+            println!("{}", crate::replay::schema());
             Ok(ProgramEnd::Passed)
         }
         TailorCommand::Schema { report: SchemaOf::Web99 } => {

@@ -16,6 +16,7 @@ pub mod end;
 pub mod engine;
 pub mod lab;
 mod nodes;
+pub mod replay;
 pub mod report;
 mod search;
 pub mod site;

@@ -1,6 +1,6 @@
 //! `tailor bench`: sends load to a server and reports rate and latency.
 
-mod access_log;
+pub(crate) mod access_log;
 mod find;
 mod limits;
 mod null_server;
@@ -21,6 +21,7 @@ pub use options::LoadOptions;
 pub(crate) use options::parse_json_file;
 pub use profile::ProfileOption;
 pub use require::Requirement;
+pub(crate) use tls::config as tls_config;
 
 use crate::end::ProgramEnd;
 use crate::engine;

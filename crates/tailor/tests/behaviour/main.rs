@@ -15,6 +15,7 @@ mod output;
 #[path = "../../../../tests/support/port.rs"]
 mod port;
 mod profile;
+mod replay;
 mod requests;
 mod scenario;
 mod server;
