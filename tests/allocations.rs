@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tailcoat::config::{self, AccessLog, AccessLogFormat, AccessLogTarget};
 use tailcoat::connection::{Admission, AlternativeService, Connections, Context, Generation, Socket, WorkerClock};
+use tailcoat::disk_cache::DiskStore;
 use tailcoat::handler::{Encoders, HandlerParts, SharedSite, UpstreamTable};
 use tailcoat::log::{LogClient, LogHandle, ServerLog};
 use tailcoat::metrics::Metrics;
@@ -257,6 +258,7 @@ fn connect(config: &str, has_alternative: bool, log_directory: &Path) -> (UnixSt
         observer: &Observer::new(None),
         spawner: None,
         spools: &SpoolStore::new(server_log.clone()),
+        disk: &DiskStore::new(server_log.clone()),
     };
     let site = SharedSite::new(&config.sites[0], &config, parts, None, &[]).unwrap();
     let target = AccessLogTarget::File(log_directory.join("access.log"));

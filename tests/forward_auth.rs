@@ -286,3 +286,45 @@ fn files_are_guarded() {
     }
     assert!(ask(&server, &get("/back", "Cookie: session=anna\r\n")).ends_with("inside"));
 }
+
+#[test]
+fn documented_fields_of_authentik() {
+    let application = FunctionServer::start(|head| {
+        let names = ["x-authentik-username", "x-authentik-groups", "x-authentik-email"];
+        response("200 OK", "", &names.map(|name| field(head, name)).join(";"))
+    });
+    // Outpost as its documentation of forward authentication with Caddy describes it.
+    let outpost = FunctionServer::start(|head| {
+        let target = head.split(' ').nth(1).unwrap_or_default();
+        match target.starts_with("/outpost.goauthentik.io/auth/caddy") {
+            false => response("200 OK", "", "sign in here"),
+            true if field(head, "cookie").contains("authentik_proxy=1") => response(
+                "200 OK",
+                "X-Authentik-Username: anna\r\nX-Authentik-Groups: staff|admins\r\nX-Authentik-Email: anna@example.com\r\n",
+                "",
+            ),
+            true => {
+                let [scheme, host, uri] =
+                    ["x-forwarded-proto", "x-forwarded-host", "x-forwarded-uri"].map(|name| field(head, name));
+                let location = format!("Location: {scheme}://{host}/outpost.goauthentik.io/start?rd={uri}\r\n");
+                response("302 Found", &format!("{location}Set-Cookie: authentik_proxy=1; Path=/\r\n"), "")
+            }
+        }
+    });
+    let server = TestServer::run(&format!(
+        "site {{\n listen \"127.0.0.1:0\"\n forward-auth \"/outpost.goauthentik.io/*\" off\n forward-auth \"*\" \
+         \"http://{0}\" uri=\"/outpost.goauthentik.io/auth/caddy\" copy-headers=\"X-Authentik-Username \
+         X-Authentik-Groups X-Authentik-Email\"\n forward \"http://{0}\" path=\"/outpost.goauthentik.io/*\"\n forward \
+         \"http://{1}\"\n}}\n",
+        outpost.address, application.address
+    ));
+    let fetch = |target: &str, fields: &str| ask(&server, &get(target, fields));
+    let answer = fetch("/a?b", "X-Authentik-Username: root\r\n");
+    assert!(
+        answer.contains("Location: http://app.example.com:8080/outpost.goauthentik.io/start?rd=/a?b\r\n"),
+        "{answer}"
+    );
+    assert!(fetch("/outpost.goauthentik.io/start", "").ends_with("sign in here"));
+    let answer = fetch("/a?b", "Cookie: authentik_proxy=1\r\n");
+    assert!(answer.ends_with("anna;staff|admins;anna@example.com"), "{answer}");
+}

@@ -1,8 +1,12 @@
 //! Internal redirects of upstreams: `X-Accel-Redirect` and `X-Sendfile`, and paths that only they reach.
 
+use std::io::{Read, Write};
+
 use tempfile::TempDir;
 
+use crate::support::fastcgi::{Act, Application, answer};
 use crate::support::function_server::{FunctionServer, field, response};
+use crate::support::h2_upstream::{END_HEADERS, H2Upstream, block, kind};
 use crate::support::versions::AnyVersion;
 use crate::support::{TestServer, ask};
 
@@ -171,4 +175,103 @@ fn all_versions_of_http() {
     let answer = server.ask_all("/x?X-Accel-Redirect:+/in/a%20b.txt", &["--range", "1-3"]);
     assert_eq!((answer.status, answer.content.as_slice()), (206, &b"123"[..]));
     assert_eq!(server.ask_all("/in/a%20b.txt", &[]).status, 404);
+}
+
+#[test]
+fn a_missing_file_is_not_found() {
+    let application = application();
+    let (_directory, server) = server(&application, ALLOWED);
+    let answer = get(&server, "/x?X-Accel-Redirect:+/in/missing|Set-Cookie:+a=1", "");
+    assert!(answer.starts_with("HTTP/1.1 404 Not Found\r\n") && answer.contains("\r\nSet-Cookie: a=1\r\n"), "{answer}");
+    assert_eq!(application.heads().len(), 1, "the application is not asked about its own redirect");
+}
+
+#[test]
+fn other_fields_for_the_server_are_removed() {
+    let application = application();
+    let fields =
+        "X-Accel-Expires:+60|X-Accel-Limit-Rate:+1|X-Accel-Charset:+utf-8|X-Accel-Buffering:+no|x-accel-other:+1";
+    for options in [ALLOWED.to_owned(), format!("{ALLOWED}\n cache")] {
+        let (_directory, server) = server(&application, &options);
+        for target in [format!("/x?{fields}"), format!("/x?X-Accel-Redirect:+/public|{fields}")] {
+            let answer = get(&server, &target, "");
+            assert!(!answer.to_ascii_lowercase().contains("x-accel"), "{answer}");
+        }
+    }
+}
+
+#[test]
+fn a_lifetime_for_the_cache() {
+    let application = application();
+    let (_directory, server) = server(&application, "cache { set-cookie drop }");
+    let requests = |target: &str| {
+        application.heads();
+        (0..3).for_each(|_| drop(get(&server, target, "")));
+        application.heads().len()
+    };
+    let later = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 1_000;
+    for (fields, expect) in [
+        ("X-Accel-Expires:+60|Cache-Control:+no-cache", 1),
+        (&*format!("X-Accel-Expires:+@{later}"), 1),
+        ("X-Accel-Expires:+0|Cache-Control:+max-age=60", 3),
+        ("X-Accel-Expires:+@1|Cache-Control:+max-age=60", 3),
+        ("X-Accel-Expires:+soon|Cache-Control:+max-age=60", 1),
+        ("X-Accel-Expires:+soon", 3),
+    ] {
+        assert_eq!(requests(&format!("/{expect}?{fields}")), expect, "{fields}");
+    }
+}
+
+#[test]
+fn applications_of_other_protocols() {
+    const ANSWER: &str =
+        "Status: 200 OK\r\nContent-Type: text/x-report\r\nX-Accel-Redirect: /in/a%20b.txt\r\n\r\nof the application";
+    let unused = application();
+    let (directory, files) = site(&unused, "");
+    let files = &files[..files.find(" forward ").unwrap()];
+    let check = |protocol: &str, address: &str| {
+        let server = TestServer::run(&format!(
+            "site {{\n listen \"127.0.0.1:0\"\n{files} {protocol} \"/app/*\" \"{address}\" {{\n application \"/app\"\n \
+             x-accel-redirect \"/in/*\"\n }}\n}}\n"
+        ));
+        let answer = get(&server, "/app/report", "");
+        let is_file = answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\n0123456789");
+        assert!(is_file && answer.contains("text/x-report") && !answer.contains("X-Accel"), "{protocol}: {answer}");
+    };
+    for protocol in ["scgi", "uwsgi"] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let mut buffer = [0; 4096];
+                let count = stream.read(&mut buffer).unwrap();
+                assert!(count > 0);
+                stream.write_all(ANSWER.as_bytes()).unwrap();
+            }
+        });
+        check(protocol, &address.to_string());
+    }
+    let fastcgi = Application::start(|_| vec![Act::Write(answer(ANSWER))]);
+    check("fastcgi", &fastcgi.address.to_string());
+    drop(directory);
+}
+
+#[test]
+fn http2_upstreams() {
+    let upstream = H2Upstream::start(|_, peer| {
+        peer.greet(&[]);
+        while let Some(stream) = peer.await_request() {
+            let fields = [(":status", "200"), ("x-accel-redirect", "/in/a%20b.txt"), ("x-accel-expires", "1")];
+            peer.write(kind::HEADERS, END_HEADERS, stream, &block(&fields));
+            peer.data(stream, b"of the application", true);
+        }
+    });
+    let unused = application();
+    let (_directory, site) = site(&unused, ALLOWED);
+    let site = site.replace(&format!("http://{}", unused.address), &format!("h2c://{}", upstream.address));
+    let server = TestServer::run(&format!("site {{\n listen \"127.0.0.1:0\"\n{site}}}\n"));
+    for _ in 0..3 {
+        let answer = get(&server, "/x", "");
+        assert!(answer.ends_with("\r\n\r\n0123456789") && !answer.to_ascii_lowercase().contains("x-accel"), "{answer}");
+    }
 }

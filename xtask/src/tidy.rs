@@ -43,9 +43,14 @@ const EDGES: &[(&str, &str, &[&str])] = &[
     ("tailcoat", "object_cache", &["config", "metrics"]),
     ("tailcoat", "fair_queue", &[]),
     ("tailcoat", "overload", &["config", "log", "metrics"]),
-    ("tailcoat", "upstream", &["config", "fair_queue", "log", "memory_budget", "metrics", "overload"]),
+    ("tailcoat", "upstream", &["config", "fair_queue", "log", "memory_budget", "metrics", "overload", "tls"]),
+    ("tailcoat", "disk_cache", &["config", "log"]),
     ("tailcoat", "spool", &["config", "log", "memory_budget", "object_cache"]),
-    ("tailcoat", "status", &["log", "memory_budget", "metrics", "object_cache", "spool", "traces", "upstream"]),
+    (
+        "tailcoat",
+        "status",
+        &["disk_cache", "log", "memory_budget", "metrics", "object_cache", "spool", "traces", "upstream"],
+    ),
     ("tailcoat", "confinement", &["config", "tls", "spawner"]),
     (
         "tailcoat",
@@ -53,6 +58,7 @@ const EDGES: &[(&str, &str, &[&str])] = &[
         &[
             "absent",
             "config",
+            "disk_cache",
             "fair_queue",
             "log",
             "memory_budget",

@@ -586,7 +586,7 @@ fn names_that_other_servers_use_are_translated() {
     check(OptionContext::Top, "example.com { }", "write `site \"example.com\" { … }`");
     check(OptionContext::Cache, "zzz", {
         "options in `cache` are `memory-bytes-max`, `object-bytes-max`, `files-max`, `revalidate-after`, \
-         `watch`, `watches-max` and `roots-max`"
+         `watch`, `watches-max`, `roots-max` and `disk`"
     });
 }
 

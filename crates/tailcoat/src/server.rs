@@ -187,6 +187,7 @@ impl Server {
         lasting.store.apply_limits(config.cache.clone());
         lasting.apply_memory_limit(&config);
         lasting.apply_buffer_limits(&config);
+        lasting.apply_disk_cache(&config);
         if let Some(handover) = handover.as_ref() {
             handover::restore_bans(&lasting.bans, std::slice::from_ref(&handover.offer.bans));
         }
@@ -245,6 +246,7 @@ impl Server {
             store: Some(Arc::clone(&self.lasting.store)),
             client_memory: Some(Arc::clone(&self.lasting.memory)),
             spools: Some(Arc::clone(&self.lasting.spools)),
+            disk: Some(Arc::clone(&self.lasting.disk)),
             upstreams: self.assembly.parts.upstreams.clone(),
             log_counts: Some(self.lasting.access_log.log_counts()),
             server_log: Some(self.lasting.server_log.clone()),

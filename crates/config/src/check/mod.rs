@@ -57,7 +57,7 @@ pub(crate) fn cross_check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
     // Of sites with other errors, what these can't be the cause of.
     for site in draft.sites.iter().filter(|site| !site.is_whole) {
         for (route, span) in site.site.routes.iter().zip(&site.route_spans) {
-            if let Some(target) = target_of(&route.handler).filter(|target| !target.is_empty()) {
+            for target in targets_of(&route.handler).into_iter().filter(|target| !target.is_empty()) {
                 check_target(site, target, span, &draft.upstreams, diagnostics);
             }
         }
@@ -65,14 +65,14 @@ pub(crate) fn cross_check(draft: &ConfigDraft, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Upstream of a handler.
-fn target_of(handler: &HandlerConfig) -> Option<&String> {
+/// Upstreams of a handler.
+fn targets_of(handler: &HandlerConfig) -> Vec<&String> {
     match handler {
-        HandlerConfig::Forward(forward) => Some(&forward.upstream),
+        HandlerConfig::Forward(forward) => forward.targets().collect(),
         HandlerConfig::Gateway(gateway, GatewayPart::Scripts) if gateway.protocol != GatewayProtocol::Cgi => {
-            Some(&gateway.forward.upstream)
+            vec![&gateway.forward.upstream]
         }
-        _ => None,
+        _ => Vec::new(),
     }
 }
 
@@ -270,7 +270,10 @@ fn protocols_of_upstreams<'a>(
     let mut add = |upstream: &'a str, protocol| protocols.entry(upstream).or_default().insert(protocol);
     for route in sites.flat_map(|site| &site.routes) {
         match &route.handler {
-            HandlerConfig::Forward(forward) => add(&forward.upstream, "HTTP"),
+            HandlerConfig::Forward(forward) => {
+                forward.targets().for_each(|target| _ = add(target, "HTTP"));
+                continue;
+            }
             HandlerConfig::Gateway(gateway, _) => add(&gateway.forward.upstream, gateway.protocol.name()),
             HandlerConfig::Files(_)
             | HandlerConfig::Respond(_)
@@ -435,7 +438,8 @@ fn check_forward(
     upstreams: &[UpstreamDraft],
     diagnostics: &mut Diagnostics,
 ) {
-    check_target(site, &forward.upstream, span, upstreams, diagnostics);
+    forward.targets().for_each(|target| check_target(site, target, span, upstreams, diagnostics));
+    check_shares(site, forward, span, diagnostics);
     if !prefix_fits(path, &forward.strip_prefix) {
         let message = format!("no path of this pattern begins with `{}`", forward.strip_prefix);
         let finding = ConfigFinding::new(span.clone(), message, "`strip-prefix` in here");
@@ -446,6 +450,24 @@ fn check_forward(
         let finding = ConfigFinding::new(span.clone(), message, "`request-trailers` or `response-trailers` in here");
         let help = "servers may treat it as a header field of that name; remove it";
         note(site, Severity::Error, finding.help(help.to_owned()), diagnostics);
+    }
+}
+
+/// Checks that the shares of `split` are no more than all requests, and that splits of one `forward` agree on their key.
+fn check_shares(site: &SiteDraft, forward: &ForwardConfig, span: &Range<usize>, diagnostics: &mut Diagnostics) {
+    let total: f64 = forward.splits.iter().map(|split| split.share).sum();
+    if total > 1.0 + f64::EPSILON * 8.0 {
+        let finding = ConfigFinding::new(span.clone(), "the shares of `split` are more than 1 together", "in here")
+            .help("the rest of the requests goes to the upstream of `forward`; lower the shares".to_owned());
+        note(site, Severity::Error, finding, diagnostics);
+    }
+    let mut keys = forward.splits.iter().filter(|split| split.share > 0.0).map(|split| &split.by);
+    if let Some(first) = keys.next()
+        && keys.any(|key| key != first)
+    {
+        let finding = ConfigFinding::new(span.clone(), "splits of one `forward` have different `by`", "in here")
+            .help("a client's share is found by one key; write the same `by` in each `split`".to_owned());
+        note(site, Severity::Error, finding, diagnostics);
     }
 }
 

@@ -70,13 +70,16 @@ impl Config {
     /// Upstreams that a handler names and the configuration lacks.
     fn unknown_upstreams(&self) -> impl Iterator<Item = String> {
         let routes = self.sites.iter().flat_map(|site| &site.routes);
-        let names = routes.filter_map(|route| match &route.handler {
-            HandlerConfig::Forward(forward) => Some(&forward.upstream),
-            HandlerConfig::Gateway(gateway, _) => Some(&gateway.forward.upstream).filter(|name| !name.is_empty()),
-            HandlerConfig::Files(_)
+        let names = routes.flat_map(|route| match &route.handler {
+            HandlerConfig::Forward(forward) => forward.targets().collect(),
+            HandlerConfig::Gateway(gateway, _) if !gateway.forward.upstream.is_empty() => {
+                vec![&gateway.forward.upstream]
+            }
+            HandlerConfig::Gateway(..)
+            | HandlerConfig::Files(_)
             | HandlerConfig::Respond(_)
             | HandlerConfig::Module(_)
-            | HandlerConfig::Status(_) => None,
+            | HandlerConfig::Status(_) => Vec::new(),
         });
         let rules = self.sites.iter().map(|site| &site.rules).chain([&self.rules]);
         let names = names.chain(rules.flat_map(|rules| rules.auth_upstreams()));

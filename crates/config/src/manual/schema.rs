@@ -181,6 +181,9 @@ fn value(kind: ValueKind) -> Map<String, Json> {
         | ValueKind::Methods
         | ValueKind::QueryTest
         | ValueKind::FieldTest
+        | ValueKind::CookieName
+        | ValueKind::CookieTest
+        | ValueKind::SearchText
         | ValueKind::RequestFieldName
         | ValueKind::FieldTemplate(_)
         | ValueKind::Condition(_)

@@ -28,6 +28,7 @@ use super::route::{PathPattern, RouteConfig};
 use super::rules::{ClientPattern, RulesConfig};
 use super::tls::{KernelTlsConfig, Tls};
 use super::traces::Traces;
+use super::traffic::{Mirror, ResponseRewrites, Split};
 use super::upstream::UpstreamConfig;
 
 /// A whole, checked configuration.
@@ -298,6 +299,19 @@ pub struct CacheConfig {
     pub watches_max: usize,
     /// Maximum number of open roots with `{host}`; others are opened again for each request that needs them.
     pub roots_max: usize,
+    /// Cache of responses on disk.
+    pub disk: Option<DiskCacheConfig>,
+}
+
+/// Cache of responses on disk: the tier under that in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskCacheConfig {
+    /// Directory of the files.
+    pub directory: PathBuf,
+    /// Size of all files, in bytes.
+    pub bytes_max: u64,
+    /// Number of files.
+    pub files_max: usize,
 }
 
 /// A site: which requests it takes, and how it answers them.
@@ -448,6 +462,12 @@ pub struct ForwardConfig {
     pub compression: CompressionSettings,
     /// Internal redirects by responses.
     pub internal_redirects: Box<InternalRedirects>,
+    /// Shares of requests for other upstreams.
+    pub splits: Vec<Split>,
+    /// Shares of requests whose copies other upstreams get.
+    pub mirrors: Vec<Mirror>,
+    /// Changes of responses; `None` if there are none.
+    pub rewrites: Option<Arc<ResponseRewrites>>,
 }
 
 /// Value of `Host` in a forwarded request.
@@ -513,6 +533,9 @@ impl ForwardConfig {
             buffers: Box::default(),
             compression: CompressionSettings::default(),
             internal_redirects: Box::default(),
+            splits: Vec::new(),
+            mirrors: Vec::new(),
+            rewrites: None,
         }
     }
 }
@@ -682,6 +705,7 @@ impl Default for CacheConfig {
             watch: true,
             watches_max: 16 << 10,
             roots_max: 4096,
+            disk: None,
         }
     }
 }

@@ -21,6 +21,7 @@ mod route;
 pub(crate) mod rules;
 pub(crate) mod tls;
 pub(crate) mod traces;
+pub(crate) mod traffic;
 pub(crate) mod upstream;
 
 pub use access_log::{AccessLog, AccessLogFormat, AccessLogTarget};
@@ -44,4 +45,5 @@ pub use route::*;
 pub use rules::*;
 pub use tls::*;
 pub use traces::*;
+pub use traffic::{Mirror, ResponseRewrites, Split, Substitution, TextRewrite};
 pub use upstream::*;

@@ -124,7 +124,8 @@ impl fmt::Display for CertificateError {
 impl std::error::Error for CertificateError {}
 
 impl CertificateError {
-    fn at(path: &Path, reason: impl fmt::Display) -> Self {
+    /// Error for this reason.
+    pub fn at(path: &Path, reason: impl fmt::Display) -> Self {
         Self { path: path.to_owned(), reason: reason.to_string(), is_denied: false }
     }
 

@@ -60,6 +60,29 @@ pub struct UpstreamConfig {
     pub tls: UpstreamTls,
     /// Active health check of the servers.
     pub health_check: Option<HealthCheck>,
+    /// Cookie that keeps a client with a server.
+    pub sticky: Option<Box<StickyCookie>>,
+}
+
+/// Cookie that keeps a client with a server of an [`UpstreamConfig`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StickyCookie {
+    /// Name of the cookie.
+    pub name: String,
+    /// File of the key that signs it; `None` is a key of this machine.
+    pub key_file: Option<PathBuf>,
+    /// Lifetime; `None` until the browser closes.
+    pub age_max: Option<Duration>,
+    /// Paths that it is sent for.
+    pub path: String,
+    /// Domain that it is sent to; `None` is the host of the request.
+    pub domain: Option<String>,
+    /// Sends it only over TLS; `None` if the client uses TLS now.
+    pub is_secure: Option<bool>,
+    /// Hides it from scripts.
+    pub is_http_only: bool,
+    /// Value of SameSite.
+    pub same_site: &'static str,
 }
 
 /// TLS of an [`UpstreamConfig`]'s servers.
@@ -213,6 +236,7 @@ impl UpstreamConfig {
             proxy_protocol: None,
             tls: UpstreamTls::default(),
             health_check: None,
+            sticky: None,
         }
     }
 

@@ -280,9 +280,6 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     not_supported(
         NGINX,
         &[
-            "sub_filter",
-            "sub_filter_once",
-            "sub_filter_types",
             "sub_filter_last_modified",
             "addition_types",
             "add_before_body",
@@ -304,7 +301,6 @@ pub(crate) static NOTES: &[ForeignNote] = &[
     not_supported(
         NGINX,
         &[
-            "split_clients",
             "geoip_country",
             "geoip_city",
             "geoip_org",
@@ -347,11 +343,6 @@ pub(crate) static NOTES: &[ForeignNote] = &[
         NGINX,
         &["secure_link", "secure_link_secret", "secure_link_md5"],
         "check links in the application, or in a WebAssembly `module`",
-    ),
-    not_supported(
-        NGINX,
-        &["mirror", "mirror_request_body"],
-        "Tailcoat does not mirror requests, and no option comes near",
     ),
     not_supported(
         NGINX,
@@ -415,11 +406,7 @@ pub(crate) static NOTES: &[ForeignNote] = &[
         &["ssl_reject_handshake"],
         "a client that requests an unknown name gets the default site, where `deny all` can reject it",
     ),
-    not_supported(
-        NGINX,
-        &["proxy_redirect", "proxy_cookie_domain", "proxy_cookie_path", "proxy_cookie_flags"],
-        "`Location` and cookies pass unchanged; they usually fit, because the upstream gets the client's host",
-    ),
+    not_supported(NGINX, &["proxy_cookie_flags"], "attributes of cookies pass unchanged; set them in the application"),
     not_supported(NGINX, &["add_trailer"], "responses keep the trailers of the upstream (`response-trailers`)"),
     not_supported(
         NGINX,

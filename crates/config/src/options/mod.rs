@@ -21,6 +21,7 @@ mod site;
 pub(crate) mod spellings;
 mod tls;
 mod traces;
+mod traffic;
 mod upstream;
 pub(crate) mod variables;
 
@@ -257,7 +258,7 @@ pub(super) struct Section {
 }
 
 /// All options, in the order of the reference.
-pub(super) static SECTIONS: [Section; 31] = [
+pub(super) static SECTIONS: [Section; 33] = [
     Section {
         title: "Blocks",
         doc: "Blocks at the top level of the file, next to the settings for all sites.",
@@ -321,6 +322,25 @@ pub(super) static SECTIONS: [Section; 31] = [
         doc: "Forwarding of requests to upstreams. Use these options in `forward`.",
         places: &[OptionContext::Forward],
         options: forward::OPTIONS,
+    },
+    Section {
+        title: "Shares of requests",
+        doc: "Requests for several upstreams: canary releases and mirrors. Use these options in `forward`.",
+        places: &[OptionContext::Forward],
+        options: traffic::SHARES,
+    },
+    Section {
+        title: "Changes of responses",
+        doc: "Changes of URLs, cookies and content in responses of upstreams, applications and scripts. Use these \
+              options in `forward`, `fastcgi`, `cgi`, `scgi` and `uwsgi`.",
+        places: &[
+            OptionContext::Forward,
+            OptionContext::FastCgi,
+            OptionContext::Cgi,
+            OptionContext::Scgi,
+            OptionContext::Uwsgi,
+        ],
+        options: traffic::REWRITES,
     },
     Section {
         title: "Upstream requests and responses",

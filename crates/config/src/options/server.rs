@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::{FLAG, KnownAs, OPTION, OptionDefinition, OptionSetter, ValueKind, many, one, property};
+use crate::model::DiskCacheConfig;
 use crate::model::http2::{CongestionControl, HttpVersions};
 use crate::model::{ForwardedField, LogLevel};
 
@@ -446,6 +447,34 @@ pub(super) static CACHE: &[OptionDefinition] = &[
               it, the least recently used are closed and their cached files dropped.",
         example: "roots-max 50000",
         set: OptionSetter::Cache(|cache, values| cache.roots_max = values.integer("count")),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "disk",
+        parameters: &[
+            one("directory", ValueKind::File),
+            property("bytes-max", ValueKind::Size { min: 1 << 20, max: 1 << 60 }),
+            property("files-max", ValueKind::Count { min: 1, max: 100_000_000 }),
+        ],
+        doc: "Directory in which cached upstream responses are kept as well, so that they survive restarts and leave \
+              memory for others. All response caches use it. `bytes-max` (1 GiB) and `files-max` (100000) bound it; \
+              beyond them, the least recently used responses are removed. The server creates the directory with \
+              permissions 0700; it must belong to the server's user. Files have checksums: what a crash has torn, or \
+              another program has changed, is removed and never served. Each file takes some 300 bytes of memory.",
+        example: r#"disk "/var/cache/tailcoat" bytes-max="20GiB""#,
+        known_as: KnownAs {
+            nginx: &["proxy_cache_path", "fastcgi_cache_path", "proxy_temp_path"],
+            apache: &["CacheRoot", "mod_cache_disk"],
+            others: &["cache_dir", "storage"],
+            ..KnownAs::NONE
+        },
+        set: OptionSetter::Cache(|cache, values| {
+            cache.disk = values.file("directory").map(|directory| DiskCacheConfig {
+                directory,
+                bytes_max: values.number("bytes-max").unwrap_or(GIB),
+                files_max: values.number("files-max").unwrap_or(100_000) as usize,
+            });
+        }),
         ..OPTION
     },
 ];

@@ -469,6 +469,55 @@ pub(super) static OPTIONS: &[OptionDefinition] = &[
         ..OPTION
     },
     OptionDefinition {
+        name: "sticky",
+        parameters: &[
+            one("cookie", ValueKind::CookieName),
+            property("key-file", ValueKind::File),
+            property("age-max", ValueKind::Duration { min: SECOND, max: Duration::from_secs(365 * 86_400) }),
+            property("path", ValueKind::SitePath),
+            property("domain", ValueKind::Host),
+            property("secure", ValueKind::Choice(&["auto", "on", "off"])),
+            property("http-only", ValueKind::Flag),
+            property("same-site", ValueKind::Choice(&["lax", "strict", "none"])),
+        ],
+        doc: "Keeps each client with one server by a cookie that Tailcoat sets (sticky sessions). The cookie names the \
+              server by a keyed hash (HMAC-SHA-256), which reveals no address and which clients cannot make up. \
+              A drained server keeps its clients and gets no new ones. If a server is down or removed, its clients go \
+              to another one and get a new cookie. The key is made once and kept in the state directory; several \
+              machines share the one in `key-file` (at least 16 bytes). `age-max` sets `Max-Age`; without it, the \
+              cookie ends with the browser's session. `path` (default `/`), `domain`, `http-only` (default `on`) and \
+              `same-site` (default `lax`) set these attributes. `Secure` is set if the client uses TLS, or as `secure` \
+              says. Use another name for each upstream of a site.",
+        example: r#"sticky "srv" age-max="1h" key-file="/etc/tailcoat/sticky.key""#,
+        known_as: KnownAs {
+            nginx: &["sticky"],
+            apache: &["stickysession"],
+            caddy: &["lb_policy", "cookie"],
+            others: &["cookie", "sticky.cookie", "session_affinity"],
+        },
+        set: OptionSetter::Upstream(|upstream, values| {
+            upstream.sticky = Some(Box::new(StickyCookie {
+                name: values.text("cookie").unwrap_or_default(),
+                key_file: values.file("key-file"),
+                age_max: values.duration("age-max"),
+                path: values.text("path").unwrap_or_else(|| "/".into()),
+                domain: values.hosts("domain").first().map(ToString::to_string),
+                is_secure: match values.text("secure").as_deref() {
+                    Some("on") => Some(true),
+                    Some("off") => Some(false),
+                    _ => None,
+                },
+                is_http_only: values.flag("http-only").unwrap_or(true),
+                same_site: match values.text("same-site").as_deref() {
+                    Some("strict") => "Strict",
+                    Some("none") => "None",
+                    _ => "Lax",
+                },
+            }));
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
         name: "health-check",
         parameters: &[
             one("path", ValueKind::RequestTarget),

@@ -304,10 +304,10 @@ impl ConfigDraft {
         let mut upstreams: Vec<UpstreamConfig> = self.upstreams.iter().map(|draft| draft.upstream.clone()).collect();
         let mut known: HashSet<&str> = self.upstreams.iter().map(|draft| draft.upstream.name.as_str()).collect();
         let routes = self.sites.iter().flat_map(|draft| &draft.site.routes);
-        let targets = routes.filter_map(|route| match &route.handler {
-            HandlerConfig::Forward(forward) => Some(&forward.upstream),
-            HandlerConfig::Gateway(gateway, _) => Some(&gateway.forward.upstream),
-            _ => None,
+        let targets = routes.flat_map(|route| match &route.handler {
+            HandlerConfig::Forward(forward) => forward.targets().collect(),
+            HandlerConfig::Gateway(gateway, _) => vec![&gateway.forward.upstream],
+            _ => Vec::new(),
         });
         let rules = self.sites.iter().map(|draft| &draft.rules.rules).chain([&self.rules.rules]);
         for target in targets.chain(rules.flat_map(RulesConfig::auth_upstreams)) {

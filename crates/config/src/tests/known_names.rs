@@ -495,13 +495,13 @@ fn directives_of_nginx_apache_and_caddy_are_found() {
 #[test]
 fn a_search_answers_for_words_of_other_servers() {
     for (words, expect) in [
-        ("sub_filter", "`sub_filter` of nginx: not supported: change responses in the application"),
-        ("nginx sub_filter", "`sub_filter` of nginx: not supported"),
+        ("sub_filter", "substitute FROM TO"),
+        ("nginx sub_filter_last_modified", "`sub_filter_last_modified` of nginx: not supported"),
         ("auth_request;", "forward-auth"),
         ("limit_rate", "`request-limit` limits parallel downloads"),
         ("gzip_types", "`gzip_types` of nginx: needs nothing here"),
         ("http3", "`http-versions` turns it off"),
-        ("proxy_redirect", "`proxy_redirect` of nginx: not supported: `Location`"),
+        ("proxy_redirect", "rewrite-location FROM [TO]"),
         ("secure_link", "`secure_link` of nginx: not supported"),
         (
             "$upstream_response_time",
@@ -513,7 +513,7 @@ fn a_search_answers_for_words_of_other_servers() {
         ("fastcgi_socket_keepalive", "`proxy_socket_keepalive` of nginx: not supported"),
         ("grpc_ssl_verify_depth", "`grpc_ssl_verify_depth` is not known, but this is the same for `proxy_pass`"),
         ("mod_rewrite", "rewrite "),
-        ("mirror_req", "`mirror_request_body` of nginx: not supported"),
+        ("mirror_req", "mirror TO"),
         ("SSLFIPS", "there is no FIPS mode"),
     ] {
         let text = lookup::search(words).unwrap_or_default();

@@ -91,6 +91,12 @@ pub(super) enum ValueKind {
     ProxyName,
     /// Key of a hash that picks a server.
     HashKey,
+    /// Name of a cookie.
+    CookieName,
+    /// A test of a cookie.
+    CookieTest,
+    /// A text to look for.
+    SearchText,
     /// A host that modules may send requests to.
     OutgoingHost,
     /// The name of an environment variable.
@@ -202,6 +208,9 @@ impl ValueKind {
             Self::ForwardHost => "`keep`, `upstream` or a host".into(),
             Self::UpgradeProtocol => "the name of a protocol, or `off`".into(),
             Self::ProxyName => "a name such as `\"edge\"`".into(),
+            Self::CookieName => "the name of a cookie".into(),
+            Self::CookieTest => "`\"NAME\"` or `\"NAME=VALUE\"`".into(),
+            Self::SearchText => "a text of 1 to 1024 bytes".into(),
             Self::HashKey => "`address`, `\"field:NAME\"` or `\"cookie:NAME\"`".into(),
             Self::OutgoingHost => "a host such as `\"api.example.com\"`, `\"*.example.com\"` or `\"HOST:PORT\"`".into(),
             Self::EnvironmentName => "the name of an environment variable".into(),
@@ -277,6 +286,8 @@ pub(super) enum OptionValue {
     Listen(Vec<Listen>),
     ServerAddress(UpstreamServerAddress),
     HashKey(HashKey),
+    /// Name, and value unless any fits.
+    CookieTest((String, Option<String>)),
     ProgramUser(ProgramUser),
     OutgoingHost(OutgoingHost),
     CompiledDirectory(CompiledDirectory),
@@ -422,6 +433,7 @@ impl Values {
         text: Text -> String;
         server_address: ServerAddress -> UpstreamServerAddress;
         hash_key: HashKey -> HashKey;
+        cookie_test: CookieTest -> (String, Option<String>);
         program_user: ProgramUser -> ProgramUser;
         compiled_directory: CompiledDirectory -> CompiledDirectory;
         path_pattern: PathPattern -> PathPattern;

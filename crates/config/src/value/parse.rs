@@ -12,8 +12,9 @@ use super::network::{parse_host, parse_host_suffix, parse_ipv4_address, parse_li
 use super::rules::*;
 use super::traces::{parse_collector_url, parse_ratio};
 use super::upstream::{
-    parse_forward_host, parse_forward_target, parse_gateway_target, parse_hash_key, parse_proxy_name,
-    parse_request_target, parse_server_address, parse_upgrade_protocol,
+    parse_cookie_name, parse_cookie_test, parse_forward_host, parse_forward_target, parse_gateway_target,
+    parse_hash_key, parse_proxy_name, parse_request_target, parse_search_text, parse_server_address,
+    parse_upgrade_protocol,
 };
 use super::web::*;
 use super::{OptionValue, ValueKind, format_duration, format_size};
@@ -118,6 +119,9 @@ pub(crate) fn parse(kind: ValueKind, value: &KdlValue, directory: &Path) -> Resu
         ValueKind::UpgradeProtocol => parse_upgrade_protocol(text()?).map(OptionValue::Text),
         ValueKind::ProxyName => parse_proxy_name(text()?).map(OptionValue::Text),
         ValueKind::HashKey => parse_hash_key(text()?).map(OptionValue::HashKey),
+        ValueKind::CookieName => parse_cookie_name(text()?).map(OptionValue::Text),
+        ValueKind::CookieTest => parse_cookie_test(text()?).map(OptionValue::CookieTest),
+        ValueKind::SearchText => parse_search_text(text()?).map(OptionValue::Text),
         ValueKind::OutgoingHost => parse_outgoing_host(text()?).map(OptionValue::OutgoingHost),
         ValueKind::EnvironmentName => parse_environment_name(text()?).map(OptionValue::Text),
         ValueKind::CompiledDirectory => {

@@ -165,6 +165,34 @@ pub(super) fn parse_proxy_name(text: &str) -> Result<String, Wrong> {
     Ok(text.to_owned())
 }
 
+/// Most bytes of a text that is looked for in content, which are kept until it is whole.
+const SEARCH_BYTES_MAX: usize = 1024;
+
+pub(super) fn parse_cookie_name(text: &str) -> Result<String, Wrong> {
+    // RFC 6265, section 4.1.1.
+    match is_token(text) {
+        true => Ok(text.to_owned()),
+        false => {
+            Err(Wrong::help(format!("`{text}` is not the name of a cookie"), "use letters, digits, `-`, `.` and `_`"))
+        }
+    }
+}
+
+pub(super) fn parse_cookie_test(text: &str) -> Result<(String, Option<String>), Wrong> {
+    match text.split_once('=') {
+        Some((name, value)) => Ok((parse_cookie_name(name)?, Some(value.to_owned()))),
+        None => Ok((parse_cookie_name(text)?, None)),
+    }
+}
+
+pub(super) fn parse_search_text(text: &str) -> Result<String, Wrong> {
+    match text.len() {
+        0 => Err(Wrong::new("the text is empty")),
+        1..=SEARCH_BYTES_MAX => Ok(text.to_owned()),
+        length => Err(Wrong::new(format!("the text has {length} bytes; at most {SEARCH_BYTES_MAX} are possible"))),
+    }
+}
+
 /// Reads what of a request chooses a server.
 pub(super) fn parse_hash_key(text: &str) -> Result<HashKey, Wrong> {
     match text.split_once(':') {

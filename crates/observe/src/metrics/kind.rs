@@ -93,8 +93,10 @@ kinds! {
 kinds! {
     /// Result of the response cache, as in the access log.
     CacheResult {
-        /// A stored response was served.
+        /// A response stored in memory was served.
         Hit = "hit",
+        /// A response stored on disk was served.
+        DiskHit = "disk-hit",
         /// No stored response matched.
         Miss = "miss",
         /// The stored response was too old, and the upstream sent another.

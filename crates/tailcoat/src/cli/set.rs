@@ -18,6 +18,7 @@ Examples:
   tailcoat set servers app http://10.0.0.11:8000 http://10.0.0.12:8000
   tailcoat set certificate example.org chain.pem key.pem
   tailcoat set rate-limit 5/m --path /login --burst 10 --site example.org
+  tailcoat set split canary 0.05
   tailcoat set log-level debug")]
 pub(super) struct SetArgs {
     #[command(flatten)]
@@ -74,6 +75,16 @@ enum SetCommand {
         #[arg(long)]
         site: Option<String>,
     },
+    /// Change the share of requests that an upstream gets by `split`
+    Split {
+        /// Upstream of the share, as in `split`
+        upstream: String,
+        /// Share from 0 to 1
+        share: String,
+        /// Name of the site; without it, all sites
+        #[arg(long)]
+        site: Option<String>,
+    },
     /// Change a limit
     Limit {
         /// Option of `limits`
@@ -125,6 +136,7 @@ impl SetArgs {
                 };
                 ControlOrder::SetCertificate { site, certificate, key }
             }
+            SetCommand::Split { upstream, share, site } => ControlOrder::SetSplit { upstream, share, site },
             SetCommand::RateLimit { rate, path, burst, key, site } => {
                 let mut limit = path.map(|path| quoted(&path) + " ").unwrap_or_default() + &quoted(&rate);
                 limit.extend(burst.map(|burst| format!(" burst={burst}")));

@@ -19,6 +19,7 @@ pub(super) fn overview(
     lines.extend(view.holders());
     lines.push(view.cache());
     lines.push(view.client_memory());
+    lines.extend(view.disk_cache());
     lines.extend(view.buffers());
     if status.has_counters {
         lines.extend(view.tls());
@@ -166,7 +167,7 @@ impl StatusText<'_> {
             bytes(cache.memory_bytes),
             bytes(cache.memory_bytes_max),
             percent(files),
-            percent(share(since(Some("hit")), since(None))),
+            percent(share(since(Some("hit")) + since(Some("disk-hit")), since(None))),
             self.rate(|status| status.object_cache.evictions),
         )
     }
@@ -177,6 +178,11 @@ impl StatusText<'_> {
     }
 
     /// If any content is buffered.
+    fn disk_cache(&self) -> Option<String> {
+        let disk = self.status.disk_cache.as_ref()?;
+        Some(format!("disk cache  {} responses, {}   hits {}", disk.entries, bytes(disk.bytes), disk.hits))
+    }
+
     fn buffers(&self) -> Option<String> {
         let buffers = &self.status.buffers;
         (buffers.memory_bytes + buffers.file_bytes > 0).then(|| {

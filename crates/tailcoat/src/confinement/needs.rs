@@ -183,6 +183,14 @@ fn add_server(config: &Config, files: &mut Collected) {
     if let Some(directory) = config.used_buffer_directory() {
         files.add(directory, Rights::Buffer);
     }
+    if let Some(disk) = &config.cache.disk {
+        files.add(existing(&disk.directory), Rights::Change);
+    }
+    let keeps_sticky_key =
+        config.upstreams.iter().filter_map(|upstream| upstream.sticky.as_ref()).any(|sticky| sticky.key_file.is_none());
+    if let Some(directory) = state_directory().filter(|_| keeps_sticky_key) {
+        files.add(existing(&directory), Rights::Change);
+    }
     if let Some(socket) = &config.server.control_socket {
         files.add_file(socket, Rights::Sockets);
     }
@@ -241,6 +249,8 @@ fn add_rules(rules: &RulesConfig, files: &mut Collected) {
 }
 
 fn add_upstreams(config: &Config, files: &mut Collected) {
+    let keys = config.upstreams.iter().filter_map(|upstream| upstream.sticky.as_ref()?.key_file.as_ref());
+    keys.for_each(|path| files.add_file(path, Rights::Read));
     for tls in config.upstreams.iter().map(|upstream| &upstream.tls) {
         tls.files().for_each(|path| files.add_file(path, Rights::Read));
     }

@@ -99,6 +99,16 @@ pub enum ControlOrder {
         /// Values as in the option `rate-limit`. Path and key find the limit; rate and burst replace its own.
         limit: String,
     },
+    /// Change the share of requests that an upstream gets by `split`.
+    SetSplit {
+        /// Name of the upstream of the share, as in the option `split`.
+        upstream: String,
+        /// Share from 0 to 1.
+        share: String,
+        /// Name of the site; `None` for all sites.
+        #[serde(default)]
+        site: Option<String>,
+    },
     /// Drain a server of an upstream, or end that.
     DrainServer {
         /// Name of the upstream.
@@ -162,6 +172,7 @@ impl ControlOrder {
             | Self::SetServers { .. }
             | Self::SetCertificate { .. }
             | Self::SetRateLimit { .. }
+            | Self::SetSplit { .. }
             | Self::DrainServer { .. } => Some(PATIENCE),
             Self::Ban { .. } | Self::Unban { .. } | Self::ListBans => Some(PATIENCE),
         }
@@ -221,6 +232,7 @@ mod tests {
             ControlOrder::SetLimit { option: "header-fields-max 5".into() },
             ControlOrder::SetServers { upstream: "app".into(), servers: vec!["http://a:1 weight=2".into()] },
             ControlOrder::SetCertificate { site: "a".into(), certificate: "C".into(), key: "K".into() },
+            ControlOrder::SetSplit { upstream: "canary".into(), share: "0.05".into(), site: None },
             ControlOrder::SetRateLimit { site: None, limit: r#""/login" "5/m""#.into() },
             ControlOrder::DrainServer { upstream: "app".into(), server: "http://a:1".into(), is_drained: true },
         ];

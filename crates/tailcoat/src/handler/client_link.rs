@@ -1,6 +1,7 @@
 //! Connection between a handler and its client while a request is handled, in any version of HTTP.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -38,6 +39,8 @@ pub struct ClientLink {
     holder_source: Option<HolderSource>,
     /// Names of fields that only Tailcoat sets.
     forbidden_trailers: OnceCell<Box<[Box<str>]>>,
+    /// True if the content that the handler takes is copied.
+    has_copies: Cell<bool>,
     state: RefCell<ClientLinkState>,
 }
 
@@ -54,6 +57,8 @@ struct ClientLinkState {
     buffered: Option<Box<Spool>>,
     is_complete: bool,
     trailers: Option<Box<Fields>>,
+    /// Copies of the content that the handler takes.
+    copies: Vec<ContentCopy>,
     /// True if the handler waits for content.
     is_wanted: bool,
     has_been_read: bool,
@@ -62,6 +67,20 @@ struct ClientLinkState {
     deadline_ms: Option<u64>,
     is_late: bool,
     has_client_ended: bool,
+}
+
+/// A copy of a request's content, made while the handler takes it.
+struct ContentCopy {
+    content: Vec<u8>,
+    bytes_max: usize,
+    /// Called with the whole content; dropped if the content is too long or incomplete.
+    on_end: Box<dyn FnOnce(Vec<u8>)>,
+}
+
+impl fmt::Debug for ContentCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ContentCopy").field("bytes", &self.content.len()).finish_non_exhaustive()
+    }
 }
 
 /// Cell in which a link is created on demand: most requests have no content and get their response at once.
@@ -76,6 +95,8 @@ pub struct ClientLinkCell {
     handler: Cell<HandlerKind>,
     /// First rejection by a handler that left the request to the next one.
     rejection: Cell<Option<FileRejection>>,
+    /// True if an upstream has redirected the request internally.
+    is_redirected: Cell<bool>,
 }
 
 impl Default for ClientLinkCell {
@@ -87,6 +108,7 @@ impl Default for ClientLinkCell {
             client_connection: None,
             handler,
             rejection: Cell::new(None),
+            is_redirected: Cell::new(false),
         }
     }
 }
@@ -151,6 +173,16 @@ impl ClientLinkCell {
         self.rejection.set(self.rejection.get().or(Some(rejection)));
     }
 
+    /// True if an upstream has redirected the request internally.
+    pub fn is_redirected(&self) -> bool {
+        self.is_redirected.get()
+    }
+
+    /// Marks the request as redirected by an upstream.
+    pub fn set_redirected(&self) {
+        self.is_redirected.set(true);
+    }
+
     /// Forgets rejections: the request gets another path.
     pub fn forget_rejection(&self) {
         self.rejection.set(None);
@@ -171,6 +203,7 @@ impl ClientLink {
             holder: OnceCell::new(),
             holder_source: None,
             forbidden_trailers: OnceCell::new(),
+            has_copies: Cell::new(false),
             state: RefCell::new(state),
         }
     }
@@ -263,6 +296,49 @@ impl ClientLink {
         task: &mut Task<'_>,
         take: impl FnOnce(&mut Task<'_>, &[u8]) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
+        if self.has_copies.get() {
+            return self.poll_take_copying(task, take);
+        }
+        self.poll_take_plain(task, take)
+    }
+
+    /// Passes a copy of the content to `on_end` when the handler has taken all of it, unless it is longer than
+    /// `bytes_max`.
+    pub fn copy_content(&self, bytes_max: usize, on_end: Box<dyn FnOnce(Vec<u8>)>) {
+        self.has_copies.set(true);
+        self.state.borrow_mut().copies.push(ContentCopy { content: Vec::new(), bytes_max, on_end });
+    }
+
+    #[cold]
+    fn poll_take_copying(
+        &self,
+        task: &mut Task<'_>,
+        take: impl FnOnce(&mut Task<'_>, &[u8]) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let mut copied = Vec::new();
+        let result = self.poll_take_plain(task, |task, bytes| {
+            let result = take(task, bytes);
+            if let Poll::Ready(Ok(count)) = result {
+                copied.extend_from_slice(&bytes[..count]);
+            }
+            result
+        });
+        let mut copies = std::mem::take(&mut self.state.borrow_mut().copies);
+        copies.retain(|copy| copy.content.len() + copied.len() <= copy.bytes_max);
+        copies.iter_mut().for_each(|copy| copy.content.extend_from_slice(&copied));
+        if !matches!(result, Poll::Ready(Err(_))) && self.is_at_end() {
+            copies.drain(..).for_each(|copy| (copy.on_end)(copy.content));
+        }
+        self.has_copies.set(!copies.is_empty());
+        self.state.borrow_mut().copies = copies;
+        result
+    }
+
+    fn poll_take_plain(
+        &self,
+        task: &mut Task<'_>,
+        take: impl FnOnce(&mut Task<'_>, &[u8]) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         let mut state = self.state.borrow_mut();
         state.has_been_read = true;
         if let Some((content, taken)) = &mut state.replacement {
@@ -350,6 +426,7 @@ impl ClientLink {
 
     /// Goes back to the beginning of the content. Allowed only if [`Self::can_rewind`].
     pub fn rewind(&self) {
+        self.state.borrow_mut().copies.iter_mut().for_each(|copy| copy.content.clear());
         if let Some(spool) = &mut self.state.borrow_mut().buffered {
             spool.rewind();
         }

@@ -121,6 +121,8 @@ pub struct Forwarded {
     pub local_redirect: Option<Vec<u8>>,
     /// Most local redirects for one request.
     pub local_redirects_max: u32,
+    /// Cookie of this server for the client alone, which no cache may store.
+    pub own_cookie: Option<Vec<u8>>,
     /// Internal redirect of an upstream.
     pub internal_redirect: Option<Box<InternalRedirect>>,
     /// Stream to the upstream after 101 (Switching Protocols): the connection becomes a tunnel.
@@ -149,6 +151,12 @@ impl Response {
             Some(redirect) => Some((&redirect.target, INTERNAL_REDIRECTS_MAX)),
             None => Some((forwarded.local_redirect.as_deref()?, forwarded.local_redirects_max)),
         }
+    }
+
+    /// True if an upstream redirects internally, as opposed to a script's local redirect.
+    pub fn is_internal_redirect(&self) -> bool {
+        let Self::Built(response) = self else { return false };
+        response.forwarded.as_ref().is_some_and(|forwarded| forwarded.internal_redirect.is_some())
     }
 
     /// Fields that an internal redirect adds to the response of its target.
@@ -204,6 +212,13 @@ impl BuiltResponse {
         let mut response = Self::new(status);
         response.reason = reason;
         response
+    }
+
+    /// Adds the cookie that is for the client alone. A cache calls it after it has taken what it stores.
+    pub fn add_own_cookie(&mut self) {
+        if let Some(cookie) = self.forwarded.as_mut().and_then(|forwarded| forwarded.own_cookie.take()) {
+            self.fields.push("Set-Cookie", cookie);
+        }
     }
 
     /// Builds a response of our own.

@@ -8,19 +8,22 @@ use std::sync::Arc;
 
 use super::cgi::{Programs, SharedPrograms};
 use super::error_pages::{ErrorPage, ErrorPages};
-use super::forward::{Authorizer, AuthorizerPlan, Forward, ForwardPlan};
+use super::forward::{
+    Authorizer, AuthorizerPlan, Forward, ForwardPlan, MirrorPlan, RequestMirror, SetShareError, SharedSplits,
+};
 use super::gateway::{Gateway, GatewayPlan, ScriptTree};
 #[cfg(feature = "modules")]
 use super::module::ModuleHandler;
 use super::pace::{Pace, SharedPace};
 use super::respond::Respond;
-use super::response_cache::{ResponseCache, SharedResponseCache};
+use super::response_cache::{CachePlace, ResponseCache, SharedResponseCache};
 use super::static_file::{FileTree, NamedFiles, StaticFile};
 use super::status::StatusHandler;
 use super::{HandlerOutcome, Routed};
 #[cfg(not(feature = "modules"))]
 use crate::absent::module_handler::ModuleHandler;
 use crate::config::{self, Config, ErrorPageFile, FilesConfig, GatewayPart, PathPattern, Precedence, Runners};
+use crate::disk_cache::DiskStore;
 use crate::log::ServerLog;
 use crate::metrics::HandlerKind;
 use crate::modules::{Module, Modules};
@@ -116,11 +119,24 @@ pub struct SharedSite {
 enum SharedHandler {
     StaticFile(Arc<FileTree>),
     Respond(Arc<Respond>),
-    /// Plan, index of the upstream, and response cache in front of it.
-    Forward(Arc<ForwardPlan>, usize, Option<Arc<SharedResponseCache>>),
+    Forward(SharedForward),
     Gateway(Arc<SharedGateway>, GatewayPart),
     Module(Arc<Module>),
     Status(Arc<StatusHandler>),
+}
+
+/// Forwarding to an upstream, and to those of shares of its requests.
+#[derive(Debug)]
+struct SharedForward {
+    plan: Arc<ForwardPlan>,
+    /// Index of the upstream.
+    upstream: usize,
+    /// Response cache in front of it.
+    cache: Option<Arc<SharedResponseCache>>,
+    /// Shares of requests, and the forwarding of each.
+    splits: Option<(Arc<SharedSplits>, Vec<SharedForward>)>,
+    /// Mirrors, each with the index of its upstream.
+    mirrors: Vec<(Arc<MirrorPlan>, usize)>,
 }
 
 /// State that all parts of a gateway share.
@@ -158,10 +174,10 @@ impl<'a> UpstreamTable<'a> {
     ///
     /// # Errors
     /// The configuration has no such upstream; its checks should have said so.
-    fn of(&self, forward: &config::ForwardConfig) -> io::Result<(usize, &'a Arc<SharedUpstream>)> {
-        let index = self.indices.get(forward.upstream.as_str());
+    fn of(&self, name: &str) -> io::Result<(usize, &'a Arc<SharedUpstream>)> {
+        let index = self.indices.get(name);
         let found = index.and_then(|index| Some((*index, self.list.get(*index)?)));
-        found.ok_or_else(|| io::Error::other(format!("there is no upstream `{}`", forward.upstream)))
+        found.ok_or_else(|| io::Error::other(format!("there is no upstream `{name}`")))
     }
 }
 
@@ -182,6 +198,8 @@ pub struct HandlerParts<'a> {
     pub spawner: Option<&'a Arc<Spawner>>,
     /// Store in which messages between clients and upstreams are buffered.
     pub spools: &'a Arc<SpoolStore>,
+    /// Cache of responses on disk.
+    pub disk: &'a Arc<DiskStore>,
 }
 
 impl SharedSite {
@@ -225,7 +243,11 @@ impl SharedSite {
                             None => {
                                 let reused = reused.and_then(|reused| reused.gateway(gateway));
                                 let precedence = Precedence::of(config, site, index);
-                                let shared = Arc::new(SharedGateway::new(gateway, config, precedence, parts, reused)?);
+                                let place = |caching: &config::ResponseCaching| {
+                                    CachePlace::new(parts.disk, site, &route.path, caching, &gateway.forward)
+                                };
+                                let shared = SharedGateway::new(gateway, config, precedence, parts, &place, reused)?;
+                                let shared = Arc::new(shared);
                                 gateways.push(Arc::clone(&shared));
                                 shared
                             }
@@ -233,13 +255,18 @@ impl SharedSite {
                         SharedHandler::Gateway(shared, *part)
                     }
                     config::HandlerConfig::Forward(forward) => {
-                        let (index, upstream) = upstreams.of(forward)?;
-                        let cache = forward.cache.as_ref().map(|caching| {
+                        let cache = |forward: &config::ForwardConfig| {
+                            let caching = forward.cache.as_ref()?;
                             let reused = reused.and_then(|reused| reused.cache(&route.path, caching, forward));
+                            let place = Some(CachePlace::new(parts.disk, site, &route.path, caching, forward));
+                            let (caching, store) = (caching.clone(), Arc::clone(store));
                             let ranges_max = config.limits.ranges_max;
-                            SharedResponseCache::reuse(caching.clone(), forward, ranges_max, Arc::clone(store), reused)
-                        });
-                        SharedHandler::Forward(ForwardPlan::new(forward, upstream, parts.spools), index, cache)
+                            Some(SharedResponseCache::reuse(caching, forward, ranges_max, store, place, reused))
+                        };
+                        let mut known = reused.into_iter().flat_map(Self::splits);
+                        let splits = known.find(|known| known.is_of(&forward.splits));
+                        let splits = splits.map_or_else(|| SharedSplits::new(&forward.splits), Arc::clone);
+                        SharedHandler::Forward(SharedForward::new(forward, parts, splits, &cache)?)
                     }
                     config::HandlerConfig::Status(view) => {
                         let is_guarded = config.guards(site, &route.path);
@@ -279,7 +306,7 @@ impl SharedSite {
             shared.unwrap_or_else(|| tree(&ftp.files, Runners::default(), Precedence::default()))
         });
         let authorizer = |auth: &config::ForwardAuth| {
-            let (index, upstream) = upstreams.of(&auth.forward)?;
+            let (index, upstream) = upstreams.of(&auth.forward.upstream)?;
             Ok((AuthorizerPlan::new(auth, upstream, parts.spools), index))
         };
         let auths = site.rules.forward_auths.iter().chain(&config.rules.forward_auths);
@@ -314,19 +341,48 @@ impl SharedSite {
         let handlers = self.paths.iter().zip(&self.handlers).filter(|(of, _)| *of == path);
         handlers
             .filter_map(|(_, handler)| match handler {
-                SharedHandler::Forward(_, _, cache) => cache.as_ref(),
+                SharedHandler::Forward(forward) => Some(forward.caches()),
                 _ => None,
             })
+            .flatten()
             .find(|cache| cache.means_the_same(caching, forward))
     }
 
     /// Response caches of the site's forwards and gateways.
     pub fn response_caches(&self) -> impl Iterator<Item = &Arc<SharedResponseCache>> {
+        self.handlers.iter().flat_map(|handler| match handler {
+            SharedHandler::Forward(forward) => forward.caches(),
+            SharedHandler::Gateway(shared, GatewayPart::Scripts) => shared.cache.iter().collect(),
+            _ => Vec::new(),
+        })
+    }
+
+    fn splits(&self) -> impl Iterator<Item = &Arc<SharedSplits>> {
         self.handlers.iter().filter_map(|handler| match handler {
-            SharedHandler::Forward(_, _, cache) => cache.as_ref(),
-            SharedHandler::Gateway(shared, GatewayPart::Scripts) => shared.cache.as_ref(),
+            SharedHandler::Forward(forward) => forward.splits.as_ref().map(|(splits, _)| splits),
             _ => None,
         })
+    }
+
+    /// Returns to the shares of the configuration after [`Self::set_share`].
+    pub fn reset_shares(&self) {
+        self.splits().for_each(|splits| splits.reset());
+    }
+
+    /// Sets the share of requests that an upstream gets by `split`; returns the number of handlers with such a share.
+    ///
+    /// # Errors
+    /// All shares of a handler would be more than 1 together.
+    pub fn set_share(&self, upstream: &str, share: f64) -> Result<usize, SetShareError> {
+        let mut count = 0;
+        for splits in self.splits() {
+            match splits.set_share(upstream, share) {
+                Ok(()) => count += 1,
+                Err(SetShareError::Unknown) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(count)
     }
 
     /// Creates a worker's handlers, in the order of the routes. `upstreams` are the worker's own, in their order.
@@ -339,12 +395,7 @@ impl SharedSite {
         let handlers = self.handlers.iter().map(|shared| match shared {
             SharedHandler::StaticFile(tree) => Handler::StaticFile(StaticFile::new(Arc::clone(tree), Rc::clone(cache))),
             SharedHandler::Respond(respond) => Handler::Respond(Arc::clone(respond)),
-            SharedHandler::Forward(plan, index, shared) => {
-                let response_cache =
-                    shared.as_ref().map(|shared| ResponseCache::new(Arc::clone(shared), Rc::clone(cache)));
-                let upstream = Rc::clone(&upstreams[*index]);
-                Handler::Forward(Forward::new(Arc::clone(plan), upstream, response_cache, Rc::clone(overload)))
-            }
+            SharedHandler::Forward(forward) => Handler::Forward(forward.forward(cache, upstreams, overload)),
             SharedHandler::Gateway(shared, part) => {
                 Handler::Gateway(Gateway::new(&shared.plan, *part, shared.forward(cache, upstreams, overload)))
             }
@@ -383,12 +434,59 @@ impl SharedSite {
     }
 }
 
+impl SharedForward {
+    fn new(
+        forward: &config::ForwardConfig,
+        parts: HandlerParts<'_>,
+        splits: Arc<SharedSplits>,
+        cache: &dyn Fn(&config::ForwardConfig) -> Option<Arc<SharedResponseCache>>,
+    ) -> io::Result<Self> {
+        let HandlerParts { upstreams, spools, .. } = parts;
+        let (index, upstream) = upstreams.of(&forward.upstream)?;
+        let others = forward.splits.iter().map(|split| forward.to_other(&split.upstream));
+        let others = others.map(|other| Self::new(&other, parts, SharedSplits::new(&[]), cache));
+        let others: Vec<_> = others.collect::<io::Result<_>>()?;
+        let mirrors = forward.mirrors.iter().map(|mirror| {
+            let (index, upstream) = upstreams.of(&mirror.upstream)?;
+            Ok((MirrorPlan::new(mirror, forward, upstream, spools), index))
+        });
+        Ok(Self {
+            plan: ForwardPlan::new(forward, upstream, spools),
+            upstream: index,
+            cache: cache(forward),
+            splits: (!others.is_empty()).then_some((splits, others)),
+            mirrors: mirrors.collect::<io::Result<_>>()?,
+        })
+    }
+
+    /// Response caches of all upstreams.
+    fn caches(&self) -> Vec<&Arc<SharedResponseCache>> {
+        let others = self.splits.iter().flat_map(|(_, others)| others).flat_map(Self::caches);
+        self.cache.iter().chain(others).collect()
+    }
+
+    /// Creates a worker's part.
+    fn forward(&self, cache: &Rc<WorkerCache>, upstreams: &[Rc<Upstream>], overload: &Rc<Overload>) -> Forward {
+        let response_cache = self.cache.as_ref().map(|shared| ResponseCache::new(Arc::clone(shared), Rc::clone(cache)));
+        let upstream = Rc::clone(&upstreams[self.upstream]);
+        let splits = self.splits.as_ref().map(|(splits, others)| {
+            let others = others.iter().map(|other| other.forward(cache, upstreams, overload)).collect();
+            (Arc::clone(splits), others)
+        });
+        let mirrors =
+            self.mirrors.iter().map(|(plan, index)| RequestMirror::new(plan, Rc::clone(&upstreams[*index]), overload));
+        let forward = Forward::new(Arc::clone(&self.plan), upstream, response_cache, Rc::clone(overload));
+        forward.with_shares(splits, mirrors.collect())
+    }
+}
+
 impl SharedGateway {
     fn new(
         gateway: &Arc<config::GatewayConfig>,
         config: &Config,
         precedence: Precedence,
         parts: HandlerParts<'_>,
+        place: &dyn Fn(&config::ResponseCaching) -> CachePlace,
         reused: Option<&Self>,
     ) -> io::Result<Self> {
         let HandlerParts { store, upstreams, log, spawner, observer, .. } = parts;
@@ -406,14 +504,15 @@ impl SharedGateway {
                 (ForwardPlan::of_programs(forward, log, parts.spools), Runner::Programs(programs))
             }
             _ => {
-                let (index, upstream) = upstreams.of(forward)?;
+                let (index, upstream) = upstreams.of(&forward.upstream)?;
                 (ForwardPlan::new(forward, upstream, parts.spools), Runner::Servers(index))
             }
         };
         let cache = forward.cache.as_ref().map(|caching| {
             let reused = reused.and_then(|reused| reused.cache.as_ref());
             let ranges_max = config.limits.ranges_max;
-            SharedResponseCache::reuse(caching.clone(), forward, ranges_max, Arc::clone(store), reused)
+            let place = Some(place(caching));
+            SharedResponseCache::reuse(caching.clone(), forward, ranges_max, Arc::clone(store), place, reused)
         });
         let server_field = config.server.server_field;
         let plan_of_scripts = match reused.filter(|reused| reused.plan.is_as(server_field, &precedence)) {

@@ -204,6 +204,13 @@ impl ObjectStore {
         Arc::new(object)
     }
 
+    /// Makes an object with this key for a single request; it is not stored.
+    pub fn lone(&self, root: RootId, path: &[u8], parts: ObjectParts) -> Arc<Object> {
+        let object = Object::new(ObjectKey { root, path: path.into(), hash: self.hash(root, path) }, parts);
+        object.state.dead.store(true, Ordering::Relaxed);
+        Arc::new(object)
+    }
+
     /// Counts the memory of an object again after it got another coding.
     pub fn recount(&self, object: &Object) {
         let limits = self.limits();

@@ -139,6 +139,9 @@ impl Site {
                         HandlerOutcome::Ready(response) => match redirects.next(&response) {
                             None => SiteResponse::Ready(response),
                             Some(Ok(target)) => {
+                                if response.is_internal_redirect() {
+                                    request.routed(false).link.set_redirected();
+                                }
                                 filters.extend(redirect_filter(response));
                                 self.redirect(target, &mut progress, &mut request)
                             }

@@ -111,6 +111,9 @@ impl Site {
     #[inline]
     pub(super) fn ask_routes(&self, routed: &Routed<'_>, next_route: &mut usize) -> HandlerOutcome {
         while let Some(index) = self.next_route(routed, *next_route) {
+            if routed.link.is_redirected() && self.ends_redirect(*next_route, index) {
+                break;
+            }
             *next_route = index + 1;
             let has_next = routed.has_next || self.next_route(routed, index + 1).is_some();
             let handler = &self.routes[index].handler;
@@ -127,6 +130,14 @@ impl Site {
         }
         routed.link.set_handler(HandlerKind::None);
         HandlerOutcome::Decline
+    }
+
+    /// True if files were looked for in the place that an upstream has named, and the next handler has none: it must not
+    /// be asked, or the upstream would get its own redirect.
+    #[cold]
+    fn ends_redirect(&self, from: usize, next: usize) -> bool {
+        let is_files = |index: usize| self.routes[index].handler.kind() == HandlerKind::Files;
+        from.checked_sub(1).is_some_and(is_files) && !is_files(next)
     }
 
     fn next_route(&self, routed: &Routed<'_>, from: usize) -> Option<usize> {

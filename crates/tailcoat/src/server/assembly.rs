@@ -16,6 +16,7 @@ use crate::connection::{
     Abilities, AlternativeService, ClientLimit, KernelTls, ListenerState, QuicKeys, QuicSettings, RESERVED_PLACES,
     Shares,
 };
+use crate::disk_cache::DiskStore;
 use crate::handler::{HandlerParts, SharedSite, UpstreamTable};
 use crate::log::{LogChange, LogHandle, LogId, ServerLog, Trouble};
 use crate::memory_budget::MemoryBudget;
@@ -64,6 +65,8 @@ pub(super) struct Lasting {
     pub(super) store: Arc<ObjectStore>,
     /// Buffers of messages between clients and upstreams.
     pub(super) spools: Arc<SpoolStore>,
+    /// Cache of responses on disk.
+    pub(super) disk: Arc<DiskStore>,
     pub(super) access_log: LogHandle,
     pub(super) server_log: ServerLog,
     pub(super) tickets: Arc<Tickets>,
@@ -154,6 +157,7 @@ impl Assembly {
             observer: &lasting.observer,
             spawner: lasting.spawner.get(),
             spools: &lasting.spools,
+            disk: &lasting.disk,
         };
         let known = Self::sites_by_name(reused);
         let mut sites: Vec<Arc<SharedSite>> = Vec::with_capacity(config.sites.len());
@@ -260,7 +264,7 @@ fn reuse_upstreams(
         SharedUpstream::reuse(upstream, log.clone(), known.get(upstream.name.as_str()).copied())
     };
     let upstreams: Result<_, _> = upstreams.map(reuse).collect();
-    upstreams.map_err(io::Error::other).map_err(ServerStartError::at("cannot set up TLS to an upstream"))
+    upstreams.map_err(io::Error::other).map_err(ServerStartError::at("cannot set up an upstream"))
 }
 
 /// Opens the access logs that are new; returns the log of each site.
@@ -282,6 +286,14 @@ impl Lasting {
     /// Applies the configuration's limit of memory that clients may hold.
     pub(super) fn apply_memory_limit(&self, config: &Config) {
         self.memory.set_limit_bytes(config.limits.client_memory_bytes_max.unwrap_or(u64::MAX));
+    }
+
+    /// Applies the configuration's cache on disk. If its directory cannot be used, responses are kept in memory alone.
+    pub(super) fn apply_disk_cache(&self, config: &Config) {
+        if let Err(error) = self.disk.apply(config.cache.disk.as_ref()) {
+            let help = "create the directory for the server's user; until then, responses are kept in memory alone";
+            self.server_log.warn(crate::log::event("disk cache not opened", &[("reason", &error)]), help);
+        }
     }
 
     /// Applies the configuration's limits of buffers between clients and upstreams.
@@ -327,6 +339,7 @@ impl Lasting {
             store,
             access_log,
             spools: SpoolStore::new(server_log.clone()),
+            disk: DiskStore::new(server_log.clone()),
             accept_trouble: Arc::new(Trouble::new(server_log.clone(), ACCEPT_HELP)),
             memory: Arc::default(),
             memory_trouble: Arc::new(Trouble::new(server_log.clone(), MEMORY_HELP)),

@@ -94,6 +94,26 @@ impl Server {
         Ok(format!("{site}: {}\n", change_summary("certificate")))
     }
 
+    /// Changes the share of requests that an upstream gets by `split`.
+    pub(super) fn set_split(&self, upstream: &str, share: &str, site: Option<&str>) -> Result<String, String> {
+        let number = share.parse().ok().filter(|number| (0.0..=1.0).contains(number));
+        let number = number.ok_or_else(|| format!("{share} is not a share; it is a number from 0 to 1"))?;
+        let wanted = site.map(|name| self.find_site(name)).transpose()?.map(|(index, _)| index);
+        let sites = self.assembly.parts.sites.iter().enumerate();
+        let mut count = 0;
+        for (_, of_site) in sites.filter(|(index, _)| wanted.is_none_or(|wanted| wanted == *index)) {
+            let set = of_site.set_share(upstream, number);
+            count += set.map_err(|_| "the shares of the `split`s would be more than 1 together".to_owned())?;
+        }
+        if count == 0 {
+            return Err(format!("no `split` leads to {upstream}"));
+        }
+        let values: [(&str, &dyn std::fmt::Display); 3] =
+            [("upstream", &upstream), ("share", &share), ("site", &site.unwrap_or("all sites"))];
+        self.lasting.server_log.info(event("split changed", &values));
+        Ok(format!("{upstream}: {}\n", change_summary(&format!("share {share}"))))
+    }
+
     /// Changes the rate of a site's limit, or of a limit for all sites.
     pub(super) fn set_rate_limit(&self, site: Option<&str>, limit: &str) -> Result<String, String> {
         let wanted = config::rate_limit_from_text(limit)?;

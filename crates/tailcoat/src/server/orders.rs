@@ -92,6 +92,9 @@ impl Server {
             ControlOrder::SetCertificate { site, certificate, key } => {
                 reply.report(report_of(self.set_certificate(&site, &certificate, &key)));
             }
+            ControlOrder::SetSplit { upstream, share, site } => {
+                reply.report(report_of(self.set_split(&upstream, &share, site.as_deref())));
+            }
             ControlOrder::SetRateLimit { site, limit } => {
                 reply.report(report_of(self.set_rate_limit(site.as_deref(), &limit)));
             }

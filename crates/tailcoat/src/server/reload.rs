@@ -273,9 +273,11 @@ impl Server {
         self.lasting.store.apply_limits(config.cache.clone());
         self.lasting.apply_memory_limit(&config);
         self.lasting.apply_buffer_limits(&config);
+        self.lasting.apply_disk_cache(&config);
         if self.reloads.current.as_ref().is_some_and(|reload| reload.change.is_none()) {
             self.log_level = None;
             assembly.parts.upstreams.iter().for_each(|upstream| upstream.reset_servers());
+            assembly.parts.sites.iter().for_each(|site| site.reset_shares());
             assembly.parts.rules.reset_rates();
             let replaced = assembly.tls.sites().iter().filter(|(_, site)| site.is_replaced());
             replaced.for_each(|(_, site)| crate::tls::reload(site, &self.lasting.server_log));

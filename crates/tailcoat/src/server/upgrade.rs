@@ -179,6 +179,8 @@ impl Server {
         self.reject_all(ANOTHER_SERVES);
         // Log tails continue at the new process as well.
         self.has_successor.send_replace(true);
+        // The new process has the directory from now on.
+        self.lasting.disk.freeze();
     }
 }
 

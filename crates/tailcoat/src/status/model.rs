@@ -35,6 +35,9 @@ pub struct StatusReport {
     pub programs: ProgramStatus,
     /// Object cache: files and responses in memory.
     pub object_cache: ObjectCacheStatus,
+    /// Cache of responses on disk, if there is one.
+    #[serde(default)]
+    pub disk_cache: Option<DiskCacheStatus>,
     /// Memory that clients hold.
     pub client_memory: ClientMemoryStatus,
     /// Buffered content of requests and responses.
@@ -317,6 +320,23 @@ pub struct ClientMemoryStatus {
     pub held_bytes: u64,
     /// Limit of those bytes.
     pub limit_bytes: u64,
+}
+
+/// Cache of responses on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskCacheStatus {
+    /// Number of responses.
+    pub entries: u64,
+    /// Size of their files.
+    pub bytes: u64,
+    /// Responses read from disk and served.
+    pub hits: u64,
+    /// Files dropped because they were incomplete or changed.
+    pub damaged: u64,
+    /// Responses that were not written.
+    pub unwritten: u64,
+    /// Responses evicted to keep the limits.
+    pub evictions: u64,
 }
 
 /// Content of requests and responses that waits for a slow peer.

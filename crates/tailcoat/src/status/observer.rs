@@ -8,12 +8,13 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::model::{
-    BufferStatus, CacheResultCount, ClientMemoryStatus, EvictionCount, FtpStatus, FtpTransferCount, LimitCount,
-    LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus, PlaceStatus, ProgramStatus,
-    QuicStatus, RequestCount, ServerStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, TlsStatus, UpstreamStatus,
-    WorkerStatus,
+    BufferStatus, CacheResultCount, ClientMemoryStatus, DiskCacheStatus, EvictionCount, FtpStatus, FtpTransferCount,
+    LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus, PlaceStatus,
+    ProgramStatus, QuicStatus, RequestCount, ServerStatus, ShedCount, SiteStatus, SpanStatus, StatusReport, TlsStatus,
+    UpstreamStatus, WorkerStatus,
 };
 use super::process::ProcessStatus;
+use crate::disk_cache::{DiskStore, DiskUsage};
 use crate::log::{LogCounts, ServerLog};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::{
@@ -45,6 +46,8 @@ pub struct StatusSources {
     pub client_memory: Option<Arc<MemoryBudget>>,
     /// Buffered content of requests and responses.
     pub spools: Option<Arc<SpoolStore>>,
+    /// Cache of responses on disk.
+    pub disk: Option<Arc<DiskStore>>,
     /// The upstreams of the configuration.
     pub upstreams: Vec<Arc<SharedUpstream>>,
     /// Counts of access log records.
@@ -99,6 +102,11 @@ impl Observer {
         if let Some(memory) = &sources.client_memory {
             status.client_memory =
                 ClientMemoryStatus { held_bytes: memory.held_bytes(), limit_bytes: memory.limit_bytes() };
+        }
+        if let Some(usage) = sources.disk.as_ref().and_then(|disk| disk.usage()) {
+            let DiskUsage { entries, bytes, hits, damaged, unwritten, evictions } = usage;
+            let entries = entries as u64;
+            status.disk_cache = Some(DiskCacheStatus { entries, bytes, hits, damaged, unwritten, evictions });
         }
         if let Some(spools) = &sources.spools {
             let (memory_bytes_max, file_bytes_max) = spools.limits();

@@ -272,6 +272,18 @@ fn write_caches(status: &StatusReport, text: &mut Text) {
         "Bytes of cached upstream responses, in the cache or being sent.",
     );
     text.sample("", &[], cache.response_bytes);
+    if let Some(disk) = &status.disk_cache {
+        text.gauge("tailcoat_disk_cache_responses", "Responses in the cache on disk.");
+        text.sample("", &[], disk.entries);
+        text.gauge("tailcoat_disk_cache_bytes", "Size of the cache on disk.");
+        text.sample("", &[], disk.bytes);
+        text.counter("tailcoat_disk_cache_hits", "Responses read from the cache on disk.");
+        text.sample("_total", &[], disk.hits);
+        text.counter("tailcoat_disk_cache_drops", "Responses that the cache on disk has dropped or not written.");
+        for (reason, count) in [("evicted", disk.evictions), ("damaged", disk.damaged), ("unwritten", disk.unwritten)] {
+            text.sample("_total", &[("reason", &reason)], count);
+        }
+    }
     let memory = &status.client_memory;
     text.gauge("tailcoat_client_memory_bytes", "Memory held for clients.");
     text.sample("", &[], memory.held_bytes);

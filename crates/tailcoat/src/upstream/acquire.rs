@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
+use wire::http::{KnownField, Request, cookies};
 use wire::proxy_protocol::Endpoints;
 
 use super::balance::{Balancer, Candidate};
@@ -16,7 +17,7 @@ use super::health::{FULL_SHARE, ServerFitness};
 use super::http2::{self, SessionLimits, StreamLease, UpstreamSession};
 use super::lease::{Lease, ServerSlot};
 use super::pool::{ClientConnectionId, PooledConnection};
-use super::server::UpstreamProtocol;
+use super::server::{ServerId, UpstreamProtocol};
 use super::shared::SharedUpstream;
 use super::tried::Tried;
 use super::worker_server::{self, WorkerServer, WorkerServers};
@@ -56,6 +57,8 @@ pub struct Upstream {
 pub struct AcquireOptions {
     /// Key of consistent hashing ([`hash_key`](super::hash_key)), if the request has one.
     pub key: Option<u64>,
+    /// Server that the client's cookie names (sticky sessions).
+    pub sticky: Option<ServerId>,
     /// Servers that have failed this request already.
     pub tried: Tried,
     /// Number of the client, for its share of the queue; `None` if the peer speaks for many clients.
@@ -266,7 +269,7 @@ impl Upstream {
                     Err(NoSlot::NoServer) => Poll::Ready(Err(AcquireError::NoServer)),
                     Err(NoSlot::Busy) => {
                         // The free server may be one that has failed this request; then another request can use it.
-                        if wanted.tried.count() > 0 {
+                        if wanted.tried.count() > 0 || wanted.sticky.is_some() {
                             place.call_next();
                         }
                         Poll::Pending
@@ -394,7 +397,8 @@ impl Upstream {
 
     /// Calls [`choose`](Self::choose) unless other requests are queued.
     fn choose_in_turn(self: &Rc<Self>, wanted: &AcquireOptions, now_ms: u64) -> Result<ServerSlot, NoSlot> {
-        if !self.shared.queue.is_empty() {
+        // With sticky sessions, requests may wait for one server while another is free.
+        if self.shared.sticky.is_none() && !self.shared.queue.is_empty() {
             return Err(NoSlot::Busy);
         }
         self.choose(wanted, now_ms)
@@ -404,6 +408,9 @@ impl Upstream {
     /// server that has not failed this very request.
     fn choose(self: &Rc<Self>, wanted: &AcquireOptions, now_ms: u64) -> Result<ServerSlot, NoSlot> {
         let servers = &*self.servers();
+        if let Some(chosen) = wanted.sticky.and_then(|id| self.choose_sticky(servers, id, wanted, now_ms)) {
+            return chosen;
+        }
         let mut busy = false;
         for is_backup in [false, true] {
             let fit = |server: &WorkerServer| match server.is_backup() != is_backup || server.shared.is_drained() {
@@ -427,6 +434,50 @@ impl Upstream {
             true => ServerFitness::Out,
             false => ServerFitness::Fit(FULL_SHARE),
         })
+    }
+
+    /// Takes a slot at the server that the client's cookie names, even if it is drained or a backup. `None` if it is
+    /// removed or down, or has failed this request.
+    fn choose_sticky(
+        &self,
+        servers: &[Rc<WorkerServer>],
+        id: ServerId,
+        wanted: &AcquireOptions,
+        now_ms: u64,
+    ) -> Option<Result<ServerSlot, NoSlot>> {
+        let server = servers.iter().find(|server| server.shared.id == id && !wanted.tried.contains(id))?;
+        let of = &server.shared;
+        let slot = |is_trial| Some(Ok(ServerSlot { server: Rc::clone(server), is_trial }));
+        match of.standing(now_ms) {
+            ServerFitness::Out => None,
+            ServerFitness::Fit(_) if self.shared.take_slot(of) => slot(false),
+            ServerFitness::Fit(_) => Some(Err(NoSlot::Busy)),
+            ServerFitness::Trial if of.with_health(now_ms, |health| health.begin_trial(now_ms)) => {
+                if self.shared.take_slot(of) {
+                    return slot(true);
+                }
+                of.with_health(now_ms, super::health::Health::abandon_trial);
+                None
+            }
+            ServerFitness::Trial => None,
+        }
+    }
+
+    /// Server that a request's cookie names, if sessions are sticky.
+    pub fn sticky_server(&self, request: &Request<'_>) -> Option<ServerId> {
+        let sticky = self.shared.config.sticky.as_ref()?;
+        if !request.head.has(KnownField::Cookie) {
+            return None;
+        }
+        let servers = self.servers();
+        // An earlier cookie of the same name may be for a longer path, or of another upstream.
+        let named = cookies(request).filter(|(name, _)| *name == sticky.name.as_bytes()).find_map(|(_, sent)| {
+            let is_named = |server: &&Rc<WorkerServer>| {
+                server.sticky_value.as_ref().is_some_and(|value| super::sticky::is_value(value, sent))
+            };
+            servers.iter().find(is_named)
+        });
+        named.map(|server| server.shared.id)
     }
 
     fn choose_from(

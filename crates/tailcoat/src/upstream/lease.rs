@@ -4,7 +4,8 @@ use std::task::{Context, Poll};
 
 use super::health::Health;
 use super::pool::{ClientConnectionId, PooledConnection};
-use super::server::UpstreamProtocol;
+use super::server::{ServerId, UpstreamProtocol};
+use super::sticky::set_cookie;
 use super::stream::UpstreamStream;
 use super::tried::Tried;
 use super::worker_server::WorkerServer;
@@ -104,6 +105,11 @@ impl Lease {
         self.shared_server_name()
     }
 
+    /// Value of Set-Cookie that keeps the client with this server, unless its cookie names the server already.
+    pub fn sticky_cookie(&self, named: Option<ServerId>, is_secure: bool) -> Option<Vec<u8>> {
+        self.slot.sticky_cookie(named, is_secure)
+    }
+
     /// Configured name of the server, as an `Rc` to keep.
     pub fn shared_server_name(&self) -> &Rc<str> {
         self.slot.server_name()
@@ -179,6 +185,13 @@ impl UpstreamTunnel {
 }
 
 impl ServerSlot {
+    /// Value of Set-Cookie for a client whose cookie names the server `named`.
+    pub(super) fn sticky_cookie(&self, named: Option<ServerId>, is_secure: bool) -> Option<Vec<u8>> {
+        let value = self.server.sticky_value.as_deref().filter(|_| named != Some(self.server.shared.id))?;
+        let sticky = self.server.upstream.config.sticky.as_ref()?;
+        Some(set_cookie(sticky, value, is_secure))
+    }
+
     /// Configured name of the server, for logs.
     pub(super) fn server_name(&self) -> &Rc<str> {
         &self.server.name

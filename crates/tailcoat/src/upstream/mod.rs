@@ -17,6 +17,7 @@ mod pool;
 mod server;
 mod server_set;
 mod shared;
+mod sticky;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,7 @@ pub use lease::{Ending, Lease, UpstreamFailure, UpstreamTunnel};
 pub use pool::ClientConnectionId;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-pub use server::ServerState;
+pub use server::{ServerId, ServerState};
 pub use shared::{NoTlsSettings, SharedUpstream};
 pub use tried::Tried;
 use wire::http::Status;

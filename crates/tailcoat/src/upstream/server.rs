@@ -14,7 +14,7 @@ static NEXT_ID: AtomicU32 = AtomicU32::new(0);
 
 /// Number of a server, unique in the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ServerId(u32);
+pub struct ServerId(u32);
 
 /// A server of an upstream. Aligned, so that the counters of two servers share no cache line.
 #[repr(align(128))]

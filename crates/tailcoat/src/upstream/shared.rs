@@ -8,6 +8,7 @@ use super::health::{Health, HealthChange, HealthLimits};
 use super::monotonic_ms;
 use super::server::{ServerState, SharedServer, UpstreamProtocol};
 use super::server_set::{LiveServers, ServerSet};
+use super::sticky::StickySigner;
 use super::tls::ClientTls;
 use crate::config::{self, CertificateError, UpstreamServerAddress};
 use crate::fair_queue::{FairQueue, LoadChange, QueueLimits, QueueOwner};
@@ -30,6 +31,8 @@ pub struct SharedUpstream {
     pub(super) log: ServerLog,
     /// TLS settings, if any server uses TLS.
     pub(super) tls: Option<ClientTls>,
+    /// Signer of cookies that keep a client with a server.
+    pub(super) sticky: Option<StickySigner>,
 }
 
 /// Error of a server at `https://…` for an upstream that was configured without one.
@@ -69,15 +72,20 @@ impl SharedUpstream {
         });
         let servers = LiveServers::new(servers);
         let tls = ClientTls::load(config)?;
+        let sticky = StickySigner::load(config, &log, reused.and_then(|reused| reused.sticky.as_ref()))?;
         let queue = FairQueue::default();
         reused.iter().for_each(|reused| queue.reuse(&reused.queue));
         let (config, overload_logged_ms, overload_logged) = (config.clone(), AtomicU64::new(0), AtomicBool::new(false));
-        Ok(Arc::new(Self { config, servers, queue, overload_logged_ms, overload_logged, log, tls }))
+        Ok(Arc::new(Self { config, servers, queue, overload_logged_ms, overload_logged, log, tls, sticky }))
     }
 
-    /// Checks whether TLS files have changed since they were read.
+    /// Checks whether files of TLS or keys have changed since they were read.
     fn has_new_files(&self) -> bool {
-        self.tls.as_ref().is_some_and(ClientTls::has_new_files)
+        let has_new_key = match (&self.sticky, &self.config.sticky) {
+            (Some(signer), Some(sticky)) => signer.is_outdated(sticky),
+            _ => false,
+        };
+        has_new_key || self.tls.as_ref().is_some_and(ClientTls::has_new_files)
     }
 
     /// Name of the upstream in the configuration.

@@ -25,6 +25,8 @@ pub(super) struct WorkerServer {
     pub(super) sessions: RefCell<Sessions>,
     weight: Cell<u32>,
     is_backup: Cell<bool>,
+    /// Value of the cookie that names it, for sticky sessions.
+    pub(super) sticky_value: Option<Box<str>>,
 }
 
 /// A worker's servers of an upstream. Their order is that of the balancer.
@@ -42,6 +44,7 @@ impl WorkerServer {
             sessions: RefCell::default(),
             weight: Cell::new(server.weight),
             is_backup: Cell::new(server.is_backup),
+            sticky_value: upstream.sticky.as_ref().map(|signer| signer.value(upstream.name(), &server.shared.name)),
         }
     }
 

@@ -17,6 +17,7 @@ use self::http2::PendingH2Request;
 pub(super) use self::http2::UpstreamUpload;
 use super::content::Upstreaming;
 use super::grpc::{grpc_error, is_grpc};
+use super::internal_redirect;
 use super::peer::{ConnectError, Connected, Connecting, GatewayPeer};
 use super::records::Records;
 use super::request::{UnversionedHead, forwarded_head};
@@ -26,7 +27,7 @@ use super::{ErrorLines, ForwardInner, ForwardScratch, ProgramLaunch, number_of};
 use crate::handler::{BuiltResponse, BuiltResult, ClientGone, ClientLink, Now, Routed};
 use crate::log::{LogClient, escaped, event};
 use crate::traces::{Trace, trace_id};
-use crate::upstream::{AcquireError, AcquireOptions, ClientConnectionId, Tried, UpstreamFailure};
+use crate::upstream::{AcquireError, AcquireOptions, ClientConnectionId, ServerId, Tried, UpstreamFailure};
 
 /// Log reason for a connection that has ended.
 const CLOSED: &str = "closed the connection without a response";
@@ -80,6 +81,14 @@ pub(super) struct ForwardExchange {
     client_connection: Option<ClientConnectionId>,
     trace: Option<Rc<Trace>>,
     key: Option<u64>,
+    /// Server that the client's cookie names.
+    sticky: Option<ServerId>,
+    /// True if the client uses TLS.
+    is_secure: bool,
+    /// Names that the upstream may use for itself in URLs, if those are changed.
+    own_hosts: Option<Box<[Vec<u8>]>>,
+    /// True if the response is for other clients as well.
+    is_shared: bool,
     tried: Tried,
     /// Head in no version's form, if only the connection decides between HTTP/1.1 and HTTP/2.
     unversioned: Option<Box<UnversionedHead>>,
@@ -166,6 +175,10 @@ impl ForwardExchange {
             client_connection: inner.destination.client_connection(routed),
             trace: routed.trace.map(Rc::clone),
             key: inner.destination.key(routed),
+            sticky: inner.destination.sticky(routed),
+            is_secure: inner.destination.is_sticky() && routed.is_secure(),
+            own_hosts: inner.plan.own_hosts(routed),
+            is_shared: false,
             tried: Tried::default(),
             unversioned: None,
             upload: ForwardUpload::new(asked.head, asked.line, coding, link.framing()),
@@ -185,6 +198,7 @@ impl ForwardExchange {
     /// Marks the response as one for other clients as well. Without content, it then uses no connection reserved for
     /// this client, on which the server may send what this client provoked.
     pub(super) fn share(&mut self) {
+        self.is_shared = true;
         if !self.upload.has_content() {
             self.client_connection = None;
         }
@@ -193,6 +207,7 @@ impl ForwardExchange {
     fn connect(&mut self) {
         let wanted = AcquireOptions {
             key: self.key,
+            sticky: self.sticky,
             tried: self.tried,
             client: number_of(self.client),
             client_connection: self.client_connection,
@@ -424,15 +439,32 @@ impl ForwardExchange {
             now: self.now,
         };
         self.link.forwarding().borrow_mut().on_response(received.head.status, self.now.unix_us);
+        let cookie = upstreaming.peer.sticky_cookie(self.sticky, self.is_secure);
         match received.into_response(self.method, self.asks_upgrade, upstreaming) {
             Ok(mut response) => {
-                response.compression = self.inner.plan.compression;
+                self.complete(&mut response, cookie);
                 response
             }
             Err((peer, reason)) => {
                 self.state = ForwardState::Exchanging(peer);
                 self.fail(UpstreamFailure::Faulty, reason)
             }
+        }
+    }
+
+    /// Changes a server's response as the configuration says.
+    fn complete(&self, response: &mut BuiltResponse, sticky_cookie: Option<Vec<u8>>) {
+        response.compression = self.inner.plan.compression;
+        internal_redirect::strip(&mut response.fields, self.inner.plan.config.cache.is_some());
+        if let Some(rewriter) = &self.inner.plan.rewriter {
+            let hosts: Vec<&[u8]> = self.own_hosts.iter().flatten().map(Vec::as_slice).collect();
+            rewriter.apply(response, &hosts);
+        }
+        let Some(cookie) = sticky_cookie else { return };
+        match (&mut response.forwarded, self.is_shared) {
+            // The cache must not store it.
+            (Some(forwarded), true) => forwarded.own_cookie = Some(cookie),
+            _ => _ = response.fields.push("Set-Cookie", cookie),
         }
     }
 

@@ -16,6 +16,23 @@ const SENDFILE: &str = "X-Sendfile";
 /// Fields of the upstream that replace those of the target, as in nginx.
 const KEPT: [&str; 4] = ["Content-Type", "Content-Disposition", "Cache-Control", "Expires"];
 
+/// Beginning of the fields that are for a server in front of an application, as nginx has them.
+const ACCEL: &[u8] = b"X-Accel-";
+
+/// Field that sets the lifetime of a response in the cache.
+pub(in crate::handler) const ACCEL_EXPIRES: &str = "X-Accel-Expires";
+
+/// Removes fields that are for this server alone. A response cache needs one of them, and removes it later.
+#[inline]
+pub(super) fn strip(fields: &mut Fields, has_cache: bool) {
+    let is_accel = |name: &[u8]| {
+        name.len() > ACCEL.len() && name[0] | 0x20 == b'x' && name[..ACCEL.len()].eq_ignore_ascii_case(ACCEL)
+    };
+    if fields.iter().any(|(name, _)| is_accel(name)) {
+        fields.retain(|name| !is_accel(name) || (has_cache && name.eq_ignore_ascii_case(ACCEL_EXPIRES.as_bytes())));
+    }
+}
+
 /// Takes the redirect of a response out of its fields. `None` if there is none, or it is not allowed.
 #[inline]
 pub(super) fn take(fields: &mut Fields, plan: &ForwardPlan, client: LogClient) -> Option<Box<InternalRedirect>> {

@@ -9,11 +9,15 @@ mod exchange;
 mod grpc;
 mod http2_content;
 mod internal_redirect;
+mod mirror;
 mod peer;
 mod read_ahead;
 mod records;
 mod request;
 mod response;
+mod rewriting;
+mod split;
+mod substitution;
 #[cfg(test)]
 mod tests;
 mod upload;
@@ -38,10 +42,15 @@ pub(super) use self::client_fields::{is_trace_field, push_client_fields};
 use self::exchange::ForwardExchange;
 pub use self::exchange::{Dialect, GatewayRequest};
 use self::grpc::{grpc_error, is_grpc};
+pub(super) use self::internal_redirect::ACCEL_EXPIRES;
+pub use self::mirror::{MirrorPlan, RequestMirror};
 use self::peer::Destination;
 #[cfg(feature = "modules")]
 pub(super) use self::request::target;
 pub(super) use self::request::{guarded_target, host_and_port, is_passed_on};
+use self::rewriting::Rewriter;
+use self::split::Splits;
+pub use self::split::{SetShareError, SharedSplits};
 use super::cgi::{ErrorLines, ProgramLaunch, Programs};
 use super::response_cache::{Fetch, FetchFuture, ResponseCache};
 use super::{BuiltResponse, BuiltResult, HandlerOutcome, LateOutcome, Now, OwnedRequest, Response, Routed};
@@ -63,6 +72,14 @@ pub struct Forward {
     inner: Rc<ForwardInner>,
     /// Response cache in front of the upstream, if configured.
     cache: Option<ResponseCache>,
+    /// Other upstreams of some requests, if configured.
+    shares: Option<Box<Shares>>,
+}
+
+/// Other upstreams of some requests.
+struct Shares {
+    splits: Option<Splits>,
+    mirrors: Vec<RequestMirror>,
 }
 
 /// State that all exchanges of a worker's handler share.
@@ -96,6 +113,8 @@ pub struct ForwardPlan {
     buffers_responses: bool,
     buffer_limits: MessageLimits,
     compression: Option<ResponseCompression>,
+    /// Changes of responses.
+    rewriter: Option<Rewriter>,
 }
 
 impl ForwardPlan {
@@ -134,8 +153,23 @@ impl ForwardPlan {
             buffers_requests: requests.is_on(is_limited),
             buffers_responses: responses.is_on(is_limited),
             compression: config.compression.resolved(),
+            rewriter: Rewriter::new(config),
             buffer_limits: MessageLimits { memory_bytes_max, file_bytes_max: config.buffer_file_bytes_max() },
         })
+    }
+}
+
+impl ForwardPlan {
+    /// Names that the upstream may use for itself in URLs: the host that it gets, and its address. `None` if URLs pass
+    /// unchanged.
+    fn own_hosts(&self, routed: &Routed<'_>) -> Option<Box<[Vec<u8>]>> {
+        self.config.rewrites.as_ref().filter(|rewrites| rewrites.is_location_automatic)?;
+        let host = match &self.config.host {
+            config::ForwardHost::Set(host) => host.clone().into_bytes(),
+            config::ForwardHost::Upstream => self.authority.clone().into_bytes(),
+            config::ForwardHost::Keep => host_and_port(routed).to_vec(),
+        };
+        Some([host, self.authority.clone().into_bytes()].into())
     }
 }
 
@@ -166,11 +200,26 @@ impl Forward {
         cache: Option<ResponseCache>,
         overload: Rc<Overload>,
     ) -> Self {
-        Self { inner: ForwardInner::new(plan, destination, overload), cache }
+        Self { inner: ForwardInner::new(plan, destination, overload), cache, shares: None }
+    }
+
+    /// Sends shares of requests to other upstreams, too.
+    #[must_use]
+    pub fn with_shares(self, splits: Option<(Arc<SharedSplits>, Vec<Self>)>, mirrors: Vec<RequestMirror>) -> Self {
+        let splits = splits.map(|(shared, forwards)| Splits::new(shared, forwards));
+        let has_any = splits.is_some() || !mirrors.is_empty();
+        Self { shares: has_any.then(|| Box::new(Shares { splits, mirrors })), ..self }
     }
 
     /// Forwards a request.
     pub fn handle(&self, routed: &Routed<'_>) -> HandlerOutcome {
+        let Some(shares) = &self.shares else { return self.handle_own(routed) };
+        shares.mirrors.iter().for_each(|mirror| mirror.copy(routed));
+        shares.splits.as_ref().and_then(|splits| splits.choose(routed)).unwrap_or(self).handle_own(routed)
+    }
+
+    /// Forwards a request to this handler's own upstream.
+    fn handle_own(&self, routed: &Routed<'_>) -> HandlerOutcome {
         match routed.request.method() {
             // Neither concerns a resource of the upstream.
             Method::Connect => return HandlerOutcome::Decline,
@@ -373,6 +422,11 @@ pub(super) fn not_allowed(status: Status) -> HandlerOutcome {
 /// Key for consistent hashing, if the upstream balances by one.
 fn hash_key_of(upstream: &config::UpstreamConfig, routed: &Routed<'_>) -> Option<u64> {
     let Balance::Hash(key) = &upstream.balance else { return None };
+    hash_key_by(key, routed)
+}
+
+/// Number of a request's address, field or cookie, if it has it.
+fn hash_key_by(key: &HashKey, routed: &Routed<'_>) -> Option<u64> {
     match key {
         HashKey::Address => match routed.client {
             LogClient::Ip(address) => Some(match address.ip().to_canonical() {

@@ -16,8 +16,8 @@ use crate::log::LogClient;
 use crate::metrics::NameSlot;
 use crate::overload::RequestCost;
 use crate::upstream::{
-    Acquire, AcquireFailure, AcquireOptions, ClientConnectionId, Ending, Lease, Leased, StreamLease, Tried, Upstream,
-    UpstreamFailure, UpstreamTunnel,
+    Acquire, AcquireFailure, AcquireOptions, ClientConnectionId, Ending, Lease, Leased, ServerId, StreamLease, Tried,
+    Upstream, UpstreamFailure, UpstreamTunnel,
 };
 
 /// Fields that proxies add about themselves and their clients (RFC 9110, section 7.6.3, and RFC 7239).
@@ -64,6 +64,19 @@ impl Destination {
             Self::Servers(upstream) => hash_key_of(upstream.shared().config(), routed),
             Self::Programs(_) => None,
         }
+    }
+
+    /// Server that the client's cookie names, if sessions are sticky.
+    pub(super) fn sticky(&self, routed: &Routed<'_>) -> Option<ServerId> {
+        match self {
+            Self::Servers(upstream) => upstream.sticky_server(&routed.request),
+            Self::Programs(_) => None,
+        }
+    }
+
+    /// True if cookies keep clients with a server.
+    pub(super) fn is_sticky(&self) -> bool {
+        matches!(self, Self::Servers(upstream) if upstream.shared().config().sticky.is_some())
     }
 
     /// Cost of a request to this destination.
@@ -243,6 +256,14 @@ impl GatewayPeer {
         match self {
             Self::Server(lease) => Rc::clone(lease.shared_server_name()),
             Self::Program(process) => Rc::clone(process.shared_name()),
+        }
+    }
+
+    /// Value of Set-Cookie that keeps the client with a server, as [`Lease::sticky_cookie`].
+    pub(super) fn sticky_cookie(&self, named: Option<ServerId>, is_secure: bool) -> Option<Vec<u8>> {
+        match self {
+            Self::Server(lease) => lease.sticky_cookie(named, is_secure),
+            Self::Program(_) => None,
         }
     }
 

@@ -101,8 +101,10 @@ pub(super) fn forwarded_head<'a>(
     for field in &routed.request.head.fields {
         let (name, value) = (field.name.of(bytes), field.value.of(bytes));
         let is_changed = || changes.iter().any(|(changed, _)| is_same_field(name, changed));
+        // Content that is searched must not be compressed.
+        let is_coding = config.searches_content() && field.known == KnownField::AcceptEncoding;
         let is_named_well = config.underscore_fields || field.is_set_here || !name.contains(&b'_');
-        if is_named_well && is_passed_on(routed, field, config.client_fields) && !is_changed() {
+        if is_named_well && !is_coding && is_passed_on(routed, field, config.client_fields) && !is_changed() {
             match field.known {
                 KnownField::Expect if !expects_continue => {}
                 _ if is_max_forwards(name, routed) => {

@@ -25,6 +25,16 @@ pub(super) enum Look {
     Miss,
 }
 
+impl Look {
+    /// True if nothing is stored in memory, although the cache may handle the request.
+    pub(super) fn is_miss(&self) -> bool {
+        matches!(self, Self::Miss) || matches!(self, Self::Pass(reason) if *reason == MISS)
+    }
+}
+
+/// Reason for requests that the cache passes on because nothing is stored.
+const MISS: &str = "miss";
+
 /// Prefix of a cookie's name among the fields that select a variant; no field name begins like this.
 pub(super) const COOKIE_MARK: &[u8] = b"cookie;";
 
@@ -146,7 +156,7 @@ fn takes_fields_away(request: &Request<'_>) -> bool {
 /// Handles a miss: HEAD and range requests are forwarded unchanged, and their responses are not stored.
 fn miss(request: &Request<'_>) -> Look {
     let is_whole = request.method() == Method::Get && !request.head.has(KnownField::Range);
-    if is_whole { Look::Miss } else { Look::Pass("miss") }
+    if is_whole { Look::Miss } else { Look::Pass(MISS) }
 }
 
 /// Writes the key of the variant that a request selects from the set of `variant`.

@@ -8,6 +8,7 @@ mod flights;
 mod key;
 mod lookup;
 mod obtain;
+mod persistence;
 mod purge;
 mod recording;
 mod respond;
@@ -25,6 +26,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use self::lookup::{Keys, Look};
+pub use self::persistence::CachePlace;
 pub use self::purge::Purge;
 pub use self::shared::SharedResponseCache;
 use super::{BuiltResult, HandlerOutcome, OwnedRequest, Routed};

@@ -9,19 +9,25 @@ use bytes::Bytes;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 use wire::http::caching::{
-    Defaults, Reception, RequestDirectives, invalidates, serves_on_error, storage, write_validators,
+    Defaults, Reception, RequestDirectives, ReuseDecision, invalidates, reuse, serves_on_error, storage,
+    write_validators,
 };
 use wire::http::{Fields, Method, Request, Status};
 
 use super::flights::{FetchEnd, FetchWait, Joined, Ticket};
 use super::key::is_ambiguous;
-use super::lookup::{BYPASS, Look};
+use super::lookup::{BYPASS, Look, write_selecting};
+use super::persistence::DiskLoad;
 use super::recording::record;
 use super::respond::apply_conditions;
 use super::store::CacheEntry;
 use super::{Fetch, ResponseCacheInner};
+use crate::handler::forward::ACCEL_EXPIRES;
 use crate::handler::{Body, BuiltResponse, ClientGone, ClientLinkCell, Now, OwnedRequest, Response, Routed, Segment};
 use crate::object_cache::CachedObject;
+
+/// Most responses that a request reads from disk: of its URL, of its variant, and again if they changed meanwhile.
+const LOADS_MAX: u32 = 4;
 
 /// A fetched response, and the time of its reception.
 pub(super) struct Fetched {
@@ -50,11 +56,26 @@ impl ResponseCacheInner {
     ) -> Result<Response, ClientGone> {
         let deadline = Instant::now() + self.shared.config.collapse_timeout;
         let mut handling = None;
-        let mut waited_for = Vec::new();
+        let (mut waited_for, mut loads) = (Vec::new(), 0);
         loop {
             let routed = Routed { now: Now::read(), ..request.routed(false) };
             let look = self.look_up(&routed);
             let asked = self.asked(&routed.request);
+            if look.is_miss() && loads < LOADS_MAX {
+                let key = self.keys.borrow().narrowest().to_vec();
+                if self.shared.is_on_disk(&key) {
+                    loads += 1;
+                    match self.load_once(&request, &key, deadline).await? {
+                        DiskLoad::Stored => note(&request, "disk-hit"),
+                        DiskLoad::Alone(object) if self.suits(&routed.request, &object) => {
+                            note(&request, "disk-hit");
+                            return Ok(self.respond_after(&routed, object, handling));
+                        }
+                        DiskLoad::Alone(_) | DiskLoad::Missing => {}
+                    }
+                    continue;
+                }
+            }
             let stale = match look {
                 Look::Serve(object) | Look::ServeAndRevalidate(object) => {
                     return Ok(self.respond_after(&routed, object, handling));
@@ -96,6 +117,46 @@ impl ResponseCacheInner {
                 Ok(FetchEnd::NotStored | FetchEnd::Failed) | Err(_) => waited_for = key,
             }
         }
+    }
+
+    /// Reads a response from disk, once for all requests that want it.
+    async fn load_once(&self, request: &OwnedRequest, key: &[u8], deadline: Instant) -> Result<DiskLoad, ClientGone> {
+        match self.shared.flights.join(key, self.shared.config.collapse_max) {
+            Joined::Waiting(waiting) => match self.wait(request, waiting, deadline).await? {
+                Ok(FetchEnd::Stored) => Ok(DiskLoad::Stored),
+                // Does not fit into memory, so that each request reads it.
+                Ok(FetchEnd::NotStored) => Ok(self.load(key).await),
+                Ok(FetchEnd::Failed | FetchEnd::Abandoned) | Err(_) => Ok(DiskLoad::Missing),
+            },
+            Joined::TooMany => Ok(self.load(key).await),
+            Joined::First(ticket) => {
+                let loaded = self.load(key).await;
+                if ticket.is_invalid() {
+                    if let Some(object) = self.shared.store.peek(self.shared.id, key) {
+                        self.shared.remove(&object);
+                    }
+                    return Ok(DiskLoad::Missing);
+                }
+                ticket.end(match &loaded {
+                    DiskLoad::Stored => FetchEnd::Stored,
+                    DiskLoad::Alone(_) => FetchEnd::NotStored,
+                    DiskLoad::Missing => FetchEnd::Abandoned,
+                });
+                Ok(loaded)
+            }
+        }
+    }
+
+    /// True if a response that was read from disk may be served to a request without validation.
+    fn suits(&self, request: &Request<'_>, object: &CachedObject) -> bool {
+        let Some(response) = object.object.response() else { return false };
+        let is_selected = response.variant.as_ref().is_none_or(|variant| {
+            let mut selecting = Vec::new();
+            write_selecting(request, &variant.names, &mut selecting);
+            *selecting == *variant.selecting
+        });
+        let now_ms = Now::read().monotonic_ms;
+        is_selected && reuse(&response.stored, &self.asked(request), now_ms) == ReuseDecision::Serve
     }
 
     /// Waits for another request's fetch until this time.
@@ -149,10 +210,12 @@ impl ResponseCacheInner {
         let routed = Routed { now, ..request.routed(false) };
         let method = routed.request.method();
         if invalidates(method, response.status) {
-            self.invalidate(&routed, &response.fields);
+            self.invalidate(&routed, &response.fields).await;
         } else if method == Method::Head && reason != BYPASS && response.forwarded.is_some() {
             self.learn_from_head(&routed, &response, reception);
         }
+        response.add_own_cookie();
+        response.fields.remove(ACCEL_EXPIRES);
         self.add_cache_status(&mut response.fields, &format!("fwd={reason}"));
         Ok(Response::Built(response))
     }
@@ -201,7 +264,7 @@ impl ResponseCacheInner {
                 reason = "miss";
             }
             if !is_failure(&fetched.response) {
-                self.shared.store.remove(&stale.object);
+                self.shared.remove(&stale.object);
             }
         }
         Ok(self.keep(request, fetched, ticket, &key, reason))
@@ -239,6 +302,8 @@ impl ResponseCacheInner {
             }
             (None, ticket) => self.note_not_stored(&response, ticket, key, now.monotonic_ms),
         }
+        response.add_own_cookie();
+        response.fields.remove(ACCEL_EXPIRES);
         self.add_cache_status(&mut response.fields, &handling);
         apply_conditions(&routed, &mut response);
         Response::Built(response)

@@ -18,20 +18,24 @@ pub enum Purge<'a> {
 }
 
 impl SharedResponseCache {
-    /// Removes responses, and keeps fetches in progress from storing theirs; returns the number removed.
+    /// Removes responses from memory and disk, and keeps fetches in progress from storing theirs; returns the number
+    /// removed. Waits for the disk.
     pub fn purge(&self, which: Purge<'_>) -> usize {
         let wanted = match which {
-            Purge::Url(url) | Purge::Prefix(url) => self.normal_form(&self.as_key(url)),
+            Purge::Url(url) | Purge::Prefix(url) => normal_form(&self.as_key(url)),
             Purge::All => Vec::new(),
         };
-        let matches = |key: &[u8]| match which {
-            Purge::Url(_) => self.normal_form(url_of_key(key)) == wanted,
-            Purge::Prefix(_) => self.normal_form(url_of_key(key)).starts_with(&wanted),
-            Purge::All => true,
+        let is_prefix = !matches!(which, Purge::Url(_));
+        let matches = move |key: &[u8]| match is_prefix {
+            // All responses have an empty prefix.
+            true => wanted.is_empty() || normal_form(url_of_key(key)).starts_with(&wanted),
+            false => normal_form(url_of_key(key)) == wanted,
         };
-        // In this order, so that a response stored in between is removed.
-        self.flights.invalidate(matches);
-        self.store.remove_matching(self.id, matches)
+        // In this order, so that a response stored or read in between is removed.
+        self.flights.invalidate(&matches);
+        let on_disk = self.purge_disk(matches.clone());
+        let on_disk_alone = on_disk.iter().filter(|key| self.store.peek(self.id, key).is_none()).count();
+        on_disk_alone + self.store.remove_matching(self.id, matches)
     }
 
     /// Key that this cache uses for a URL.
@@ -49,24 +53,24 @@ impl SharedResponseCache {
         }
         key
     }
+}
 
-    /// Normalises a URL, so that all spellings compare equal: without the DNS root, default port, dot segments and
-    /// needless encoding.
-    fn normal_form(&self, url: &[u8]) -> Vec<u8> {
-        let (authority, path_and_query) = split_target(url, b"");
-        let Some(scheme) = url.strip_suffix(path_and_query).and_then(|start| start.strip_suffix(authority)) else {
-            return url.to_vec();
-        };
-        let host = authority.strip_suffix(b":80").or(authority.strip_suffix(b":443")).unwrap_or(authority);
-        let host = if path_and_query.is_empty() { authority } else { host.strip_suffix(b".").unwrap_or(host) };
-        let mut normal = [scheme, host].concat();
-        let (path, query) = path_and_query.split_at(memchr(b'?', path_and_query).unwrap_or(path_and_query.len()));
-        let mut buffer = Vec::new();
-        match path::normalise(path, &mut buffer) {
-            Ok(path) => path::encode(path, &mut normal),
-            Err(_) => normal.extend_from_slice(path),
-        }
-        normal.extend_from_slice(query);
-        normal
+/// Normalises a URL, so that all spellings compare equal: without the DNS root, default port, dot segments and needless
+/// encoding.
+fn normal_form(url: &[u8]) -> Vec<u8> {
+    let (authority, path_and_query) = split_target(url, b"");
+    let Some(scheme) = url.strip_suffix(path_and_query).and_then(|start| start.strip_suffix(authority)) else {
+        return url.to_vec();
+    };
+    let host = authority.strip_suffix(b":80").or(authority.strip_suffix(b":443")).unwrap_or(authority);
+    let host = if path_and_query.is_empty() { authority } else { host.strip_suffix(b".").unwrap_or(host) };
+    let mut normal = [scheme, host].concat();
+    let (path, query) = path_and_query.split_at(memchr(b'?', path_and_query).unwrap_or(path_and_query.len()));
+    let mut buffer = Vec::new();
+    match path::normalise(path, &mut buffer) {
+        Ok(path) => path::encode(path, &mut normal),
+        Err(_) => normal.extend_from_slice(path),
     }
+    normal.extend_from_slice(query);
+    normal
 }

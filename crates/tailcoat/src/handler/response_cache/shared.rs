@@ -9,8 +9,11 @@ use wire::http::{Fields, Status};
 use super::flights::Flights;
 use super::key::KeyRules;
 use super::lookup::COOKIE_MARK;
+use super::persistence::CachePlace;
 use super::uncacheable::Uncacheable;
 use crate::config::{ForwardConfig, ResponseCaching, ResponseCompression};
+use crate::handler::Now;
+use crate::handler::forward::ACCEL_EXPIRES;
 use crate::object_cache::{ObjectStore, RootId};
 
 /// Part of a response cache that all workers share.
@@ -35,13 +38,16 @@ pub struct SharedResponseCache {
     pub(super) uncacheable: Arc<Uncacheable>,
     /// Number of the next set of variants.
     next_set: Arc<AtomicU64>,
+    /// Place on disk, if responses may be kept there.
+    pub(super) place: Option<CachePlace>,
 }
 
 /// Divisor of the object memory for content that is not stored yet or no longer: a quarter on top.
 const UNSTORED_DIVISOR: u64 = 4;
 
 impl SharedResponseCache {
-    /// Creates an empty cache for this forward that keeps responses in this store.
+    /// Creates an empty cache for this forward that keeps responses in this store, and not on disk.
+    #[cfg(test)]
     pub fn new(
         config: ResponseCaching,
         forward: &ForwardConfig,
@@ -58,10 +64,11 @@ impl SharedResponseCache {
         forward: &ForwardConfig,
         ranges_max: usize,
         store: Arc<ObjectStore>,
+        place: Option<CachePlace>,
         reused: Option<&Arc<Self>>,
     ) -> Arc<Self> {
         let Some(reused) = reused.filter(|reused| reused.means_the_same(&config, forward)) else {
-            return Self::new(config, forward, ranges_max, store);
+            return Arc::new(Self { place, ..Self::empty(config, forward, ranges_max, store) });
         };
         if reused.forward == *forward && reused.ranges_max == ranges_max {
             return Arc::clone(reused);
@@ -71,13 +78,14 @@ impl SharedResponseCache {
             flights: Arc::clone(&reused.flights),
             uncacheable: Arc::clone(&reused.uncacheable),
             next_set: Arc::clone(&reused.next_set),
+            place,
             ..Self::empty(config, forward, ranges_max, store)
         })
     }
 
     /// True if stored responses stay valid under this configuration. Time and size limits make no difference to that.
     pub(in crate::handler) fn means_the_same(&self, config: &ResponseCaching, forward: &ForwardConfig) -> bool {
-        let ForwardConfig { upstream, host, client_fields, strip_prefix, compression, .. } = forward;
+        let ForwardConfig { upstream, host, client_fields, strip_prefix, compression, rewrites, .. } = forward;
         let known = &self.forward;
         self.config == *config
             && known.upstream == *upstream
@@ -85,6 +93,7 @@ impl SharedResponseCache {
             && known.client_fields == *client_fields
             && known.strip_prefix == *strip_prefix
             && known.compression == *compression
+            && known.rewrites == *rewrites
     }
 
     fn empty(config: ResponseCaching, forward: &ForwardConfig, ranges_max: usize, store: Arc<ObjectStore>) -> Self {
@@ -101,7 +110,9 @@ impl SharedResponseCache {
             store,
             flights: Arc::default(),
             uncacheable: Arc::default(),
-            next_set: Arc::default(),
+            // Sets of an earlier process, whose responses are on disk, have lower numbers.
+            next_set: Arc::new(AtomicU64::new(Now::read().unix_us)),
+            place: None,
         }
     }
 
@@ -122,8 +133,16 @@ impl SharedResponseCache {
         self.forward.compression.resolved()
     }
 
-    /// Caching directives in a response's fields.
+    /// Caching directives in a response's fields. X-Accel-Expires comes before all others, as in nginx.
     pub(super) fn directives(&self, fields: &Fields) -> ResponseDirectives {
+        if let Some(seconds) = fields.get(ACCEL_EXPIRES).and_then(accel_lifetime) {
+            let mut own = Fields::new();
+            match seconds {
+                0 => own.push("Cache-Control", "no-store"),
+                seconds => own.push("Cache-Control", format!("max-age={seconds}")),
+            };
+            return ResponseDirectives::of(&own, &[]);
+        }
         ResponseDirectives::of(fields, &self.config.targeted_fields)
     }
 
@@ -137,6 +156,16 @@ impl SharedResponseCache {
     pub(super) fn hold(&self, content: Bytes) -> Option<Bytes> {
         let memory_bytes_max = self.store.limits().memory_bytes_max;
         self.store.content_memory().hold(content, memory_bytes_max + memory_bytes_max / UNSTORED_DIVISOR)
+    }
+}
+
+/// Lifetime in X-Accel-Expires, in seconds: a number, or `@` and a time in seconds since 1970. `None` if it is invalid.
+fn accel_lifetime(value: &[u8]) -> Option<u64> {
+    let value = value.trim_ascii();
+    let number = |digits: &[u8]| str::from_utf8(digits).ok()?.parse::<u64>().ok();
+    match value.strip_prefix(b"@") {
+        Some(time) => Some(number(time)?.saturating_sub(Now::read().unix_seconds)),
+        None => number(value),
     }
 }
 

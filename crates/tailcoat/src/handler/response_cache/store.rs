@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use tokio::sync::OnceCell;
+use tokio::task::JoinHandle;
 use wire::http::caching::{StoredResponseMeta, Vary, stored_fields};
 use wire::http::{ContentCoding, Fields, Request, Status, date};
 
@@ -13,7 +15,8 @@ use super::lookup::{write_selecting, write_variant_key};
 use super::{ResponseCacheInner, SharedResponseCache};
 use crate::config::SetCookie;
 use crate::handler::Routed;
-use crate::handler::compression::{add_vary, is_compressed, representation};
+use crate::handler::compression::{add_coding, add_vary, is_compressed, representation};
+use crate::handler::forward::ACCEL_EXPIRES;
 use crate::object_cache::{
     CacheLookup, CachedObject, Codings, Object, ObjectContent, ObjectOrigin, ObjectParts, StoredResponse, Variant,
 };
@@ -42,6 +45,7 @@ impl ResponseCacheInner {
             return None;
         }
         let mut fields = stored_fields(fields, directives);
+        fields.remove(ACCEL_EXPIRES);
         if !fields.has("Date") {
             // RFC 9110, section 6.6.1.
             fields.push("Date", date::format(unix_seconds));
@@ -82,7 +86,12 @@ impl ResponseCacheInner {
         let object = self.cache.adopt(self.shared.store.insert(self.shared.id, &key, parts));
         if ticket.is_invalid() {
             // Invalidated after the last check, perhaps before there was an object to remove.
-            self.shared.store.remove(&object.object);
+            self.shared.remove(&object.object);
+            return (object, FetchEnd::NotStored);
+        }
+        self.shared.persist(&object.object);
+        if ticket.is_invalid() {
+            self.shared.remove(&object.object);
             return (object, FetchEnd::NotStored);
         }
         (object, FetchEnd::Stored)
@@ -92,8 +101,11 @@ impl ResponseCacheInner {
     /// unchanged. If it was invalidated meanwhile, nothing is stored.
     pub(super) fn store_again(&self, object: &Object, entry: CacheEntry) -> Rc<CachedObject> {
         let variant = object.response().and_then(|response| response.variant.clone());
-        let parts = object_parts(entry, content_of(object), variant, &self.shared);
-        self.cache.adopt(self.shared.store.replace(object, parts))
+        let mut parts = object_parts(entry, content_of(object), variant, &self.shared);
+        reuse_codings(&mut parts, object);
+        let object = self.cache.adopt(self.shared.store.replace(object, parts));
+        self.shared.persist(&object.object);
+        object
     }
 
     /// Stores a response under the key that this request now selects, after an update that narrows its use. Fields
@@ -120,12 +132,12 @@ impl ResponseCacheInner {
     }
 
     /// Removes stored responses for the target of an unsafe request, and for the URLs that its response names (RFC
-    /// 9111, section 4.4).
-    pub(super) fn invalidate(&self, routed: &Routed<'_>, fields: &Fields) {
+    /// 9111, section 4.4). When it is done, they are not on disk either.
+    pub(super) async fn invalidate(&self, routed: &Routed<'_>, fields: &Fields) {
         let request = &routed.request;
         let mut url = Vec::new();
         self.shared.key_rules.write_key(routed, &mut url);
-        self.remove_url(&url);
+        let mut removals = vec![self.remove_url(&url)];
         let host = request.field(KnownField::Host).unwrap_or_default();
         let (authority, target) = split_target(request.target(), host);
         for name in ["Location", "Content-Location"] {
@@ -134,23 +146,30 @@ impl ResponseCacheInner {
                 reference.and_then(|reference| resolve(reference, super::key::SCHEME, authority, target))
             {
                 self.shared.key_rules.write_url(authority, &target, &mut url);
-                self.remove_url(&url);
+                removals.push(self.remove_url(&url));
             }
+        }
+        for removal in removals.into_iter().flatten() {
+            // An error is a panic; then the index has no such entry any more.
+            let _ = removal.await;
         }
     }
 
     /// Removes the stored responses for a key and for its URL, plain and over TLS. Variants can't be found without
     /// the first.
-    fn remove_url(&self, key: &[u8]) {
+    fn remove_url(&self, key: &[u8]) -> Option<JoinHandle<()>> {
         let (shared, url) = (&self.shared, url_of_key(key));
         shared.flights.invalidate(|key| url_of_key(key) == url);
         let mut over_tls = url.to_vec();
         shared.key_rules.write_override(b"x-forwarded-proto", b"https", true, &mut over_tls);
-        for key in [key, url, &over_tls] {
+        let keys = [key, url, &over_tls];
+        let removal = shared.remove_from_disk(&keys);
+        for key in keys {
             if let Some(object) = shared.store.peek(shared.id, key) {
                 shared.store.remove(&object);
             }
         }
+        removal
     }
 
     /// Variant of a response among others for its URL; `None` if it depends on no field. If it is not the first,
@@ -199,8 +218,28 @@ pub(super) fn content_of(object: &Object) -> Bytes {
     }
 }
 
+/// Gives new parts the codings of the same content that were made before, so that they are not made again.
+fn reuse_codings(parts: &mut ObjectParts, before: &Object) {
+    let (Some(codings), Some(known)) = (&mut parts.codings, before.codings()) else { return };
+    let ObjectOrigin::Upstream(response) = &parts.origin else { return };
+    for coding in [ContentCoding::Gzip, ContentCoding::Brotli, ContentCoding::Zstd] {
+        let made = match known.cell(coding).and_then(|cell| cell.get()) {
+            None => continue,
+            Some(None) => None,
+            Some(Some(made)) => {
+                let ObjectContent::Memory(content) = &made.content else { continue };
+                let mut fields = response.fields.clone();
+                add_vary(&mut fields);
+                add_coding(&mut fields, coding);
+                Some(representation(parts.identity.status, coding, &fields, content.clone()))
+            }
+        };
+        codings.set(coding, OnceCell::new_with(Some(made)));
+    }
+}
+
 /// Builds the object of a response, in wire form.
-fn object_parts(
+pub(super) fn object_parts(
     entry: CacheEntry,
     content: Bytes,
     variant: Option<Variant>,

@@ -111,9 +111,9 @@ impl ResponseCacheInner {
         if stale.is_dead()
             && let CacheLookup::Fresh(current) | CacheLookup::Due(current) = self.find(routed, routed.now.monotonic_ms)
         {
-            self.shared.store.remove(&current.object);
+            self.shared.remove(&current.object);
         }
-        self.shared.store.remove(stale);
+        self.shared.remove(stale);
     }
 
     /// Updates or removes the stored response by an upstream's response to HEAD.
@@ -129,7 +129,7 @@ impl ResponseCacheInner {
         let known = (object.identity().status, &stored.fields, object.identity().content.length());
         match head_update(known, (response.status, &fields)) {
             HeadUpdate::Unrelated => {}
-            HeadUpdate::Invalid => self.shared.store.remove(object),
+            HeadUpdate::Invalid => self.shared.remove(object),
             HeadUpdate::Same => {
                 let mut head = request.head.clone();
                 head.method = Method::Get;
@@ -138,7 +138,7 @@ impl ResponseCacheInner {
                     Some(Update { effect: Effect::Freshen, entry, .. }) => drop(self.store_again(object, entry)),
                     Some(Update { effect: Effect::Leave, .. }) | None => {}
                     // No ticket was held: the URL may have been invalidated meanwhile, so a new place is not safe.
-                    Some(Update { effect: Effect::Narrow | Effect::Remove, .. }) => self.shared.store.remove(object),
+                    Some(Update { effect: Effect::Narrow | Effect::Remove, .. }) => self.shared.remove(object),
                 }
             }
         }

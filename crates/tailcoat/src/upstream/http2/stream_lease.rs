@@ -8,6 +8,7 @@ use wire::http::Fields;
 use super::{ResponsePiece, StreamFailure, UpstreamSession};
 use crate::memory_budget::Charge;
 use crate::upstream::lease::{ServerSlot, UpstreamFailure};
+use crate::upstream::server::ServerId;
 use crate::upstream::tried::Tried;
 
 /// A stream on an HTTP/2 connection, for one exchange. Dropping it before the exchange is complete resets the stream,
@@ -40,6 +41,11 @@ impl StreamLease {
     /// The connection has ended.
     pub fn poll_enables_connect(&self, task: &mut Context<'_>) -> Poll<Result<bool, StreamFailure>> {
         self.stream.session.poll_enables_connect(task)
+    }
+
+    /// As [`Lease::sticky_cookie`](crate::upstream::Lease::sticky_cookie).
+    pub fn sticky_cookie(&self, named: Option<ServerId>, is_secure: bool) -> Option<Vec<u8>> {
+        self.slot.sticky_cookie(named, is_secure)
     }
 
     /// Begins the exchange; `is_last` if the request has no content. `charge` counts the memory kept for both

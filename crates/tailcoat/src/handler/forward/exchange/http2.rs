@@ -233,7 +233,7 @@ impl ForwardExchange {
             content_length: declared.filter(|_| is_for_another),
             ..Forwarded::default()
         }));
-        response.compression = self.inner.plan.compression;
+        let cookie = lease.sticky_cookie(self.sticky, self.is_secure);
         self.link.forget_consumed();
         if has_content {
             lease.answered(now.monotonic_ms);
@@ -249,6 +249,7 @@ impl ForwardExchange {
         } else {
             downloading.finish();
         }
+        self.complete(&mut response, cookie);
         response
     }
 

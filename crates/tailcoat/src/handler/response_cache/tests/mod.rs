@@ -150,10 +150,15 @@ impl CacheFixture {
     fn new(change: impl FnOnce(&mut ResponseCaching)) -> Self {
         let mut config = ResponseCaching::default();
         change(&mut config);
+        Self::with(config, &ForwardConfig::to("x"))
+    }
+
+    /// A cache for this forward.
+    fn with(config: ResponseCaching, forward: &ForwardConfig) -> Self {
         let store =
             ObjectStore::new(CacheConfig { memory_bytes_max: MEMORY_BYTES_MAX, ..CacheConfig::default() }).unwrap();
         let worker = Rc::new(WorkerCache::new(Arc::clone(&store)));
-        let shared = SharedResponseCache::new(config, &ForwardConfig::to("x"), 16, Arc::clone(&store));
+        let shared = SharedResponseCache::new(config, forward, 16, Arc::clone(&store));
         let cache = ResponseCache::new(Arc::clone(&shared), Rc::clone(&worker));
         let runtime = Builder::new_current_thread().enable_time().build_local(LocalOptions::default()).unwrap();
         Self { cache, shared, store, worker, upstream: Rc::default(), runtime, later_ms: 0 }

@@ -1,6 +1,10 @@
 //! Responses that clients get.
 
+use bytes::Bytes;
+use wire::http::ContentCoding;
+
 use super::*;
+use crate::handler::compression::representation;
 
 #[test]
 fn what_is_fresh_is_served_from_memory() {
@@ -273,4 +277,31 @@ fn a_validation_that_is_overtaken_still_answers() {
     got.is(200, "one").has("A: 2");
     // The validated response is gone, and is not stored again.
     site.ask("GET /").is(200, "two");
+}
+
+#[test]
+fn codings_outlive_a_validation() {
+    let content: &'static str = Box::leak("text ".repeat(500).into_boxed_str());
+    let stale = "Cache-Control: max-age=0\nETag: \"a\"\nContent-Type: text/plain";
+    let mut forward = ForwardConfig::to("x");
+    forward.compression.is_on = Some(true);
+    let site = CacheFixture::with(ResponseCaching::default(), &forward);
+    let site = site.and(&[answer(200, stale, content), answer(304, "Cache-Control: max-age=60\nA: 2", "")]);
+    site.ask("GET /").is(200, content);
+    let stored = || site.store.peek(site.shared.id, b"http://h/").unwrap();
+    let before = stored();
+    let encoded = representation(Status::OK, ContentCoding::Gzip, &Fields::new(), Bytes::from_static(b"encoded"));
+    let cell = before.codings().unwrap().cell(ContentCoding::Gzip).unwrap();
+    assert!(cell.set(Some(encoded)).is_ok());
+    site.ask("GET /").is(200, content);
+    let after = stored();
+    let kept = after.representation(ContentCoding::Gzip);
+    let ObjectContent::Memory(bytes) = &kept.content else { panic!("a file") };
+    assert_eq!(&bytes[..], b"encoded");
+    let mut head = Vec::new();
+    kept.head.h1.write(&[b'?'; DATE_BYTES], &mut head);
+    let head = String::from_utf8(head).unwrap();
+    for line in ["A: 2", "Content-Encoding: gzip", "ETag: W/\"a\"", "Vary: Accept-Encoding"] {
+        assert!(head.lines().any(|other| other == line), "{line}: {head}");
+    }
 }

@@ -1,0 +1,183 @@
+//! Form of an entry's file: a head with lengths and checksums, then key, properties and content.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use aws_lc_rs::digest::{Context, SHA256};
+use bytes::Bytes;
+
+/// First bytes of each entry; the number is the version of the form.
+const MAGIC: [u8; 8] = *b"TCcache1";
+
+/// Bytes of a checksum.
+const CHECKSUM_BYTES: usize = 16;
+
+/// Bytes of the head: magic, lengths, and the checksums of head, key and properties, and of the content.
+const HEAD_BYTES: usize = MAGIC.len() + 4 + 4 + 8 + 2 * CHECKSUM_BYTES;
+
+/// Longest key and properties: those of a request and response head, which have limits of their own.
+const TEXT_BYTES_MAX: u32 = 4 << 20;
+
+/// Name of an entry: a hash of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryName([u8; CHECKSUM_BYTES]);
+
+/// Parts of an entry.
+pub(super) struct EntryParts<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) meta: &'a [u8],
+    pub(super) content: &'a [u8],
+}
+
+/// Lengths and checksums of an entry.
+struct EntryHead {
+    key_bytes: u32,
+    meta_bytes: u32,
+    content_bytes: u64,
+    text_checksum: [u8; CHECKSUM_BYTES],
+    content_checksum: [u8; CHECKSUM_BYTES],
+}
+
+impl EntryName {
+    /// Name of the entry with this key.
+    pub fn of(key: &[u8]) -> Self {
+        Self(checksum(&[key]))
+    }
+
+    /// Name of the directory, and of the file in it.
+    pub(super) fn file_names(self) -> (String, String) {
+        let text: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (directory, file) = text.split_at(2);
+        (directory.to_owned(), file.to_owned())
+    }
+
+    /// Entry of a file in a directory.
+    pub(super) fn of_file_names(directory: &str, file: &str) -> Option<Self> {
+        let text = format!("{directory}{file}");
+        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if directory.len() != 2 || text.len() != 2 * CHECKSUM_BYTES || !text.bytes().all(is_hex) {
+            return None;
+        }
+        let number = u128::from_str_radix(&text, 16).ok()?;
+        Some(Self(number.to_be_bytes()))
+    }
+
+    /// Number that spreads names.
+    pub(super) fn shard(self) -> usize {
+        usize::from(self.0[0])
+    }
+}
+
+impl EntryParts<'_> {
+    /// Size of the file.
+    pub(super) fn file_bytes(&self) -> u64 {
+        (HEAD_BYTES + self.key.len() + self.meta.len() + self.content.len()) as u64
+    }
+
+    /// Head of the file.
+    pub(super) fn head(&self) -> io::Result<Vec<u8>> {
+        let length = |text: &[u8]| u32::try_from(text.len()).ok().filter(|length| *length <= TEXT_BYTES_MAX);
+        let (Some(key_bytes), Some(meta_bytes)) = (length(self.key), length(self.meta)) else {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        };
+        let content_bytes = self.content.len() as u64;
+        let mut head = EntryHead {
+            key_bytes,
+            meta_bytes,
+            content_bytes,
+            text_checksum: [0; CHECKSUM_BYTES],
+            content_checksum: checksum(&[self.content]),
+        };
+        head.text_checksum = head.checksum_of(self.key, self.meta);
+        Ok(head.to_bytes())
+    }
+}
+
+impl EntryHead {
+    fn lengths(&self) -> Vec<u8> {
+        [&self.key_bytes.to_le_bytes()[..], &self.meta_bytes.to_le_bytes(), &self.content_bytes.to_le_bytes()].concat()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        [&MAGIC[..], &self.lengths(), &self.content_checksum, &self.text_checksum].concat()
+    }
+
+    fn checksum_of(&self, key: &[u8], meta: &[u8]) -> [u8; CHECKSUM_BYTES] {
+        checksum(&[&MAGIC, &self.lengths(), &self.content_checksum, key, meta])
+    }
+
+    /// Reads the head of a file, with key and properties.
+    fn read(mut file: &File) -> io::Result<(Self, Vec<u8>, Vec<u8>)> {
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(damaged());
+        }
+        let mut bytes = [0; HEAD_BYTES];
+        read_exact(&mut file, &mut bytes)?;
+        let (magic, rest) = bytes.split_at(MAGIC.len());
+        let number = |from: usize, to: usize| {
+            rest[from..to].iter().rev().fold(0_u64, |number, byte| (number << 8) | u64::from(*byte))
+        };
+        let mut checksums = [[0; CHECKSUM_BYTES]; 2];
+        checksums[0].copy_from_slice(&rest[16..16 + CHECKSUM_BYTES]);
+        checksums[1].copy_from_slice(&rest[16 + CHECKSUM_BYTES..]);
+        let [content_checksum, text_checksum] = checksums;
+        let (key_bytes, meta_bytes, content_bytes) = (number(0, 4) as u32, number(4, 8) as u32, number(8, 16));
+        let head = Self { key_bytes, meta_bytes, content_bytes, text_checksum, content_checksum };
+        let text_bytes = u64::from(key_bytes) + u64::from(meta_bytes);
+        let is_fit = magic == MAGIC && key_bytes <= TEXT_BYTES_MAX && meta_bytes <= TEXT_BYTES_MAX;
+        let length = (HEAD_BYTES as u64 + text_bytes).checked_add(content_bytes);
+        if !is_fit || length != Some(metadata.len()) {
+            return Err(damaged());
+        }
+        let (mut key, mut meta) = (vec![0; key_bytes as usize], vec![0; meta_bytes as usize]);
+        read_exact(&mut file, &mut key)?;
+        read_exact(&mut file, &mut meta)?;
+        match head.checksum_of(&key, &meta) == head.text_checksum {
+            true => Ok((head, key, meta)),
+            false => Err(damaged()),
+        }
+    }
+}
+
+/// Reads the key of an entry, and the size of its file. The content is not checked.
+pub(super) fn read_key(file: &File) -> io::Result<(Vec<u8>, u64)> {
+    let (head, key, meta) = EntryHead::read(file)?;
+    let bytes = (HEAD_BYTES + key.len() + meta.len()) as u64 + head.content_bytes;
+    Ok((key, bytes))
+}
+
+/// Reads properties and content of the entry with this key, and checks both.
+pub(super) fn read_entry(mut file: &File, wanted: &[u8]) -> io::Result<(Vec<u8>, Bytes)> {
+    let (head, key, meta) = EntryHead::read(file)?;
+    let length = usize::try_from(head.content_bytes).map_err(|_| damaged())?;
+    if key != wanted {
+        return Err(damaged());
+    }
+    let mut content = vec![0; length];
+    read_exact(&mut file, &mut content)?;
+    match checksum(&[&content]) == head.content_checksum {
+        true => Ok((meta, content.into())),
+        false => Err(damaged()),
+    }
+}
+
+fn read_exact(file: &mut &File, buffer: &mut [u8]) -> io::Result<()> {
+    file.read_exact(buffer).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => damaged(),
+        _ => error,
+    })
+}
+
+fn damaged() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+/// First bytes of SHA-256: enough to tell damage from chance, and names apart.
+fn checksum(parts: &[&[u8]]) -> [u8; CHECKSUM_BYTES] {
+    let mut context = Context::new(&SHA256);
+    parts.iter().for_each(|part| context.update(part));
+    let mut checksum = [0; CHECKSUM_BYTES];
+    checksum.copy_from_slice(&context.finish().as_ref()[..CHECKSUM_BYTES]);
+    checksum
+}

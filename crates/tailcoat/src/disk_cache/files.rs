@@ -1,0 +1,171 @@
+//! Files of entries. All names are relative to open directories, and no link is followed.
+
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File, Permissions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
+
+use super::entry::{EntryName, EntryParts};
+
+/// First part of temporary names; the number of the process follows.
+const TEMPORARY: &str = "tmp-";
+
+/// Age of a temporary file after which no process writes to it any more.
+const TEMPORARY_AGE_MAX: Duration = Duration::from_secs(3_600);
+
+/// Directory with 256 directories of entries.
+pub(super) struct EntryFiles {
+    path: PathBuf,
+    directory: OwnedFd,
+    /// Number of the next temporary file.
+    next: AtomicU64,
+}
+
+/// A complete entry under a temporary name. Dropping it removes the file.
+pub(super) struct TemporaryFile {
+    directory: OwnedFd,
+    name: String,
+    entry: String,
+    is_renamed: bool,
+}
+
+impl EntryFiles {
+    /// Opens the directory, which is created if it is missing. Only its owner may use it.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at)?;
+        let directory = File::open(path).map_err(at)?;
+        let metadata = directory.metadata().map_err(at)?;
+        if metadata.uid() != rustix::process::geteuid().as_raw() {
+            return Err(at(io::Error::new(io::ErrorKind::PermissionDenied, "the directory belongs to another user")));
+        }
+        if metadata.permissions().mode() & 0o077 != 0 {
+            directory.set_permissions(Permissions::from_mode(0o700)).map_err(at)?;
+        }
+        Ok(Self { path: path.to_owned(), directory: directory.into(), next: AtomicU64::new(0) })
+    }
+
+    pub(super) fn path(&self) -> &PathBuf {
+        &self.path
+    }
+
+    /// Opens the file of an entry.
+    pub(super) fn open_entry(&self, name: EntryName) -> io::Result<File> {
+        let (directory, file) = name.file_names();
+        open_file(&self.inner(&directory)?, &file)
+    }
+
+    /// Writes an entry under a temporary name.
+    pub(super) fn write_temporary(&self, name: EntryName, parts: &EntryParts<'_>) -> io::Result<TemporaryFile> {
+        let (directory, entry) = name.file_names();
+        let directory = match self.inner(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                match mkdirat(&self.directory, &*directory, Mode::RWXU) {
+                    Ok(()) | Err(Errno::EXIST) => self.inner(&directory)?,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            opened => opened?,
+        };
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let temporary = format!("{TEMPORARY}{}-{number}-{:08x}", std::process::id(), fastrand::u32(..));
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(openat(&directory, &*temporary, flags, Mode::RUSR | Mode::WUSR)?);
+        // Removes the file if the rest fails.
+        let temporary = TemporaryFile { directory, name: temporary, entry, is_renamed: false };
+        file.write_all(&[&parts.head()?, parts.key, parts.meta].concat())?;
+        file.write_all(parts.content)?;
+        Ok(temporary)
+    }
+
+    /// Removes the file of an entry.
+    pub(super) fn remove(&self, name: EntryName) -> io::Result<()> {
+        let (directory, file) = name.file_names();
+        Ok(unlinkat(self.inner(&directory)?, &*file, AtFlags::empty())?)
+    }
+
+    /// Calls `each` with all entries and their files, and removes temporary files that no process writes.
+    pub(super) fn each(&self, each: &mut dyn FnMut(EntryName, File)) -> io::Result<()> {
+        for number in 0..=u8::MAX {
+            let directory = format!("{number:02x}");
+            let Ok(inner) = self.inner(&directory) else { continue };
+            for entry in Dir::read_from(&inner)? {
+                let Ok(entry) = entry else { break };
+                let Ok(file_name) = entry.file_name().to_str() else { continue };
+                if file_name.starts_with(TEMPORARY) {
+                    remove_leftover(&inner, file_name);
+                } else if let Some(name) = EntryName::of_file_names(&directory, file_name) {
+                    match open_file(&inner, file_name) {
+                        Ok(file) => each(name, file),
+                        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+                            // A link, which is no entry.
+                            let _ = unlinkat(&inner, file_name, AtFlags::empty());
+                        }
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn inner(&self, name: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(openat(&self.directory, name, flags, Mode::empty())?)
+    }
+}
+
+impl TemporaryFile {
+    /// Gives the file the name of its entry, and replaces an older one.
+    pub(super) fn rename(mut self) -> io::Result<()> {
+        renameat(&self.directory, &*self.name, &self.directory, &*self.entry)?;
+        self.is_renamed = true;
+        Ok(())
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        if !self.is_renamed {
+            // The next search removes what is left.
+            let _ = unlinkat(&self.directory, &*self.name, AtFlags::empty());
+        }
+    }
+}
+
+fn open_file(directory: &impl AsFd, name: &str) -> io::Result<File> {
+    // Not blocking: a pipe of this name would wait for its other end.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(File::from(openat(directory, name, flags, Mode::empty())?))
+}
+
+/// Removes a temporary file whose process has ended.
+fn remove_leftover(directory: &impl AsFd, name: &str) {
+    let process =
+        name.strip_prefix(TEMPORARY).and_then(|rest| rest.split('-').next()).and_then(|id| id.parse::<u32>().ok());
+    let is_old = || {
+        let Ok(status) = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else { return false };
+        let written = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(status.st_mtime).unwrap_or(0));
+        written.elapsed().is_ok_and(|age| age > TEMPORARY_AGE_MAX)
+    };
+    let is_over = match process {
+        // Searches begin before this process writes, or find only what it writes now.
+        Some(process) if process == std::process::id() => false,
+        Some(process) => {
+            let path = Path::new("/proc").join(OsStr::from_bytes(process.to_string().as_bytes()));
+            Path::new("/proc/self").exists() && !path.exists()
+        }
+        None => true,
+    };
+    if is_over || is_old() {
+        let _ = unlinkat(directory, name, AtFlags::empty());
+    }
+}

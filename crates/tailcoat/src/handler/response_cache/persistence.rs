@@ -1,0 +1,277 @@
+//! Second tier: stored responses on disk, which survive restarts.
+//!
+//! Each stored response is written to disk as well. A response that memory no longer has is read back into memory, under
+//! the ticket of a fetch, and then served from there. Removals apply to the disk first: what is read at the same time is
+//! then found to be outdated.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use wire::http::caching::StoredResponseMeta;
+use wire::http::{Fields, Status};
+
+use super::store::{CacheEntry, content_of, object_parts};
+use super::{ResponseCacheInner, SharedResponseCache};
+use crate::config::{ForwardConfig, PathPattern, ResponseCaching, SiteConfig};
+use crate::disk_cache::{DiskCache, DiskStore, EntryName, KeyTest};
+use crate::handler::Now;
+use crate::object_cache::{Blocking, CachedObject, Object, Variant};
+
+/// Result of reading a response from disk.
+pub(super) enum DiskLoad {
+    /// The response is in memory now.
+    Stored,
+    /// A response for one request, because memory has no room for it.
+    Alone(Rc<CachedObject>),
+    /// No response.
+    Missing,
+}
+
+/// Version of the form of properties.
+const META_VERSION: u8 = 1;
+
+/// Longest list in properties, against damage that a checksum does not find.
+const LIST_MAX: u32 = 100_000;
+
+/// Place of a response cache on disk.
+#[derive(Clone, Debug)]
+pub struct CachePlace {
+    store: Arc<DiskStore>,
+    /// Beginning of all keys: a hash of what makes stored responses of a configuration valid for another one.
+    namespace: Box<[u8]>,
+}
+
+impl CachePlace {
+    /// Place of the cache for these paths of a site.
+    pub fn new(
+        store: &Arc<DiskStore>,
+        site: &SiteConfig,
+        path: &PathPattern,
+        caching: &ResponseCaching,
+        forward: &ForwardConfig,
+    ) -> Self {
+        let ForwardConfig { upstream, host, client_fields, strip_prefix, rewrites, .. } = forward;
+        let meaning = format!(
+            "{META_VERSION} {:?} {:?} {path:?} {caching:?} {upstream} {host:?} {client_fields:?} {strip_prefix} {rewrites:?}",
+            site.names, site.listen
+        );
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, meaning.as_bytes());
+        Self { store: Arc::clone(store), namespace: digest.as_ref()[..16].into() }
+    }
+
+    fn key(&self, key: &[u8]) -> Vec<u8> {
+        [&self.namespace, key].concat()
+    }
+}
+
+impl SharedResponseCache {
+    /// Cache on disk, if there is one.
+    fn disk(&self) -> Option<(Arc<DiskCache>, &CachePlace)> {
+        let place = self.place.as_ref()?;
+        Some((place.store.get()?, place))
+    }
+
+    /// True if the disk has a response with this key.
+    pub(super) fn is_on_disk(&self, key: &[u8]) -> bool {
+        self.disk().is_some_and(|(disk, place)| disk.find(EntryName::of(&place.key(key))).is_some())
+    }
+
+    /// Removes a stored response from disk and memory.
+    pub(super) fn remove(&self, object: &Object) {
+        self.remove_from_disk(&[object.path()]);
+        self.store.remove(object);
+    }
+
+    /// Removes responses from disk. Returns the removal of their files, which goes on if it is dropped.
+    pub(super) fn remove_from_disk(&self, keys: &[&[u8]]) -> Option<tokio::task::JoinHandle<()>> {
+        let (disk, place) = self.disk()?;
+        let names: Vec<_> = keys.iter().map(|key| EntryName::of(&place.key(key))).collect();
+        names.iter().for_each(|name| disk.remove(*name));
+        Some(tokio::task::spawn_blocking(move || disk.remove_files(&names)))
+    }
+
+    /// Removes responses whose keys match from disk; returns their keys. Waits for the disk.
+    pub(super) fn purge_disk(&self, test: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Vec<Box<[u8]>> {
+        let Some((disk, place)) = self.disk() else { return Vec::new() };
+        let namespace = place.namespace.clone();
+        let length = namespace.len();
+        let test: KeyTest = Arc::new(move |key| key.strip_prefix(&*namespace).is_some_and(&test));
+        disk.remove_matching(&test).into_iter().map(|key| key[length..].into()).collect()
+    }
+
+    /// Writes a stored response to disk, in a thread that may wait.
+    pub(super) fn persist(&self, object: &Object) {
+        let Some((disk, place)) = self.disk() else { return };
+        let Some(stored) = object.response().filter(|_| !object.is_dead()) else { return };
+        let key = place.key(object.path());
+        let (name, content) = (EntryName::of(&key), content_of(object));
+        let Some(pending) = disk.begin_write(name, &key, content.len()) else {
+            // An older one must not outlive it.
+            disk.remove(name);
+            drop(tokio::task::spawn_blocking(move || disk.remove_files(&[name])));
+            return;
+        };
+        let meta = write_meta(object.identity().status, &stored.fields, &stored.stored, stored.variant.as_ref());
+        drop(tokio::task::spawn_blocking(move || pending.write(&key, &meta, &content)));
+    }
+}
+
+impl ResponseCacheInner {
+    /// Reads a response from disk into memory.
+    pub(super) async fn load(&self, key: &[u8]) -> DiskLoad {
+        let shared = &self.shared;
+        let Some((disk, place)) = shared.disk() else { return DiskLoad::Missing };
+        let full = place.key(key);
+        let name = EntryName::of(&full);
+        let of_thread = Arc::clone(&disk);
+        let read = Blocking::spawn(move || of_thread.read(name, &full)).await;
+        let Ok(Some(entry)) = read else { return DiskLoad::Missing };
+        if shared.store.peek(shared.id, key).is_some() {
+            return DiskLoad::Stored;
+        }
+        let Some((status, fields, stored, variant)) = read_meta(&entry.meta) else {
+            // Of another version.
+            drop(shared.remove_from_disk(&[key]));
+            return DiskLoad::Missing;
+        };
+        let held = shared.hold(Bytes::clone(&entry.content));
+        let (is_held, content) = (held.is_some(), held.unwrap_or_else(|| entry.content.clone()));
+        let parts = object_parts(CacheEntry { status, fields, stored }, content, variant, shared);
+        let object = match is_held {
+            true => self.cache.adopt(shared.store.insert(shared.id, key, parts)),
+            // Memory is full, also with content that clients still read.
+            false => Rc::new(CachedObject { object: shared.store.lone(shared.id, key, parts) }),
+        };
+        if !disk.is_current(name, &entry) {
+            // Removed or replaced while it was read.
+            shared.store.remove(&object.object);
+            return DiskLoad::Missing;
+        }
+        if object.object.is_dead() { DiskLoad::Alone(object) } else { DiskLoad::Stored }
+    }
+}
+
+/// Properties of a response, with times of the wall clock.
+fn write_meta(status: Status, fields: &Fields, stored: &StoredResponseMeta, variant: Option<&Variant>) -> Vec<u8> {
+    let mut out = vec![META_VERSION];
+    let now = Now::read();
+    out.extend_from_slice(&status.code().to_le_bytes());
+    let age_ms = (now.monotonic_ms as i64).saturating_sub(stored.born_ms);
+    out.extend_from_slice(&((now.unix_us / 1_000) as i64).saturating_sub(age_ms).to_le_bytes());
+    for seconds in [stored.lifetime_seconds, stored.stale_while_revalidate_seconds, stored.stale_if_error_seconds] {
+        out.extend_from_slice(&seconds.to_le_bytes());
+    }
+    out.push(u8::from(stored.is_no_cache) | u8::from(stored.forbids_stale) << 1);
+    write_count(fields.iter().count(), &mut out);
+    for (name, value) in fields.iter() {
+        write_text(name, &mut out);
+        write_text(value, &mut out);
+    }
+    out.push(variant.is_some().into());
+    if let Some(variant) = variant {
+        write_count(variant.names.len(), &mut out);
+        variant.names.iter().for_each(|name| write_text(name, &mut out));
+        write_text(&variant.selecting, &mut out);
+        out.extend_from_slice(&variant.set.to_le_bytes());
+    }
+    out
+}
+
+fn write_count(count: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+fn write_text(text: &[u8], out: &mut Vec<u8>) {
+    write_count(text.len(), out);
+    out.extend_from_slice(text);
+}
+
+/// Reads properties; `None` if they are not as this version writes them.
+fn read_meta(mut meta: &[u8]) -> Option<(Status, Fields, StoredResponseMeta, Option<Variant>)> {
+    let input = &mut meta;
+    if take::<1>(input)? != [META_VERSION] {
+        return None;
+    }
+    let status = Status::new(u16::from_le_bytes(take(input)?))?;
+    let born_unix_ms = i64::from_le_bytes(take(input)?);
+    let [lifetime_seconds, stale_while_revalidate_seconds, stale_if_error_seconds] =
+        [u32::from_le_bytes(take(input)?), u32::from_le_bytes(take(input)?), u32::from_le_bytes(take(input)?)];
+    let [flags] = take::<1>(input)?;
+    let now = Now::read();
+    // If the clock was set back, the response counts as new, not as one from the future.
+    let age_ms = ((now.unix_us / 1_000) as i64).saturating_sub(born_unix_ms).max(0);
+    let stored = StoredResponseMeta {
+        born_ms: (now.monotonic_ms as i64).saturating_sub(age_ms),
+        lifetime_seconds,
+        stale_while_revalidate_seconds,
+        stale_if_error_seconds,
+        is_no_cache: flags & 1 != 0,
+        forbids_stale: flags & 2 != 0,
+    };
+    let mut fields = Fields::new();
+    for _ in 0..take_count(input)? {
+        let (name, value) = (take_text(input)?, take_text(input)?);
+        fields.push(name, value);
+    }
+    let variant = match take::<1>(input)? {
+        [0] => None,
+        _ => {
+            let names: Option<Vec<Box<[u8]>>> =
+                (0..take_count(input)?).map(|_| Some(take_text(input)?.into())).collect();
+            let (selecting, set) = (take_text(input)?.into(), u64::from_le_bytes(take(input)?));
+            Some(Variant { names: names?.into(), selecting, set })
+        }
+    };
+    input.is_empty().then_some((status, fields, stored, variant))
+}
+
+fn take<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, rest) = input.split_first_chunk::<N>()?;
+    *input = rest;
+    Some(*first)
+}
+
+fn take_count(input: &mut &[u8]) -> Option<u32> {
+    Some(u32::from_le_bytes(take(input)?)).filter(|count| *count <= LIST_MAX)
+}
+
+fn take_text<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = u32::from_le_bytes(take(input)?) as usize;
+    let (text, rest) = input.split_at_checked(length)?;
+    *input = rest;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_come_back_as_they_were() {
+        let mut fields = Fields::new();
+        fields.push("ETag", "\"a\"").push("X", "").push("X", [0x80, 0xff]);
+        let stored = StoredResponseMeta {
+            born_ms: Now::read().monotonic_ms as i64 - 5_000,
+            lifetime_seconds: 60,
+            stale_while_revalidate_seconds: 1,
+            stale_if_error_seconds: u32::MAX,
+            is_no_cache: false,
+            forbids_stale: true,
+        };
+        let variant = Variant { names: [b"accept"[..].into()].into(), selecting: b"x\0"[..].into(), set: 7 };
+        for variant in [None, Some(variant)] {
+            let meta = write_meta(Status::NOT_FOUND, &fields, &stored, variant.as_ref());
+            let (status, read, times, selected) = read_meta(&meta).unwrap();
+            assert_eq!((status, selected), (Status::NOT_FOUND, variant));
+            assert!(read.iter().eq(fields.iter()));
+            assert!((times.born_ms - stored.born_ms).abs() < 1_000, "{times:?}");
+            assert_eq!(StoredResponseMeta { born_ms: stored.born_ms, ..times }, stored);
+            for end in 0..meta.len() {
+                assert!(read_meta(&meta[..end]).is_none(), "{end}");
+            }
+            assert!(read_meta(&[&meta[..], b"x"].concat()).is_none());
+            assert!(read_meta(&[&[META_VERSION + 1], &meta[1..]].concat()).is_none());
+        }
+    }
+}
