@@ -115,6 +115,15 @@ impl Diagnostics {
         self.list.len() >= Self::LIST_MAX
     }
 
+    /// Takes out the errors that a condition holds for.
+    pub fn take_errors(&mut self, is_meant: impl Fn(&Diagnostic) -> bool) -> Vec<Diagnostic> {
+        let is_meant = |one: &Diagnostic| one.severity == Severity::Error && is_meant(one);
+        let (taken, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.list).into_iter().partition(is_meant);
+        self.list = kept;
+        self.error_count -= taken.len();
+        taken
+    }
+
     /// Adds findings of a user who may open fewer files than the user of the other findings.
     pub fn add_denied(&mut self, found: &Self, user: &str) {
         for denied in found.iter().filter(|one| one.is_denied) {

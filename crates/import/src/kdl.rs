@@ -6,8 +6,8 @@ use std::fmt::Write;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KdlNode {
     name: &'static str,
-    values: Vec<KdlValue>,
-    properties: Vec<(&'static str, KdlValue)>,
+    values: Vec<ImportedValue>,
+    properties: Vec<(&'static str, ImportedValue)>,
     /// Nodes in its block.
     pub(super) children: Vec<KdlNode>,
     /// True if an empty block is written, too.
@@ -16,7 +16,7 @@ pub(super) struct KdlNode {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum KdlValue {
+pub(super) enum ImportedValue {
     /// Stands in quotation marks.
     Text(String),
     /// A number, or a word such as `off`.
@@ -42,23 +42,23 @@ impl KdlNode {
 
     /// A text as the next value.
     pub(super) fn text(mut self, text: impl AsRef<str>) -> Self {
-        self.values.push(KdlValue::Text(text.as_ref().to_owned()));
+        self.values.push(ImportedValue::Text(text.as_ref().to_owned()));
         self
     }
 
     /// A number, or a word such as `off`, as the next value.
     pub(super) fn word(mut self, word: impl ToString) -> Self {
-        self.values.push(KdlValue::Word(word.to_string()));
+        self.values.push(ImportedValue::Word(word.to_string()));
         self
     }
 
     pub(super) fn property(mut self, name: &'static str, text: impl AsRef<str>) -> Self {
-        self.properties.push((name, KdlValue::Text(text.as_ref().to_owned())));
+        self.properties.push((name, ImportedValue::Text(text.as_ref().to_owned())));
         self
     }
 
     pub(super) fn word_property(mut self, name: &'static str, word: impl ToString) -> Self {
-        self.properties.push((name, KdlValue::Word(word.to_string())));
+        self.properties.push((name, ImportedValue::Word(word.to_string())));
         self
     }
 
@@ -100,20 +100,39 @@ impl KdlNode {
 
     /// Last value, unquoted.
     pub(super) fn last_value(&self) -> &str {
-        self.values.last().map_or("", |(KdlValue::Text(value) | KdlValue::Word(value))| value)
+        self.values.last().map_or("", |(ImportedValue::Text(value) | ImportedValue::Word(value))| value)
     }
 
     /// With what is made of its last value.
     pub(super) fn with_last_value(mut self, make: impl FnOnce(&str) -> String) -> Self {
-        if let Some(KdlValue::Text(value) | KdlValue::Word(value)) = self.values.last_mut() {
+        if let Some(ImportedValue::Text(value) | ImportedValue::Word(value)) = self.values.last_mut() {
             *value = make(value);
         }
         self
     }
 
+    /// Returns `true` if its first value is this text.
+    pub(super) fn is_for(&self, text: &str) -> bool {
+        matches!(self.values.first(), Some(ImportedValue::Text(value)) if value == text)
+    }
+
+    pub(super) fn has_properties(&self) -> bool {
+        !self.properties.is_empty()
+    }
+
+    /// Properties, for another node.
+    pub(super) fn into_properties(self) -> Vec<(&'static str, ImportedValue)> {
+        self.properties
+    }
+
+    pub(super) fn with_properties(mut self, properties: Vec<(&'static str, ImportedValue)>) -> Self {
+        self.properties.extend(properties);
+        self
+    }
+
     /// Returns `true` if it applies to all paths of this pattern, without conditions.
     pub(super) fn is_rule_of(&self, pattern: &str) -> bool {
-        matches!(self.values.first(), Some(KdlValue::Text(value)) if value == pattern)
+        matches!(self.values.first(), Some(ImportedValue::Text(value)) if value == pattern)
             && self.properties.iter().all(|(name, _)| *name == "status")
     }
 
@@ -146,7 +165,7 @@ impl KdlNode {
     }
 }
 
-impl KdlValue {
+impl ImportedValue {
     fn write(&self, text: &mut String) {
         match self {
             Self::Word(value) if is_word(value) => text.push_str(value),

@@ -33,7 +33,8 @@ use std::path::Path;
 
 use self::syntax::NginxDirective;
 use super::kdl::KdlNode;
-use super::{ImportError, ImportOutcome, Remark};
+use super::notes::Notes;
+use super::{ImportError, Remark};
 
 /// Nodes of the translation of an nginx configuration with its included files, and remarks.
 pub(super) fn translate(path: &Path) -> Result<(Vec<KdlNode>, Vec<Remark>), ImportError> {
@@ -44,71 +45,6 @@ fn translate_directives(directives: &[NginxDirective]) -> (Vec<KdlNode>, Vec<Rem
     let mut notes = Notes::default();
     let nodes = http::translate(directives, &mut notes);
     (nodes, notes.sorted(directives))
-}
-
-/// Directives that were not translated.
-#[derive(Default)]
-struct Notes {
-    remarks: Vec<Remark>,
-    /// Number of them that are already in the translation as comments, or need not be.
-    written: usize,
-}
-
-impl Notes {
-    fn left(&mut self, directive: &NginxDirective, why: impl Into<String>) {
-        self.push(directive, ImportOutcome::Left(why.into()));
-    }
-
-    fn needless(&mut self, directive: &NginxDirective, why: &'static str) {
-        self.push(directive, ImportOutcome::Needless(why));
-    }
-
-    /// Notes a directive whose paths are rejected instead. Returns the comment for that place.
-    fn rejected(&mut self, directive: &NginxDirective, why: impl Into<String>) -> String {
-        self.push(directive, ImportOutcome::Rejected(why.into())).to_string()
-    }
-
-    /// A directive that nothing here knows of.
-    fn unknown(&mut self, directive: &NginxDirective) {
-        let why = if directive.name == "include" { "there is no such file" } else { "there is no counterpart" };
-        self.left(directive, why);
-    }
-
-    fn push(&mut self, directive: &NginxDirective, outcome: ImportOutcome) -> Remark {
-        let remark = Remark { place: directive.place.clone(), directive: directive.line(), outcome };
-        // An inherited directive occurs once in each place that inherits it.
-        if !self.remarks.contains(&remark) {
-            self.remarks.push(remark.clone());
-        }
-        remark
-    }
-
-    /// Remarks since the last call, a line each: a comment for the place of the translation.
-    fn unwritten(&mut self) -> Vec<String> {
-        let new = &self.remarks[self.written..];
-        let left = new.iter().filter(|remark| matches!(remark.outcome, ImportOutcome::Left(_)));
-        let lines = left.map(ToString::to_string).collect();
-        self.written = self.remarks.len();
-        lines
-    }
-
-    /// In the order in which directives stand, file by file.
-    fn sorted(mut self, directives: &[NginxDirective]) -> Vec<Remark> {
-        let mut files = Vec::new();
-        collect_files(directives, &mut files);
-        let position = |remark: &Remark| files.iter().position(|file| *file == &*remark.place.file);
-        self.remarks.sort_by_key(|remark| (position(remark), remark.place.line));
-        self.remarks
-    }
-}
-
-fn collect_files<'a>(directives: &'a [NginxDirective], files: &mut Vec<&'a Path>) {
-    for directive in directives {
-        if !files.contains(&&*directive.place.file) {
-            files.push(&directive.place.file);
-        }
-        collect_files(directive.children(), files);
-    }
 }
 
 /// The blocks that a directive may be inherited from, the widest first: `http`, `server`, and locations in locations.

@@ -1,106 +1,32 @@
 //! nginx's configuration language: directives with arguments, which end with a semicolon or a block.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
-use std::{fs, str};
 
-use crate::config;
+pub(super) use crate::directive::Directive as NginxDirective;
+use crate::source::{INCLUDE_DEPTH_MAX, SourceReader, included};
 use crate::{FileLine, ImportError};
-
-/// Files that include files that include files … to this depth; beyond it they go in a circle.
-const INCLUDE_DEPTH_MAX: usize = 16;
-
-/// Maximum number of files that are read, each as often as it is included. A file that includes itself twice would be
-/// read 65,536 times.
-const FILES_MAX: usize = 20_000;
-
-/// Bytes of these files.
-const FILE_BYTES_MAX: usize = 64 << 20;
 
 /// Maximum nesting of blocks; real configurations have less, and more would overflow the stack.
 const NESTING_MAX: usize = 64;
 
-/// A directive with its arguments, without quotation marks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NginxDirective {
-    pub(super) name: String,
-    pub(super) arguments: Vec<String>,
-    /// Directives in its braces.
-    pub(super) block: Option<Vec<NginxDirective>>,
-    pub(super) place: FileLine,
-}
-
-impl NginxDirective {
-    /// First argument, or an empty text.
-    pub(super) fn first(&self) -> &str {
-        self.argument(0)
-    }
-
-    /// An argument, or nothing if there are not so many.
-    pub(super) fn argument(&self, index: usize) -> &str {
-        self.arguments.get(index).map_or("", String::as_str)
-    }
-
-    /// The value of an argument `NAME=VALUE`.
-    pub(super) fn named(&self, name: &str) -> Option<&str> {
-        self.arguments.iter().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='))
-    }
-
-    pub(super) fn has(&self, word: &str) -> bool {
-        self.arguments.iter().any(|argument| argument == word)
-    }
-
-    pub(super) fn children(&self) -> &[NginxDirective] {
-        self.block.as_deref().unwrap_or_default()
-    }
-
-    /// Quotation for people: the line without its block.
-    pub(super) fn line(&self) -> String {
-        [&self.name].into_iter().chain(&self.arguments).map(String::as_str).collect::<Vec<_>>().join(" ")
-    }
-
-    /// The line with its block.
-    pub(super) fn text(&self) -> String {
-        let inside: Vec<String> = self.children().iter().map(Self::text).collect();
-        if inside.is_empty() { self.line() } else { format!("{} {{ {} }}", self.line(), inside.join("; ")) }
-    }
-}
-
 /// Reads a file and all that it includes, in its place.
 pub(super) fn read(path: &Path) -> Result<Vec<NginxDirective>, ImportError> {
     let root = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Reader { root, files: 0, bytes: 0 }.read(path, 0)
+    Reader { root, source: SourceReader::default() }.read(path, 0)
 }
 
 /// Reads a file, and those that it includes.
 struct Reader<'a> {
     /// Directory of the main file, from which nginx looks whichever file says `include`.
     root: &'a Path,
-    /// Files read so far, and their bytes.
-    files: usize,
-    bytes: usize,
+    source: SourceReader,
 }
 
 impl Reader<'_> {
     fn read(&mut self, path: &Path, depth: usize) -> Result<Vec<NginxDirective>, ImportError> {
-        let unreadable = |error| ImportError::Unreadable { file: path.to_owned(), error };
-        let room = FILE_BYTES_MAX - self.bytes;
-        let mut bytes = Vec::new();
-        // The operator may name a pipe; a device among the files that are included would block.
-        let open = if depth == 0 { File::open(path) } else { config::open_regular(path) };
-        let file = open.map_err(unreadable)?;
-        file.take(room as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        self.files += 1;
-        if bytes.len() > room || self.files > FILES_MAX {
-            let limit = format!("more than {FILES_MAX} files or {} MiB are included", FILE_BYTES_MAX >> 20);
-            return Err(unreadable(io::Error::other(limit)));
-        }
-        self.bytes += bytes.len();
-        let text = str::from_utf8(&bytes)
-            .map_err(|_| unreadable(io::Error::new(io::ErrorKind::InvalidData, "this is not UTF-8 text")))?;
-        let directives = parse(path, text).map_err(|error| foreign(path, text).unwrap_or(error))?;
+        let text = self.source.read(path, depth > 0)?;
+        let directives = parse(path, &text).map_err(|error| foreign(path, &text).unwrap_or(error))?;
         self.include(directives, depth)
     }
 
@@ -143,26 +69,15 @@ fn foreign(path: &Path, text: &str) -> Option<ImportError> {
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let has_section = lines().any(|line| line.starts_with('<') && line.ends_with('>'));
     let message = if has_section {
-        "this looks like an Apache configuration, but only nginx configurations can be translated; see docs/from-apache.md"
+        "this looks like an Apache configuration, but it has a name of nginx's; rename it, and see docs/from-apache.md"
     } else if !lines().any(|line| line.ends_with(';') || begins_block(line)) && lines().any(|line| line.ends_with('{'))
     {
-        "this is not an nginx configuration, and only those can be translated; for Caddy, see docs/from-caddy.md"
+        "this is not an nginx configuration; name one of Caddy `Caddyfile`, and see docs/from-caddy.md"
     } else {
         return None;
     };
     let place = FileLine { file: path.into(), line: 1 };
     Some(ImportError::Malformed { place, message: message.to_owned() })
-}
-
-/// The files of a pattern; that none fits is no error.
-fn included(pattern: &Path) -> io::Result<Vec<PathBuf>> {
-    let is_pattern = pattern.as_os_str().to_string_lossy().contains('*');
-    match config::expand_include(pattern) {
-        Err(error) if is_pattern && error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
-        Ok(files) if is_pattern => Ok(files),
-        Ok(files) => files.into_iter().map(|file| fs::metadata(&file).map(|_| file)).collect(),
-    }
 }
 
 /// Directives of a text.
@@ -366,6 +281,8 @@ fn push_escaped(escaped: Option<char>, word: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -94,6 +94,12 @@ fn look_as_its_user(file: &Path, checked: &mut CheckedConfig) {
 
 /// Reads a file and checks it, or standard input; says so if it can't be read.
 fn load(file: &Path, check: fn(&Path) -> io::Result<CheckedConfig>) -> Result<CheckedConfig, ExitCode> {
+    if let Some(server) = foreign_server(file) {
+        let file = file.display();
+        eprintln!("tailcoat: {file} is a configuration of {server}");
+        eprintln!("  translate it with `tailcoat import {file} -o tailcoat.kdl`");
+        return Err(ExitCode::from(EXIT_CONFIG));
+    }
     let read = if file == Path::new("-") {
         std::env::current_dir().and_then(|directory| config::check_stream("<stdin>", io::stdin().lock(), &directory))
     } else {
@@ -106,6 +112,21 @@ fn load(file: &Path, check: fn(&Path) -> io::Result<CheckedConfig>) -> Result<Ch
         }
         ExitCode::from(EXIT_CONFIG)
     })
+}
+
+/// Server whose configuration a file is, if it is not ours.
+#[cfg(feature = "import")]
+fn foreign_server(file: &Path) -> Option<crate::import::ForeignServer> {
+    let is_file = std::fs::metadata(file).is_ok_and(|data| data.is_file() && data.len() < 16 << 20);
+    if !is_file || file.extension().is_some_and(|extension| extension == "kdl") {
+        return None;
+    }
+    crate::import::recognise(file, &std::fs::read_to_string(file).ok()?)
+}
+
+#[cfg(not(feature = "import"))]
+fn foreign_server(_file: &Path) -> Option<&'static str> {
+    None
 }
 
 /// Reads a configuration that has no errors; says so if there are some.

@@ -9,15 +9,16 @@ use clap::Args;
 
 use super::configuration::print_findings;
 use super::{EXIT_CONFIG, EXIT_REJECTED, EXIT_TRANSLATION, fail, print};
-use crate::import::{self, ImportOutcome, Imported, Remark};
+use crate::import::{self, ImportOutcome, Imported, NewFile, Remark};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   tailcoat import /etc/nginx/nginx.conf -o tailcoat.kdl
-  tailcoat import --needless nginx.conf > tailcoat.kdl")]
+  tailcoat import /etc/caddy/Caddyfile -o tailcoat.kdl
+  tailcoat import --needless /etc/apache2/apache2.conf > tailcoat.kdl")]
 pub(super) struct Import {
-    /// nginx configuration, such as /etc/nginx/nginx.conf; included files are read too
+    /// Configuration of nginx, Caddy or Apache, or a .htaccess file; included files are read too
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -33,7 +34,7 @@ pub(super) struct Import {
 impl Import {
     /// Prints the configuration, and on standard error what to know about it.
     pub(super) fn run(self) -> ExitCode {
-        let imported = match import::from_nginx(&self.file) {
+        let imported = match import::from_file(&self.file) {
             Ok(imported) => imported,
             Err(error) => {
                 fail(error);
@@ -45,6 +46,9 @@ impl Import {
             Some(file) => write(file, &imported.text),
         };
         self.report(&imported);
+        for new in &imported.files {
+            self.add_file(new);
+        }
         if written != ExitCode::SUCCESS {
             return written;
         }
@@ -53,6 +57,18 @@ impl Import {
             (true, _) => ExitCode::from(EXIT_TRANSLATION),
             (false, true) => ExitCode::from(EXIT_REJECTED),
             (false, false) => ExitCode::SUCCESS,
+        }
+    }
+
+    /// Writes a file that the configuration needs beside it, or prints it as text to save.
+    fn add_file(&self, new: &NewFile) {
+        let directory = self.output.as_deref().and_then(Path::parent);
+        match directory.map(|directory| directory.join(&new.name)) {
+            Some(path) if write(&path, &new.content) == ExitCode::SUCCESS => {
+                eprintln!("tailcoat: wrote {}", path.display())
+            }
+            Some(_) => {}
+            None => eprintln!("Save these lines as {} beside the configuration:\n{}", new.name, new.content),
         }
     }
 
@@ -71,6 +87,9 @@ impl Import {
         print_findings(&imported.diagnostics);
         let hint = if self.needless || needless.is_empty() { "" } else { " (list them with --needless)" };
         eprintln!("tailcoat: {}{hint}", summary(left.len(), rejected.len(), needless.len()));
+        for note in &imported.absent {
+            eprintln!("tailcoat: note: {note}");
+        }
         if imported.diagnostics.has_error() {
             eprintln!("tailcoat: the translation has errors; fix them before you run it");
         }

@@ -54,7 +54,7 @@ const AFTER_HELP: &str = concat!(
     "  tailcoat run -c site.kdl                       run the server\n",
     "  tailcoat reload                                apply a changed configuration\n",
     "  tailcoat status --watch                        watch the running server\n",
-    "  tailcoat import /etc/nginx/nginx.conf          translate an nginx configuration\n",
+    "  tailcoat import /etc/nginx/nginx.conf          translate a configuration of nginx, Caddy or Apache\n",
     "  tailcoat reference --search proxy_read_timeout find an option\n",
     "\n",
     "Exit codes:\n",

@@ -1,0 +1,373 @@
+//! Access rules: `Require`, `Order`, `AuthType` and their relatives.
+
+use super::section::ApacheSection;
+use crate::directive::Directive;
+use crate::kdl::KdlNode;
+use crate::notes::Notes;
+use crate::parts::{SiteParts, for_each, on_path, with_path};
+
+/// Clients that may request the paths of a section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Access {
+    All,
+    Nobody,
+    /// Addresses that are let in; others are not, unless a password is enough.
+    Clients(Vec<String>),
+    /// All clients except these.
+    Except(Vec<String>),
+}
+
+/// Access and password of a section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rule {
+    access: Access,
+    needs_password: bool,
+    is_any: bool,
+}
+
+/// Returns `true` if a directive belongs to access rules.
+pub(super) fn is_part(directive: &Directive) -> bool {
+    matches!(
+        directive.name.to_ascii_lowercase().as_str(),
+        "require"
+            | "requireall"
+            | "requireany"
+            | "requirenone"
+            | "order"
+            | "allow"
+            | "deny"
+            | "satisfy"
+            | "authtype"
+            | "authname"
+            | "authuserfile"
+            | "authgroupfile"
+            | "authbasicprovider"
+            | "authmerging"
+            | "authbasicauthoritative"
+            | "limit"
+            | "limitexcept"
+            | "allowmethods"
+    )
+}
+
+/// Access rules of all sections. The last one that Apache merges has the first line, which counts.
+pub(super) fn translate(sections: &[ApacheSection<'_>], parts: &mut SiteParts, notes: &mut Notes) {
+    let mut lines = Vec::new();
+    for section in sections.iter().rev() {
+        let patterns = match &section.patterns {
+            Ok(patterns) => patterns,
+            Err(why) => {
+                // Any path may be one of its.
+                if section.block.iter().any(is_part) {
+                    parts.close(section.directive, &[], why.clone(), notes);
+                }
+                continue;
+            }
+        };
+        methods(section, parts, notes);
+        let rule = match rule(section.block) {
+            Ok(None) => continue,
+            Ok(Some(rule)) => rule,
+            Err((directive, why)) => {
+                parts.close(directive, patterns, why, notes);
+                continue;
+            }
+        };
+        let file = || setting(section, sections, "authuserfile");
+        if rule.needs_password && file().is_none() {
+            parts.close(section.directive, patterns, "there is no `AuthUserFile`", notes);
+            continue;
+        }
+        if let Some(provider) = setting(section, sections, "authbasicprovider").filter(|_| rule.needs_password)
+            && provider.first() != "file"
+        {
+            parts.close(provider, patterns, "passwords come from a file", notes);
+            continue;
+        }
+        if let Some(kind) = setting(section, sections, "authtype").filter(|_| rule.needs_password)
+            && !kind.first().eq_ignore_ascii_case("basic")
+        {
+            parts.close(kind, patterns, "only basic authentication is supported", notes);
+            continue;
+        }
+        let realm = setting(section, sections, "authname").map_or("Restricted", Directive::first);
+        lines.push(Stated { patterns, rule, file: file().map(Directive::first), realm });
+    }
+    write(&lines, parts);
+}
+
+/// An access rule with its paths.
+struct Stated<'a> {
+    patterns: &'a [crate::pattern::ForeignPattern],
+    rule: Rule,
+    file: Option<&'a str>,
+    realm: &'a str,
+}
+
+fn write(lines: &[Stated<'_>], parts: &mut SiteParts) {
+    // Access for all clients needs no line, unless a wider rule restricts it.
+    let has_addresses = |from: usize| lines[from..].iter().any(|line| line.rule.access != Access::All);
+    let has_passwords = |from: usize| lines[from..].iter().any(|line| line.rule.needs_password);
+    for (index, line) in lines.iter().enumerate() {
+        let Stated { patterns, rule, file, realm } = line;
+        let node = |name: &'static str, networks: &[String]| {
+            let networks = networks.to_vec();
+            for_each(patterns, move |pattern| {
+                let node = KdlNode::new(name);
+                let node = match networks.as_slice() {
+                    [] => node.word("all"),
+                    networks => networks.iter().fold(node, |node, network| node.text(network)),
+                };
+                with_path(node, pattern)
+            })
+        };
+        let guards = &mut parts.guards;
+        match &rule.access {
+            Access::All if has_addresses(index + 1) => guards.extend(node("allow", &[])),
+            Access::All => {}
+            Access::Nobody => guards.extend(node("deny", &[])),
+            Access::Clients(networks) => {
+                guards.extend(node("allow", networks));
+                guards.extend(node("deny", &[]));
+            }
+            Access::Except(networks) => {
+                guards.extend(node("deny", networks));
+                if has_addresses(index + 1) {
+                    guards.extend(node("allow", &[]));
+                }
+            }
+        }
+        match (rule.needs_password, file) {
+            (true, Some(file)) => guards.extend(for_each(patterns, |pattern| {
+                let node = on_path("basic-auth", pattern).text(file).property("realm", realm);
+                if rule.is_any { node.property("satisfy", "any") } else { node }
+            })),
+            _ if has_passwords(index + 1) => {
+                guards.extend(for_each(patterns, |pattern| on_path("basic-auth", pattern).word("off")));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A directive of the section, or of the nearest one around that Apache merges before it.
+fn setting<'a>(section: &ApacheSection<'a>, all: &[ApacheSection<'a>], name: &str) -> Option<&'a Directive> {
+    let of = |block: &'a [Directive]| block.iter().rfind(|directive| directive.name.eq_ignore_ascii_case(name));
+    of(section.block).or_else(|| {
+        let covers = |other: &&ApacheSection<'a>| match (&other.patterns, &section.patterns) {
+            (Ok(outer), Ok(inner)) => inner.iter().all(|inner| outer.iter().any(|outer| outer.covers(inner))),
+            _ => false,
+        };
+        all.iter().rev().filter(covers).find_map(|other| of(other.block))
+    })
+}
+
+/// `Limit`, `LimitExcept` and `AllowMethods`.
+fn methods(section: &ApacheSection<'_>, parts: &mut SiteParts, notes: &mut Notes) {
+    let patterns = section.patterns.as_deref().unwrap_or_default();
+    for directive in section.block {
+        let methods = directive.arguments.join(" ");
+        let with_head =
+            if directive.has("GET") && !directive.has("HEAD") { format!("{methods} HEAD") } else { methods };
+        let test = match directive.name.to_ascii_lowercase().as_str() {
+            "limitexcept" => format!("!{with_head}"),
+            "limit" => with_head,
+            "allowmethods" => {
+                let nodes = for_each(patterns, |pattern| {
+                    let node = with_path(KdlNode::new("deny").word("all"), pattern);
+                    node.property("method", format!("!{with_head}")).word_property("status", 405)
+                });
+                parts.guards.extend(nodes);
+                continue;
+            }
+            _ => continue,
+        };
+        match rule(directive.children()) {
+            Ok(None) => {}
+            Ok(Some(rule)) if rule.access == Access::All && !rule.needs_password => {}
+            Ok(Some(rule)) if rule.access == Access::Nobody && !rule.needs_password => {
+                parts.guards.extend(for_each(patterns, |pattern| {
+                    with_path(KdlNode::new("deny").word("all"), pattern).property("method", &test)
+                }));
+            }
+            _ => {
+                let comment = notes.rejected(directive, "for some methods only, all clients are allowed or none");
+                parts.closed.extend(for_each(patterns, |pattern| {
+                    let node = with_path(KdlNode::new("deny").word("all"), pattern).property("method", &test);
+                    node.comment(comment.clone())
+                }));
+            }
+        }
+    }
+}
+
+type Refusal<'a> = (&'a Directive, String);
+
+/// The rule of a block; `None` if it has none.
+fn rule(block: &[Directive]) -> Result<Option<Rule>, Refusal<'_>> {
+    let is_any = block
+        .iter()
+        .any(|child| child.name.eq_ignore_ascii_case("satisfy") && child.first().eq_ignore_ascii_case("any"));
+    let old = old_rule(block)?;
+    // Several requirements without a block: one is enough.
+    let new = required(block, true)?;
+    Ok(match (old, new) {
+        (None, None) => None,
+        (Some(access), None) => Some(Rule { access, needs_password: false, is_any: false }),
+        (None, Some(rule)) => Some(rule),
+        (Some(access), Some(rule)) if rule.access == Access::All => Some(Rule { access, is_any, ..rule }),
+        (Some(_), Some(_)) => {
+            let directive = block.iter().find(|child| child.name.eq_ignore_ascii_case("require")).unwrap_or(&block[0]);
+            return Err((directive, "old and new access rules are mixed".to_owned()));
+        }
+    })
+}
+
+/// `Order`, `Allow from` and `Deny from`.
+fn old_rule(block: &[Directive]) -> Result<Option<Access>, Refusal<'_>> {
+    let (mut allowed, mut denied) = (Vec::new(), Vec::new());
+    let mut order = None;
+    for directive in block {
+        let list = match directive.name.to_ascii_lowercase().as_str() {
+            "order" => {
+                order = Some(directive.arguments.join("").to_ascii_lowercase());
+                continue;
+            }
+            "allow" => &mut allowed,
+            "deny" => &mut denied,
+            _ => continue,
+        };
+        for client in directive.arguments.iter().filter(|word| !word.eq_ignore_ascii_case("from")) {
+            list.push(client_of(client).ok_or_else(|| (directive, "clients are named by address".to_owned()))?);
+        }
+    }
+    if order.is_none() && allowed.is_empty() && denied.is_empty() {
+        return Ok(None);
+    }
+    let is_all = |list: &[String]| list.iter().any(|client| client == "all");
+    // `Order Deny,Allow` is the default: what no line names is allowed.
+    let is_open = !matches!(order.as_deref(), Some("allow,deny" | "mutual-failure"));
+    Ok(Some(match is_open {
+        true if is_all(&allowed) => Access::All,
+        true if is_all(&denied) && allowed.is_empty() => Access::Nobody,
+        true if is_all(&denied) => Access::Clients(allowed),
+        true if denied.is_empty() => Access::All,
+        true if allowed.is_empty() => Access::Except(denied),
+        false if is_all(&denied) || allowed.is_empty() => Access::Nobody,
+        false if is_all(&allowed) && denied.is_empty() => Access::All,
+        false if is_all(&allowed) => Access::Except(denied),
+        false if denied.is_empty() => Access::Clients(allowed),
+        _ => {
+            let directive = block.iter().find(|child| child.name.eq_ignore_ascii_case("deny")).unwrap_or(&block[0]);
+            return Err((directive, "some clients are both allowed and denied".to_owned()));
+        }
+    }))
+}
+
+/// Network of a client in our form.
+fn client_of(text: &str) -> Option<String> {
+    if text.eq_ignore_ascii_case("all") {
+        return Some("all".to_owned());
+    }
+    let (address, mask) = text.split_once('/').unwrap_or((text, ""));
+    if address.contains(':') {
+        return address.parse::<std::net::Ipv6Addr>().ok().map(|_| text.to_owned());
+    }
+    // `10.1` is a network, too.
+    let labels: Vec<&str> = address.split('.').filter(|label| !label.is_empty()).collect();
+    if labels.len() > 4 || labels.iter().any(|label| label.parse::<u8>().is_err()) || labels.is_empty() {
+        return None;
+    }
+    let full = [labels.as_slice(), &["0"; 4][labels.len()..]].concat().join(".");
+    let bits = match mask.parse::<std::net::Ipv4Addr>() {
+        Ok(mask) => mask.to_bits().leading_ones().to_string(),
+        Err(_) if mask.is_empty() => (labels.len() * 8).to_string(),
+        Err(_) => mask.to_owned(),
+    };
+    Some(if bits == "32" { full } else { format!("{full}/{bits}") })
+}
+
+/// `Require` lines. With `is_any`, one that holds is enough.
+fn required(block: &[Directive], is_any: bool) -> Result<Option<Rule>, Refusal<'_>> {
+    let open = Rule { access: Access::All, needs_password: false, is_any: false };
+    let mut found: Vec<(&Directive, Rule)> = Vec::new();
+    for directive in block {
+        let inner = match directive.name.to_ascii_lowercase().as_str() {
+            "require" => Some(one(directive)?),
+            "requireall" => required(directive.children(), false)?,
+            "requireany" => required(directive.children(), true)?,
+            "requirenone" => match required(directive.children(), true)? {
+                Some(Rule { access: Access::Clients(networks), needs_password: false, .. }) => {
+                    Some(Rule { access: Access::Except(networks), ..open.clone() })
+                }
+                _ => return Err((directive, "only addresses can be excluded".to_owned())),
+            },
+            _ => None,
+        };
+        found.extend(inner.map(|rule| (directive, rule)));
+    }
+    let Some((first, mut rule)) = found.first().map(|(directive, rule)| (*directive, rule.clone())) else {
+        return Ok(None);
+    };
+    for (directive, other) in &found[1..] {
+        rule = if is_any { any(&rule, other) } else { all(&rule, other) }
+            .ok_or_else(|| (*directive, format!("it cannot be combined with `{}`", first.line())))?;
+    }
+    Ok(Some(rule))
+}
+
+fn any(one: &Rule, other: &Rule) -> Option<Rule> {
+    let is_open = |rule: &Rule| rule.access == Access::All && !rule.needs_password;
+    if is_open(one) || is_open(other) {
+        return Some(Rule { access: Access::All, needs_password: false, is_any: false });
+    }
+    match (&one.access, &other.access, one.needs_password, other.needs_password) {
+        (Access::Nobody, _, false, _) => Some(other.clone()),
+        (_, Access::Nobody, _, false) => Some(one.clone()),
+        (Access::Clients(a), Access::Clients(b), false, false) => {
+            Some(Rule { access: Access::Clients([a.as_slice(), b].concat()), ..one.clone() })
+        }
+        (Access::All, Access::All, true, true) => Some(one.clone()),
+        (Access::All, Access::Clients(networks), true, false)
+        | (Access::Clients(networks), Access::All, false, true) => {
+            Some(Rule { access: Access::Clients(networks.clone()), needs_password: true, is_any: true })
+        }
+        _ => None,
+    }
+}
+
+fn all(one: &Rule, other: &Rule) -> Option<Rule> {
+    if one.is_any || other.is_any {
+        return None;
+    }
+    let access = match (&one.access, &other.access) {
+        (Access::Nobody, _) | (_, Access::Nobody) => Access::Nobody,
+        (Access::All, access) | (access, Access::All) => access.clone(),
+        (Access::Except(a), Access::Except(b)) => Access::Except([a.as_slice(), b].concat()),
+        _ => return None,
+    };
+    Some(Rule { access, needs_password: one.needs_password || other.needs_password, is_any: false })
+}
+
+fn one(directive: &Directive) -> Result<Rule, Refusal<'_>> {
+    let words: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
+    let rule = |access| Rule { access, needs_password: false, is_any: false };
+    let clients = |list: &[&str]| -> Result<Vec<String>, Refusal<'_>> {
+        list.iter()
+            .map(|client| client_of(client).ok_or_else(|| (directive, "clients are named by address".to_owned())))
+            .collect()
+    };
+    Ok(match words.as_slice() {
+        ["all", "granted"] => rule(Access::All),
+        ["all", "denied"] => rule(Access::Nobody),
+        ["not", "all", "granted"] => rule(Access::Nobody),
+        ["local"] => rule(Access::Clients(["127.0.0.0/8", "::1"].map(str::to_owned).to_vec())),
+        ["ip", list @ ..] => rule(Access::Clients(clients(list)?)),
+        ["not", "ip", list @ ..] => rule(Access::Except(clients(list)?)),
+        ["valid-user"] => Rule { access: Access::All, needs_password: true, is_any: false },
+        ["user" | "group", ..] => {
+            return Err((directive, "all users of the file have access; write a file of these users".to_owned()));
+        }
+        _ => return Err((directive, "there is no such requirement".to_owned())),
+    })
+}

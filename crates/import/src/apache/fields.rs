@@ -1,0 +1,118 @@
+//! Header fields, and how long clients keep files.
+
+use crate::directive::Directive;
+use crate::kdl::KdlNode;
+use crate::notes::Notes;
+use crate::parts::{SiteParts, for_each};
+use crate::pattern::ForeignPattern;
+
+/// `Header` and `RequestHeader`.
+pub(super) fn header(directive: &Directive, paths: &[ForeignPattern], parts: &mut SiteParts, notes: &mut Notes) {
+    let mut words: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
+    if matches!(words.first(), Some(word) if word.eq_ignore_ascii_case("always") || word.eq_ignore_ascii_case("onsuccess"))
+    {
+        words.remove(0);
+    }
+    let is_request = directive.name.eq_ignore_ascii_case("requestheader");
+    let option = if is_request { "request-header" } else { "response-header" };
+    let (action, name, rest) = match words.as_slice() {
+        [action, name, rest @ ..] => (action.to_ascii_lowercase(), name.trim_end_matches(':'), rest),
+        _ => return notes.left(directive, "it needs a field"),
+    };
+    let is_removal = action == "unset";
+    let (value, condition) = match rest {
+        rest if is_removal => ("", rest.first()),
+        [value, rest @ ..] => (*value, rest.first()),
+        [] => ("", None),
+    };
+    if is_removal && matches!(name.to_ascii_lowercase().as_str(), "etag" | "server") {
+        return notes.left(directive, "files have an `ETag`, and `server-tokens` sets `Server`");
+    }
+    let early = condition.is_some_and(|word| *word == "early");
+    if let Some(condition) = condition.filter(|_| !early) {
+        return notes.left(directive, format!("a header field has no condition `{condition}`"));
+    }
+    let action = match action.as_str() {
+        "set" | "unset" => "set",
+        "add" | "append" | "merge" => "add",
+        "setifempty" => "default",
+        _ => return notes.left(directive, "values are set as a whole, not replaced in part"),
+    };
+    let Some(value) = value_of(value) else {
+        return notes.left(directive, "its value has variables without a counterpart");
+    };
+    let is_age = !is_request && name.eq_ignore_ascii_case("cache-control") && action == "set";
+    let _ = is_age;
+    parts.fields.extend(for_each(paths, |pattern| {
+        let node = match pattern {
+            Some(pattern) => KdlNode::with(option, pattern),
+            None => KdlNode::new(option),
+        };
+        let node = node.text(name).text(&value);
+        if action == "set" { node } else { node.property("action", action) }
+    }));
+}
+
+/// A value with Apache's format specifiers.
+fn value_of(text: &str) -> Option<String> {
+    let text = text.replace('{', "\u{1}").replace('}', "\u{2}");
+    let known = [
+        ("%\u{1}REQUEST_SCHEME\u{2}s", "{scheme}"),
+        ("%\u{1}HTTP_HOST\u{2}s", "{host}"),
+        ("%\u{1}REMOTE_ADDR\u{2}s", "{client}"),
+        ("expr=%\u{1}REQUEST_SCHEME\u{2}", "{scheme}"),
+        ("expr=%\u{1}REMOTE_ADDR\u{2}", "{client}"),
+        ("expr=%\u{1}HTTP_HOST\u{2}", "{host}"),
+    ];
+    let text = known.iter().fold(text, |text, (from, to)| text.replace(from, to));
+    if text.contains("%\u{1}") || text.starts_with("expr=") || text.contains("%t") || text.contains("%D") {
+        return None;
+    }
+    Some(text.replace('\u{1}', "{{").replace('\u{2}', "}}").replace("%%", "%"))
+}
+
+/// Seconds of `access plus 1 month`, `A3600` or `"modification plus 2 hours 3 minutes"`.
+fn seconds(words: &[String]) -> Option<u64> {
+    let text = words.join(" ");
+    if let Some(number) = text.strip_prefix(['A', 'M']).and_then(|number| number.parse().ok()) {
+        return Some(number);
+    }
+    let mut words =
+        text.split_whitespace().skip_while(|word| matches!(*word, "access" | "now" | "modification" | "plus"));
+    let mut total = 0;
+    while let Some(count) = words.next() {
+        let unit = match words.next()?.trim_end_matches('s') {
+            "year" => 365 * 86400,
+            "month" => 30 * 86400,
+            "week" => 7 * 86400,
+            "day" => 86400,
+            "hour" => 3600,
+            "minute" => 60,
+            "second" => 1,
+            _ => return None,
+        };
+        total += count.parse::<u64>().ok()? * unit;
+    }
+    Some(total)
+}
+
+/// `ExpiresByType` and `ExpiresDefault`.
+pub(super) fn expires(directive: &Directive, parts: &mut SiteParts, paths: &[ForeignPattern], notes: &mut Notes) {
+    let is_default = directive.name.eq_ignore_ascii_case("expiresdefault");
+    let words =
+        if is_default { directive.arguments.as_slice() } else { directive.arguments.get(1..).unwrap_or_default() };
+    let Some(seconds) = seconds(words) else { return notes.left(directive, "this is not a time") };
+    let value = format!("max-age={seconds}");
+    if is_default {
+        let nodes = for_each(paths, |pattern| match pattern {
+            Some(pattern) => KdlNode::with("cache-control", pattern).text(&value),
+            None => KdlNode::with("cache-control", &value),
+        });
+        // Types are more specific, and a later line replaces an earlier one.
+        parts.fields.splice(0..0, nodes);
+    } else if paths.is_empty() {
+        parts.fields.push(KdlNode::with("cache-control", directive.first()).text(&value));
+    } else {
+        notes.left(directive, "`cache-control` has a path or a type");
+    }
+}

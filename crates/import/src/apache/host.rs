@@ -1,0 +1,693 @@
+//! Virtual hosts: sites.
+
+use std::path::Path;
+
+use super::proxy::{self, ProxyOptions};
+use super::rewrite::{self, RewriteScope};
+use super::section::{self, ApacheSection, Mount};
+use super::{access, fields};
+use crate::directive::Directive;
+use crate::kdl::KdlNode;
+use crate::notes::Notes;
+use crate::parts::{SiteParts, for_each, on_path, with_path};
+use crate::pattern::{ForeignPattern, expression};
+
+/// Usual socket of PHP-FPM.
+const PHP_SOCKET: &str = "unix:/run/php/php-fpm.sock";
+
+/// Translates all hosts.
+pub(super) fn translate(directives: &[Directive], of_directory: Option<&Path>, notes: &mut Notes) -> Vec<KdlNode> {
+    let is_host = |directive: &&Directive| is(directive, "virtualhost");
+    let hosts: Vec<&Directive> = directives.iter().filter(is_host).collect();
+    let mut nodes = server(directives);
+    let (mut upstreams, mut sites) = (proxy::balancers(directives, notes), Vec::new());
+    if let Some(path) = of_directory {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let site = HostSource { host: None, blocks: vec![directives], directory: Some(&directory.to_string_lossy()) };
+        sites.push(site.translate(notes));
+    } else if hosts.is_empty() {
+        sites.push(HostSource { host: None, blocks: vec![directives], directory: None }.translate(notes));
+    }
+    for host in hosts {
+        upstreams.extend(proxy::balancers(host.children(), notes));
+        let blocks = vec![directives, host.children()];
+        sites.push(HostSource { host: Some(host), blocks, directory: None }.translate(notes));
+    }
+    nodes.extend(upstreams);
+    nodes.extend(sites);
+    let unwritten = notes.unwritten();
+    if let Some(first) = nodes.first_mut().filter(|_| !unwritten.is_empty()) {
+        first.add_comment(&unwritten.join("\n"));
+    }
+    nodes
+}
+
+fn is(directive: &Directive, name: &str) -> bool {
+    directive.name.eq_ignore_ascii_case(name)
+}
+
+/// Settings of the process.
+fn server(directives: &[Directive]) -> Vec<KdlNode> {
+    let find = |name: &str| directives.iter().rfind(|directive| is(directive, name)).map(Directive::first);
+    let user = find("user").filter(|user| !user.contains(['$', '#']));
+    let lines: Vec<KdlNode> = user
+        .map(|user| {
+            let node = KdlNode::with("user", user);
+            match find("group").filter(|group| !group.contains(['$', '#'])) {
+                Some(group) if group != user => node.property("group", group),
+                _ => node,
+            }
+        })
+        .into_iter()
+        .collect();
+    if lines.is_empty() { Vec::new() } else { vec![KdlNode::new("server").required_block(lines)] }
+}
+
+struct HostSource<'a> {
+    /// `None` is the main server.
+    host: Option<&'a Directive>,
+    /// The main server's directives, then the host's.
+    blocks: Vec<&'a [Directive]>,
+    /// Directory of a `.htaccess` file.
+    directory: Option<&'a str>,
+}
+
+impl<'a> HostSource<'a> {
+    /// The directive that holds: the last one of the innermost block.
+    fn last(&self, name: &str) -> Option<&'a Directive> {
+        self.blocks.iter().rev().find_map(|block| block.iter().rfind(|directive| is(directive, name)))
+    }
+
+    fn all(&self, name: &str) -> impl Iterator<Item = &'a Directive> {
+        self.blocks.iter().rev().flat_map(|block| block.iter()).filter(move |directive| is(directive, name))
+    }
+
+    fn is_on(&self, name: &str) -> bool {
+        self.last(name).is_some_and(|directive| directive.first().eq_ignore_ascii_case("on"))
+    }
+
+    fn translate(&self, notes: &mut Notes) -> KdlNode {
+        let mut parts = SiteParts::default();
+        let has_tls = self.is_on("sslengine");
+        self.names(&mut parts, notes);
+        self.listen(has_tls, &mut parts);
+        self.tls(has_tls, &mut parts, notes);
+        let root = match self.directory {
+            Some(directory) => directory.to_owned(),
+            None => self.last("documentroot").map_or_else(String::new, |root| root.first().to_owned()),
+        };
+        let mounts = self.mounts(&root, &mut parts, notes);
+        let sections = section::of_host(&self.blocks, &mounts);
+        access::translate(&sections, &mut parts, notes);
+        if self.directory.is_some() {
+            if let Some(first) = self.blocks[0].first() {
+                let own = [ApacheSection::of_site(first, self.blocks[0])];
+                access::translate(&own, &mut parts, notes);
+            }
+        }
+        self.content(&root, &mounts, &sections, has_tls, &mut parts, notes);
+        let place = self.host.or(self.blocks[0].first());
+        let place = place.map(|directive| directive.place.to_string());
+        let comment = [place.into_iter().collect(), notes.unwritten()].concat().join("\n");
+        parts.into_node(&comment)
+    }
+
+    fn names(&self, parts: &mut SiteParts, notes: &mut Notes) {
+        let own = self.blocks.last().copied().unwrap_or_default();
+        for directive in own.iter().filter(|child| is(child, "servername") || is(child, "serveralias")) {
+            for name in &directive.arguments {
+                let name = name.split_once("://").map_or(name.as_str(), |(_, name)| name);
+                let name = name.split(':').next().unwrap_or_default();
+                let middle = name.strip_prefix("*.").unwrap_or(name);
+                if middle.contains(['*', '?']) {
+                    notes.left(directive, format!("`{name}` cannot be the name of a site"));
+                } else if !parts.names.iter().any(|known| known == name) {
+                    parts.names.push(name.to_owned());
+                }
+            }
+        }
+    }
+
+    fn listen(&self, has_tls: bool, parts: &mut SiteParts) {
+        let addresses: Vec<String> = match self.host {
+            Some(host) => host.arguments.clone(),
+            None => self.all("listen").map(|directive| directive.first().to_owned()).collect(),
+        };
+        for address in addresses {
+            let (host, port) = match address.rsplit_once(':') {
+                Some((host, port)) if !port.contains(']') => (host, port),
+                None if address.parse::<u16>().is_ok() => ("*", address.as_str()),
+                _ => (address.as_str(), "*"),
+            };
+            let port = if port == "*" { if has_tls { "443" } else { "80" } } else { port };
+            let node = KdlNode::new("listen");
+            let node = match host.trim_matches(['[', ']']).parse::<std::net::IpAddr>() {
+                Ok(address) if !address.is_unspecified() => node.text(format!("{host}:{port}")),
+                _ => node.word(port),
+            };
+            let node = if has_tls { node.word_property("tls", "on") } else { node };
+            if !parts.options.contains(&node) {
+                parts.options.push(node);
+            }
+        }
+    }
+
+    fn tls(&self, has_tls: bool, parts: &mut SiteParts, notes: &mut Notes) {
+        if !has_tls {
+            return;
+        }
+        for certificate in self.all("sslcertificatefile") {
+            let node = KdlNode::with("certificate", certificate.first());
+            let key = self.last("sslcertificatekeyfile");
+            parts.options.push(key.into_iter().fold(node, |node, key| node.property("key", key.first())));
+        }
+        if let Some(chain) = self.last("sslcertificatechainfile") {
+            notes.left(chain, "append the chain to the file of the `certificate`");
+        }
+        let only13 = |protocols: &Directive| {
+            let all = protocols.arguments.join(" ");
+            all == "TLSv1.3" || all == "-all +TLSv1.3" || all.contains("-TLSv1.2")
+        };
+        if self.last("sslprotocol").is_some_and(only13) {
+            parts.options.push(KdlNode::with("tls-version-min", "1.3"));
+        }
+        if let Some(verify) = self.last("sslverifyclient").filter(|verify| verify.first() != "none") {
+            let mode = match verify.first() {
+                "require" => Some("required"),
+                "optional" => Some("optional"),
+                _ => None,
+            };
+            match (mode, self.last("sslcacertificatefile")) {
+                (Some(mode), Some(file)) => {
+                    parts.options.push(KdlNode::with("client-certificate", mode).property("ca-file", file.first()));
+                }
+                _ => parts.close(verify, &[], "client certificates need a file of CAs, and are verified", notes),
+            }
+        }
+        for name in ["sslrequire", "sslcarevocationfile", "sslocspenable"] {
+            if let Some(directive) = self.last(name) {
+                parts.close(directive, &[], "there is no counterpart", notes);
+            }
+        }
+    }
+
+    /// Directories of the site: its aliases, and its root.
+    fn mounts(&self, root: &str, parts: &mut SiteParts, notes: &mut Notes) -> Vec<Mount> {
+        let mut mounts = Vec::new();
+        for directive in self.all("alias").chain(self.all("scriptalias")) {
+            if directive.arguments.len() < 2 {
+                parts.close(directive, &[], "an alias needs a path and a directory", notes);
+                continue;
+            }
+            mounts.push(Mount {
+                prefix: directive.first().trim_end_matches('/').to_owned(),
+                directory: directive.argument(1).trim_end_matches('/').to_owned(),
+            });
+        }
+        if !root.is_empty() {
+            mounts.push(Mount { prefix: String::new(), directory: root.trim_end_matches('/').to_owned() });
+        }
+        mounts
+    }
+
+    /// Handlers, redirects, header fields and the like.
+    fn content(
+        &self,
+        root: &str,
+        mounts: &[Mount],
+        sections: &[ApacheSection<'a>],
+        has_tls: bool,
+        parts: &mut SiteParts,
+        notes: &mut Notes,
+    ) {
+        let blocks = || self.blocks.iter().copied();
+        let runs_scripts = |block: &[Directive]| {
+            block.iter().any(|child| is(child, "sethandler") && child.first().contains("fcgi://"))
+        };
+        let has_scripts = sections.iter().any(|section| runs_scripts(section.block))
+            || self.all("proxypassmatch").any(|directive| directive.argument(1).contains("fcgi://"));
+        // PHP that runs inside Apache has no directive in a site.
+        let inner_scripts = if has_scripts { None } else { self.names_script(sections) };
+        let has_scripts = has_scripts || inner_scripts.is_some();
+        let names = parts.names.clone();
+        let of_root = |section: &&ApacheSection<'_>| {
+            section.patterns.as_deref().is_ok_and(|patterns| patterns.iter().any(ForeignPattern::is_all))
+        };
+        if !root.is_empty() {
+            parts.set_file_option(KdlNode::with("root", root));
+        }
+        // Rules of the host come first, then those of directories.
+        let mut fallback = None;
+        let own = self.blocks.last().copied().unwrap_or_default();
+        let base = self.directory.map(|_| "");
+        let scope = RewriteScope { base, has_tls, names: &names, has_scripts };
+        let inherits = self.host.is_some()
+            && self.blocks.len() > 1
+            && own.iter().any(|child| is(child, "rewriteoptions") && child.has("Inherit"));
+        if inherits {
+            rewrite::translate(self.blocks[0], &scope, parts, notes);
+        }
+        fallback = rewrite::translate(own, &scope, parts, notes).fallback.or(fallback);
+        for section in sections {
+            let scope = RewriteScope { base: section.base.as_deref(), has_tls, names: &names, has_scripts };
+            let found = rewrite::translate(section.block, &scope, parts, notes);
+            fallback = found.fallback.or(fallback);
+        }
+        let resource =
+            sections.iter().filter(of_root).flat_map(|section| section.block).chain(blocks().rev().flatten());
+        let mut resource = resource.filter(|child| is(child, "fallbackresource") && child.first() != "disabled");
+        if let Some(directive) = resource.next() {
+            fallback = Some(directive.first().to_owned());
+        }
+        let indexes = self.indexes(sections);
+        self.aliases(mounts, parts, notes);
+        self.upstreams(root, parts, notes);
+        if let Some(directive) = inner_scripts {
+            let why = "PHP runs inside Apache; start PHP-FPM, and set its socket in `fastcgi`";
+            notes.left(directive, why);
+            let fallback =
+                fallback.iter().filter(|path| path.ends_with(".php")).map(|path| KdlNode::with("fallback", path));
+            let node = KdlNode::with("fastcgi", "*.php").text(PHP_SOCKET).comment(why);
+            let node = if root.is_empty() { node.property("root", ".") } else { node };
+            parts.handlers.push(node.block(fallback.collect()));
+        }
+        let script = fallback.clone().filter(|path| path.ends_with(".php") && has_scripts);
+        for section in sections {
+            if let Ok(patterns) = &section.patterns {
+                for directive in section.block {
+                    if is(directive, "sethandler") {
+                        proxy::handler(directive, patterns, (root, &indexes, script.as_deref()), parts, notes);
+                    } else if is(directive, "proxypass") {
+                        let options = ProxyOptions { preserves_host: self.is_on("proxypreservehost") };
+                        proxy::pass(directive, Some(patterns), options, Some(root), parts, notes);
+                    }
+                }
+            }
+        }
+        if let Some(path) = fallback.filter(|_| script.is_none()) {
+            parts.set_file_option(KdlNode::with("fallback", path));
+        }
+        if !root.is_empty() && parts.last.is_none() {
+            parts.set_file_option(indexes.iter().fold(KdlNode::new("index"), |node, name| node.text(name)));
+        }
+        if parts.last.is_some() {
+            // All paths are forwarded: the root has no files.
+            parts.files.clear();
+        }
+        for block in blocks() {
+            block.iter().for_each(|directive| self.setting(directive, &[], parts, notes));
+        }
+        for section in sections {
+            match &section.patterns {
+                Ok(patterns) => {
+                    let patterns = if patterns.iter().any(ForeignPattern::is_all) { &[] } else { patterns.as_slice() };
+                    section.block.iter().for_each(|directive| self.setting(directive, patterns, parts, notes));
+                }
+                Err(why) => notes.left(section.directive, why.clone()),
+            }
+        }
+    }
+
+    /// Directive that names a PHP script.
+    fn names_script(&self, sections: &[ApacheSection<'a>]) -> Option<&'a Directive> {
+        let own = self.blocks.iter().copied().chain(sections.iter().map(|section| section.block)).flatten();
+        let mut named = own.filter(|child| {
+            matches!(child.name.to_ascii_lowercase().as_str(), "directoryindex" | "fallbackresource" | "rewriterule")
+                && child.arguments.iter().any(|word| word.contains(".php"))
+        });
+        named.next()
+    }
+
+    /// Names of index files.
+    fn indexes(&self, sections: &[ApacheSection<'_>]) -> Vec<String> {
+        let of_sections = sections.iter().filter(|section| {
+            section.patterns.as_deref().is_ok_and(|patterns| patterns.iter().any(ForeignPattern::is_all))
+        });
+        let mut all = of_sections.flat_map(|section| section.block).filter(|child| is(child, "directoryindex"));
+        let found = all.next_back().or(self.last("directoryindex"));
+        let names = found.map_or_else(Vec::new, |directive| directive.arguments.clone());
+        let names: Vec<String> =
+            names.into_iter().filter(|name| !name.starts_with('/') && name != "disabled").collect();
+        if names.is_empty() { vec!["index.html".to_owned()] } else { names }
+    }
+
+    fn aliases(&self, mounts: &[Mount], parts: &mut SiteParts, notes: &mut Notes) {
+        for mount in mounts.iter().filter(|mount| !mount.prefix.is_empty()) {
+            let is_script =
+                self.all("scriptalias").any(|directive| directive.first().trim_end_matches('/') == mount.prefix);
+            let pattern = format!("{}/*", mount.prefix);
+            let name = if is_script { "cgi" } else { "files" };
+            let node = KdlNode::with(name, &pattern).property("root", &mount.directory);
+            parts.handlers.push(node.block(vec![KdlNode::with("strip-prefix", &mount.prefix)]));
+            parts.handlers.push(KdlNode::with("respond", pattern).word(404));
+        }
+        for directive in self.all("aliasmatch").chain(self.all("scriptaliasmatch")) {
+            let pattern = expression(directive.first()).map(ForeignPattern::Expression);
+            let patterns: Vec<ForeignPattern> = pattern.into_iter().collect();
+            parts.close(directive, &patterns, "an alias is a prefix", notes);
+        }
+    }
+
+    fn upstreams(&self, root: &str, parts: &mut SiteParts, notes: &mut Notes) {
+        let options = ProxyOptions { preserves_host: self.is_on("proxypreservehost") };
+        for block in self.blocks.iter().rev() {
+            for directive in *block {
+                match directive.name.to_ascii_lowercase().as_str() {
+                    "proxypass" => proxy::pass(directive, None, options, Some(root), parts, notes),
+                    "proxypassmatch" => proxy::pass_match(directive, options, root, parts, notes),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// A directive that needs no other.
+    fn setting(&self, directive: &Directive, paths: &[ForeignPattern], parts: &mut SiteParts, notes: &mut Notes) {
+        let name = directive.name.to_ascii_lowercase();
+        if access::is_part(directive) {
+            return;
+        }
+        match name.as_str() {
+            "header" | "requestheader" => fields::header(directive, paths, parts, notes),
+            "expiresbytype" | "expiresdefault" => fields::expires(directive, parts, paths, notes),
+            "redirect" | "redirectpermanent" | "redirecttemp" | "redirectmatch" => redirect(directive, parts, notes),
+            "errordocument" => error_page(directive, parts, notes),
+            "options" => options(directive, paths, parts, notes),
+            "addtype" if paths.is_empty() => {
+                let content_type = directive.first().split(';').next().unwrap_or_default();
+                if content_type.contains("php") || content_type.contains("server-parsed") {
+                    return parts.close(
+                        directive,
+                        &extensions(&directive.arguments[1..]),
+                        "run PHP-FPM, and use `fastcgi`",
+                        notes,
+                    );
+                }
+                let node = KdlNode::with("type", content_type);
+                let node =
+                    directive.arguments[1..].iter().fold(node, |node, name| node.text(name.trim_start_matches('.')));
+                parts.files.push(node);
+            }
+            "addhandler" | "action" => {
+                let why = "run scripts with `fastcgi` or `cgi`";
+                parts.close(directive, &extensions(directive.arguments.get(1..).unwrap_or_default()), why, notes);
+            }
+            "addoutputfilter" | "setoutputfilter"
+                if directive.arguments.iter().any(|word| word.contains("INCLUDES")) =>
+            {
+                parts.close(directive, paths, "there are no server-side includes", notes);
+            }
+            "adddefaultcharset" if paths.is_empty() => {
+                let name = match directive.first().to_ascii_lowercase().as_str() {
+                    "off" => String::new(),
+                    "on" => "iso-8859-1".to_owned(),
+                    name => name.to_owned(),
+                };
+                parts.set_file_option(KdlNode::with("charset", name));
+            }
+            "forcetype" | "defaulttype" if paths.is_empty() && directive.first().contains('/') => {
+                parts.set_file_option(KdlNode::with("default-type", directive.first()));
+            }
+            "limitrequestbody" if paths.is_empty() => match directive.first().parse::<u64>() {
+                Ok(0) => {}
+                Ok(bytes) => parts.options.push(KdlNode::with("body-bytes-max", crate::config::format_size(bytes))),
+                Err(_) => notes.left(directive, "this is not a size"),
+            },
+            "customlog" | "transferlog" => {
+                let target = directive.first();
+                if target.starts_with('|') || directive.argument(2).starts_with("env=") {
+                    return notes.left(directive, "logs go to a file, `stdout` or `syslog`, without a condition");
+                }
+                let format = if directive.argument(1).starts_with("common") { "common" } else { "combined" };
+                if !parts.others.iter().any(|node| node.name() == "access-log") {
+                    let node = KdlNode::with("access-log", target);
+                    parts.others.push(if format == "common" { node.property("format", format) } else { node });
+                }
+            }
+            "setenv" if paths.is_empty() && parts.handlers.iter().any(|node| node.name() == "fastcgi") => {
+                for node in parts.handlers.iter_mut().filter(|node| node.name() == "fastcgi") {
+                    let value = directive.argument(1);
+                    node.children.push(KdlNode::with("variable", directive.first()).text(if value.is_empty() {
+                        " "
+                    } else {
+                        value
+                    }));
+                }
+            }
+            "if" | "elseif" | "else" => {
+                let guards = |child: &Directive| {
+                    access::is_part(child) || child.name.to_ascii_lowercase().starts_with("rewrite")
+                };
+                match directive.children().iter().any(guards) {
+                    true => parts.close(directive, paths, "expressions cannot be conditions", notes),
+                    false => notes.left(directive, "expressions cannot be conditions"),
+                }
+            }
+            "sslrequiressl" if !self.is_on("sslengine") => parts.close(directive, paths, "the site has no TLS", notes),
+            "sslrequiressl" => {}
+            "use" | "include" => parts.close(directive, paths, "there is no such file or macro", notes),
+            "authdigestprovider" | "authldapurl" | "sslverifyclient" if !paths.is_empty() => {
+                parts.close(directive, paths, "there is no counterpart", notes);
+            }
+            name if is_known(name) => {}
+            name if is_needless(name) => notes.needless(directive, "this server has one fixed way of it"),
+            _ => notes.left(directive, "there is no counterpart"),
+        }
+    }
+}
+
+/// Paths of files with extensions.
+fn extensions(names: &[String]) -> Vec<ForeignPattern> {
+    let of = |name: &String| ForeignPattern::Suffix(format!(".{}", name.trim_start_matches('.')));
+    names.iter().map(of).collect()
+}
+
+/// Directives that are translated elsewhere.
+fn is_known(name: &str) -> bool {
+    name.starts_with("rewrite")
+        || name.starts_with("ssl")
+        || matches!(
+            name,
+            "virtualhost"
+                | "directory"
+                | "directorymatch"
+                | "files"
+                | "filesmatch"
+                | "location"
+                | "locationmatch"
+                | "proxy"
+                | "servername"
+                | "serveralias"
+                | "documentroot"
+                | "listen"
+                | "alias"
+                | "scriptalias"
+                | "aliasmatch"
+                | "scriptaliasmatch"
+                | "proxypass"
+                | "proxypassmatch"
+                | "proxypreservehost"
+                | "directoryindex"
+                | "fallbackresource"
+                | "sethandler"
+                | "user"
+                | "group"
+                | "expiresactive"
+        )
+}
+
+/// Directives that need nothing here.
+fn is_needless(name: &str) -> bool {
+    matches!(
+        name,
+        "proxypassreverse"
+            | "proxypassreversematch"
+            | "proxyrequests"
+            | "serveradmin"
+            | "serversignature"
+            | "servertokens"
+            | "errorlog"
+            | "loglevel"
+            | "logformat"
+            | "allowoverride"
+            | "accessfilename"
+            | "setoutputfilter"
+            | "addoutputfilterbytype"
+            | "addoutputfilter"
+            | "deflatecompressionlevel"
+            | "brotlicompressionquality"
+            | "fileetag"
+            | "enablesendfile"
+            | "enablemmap"
+            | "keepalive"
+            | "keepalivetimeout"
+            | "maxkeepaliverequests"
+            | "timeout"
+            | "hostnamelookups"
+            | "pidfile"
+            | "mutex"
+            | "defaultruntimedir"
+            | "usecanonicalname"
+            | "addlanguage"
+            | "languagepriority"
+            | "forcelanguagepriority"
+            | "addencoding"
+            | "addcharset"
+            | "indexoptions"
+            | "indexignore"
+            | "addicon"
+            | "addiconbytype"
+            | "addiconbyencoding"
+            | "defaulticon"
+            | "readmename"
+            | "headername"
+            | "adddescription"
+            | "browsermatch"
+            | "setenvif"
+            | "setenvifnocase"
+            | "setenv"
+            | "unsetenv"
+            | "passenv"
+            | "startservers"
+            | "minsparethreads"
+            | "maxsparethreads"
+            | "threadlimit"
+            | "threadsperchild"
+            | "maxrequestworkers"
+            | "maxconnectionsperchild"
+            | "minspareservers"
+            | "maxspareservers"
+            | "serverlimit"
+            | "scriptsock"
+            | "typesconfig"
+            | "mimemagicfile"
+            | "requestreadtimeout"
+            | "protocols"
+            | "protocolshonororder"
+            | "h2push"
+            | "statuspage"
+            | "proxystatus"
+            | "extendedstatus"
+            | "contentdigest"
+            | "cgidscripttimeout"
+            | "php_value"
+            | "php_flag"
+            | "php_admin_value"
+            | "php_admin_flag"
+            | "proxyfcgibackendtype"
+            | "proxyfcgisetenvif"
+            | "proxytimeout"
+            | "proxyvia"
+            | "remoteipheader"
+            | "allowencodedslashes"
+            | "acceptpathinfo"
+            | "directoryslash"
+            | "filterdeclare"
+            | "filterprovider"
+            | "filterchain"
+            | "namevirtualhost"
+            | "threadstacksize"
+            | "directorycheckhandler"
+            | "traceenable"
+            | "modpagespeed"
+            | "proxyaddheaders"
+            | "addalt"
+            | "indexorderdefault"
+            | "logiotrackttfb"
+    )
+}
+
+/// `Options`, of which only the listing has a counterpart.
+fn options(directive: &Directive, paths: &[ForeignPattern], parts: &mut SiteParts, notes: &mut Notes) {
+    for word in &directive.arguments {
+        let (is_off, name) = match word.strip_prefix('-') {
+            Some(name) => (true, name),
+            None => (false, word.trim_start_matches('+')),
+        };
+        match name.to_ascii_lowercase().as_str() {
+            "indexes" | "all" if paths.is_empty() => {
+                parts.set_file_option(KdlNode::new("browse").word(if is_off { "off" } else { "on" }));
+            }
+            "indexes" if !is_off => notes.left(directive, "write `browse` into a `files` block"),
+            "includes" | "includesnoexec" if !is_off => notes.left(directive, "there are no server-side includes"),
+            "execcgi" if !is_off => notes.left(directive, "write `cgi` for programs"),
+            _ => {}
+        }
+    }
+    let is_relative = directive.arguments.iter().any(|word| word.starts_with(['+', '-']));
+    if !is_relative
+        && paths.is_empty()
+        && !directive.arguments.iter().any(|word| matches!(word.to_ascii_lowercase().as_str(), "indexes" | "all"))
+    {
+        parts.files.retain(|node| node.name() != "browse");
+    }
+}
+
+fn error_page(directive: &Directive, parts: &mut SiteParts, notes: &mut Notes) {
+    let page = directive.argument(1);
+    match (directive.first().parse::<u16>(), page.starts_with('/')) {
+        (Ok(status @ 400..=599), true) => {
+            parts.others.push(KdlNode::new("error-page").word(status).text(page));
+        }
+        _ if page == "default" => {}
+        _ => notes.left(directive, "an error page must be a path of the site"),
+    }
+}
+
+/// `Redirect` and its relatives.
+fn redirect(directive: &Directive, parts: &mut SiteParts, notes: &mut Notes) {
+    let is_expression = directive.name.eq_ignore_ascii_case("redirectmatch");
+    let mut words: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
+    let mut status = if directive.name.eq_ignore_ascii_case("redirectpermanent") { 301 } else { 302 };
+    if let Some(found) = words.first().and_then(|word| match word.to_ascii_lowercase().as_str() {
+        "permanent" => Some(301),
+        "temp" => Some(302),
+        "seeother" => Some(303),
+        "gone" => Some(410),
+        word => word.parse::<u16>().ok(),
+    }) {
+        status = found;
+        words.remove(0);
+    }
+    let (from, to) = match words.as_slice() {
+        [from, to] => (*from, Some(*to)),
+        [from] => (*from, None),
+        _ => return notes.left(directive, "it needs a path and a URL"),
+    };
+    let patterns = match is_expression {
+        true => expression(from).map(|text| vec![ForeignPattern::Expression(text)]),
+        false => Ok(section::prefix(from)),
+    };
+    let patterns = match patterns {
+        Ok(patterns) => patterns,
+        Err(why) => return parts.close(directive, &[], why, notes),
+    };
+    let Some(to) = to.filter(|_| status < 400) else {
+        let nodes = for_each(&patterns, |pattern| {
+            let node = with_path(KdlNode::new("deny").word("all"), pattern);
+            if status == 403 { node } else { node.word_property("status", status) }
+        });
+        parts.guards.extend(nodes);
+        return;
+    };
+    let query = if to.contains('?') { "" } else { "{query}" };
+    if is_expression {
+        let target =
+            (1..10).fold(to.to_owned(), |text, group| text.replace(&format!("${group}"), &format!("{{{group}}}")));
+        parts.redirects.extend(for_each(&patterns, |pattern| {
+            on_path("redirect", pattern).text(format!("{target}{query}")).word_property("status", status)
+        }));
+        return;
+    }
+    for pattern in &patterns {
+        let rest = match pattern {
+            ForeignPattern::Exact(_) => String::new(),
+            ForeignPattern::Prefix(prefix) if prefix == "/" => "{path}".to_owned(),
+            _ if from.ends_with('/') => "{rest}".to_owned(),
+            _ => "/{rest}".to_owned(),
+        };
+        let to = if rest == "{path}" { to.strip_suffix('/').unwrap_or(to) } else { to };
+        let node = on_path("redirect", pattern.text()).text(format!("{to}{rest}{query}"));
+        parts.redirects.push(node.word_property("status", status));
+    }
+}

@@ -1,0 +1,167 @@
+//! Addresses of a server block: sites and their listeners.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Shared;
+use super::matcher::fits_host;
+use super::site::{self, SiteContext};
+use super::syntax::{CaddySite, Caddyfile};
+use crate::directive::Directive;
+use crate::kdl::KdlNode;
+use crate::notes::Notes;
+
+/// An address such as `https://example.com:8443`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Address {
+    host: String,
+    /// Port, and true if connections use TLS.
+    listener: CaddyListener,
+}
+
+/// CaddyListener of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum CaddyListener {
+    /// HTTPS with a certificate that Caddy gets itself, and HTTP, which redirects to it.
+    Automatic,
+    Port(u16, bool),
+}
+
+/// Sites of a server block.
+pub(super) fn translate(site: &CaddySite, shared: &mut Shared<'_>, notes: &mut Notes) -> Vec<KdlNode> {
+    let directive =
+        Directive { name: site.addresses.join(", "), arguments: Vec::new(), block: None, place: site.place.clone() };
+    let mut listeners: BTreeMap<String, BTreeSet<CaddyListener>> = BTreeMap::new();
+    for text in &site.addresses {
+        match read(text, shared) {
+            Ok(Address { host, listener }) => {
+                listeners.entry(host).or_default().insert(listener);
+            }
+            Err(why) => notes.left(&directive, format!("`{text}`: {why}")),
+        }
+    }
+    // Hosts with the same listeners are one site.
+    let mut groups: BTreeMap<BTreeSet<CaddyListener>, Vec<String>> = BTreeMap::new();
+    for (host, listeners) in listeners {
+        groups.entry(listeners).or_default().push(host);
+    }
+    let mut nodes = Vec::new();
+    for (listeners, names) in groups {
+        let named = hosts_of_matchers(&site.directives);
+        // A site with matchers of hosts is translated for each host: there, the matcher is always or never true.
+        let mut own: Vec<(Vec<String>, Option<String>)> = Vec::new();
+        for host in &named {
+            let is_here = |name: &String| name.is_empty() || fits_host(name, host);
+            if names.iter().any(is_here) && !host.contains('{') {
+                own.push((vec![host.clone()], Some(host.clone())));
+            }
+        }
+        let others: Vec<String> = names.iter().filter(|name| !named.contains(name)).cloned().collect();
+        if !others.is_empty() {
+            // A host that no matcher names.
+            let host = match others.as_slice() {
+                [host] if !host.contains('*') && !host.is_empty() => host.clone(),
+                _ => "\u{1}".to_owned(),
+            };
+            own.push((others, Some(host)));
+        }
+        for (names, host) in own {
+            let context = SiteContext { names, host, listeners: &listeners, place: &directive };
+            nodes.push(site::translate(context, &site.directives, shared, notes));
+        }
+    }
+    nodes
+}
+
+/// CaddySiteParts of requests for hosts that no site names: Caddy answers them without content.
+pub(super) fn of_other_hosts(file: &Caddyfile, shared: &Shared<'_>) -> Option<KdlNode> {
+    let addresses: Vec<Address> =
+        file.sites.iter().flat_map(|site| &site.addresses).filter_map(|text| read(text, shared).ok()).collect();
+    let port = |address: &Address| match address.listener {
+        CaddyListener::Port(port, false) => Some(port),
+        _ => None,
+    };
+    let catches =
+        |port: u16| addresses.iter().any(|one| one.host.is_empty() && one.listener == CaddyListener::Port(port, false));
+    let ports: BTreeSet<u16> = addresses.iter().filter_map(port).filter(|port| !catches(*port)).collect();
+    if ports.is_empty() || shared.options.default_bind.is_some() {
+        return None;
+    }
+    let mut lines: Vec<KdlNode> = ports.iter().map(|port| KdlNode::new("listen").word(port)).collect();
+    lines.push(KdlNode::with("respond", "*").word(200));
+    Some(KdlNode::new("site").required_block(lines).comment("hosts that no other site names"))
+}
+
+/// Reads an address.
+fn read(text: &str, shared: &Shared<'_>) -> Result<Address, String> {
+    let (scheme, rest) = match text.split_once("://") {
+        Some((scheme, rest)) => (scheme, rest),
+        None => ("", text),
+    };
+    let rest = rest.trim_end_matches('/');
+    if rest.contains('/') {
+        return Err("an address has no path".to_owned());
+    }
+    let (host, port) = match rest.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, port),
+        _ => (rest, ""),
+    };
+    let options = shared.options;
+    let number = |port: &str| port.parse::<u16>().map_err(|_| format!("`{port}` is no port"));
+    let listener = match (scheme, port) {
+        ("http", "") => CaddyListener::Port(options.http_port, false),
+        ("http", port) => CaddyListener::Port(number(port)?, false),
+        (_, "") if options.is_automatic() && !host.is_empty() => CaddyListener::Automatic,
+        (_, "") => {
+            CaddyListener::Port(if host.is_empty() && scheme.is_empty() { 80 } else { options.https_port }, true)
+        }
+        (scheme, port) => {
+            let port = number(port)?;
+            // A port alone has no name for a certificate.
+            let has_tls =
+                scheme == "https" || port == options.https_port || (!host.is_empty() && port != options.http_port);
+            if has_tls && port == options.https_port && options.is_automatic() && !host.is_empty() {
+                CaddyListener::Automatic
+            } else {
+                CaddyListener::Port(port, has_tls)
+            }
+        }
+    };
+    if host.contains('{') {
+        return Err("a name must be fixed".to_owned());
+    }
+    Ok(Address { host: host.trim_matches(['[', ']']).to_owned(), listener })
+}
+
+/// Hosts that matchers of a block name.
+fn hosts_of_matchers(directives: &[Directive]) -> Vec<String> {
+    let mut hosts = Vec::new();
+    collect_hosts(directives, &mut hosts);
+    hosts
+}
+
+fn collect_hosts(directives: &[Directive], hosts: &mut Vec<String>) {
+    for directive in directives {
+        if directive.name.starts_with('@') {
+            let inline = directive.arguments.iter().skip_while(|word| *word == "not");
+            let mut inline = inline.skip_while(|word| *word != "host");
+            if inline.next().is_some() && directive.arguments.iter().take_while(|word| *word != "host").count() <= 1 {
+                hosts.extend(inline.cloned());
+            }
+            collect_host_lines(directive.children(), hosts);
+        }
+        collect_hosts(directive.children(), hosts);
+    }
+    let mut seen = BTreeSet::new();
+    hosts.retain(|host| seen.insert(host.clone()));
+}
+
+fn collect_host_lines(directives: &[Directive], hosts: &mut Vec<String>) {
+    for directive in directives {
+        match (directive.name.as_str(), directive.first()) {
+            ("host", _) => hosts.extend(directive.arguments.iter().cloned()),
+            ("not", "host") => hosts.extend(directive.arguments[1..].iter().cloned()),
+            _ => {}
+        }
+        collect_host_lines(directive.children(), hosts);
+    }
+}

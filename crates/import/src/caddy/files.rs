@@ -1,0 +1,261 @@
+//! Handlers of files and PHP scripts: `file_server`, `php_fastcgi` and `try_files`.
+
+use super::matcher::with_tests;
+use super::placeholders::{self, TextPlace};
+use super::proxy;
+use super::site::{Reach, Scope, CaddySiteParts};
+use crate::directive::Directive;
+use crate::kdl::KdlNode;
+use crate::notes::Notes;
+use crate::parts::with_path;
+use crate::pattern::ForeignPattern;
+
+/// Files that a request may get in place of a missing one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CaddyTries {
+    /// Path of the last file.
+    pub(super) fallback: Option<String>,
+}
+
+/// `try_files`: a rewrite to the first file that exists.
+pub(super) fn try_files(
+    site: &mut CaddySiteParts<'_, '_>,
+    directive: &Directive,
+    values: &[String],
+    reach: &Reach,
+    scope: &mut Scope,
+    notes: &mut Notes,
+) {
+    let Some((last, first)) = values.split_last() else { return };
+    if reach.tests != scope.tests || reach.is_missing {
+        return site.parts.close(directive, &reach.paths, "`try_files` has no conditions except the path", notes);
+    }
+    for tried in first {
+        match tried.as_str() {
+            "{path}" | "{path}/" | "{path}/index.html" | "{path}/index.php" | "{http.request.uri.path}" | "{uri}" => {}
+            "{path}.html" if scope.paths.is_none() => {
+                let node = KdlNode::with("rewrite", "~^/(.*[^/])$").text("/{1}.html");
+                site.parts.redirects.push(node.word_property("missing", "on"));
+            }
+            _ => notes.left(directive, format!("`{tried}` is not tried: only the path itself and `.html` are")),
+        }
+    }
+    match last.as_str() {
+        "{path}" | "{path}/" | "=404" | "{path}/index.html" => {}
+        "{path}.html" if scope.paths.is_none() => {
+            let node = KdlNode::with("rewrite", "~^/(.*[^/])$").text("/{1}.html");
+            site.parts.redirects.push(node.word_property("missing", "on"));
+        }
+        last => {
+            let path = last.trim_end_matches("?{query}").trim_end_matches('?');
+            let path = if path.starts_with(['/', '{']) { path.to_owned() } else { format!("/{path}") };
+            if path.contains(['{', '?', '=']) {
+                match placeholders::text(&path, TextPlace::Target, None) {
+                    Ok(target) if scope.paths.is_none() && target.starts_with('/') => {
+                        let node = KdlNode::with("rewrite", "*").text(target).word_property("missing", "on");
+                        site.parts.redirects.push(node);
+                    }
+                    _ => notes.left(directive, "the last file must have a fixed path"),
+                }
+                return;
+            }
+            let is_for_all = reach.paths.is_empty() || scope.paths.as_ref() == Some(&reach.paths);
+            if is_for_all {
+                scope.tries.fallback = Some(path);
+                return;
+            }
+            for pattern in reach.paths.iter().filter_map(ForeignPattern::text) {
+                let node = KdlNode::with("rewrite", pattern).text(&path).word_property("missing", "on");
+                site.parts.redirects.push(node);
+            }
+        }
+    }
+}
+
+/// `file_server`.
+pub(super) fn file_server(
+    site: &mut CaddySiteParts<'_, '_>,
+    directive: &Directive,
+    values: &[String],
+    reach: &Reach,
+    scope: &Scope,
+    notes: &mut Notes,
+) {
+    let mut options = Vec::new();
+    let mut root = None;
+    let mut index = vec!["index.html".to_owned(), "index.txt".to_owned()];
+    if values.iter().any(|word| word == "browse") {
+        options.push(KdlNode::new("browse"));
+    }
+    let mut is_passed = false;
+    for child in directive.children() {
+        match child.name.as_str() {
+            "browse" => options.push(KdlNode::new("browse")),
+            "root" => root = Some(child.first().to_owned()),
+            "index" => index = child.arguments.clone(),
+            "hide" => hide(site, child, reach),
+            "precompressed" | "disable_canonical_uris" | "etag_file_extensions" => {}
+            "pass_thru" => is_passed = true,
+            "status" => notes.left(child, "files have status 200"),
+            _ => site.parts.close(child, &reach.paths, "there is no counterpart", notes),
+        }
+    }
+    let index = index.iter().fold(KdlNode::new("index"), |node, name| node.text(name));
+    if options.iter().all(|node| node.name() != "index") {
+        options.push(index);
+    }
+    let root = root.or(scope.root.clone()).unwrap_or_else(|| ".".to_owned());
+    for (paths, root) in &scope.roots {
+        for pattern in paths.iter().filter_map(ForeignPattern::text) {
+            let files = KdlNode::with("files", &pattern).property("root", root).block(options.clone());
+            site.parts.handlers.push(files);
+            site.parts.handlers.push(KdlNode::with("respond", pattern).word(404));
+        }
+    }
+    let fallback = scope.tries.fallback.as_deref().map(|path| KdlNode::with("fallback", path));
+    if reach.paths.is_empty() && scope.prefix.is_empty() && reach.tests.is_empty() {
+        site.parts.set_file_option(KdlNode::with("root", root));
+        for option in options.into_iter().chain(fallback.filter(|_| !has_script_fallback(site))) {
+            site.parts.set_file_option(option);
+        }
+        return;
+    }
+    options.extend(fallback);
+    if !scope.prefix.is_empty() {
+        options.push(KdlNode::with("strip-prefix", &scope.prefix));
+    }
+    for pattern in patterns(&reach.paths) {
+        let files = KdlNode::with("files", &pattern).property("root", &root).block(options.clone());
+        site.parts.handlers.push(with_tests(files, &reach.tests));
+        if !is_passed {
+            let missing = KdlNode::with("respond", pattern).word(404);
+            site.parts.handlers.push(with_tests(missing, &reach.tests));
+        }
+    }
+}
+
+fn patterns(paths: &[ForeignPattern]) -> Vec<String> {
+    match paths {
+        [] => vec!["*".to_owned()],
+        paths => paths.iter().map(|path| path.text().unwrap_or_else(|| "*".to_owned())).collect(),
+    }
+}
+
+fn has_script_fallback(site: &CaddySiteParts<'_, '_>) -> bool {
+    site.parts
+        .handlers
+        .iter()
+        .any(|node| node.name() == "fastcgi" && node.children.iter().any(|child| child.name() == "fallback"))
+}
+
+/// Names that are not served.
+fn hide(site: &mut CaddySiteParts<'_, '_>, directive: &Directive, reach: &Reach) {
+    for name in &directive.arguments {
+        // A path on the disk cannot be compared with the request's, except for its end.
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let expression = name.split('*').map(regex::escape).collect::<Vec<_>>().join("[^/]*");
+        let prefix = match reach.paths.as_slice() {
+            [ForeignPattern::Prefix(prefix)] => format!("^{}", regex::escape(prefix.trim_end_matches('/'))),
+            _ => String::new(),
+        };
+        let pattern = if prefix.is_empty() {
+            format!("~/{expression}(?:/|$)")
+        } else {
+            format!("~{prefix}(?:/.*)?/{expression}(?:/|$)")
+        };
+        site.parts.guards.push(with_path(KdlNode::new("deny").word("all"), Some(pattern)).word_property("status", 404));
+    }
+}
+
+/// `php_fastcgi`.
+pub(super) fn php(
+    site: &mut CaddySiteParts<'_, '_>,
+    directive: &Directive,
+    values: &[String],
+    reach: &Reach,
+    scope: &Scope,
+    has_files: bool,
+    notes: &mut Notes,
+) {
+    let mut options = Vec::new();
+    let mut root = scope.root.clone();
+    let mut index = Some("index.php".to_owned());
+    let mut fallback = None;
+    let mut addresses: Vec<String> = values.to_vec();
+    let mut extensions = vec![".php".to_owned()];
+    let mut has_tries = false;
+    for child in directive.children() {
+        match child.name.as_str() {
+            "to" => addresses.extend(child.arguments.iter().cloned()),
+            "root" => root = Some(child.first().to_owned()),
+            "env" => match placeholders::text(
+                child.arguments.get(1).map_or("", String::as_str),
+                TextPlace::Fixed,
+                site.host.as_deref(),
+            ) {
+                Ok(value) => options.push(KdlNode::with("variable", child.first()).text(value)),
+                Err(why) => notes.left(child, why),
+            },
+            "index" if child.first() == "off" => index = None,
+            "index" => index = Some(child.first().to_owned()),
+            "try_files" => {
+                has_tries = true;
+                fallback = child.arguments.last().filter(|last| !last.contains('{') && !last.starts_with('=')).cloned();
+            }
+            "split" => extensions = child.arguments.clone(),
+            "read_timeout" => options.extend(proxy::time_option("first-byte-timeout", child, notes)),
+            "dial_timeout" | "write_timeout" | "capture_stderr" | "resolve_root_symlink" => {
+                notes.needless(child, "the defaults suit PHP-FPM");
+            }
+            "trusted_proxies" => notes.left(child, "`trusted-proxies` of `server` applies to all sites"),
+            _ => notes.left(child, "there is no counterpart"),
+        }
+    }
+    let [address] = addresses.as_slice() else {
+        return site.parts.close(
+            directive,
+            &reach.paths,
+            "one FastCGI server answers here; write an `upstream`",
+            notes,
+        );
+    };
+    let to = match address.strip_prefix("unix/") {
+        Some(path) => format!("unix:{path}"),
+        None => {
+            format!("tcp://{}", if address.starts_with(':') { format!("127.0.0.1{address}") } else { address.clone() })
+        }
+    };
+    if let Some(index) = &index {
+        if index != "index.php" {
+            options.push(KdlNode::with("index", index));
+        }
+        let last = if has_tries { fallback } else { Some(index.clone()) };
+        if let Some(last) = last.or(scope.tries.fallback.clone()) {
+            options.push(KdlNode::with("fallback", format!("/{}", last.trim_start_matches('/'))));
+        }
+    }
+    if !scope.prefix.is_empty() {
+        options.push(KdlNode::with("strip-prefix", &scope.prefix));
+    }
+    let root = root.unwrap_or_else(|| ".".to_owned());
+    let is_whole = reach.paths.is_empty() && reach.tests.is_empty();
+    for extension in &extensions {
+        let suffix = ForeignPattern::Suffix(extension.clone());
+        let targets: Vec<Option<ForeignPattern>> = match reach.paths.as_slice() {
+            [] => vec![Some(suffix.clone())],
+            paths => paths.iter().map(|path| path.and(&suffix).ok().flatten()).collect(),
+        };
+        for target in targets {
+            let Some(text) = target.and_then(|target| target.text()) else {
+                site.parts.close(directive, &reach.paths, "the scripts of these paths have no pattern here", notes);
+                continue;
+            };
+            let node = KdlNode::with("fastcgi", text).text(&to);
+            let node = if is_whole && has_files { node } else { node.property("root", &root) };
+            site.parts.handlers.push(with_tests(node, &reach.tests).block(options.clone()));
+        }
+    }
+    if is_whole && has_files {
+        site.parts.set_file_option(KdlNode::with("root", root));
+    }
+}

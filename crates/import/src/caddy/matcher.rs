@@ -1,0 +1,299 @@
+//! Matchers: the requests that a directive is for.
+
+use std::collections::HashMap;
+
+use crate::directive::Directive;
+use crate::kdl::KdlNode;
+use crate::pattern::{ForeignPattern, expression};
+
+/// Networks of `private_ranges`.
+pub(super) const PRIVATE_RANGES: [&str; 6] =
+    ["192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8", "127.0.0.1/8", "fd00::/8", "::1"];
+
+/// Requests of a matcher: those that fulfil all its parts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Matcher {
+    /// Alternatives; `None` is all paths.
+    pub(super) paths: Option<Vec<ForeignPattern>>,
+    /// Conditions in our form. Those with the same key are alternatives.
+    conditions: Vec<(String, String)>,
+    /// True if no file may have the path.
+    pub(super) is_missing: bool,
+    /// True if no request matches.
+    pub(super) never: bool,
+}
+
+/// Knowledge about requests of a site while its matchers are read.
+pub(super) struct MatcherScope<'a> {
+    pub(super) named: &'a HashMap<String, Directive>,
+    /// Host that all requests have, if it is known.
+    pub(super) host: Option<&'a str>,
+    pub(super) has_tls: bool,
+}
+
+impl MatcherScope<'_> {
+    /// The matcher that a directive begins with, and its other arguments.
+    pub(super) fn of<'d>(&self, directive: &'d Directive) -> Result<(Matcher, &'d [String]), String> {
+        let Some((first, rest)) = directive.arguments.split_first() else { return Ok((Matcher::default(), &[])) };
+        if first == "*" {
+            return Ok((Matcher::default(), rest));
+        }
+        if first.starts_with('/') {
+            return Ok((Matcher { paths: Some(vec![path(first)]), ..Matcher::default() }, rest));
+        }
+        match first.strip_prefix('@') {
+            Some(name) => Ok((self.named(name)?, rest)),
+            None => Ok((Matcher::default(), &directive.arguments)),
+        }
+    }
+
+    /// A named matcher.
+    pub(super) fn named(&self, name: &str) -> Result<Matcher, String> {
+        let Some(directive) = self.named.get(name) else { return Err(format!("there is no matcher `@{name}`")) };
+        let mut matcher = Matcher::default();
+        if let Some((name, values)) = directive.arguments.split_first() {
+            self.add(&mut matcher, name, values, &[])?;
+        }
+        for child in directive.children() {
+            self.add(&mut matcher, &child.name, &child.arguments, child.children())?;
+        }
+        Ok(matcher)
+    }
+
+    fn add(&self, matcher: &mut Matcher, name: &str, values: &[String], block: &[Directive]) -> Result<(), String> {
+        match name {
+            "path" => matcher.paths.get_or_insert_default().extend(values.iter().map(|value| path(value))),
+            "path_regexp" => {
+                let Some(text) = values.last() else { return Err("it needs an expression".to_owned()) };
+                let pattern = ForeignPattern::Expression(expression(text)?);
+                match &matcher.paths {
+                    // Groups of the expression are known only in the pattern.
+                    None => matcher.paths = Some(vec![pattern]),
+                    Some(_) => matcher.push("path", path_condition(&pattern)),
+                }
+            }
+            "host" => {
+                let Some(host) = self.host else {
+                    return Err("`host` can be decided only for a site with known names".to_owned());
+                };
+                matcher.never |= !values.iter().any(|value| fits_host(value, host));
+            }
+            "protocol" => match values.first().map(String::as_str) {
+                Some("https") => matcher.never |= !self.has_tls,
+                Some("http") => matcher.never |= self.has_tls,
+                Some("grpc") => {
+                    matcher.push("grpc", "request.header.Content-Type starts-with 'application/grpc'".to_owned());
+                }
+                _ => return Err("this protocol cannot be a condition".to_owned()),
+            },
+            "method" => {
+                let names: Vec<String> = values.iter().map(|value| quoted(&value.to_ascii_uppercase())).collect();
+                matcher.push("method", format!("method in ({})", names.join(", ")));
+            }
+            "query" => {
+                for value in values {
+                    let (key, condition) = query(value)?;
+                    matcher.push(&key, condition);
+                }
+            }
+            "header" => {
+                let (key, condition) = header(values)?;
+                matcher.push(&key, condition);
+            }
+            "header_regexp" => {
+                let [.., name, text] = values else { return Err("it needs a field and an expression".to_owned()) };
+                let condition = format!("request.header.{name} matches {}", quoted(&expression(text)?));
+                matcher.push(&format!("~{name}"), condition);
+            }
+            "remote_ip" | "client_ip" => {
+                let condition = clients(values)?;
+                matcher.push(name, condition);
+            }
+            "not" => {
+                let mut inner = Matcher::default();
+                match values.split_first() {
+                    Some((name, values)) => self.add_inner(&mut inner, name, values, block)?,
+                    None => {
+                        for child in block {
+                            self.add_inner(&mut inner, &child.name, &child.arguments, child.children())?;
+                        }
+                    }
+                }
+                matcher.is_missing |= inner.is_missing;
+                if inner.never || (inner.is_missing && inner.condition().is_none()) {
+                    return Ok(());
+                }
+                match inner.condition() {
+                    Some(condition) if !inner.is_missing => {
+                        let key = format!("not {}", matcher.conditions.len());
+                        matcher.push(&key, format!("not ({condition})"));
+                    }
+                    Some(_) => return Err("files cannot be one condition of several".to_owned()),
+                    None => matcher.never = true,
+                }
+            }
+            "file" => return Err("files cannot be a condition, except of `try_files`".to_owned()),
+            name => return Err(format!("the matcher `{name}` has no counterpart")),
+        }
+        Ok(())
+    }
+
+    /// A part of `not`, where `file` says that there is none.
+    fn add_inner(
+        &self,
+        matcher: &mut Matcher,
+        name: &str,
+        values: &[String],
+        block: &[Directive],
+    ) -> Result<(), String> {
+        if name == "file" && values.is_empty() && block.is_empty() {
+            matcher.is_missing = true;
+            return Ok(());
+        }
+        self.add(matcher, name, values, block)
+    }
+}
+
+impl Matcher {
+    fn push(&mut self, key: &str, condition: String) {
+        self.conditions.push((key.to_owned(), condition));
+    }
+
+    /// Conditions other than the path, all of which must hold.
+    pub(super) fn tests(&self) -> Vec<String> {
+        let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (key, condition) in &self.conditions {
+            match groups.iter_mut().find(|(known, _)| known == key) {
+                Some((_, alternatives)) => alternatives.push(condition),
+                None => groups.push((key, vec![condition])),
+            }
+        }
+        let join = |alternatives: Vec<&str>| match alternatives.as_slice() {
+            [one] => (*one).to_owned(),
+            several => format!("({})", several.join(" or ")),
+        };
+        groups.into_iter().map(|(_, alternatives)| join(alternatives)).collect()
+    }
+
+    /// The whole matcher as a condition; `None` if all requests match.
+    pub(super) fn condition(&self) -> Option<String> {
+        let paths = self.paths.as_deref().map(any_path);
+        let all: Vec<String> = paths.into_iter().chain(self.tests()).collect();
+        (!all.is_empty()).then(|| all.join(" and "))
+    }
+}
+
+/// A text of a condition.
+pub(super) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// A condition on the path.
+pub(super) fn path_condition(pattern: &ForeignPattern) -> String {
+    match pattern {
+        ForeignPattern::Exact(path) => format!("path == {}", quoted(path)),
+        ForeignPattern::Prefix(prefix) => format!("path starts-with {}", quoted(prefix)),
+        ForeignPattern::Suffix(suffix) => format!("path ends-with {}", quoted(suffix)),
+        ForeignPattern::Expression(expression) => format!("path matches {}", quoted(expression)),
+    }
+}
+
+/// A condition that the path matches one of some patterns.
+pub(super) fn any_path(paths: &[ForeignPattern]) -> String {
+    let all: Vec<String> = paths.iter().map(path_condition).collect();
+    if all.len() == 1 { all.concat() } else { format!("({})", all.join(" or ")) }
+}
+
+/// A node with conditions.
+pub(super) fn with_tests(node: KdlNode, tests: &[String]) -> KdlNode {
+    if tests.is_empty() { node } else { node.property("when", tests.join(" and ")) }
+}
+
+/// Paths that match one of each list.
+pub(super) fn joined(one: &[ForeignPattern], other: &[ForeignPattern]) -> Result<Vec<ForeignPattern>, String> {
+    let mut all: Vec<ForeignPattern> = Vec::new();
+    for (one, other) in one.iter().flat_map(|one| other.iter().map(move |other| (one, other))) {
+        if let Some(pattern) = one.and(other)?
+            && !all.contains(&pattern)
+        {
+            all.push(pattern);
+        }
+    }
+    Ok(all)
+}
+
+/// A path matcher of Caddy.
+pub(super) fn path(text: &str) -> ForeignPattern {
+    let middle = text.trim_start_matches('*').trim_end_matches('*');
+    if middle.contains('*') || middle.contains('?') || middle.contains('[') {
+        // A star inside a path matches no slash.
+        let parts = text.split('*').map(|part| regex::escape(part).replace(r"\?", "[^/]"));
+        return ForeignPattern::Expression(format!("^{}$", parts.collect::<Vec<_>>().join("[^/]*")));
+    }
+    match (text.starts_with('*'), text.ends_with('*')) {
+        (_, true) if middle.is_empty() => ForeignPattern::Prefix("/".to_owned()),
+        (true, true) => ForeignPattern::Expression(regex::escape(middle)),
+        (true, false) => ForeignPattern::Suffix(middle.to_owned()),
+        (false, true) => ForeignPattern::Prefix(middle.to_owned()),
+        (false, false) => ForeignPattern::Exact(text.to_owned()),
+    }
+}
+
+/// Returns `true` if a host matches a name that may have `*` as labels.
+pub(super) fn fits_host(pattern: &str, host: &str) -> bool {
+    let (pattern, host) = (pattern.to_ascii_lowercase(), host.to_ascii_lowercase());
+    let (one, other): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), host.split('.').collect());
+    one.len() == other.len() && one.iter().zip(&other).all(|(one, other)| *one == "*" || one == other)
+}
+
+/// Key and condition of a query.
+fn query(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').unwrap_or((text, "*"));
+    if name.is_empty() || name.contains(['*', '{']) {
+        return Err("an argument of the query has a fixed name".to_owned());
+    }
+    let condition = match value {
+        "*" => format!("query.{name}"),
+        value if value.contains(['*', '{']) => {
+            return Err("an argument is compared as a whole, or not at all".to_owned());
+        }
+        value => format!("query.{name} == {}", quoted(value)),
+    };
+    Ok((format!("query {name}"), condition))
+}
+
+/// Key and condition of a header field.
+fn header(values: &[String]) -> Result<(String, String), String> {
+    match values {
+        [name] => Ok(match name.strip_prefix('!') {
+            Some(name) => (format!("header {name}"), format!("not request.header.{name}")),
+            None => (format!("header {name}"), format!("request.header.{name}")),
+        }),
+        [name, value] if !value.contains('{') => {
+            let middle = quoted(value.trim_matches('*'));
+            let variable = format!("request.header.{name}");
+            let condition = match (value.starts_with('*'), value.ends_with('*')) {
+                (false, false) => format!("{variable} == {middle}"),
+                (true, true) if value.len() <= 2 => variable,
+                (true, true) => format!("{variable} contains {middle}"),
+                (true, false) => format!("{variable} ends-with {middle}"),
+                (false, true) => format!("{variable} starts-with {middle}"),
+            };
+            Ok((format!("header {name}"), condition))
+        }
+        _ => Err("this condition on a header field has no counterpart".to_owned()),
+    }
+}
+
+fn clients(values: &[String]) -> Result<String, String> {
+    let mut networks = Vec::new();
+    for value in values {
+        match value.as_str() {
+            "private_ranges" => networks.extend(PRIVATE_RANGES.map(quoted)),
+            "forwarded" => return Err("`trusted-proxies` of `server` replaces `forwarded`".to_owned()),
+            value if value.contains(['{', '%']) => return Err("networks must be fixed".to_owned()),
+            value => networks.push(quoted(value)),
+        }
+    }
+    Ok(format!("client in ({})", networks.join(", ")))
+}

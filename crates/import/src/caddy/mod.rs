@@ -1,0 +1,96 @@
+//! Caddy: reads a Caddyfile, and translates it.
+//!
+//! [`syntax`] reads directives, [`global`] translates the options of all sites, and [`address`] makes sites of addresses.
+//! [`site`] walks through directives in Caddy's order: [`rules`] translates those that apply before handlers, [`proxy`]
+//! and [`files`] the handlers, and [`tls`] certificates. [`matcher`] reads matchers, and [`placeholders`] texts.
+
+mod address;
+mod files;
+mod global;
+mod matcher;
+mod order;
+mod placeholders;
+mod proxy;
+mod rules;
+mod site;
+mod syntax;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use std::path::Path;
+
+use self::syntax::Caddyfile;
+use crate::directive::Directive;
+use crate::kdl::KdlNode;
+use crate::notes::Notes;
+use crate::{ImportError, NewFile, Remark};
+
+/// Nodes of the translation of a Caddyfile with all that it imports, remarks, and files that it needs.
+pub(crate) fn translate(path: &Path) -> Result<(Vec<KdlNode>, Vec<Remark>, Vec<NewFile>), ImportError> {
+    Ok(translate_file(&syntax::read(path)?))
+}
+
+fn translate_file(file: &Caddyfile) -> (Vec<KdlNode>, Vec<Remark>, Vec<NewFile>) {
+    let mut notes = Notes::default();
+    for (name, place) in &file.unset {
+        let directive =
+            Directive { name: format!("{{${name}}}"), arguments: Vec::new(), block: None, place: place.clone() };
+        notes.left(&directive, "the environment variable is not set here; it was replaced by nothing");
+    }
+    let options = global::translate(&file.options, &mut notes);
+    let mut shared = Shared { options: &options, file, upstreams: Vec::new(), files: Vec::new() };
+    let sites: Vec<KdlNode> =
+        file.sites.iter().flat_map(|site| address::translate(site, &mut shared, &mut notes)).collect();
+    let others = address::of_other_hosts(file, &shared);
+    let Shared { upstreams, files, .. } = shared;
+    let mut nodes = options.into_nodes();
+    nodes.extend(upstreams);
+    nodes.extend(sites);
+    nodes.extend(others);
+    let unwritten = notes.unwritten();
+    if let Some(first) = nodes.first_mut().filter(|_| !unwritten.is_empty()) {
+        first.add_comment(&unwritten.join("\n"));
+    }
+    let directives: Vec<Directive> =
+        file.options.iter().chain(file.sites.iter().flat_map(|site| &site.directives)).cloned().collect();
+    (nodes, notes.sorted(&directives), files)
+}
+
+/// Definitions that sites share.
+struct Shared<'a> {
+    options: &'a global::GlobalOptions,
+    file: &'a Caddyfile,
+    upstreams: Vec<KdlNode>,
+    files: Vec<NewFile>,
+}
+
+impl Shared<'_> {
+    /// Adds an upstream, and returns its name. Equal ones are written once.
+    fn upstream(&mut self, make: impl Fn(&str) -> KdlNode) -> String {
+        for number in 1.. {
+            let name = if number == 1 { "app".to_owned() } else { format!("app-{number}") };
+            let node = make(&name);
+            match self.upstreams.get(number - 1) {
+                Some(known) if *known == node => return name,
+                Some(_) => {}
+                None => {
+                    self.upstreams.push(node);
+                    return name;
+                }
+            }
+        }
+        String::new()
+    }
+
+    /// Adds a file that the configuration needs, and returns its name. Equal ones are written once.
+    fn file(&mut self, base: &str, content: &str) -> String {
+        if let Some(known) = self.files.iter().find(|file| file.content == content) {
+            return known.name.clone();
+        }
+        let count = self.files.len();
+        let name = if count == 0 { base.to_owned() } else { format!("{base}-{}", count + 1) };
+        self.files.push(NewFile { name: name.clone(), content: content.to_owned() });
+        name
+    }
+}

@@ -1,0 +1,73 @@
+//! Order in which Caddy applies the directives of a block.
+
+use std::cmp::Ordering;
+
+use super::matcher::Matcher;
+use crate::pattern::ForeignPattern;
+
+/// Directives in the order in which Caddy applies them.
+const ORDER: [&str; 38] = [
+    "tracing",
+    "map",
+    "vars",
+    "fs",
+    "root",
+    "log_append",
+    "skip_log",
+    "log_skip",
+    "log_name",
+    "header",
+    "copy_response_headers",
+    "request_body",
+    "timeouts",
+    "redir",
+    "method",
+    "rewrite",
+    "uri",
+    "try_files",
+    "basicauth",
+    "basic_auth",
+    "forward_auth",
+    "request_header",
+    "encode",
+    "push",
+    "intercept",
+    "templates",
+    "invoke",
+    "handle",
+    "handle_path",
+    "route",
+    "abort",
+    "error",
+    "copy_response",
+    "respond",
+    "metrics",
+    "reverse_proxy",
+    "php_fastcgi",
+    "file_server",
+];
+
+/// Place of a directive in the order; settings of a site come first.
+pub(super) fn position(name: &str) -> usize {
+    // A `handle_path` is a `handle`, of which the first match counts.
+    let name = if name == "handle_path" { "handle" } else { name };
+    ORDER.iter().position(|known| *known == name).map_or(0, |at| at + 1)
+}
+
+/// Compares two directives of the same name: the one with the more specific path first.
+pub(super) fn compare(one: Option<&Matcher>, other: Option<&Matcher>) -> Ordering {
+    let length = |matcher: Option<&Matcher>| match matcher?.paths.as_deref()? {
+        [ForeignPattern::Exact(path)] => Some((path.len(), path.clone(), 0)),
+        [ForeignPattern::Prefix(path)] => Some((path.len(), path.clone(), 1)),
+        [ForeignPattern::Suffix(path)] => Some((path.len() + 1, path.clone(), 0)),
+        [ForeignPattern::Expression(path)] => Some((path.len(), path.clone(), 0)),
+        _ => None,
+    };
+    let is_general = |matcher: Option<&Matcher>| matcher.is_none_or(|matcher| *matcher == Matcher::default());
+    match (length(one), length(other)) {
+        (Some((one, text, star)), Some((other, other_text, other_star))) => {
+            other.cmp(&one).then_with(|| text.cmp(&other_text)).then(star.cmp(&other_star))
+        }
+        _ => is_general(one).cmp(&is_general(other)),
+    }
+}

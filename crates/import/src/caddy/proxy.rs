@@ -1,0 +1,412 @@
+//! `reverse_proxy` and `forward_auth`.
+
+use super::matcher::with_tests;
+use super::placeholders::{self, TextPlace};
+use super::rules::{add_auth, field_lines};
+use super::site::{Reach, Scope, CaddySiteParts};
+use crate::config;
+use crate::directive::Directive;
+use crate::kdl::KdlNode;
+use crate::notes::Notes;
+use crate::parts::{for_each, on_path};
+
+/// A time of Go, such as `1h30m` or `1.5s`.
+fn duration(text: &str) -> Option<std::time::Duration> {
+    let mut total = 0.0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let count: f64 = rest[..digits].parse().ok()?;
+        let length = rest[digits..].find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len() - digits);
+        total += count
+            * match &rest[digits..digits + length] {
+                "ms" => 0.001,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                "d" => 86400.0,
+                _ => return None,
+            };
+        rest = &rest[digits + length..];
+    }
+    (!text.is_empty() && total < 1e9).then(|| std::time::Duration::from_secs_f64(total))
+}
+
+/// A time as the value of an option, or a remark that it is none.
+pub(super) fn time_option(name: &'static str, directive: &Directive, notes: &mut Notes) -> Option<KdlNode> {
+    let found = duration(directive.first());
+    if found.is_none() {
+        notes.left(directive, "this is not a time");
+    }
+    found.map(|time| KdlNode::with(name, config::format_duration(time)))
+}
+
+/// A size such as `10MB` or `8KiB`.
+pub(super) fn size(text: &str) -> Option<String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit: u64 = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" => 1000,
+        "kib" => 1 << 10,
+        "m" | "mb" => 1_000_000,
+        "mib" => 1 << 20,
+        "g" | "gb" => 1_000_000_000,
+        "gib" => 1 << 30,
+        _ => return None,
+    };
+    text[..digits].parse::<u64>().ok()?.checked_mul(unit).map(config::format_size)
+}
+
+/// Servers and options of an upstream.
+#[derive(Default)]
+struct Upstream {
+    servers: Vec<String>,
+    options: Vec<KdlNode>,
+    /// Properties of `health-check`, and its path.
+    health: Option<KdlNode>,
+    is_https: bool,
+    is_h2c: bool,
+}
+
+/// Address of a server. Ports may be a range.
+fn servers(text: &str, upstream: &mut Upstream) -> Result<(), String> {
+    if text.contains('{') || text.starts_with("srv+") {
+        return Err("a server has a fixed address; its name is resolved again automatically".to_owned());
+    }
+    if let Some(path) = text.strip_prefix("unix/") {
+        upstream.servers.push(format!("unix:{path}"));
+        return Ok(());
+    }
+    if let Some(path) = text.strip_prefix("unix+h2c/") {
+        upstream.servers.push(format!("unix:{path}"));
+        upstream.is_h2c = true;
+        return Ok(());
+    }
+    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+    let rest = rest.trim_end_matches('/');
+    if rest.contains('/') {
+        return Err("an upstream has no path".to_owned());
+    }
+    upstream.is_https |= scheme == "https";
+    upstream.is_h2c |= scheme == "h2c";
+    let rest = if rest.starts_with(':') { format!("127.0.0.1{rest}") } else { rest.to_owned() };
+    let (host, port) = match rest.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host.to_owned(), port.to_owned()),
+        _ => (rest.clone(), (if scheme == "https" { "443" } else { "80" }).to_owned()),
+    };
+    upstream.is_https |= scheme.is_empty() && port == "443";
+    let (from, to) = port.split_once('-').unwrap_or((&port, &port));
+    let (Ok(from), Ok(to)) = (from.parse::<u16>(), to.parse::<u16>()) else {
+        return Err(format!("`{port}` is no port"));
+    };
+    if to < from || to - from > 255 {
+        return Err("the range of ports is too long".to_owned());
+    }
+    upstream.servers.extend((from..=to).map(|port| format!("{host}:{port}")));
+    Ok(())
+}
+
+/// `reverse_proxy`.
+pub(super) fn reverse_proxy(
+    site: &mut CaddySiteParts<'_, '_>,
+    directive: &Directive,
+    values: &[String],
+    reach: &Reach,
+    scope: &Scope,
+    notes: &mut Notes,
+) -> bool {
+    let mut upstream = Upstream::default();
+    let mut options: Vec<KdlNode> = Vec::new();
+    let mut host = None;
+    let mut addresses: Vec<String> = values.to_vec();
+    let mut refusal: Option<(&Directive, String)> = None;
+    for child in directive.children() {
+        match child.name.as_str() {
+            "to" => addresses.extend(child.arguments.iter().cloned()),
+            "header_up" if child.first().eq_ignore_ascii_case("host") => host = child.arguments.get(1).cloned(),
+            "header_up" => header_up(site, child, reach, scope, notes),
+            "header_down" => match field_lines("response-header", &child.arguments, &reach.paths) {
+                Ok(lines) => {
+                    let tests = reach.tests_of_rule(scope);
+                    site.parts.fields.extend(lines.into_iter().map(|node| with_tests(node, &tests)));
+                }
+                Err(why) => notes.left(child, why),
+            },
+            "transport" => {
+                if let Err(why) = transport(child, &mut upstream, &mut options, notes) {
+                    refusal = Some((child, why));
+                }
+            }
+            "handle_response" | "method" | "rewrite" | "dynamic" | "replace_status" => {
+                refusal = Some((child, "there is no counterpart".to_owned()));
+            }
+            name if name.starts_with('@') => {}
+            _ => option(child, &mut upstream, &mut options, notes),
+        }
+    }
+    for address in &addresses {
+        if let Err(why) = servers(address, &mut upstream) {
+            refusal = Some((directive, why));
+        }
+    }
+    if upstream.servers.is_empty() && refusal.is_none() {
+        refusal = Some((directive, "it has no server".to_owned()));
+    }
+    if let Some((at, why)) = refusal {
+        site.parts.close(at, &reach.paths, why, notes);
+        return true;
+    }
+    match host.as_deref() {
+        Some(
+            "{upstream_hostport}" | "{http.reverse_proxy.upstream.hostport}" | "{http.reverse_proxy.upstream.host}",
+        ) => {
+            options.push(KdlNode::new("host").word("upstream"));
+        }
+        Some("{host}" | "{http.request.host}" | "{hostport}" | "{http.request.hostport}") => {}
+        Some(fixed) => match placeholders::text(fixed, TextPlace::Fixed, None) {
+            Ok(host) => options.push(KdlNode::with("host", host)),
+            Err(why) => notes.left(directive, why),
+        },
+        // The certificate of the upstream is for its own name.
+        None if upstream.is_https => options.push(KdlNode::new("host").word("upstream")),
+        None => {}
+    }
+    if !scope.prefix.is_empty() {
+        options.push(KdlNode::with("strip-prefix", &scope.prefix));
+    }
+    let to = address(site, &upstream);
+    if reach.paths.is_empty() && scope.prefix.is_empty() && reach.tests.is_empty() {
+        let has_root = site.parts.files.iter().any(|node| node.name() == "root");
+        let node = KdlNode::with("forward", &to);
+        // Where a file is missing, the root leaves the request to the last handler.
+        let is_before = has_root && !reach.is_missing;
+        let node = if is_before { node.property("path", "*") } else { node };
+        match is_before {
+            true => site.parts.handlers.push(node.block(options)),
+            false => site.parts.last = Some(node.block(options)),
+        }
+        return true;
+    }
+    site.parts.handlers.extend(for_each(&reach.paths, |pattern| {
+        let node = KdlNode::with("forward", &to).property("path", pattern.as_deref().unwrap_or("*"));
+        with_tests(node, &reach.tests).block(options.clone())
+    }));
+    true
+}
+
+/// Address of an upstream, or the name of a block with its servers.
+fn address(site: &mut CaddySiteParts<'_, '_>, upstream: &Upstream) -> String {
+    let scheme = match (upstream.is_https, upstream.is_h2c) {
+        (true, _) => "https",
+        (_, true) => "h2c",
+        _ => "http",
+    };
+    let url =
+        |server: &String| if server.starts_with("unix:") { server.clone() } else { format!("{scheme}://{server}") };
+    let is_plain = upstream.options.is_empty() && upstream.health.is_none();
+    if let ([server], true) = (upstream.servers.as_slice(), is_plain) {
+        return url(server);
+    }
+    let mut lines: Vec<KdlNode> = upstream.servers.iter().map(|server| KdlNode::with("server", url(server))).collect();
+    lines.extend(upstream.options.iter().cloned());
+    lines.extend(upstream.health.clone());
+    site.shared.upstream(|name| KdlNode::with("upstream", name).required_block(lines.clone()))
+}
+
+fn header_up(site: &mut CaddySiteParts<'_, '_>, directive: &Directive, reach: &Reach, scope: &Scope, notes: &mut Notes) {
+    let name = directive.first().trim_start_matches(['+', '-', '?', '>']).to_ascii_lowercase();
+    let value = directive.arguments.get(1).map_or("", String::as_str);
+    let is_forwarded = matches!(
+        (name.as_str(), value),
+        ("x-forwarded-for", "{remote_host}" | "{remote}" | "{http.request.remote.host}" | "{client_ip}")
+            | ("x-forwarded-proto", "{scheme}" | "{http.request.scheme}")
+            | ("x-forwarded-host", "{host}" | "{http.request.host}" | "{hostport}")
+            | ("upgrade" | "connection", _)
+    );
+    if is_forwarded {
+        return notes.needless(directive, "upstreams get these fields, and upgrades");
+    }
+    match field_lines("request-header", &directive.arguments, &reach.paths) {
+        Ok(lines) => {
+            let tests = reach.tests_of_rule(scope);
+            site.parts.fields.extend(lines.into_iter().map(|node| with_tests(node, &tests)));
+        }
+        Err(why) => notes.left(directive, why),
+    }
+}
+
+fn option(directive: &Directive, upstream: &mut Upstream, options: &mut Vec<KdlNode>, notes: &mut Notes) {
+    let first = directive.first();
+    let health = |upstream: &mut Upstream, name: &'static str, value: String| {
+        let node = upstream.health.take().unwrap_or_else(|| KdlNode::with("health-check", "/"));
+        upstream.health = Some(node.property(name, value));
+    };
+    match directive.name.as_str() {
+        "lb_policy" => match first {
+            "random" | "least_conn" | "random_choose" => {}
+            "round_robin" => upstream.options.push(KdlNode::new("balance").word("round-robin")),
+            "ip_hash" | "client_ip_hash" => {
+                upstream.options.push(KdlNode::new("balance").word("hash").property("by", "address"));
+            }
+            "header" if directive.arguments.len() > 1 => {
+                let by = format!("field:{}", directive.arguments[1]);
+                upstream.options.push(KdlNode::new("balance").word("hash").property("by", by));
+            }
+            "first" => notes.left(directive, "mark all servers but the first with `backup=on`"),
+            _ => notes.left(directive, "`balance` has no such method"),
+        },
+        "lb_retries" => match first.parse::<u32>() {
+            Ok(count) => upstream.options.push(KdlNode::new("tries-max").word((count + 1).clamp(1, 8))),
+            Err(_) => notes.left(directive, "this is not a number"),
+        },
+        "lb_try_duration" | "lb_try_interval" | "lb_retry_match" => {
+            notes.left(directive, "`tries-max` limits tries, not their time");
+        }
+        "health_uri" | "health_path" => {
+            let node = KdlNode::with("health-check", first);
+            let properties = upstream.health.take().map_or_else(Vec::new, KdlNode::into_properties);
+            upstream.health = Some(node.with_properties(properties));
+        }
+        "health_interval" | "health_timeout" => match duration(first) {
+            Some(time) => {
+                let name = if directive.name == "health_interval" { "interval" } else { "timeout" };
+                health(upstream, name, config::format_duration(time));
+            }
+            None => notes.left(directive, "this is not a time"),
+        },
+        "fail_duration" => upstream.options.extend(time_option("eject-time", directive, notes)),
+        "max_fails" => upstream.options.push(KdlNode::new("fail-max").word(first)),
+        "flush_interval" => notes.needless(directive, "responses are sent as they come"),
+        "request_buffers" | "response_buffers" | "stream_buffer_size" => {
+            notes.needless(directive, "bodies are buffered as upstreams need them");
+        }
+        "stream_timeout" => options.extend(time_option("tunnel-timeout", directive, notes)),
+        "stream_close_delay" | "verbose_logs" => notes.needless(directive, "upgraded connections survive a reload"),
+        "trusted_proxies" => notes.left(directive, "`trusted-proxies` of `server` applies to all sites"),
+        _ => notes.left(directive, "there is no counterpart"),
+    }
+}
+
+fn transport(
+    directive: &Directive,
+    upstream: &mut Upstream,
+    options: &mut Vec<KdlNode>,
+    notes: &mut Notes,
+) -> Result<(), String> {
+    if directive.first() != "http" {
+        return Err(format!("the transport `{}` has no counterpart", directive.first()));
+    }
+    for child in directive.children() {
+        match child.name.as_str() {
+            "tls" => upstream.is_https = true,
+            "tls_insecure_skip_verify" => {
+                upstream.is_https = true;
+                upstream.options.push(KdlNode::new("tls-verify").word("off"));
+            }
+            "tls_server_name" if !child.first().contains('{') => {
+                upstream.is_https = true;
+                upstream.options.push(KdlNode::with("tls-server-name", child.first()));
+            }
+            "tls_trusted_ca_certs" => {
+                upstream.is_https = true;
+                upstream.options.push(KdlNode::with("tls-ca-file", child.first()));
+            }
+            "tls_trust_pool" if child.first() == "file" && child.arguments.len() > 1 => {
+                upstream.is_https = true;
+                upstream.options.push(KdlNode::with("tls-ca-file", &child.arguments[1]));
+            }
+            "tls_client_auth" if child.arguments.len() == 2 => {
+                upstream.is_https = true;
+                let node = KdlNode::with("tls-certificate", child.first()).property("key", &child.arguments[1]);
+                upstream.options.push(node);
+            }
+            "versions" => {
+                if child.first() == "h2c" {
+                    upstream.is_h2c = true;
+                }
+            }
+            "dial_timeout" => upstream.options.extend(time_option("connect-timeout", child, notes)),
+            "response_header_timeout" => options.extend(time_option("first-byte-timeout", child, notes)),
+            "read_timeout" => options.extend(time_option("between-bytes-timeout", child, notes)),
+            "keepalive" if child.first() != "off" => upstream.options.extend(time_option("idle-timeout", child, notes)),
+            "max_conns_per_host" => upstream.options.push(KdlNode::new("connections-max").word(child.first())),
+            "keepalive"
+            | "keepalive_interval"
+            | "keepalive_idle_conns"
+            | "keepalive_idle_conns_per_host"
+            | "compression"
+            | "read_buffer"
+            | "write_buffer"
+            | "write_timeout"
+            | "expect_continue_timeout"
+            | "dial_fallback_delay"
+            | "tls_timeout"
+            | "max_response_header"
+            | "tls_renegotiation" => {
+                notes.needless(child, "connections to upstreams have safe settings");
+            }
+            "resolvers" | "forward_proxy_url" | "network_proxy" | "local_address" | "proxy_protocol" => {
+                notes.left(child, "see the block `upstream`");
+            }
+            name => return Err(format!("`{name}` has no counterpart")),
+        }
+    }
+    Ok(())
+}
+
+/// `forward_auth`.
+pub(super) fn forward_auth(
+    site: &mut CaddySiteParts<'_, '_>,
+    directive: &Directive,
+    values: &[String],
+    reach: &Reach,
+    scope: &Scope,
+    notes: &mut Notes,
+) {
+    let mut upstream = Upstream::default();
+    let mut uri = None;
+    let mut fields = Vec::new();
+    let mut refusal = None;
+    let mut host = None;
+    for child in directive.children() {
+        match child.name.as_str() {
+            "uri" => uri = Some(child.first().to_owned()),
+            "copy_headers" => {
+                fields.extend(child.arguments.iter().cloned());
+                for inner in child.children() {
+                    fields.push([std::slice::from_ref(&inner.name), &inner.arguments].concat().join(">"));
+                }
+            }
+            "to" => refusal = servers(child.first(), &mut upstream).err(),
+            "header_up" if child.first().eq_ignore_ascii_case("host") => host = child.arguments.get(1).cloned(),
+            "header_up" => notes.left(child, "the authentication server gets the client's fields"),
+            "transport" => refusal = transport(child, &mut upstream, &mut Vec::new(), notes).err(),
+            "trusted_proxies" => notes.left(child, "`trusted-proxies` of `server` applies to all sites"),
+            name => refusal = Some(format!("`{name}` has no counterpart")),
+        }
+    }
+    for address in values {
+        refusal = refusal.or(servers(address, &mut upstream).err());
+    }
+    if let Some(why) = refusal {
+        return site.parts.close(directive, &reach.paths, why, notes);
+    }
+    let to = address(site, &upstream);
+    let make = |pattern: Option<String>| {
+        let mut node = on_path("forward-auth", pattern).text(&to);
+        if let Some(uri) = &uri {
+            node = node.property("uri", uri);
+        }
+        if !fields.is_empty() {
+            node = node.property("copy-headers", fields.join(" "));
+        }
+        match host.as_deref() {
+            Some(host) if host.starts_with("{upstream") || host.contains("upstream.hostport") => {
+                node.word_property("host", "upstream")
+            }
+            _ => node,
+        }
+    };
+    let key = format!("{to} {}", uri.as_deref().unwrap_or_default());
+    add_auth(site, "forward-auth", directive, &key, reach, scope, make, notes);
+}

@@ -1,0 +1,402 @@
+//! A site: walks through its directives in the order in which Caddy applies them.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::address::CaddyListener;
+use super::files::CaddyTries;
+use super::matcher::{Matcher, MatcherScope, any_path, joined, with_tests};
+use super::{Shared, files, order, proxy, rules, tls};
+use crate::directive::Directive;
+use crate::kdl::KdlNode;
+use crate::notes::Notes;
+use crate::parts::{SiteParts, for_each, on_path};
+use crate::pattern::ForeignPattern;
+
+/// Maximum nesting of `handle` and `route`.
+const DEPTH_MAX: usize = 16;
+
+/// Names, listeners and place of a site.
+pub(super) struct SiteContext<'a> {
+    pub(super) names: Vec<String>,
+    /// Host of all requests, for matchers.
+    pub(super) host: Option<String>,
+    pub(super) listeners: &'a BTreeSet<CaddyListener>,
+    pub(super) place: &'a Directive,
+}
+
+/// A site while it is translated.
+pub(super) struct CaddySiteParts<'s, 'a> {
+    pub(super) parts: SiteParts,
+    pub(super) shared: &'s mut Shared<'a>,
+    pub(super) host: Option<String>,
+    pub(super) has_tls: bool,
+    /// True if its certificate comes from Caddy's own authority.
+    pub(super) is_internal: bool,
+    /// Passwords that were required so far: paths and file.
+    pub(super) auths: Vec<(&'static str, Option<ForeignPattern>, String)>,
+}
+
+/// Requests that reach a directive, and what was done to them before.
+#[derive(Clone, Default)]
+pub(super) struct Scope {
+    pub(super) paths: Option<Vec<ForeignPattern>>,
+    pub(super) tests: Vec<String>,
+    /// Paths and conditions of earlier `handle` blocks, whose requests never get here.
+    pub(super) earlier: Vec<(Vec<ForeignPattern>, String)>,
+    /// Prefix that was removed from the path.
+    pub(super) prefix: String,
+    pub(super) root: Option<String>,
+    /// Roots of parts.
+    pub(super) roots: Vec<(Vec<ForeignPattern>, String)>,
+    pub(super) tries: CaddyTries,
+    named: HashMap<String, Directive>,
+    depth: usize,
+}
+
+/// Requests that a directive is for.
+pub(super) struct Reach {
+    /// Alternatives; empty is all paths.
+    pub(super) paths: Vec<ForeignPattern>,
+    pub(super) tests: Vec<String>,
+    /// True if only paths without a file match.
+    pub(super) is_missing: bool,
+}
+
+impl Reach {
+    /// The conditions, and that no earlier block has the request.
+    pub(super) fn tests_of_rule(&self, scope: &Scope) -> Vec<String> {
+        let is_near = |paths: &[ForeignPattern]| {
+            paths.is_empty()
+                || self.paths.is_empty()
+                || paths.iter().any(|path| self.paths.iter().any(|own| own.overlaps(path)))
+        };
+        let earlier = scope.earlier.iter().filter(|(paths, _)| is_near(paths));
+        self.tests.iter().cloned().chain(earlier.map(|(_, condition)| format!("not ({condition})"))).collect()
+    }
+}
+
+/// Translates a site.
+pub(super) fn translate(
+    context: SiteContext<'_>,
+    directives: &[Directive],
+    shared: &mut Shared<'_>,
+    notes: &mut Notes,
+) -> KdlNode {
+    let is_tls = |listener: &CaddyListener| matches!(listener, CaddyListener::Automatic | CaddyListener::Port(_, true));
+    let has_tls = context.listeners.iter().any(is_tls);
+    let is_internal = shared.options.has_local_certificates;
+    let mut site = CaddySiteParts {
+        parts: SiteParts::default(),
+        shared,
+        host: context.host.clone(),
+        has_tls,
+        is_internal,
+        auths: Vec::new(),
+    };
+    site.parts.names = context.names.iter().filter(|name| !name.is_empty()).cloned().collect();
+    let mut has_certificate = false;
+    let mut bind = site.shared.options.default_bind.clone();
+    for directive in directives {
+        match directive.name.as_str() {
+            "tls" => has_certificate |= tls::translate(directive, &mut site, notes),
+            "bind" => bind = directive.arguments.first().cloned(),
+            _ => {}
+        }
+    }
+    site.listen(&context, bind.as_deref(), has_certificate, notes);
+    let is_total = site.walk(directives, &Scope::default(), notes);
+    if !is_total && site.parts.last.is_none() && !site.parts.files.iter().any(|node| node.name() == "root") {
+        // Caddy answers with an empty response what no handler takes.
+        site.parts.handlers.push(KdlNode::with("respond", "*").word(200));
+    }
+    let comment = [vec![context.place.place.to_string()], notes.unwritten()].concat().join("\n");
+    site.parts.into_node(&comment)
+}
+
+impl CaddySiteParts<'_, '_> {
+    fn listen(&mut self, context: &SiteContext<'_>, bind: Option<&str>, has_certificate: bool, notes: &mut Notes) {
+        let is_automatic = context.listeners.iter().all(|listener| *listener == CaddyListener::Automatic);
+        let is_public = context.names.iter().all(|name| is_public(name)) && !self.is_internal;
+        let address = |port: u16, node: KdlNode| match bind {
+            Some(bind) if bind.contains(':') => node.text(format!("[{bind}]:{port}")),
+            Some(bind) => node.text(format!("{bind}:{port}")),
+            None => node.word(port),
+        };
+        if !is_automatic || bind.is_some() {
+            for listener in context.listeners {
+                match listener {
+                    CaddyListener::Automatic => {
+                        self.parts.options.push(address(80, KdlNode::new("listen")));
+                        self.parts.options.push(address(443, KdlNode::new("listen")).word_property("tls", "on"));
+                        self.parts.options.push(KdlNode::new("redirect-to-https"));
+                    }
+                    CaddyListener::Port(port, has_tls) => {
+                        let node = address(*port, KdlNode::new("listen"));
+                        self.parts.options.push(if *has_tls { node.word_property("tls", "on") } else { node });
+                    }
+                }
+            }
+        }
+        if self.has_tls && !has_certificate && !is_public {
+            let name = context.names.iter().find(|name| !name.is_empty()).map_or("default", String::as_str);
+            let name = name.replace('*', "wildcard");
+            let node =
+                KdlNode::with("certificate", format!("tls/{name}.pem")).property("key", format!("tls/{name}.key"));
+            let why = "there is no internal CA: put a certificate there, or use `automatic-certificates` with your CA";
+            notes.left(context.place, why);
+            self.parts.options.push(node.comment(why));
+        }
+    }
+
+    /// Translates a block. Returns `true` if it answers all requests that reach it.
+    fn walk(&mut self, directives: &[Directive], outer: &Scope, notes: &mut Notes) -> bool {
+        let mut scope = outer.clone();
+        let matchers = directives.iter().filter_map(|child| Some((child.name.strip_prefix('@')?, child)));
+        scope.named.extend(matchers.map(|(name, directive)| (name.to_owned(), directive.clone())));
+        let rest: Vec<&Directive> = directives.iter().filter(|child| !child.name.starts_with('@')).collect();
+        let sorted = self.sorted(rest, &scope);
+        self.walk_ordered(&sorted, scope, notes)
+    }
+
+    /// Directives in the order in which they apply.
+    fn sorted<'d>(&self, mut directives: Vec<&'d Directive>, scope: &Scope) -> Vec<&'d Directive> {
+        let matchers = self.matchers(scope);
+        let found: HashMap<*const Directive, Option<Matcher>> = directives
+            .iter()
+            .map(|directive| (std::ptr::from_ref(*directive), matchers.of(directive).ok().map(|(matcher, _)| matcher)))
+            .collect();
+        let of = |directive: &Directive| found.get(&std::ptr::from_ref(directive)).and_then(Option::as_ref);
+        directives.sort_by(|one, other| {
+            let positions = (order::position(&one.name), order::position(&other.name));
+            positions.0.cmp(&positions.1).then_with(|| order::compare(of(one), of(other)))
+        });
+        directives
+    }
+
+    fn matchers<'m>(&'m self, scope: &'m Scope) -> MatcherScope<'m> {
+        MatcherScope { named: &scope.named, host: self.host.as_deref(), has_tls: self.has_tls }
+    }
+
+    /// Translates directives in their order.
+    fn walk_ordered(&mut self, directives: &[&Directive], mut scope: Scope, notes: &mut Notes) -> bool {
+        for (index, directive) in directives.iter().enumerate() {
+            let rest = &directives[index + 1..];
+            if matches!(directive.name.as_str(), "tls" | "bind") {
+                continue;
+            }
+            let (reach, values) = match self.reach(directive, &scope) {
+                Ok(Some(found)) => found,
+                Ok(None) => continue,
+                Err(why) => {
+                    self.unknown_matcher(directive, &scope, why, notes);
+                    continue;
+                }
+            };
+            let is_total = match directive.name.as_str() {
+                "handle" | "handle_path" | "route" => self.handle(directive, &reach, &mut scope, notes),
+                "invoke" => {
+                    let name = values.first().map_or("", String::as_str);
+                    match self.shared.file.routes.get(name).cloned() {
+                        Some(block) => self.handle_block(&block, true, &reach, &scope, notes),
+                        None => {
+                            self.parts.close(directive, &reach.paths, "there is no such route", notes);
+                            true
+                        }
+                    }
+                }
+                name if order::position(name) >= order::position("abort") => {
+                    self.answer(directive, values, &reach, rest, &scope, notes)
+                }
+                _ => {
+                    rules::translate(self, directive, values, &reach, &mut scope, notes);
+                    false
+                }
+            };
+            if is_total {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Requests of a directive within a scope, and its arguments. `Ok(None)` if there are none.
+    fn reach<'d>(&self, directive: &'d Directive, scope: &Scope) -> Result<Option<(Reach, &'d [String])>, String> {
+        // One argument of `root` is a directory, and these directives have no matcher.
+        let has_no_matcher =
+            matches!(directive.name.as_str(), "log" | "handle_errors" | "import" | "vars" | "map" | "fs" | "tracing")
+                || (directive.name == "root" && directive.arguments.len() == 1);
+        let (matcher, values) = match has_no_matcher {
+            true => (Matcher::default(), directive.arguments.as_slice()),
+            false => self.matchers(scope).of(directive)?,
+        };
+        if matcher.never {
+            return Ok(None);
+        }
+        let below = |paths: &[ForeignPattern]| paths.iter().map(|path| path.below(&scope.prefix)).collect::<Vec<_>>();
+        let own = matcher.paths.as_deref().map(below);
+        let paths = match (&scope.paths, own) {
+            (None, own) => own.unwrap_or_default(),
+            (Some(outer), None) => outer.clone(),
+            (Some(outer), Some(own)) => {
+                let paths = joined(outer, &own)?;
+                if paths.is_empty() {
+                    return Ok(None);
+                }
+                paths
+            }
+        };
+        let paths = if paths.iter().any(ForeignPattern::is_all) { Vec::new() } else { paths };
+        let mut tests = scope.tests.clone();
+        tests.extend(matcher.tests());
+        Ok(Some((Reach { paths, tests, is_missing: matcher.is_missing }, values)))
+    }
+
+    /// Rejects requests of a rule or handler whose matcher cannot be translated.
+    fn unknown_matcher(&mut self, directive: &Directive, scope: &Scope, why: String, notes: &mut Notes) {
+        let is_harmless = matches!(
+            directive.name.as_str(),
+            "header"
+                | "request_header"
+                | "encode"
+                | "log_skip"
+                | "skip_log"
+                | "log_append"
+                | "push"
+                | "vars"
+                | "request_body"
+        );
+        if is_harmless {
+            return notes.left(directive, why);
+        }
+        let paths = scope.paths.clone().unwrap_or_default();
+        self.parts.close(directive, &paths, why, notes);
+    }
+
+    /// `handle`, `handle_path` and `route`.
+    fn handle(&mut self, directive: &Directive, reach: &Reach, scope: &mut Scope, notes: &mut Notes) -> bool {
+        if scope.depth == DEPTH_MAX || reach.is_missing {
+            let why =
+                if reach.is_missing { "a block has no condition on files" } else { "blocks are nested too deeply" };
+            self.parts.close(directive, &reach.paths, why, notes);
+            return reach.paths.is_empty();
+        }
+        let mut inside = scope.clone();
+        if directive.name == "handle_path" {
+            match reach.paths.as_slice() {
+                [ForeignPattern::Prefix(prefix)] => inside.prefix = prefix.trim_end_matches('/').to_owned(),
+                _ => {
+                    self.parts.close(directive, &reach.paths, "only one prefix of a path is removed", notes);
+                    return reach.paths.is_empty();
+                }
+            }
+        }
+        let is_route = directive.name == "route";
+        let is_total = self.handle_block(directive.children(), is_route, reach, &inside, notes);
+        let is_for_all = reach.paths.is_empty() && reach.tests == scope.tests;
+        if is_route {
+            return is_total && is_for_all;
+        }
+        let own = reach.tests.iter().filter(|test| !scope.tests.contains(test)).cloned();
+        let condition: Vec<String> =
+            (!reach.paths.is_empty()).then(|| any_path(&reach.paths)).into_iter().chain(own).collect();
+        scope.earlier.push((reach.paths.clone(), condition.join(" and ")));
+        is_for_all || (reach.tests == scope.tests && scope.paths.as_ref() == Some(&reach.paths))
+    }
+
+    /// Content of a `handle` or `route`.
+    fn handle_block(
+        &mut self,
+        block: &[Directive],
+        is_route: bool,
+        reach: &Reach,
+        scope: &Scope,
+        notes: &mut Notes,
+    ) -> bool {
+        let mut inside = scope.clone();
+        inside.depth += 1;
+        inside.paths = (!reach.paths.is_empty()).then(|| reach.paths.clone());
+        inside.tests = reach.tests.clone();
+        let is_total = if is_route {
+            let matchers = block.iter().filter_map(|child| Some((child.name.strip_prefix('@')?, child)));
+            inside.named.extend(matchers.map(|(name, directive)| (name.to_owned(), directive.clone())));
+            let rest: Vec<&Directive> = block.iter().filter(|child| !child.name.starts_with('@')).collect();
+            self.walk_ordered(&rest, inside, notes)
+        } else {
+            self.walk(block, &inside, notes)
+        };
+        if !is_total && !is_route {
+            self.seal(reach, 200);
+        }
+        is_total
+    }
+
+    /// Keeps requests from later handlers.
+    pub(super) fn seal(&mut self, reach: &Reach, status: u16) {
+        let has_root = self.parts.files.iter().any(|node| node.name() == "root");
+        if reach.paths.is_empty() && reach.tests.is_empty() && has_root {
+            return;
+        }
+        let node = |pattern| with_tests(on_path("respond", pattern).word(status), &reach.tests);
+        self.parts.handlers.extend(for_each(&reach.paths, node));
+    }
+
+    /// A directive that answers requests. Returns `true` if it answers all that reach it.
+    fn answer(
+        &mut self,
+        directive: &Directive,
+        values: &[String],
+        reach: &Reach,
+        rest: &[&Directive],
+        scope: &Scope,
+        notes: &mut Notes,
+    ) -> bool {
+        if matches!(directive.name.as_str(), "respond" | "error" | "abort") {
+            return rules::respond(self, directive, values, reach, scope, notes);
+        }
+        if reach.is_missing && !(directive.name == "reverse_proxy" && reach.paths.is_empty() && reach.tests.is_empty())
+        {
+            self.parts.close(directive, &reach.paths, "a handler has no condition on files", notes);
+            return false;
+        }
+        match directive.name.as_str() {
+            "reverse_proxy" => proxy::reverse_proxy(self, directive, values, reach, scope, notes),
+            "php_fastcgi" => {
+                let has_files = rest.iter().any(|next| next.name == "file_server");
+                files::php(self, directive, values, reach, scope, has_files, notes);
+                false
+            }
+            "file_server" => {
+                files::file_server(self, directive, values, reach, scope, notes);
+                true
+            }
+            "metrics" => {
+                for path in &reach.paths {
+                    let node = match path {
+                        ForeignPattern::Exact(path) => KdlNode::with("metrics", path),
+                        _ => {
+                            notes.left(directive, "`metrics` has one path");
+                            continue;
+                        }
+                    };
+                    self.parts.handlers.push(node);
+                }
+                return reach.paths.is_empty();
+            }
+            _ => {
+                self.parts.close(directive, &reach.paths, "there is no such handler", notes);
+                true
+            }
+        };
+        let is_whole = reach.paths.is_empty() || scope.paths.as_ref() == Some(&reach.paths);
+        is_whole && reach.tests == scope.tests && directive.name != "php_fastcgi" && !reach.is_missing
+    }
+}
+
+/// Returns `true` for a name for which a public CA issues certificates.
+fn is_public(name: &str) -> bool {
+    let is_address = name.parse::<std::net::IpAddr>().is_ok();
+    let is_local = ["localhost", "local", "internal", "home.arpa", "test", "lan", "home"]
+        .iter()
+        .any(|end| name == *end || name.ends_with(&format!(".{end}")));
+    name.contains('.') && !is_address && !is_local
+}
