@@ -1,5 +1,5 @@
 //! One command each: ci, conformance, attack, caching, modules, operate, kernel-tls, packaging, release, bench, screenshots,
-//! fuzz, words.
+//! fuzz, import-corpus, words.
 
 mod attack;
 mod bench;
@@ -9,6 +9,7 @@ mod ci;
 mod conformance;
 mod ftp;
 mod fuzz;
+mod import_corpus;
 mod kernel_tls;
 mod licences;
 mod links;
@@ -40,6 +41,7 @@ usage: cargo xtask ci [CHECK]...
        cargo xtask bench SCENARIO|all|--charts [OPTION]...
        cargo xtask screenshots [OPTION]...
        cargo xtask fuzz [TARGET]... [--seconds N]
+       cargo xtask import-corpus [OPTION]... [DIR]
        cargo xtask words [--summary] [--rule RULE]... [--base COMMIT] [PATH]...";
 
 fn main() -> ExitCode {
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Some("bench") => bench::run(arguments),
         Some("screenshots") => exit_code(screenshots::run(arguments)),
         Some("fuzz") => exit_code(fuzz::run(arguments)),
+        Some("import-corpus") => exit_code(import_corpus::run(arguments)),
         Some("words") => exit_code(words::run(arguments)),
         _ => {
             eprintln!("{USAGE}");

@@ -99,11 +99,11 @@ impl<'a> HostSource<'a> {
         let mounts = self.mounts(&root, &mut parts, notes);
         let sections = section::of_host(&self.blocks, &mounts);
         access::translate(&sections, &mut parts, notes);
-        if self.directory.is_some() {
-            if let Some(first) = self.blocks[0].first() {
-                let own = [ApacheSection::of_site(first, self.blocks[0])];
-                access::translate(&own, &mut parts, notes);
-            }
+        if self.directory.is_some()
+            && let Some(first) = self.blocks[0].first()
+        {
+            let own = [ApacheSection::of_site(first, self.blocks[0])];
+            access::translate(&own, &mut parts, notes);
         }
         self.content(&root, &mounts, &sections, has_tls, &mut parts, notes);
         let place = self.host.or(self.blocks[0].first());

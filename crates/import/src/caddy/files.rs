@@ -3,7 +3,7 @@
 use super::matcher::with_tests;
 use super::placeholders::{self, TextPlace};
 use super::proxy;
-use super::site::{Reach, Scope, CaddySiteParts};
+use super::site::{CaddySiteParts, Reach, Scope};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;

@@ -26,12 +26,15 @@ use crate::kdl::KdlNode;
 use crate::notes::Notes;
 use crate::{ImportError, NewFile, Remark};
 
+/// Nodes, remarks, and files that the configuration needs.
+type Translation = (Vec<KdlNode>, Vec<Remark>, Vec<NewFile>);
+
 /// Nodes of the translation of a Caddyfile with all that it imports, remarks, and files that it needs.
-pub(crate) fn translate(path: &Path) -> Result<(Vec<KdlNode>, Vec<Remark>, Vec<NewFile>), ImportError> {
+pub(crate) fn translate(path: &Path) -> Result<Translation, ImportError> {
     Ok(translate_file(&syntax::read(path)?))
 }
 
-fn translate_file(file: &Caddyfile) -> (Vec<KdlNode>, Vec<Remark>, Vec<NewFile>) {
+fn translate_file(file: &Caddyfile) -> Translation {
     let mut notes = Notes::default();
     for (name, place) in &file.unset {
         let directive =

@@ -3,7 +3,7 @@
 use super::matcher::with_tests;
 use super::placeholders::{self, TextPlace};
 use super::rules::{add_auth, field_lines};
-use super::site::{Reach, Scope, CaddySiteParts};
+use super::site::{CaddySiteParts, Reach, Scope};
 use crate::config;
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
@@ -213,7 +213,13 @@ fn address(site: &mut CaddySiteParts<'_, '_>, upstream: &Upstream) -> String {
     site.shared.upstream(|name| KdlNode::with("upstream", name).required_block(lines.clone()))
 }
 
-fn header_up(site: &mut CaddySiteParts<'_, '_>, directive: &Directive, reach: &Reach, scope: &Scope, notes: &mut Notes) {
+fn header_up(
+    site: &mut CaddySiteParts<'_, '_>,
+    directive: &Directive,
+    reach: &Reach,
+    scope: &Scope,
+    notes: &mut Notes,
+) {
     let name = directive.first().trim_start_matches(['+', '-', '?', '>']).to_ascii_lowercase();
     let value = directive.arguments.get(1).map_or("", String::as_str);
     let is_forwarded = matches!(

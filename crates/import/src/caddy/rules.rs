@@ -2,7 +2,7 @@
 
 use super::matcher::with_tests;
 use super::placeholders::{self, TextPlace};
-use super::site::{Reach, Scope, CaddySiteParts};
+use super::site::{CaddySiteParts, Reach, Scope};
 use super::{files, proxy};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
@@ -79,7 +79,12 @@ fn root(
 }
 
 /// Adds redirects or rewrites for all paths of a directive.
-fn add_redirects(site: &mut CaddySiteParts<'_, '_>, reach: &Reach, scope: &Scope, make: impl Fn(Option<String>) -> KdlNode) {
+fn add_redirects(
+    site: &mut CaddySiteParts<'_, '_>,
+    reach: &Reach,
+    scope: &Scope,
+    make: impl Fn(Option<String>) -> KdlNode,
+) {
     let tests = reach.tests_of_rule(scope);
     site.parts.redirects.extend(for_each(&reach.paths, |pattern| {
         let node = with_tests(make(pattern), &tests);

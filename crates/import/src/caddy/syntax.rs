@@ -114,8 +114,7 @@ impl Reader {
         let mut result = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(start) = rest.find("{$") {
-            let Some(length) = rest[start..].find(['}', '\n']).filter(|at| rest[start..].as_bytes()[*at] == b'}')
-            else {
+            let Some(length) = rest[start..].find(['}', '\n']).filter(|at| rest.as_bytes()[start + *at] == b'}') else {
                 result.push_str(&rest[..start + 2]);
                 rest = &rest[start + 2..];
                 continue;

@@ -1,0 +1,452 @@
+//! Requests, and the comparison of responses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt::Write;
+use std::fs;
+use std::process::Command;
+
+use super::Original;
+use super::world::{Translated, World, words};
+
+/// A request at a port.
+#[derive(Debug, Clone)]
+pub(super) struct CorpusRequest {
+    port: u16,
+    method: &'static str,
+    host: String,
+    path: String,
+    field: Option<&'static str>,
+    is_tls: bool,
+    kind: Original,
+}
+
+/// A response, without what may differ.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct CorpusAnswer {
+    status: u16,
+    fields: BTreeMap<String, String>,
+    body: String,
+}
+
+const PATHS: [&str; 36] = [
+    "/",
+    "/index.html",
+    "/index.php",
+    "/page.html",
+    "/page",
+    "/a.txt",
+    "/a.txt?v=1",
+    "/style.css",
+    "/app.js",
+    "/missing",
+    "/missing/deep/path?x=1&y=2",
+    "/missing.php",
+    "/missing.css",
+    "/sub",
+    "/sub/",
+    "/sub/b.txt",
+    "/empty/",
+    "/admin/",
+    "/admin/index.php",
+    "/admin/d.txt",
+    "/info.php",
+    "/info.php/extra/path?q=1",
+    "/.env",
+    "/.git/config",
+    "/.htaccess",
+    "/.well-known/acme-challenge/token",
+    "/uploads/e.php",
+    "/backup.sql",
+    "/old.bak",
+    "/robots.txt",
+    "/favicon.ico",
+    "/api/v1/items",
+    "/wp-login.php",
+    "/config/config.php",
+    "/sub/../a.txt",
+    "/%61.txt",
+];
+const FIELDS: [&str; 6] = [
+    "User-Agent: badbot/1.0",
+    "Cookie: session=1",
+    "X-Stub: deny",
+    "Authorization: Basic YW5uYTpzZWNyZXQ=",
+    "Upgrade: websocket",
+    "Referer: https://other.example/",
+];
+/// Fields that each server sets in its own way.
+const OWN_FIELDS: [&str; 20] = [
+    "date",
+    "server",
+    "etag",
+    "last-modified",
+    "content-length",
+    "connection",
+    "keep-alive",
+    "accept-ranges",
+    "transfer-encoding",
+    "vary",
+    "alt-svc",
+    "expires",
+    "via",
+    "content-encoding",
+    "allow",
+    "location",
+    "www-authenticate",
+    "cache-status",
+    "content-type",
+    "tcn",
+];
+
+/// Requests for a configuration.
+pub(super) fn requests(
+    world: &World,
+    translated: &Translated,
+    is_short: bool,
+) -> Result<Vec<CorpusRequest>, Box<dyn Error>> {
+    let ports = world.listeners()?;
+    let mut hosts = BTreeSet::new();
+    for line in translated.text.lines().filter(|line| line.starts_with("site ")) {
+        hosts.extend(line.split('"').skip(1).step_by(2).map(|name| name.replace('*', "some")));
+    }
+    let mut hosts: Vec<String> = hosts.into_iter().take(if is_short { 3 } else { 6 }).collect();
+    hosts.push("other.example".to_owned());
+    let mut paths: BTreeSet<String> = PATHS.iter().map(|path| (*path).to_owned()).collect();
+    paths.extend(paths_of(&world.text).into_iter().take(if is_short { 40 } else { 160 }));
+    let mut requests = Vec::new();
+    for &port in &ports {
+        let is_tls = port == 443 || is_tls_port(&translated.text, port);
+        for (index, host) in hosts.iter().enumerate() {
+            let request = |method, path: &str, field| CorpusRequest {
+                port,
+                method,
+                host: host.clone(),
+                path: path.to_owned(),
+                field,
+                is_tls,
+                kind: world.kind,
+            };
+            for path in &paths {
+                requests.push(request("GET", path, None));
+            }
+            if index > 0 && is_short {
+                continue;
+            }
+            let some: Vec<&String> = paths.iter().step_by(if is_short { 6 } else { 2 }).collect();
+            for path in some {
+                for method in ["POST", "HEAD", "DELETE"] {
+                    requests.push(request(method, path, None));
+                }
+                requests.extend(FIELDS.iter().map(|field| request("GET", path, Some(field))));
+            }
+        }
+    }
+    requests.truncate(if is_short { 1500 } else { 9000 });
+    Ok(requests)
+}
+
+fn is_tls_port(text: &str, port: u16) -> bool {
+    text.lines().any(|line| line.trim().starts_with(&format!("listen {port} tls=on")))
+}
+
+/// Paths that a configuration names, and some near them.
+fn paths_of(text: &str) -> BTreeSet<String> {
+    let mut paths = BTreeSet::new();
+    for (before, word) in words(text) {
+        let is_disk = matches!(
+            before.as_str(),
+            "root"
+                | "alias"
+                | "include"
+                | "documentroot"
+                | "directory"
+                | "access_log"
+                | "error_log"
+                | "ssl_certificate"
+                | "ssl_certificate_key"
+                | "auth_basic_user_file"
+                | "ssl_dhparam"
+                | "customlog"
+                | "errorlog"
+                | "authuserfile"
+        );
+        if is_disk {
+            continue;
+        }
+        let word = word.trim_end_matches('*');
+        let is_expression =
+            before == "~" || before == "~*" || word.contains(['^', '$', '(', '\\', '[']) || word.starts_with('~');
+        if is_expression {
+            paths.extend(examples(word.trim_start_matches(['~', '*'])));
+        } else if word.starts_with('/') && !word.contains(['{', '%', '|']) && word.len() < 80 {
+            let base = word.trim_end_matches('/');
+            paths.insert(word.to_owned());
+            if base.is_empty() {
+                continue;
+            }
+            paths.extend([format!("{base}/"), format!("{base}/a.txt"), format!("{base}x"), base.to_ascii_uppercase()]);
+        }
+    }
+    paths.retain(|path| path.starts_with('/') && path.is_ascii() && !path.contains([' ', '"', '\\']));
+    paths
+}
+
+/// Paths that an expression may match: its first alternatives, without repetition.
+fn examples(expression: &str) -> Vec<String> {
+    let mut results = vec![String::new()];
+    let mut characters = expression.chars().peekable();
+    generate(&mut characters, &mut results, 0);
+    results.truncate(8);
+    let with_slash = |text: String| {
+        if text.starts_with('/') { text } else { format!("/{}{text}", if text.starts_with('.') { "x" } else { "" }) }
+    };
+    results.into_iter().map(with_slash).collect()
+}
+
+fn generate(characters: &mut std::iter::Peekable<std::str::Chars<'_>>, results: &mut Vec<String>, depth: usize) {
+    let start = results.clone();
+    let mut finished: Vec<String> = Vec::new();
+    let mut last_length = 1;
+    while let Some(character) = characters.next() {
+        let piece: Vec<String> = match character {
+            '^' | '$' => continue,
+            '\\' => match characters.next() {
+                Some('d') => vec!["1".to_owned()],
+                Some('w') => vec!["a".to_owned()],
+                Some('s' | 'b' | 'S' | 'W' | 'D') | None => vec![String::new()],
+                Some(literal) => vec![literal.to_string()],
+            },
+            '.' => vec!["x".to_owned()],
+            '[' => {
+                let mut first = None;
+                let mut is_negated = false;
+                for inner in characters.by_ref() {
+                    match inner {
+                        ']' => break,
+                        '^' if first.is_none() => is_negated = true,
+                        inner => first = first.or(Some(inner)),
+                    }
+                }
+                vec![if is_negated { "x".to_owned() } else { first.unwrap_or('x').to_string() }]
+            }
+            '(' => {
+                let mut is_negative = false;
+                if characters.next_if_eq(&'?').is_some() {
+                    match characters.next() {
+                        Some('!') => is_negative = true,
+                        Some('<' | 'P') => while characters.next_if(|c| *c != '>').is_some() {},
+                        _ => {}
+                    }
+                    characters.next_if_eq(&'>');
+                }
+                let mut inner = vec![String::new()];
+                if depth < 8 {
+                    generate(characters, &mut inner, depth + 1);
+                }
+                if is_negative { vec![String::new()] } else { inner }
+            }
+            ')' if depth > 0 => break,
+            '|' => {
+                finished.append(results);
+                results.clone_from(&start);
+                continue;
+            }
+            '*' | '?' | '+' => continue,
+            '{' => {
+                while characters.next_if(|c| *c != '}').is_some() {}
+                characters.next();
+                continue;
+            }
+            literal => vec![literal.to_string()],
+        };
+        last_length = piece.len().max(last_length);
+        let joined = piece.iter().flat_map(|piece| results.iter().map(move |result| format!("{result}{piece}")));
+        *results = joined.take(12).collect();
+    }
+    finished.append(results);
+    finished.truncate(12);
+    *results = finished;
+}
+
+/// Sends all requests with curl.
+pub(super) fn answers(requests: &[CorpusRequest]) -> Result<Vec<CorpusAnswer>, Box<dyn Error>> {
+    let _ = fs::remove_dir_all("/run/answers");
+    fs::create_dir_all("/run/answers")?;
+    for (number, some) in requests.chunks(500).enumerate() {
+        let mut config = String::new();
+        for (index, request) in some.iter().enumerate() {
+            let CorpusRequest { port, method, host, path, field, is_tls, .. } = request;
+            if index > 0 {
+                config.push_str("next\n");
+            }
+            let scheme = if *is_tls { "https" } else { "http" };
+            let default = if *is_tls { 443 } else { 80 };
+            let shown = if *port == default { String::new() } else { format!(":{port}") };
+            writeln!(config, "url = \"{scheme}://{host}{shown}{path}\"")?;
+            writeln!(config, "output = \"/run/answers/{}\"", number * 500 + index)?;
+            writeln!(
+                config,
+                "connect-to = \"::127.0.0.1:{port}\"\ninsecure\nsilent\ninclude\nmax-time = 4\nglobber-off"
+            )
+            .ok();
+            config = config.replace("globber-off", "globoff");
+            config.push_str("path-as-is\nhttp1.1\n");
+            match *method {
+                "GET" => {}
+                "HEAD" => config.push_str("head\n"),
+                "POST" => config.push_str("data = \"a=b\"\n"),
+                method => writeln!(config, "request = {method}")?,
+            }
+            if let Some(field) = field {
+                writeln!(config, "header = \"{field}\"")?;
+            }
+        }
+        fs::write("/run/requests", config)?;
+        Command::new("curl").args(["-K", "/run/requests"]).output()?;
+    }
+    (0..requests.len())
+        .map(|index| {
+            let bytes = fs::read(format!("/run/answers/{index}")).unwrap_or_default();
+            Ok(answer(&String::from_utf8_lossy(&bytes), &requests[index]))
+        })
+        .collect()
+}
+
+fn answer(text: &str, request: &CorpusRequest) -> CorpusAnswer {
+    let mut rest = text;
+    loop {
+        let (head, body) = rest.split_once("\r\n\r\n").unwrap_or((rest, ""));
+        let mut lines = head.lines();
+        let status =
+            lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|status| status.parse().ok()).unwrap_or(0);
+        if status == 100 {
+            rest = body;
+            continue;
+        }
+        let mut fields: BTreeMap<String, String> = BTreeMap::new();
+        for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+            let entry = fields.entry(name.to_ascii_lowercase()).or_default();
+            if !entry.is_empty() {
+                entry.push_str(", ");
+            }
+            entry.push_str(value.trim());
+        }
+        if let Some(location) = fields.get_mut("location") {
+            *location = absolute(location, request);
+        }
+        return CorpusAnswer { status, fields, body: body.to_owned() };
+    }
+}
+
+/// A location with scheme and host.
+fn absolute(location: &str, request: &CorpusRequest) -> String {
+    let scheme = if request.is_tls { "https" } else { "http" };
+    let location = match location.starts_with('/') {
+        true => format!("{scheme}://{}{location}", request.host),
+        false => location.to_owned(),
+    };
+    let port = format!(":{}", request.port);
+    location.replacen(&port, "", 1).replacen(":80/", "/", 1).replacen(":443/", "/", 1)
+}
+
+/// Differences, and what is more open.
+pub(super) fn compare(
+    requests: &[CorpusRequest],
+    expected: &[CorpusAnswer],
+    found: &[CorpusAnswer],
+) -> (Vec<String>, Vec<String>) {
+    let mut differences: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    let mut open = Vec::new();
+    for ((request, expected), found) in requests.iter().zip(expected).zip(found) {
+        let CorpusRequest { port, method, host, path, field, .. } = request;
+        let field = field.map_or_else(String::new, |field| format!(" [{field}]"));
+        let line = format!("{method} {port} {host}{path}{field}");
+        let rejects = matches!(expected.status, 401 | 403 | 404 | 405 | 410 | 421 | 423 | 444) || expected.status == 0;
+        let has_content = found.body.contains("FILE ") || found.body.contains("STUB ");
+        // An application that answers for a method or directory that files lack opens nothing.
+        let is_of_application = found.body.contains("STUB ")
+            && (expected.status == 405 || (expected.status == 403 && path.ends_with("/empty/")));
+        let is_denied_by_stub = found.body.contains("DENIED");
+        let is_file_of_other = expected.body.contains("FILE ") || expected.body.contains("STUB ");
+        if rejects
+            && (200..300).contains(&found.status)
+            && (has_content || found.status == 200)
+            && !is_denied_by_stub
+            && !is_of_application
+            && !is_file_of_other
+            && *method != "HEAD"
+        {
+            open.push(format!(
+                "{line}: {} by the original, here {} {}",
+                expected.status,
+                found.status,
+                found.body.lines().next().unwrap_or_default()
+            ));
+            continue;
+        }
+        if let Some(why) = difference(request, expected, found) {
+            let entry = differences.entry(why).or_insert((0, line));
+            entry.0 += 1;
+        }
+    }
+    let lines = differences.into_iter().map(|(why, (count, line))| format!("{count} x {why}, such as {line}"));
+    (lines.collect(), open)
+}
+
+fn difference(request: &CorpusRequest, expected: &CorpusAnswer, found: &CorpusAnswer) -> Option<String> {
+    // Deliberate: hidden files are not served, and no method that files lack is.
+    let is_hidden = request.path.contains("/.") && matches!(found.status, 403 | 404);
+    if is_hidden || expected.status == 0 {
+        return None;
+    }
+    let both = |range: std::ops::Range<u16>| range.contains(&expected.status) && range.contains(&found.status);
+    if expected.status != found.status {
+        let are_redirects = both(300..400) && expected.fields.get("location") == found.fields.get("location");
+        let is_method = matches!(request.method, "POST" | "DELETE" | "HEAD") && both(400..600);
+        let are_gateway_errors = both(500..600);
+        // Both say that there is nothing for the client.
+        let are_rejections = matches!(expected.status, 400..=429) && matches!(found.status, 400..=429);
+        // Files have no content for other methods.
+        let is_of_files = request.method != "GET" && found.status == 405 && !expected.body.contains("STUB");
+        let is_same = are_redirects || is_method || are_gateway_errors || are_rejections || is_of_files;
+        return (!is_same).then(|| format!("status {} instead of {}", found.status, expected.status));
+    }
+    if both(300..400) && expected.fields.get("location") != found.fields.get("location") {
+        let of = |answer: &CorpusAnswer| answer.fields.get("location").cloned().unwrap_or_default();
+        return Some(format!("location {} instead of {}", of(found), of(expected)));
+    }
+    if expected.status >= 400 {
+        return None;
+    }
+    let of_content = |answer: &CorpusAnswer| -> Vec<String> {
+        let lines = answer.body.lines().filter(|line| line.starts_with("FILE ") || line.starts_with("STUB "));
+        lines.map(|line| line.replace(&format!(":{}", request.port), "")).collect()
+    };
+    if request.method != "HEAD" && of_content(expected) != of_content(found) {
+        return Some(format!("content {:?} instead of {:?}", of_content(found), of_content(expected)));
+    }
+    for (name, value) in &expected.fields {
+        if OWN_FIELDS.contains(&name.as_str()) || (request.kind == Original::Caddy && name == "x-powered-by") {
+            continue;
+        }
+        match found.fields.get(name) {
+            Some(other) if same_value(value, other) => {}
+            other => return Some(format!("{name}: {} instead of {value}", other.map_or("none", String::as_str))),
+        }
+    }
+    for (name, value) in &found.fields {
+        if !OWN_FIELDS.contains(&name.as_str()) && !expected.fields.contains_key(name) {
+            return Some(format!("{name}: {value} instead of none"));
+        }
+    }
+    None
+}
+
+/// Compares the items of a list, in any order.
+fn same_value(one: &str, other: &str) -> bool {
+    let items = |text: &str| -> BTreeSet<String> {
+        text.split([',', ';']).map(|item| item.trim().to_ascii_lowercase()).filter(|item| !item.is_empty()).collect()
+    };
+    items(one) == items(other)
+}
