@@ -94,17 +94,20 @@ fn look_as_its_user(file: &Path, checked: &mut CheckedConfig) {
 
 /// Reads a file and checks it, or standard input; says so if it can't be read.
 fn load(file: &Path, check: fn(&Path) -> io::Result<CheckedConfig>) -> Result<CheckedConfig, ExitCode> {
-    if let Some(server) = foreign_server(file) {
-        let file = file.display();
-        eprintln!("tailcoat: {file} is a configuration of {server}");
-        eprintln!("  translate it with `tailcoat import {file} -o tailcoat.kdl`");
-        return Err(ExitCode::from(EXIT_CONFIG));
-    }
     let read = if file == Path::new("-") {
         std::env::current_dir().and_then(|directory| config::check_stream("<stdin>", io::stdin().lock(), &directory))
     } else {
         check(file)
     };
+    // Only a file with errors can be another server's.
+    if let Ok(CheckedConfig { config: None, .. }) = &read
+        && let Some(server) = foreign_server(file)
+    {
+        let file = file.display();
+        eprintln!("tailcoat: {file} is a configuration of {server}");
+        eprintln!("  translate it with `tailcoat import {file} -o tailcoat.kdl`");
+        return Err(ExitCode::from(EXIT_CONFIG));
+    }
     read.map_err(|error| {
         eprintln!("tailcoat: {}: {error}", file.display());
         if error.kind() == io::ErrorKind::NotFound && file == Path::new(config::DEFAULT_PATH) {
