@@ -33,7 +33,7 @@ pub use model::*;
 pub use options::foreign::needless_in_nginx;
 pub use options::variables::of_nginx as nginx_variable;
 pub use parts::OptionalPart;
-pub use read::draft::expand as expand_include;
+pub use read::reuse::expand as expand_include;
 pub use regular_file::{open_regular, read_regular};
 pub use text::TEXT_BYTES_MAX;
 pub use text::files::{FileState, FileStates};

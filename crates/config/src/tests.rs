@@ -2,6 +2,7 @@ mod expressions;
 mod known_names;
 mod never_panics;
 mod old_names;
+mod reuse;
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -188,6 +189,7 @@ fn each_example_changes_something() {
         if ["certificate", "client-certificate", "module", "directory", "dns-hook", "external-account"]
             .contains(&option.name)
             || ["tls-ca-file", "tls-certificate", "require-tls", "implicit-tls", "write"].contains(&option.name)
+            || ["include", "snippet", "use"].contains(&option.name)
         {
             // Their files are read.
             return;
@@ -692,46 +694,6 @@ fn hostile_texts_are_rejected() {
     check(format!("{} 1\n", "x".repeat(1 << 20)).into_bytes(), "too long");
     check(format!("site {}", "a ".repeat(10_000)).into_bytes(), "");
     check("/- a /-{ a /-{ a /-{ a /-{ a /-{ a /-{ a /-{ a /-{ a".into(), "");
-}
-
-#[test]
-fn included_files_are_parts_of_the_whole() {
-    let directory = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
-    std::fs::create_dir(directory.path().join("sites")).unwrap();
-    write("main.kdl", "include \"sites/*.kdl\"\nserver { workers 2 }\n");
-    write("sites/b.kdl", "site b { root \"b\" }\n");
-    write("sites/a.kdl", "site a { root \".\" }\n");
-    write("sites/a.kdl.old", "no such option\n");
-    let main = directory.path().join("main.kdl");
-    let checked = check_file(&main).unwrap();
-    let names: Vec<_> = checked.config.unwrap().sites.iter().map(|site| site.names[0].to_string()).collect();
-    assert_eq!(names, ["a", "b"]);
-    let [warning] = checked.diagnostics.iter().collect::<Vec<_>>()[..] else { panic!("one warning") };
-    assert!(
-        warning.source.name.ends_with("sites/b.kdl") && warning.message.contains("sites/b"),
-        "relative to its file"
-    );
-
-    write("sites/c.kdl", "site a { respond \"*\" 200 }\nserver { workers 3 }\ninclude \"../main.kdl\"\nsit\n");
-    let checked = check_file(&main).unwrap();
-    let found: Vec<_> = checked
-        .diagnostics
-        .iter()
-        .filter(|one| one.severity == Severity::Error)
-        .map(|one| (one.source.name.rsplit('/').next().unwrap_or_default(), one.message.as_str()))
-        .collect();
-    assert_eq!(
-        found,
-        [
-            ("c.kdl", "`a` is named twice on the same address"),
-            ("c.kdl", "an included file cannot include other files"),
-            ("c.kdl", "unknown option `sit` at the top level"),
-            ("main.kdl", "`server` is given twice"),
-        ]
-    );
-    write("main.kdl", "include \"nothing.kdl\"\ninclude \"none/*.kdl\"\n");
-    assert_eq!(check_file(&main).unwrap().diagnostics.error_count(), 2);
 }
 
 /// Each would take minutes if what is done for a part of it looked at all other parts.

@@ -424,7 +424,7 @@ pub(crate) static NOTES: &[ForeignNote] = &[
         &["IfModule", "IfDefine", "IfVersion", "Define", "UnDefine", "LoadFile"],
         "all features are built in",
     ),
-    not_supported(APACHE, &["Macro", "UndefMacro"], "`include` reads shared files; there are no macros"),
+    needs_nothing(APACHE, &["UndefMacro"], "a `snippet` is only a name"),
     needs_nothing(
         APACHE,
         &[
@@ -639,7 +639,7 @@ pub(crate) static NOTES: &[ForeignNote] = &[
         "set it in the configuration of PHP-FPM, or with `variable \"PHP_VALUE\"`",
     ),
     needs_nothing(CADDY, &["order"], "rules run in a fixed order, and handlers in the order of the file"),
-    needs_nothing(CADDY, &["import-args", "snippet", "named_routes", "invoke"], "`include` reads shared files"),
+    needs_nothing(CADDY, &["named_routes", "invoke"], "`include` reads shared files, and `use` inserts snippets"),
     not_supported(
         CADDY,
         &["on_demand_tls", "on_demand", "ask"],

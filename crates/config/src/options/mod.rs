@@ -200,6 +200,8 @@ pub(super) enum OptionSetter {
     Block(OptionContext),
     /// Other files.
     Include,
+    /// Snippets and their uses, which are replaced before options are read.
+    Reuse,
 }
 
 impl OptionSetter {
@@ -225,7 +227,7 @@ impl OptionSetter {
             Self::Ftp(_) => matches!(place, Place::Ftp),
             Self::Block(block) => block.fits(place),
             Self::Map(_) => matches!(place, Place::Map),
-            Self::Secret | Self::Include => matches!(place, Place::Top),
+            Self::Secret | Self::Include | Self::Reuse => matches!(place, Place::Top),
         }
     }
 }

@@ -110,11 +110,34 @@ pub(super) static TOP: &[OptionDefinition] = &[
         name: "include",
         parameters: &[one("file", ValueKind::FileGlob)],
         repeatable: true,
-        doc: "Reads other files as if their content stood here. With a `*` in the name, all matching files are read, \
-              sorted by name. An included file cannot include others.",
+        doc: "Reads other files as if their content stood here, at the top level or in any block. With a `*` in a part of \
+              the path, all matching files are read, sorted by name; there may be none. Included files may include \
+              others, up to 16 deep, but not themselves.",
         example: r#"include "sites/*.kdl""#,
         known_as: KnownAs::NONE.nginx(&["include"]).apache(&["Include", "IncludeOptional"]).caddy(&["import"]),
         set: OptionSetter::Include,
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "snippet",
+        parameters: &[one("name", ValueKind::Name), any("parameter", ValueKind::Name)],
+        repeatable: true,
+        is_block_optional: true,
+        doc: "Options that `use` inserts elsewhere. In texts, `{param.NAME}` is the value of a parameter. A text that is \
+              nothing else takes the value as it is, such as a number. Snippets of included files can be used too.",
+        example: r#"snippet "cached" "age" { cache-control "*" "max-age={param.age}" }"#,
+        known_as: KnownAs::NONE.apache(&["Macro"]).caddy(&["snippet", "import-args"]),
+        set: OptionSetter::Reuse,
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "use",
+        parameters: &[one("name", ValueKind::Name), any("value", ValueKind::Text)],
+        repeatable: true,
+        doc: "Inserts the options of a `snippet`, with values for its parameters, at the top level or in any block.",
+        example: r#"use "cached" "3600""#,
+        known_as: KnownAs::NONE.apache(&["Use"]).caddy(&["import"]),
+        set: OptionSetter::Reuse,
         ..OPTION
     },
 ];
@@ -398,7 +421,9 @@ pub(super) static SITE: &[OptionDefinition] = &[
               comes first, as in the Gateway API of Kubernetes. The path counts first: exact, then the longest `\"/a/*\"`, \
               then regular expressions, then the longest `\"*.a\"`, then `\"*\"`. Of equal paths, handlers with `method` \
               come first, then those with `field`, `query` and `when`, then the order of the file. In both orders, the site's own root \
-              and `forward` without a path come last, and a request that a handler declines goes to the next.",
+              and `forward` without a path come last, and a request that a handler declines goes to the next. The time to find a handler depends \
+              on the length of the path, not on the number of handlers. Regular expressions that do not begin with `^` \
+              and a fixed text are an exception.",
         example: r#"route-order "specific""#,
         known_as: KnownAs::NONE.nginx(&["location"]).caddy(&["order"]),
         set: OptionSetter::Site(|site, values| {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::expressions::ExpressionsDraft;
+use super::reuse::{DEPTH_MAX, SnippetTable, canonical, expand, source_of};
 use super::{ConfigFinding, ConfigReader, Setting};
 use crate::check::blocks::Blocks;
 use crate::check::rules::RulesDraft;
@@ -26,14 +27,11 @@ use crate::model::*;
 use crate::options::{OptionContext, OptionSetter, conditions};
 use crate::regular_file::is_denied;
 use crate::text::kdl::KdlDocument;
-use crate::text::{parse_document, read_bytes, to_source, without_sites};
+use crate::text::{parse_document, read_bytes, without_sites};
 use crate::value::{Values, parse_server_address};
 
 /// The option whose file is opened when the server starts.
 const ACCESS_LOG: &str = "access-log";
-
-/// Most files that one `include` may read.
-const INCLUDED_FILES_MAX: usize = 10_000;
 
 /// Settings that all sites share and a site can replace.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,6 +67,10 @@ pub(crate) struct ConfigDraft {
     pub(crate) included: Vec<PathBuf>,
     /// Maps and secrets.
     pub(crate) expressions: ExpressionsDraft,
+    /// Snippets.
+    snippets: SnippetTable,
+    /// Files that are being read, each included by the one before.
+    including: Vec<PathBuf>,
     /// Skips sites.
     skips_sites: bool,
     /// Blocks and options that were given, to tell when one is given again by another file.
@@ -138,16 +140,17 @@ impl ConfigDraft {
 
     /// Takes over all that a text says, and the files it includes.
     pub(crate) fn read(&mut self, source: &Arc<ConfigSource>, document: &KdlDocument, diagnostics: &mut Diagnostics) {
-        self.read_top(source, document, true, diagnostics);
+        self.snippets.collect(source, document, 0, diagnostics);
+        self.including.push(canonical(Path::new(&source.name)));
+        self.read_top(source, document, diagnostics);
+        self.including.clear();
+        self.included.append(&mut self.snippets.files);
     }
 
-    fn read_top(
-        &mut self,
-        source: &Arc<ConfigSource>,
-        document: &KdlDocument,
-        may_include: bool,
-        diagnostics: &mut Diagnostics,
-    ) {
+    fn read_top(&mut self, source: &Arc<ConfigSource>, document: &KdlDocument, diagnostics: &mut Diagnostics) {
+        self.snippets.collect(source, document, DEPTH_MAX, diagnostics);
+        let expanded = self.snippets.expanded(source, document, diagnostics);
+        let document = expanded.as_ref().unwrap_or(document);
         for setting in (ConfigReader { source: source.clone(), diagnostics }).read(document, OptionContext::Top) {
             if !self.is_first(&setting, source, diagnostics) {
                 continue;
@@ -174,10 +177,9 @@ impl ConfigDraft {
                     }
                 }
                 OptionSetter::Rules(set) => self.rules.add(set, &setting, source, diagnostics),
-                OptionSetter::Include if may_include => self.include(source, &setting, diagnostics),
-                OptionSetter::Include => ConfigReader { source: source.clone(), diagnostics }.error(
-                    ConfigFinding::new(setting.span, "an included file cannot include other files", "remove this"),
-                ),
+                OptionSetter::Include => self.include(source, &setting, diagnostics),
+                // Uses were replaced before.
+                OptionSetter::Reuse => {}
                 OptionSetter::Server(_)
                 | OptionSetter::Limits(_)
                 | OptionSetter::Cache(_)
@@ -269,15 +271,28 @@ impl ConfigDraft {
         }
         self.included.extend_from_slice(&files);
         for file in files {
+            let canonical = canonical(&file);
+            if self.including.contains(&canonical) || self.including.len() >= DEPTH_MAX {
+                let names: Vec<_> = self.including.iter().map(|file| file.display().to_string()).collect();
+                let message = match self.including.contains(&canonical) {
+                    true => format!("{} includes itself", file.display()),
+                    false => format!("files include each other more than {DEPTH_MAX} deep"),
+                };
+                let finding = ConfigFinding::new(setting.span.clone(), message, "included here");
+                let help = format!("remove this; the files are {}", names.join(", "));
+                ConfigReader { source: source.clone(), diagnostics }.error(finding.help(help));
+                continue;
+            }
             match read_bytes(&file) {
                 Ok(bytes) => {
-                    let directory = file.parent().unwrap_or(Path::new("/"));
-                    let mut included = to_source(&file.display().to_string(), bytes, directory, diagnostics);
+                    let mut included = source_of(&file, bytes, diagnostics);
                     if self.skips_sites {
                         included = without_sites(&included);
                     }
                     if let Some(document) = parse_document(&included, diagnostics) {
-                        self.read_top(&included, &document, false, diagnostics);
+                        self.including.push(canonical);
+                        self.read_top(&included, &document, diagnostics);
+                        self.including.pop();
                     }
                 }
                 Err(error) => {
@@ -739,31 +754,6 @@ const HTTPS_PORT: u16 = 443;
 /// Returns `true` if the files have a root.
 pub(crate) fn has_root(files: &FilesConfig) -> bool {
     files.root.pieces.iter().any(|piece| !matches!(piece, RootPiece::Literal(text) if text.is_empty()))
-}
-
-/// Files that match a pattern with at most one `*`, in the last part of the path.
-pub fn expand(pattern: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let name = pattern.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let Some((before, after)) = name.split_once('*') else { return Ok(vec![pattern.to_owned()]) };
-    let directory = pattern.parent().unwrap_or(Path::new("/"));
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
-        let entry = entry?.file_name();
-        let fits = entry.to_str().is_some_and(|name| {
-            name.len() >= before.len() + after.len()
-                && name.starts_with(before)
-                && name.ends_with(after)
-                && !name.starts_with('.')
-        });
-        if fits {
-            files.push(directory.join(entry));
-        }
-        if files.len() > INCLUDED_FILES_MAX {
-            return Err(std::io::Error::other(format!("more than {INCLUDED_FILES_MAX} files")));
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 /// Notes a finding about a site.

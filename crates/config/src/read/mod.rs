@@ -3,6 +3,7 @@
 pub(crate) mod draft;
 mod environment;
 pub(crate) mod expressions;
+pub(crate) mod reuse;
 pub(crate) mod suggest;
 
 use std::ops::Range;
@@ -73,28 +74,42 @@ impl ConfigReader<'_> {
     pub(crate) fn read<'d>(&mut self, document: &'d KdlDocument, place: OptionContext) -> Vec<Setting<'d>> {
         let mut settings: Vec<Setting<'d>> = Vec::new();
         for node in &document.nodes {
-            let Some(option) = self.option(&node.name, node.span.clone(), place) else { continue };
+            let mut setting = match &node.origin {
+                None => self.setting(node, place),
+                Some(origin) => {
+                    ConfigReader { source: origin.source.clone(), diagnostics: self.diagnostics }.setting(node, place)
+                }
+            };
+            // Places of later findings are in the text of the block.
+            if let (Some(setting), Some(origin)) = (&mut setting, &node.origin) {
+                setting.span = origin.used_at.clone();
+                setting.values.list.iter_mut().for_each(|(.., span)| *span = origin.used_at.clone());
+            }
+            let Some(setting) = setting else { continue };
+            let option = setting.option;
             if !option.repeatable
                 && let Some(first) = settings.iter().find(|first| first.option.name == option.name)
             {
                 let finding =
-                    ConfigFinding::new(node.span.clone(), format!("`{}` is given twice", option.name), "again here")
+                    ConfigFinding::new(setting.span, format!("`{}` is given twice", option.name), "again here")
                         .related(self.source.clone(), first.span.clone(), "first here")
                         .help("keep one of them".to_owned());
                 self.error(finding);
                 continue;
             }
-            let values = self.read_values(node, option);
-            self.check_block(node, option);
-            let is_whole = values.is_some();
-            // A block whose own values are wrong is read all the same, to find what is wrong inside.
-            if let Some(values) = values.or_else(|| matches!(option.set, OptionSetter::Block(_)).then(Values::default))
-            {
-                let span = node.span.clone();
-                settings.push(Setting { option, values, span, is_whole, children: node.children.as_ref() });
-            }
+            settings.push(setting);
         }
         settings
+    }
+
+    fn setting<'d>(&mut self, node: &'d ParsedNode, place: OptionContext) -> Option<Setting<'d>> {
+        let option = self.option(&node.name, node.span.clone(), place)?;
+        let values = self.read_values(node, option);
+        self.check_block(node, option);
+        let is_whole = values.is_some();
+        // A block whose own values are wrong is read all the same, to find what is wrong inside.
+        let values = values.or_else(|| matches!(option.set, OptionSetter::Block(_)).then(Values::default))?;
+        Some(Setting { option, values, span: node.span.clone(), is_whole, children: node.children.as_ref() })
     }
 
     /// Notes an error.

@@ -3,29 +3,40 @@
 
 use std::iter::Peekable;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::lex::{Token, TokenKind, is_newline, tokens};
 use super::syntax::{explain_word, is_number, meant_by};
+use crate::diagnostic::ConfigSource;
 use crate::read::ConfigFinding;
 
 /// A text, or the inside of a block.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct KdlDocument {
     pub(crate) nodes: Vec<ParsedNode>,
 }
 
 /// A name with its values, and a block if it has one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ParsedNode {
     pub(crate) name: String,
     /// Bytes of the name.
     pub(crate) span: Range<usize>,
     pub(crate) entries: Vec<KdlEntry>,
     pub(crate) children: Option<KdlDocument>,
+    /// Set if the node is from another text than its block: by a snippet, or a file that is included.
+    pub(crate) origin: Option<NodeOrigin>,
+}
+
+/// Text that a node is from, and the place in the text of its block that leads there.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeOrigin {
+    pub(crate) source: Arc<ConfigSource>,
+    pub(crate) used_at: Range<usize>,
 }
 
 /// An argument, or a property with its name.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct KdlEntry {
     pub(crate) name: Option<KdlName>,
     pub(crate) value: KdlValue,
@@ -34,14 +45,14 @@ pub(crate) struct KdlEntry {
 }
 
 /// Name of a property.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct KdlName {
     pub(crate) text: String,
     pub(crate) span: Range<usize>,
 }
 
 /// A value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum KdlValue {
     String(String),
     Integer(i128),
@@ -51,6 +62,18 @@ pub(crate) enum KdlValue {
 }
 
 impl KdlValue {
+    /// The value as in a text.
+    pub(crate) fn to_text(&self) -> String {
+        match self {
+            Self::String(text) => text.clone(),
+            Self::Integer(number) => number.to_string(),
+            Self::Float(number) => number.to_string(),
+            Self::Bool(true) => "on".into(),
+            Self::Bool(false) => "off".into(),
+            Self::Null => String::new(),
+        }
+    }
+
     /// The text, if it is one.
     pub(crate) fn as_string(&self) -> Option<&str> {
         match self {
@@ -111,7 +134,7 @@ impl<T: Iterator<Item = Token>> KdlParser<'_, T> {
     /// A node, after its name.
     fn node(&mut self, span: Range<usize>) -> ParsedNode {
         let name = self.name(span.clone(), "this is not the name of an option");
-        let mut node = ParsedNode { name, span, entries: Vec::new(), children: None };
+        let mut node = ParsedNode { name, span, entries: Vec::new(), children: None, origin: None };
         let mut has_block = false;
         while let Some(Token { kind, span, .. }) = self.tokens.next_if(|token| token.kind != TokenKind::Close) {
             match kind {

@@ -4,6 +4,7 @@
 mod bans;
 mod filters;
 mod local_redirects;
+mod path_index;
 mod pipeline;
 pub mod rules;
 mod site;

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use wire::http::{Method, Request, Status};
 
+use super::path_index::PathIndex;
 use super::rules::fits;
 use super::rules::{PasswordGate, RewrittenTarget, Rules, redirected_head};
 use super::{RequestAccount, SiteSetup};
@@ -20,6 +21,8 @@ use crate::traces::trace_id;
 /// Site with its routes and error pages.
 pub(super) struct Site {
     routes: Vec<Route>,
+    /// Paths of the routes.
+    paths: PathIndex,
     /// Set if the site requires client certificates: identifier of the TLS settings that its connections must have
     /// used.
     required_tls: Option<Option<u32>>,
@@ -42,7 +45,6 @@ pub(super) struct Site {
 }
 
 struct Route {
-    path: PathPattern,
     /// Conditions in addition to the path; `None` if there are none.
     conditions: Option<Box<RuleConditions>>,
     handler: Handler,
@@ -51,7 +53,7 @@ struct Route {
 impl Route {
     #[inline]
     fn has(&self, routed: &Routed<'_>) -> bool {
-        self.path.matches(routed.path) && self.conditions.as_ref().is_none_or(|conditions| fits(conditions, routed))
+        self.conditions.as_ref().is_none_or(|conditions| fits(conditions, routed))
     }
 }
 
@@ -60,13 +62,15 @@ const ALLOW: &str = "GET, HEAD, OPTIONS";
 
 impl Site {
     pub(super) fn new(setup: SiteSetup<'_>) -> Self {
+        let patterns = setup.config.routes.iter().take(setup.handlers.len()).map(|route| route.path.clone());
+        let paths = PathIndex::new(patterns.collect());
         let route = |(config, handler): (&RouteConfig, Handler)| Route {
-            path: config.path.clone(),
             conditions: (!config.conditions.is_of_path_only()).then(|| Box::new(config.conditions.clone())),
             handler,
         };
         Self {
             routes: setup.config.routes.iter().zip(setup.handlers).map(route).collect(),
+            paths,
             required_tls: setup.config.tls.client_certificates.as_ref().map(|_| setup.tls),
             error_pages: setup.error_pages,
             encoders: setup.encoders,
@@ -141,7 +145,7 @@ impl Site {
     }
 
     fn next_route(&self, routed: &Routed<'_>, from: usize) -> Option<usize> {
-        (from..self.routes.len()).find(|&index| self.routes[index].has(routed))
+        self.paths.find(routed.path, from, |index| self.routes[index].has(routed))
     }
 
     /// Adds the error page of the operator, or the server's own, to errors without content. Returns the page if it must

@@ -1,15 +1,13 @@
 //! Redirects and rewrites: finds the rule that matches a request, and applies it.
 
-use std::collections::HashMap;
-
 use expression::Groups;
 use wire::http::{Request, Status, path, query_may_have};
 
+use super::super::path_index::PathIndex;
 use super::RoutedFacts;
 use super::target::{Match, arguments, write_target};
 use crate::config::{
-    Condition, FieldTest, PathPattern, QueryTest, Rewrite, RuleConditions, RuleTest, Template, TemplatePiece, TextTest,
-    Variable,
+    Condition, FieldTest, QueryTest, Rewrite, RuleConditions, RuleTest, Template, TemplatePiece, TextTest, Variable,
 };
 use crate::handler::{BuiltResponse, Routed};
 
@@ -17,10 +15,8 @@ use crate::handler::{BuiltResponse, Routed};
 #[derive(Debug, Default)]
 pub struct Rewrites {
     rules: Vec<Rewrite>,
-    /// Indices of rules for a single path, because a site may have thousands of them.
-    exact: HashMap<Vec<u8>, Vec<usize>>,
-    /// Indices of all other rules.
-    others: Vec<usize>,
+    /// Paths of the rules, because a site may have thousands of them.
+    paths: PathIndex,
 }
 
 /// Result of a redirect or rewrite.
@@ -57,15 +53,8 @@ impl RewrittenTarget {
 impl Rewrites {
     /// Indexes these rules by path.
     pub fn new(rules: Vec<Rewrite>) -> Self {
-        let mut rewrites = Self::default();
-        for (index, rule) in rules.iter().enumerate() {
-            match &rule.path {
-                PathPattern::Exact(path) => rewrites.exact.entry(path.clone().into_bytes()).or_default().push(index),
-                _ => rewrites.others.push(index),
-            }
-        }
-        rewrites.rules = rules;
-        rewrites
+        let paths = PathIndex::new(rules.iter().map(|rule| rule.path.clone()).collect());
+        Self { rules, paths }
     }
 
     /// Returns the first rule that matches a request.
@@ -74,14 +63,8 @@ impl Rewrites {
         if self.rules.is_empty() || !routed.path.starts_with(b"/") {
             return None;
         }
-        let fits = |index: &usize| {
-            let rule = &self.rules[*index];
-            rule.path.matches(routed.path) && fits(&rule.conditions, routed)
-        };
-        let exact = self.exact.get(routed.path).and_then(|indices| indices.iter().copied().find(fits));
-        // Only rules before the exact match can take precedence over it.
-        let others = self.others.iter().copied().take_while(|index| exact.is_none_or(|exact| *index < exact));
-        others.into_iter().find(fits).or(exact).map(|index| &self.rules[index])
+        let index = self.paths.find(routed.path, 0, |index| fits(&self.rules[index].conditions, routed))?;
+        Some(&self.rules[index])
     }
 }
 
