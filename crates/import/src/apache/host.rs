@@ -5,7 +5,7 @@ use std::path::Path;
 use super::proxy::{self, ProxyOptions};
 use super::rewrite::{self, RewriteScope};
 use super::section::{self, ApacheSection, Mount};
-use super::{access, fields};
+use super::{access, fields, overrides};
 use crate::directive::Directive;
 use crate::kdl::KdlNode;
 use crate::notes::Notes;
@@ -42,7 +42,7 @@ pub(super) fn translate(directives: &[Directive], of_directory: Option<&Path>, n
     nodes
 }
 
-fn is(directive: &Directive, name: &str) -> bool {
+pub(super) fn is(directive: &Directive, name: &str) -> bool {
     directive.name.eq_ignore_ascii_case(name)
 }
 
@@ -104,6 +104,9 @@ impl<'a> HostSource<'a> {
         {
             let own = [ApacheSection::of_site(first, self.blocks[0])];
             access::translate(&own, &mut parts, notes);
+        } else {
+            let files = self.last("accessfilename").map_or(".htaccess", Directive::first);
+            overrides::close(&sections, &self.blocks, &mounts, files, &mut parts, notes);
         }
         self.content(&root, &mounts, &sections, has_tls, &mut parts, notes);
         let place = self.host.or(self.blocks[0].first());
@@ -493,6 +496,8 @@ fn is_known(name: &str) -> bool {
                 | "user"
                 | "group"
                 | "expiresactive"
+                | "allowoverride"
+                | "accessfilename"
         )
 }
 
@@ -509,8 +514,6 @@ fn is_needless(name: &str) -> bool {
             | "errorlog"
             | "loglevel"
             | "logformat"
-            | "allowoverride"
-            | "accessfilename"
             | "setoutputfilter"
             | "addoutputfilterbytype"
             | "addoutputfilter"

@@ -7,6 +7,7 @@
 mod access;
 mod fields;
 mod host;
+mod overrides;
 mod proxy;
 mod rewrite;
 mod section;

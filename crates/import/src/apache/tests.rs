@@ -121,3 +121,30 @@ fn errors_have_their_line() {
     check("<A>\n</B>", "httpd.conf:2: `</B>` closes `<A>`");
     check("ServerName \"a", "httpd.conf:1: a quotation mark is not closed");
 }
+
+#[test]
+fn directories_with_unread_rules_are_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    std::fs::create_dir_all(root.join("private/deep")).unwrap();
+    std::fs::create_dir(root.join("open")).unwrap();
+    std::fs::write(root.join("private/.htaccess"), "Require all denied").unwrap();
+    let site = |allow: &str, root: &Path| {
+        let root = root.display();
+        let body = format!("<Directory {root}>\nAllowOverride {allow}\nRequire all granted\n</Directory>");
+        translated(&format!("<VirtualHost *:80>\nServerName a.de\nDocumentRoot {root}\n{body}\n</VirtualHost>"), None)
+    };
+    let (lines, remarks) = site("All", root);
+    let denied: Vec<_> = lines.iter().filter(|line| line.starts_with("deny")).collect();
+    assert_eq!(denied, ["deny all path=\"/private/*\""], "{lines:#?}");
+    let file = root.join("private/.htaccess");
+    assert!(remarks.iter().any(|remark| remark.contains(file.to_str().unwrap())), "{remarks:?}");
+    let (lines, remarks) = site("None", root);
+    assert!(!lines.iter().any(|line| line.starts_with("deny")), "{lines:#?}");
+    assert!(!remarks.iter().any(|remark| remark.contains("htaccess")), "{remarks:?}");
+    let (_, remarks) = site("AuthConfig", &root.join("absent"));
+    assert!(remarks.iter().any(|remark| remark.contains("were not looked for")), "{remarks:?}");
+    // The whole site.
+    std::fs::write(root.join(".htaccess"), "Require all denied").unwrap();
+    assert!(site("All", root).0.contains(&"deny all".to_owned()));
+}
