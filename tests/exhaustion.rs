@@ -134,7 +134,7 @@ fn no_descriptors_for_files_and_servers() {
         head[9..12].to_owned()
     };
     assert_eq!(ask_on("/missing"), "404");
-    limit_descriptors(server, free_descriptor(server));
+    limit_descriptors(server, settled("all workers have started", || free_descriptor(server)));
     for number in 0..3 {
         assert_eq!(ask_on(&format!("/{number}.html")), "503");
         assert_eq!(ask_on("/app"), "503");
