@@ -88,10 +88,10 @@ impl MemoryBudget {
         }
     }
 
-    /// Bytes to release until workers stop closing connections: down to 7/8 of the limit.
-    fn excess_bytes(&self) -> u64 {
+    /// Bytes to release of `held_bytes` until workers stop closing connections: down to 7/8 of the limit.
+    fn excess_bytes(&self, held_bytes: u64) -> u64 {
         let limit = self.limit_bytes();
-        self.held_bytes().saturating_sub(limit - limit / 8)
+        held_bytes.saturating_sub(limit - limit / 8)
     }
 
     fn reports(&self) -> MutexGuard<'_, Reports> {
@@ -152,7 +152,7 @@ mod tests {
             (-88, Pressure::Normal, 0),
         ] {
             budget.publish(change);
-            assert_eq!((budget.pressure(), budget.excess_bytes()), (pressure, excess), "{change}");
+            assert_eq!((budget.pressure(), budget.excess_bytes(budget.held_bytes())), (pressure, excess), "{change}");
         }
         budget.publish(-1);
         assert_eq!(budget.held_bytes(), 0, "a worker released first what another had published");

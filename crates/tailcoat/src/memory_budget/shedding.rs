@@ -23,7 +23,8 @@ const CLIENTS_A_NETWORK: u64 = 4;
 const REPORT_TIME: Duration = Duration::from_millis(10);
 
 /// Time for all workers to report what their connections hold. A worker without time is not waited for any longer: the
-/// others then release their own part only, so that their clients do not pay for those of that worker.
+/// others then go by its last report. What it has taken in since costs their clients nothing; it grows no further before
+/// that worker has time to report.
 const WAIT_TIME: Duration = Duration::from_millis(100);
 
 /// Time between two rounds, for connections to close and release their memory.
@@ -42,7 +43,16 @@ struct Report {
     /// `None` before the first report.
     reported_at: Option<Instant>,
     holdings: Vec<Holding>,
-    /// Bytes of connections that were chosen and are about to close.
+    /// Bytes of all its connections, also of those that `holdings` leaves out.
+    held_bytes: u64,
+    /// Part of `held_bytes` in connections that were chosen and are about to close.
+    closing_bytes: u64,
+}
+
+/// What the reports of all workers say together.
+struct Reported {
+    holdings: Vec<Holding>,
+    held_bytes: u64,
     closing_bytes: u64,
 }
 
@@ -103,12 +113,10 @@ impl WorkerBudget {
             return Shed::default();
         }
         self.times.set(ShedTimes { waiting_since: None, shed_at: Some(now), ..times });
-        let (holdings, closing_bytes) = self.budget().reports().all();
-        let mut excess_bytes = self.budget().excess_bytes().saturating_sub(closing_bytes);
-        if !is_complete {
-            excess_bytes = self.part_of(excess_bytes);
-        }
-        let shed = choose(holdings, excess_bytes, self.worker());
+        let Reported { holdings, held_bytes, closing_bytes } = self.budget().reports().all();
+        // Bytes that no report shows are in connections that cannot be compared with others.
+        let excess_bytes = self.budget().excess_bytes(held_bytes.min(self.budget().held_bytes()));
+        let shed = choose(holdings, excess_bytes.saturating_sub(closing_bytes), self.worker());
         self.mark_closing(&shed.slots, now);
         shed
     }
@@ -117,13 +125,6 @@ impl WorkerBudget {
     #[inline]
     pub fn is_critical(&self) -> bool {
         self.budget().pressure() == Pressure::Critical
-    }
-
-    /// This worker's part of `excess_bytes`, by what its connections hold of all.
-    fn part_of(&self, excess_bytes: u64) -> u64 {
-        let (own, all) = (u128::from(self.worker_bytes()), u128::from(self.budget().held_bytes().max(1)));
-        let part = u128::from(excess_bytes) * own.min(all) / all;
-        u64::try_from(part).unwrap_or(excess_bytes)
     }
 
     /// Reports to the other workers what this one's connections hold.
@@ -145,14 +146,15 @@ impl WorkerBudget {
         }
         let mut reports = self.budget().reports();
         if let Some(report) = reports.0.iter_mut().find(|report| report.worker == worker) {
-            *report = Report { worker, reported_at: Some(now), holdings: own, closing_bytes };
+            let held_bytes = self.worker_bytes();
+            *report = Report { worker, reported_at: Some(now), holdings: own, held_bytes, closing_bytes };
         }
     }
 }
 
 impl Reports {
     pub(super) fn add_worker(&mut self, worker: u32) {
-        self.0.push(Report { worker, reported_at: None, holdings: Vec::new(), closing_bytes: 0 });
+        self.0.push(Report { worker, reported_at: None, holdings: Vec::new(), held_bytes: 0, closing_bytes: 0 });
     }
 
     pub(super) fn remove_worker(&mut self, worker: u32) {
@@ -165,10 +167,13 @@ impl Reports {
         self.0.iter().all(|report| report.reported_at.is_some_and(is_new))
     }
 
-    /// Connections to choose from, and the bytes of those that are about to close.
-    fn all(&self) -> (Vec<Holding>, u64) {
-        let holdings = self.0.iter().flat_map(|report| &report.holdings).copied().collect();
-        (holdings, self.0.iter().map(|report| report.closing_bytes).sum())
+    fn all(&self) -> Reported {
+        let sum = |bytes: fn(&Report) -> u64| self.0.iter().map(bytes).sum();
+        Reported {
+            holdings: self.0.iter().flat_map(|report| &report.holdings).copied().collect(),
+            held_bytes: sum(|report| report.held_bytes),
+            closing_bytes: sum(|report| report.closing_bytes),
+        }
     }
 }
 
@@ -372,31 +377,47 @@ mod tests {
     #[test]
     fn a_worker_without_time_is_not_waited_for() {
         let budget = Arc::new(MemoryBudget::default());
-        let both = workers(&budget, [&[100; 5], &[100; 5]]);
-        budget.set_limit_bytes(900 * KIB as u64);
+        let mut both = workers(&budget, [&[100; 5], &[100; 5]]);
+        budget.set_limit_bytes(1_100 * KIB as u64);
+        both[0].1.push(both[0].0.holder(5).charge(300 * KIB));
+        // The second worker reports, and has no time from then on.
+        assert_eq!(both[1].0.shed(|_| None), Shed::default());
+        std::thread::sleep(REPORT_TIME);
         let first = &both[0].0;
         assert_eq!(first.shed(|_| None), Shed::default());
         std::thread::sleep(WAIT_TIME);
-        // Half of the 213 KiB above 7/8 of the limit.
-        assert_eq!(first.shed(|_| None).slots.len(), 2);
-        assert_eq!(first.shed(|_| None), Shed::default(), "these close first");
+        assert_eq!(first.shed(|_| None).slots, [5], "one is larger than any of the other worker's");
+        assert_eq!(first.shed(|_| None), Shed::default(), "it closes first");
     }
 
-    /// The first worker knew no other connections, so it closed its own for all of the excess.
+    /// A worker closed connections for its part of all bytes, in each round again: a starved worker with an attacker cost
+    /// the honest clients of another their connections.
     #[test]
     fn connections_of_a_worker_without_time_cost_those_of_others_nothing() {
         let budget = Arc::new(MemoryBudget::default());
-        // Slots 0 to 3 are other clients' uploads; the rest is one client's.
-        let held = [vec![100; 4], vec![15; 60]].concat();
-        let both = workers(&budget, [&held, &held]);
-        // 2,600 KiB are held: 1,288 more than 7/8 of 1,500 KiB, and more than the client has on one worker.
+        // The first worker has other clients' uploads only; the second has one client's many connections, and no time.
+        let both = workers(&budget, [&[100; 4], &[15; 200]]);
         budget.set_limit_bytes(1_500 * KIB as u64);
         let first = &both[0].0;
-        let client_of = |slot: u32| Some(client(if slot < 4 { slot as u8 } else { 99 }));
-        assert_eq!(first.shed(client_of), Shed::default());
+        assert!(first.is_critical());
+        for _ in 0..3 {
+            assert_eq!(first.shed(|slot| Some(client(slot as u8))), Shed::default());
+            std::thread::sleep(WAIT_TIME);
+        }
+        assert_eq!(first.shed(|slot| Some(client(slot as u8))), Shed::default());
+        let closed = both[1].0.shed(|_| Some(client(99)));
+        assert!(closed.slots.len() > 100, "{closed:?}");
+    }
+
+    #[test]
+    fn a_worker_that_exceeds_the_limit_alone_waits_for_no_report() {
+        let budget = Arc::new(MemoryBudget::default());
+        let both = workers(&budget, [&[100; 10], &[100; 1]]);
+        budget.set_limit_bytes(1_000 * KIB as u64);
+        let first = &both[0].0;
+        assert_eq!(first.shed(|_| None), Shed::default());
         std::thread::sleep(WAIT_TIME);
-        let slots = first.shed(client_of).slots;
-        assert_eq!((slots.len(), slots.iter().filter(|&&slot| slot < 4).count()), (43, 0));
+        assert_eq!(first.shed(|_| None).slots, [9, 8]);
     }
 
     #[test]
