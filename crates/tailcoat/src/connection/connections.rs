@@ -188,7 +188,9 @@ impl Connections {
         let place = &mut places[slot as usize];
         place.connection = Some(connection);
         place.client_place = client_place;
-        self.group.borrow_mut().poll_alone(place, self);
+        let group = &mut *self.group.borrow_mut();
+        group.poll_alone(place, self);
+        self.keep_memory(places, group);
     }
 
     /// Polls the connections in these slots, each once.
@@ -254,9 +256,19 @@ impl Connections {
         let group = &mut *self.group.borrow_mut();
         while group.gather(places, waiting) {
             group.go_on(places, self);
-            // The runtime's timers may have to wait for many groups.
-            if self.context.is_out_of_memory() {
-                self.shed(places);
+            self.keep_memory(places, group);
+        }
+    }
+
+    /// Closes this worker's part of the connections while clients hold too much memory. Must be called after each poll of
+    /// connections: timers and connections that are woken may have to wait for many others.
+    #[inline]
+    fn keep_memory(&self, places: &mut [ConnectionSlot], group: &mut ConnectionGroup) {
+        if self.context.is_out_of_memory() {
+            for slot in self.shed(places) {
+                if let Some(place) = places.get_mut(slot as usize) {
+                    group.poll_alone(place, self);
+                }
             }
         }
     }
@@ -267,9 +279,10 @@ impl Connections {
         self.shed(&self.places.borrow());
     }
 
+    /// Wakes the connections that must be closed, and returns their slots.
     #[cold]
-    fn shed(&self, places: &[ConnectionSlot]) {
-        self.context.shed_connections(|slot| Some(places.get(slot as usize)?.connection.as_ref()?.client()));
+    fn shed(&self, places: &[ConnectionSlot]) -> Vec<u32> {
+        self.context.shed_connections(|slot| Some(places.get(slot as usize)?.connection.as_ref()?.client()))
     }
 
     fn poll_woken(&self, slots: &mut Vec<u32>) {
@@ -554,8 +567,14 @@ mod tests {
     }
 
     fn connect(connections: &Connections, listener: u16) -> UnixStream {
-        let (client, server) = UnixStream::pair().unwrap();
+        connect_with(connections, listener, b"")
+    }
+
+    /// Connects; the server finds this input when it accepts.
+    fn connect_with(connections: &Connections, listener: u16, input: &[u8]) -> UnixStream {
+        let (mut client, server) = UnixStream::pair().unwrap();
         client.set_nonblocking(true).unwrap();
+        client.write_all(input).unwrap();
         server.set_nonblocking(true).unwrap();
         connections.start(Socket::new(server.into()), LogClient::Unix, listener, Admission::default());
         client
@@ -635,6 +654,33 @@ mod tests {
         });
     }
 
+    /// Connections of a worker whose clients may hold this many bytes.
+    fn budgeted(limit_bytes: u64) -> (Rc<Connections>, Arc<MemoryBudget>) {
+        let budget = Arc::new(MemoryBudget::default());
+        budget.set_limit_bytes(limit_bytes);
+        let memory = WorkerBudget::new(Arc::clone(&budget), 0);
+        let trouble = Arc::new(Trouble::new(ServerLog::stderr(LogLevel::Error), ""));
+        let context = Rc::new(new_context(Limits::default()).budgeting(memory, trouble));
+        (Rc::new(Connections::new(context, Arc::default()).unwrap()), budget)
+    }
+
+    /// A worker that accepted many connections in a row closed none meanwhile: on a busy machine, clients held eight times
+    /// the limit.
+    #[test]
+    fn memory_is_released_while_connections_are_accepted() {
+        const LIMIT_BYTES: u64 = 256 << 10;
+        let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default()).unwrap();
+        runtime.block_on(async {
+            let (connections, budget) = budgeted(LIMIT_BYTES);
+            let head = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(10_000));
+            // All are accepted before anything else has its turn.
+            let clients: Vec<_> = (0..400).map(|_| connect_with(&connections, 0, head.as_bytes())).collect();
+            assert!(budget.held_bytes() < 4 * LIMIT_BYTES, "{} bytes", budget.held_bytes());
+            assert!(connections.context.table.borrow().len() > 5, "no more are closed than must be");
+            drop(clients);
+        });
+    }
+
     /// Issue 17: connections were closed only when timers ran, so a saturated worker closed them late.
     #[test]
     fn memory_is_released_between_connections_and_without_timers() {
@@ -642,12 +688,7 @@ mod tests {
         // The runtime has no timers.
         let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default()).unwrap();
         runtime.block_on(async {
-            let budget = Arc::new(MemoryBudget::default());
-            budget.set_limit_bytes(LIMIT_BYTES);
-            let memory = WorkerBudget::new(Arc::clone(&budget), 0);
-            let trouble = Arc::new(Trouble::new(ServerLog::stderr(LogLevel::Error), ""));
-            let context = Rc::new(new_context(Limits::default()).budgeting(memory, trouble));
-            let connections = Rc::new(Connections::new(context, Arc::default()).unwrap());
+            let (connections, budget) = budgeted(LIMIT_BYTES);
             let mut clients: Vec<_> = (0..100).map(|_| connect(&connections, 0)).collect();
             let head = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(10_000));
             clients.iter_mut().for_each(|client| client.write_all(head.as_bytes()).unwrap());

@@ -189,15 +189,15 @@ impl Context {
         self.memory.is_critical()
     }
 
-    /// Wakes this worker's part of the connections that must be closed because clients hold too much memory.
-    /// `client_at` returns the client of the connection in a slot.
+    /// Wakes this worker's part of the connections that must be closed because clients hold too much memory, and returns
+    /// their slots. `client_at` returns the client of the connection in a slot.
     #[cold]
-    fn shed_connections(&self, client_at: impl Fn(u32) -> Option<LogClient>) {
+    fn shed_connections(&self, client_at: impl Fn(u32) -> Option<LogClient>) -> Vec<u32> {
         let budget = self.memory.budget();
         let held_bytes = budget.held_bytes();
         let Shed { slots, bytes } = self.memory.shed(|slot| self.holder_client(client_at(slot)?));
         if slots.is_empty() {
-            return;
+            return slots;
         }
         let mut table = self.table.borrow_mut();
         for &slot in &slots {
@@ -216,6 +216,7 @@ impl Context {
                 ],
             ));
         }
+        slots
     }
 
     /// Client for which a connection's memory counts; `None` for a proxy, which has many clients.

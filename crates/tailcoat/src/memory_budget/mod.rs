@@ -88,6 +88,12 @@ impl MemoryBudget {
         }
     }
 
+    /// True if clients hold 5/4 of the limit or more: they take memory faster than workers can compare them.
+    fn is_urgent(&self) -> bool {
+        let limit = self.limit_bytes();
+        self.held_bytes() >= limit.saturating_add(limit / 4)
+    }
+
     /// Bytes to release of `held_bytes` until workers stop closing connections: down to 7/8 of the limit.
     fn excess_bytes(&self, held_bytes: u64) -> u64 {
         let limit = self.limit_bytes();

@@ -22,13 +22,17 @@ const CLIENTS_A_NETWORK: u64 = 4;
 /// Time for which a report holds. While a worker waits for those of others, it repeats its own.
 const REPORT_TIME: Duration = Duration::from_millis(10);
 
-/// Time for all workers to report what their connections hold. A worker without time is not waited for any longer: the
-/// others then go by its last report. What it has taken in since costs their clients nothing; it grows no further before
+/// Time for all workers to report what their connections hold. A worker without time is not waited for any longer, and
+/// none is while the count is far above the limit: the others then go by its last report. What it has taken in since costs their clients nothing; it grows no further before
 /// that worker has time to report.
 const WAIT_TIME: Duration = Duration::from_millis(100);
 
 /// Time between two rounds, for connections to close and release their memory.
 const ROUND_TIME: Duration = Duration::from_millis(10);
+
+/// Divisor of the limit. While the count is far above the limit, a worker whose connections have taken this part more
+/// since the last round begins the next one at once.
+const URGENT_PART: u64 = 8;
 
 /// Time in which a connection that was chosen has closed. After it, the connection is counted like any other.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
@@ -56,7 +60,7 @@ struct Reported {
     closing_bytes: u64,
 }
 
-/// Times of a worker's part in closing connections.
+/// Progress of a worker's part in closing connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ShedTimes {
     /// Time of this worker's first report in the current round; `None` before it.
@@ -65,6 +69,8 @@ pub(super) struct ShedTimes {
     reported_at: Option<Instant>,
     /// Time at which this worker last closed its part.
     shed_at: Option<Instant>,
+    /// Least bytes that its connections have held since.
+    least_bytes: u64,
 }
 
 /// Connection, and the bytes that it holds. All workers order equal ones alike.
@@ -99,20 +105,26 @@ impl WorkerBudget {
             self.times.set(ShedTimes { waiting_since: None, ..times });
             return Shed::default();
         }
+        let is_urgent = self.budget().is_urgent();
+        let (own_bytes, step_bytes) = (self.worker_bytes(), self.budget().limit_bytes() / URGENT_PART);
         if times.shed_at.is_some_and(|shed_at| now < shed_at + ROUND_TIME) {
-            return Shed::default();
+            let least_bytes = times.least_bytes.min(own_bytes);
+            if !is_urgent || own_bytes - least_bytes < step_bytes {
+                self.times.set(ShedTimes { least_bytes, ..times });
+                return Shed::default();
+            }
         }
         let waiting_since = times.waiting_since.unwrap_or(now);
         let is_new = |reported_at| now < reported_at + REPORT_TIME;
-        if times.waiting_since.is_none() || !times.reported_at.is_some_and(is_new) {
+        if is_urgent || times.waiting_since.is_none() || !times.reported_at.is_some_and(is_new) {
             self.report(now, &client_of);
             self.times.set(ShedTimes { waiting_since: Some(waiting_since), reported_at: Some(now), ..times });
         }
         let is_complete = self.budget().reports().are_complete(now);
-        if !is_complete && now < waiting_since + WAIT_TIME {
+        if !is_complete && !is_urgent && now < waiting_since + WAIT_TIME {
             return Shed::default();
         }
-        self.times.set(ShedTimes { waiting_since: None, shed_at: Some(now), ..times });
+        self.times.set(ShedTimes { waiting_since: None, shed_at: Some(now), least_bytes: own_bytes, ..times });
         let Reported { holdings, held_bytes, closing_bytes } = self.budget().reports().all();
         // Bytes that no report shows are in connections that cannot be compared with others.
         let excess_bytes = self.budget().excess_bytes(held_bytes.min(self.budget().held_bytes()));
@@ -388,6 +400,15 @@ mod tests {
         std::thread::sleep(WAIT_TIME);
         assert_eq!(first.shed(|_| None).slots, [5], "one is larger than any of the other worker's");
         assert_eq!(first.shed(|_| None), Shed::default(), "it closes first");
+    }
+
+    /// Clients of a busy machine held eight times the limit before the wait was over.
+    #[test]
+    fn nothing_waits_while_the_count_is_far_above_the_limit() {
+        let budget = Arc::new(MemoryBudget::default());
+        let both = workers(&budget, [&[100; 12], &[100; 1]]);
+        budget.set_limit_bytes(1_000 * KIB as u64);
+        assert_eq!(both[0].0.shed(|_| None).slots, [11, 10, 9, 8]);
     }
 
     /// A worker closed connections for its part of all bytes, in each round again: a starved worker with an attacker cost
