@@ -1,7 +1,8 @@
 //! Connection IDs that name a socket, and the filter by which the kernel finds it.
 //!
 //! All sockets of an address form one group (`SO_REUSEPORT`). The first byte of each connection ID is the slot of a socket in the
-//! group. So packets reach their worker after the client's address has changed, too.
+//! group. So packets reach their worker after the client's address has changed, too. The last bytes are a tag. By it, the filter
+//! knows our IDs in the long headers of a handshake, where clients choose the first ID.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,14 +11,21 @@ use std::time::Duration;
 use nix::sys::socket::{setsockopt, sockopt};
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 
-/// Length of connection IDs: a slot and 56 random bits.
+/// Length of connection IDs: a slot, random bytes and a tag.
 pub const ID_BYTES: usize = 8;
+
+/// Random bytes of a connection ID.
+const RANDOM_BYTES: usize = 4;
+
+/// Bits of a hash of the random bytes that are not in the tag of 24 bits. One in 16 million IDs that clients choose has a
+/// valid tag. Such a client may have to use TCP.
+const UNTAGGED_BITS: u32 = 8;
 
 /// Largest number of sockets in a group.
 pub const SLOTS_MAX: usize = 256;
 
 /// Random bytes fetched at once.
-const POOL_BYTES: usize = 32 * (ID_BYTES - 1);
+const POOL_BYTES: usize = 64 * RANDOM_BYTES;
 
 /// Generator of the connection IDs of one slot.
 #[derive(Debug)]
@@ -41,11 +49,11 @@ impl ConnectionIdGenerator for SlotIds {
             aws_lc_rs::rand::fill(&mut self.pool).expect("the random source works");
             self.used_bytes = 0;
         }
-        let mut id = [self.slot; ID_BYTES];
-        let end = self.used_bytes + ID_BYTES - 1;
-        id[1..].copy_from_slice(&self.pool[self.used_bytes..end]);
+        let mut random = [0; RANDOM_BYTES];
+        let end = self.used_bytes + RANDOM_BYTES;
+        random.copy_from_slice(&self.pool[self.used_bytes..end]);
         self.used_bytes = end;
-        ConnectionId::new(&id)
+        ConnectionId::new(&id(self.slot, random))
     }
 
     fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
@@ -62,6 +70,16 @@ impl ConnectionIdGenerator for SlotIds {
     }
 }
 
+/// Makes the connection ID of a slot.
+fn id(slot: u8, random: [u8; RANDOM_BYTES]) -> [u8; ID_BYTES] {
+    let mut id = [slot; ID_BYTES];
+    let tag = u32::from_be_bytes(random).wrapping_mul(SPREAD) >> UNTAGGED_BITS;
+    // The word's first byte is zero, and replaced by the last random one.
+    id[ID_BYTES - RANDOM_BYTES..].copy_from_slice(&tag.to_be_bytes());
+    id[1..=RANDOM_BYTES].copy_from_slice(&random);
+    id
+}
+
 /// Instructions of a classic BPF program, without those for offsets beyond the packet.
 mod code {
     pub const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
@@ -70,11 +88,14 @@ mod code {
     pub const TO_INDEX: u16 = (libc::BPF_MISC | libc::BPF_TAX) as u16;
     pub const ADD_INDEX: u16 = (libc::BPF_ALU | libc::BPF_ADD | libc::BPF_X) as u16;
     pub const XOR_INDEX: u16 = (libc::BPF_ALU | libc::BPF_XOR | libc::BPF_X) as u16;
+    pub const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
     pub const ADD: u16 = (libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K) as u16;
     pub const MULTIPLY: u16 = (libc::BPF_ALU | libc::BPF_MUL | libc::BPF_K) as u16;
     pub const SHIFT_RIGHT: u16 = (libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K) as u16;
     pub const REMAINDER: u16 = (libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K) as u16;
     pub const JUMP_IF_SET: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
+    pub const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    pub const JUMP_IF_INDEX: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_X) as u16;
     pub const RETURN: u16 = (libc::BPF_RET | libc::BPF_A) as u16;
 }
 
@@ -87,8 +108,8 @@ const SPREAD: u32 = 0x9e37_79b1;
 /// Makes the program that selects a socket of a group. Offset 0 is the first byte of the datagram.
 ///
 /// A packet with a short header goes to the slot that its connection ID names. A packet with a long header belongs to a
-/// handshake. The client's address and port decide among the `workers` sockets that accept connections. The length of
-/// a handshake's connection ID does not tell if it is ours.
+/// handshake. It goes to that slot, too, if the connection ID has a valid tag, although another process may accept new
+/// connections by now. Otherwise, the client's address and port decide among the `workers` sockets that accept them.
 fn program(is_ipv6: bool, first: u8, workers: u32) -> Vec<libc::sock_filter> {
     let line = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
     // Last word of the source address, and the source port after a header without options or extensions.
@@ -97,6 +118,18 @@ fn program(is_ipv6: bool, first: u8, workers: u32) -> Vec<libc::sock_filter> {
         line(code::LOAD_BYTE, 0, 0, 0),
         line(code::JUMP_IF_SET, 0x80, 2, 0),
         line(code::LOAD_BYTE, 1, 0, 0),
+        line(code::RETURN, 0, 0, 0),
+        // RFC 9000, section 17.2: the length of the destination's ID is at 5, the ID at 6.
+        line(code::LOAD_BYTE, 5, 0, 0),
+        line(code::JUMP_IF_EQUAL, ID_BYTES as u32, 0, 9),
+        line(code::LOAD_WORD, 7, 0, 0),
+        line(code::MULTIPLY, SPREAD, 0, 0),
+        line(code::SHIFT_RIGHT, UNTAGGED_BITS, 0, 0),
+        line(code::TO_INDEX, 0, 0, 0),
+        line(code::LOAD_WORD, 10, 0, 0),
+        line(code::AND, u32::MAX >> UNTAGGED_BITS, 0, 0),
+        line(code::JUMP_IF_INDEX, 0, 0, 2),
+        line(code::LOAD_BYTE, 6, 0, 0),
         line(code::RETURN, 0, 0, 0),
         line(code::LOAD_HALF, NETWORK.wrapping_add(port), 0, 0),
         line(code::MULTIPLY, SPREAD, 0, 0),
@@ -166,6 +199,8 @@ mod tests {
         for _ in 0..1_000 {
             let id = ids.generate_cid();
             assert!(id[0] == 7 && id.len() == ID_BYTES && seen.insert(id.to_vec()));
+            let tag = u32::from_be_bytes([id[1], id[2], id[3], id[4]]).wrapping_mul(SPREAD) >> UNTAGGED_BITS;
+            assert_eq!(tag.to_be_bytes()[1..], id[5..]);
             assert!(ids.validate(&id).is_ok() && SlotIds::new(8).validate(&id).is_err());
         }
     }
@@ -179,11 +214,24 @@ mod tests {
                 let client = UdpSocket::bind(local).unwrap();
                 assert_eq!(slot_of(&sockets, &client, &[0x40, slot, 1, 2, 3]), usize::from(slot), "{address}");
             }
+            for slot in [3_u8, 0, 2, 1] {
+                let client = UdpSocket::bind(local).unwrap();
+                let mut handshake = vec![0xe0, 0, 0, 0, 1, ID_BYTES as u8];
+                handshake.extend_from_slice(&SlotIds::new(slot).generate_cid());
+                handshake.extend_from_slice(&[0; 20]);
+                assert_eq!(slot_of(&sockets, &client, &handshake), usize::from(slot), "{address}");
+                // Another ID goes to a socket that accepts, whatever its first byte.
+                handshake[13] ^= 1;
+                assert!([1, 2].contains(&slot_of(&sockets, &client, &handshake)), "{address}");
+                handshake[13] ^= 1;
+                handshake[5] = 9;
+                assert!([1, 2].contains(&slot_of(&sockets, &client, &handshake)), "{address}");
+            }
             let mut counts = [0; 4];
             for _ in 0..40 {
                 let client = UdpSocket::bind(local).unwrap();
-                let slot = slot_of(&sockets, &client, &[0xc0, 0, 0, 0, 1]);
-                assert_eq!(slot_of(&sockets, &client, &[0xe0, 3, 0, 0, 1]), slot, "the handshake stays there");
+                let slot = slot_of(&sockets, &client, &[0xc0, 0, 0, 0, 1, 0]);
+                assert_eq!(slot_of(&sockets, &client, &[0xe0, 3, 0, 0, 1, 0]), slot, "the handshake stays there");
                 counts[slot] += 1;
             }
             assert!(counts[0] == 0 && counts[3] == 0 && counts[1] > 5 && counts[2] > 5, "{address}: {counts:?}");
