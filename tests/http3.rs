@@ -272,6 +272,88 @@ fn an_upgrade_completes_requests() {
     }
 }
 
+/// A process uses a bank of sockets, of which there are eight. An upgrade must not take that of a process which still has
+/// connections.
+#[test]
+fn more_upgrades_than_banks_keep_a_connection() {
+    let upstream = upstream();
+    let Some(mut server) = H3Server::start(&forward(&upstream)) else { return };
+    let mut sessions = [server.connect(), server.connect()];
+    for session in &mut sessions {
+        session.order("begin /");
+        upstream.await_received("BEGIN");
+    }
+    for number in 0..18 {
+        server.operated.upgrade();
+        for session in &mut sessions {
+            assert_eq!(session.order("move"), "moved");
+            for _ in 0..4 {
+                assert_eq!(session.order("ping"), "pong", "upgrade {number}");
+            }
+        }
+        let last_two = || server.operated.running().len() <= 2;
+        eventually("processes without connections end", last_two);
+    }
+    for session in &mut sessions {
+        assert_eq!(session.order("finish"), "200 received");
+    }
+}
+
+#[test]
+fn clients_of_a_process_that_was_killed_get_a_reset() {
+    let upstream = upstream();
+    let Some(mut server) = H3Server::start(&forward(&upstream)) else { return };
+    let mut sessions: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    for session in &mut sessions {
+        session.order("begin /");
+        upstream.await_received("BEGIN");
+    }
+    let old = server.operated.running()[0];
+    server.operated.upgrade();
+    assert_eq!(sessions[0].order("ping"), "pong");
+    server.operated.server.signal("KILL");
+    eventually("the old process ends", || !Operated::is_running(old));
+    for session in &mut sessions {
+        assert_eq!(session.order("ping"), "closed reset");
+    }
+}
+
+#[test]
+fn a_reload_closes_and_opens_udp_sockets() {
+    let upstream = upstream();
+    let options = format!("{}\n respond \"/fixed\" 200 \"ok\"", forward(&upstream));
+    let Some(server) = H3Server::start(&options) else { return };
+    let (first, second) = (server.port, free_port());
+    let connect = |port: u16| H3Session::connect(address(port), &server.authority());
+    let reload = |port: u16| server.operated.reload(&config(HTTP3, port, &options));
+    let is_free = |port: u16| UdpSocket::bind(address(port)).is_ok();
+    let (mut idle, mut busy) = (connect(first), connect(first));
+    assert_eq!(idle.order("get /fixed"), "200 ok");
+    busy.order("begin /");
+    upstream.await_received("BEGIN");
+    reload(second);
+    assert_eq!(connect(second).order("get /fixed"), "200 ok");
+    assert_eq!(idle.order("await-end"), "closed 256");
+    assert!(!is_free(first), "a connection needs the socket");
+    // The address comes back while its connections end.
+    reload(first);
+    assert_eq!(connect(first).order("get /fixed"), "200 ok");
+    eventually("the second address is closed", || is_free(second));
+    assert_eq!(busy.order("finish"), "200 received");
+    assert_eq!(busy.order("await-end"), "closed 256");
+    reload(second);
+    eventually("the first address is closed", || is_free(first));
+    assert_eq!(connect(second).order("get /fixed"), "200 ok");
+    // Without HTTP/3, the TCP socket stays.
+    let without = "server {\n http-versions \"1.1\" \"2\"\n}\n";
+    let mut last = connect(second);
+    server.operated.reload(&config(without, second, &options));
+    assert_eq!(last.order("await-end"), "closed 256");
+    eventually("the UDP sockets are closed", || is_free(second));
+    reload(second);
+    assert_eq!(connect(second).order("get /fixed"), "200 ok");
+}
+
 #[test]
 fn a_client_sees_that_a_handler_is_at_work() {
     // Longer than the client's idle timeout.

@@ -21,6 +21,8 @@ struct Seen {
     moves: AtomicUsize,
     /// Connections that the server has ended, as an upgrade does.
     ended: AtomicUsize,
+    /// Connections of which the server no longer knew anything.
+    reset: AtomicUsize,
     ends: AtomicBool,
 }
 
@@ -40,11 +42,12 @@ fn keep_asking(port: u16, authority: &Path, seen: &Seen) {
                     seen.moves.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            // H3_NO_ERROR, H3_REQUEST_REJECTED
-            "closed 256" | "reset 267" => {
+            // H3_NO_ERROR, H3_REQUEST_REJECTED, a stateless reset
+            outcome @ ("closed 256" | "reset 267" | "closed reset") => {
                 assert!(!is_retry, "a new connection serves requests");
                 is_retry = true;
                 seen.ended.fetch_add(1, Ordering::Relaxed);
+                seen.reset.fetch_add(usize::from(outcome == "closed reset"), Ordering::Relaxed);
                 session = connect();
             }
             other => panic!("{other}"),
@@ -83,10 +86,12 @@ fn check(reloads: usize, upgrades: usize) {
     clients.into_iter().for_each(|client| client.join().expect("no request failed"));
     let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
     println!(
-        "{reloads} reloads, {upgrades} upgrades: {} requests, {} moves, {} connections ended by upgrades, 0 failed",
+        "{reloads} reloads, {upgrades} upgrades: {} requests, {} moves, {} connections ended by upgrades, \
+         {} of them by a stateless reset, 0 failed",
         count(&seen.requests),
         count(&seen.moves),
-        count(&seen.ended)
+        count(&seen.ended),
+        count(&seen.reset)
     );
     assert!(count(&seen.moves) > 0 && count(&seen.ended) <= CLIENTS * upgrades);
 }

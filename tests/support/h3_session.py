@@ -5,7 +5,10 @@ post PATH BYTES    sends a request with content, prints status and content.
 begin PATH         sends a request and the beginning of its content.
 finish             sends the rest, prints status and content.
 move               continues from another port.
+ping               waits until the server acknowledges a packet.
 await-end          prints the code with which the server has closed the connection.
+
+Each prints "closed reset" after a stateless reset.
 """
 import asyncio
 import socket
@@ -34,7 +37,8 @@ class Session(QuicConnectionProtocol):
     def quic_event_received(self, event):
         """Collects the response."""
         if isinstance(event, ConnectionTerminated):
-            self.closed.set_result(event.error_code)
+            if not self.closed.done():
+                self.closed.set_result(event.error_code)
             self.complete(f"closed {event.error_code}")
         if isinstance(event, StreamReset) and event.stream_id == self.stream:
             self.complete(f"reset {event.error_code}")
@@ -45,6 +49,17 @@ class Session(QuicConnectionProtocol):
                 self.content += received.data
             if getattr(received, "stream_ended", False) and received.stream_id == self.stream:
                 self.complete(f"{self.status} {self.content.decode()}")
+
+    def datagram_received(self, data, addr):
+        """Notices stateless resets (RFC 9000, section 10.3.1), which the library does not."""
+        quic = self._quic
+        tokens = [peer.stateless_reset_token for peer in [quic._peer_cid, *quic._peer_cid_available]]
+        if data[0] < 0x80 and data[-16:] in tokens:
+            if not self.closed.done():
+                self.closed.set_result("reset")
+            self.complete("closed reset")
+        else:
+            super().datagram_received(data, addr)
 
     def complete(self, outcome):
         """Ends the wait for the response."""
@@ -77,6 +92,9 @@ class Session(QuicConnectionProtocol):
         if order == "move":
             await self.move()
             return "moved"
+        if order == "ping":
+            await asyncio.wait([asyncio.ensure_future(self.ping()), self.closed], return_when=asyncio.FIRST_COMPLETED)
+            return f"closed {self.closed.result()}" if self.closed.done() else "pong"
         if order == "await-end":
             return f"closed {await self.closed}"
         if order == "get":

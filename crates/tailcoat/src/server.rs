@@ -11,6 +11,7 @@ mod keepers;
 mod launcher;
 mod listeners;
 mod live_changes;
+mod lives;
 mod memory;
 mod orders;
 mod reload;
@@ -26,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use self::assembly::{Assembly, Lasting};
 use self::control::Control;
@@ -92,6 +93,8 @@ struct ServerEvents {
     /// Orders from the control socket.
     orders: UnboundedReceiver<ControlRequest>,
     ended: WorkerEnds,
+    /// Messages for earlier processes that have ended.
+    lives_ended: UnboundedReceiver<()>,
 }
 
 /// TCP address that a server listens on.
@@ -195,8 +198,9 @@ impl Server {
             .map_err(ServerStartError::at("cannot find out which CPU cores are available"))?;
         let count = workers.wanted(&config.server);
         let (sockets, control) = handover.as_mut().map(Handover::take_sockets).unwrap_or_default();
-        let datagrams = handover.as_mut().map(Handover::take_datagrams).unwrap_or_default();
-        let mut listeners = Listeners::new(inherited, sockets, datagrams);
+        let lives = sockets.lives.clone();
+        let listeners = Listeners::new(inherited, sockets);
+        let mut listeners = listeners.map_err(ServerStartError::at("cannot take over the listeners"))?;
         let new = listeners.prepare(&config, count)?;
         let (mut control, orders) = Control::new(control);
         let socket = control.prepare(&config)?;
@@ -217,6 +221,16 @@ impl Server {
             runtime.spawn(watch::watch(path.clone(), read.clone(), control.orders()));
         }
         let keepers = Keepers::new(&assembly, changes.certificates, &lasting);
+        let (life_ended, lives_ended) = unbounded_channel();
+        for life in lives {
+            let life_ended = life_ended.clone();
+            runtime.spawn(async move {
+                // Without it, the sockets are read after the next reload.
+                if life.ended().await.is_ok() {
+                    let _ = life_ended.send(());
+                }
+            });
+        }
         drop(entered);
         let server = Self {
             origin,
@@ -234,7 +248,7 @@ impl Server {
             is_draining: false,
             log_level: None,
             runtime,
-            sources: Some(ServerEvents { signals, orders, ended }),
+            sources: Some(ServerEvents { signals, orders, ended, lives_ended }),
         };
         server.apply_to_observer();
         Ok(server)
@@ -299,7 +313,7 @@ impl Server {
 
     /// Handles signals and orders until all workers have ended.
     async fn obey(&mut self, sources: ServerEvents) -> io::Result<()> {
-        let ServerEvents { mut signals, mut orders, mut ended } = sources;
+        let ServerEvents { mut signals, mut orders, mut ended, mut lives_ended } = sources;
         // Does nothing without systemd. An error here is harmless.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let mut result = Ok(());
@@ -312,6 +326,7 @@ impl Server {
                     self.apply_to_observer();
                     result = result.and(ended.inspect_err(|error| self.on_failed(error)));
                 }
+                Some(()) = lives_ended.recv() => self.share_datagrams(),
                 command = signals.next() => self.on_signal(command),
                 // Local invariant: the sender is in `self.control`.
                 Some(request) = orders.recv() => self.carry_out(request),
@@ -373,6 +388,11 @@ impl Server {
     /// Lets another worker use the UDP sockets of a worker that has ended.
     fn on_worker_ended(&mut self, index: usize) {
         self.workers.on_ended(index);
+        self.share_datagrams();
+    }
+
+    /// Gives the workers the UDP sockets that no worker and no other process reads.
+    fn share_datagrams(&mut self) {
         let serves = !self.is_draining && self.successor.is_none();
         // If no file descriptor is free, other workers serve these clients until the next reload.
         if serves && self.workers.listen(&self.listeners).is_ok() {

@@ -1,29 +1,68 @@
 //! UDP sockets of HTTP/3.
 
+use std::any::Any;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
 
 use serde::{Deserialize, Serialize};
 
+use super::lives::{Life, LifeLine};
 use crate::config::Listen;
 use crate::connection::{SLOTS_MAX, steer};
-use crate::worker::{ListenerKey, UDP_KEY, bind_udp};
+use crate::worker::{LEFT_KEY, ListenerKey, UDP_KEY, bind_udp};
 
 /// Banks of sockets, if there are not too many workers. A process accepts connections with one, while the processes before
-/// it complete theirs with others. If more processes run, two read from the same sockets, and lose packets.
+/// it complete theirs with others.
 const BANKS_MAX: usize = 8;
 const BANKS_MIN: usize = 2;
 
 /// Group of the sockets of an address. The kernel numbers them in the order in which they were bound, and connection IDs
-/// have these numbers. So none is closed, and all are bound at first, when the server may bind any port.
+/// have these numbers. So all are bound at first, when the server may bind any port, and closed together.
 pub(super) struct DatagramGroup {
-    sockets: Vec<UdpSocket>,
+    sockets: Arc<DatagramSockets>,
     /// Sockets in a bank.
     bank_size: usize,
-    /// First socket of the bank in use.
-    first: usize,
+    /// User of each bank.
+    users: Vec<BankUser>,
+    /// Bank in use; at first the one of the process before, if all others have users.
+    bank: usize,
     is_ipv6: bool,
+}
+
+/// Open sockets of a group. They close when the main thread and all workers have dropped them.
+struct DatagramSockets {
+    all: Vec<UdpSocket>,
+    /// Shows other processes that this one reads its bank.
+    _life_line: Arc<LifeLine>,
+}
+
+/// Group that no configuration uses any more, while workers complete its connections.
+pub(super) struct RetiredGroup {
+    sockets: Weak<DatagramSockets>,
+    rest: DatagramGroupState,
+}
+
+/// State of a group without its sockets.
+struct DatagramGroupState {
+    bank_size: usize,
+    users: Vec<BankUser>,
+    bank: usize,
+    is_ipv6: bool,
+}
+
+/// Last process that has read the sockets of a bank.
+#[derive(Clone)]
+enum BankUser {
+    /// No process has.
+    None,
+    /// This process.
+    Own,
+    /// Another process.
+    Other(Arc<Life>),
+    /// A process that does not tell when it has ended.
+    Unknown,
 }
 
 /// Group that a process hands over.
@@ -34,7 +73,11 @@ pub(super) struct DatagramOffer {
     /// Number of sockets, whose descriptors follow.
     pub(super) sockets: usize,
     bank_size: usize,
+    /// First socket of the bank in use.
     first: usize,
+    /// Last user of each bank, as an index into the processes of the offer. Empty in offers of earlier versions.
+    #[serde(default)]
+    users: Vec<Option<usize>>,
 }
 
 impl DatagramGroup {
@@ -42,39 +85,91 @@ impl DatagramGroup {
     ///
     /// # Errors
     /// The address is in use or not permitted, or the kernel lacks the filter.
-    pub(super) fn bind(address: SocketAddr, workers: usize) -> io::Result<Self> {
+    pub(super) fn bind(address: SocketAddr, workers: usize, life_line: Arc<LifeLine>) -> io::Result<Self> {
         let bank_size = workers.clamp(1, SLOTS_MAX / BANKS_MIN);
         let banks = (SLOTS_MAX / bank_size).min(BANKS_MAX);
-        let sockets = bind_udp(address, banks * bank_size)?;
-        let group = Self { sockets, bank_size, first: 0, is_ipv6: address.is_ipv6() };
+        let sockets = DatagramSockets { all: bind_udp(address, banks * bank_size)?, _life_line: life_line };
+        let mut users = vec![BankUser::None; banks];
+        users[0] = BankUser::Own;
+        let group = Self { sockets: Arc::new(sockets), bank_size, users, bank: 0, is_ipv6: address.is_ipv6() };
         // Without the filter, packets would get to sockets that no worker reads.
         group.steer(workers)?;
         Ok(group)
     }
 
-    /// Takes over the group of another process; uses its next bank.
+    /// Takes over the group of another process; uses the next bank without a user.
     ///
     /// # Errors
     /// A descriptor is no socket.
-    pub(super) fn handed_over(offer: &DatagramOffer, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
-        let sockets: Vec<UdpSocket> = descriptors.into_iter().map(UdpSocket::from).collect();
-        let is_ipv6 = sockets.first().ok_or(io::ErrorKind::InvalidData)?.local_addr()?.is_ipv6();
-        let bank_size = offer.bank_size.clamp(1, sockets.len());
-        let next = offer.first + bank_size;
-        let first = if next + bank_size <= sockets.len() { next } else { 0 };
-        Ok(Self { sockets, bank_size, first, is_ipv6 })
+    pub(super) fn handed_over(
+        offer: &DatagramOffer,
+        descriptors: Vec<OwnedFd>,
+        lives: &[Arc<Life>],
+        life_line: Arc<LifeLine>,
+    ) -> io::Result<Self> {
+        let all: Vec<UdpSocket> = descriptors.into_iter().map(UdpSocket::from).collect();
+        let is_ipv6 = all.first().ok_or(io::ErrorKind::InvalidData)?.local_addr()?.is_ipv6();
+        let bank_size = offer.bank_size.clamp(1, all.len());
+        let bank = offer.first / bank_size;
+        let mut users = vec![BankUser::None; all.len() / bank_size];
+        let bank = bank.min(users.len() - 1);
+        if offer.users.is_empty() {
+            users[bank] = BankUser::Unknown;
+        }
+        for (user, index) in users.iter_mut().zip(&offer.users) {
+            if let Some(index) = index {
+                *user = lives.get(*index).cloned().map_or(BankUser::Unknown, BankUser::Other);
+            }
+        }
+        let sockets = Arc::new(DatagramSockets { all, _life_line: life_line });
+        let mut group = Self { sockets, bank_size, users, bank, is_ipv6 };
+        group.find_bank();
+        Ok(group)
     }
 
-    /// Offers the group to another process.
+    /// Offers the group to another process. `index` returns the index of a process in the offer.
     ///
     /// # Errors
     /// Out of file descriptors.
-    pub(super) fn offer(&self, listen: &Listen, descriptors: &mut Vec<OwnedFd>) -> io::Result<DatagramOffer> {
-        for socket in &self.sockets {
+    pub(super) fn offer(
+        &self,
+        listen: &Listen,
+        descriptors: &mut Vec<OwnedFd>,
+        mut index: impl FnMut(Option<&Arc<Life>>) -> Option<usize>,
+    ) -> io::Result<DatagramOffer> {
+        for socket in &self.sockets.all {
             descriptors.push(socket.try_clone()?.into());
         }
-        let Self { bank_size, first, .. } = *self;
-        Ok(DatagramOffer { listen: listen.clone(), sockets: self.sockets.len(), bank_size, first })
+        let users = self.users.iter().map(|user| match user {
+            BankUser::None | BankUser::Unknown => None,
+            BankUser::Own => index(None),
+            BankUser::Other(life) => index(Some(life)),
+        });
+        Ok(DatagramOffer {
+            listen: listen.clone(),
+            sockets: self.sockets.all.len(),
+            bank_size: self.bank_size,
+            first: self.bank * self.bank_size,
+            users: users.collect(),
+        })
+    }
+
+    /// Takes a bank, if the group has none. Returns false if processes before this one still use all of them.
+    pub(super) fn find_bank(&mut self) -> bool {
+        let banks = self.users.len();
+        let is_free = |bank: &usize| self.users[*bank].is_free();
+        if !self.has_bank()
+            && let Some(bank) = (1..=banks).map(|step| (self.bank + step) % banks).find(is_free)
+        {
+            self.bank = bank;
+            self.users[bank] = BankUser::Own;
+        }
+        self.has_bank()
+    }
+
+    /// True if this process has a bank.
+    pub(super) fn has_bank(&self) -> bool {
+        matches!(self.users.get(self.bank), Some(BankUser::Own))
     }
 
     /// Lets new connections go to the sockets of this number of workers.
@@ -82,26 +177,162 @@ impl DatagramGroup {
     /// # Errors
     /// The kernel lacks the filter.
     pub(super) fn steer(&self, workers: usize) -> io::Result<()> {
-        let Some(socket) = self.sockets.first() else { return Ok(()) };
-        steer(socket, self.is_ipv6, self.first as u8, workers.clamp(1, self.bank_size))
+        let Some(socket) = self.sockets.all.first().filter(|_| self.has_bank()) else { return Ok(()) };
+        let first = self.bank * self.bank_size;
+        steer(socket, self.is_ipv6, first as u8, workers.clamp(1, self.bank_size))
     }
 
     /// Port of the address.
     pub(super) fn port(&self) -> Option<u16> {
-        Some(self.sockets.first()?.local_addr().ok()?.port())
+        Some(self.sockets.all.first()?.local_addr().ok()?.port())
     }
 
     /// Socket of a worker.
     pub(super) fn of_worker(&self, number: u16, worker: usize) -> Option<ListenerKey> {
-        (worker < self.bank_size).then(|| (number, UDP_KEY | (self.first + worker) as u16))
+        let is_present = self.has_bank() && worker < self.bank_size;
+        is_present.then(|| key(number, self.bank * self.bank_size + worker))
     }
 
-    /// Duplicate of a socket.
+    /// Sockets whose process has ended, and which one of `workers` workers reads for it.
+    pub(super) fn left_to(&self, number: u16, worker: usize, workers: usize) -> impl Iterator<Item = ListenerKey> {
+        let has_ended = |bank: usize| matches!(&self.users[bank], BankUser::Other(life) if life.has_ended());
+        let banks = (0..self.users.len()).filter(move |bank| has_ended(*bank));
+        let slots = banks.flat_map(|bank| (bank * self.bank_size..).take(self.bank_size));
+        let own = slots.filter(move |slot| slot % workers.max(1) == worker);
+        own.map(move |slot| (number, UDP_KEY | LEFT_KEY | slot as u16))
+    }
+
+    /// True for a socket that workers accept connections from.
+    pub(super) fn is_own(&self, socket: u16) -> bool {
+        self.has_bank() && socket & LEFT_KEY == 0 && slot(socket) / self.bank_size == self.bank
+    }
+
+    /// Duplicate of a socket, with what keeps the group open as long as a worker needs the socket.
     ///
     /// # Errors
     /// There is no such socket, or no more file descriptors.
-    pub(super) fn descriptor(&self, socket: u16) -> io::Result<UdpSocket> {
-        let socket = self.sockets.get(usize::from(socket & !UDP_KEY));
-        socket.ok_or(io::ErrorKind::NotFound)?.try_clone()
+    pub(super) fn descriptor(&self, socket: u16) -> io::Result<(UdpSocket, Arc<dyn Any + Send + Sync>)> {
+        let found = self.sockets.all.get(slot(socket)).ok_or(io::ErrorKind::NotFound)?;
+        Ok((found.try_clone()?, Arc::clone(&self.sockets) as _))
+    }
+
+    /// Leaves the group to the workers that complete its connections.
+    pub(super) fn retire(self) -> RetiredGroup {
+        let Self { sockets, bank_size, users, bank, is_ipv6 } = self;
+        RetiredGroup { sockets: Arc::downgrade(&sockets), rest: DatagramGroupState { bank_size, users, bank, is_ipv6 } }
+    }
+}
+
+impl RetiredGroup {
+    /// Uses the group again, unless its sockets are closed.
+    pub(super) fn reuse(self) -> Option<DatagramGroup> {
+        let sockets = self.sockets.upgrade()?;
+        let DatagramGroupState { bank_size, users, bank, is_ipv6 } = self.rest;
+        Some(DatagramGroup { sockets, bank_size, users, bank, is_ipv6 })
+    }
+}
+
+impl BankUser {
+    /// True if a process may use the bank.
+    fn is_free(&self) -> bool {
+        match self {
+            Self::None => true,
+            Self::Own | Self::Unknown => false,
+            Self::Other(life) => life.has_ended(),
+        }
+    }
+}
+
+fn slot(socket: u16) -> usize {
+    usize::from(socket & !(UDP_KEY | LEFT_KEY))
+}
+
+fn key(number: u16, slot: usize) -> ListenerKey {
+    (number, UDP_KEY | slot as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Process with a group that it has bound or taken over.
+    struct Process {
+        life_line: Arc<LifeLine>,
+        life: Arc<Life>,
+        group: DatagramGroup,
+    }
+
+    impl Process {
+        fn first() -> Self {
+            let (life_line, life) = LifeLine::new().unwrap();
+            let (life_line, life) = (Arc::new(life_line), Arc::new(life));
+            let group = DatagramGroup::bind("127.0.0.1:0".parse().unwrap(), 2, Arc::clone(&life_line)).unwrap();
+            Self { life_line, life, group }
+        }
+
+        fn next(before: &Self) -> Self {
+            let (mut lives, mut descriptors) = (Vec::<Arc<Life>>::new(), Vec::new());
+            let index = |life: Option<&Arc<Life>>| {
+                lives.push(Arc::clone(life.unwrap_or(&before.life)));
+                Some(lives.len() - 1)
+            };
+            let listen = Listen::Tcp("127.0.0.1:0".parse().unwrap());
+            let offer = before.group.offer(&listen, &mut descriptors, index).unwrap();
+            let (life_line, life) = LifeLine::new().unwrap();
+            let (life_line, life) = (Arc::new(life_line), Arc::new(life));
+            let group = DatagramGroup::handed_over(&offer, descriptors, &lives, Arc::clone(&life_line)).unwrap();
+            Self { life_line, life, group }
+        }
+
+        fn bank(&self) -> Option<usize> {
+            self.group.has_bank().then_some(self.group.bank)
+        }
+    }
+
+    #[test]
+    fn a_bank_with_a_user_is_not_taken() {
+        let mut processes = vec![Process::first()];
+        for _ in 0..BANKS_MAX {
+            processes.push(Process::next(processes.last().unwrap()));
+        }
+        let banks: Vec<_> = processes.iter().map(Process::bank).collect();
+        let expect: Vec<_> = (0..BANKS_MAX).map(Some).chain([None]).collect();
+        assert_eq!(banks, expect);
+        let mut last = processes.pop().unwrap();
+        assert_eq!(last.group.of_worker(7, 0), None);
+        // The third process ends. Its bank is free, and its sockets are read for it.
+        drop(processes.remove(2));
+        let left: Vec<_> = (0..2).flat_map(|worker| last.group.left_to(7, worker, 2)).collect();
+        assert_eq!(left, [(7, UDP_KEY | LEFT_KEY | 4), (7, UDP_KEY | LEFT_KEY | 5)]);
+        assert!(last.group.find_bank());
+        assert_eq!((last.bank(), last.group.of_worker(7, 1)), (Some(2), Some((7, UDP_KEY | 5))));
+        assert_eq!(last.group.left_to(7, 0, 1).count(), 0);
+        assert!(last.group.is_own(UDP_KEY | 5) && !last.group.is_own(UDP_KEY | 6));
+    }
+
+    #[test]
+    fn a_retired_group_stays_open_while_a_worker_needs_it() {
+        let Process { group, .. } = Process::first();
+        let (socket, keeper) = group.descriptor(UDP_KEY).unwrap();
+        let (address, retired) = (socket.local_addr().unwrap(), group.retire());
+        assert!(UdpSocket::bind(address).is_err());
+        let group = retired.reuse().unwrap();
+        drop((socket, keeper));
+        assert!(UdpSocket::bind(address).is_err());
+        let retired = group.retire();
+        assert!(UdpSocket::bind(address).is_ok());
+        assert!(retired.reuse().is_none());
+    }
+
+    #[test]
+    fn an_offer_of_an_earlier_version_keeps_its_bank() {
+        let first = Process::first();
+        let mut descriptors = Vec::new();
+        let listen = Listen::Tcp("127.0.0.1:0".parse().unwrap());
+        let mut offer = first.group.offer(&listen, &mut descriptors, |_| None).unwrap();
+        offer.users.clear();
+        let group = DatagramGroup::handed_over(&offer, descriptors, &[], Arc::clone(&first.life_line)).unwrap();
+        assert_eq!(group.bank, 1);
+        assert_eq!(group.left_to(0, 0, 1).count(), 0);
     }
 }

@@ -17,6 +17,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::retry_on_intr;
@@ -27,7 +28,9 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::datagrams::{DatagramGroup, DatagramOffer};
+use super::datagrams::DatagramOffer;
+use super::listeners::HandedOverSockets;
+use super::lives::Life;
 use crate::config::{Listen, Network, network_from_text};
 use crate::connection::QuicKeys;
 use crate::routing::Bans;
@@ -73,6 +76,9 @@ pub(super) struct HandoverOffer {
     /// Keys of QUIC.
     #[serde(default)]
     pub(super) quic_keys: Option<QuicKeys>,
+    /// Number of processes that read UDP sockets. Their descriptors follow those of the sockets.
+    #[serde(default)]
+    pub(super) lives: usize,
 }
 
 /// Answer of the new process.
@@ -100,7 +106,8 @@ pub struct Handover {
     /// Sockets of the [`HandoverOffer`] that no listener uses yet.
     pub(super) listeners: Vec<(Listen, Vec<Listener>)>,
     pub(super) control: Option<UnixListener>,
-    datagrams: Vec<(Listen, DatagramGroup)>,
+    datagrams: Vec<Vec<OwnedFd>>,
+    lives: Vec<Arc<Life>>,
 }
 
 /// Old process's end of the handover.
@@ -180,7 +187,8 @@ impl Handover {
         let (offer, _) = receive::<HandoverOffer>(&socket)?;
         let wanted = offer.listeners.iter().map(|(_, count)| count).sum::<usize>()
             + usize::from(offer.control.is_some())
-            + offer.datagrams.iter().map(|group| group.sockets).sum::<usize>();
+            + offer.datagrams.iter().map(|group| group.sockets).sum::<usize>()
+            + offer.lives;
         let mut descriptors = Vec::with_capacity(wanted);
         while descriptors.len() < wanted {
             let ((), some) = receive(&socket)?;
@@ -196,12 +204,10 @@ impl Handover {
         });
         let listeners = listeners.collect::<io::Result<Vec<_>>>()?;
         let control = offer.control.as_ref().and_then(|_| descriptors.next()).map(UnixListener::from);
-        let datagrams = offer.datagrams.iter().map(|group| {
-            let sockets = descriptors.by_ref().take(group.sockets).collect();
-            Ok((group.listen.clone(), DatagramGroup::handed_over(group, sockets)?))
-        });
-        let datagrams = datagrams.collect::<io::Result<Vec<_>>>()?;
-        Ok(Some(Self { socket, offer, listeners, control, datagrams }))
+        let datagrams = offer.datagrams.iter();
+        let datagrams = datagrams.map(|group| descriptors.by_ref().take(group.sockets).collect()).collect();
+        let lives = descriptors.take(offer.lives).map(|life| Arc::new(Life::from(life))).collect();
+        Ok(Some(Self { socket, offer, listeners, control, datagrams, lives }))
     }
 
     /// Addresses whose sockets the old process has handed over.
@@ -210,15 +216,15 @@ impl Handover {
     }
 
     /// Takes the listening sockets, and the control socket with its path.
-    #[allow(clippy::type_complexity, reason = "two lists that are taken apart at once")]
-    pub(super) fn take_sockets(&mut self) -> (Vec<(Listen, Vec<Listener>)>, Option<(PathBuf, UnixListener)>) {
+    pub(super) fn take_sockets(&mut self) -> (HandedOverSockets, Option<(PathBuf, UnixListener)>) {
         let control = self.offer.control.take().zip(self.control.take());
-        (std::mem::take(&mut self.listeners), control)
-    }
-
-    /// Takes the UDP sockets.
-    pub(super) fn take_datagrams(&mut self) -> Vec<(Listen, DatagramGroup)> {
-        std::mem::take(&mut self.datagrams)
+        let (offers, descriptors) = (std::mem::take(&mut self.offer.datagrams), std::mem::take(&mut self.datagrams));
+        let sockets = HandedOverSockets {
+            listeners: std::mem::take(&mut self.listeners),
+            datagrams: offers.into_iter().zip(descriptors).collect(),
+            lives: std::mem::take(&mut self.lives),
+        };
+        (sockets, control)
     }
 
     /// Tells the old process why this one does not serve.

@@ -7,13 +7,15 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::datagrams::{DatagramGroup, DatagramOffer};
+use super::datagrams::{DatagramGroup, DatagramOffer, RetiredGroup};
+use super::lives::{Life, LifeLine};
 use super::{ListenAddress, ServerStartError};
 use crate::config::{self, Config, Listen};
 use crate::log::{ServerLog, event};
-use crate::worker::{self, Inherited, Listener, ListenerKey, ListenerPlan, UDP_KEY};
+use crate::worker::{self, Inherited, Listener, ListenerKey, ListenerPlan, OpenListener, UDP_KEY};
 
 /// Time for which workers still accept from a retired listener. The kernel has already completed some handshakes, and
 /// holds these connections back until their first data arrives.
@@ -34,6 +36,25 @@ pub(super) struct Listeners {
     datagrams: HashMap<u16, DatagramGroup>,
     /// UDP sockets that the old process has handed over and no configuration has used yet.
     handed_over_datagrams: HashMap<Listen, DatagramGroup>,
+    /// UDP sockets of removed addresses, which workers may still need.
+    retired_datagrams: HashMap<u16, RetiredGroup>,
+    /// Shows other processes that this one reads UDP sockets. Workers hold it, too.
+    life_line: Option<Arc<LifeLine>>,
+    /// This process, as others see it.
+    life: Arc<Life>,
+    /// True while this process reads the UDP sockets of processes that have ended.
+    reads_left: bool,
+}
+
+/// Sockets that the old process has handed over, if there is one.
+#[derive(Default)]
+pub(super) struct HandedOverSockets {
+    /// Sockets of each address.
+    pub(super) listeners: Vec<(Listen, Vec<Listener>)>,
+    /// UDP sockets, in the form of an offer with their descriptors.
+    pub(super) datagrams: Vec<(DatagramOffer, Vec<OwnedFd>)>,
+    /// Processes of the offer.
+    pub(super) lives: Vec<Arc<Life>>,
 }
 
 /// Address with its open sockets.
@@ -57,14 +78,16 @@ pub(super) struct NewListeners {
 
 impl Listeners {
     /// Starts with no open listeners, only with the sockets that the old process has handed over.
-    pub(super) fn new(
-        mut inherited: Inherited,
-        handed_over: Vec<(Listen, Vec<Listener>)>,
-        datagrams: Vec<(Listen, DatagramGroup)>,
-    ) -> Self {
+    ///
+    /// # Errors
+    /// Out of file descriptors, or a descriptor is no socket.
+    pub(super) fn new(mut inherited: Inherited, handed_over: HandedOverSockets) -> io::Result<Self> {
+        let HandedOverSockets { listeners, datagrams, lives } = handed_over;
+        let (life_line, life) = LifeLine::new()?;
+        let (life_line, life) = (Arc::new(life_line), Arc::new(life));
         let (numbers, open, plans) = Default::default();
         let mut by_address = HashMap::new();
-        for (listen, sockets) in handed_over {
+        for (listen, sockets) in listeners {
             match listen {
                 Listen::Inherited(name) => {
                     inherited = inherited.with(sockets.into_iter().map(|socket| (name.clone(), socket)));
@@ -72,7 +95,12 @@ impl Listeners {
                 listen => _ = by_address.insert(key(&listen), sockets),
             }
         }
-        Self {
+        let groups = datagrams.into_iter().map(|(offer, descriptors)| {
+            let group = DatagramGroup::handed_over(&offer, descriptors, &lives, Arc::clone(&life_line))?;
+            Ok((offer.listen, group))
+        });
+        let handed_over_datagrams = groups.collect::<io::Result<_>>()?;
+        Ok(Self {
             inherited,
             numbers,
             open,
@@ -80,8 +108,12 @@ impl Listeners {
             has_retired: false,
             handed_over: by_address,
             datagrams: HashMap::new(),
-            handed_over_datagrams: datagrams.into_iter().collect(),
-        }
+            handed_over_datagrams,
+            retired_datagrams: HashMap::new(),
+            life_line: Some(life_line),
+            life,
+            reads_left: true,
+        })
     }
 
     /// Addresses to hand over, each with the number of its sockets, and their descriptors. Retired TCP addresses are
@@ -107,16 +139,36 @@ impl Listeners {
         Ok((listeners, descriptors))
     }
 
-    /// Groups of UDP sockets to hand over, and their descriptors.
+    /// Groups of UDP sockets to hand over, and the number of the processes that read them. The descriptors of the
+    /// processes follow those of the sockets.
     ///
     /// # Errors
     /// Out of file descriptors.
-    pub(super) fn offer_datagrams(&self, descriptors: &mut Vec<OwnedFd>) -> io::Result<Vec<DatagramOffer>> {
-        let offer = |(number, group): (&u16, &DatagramGroup)| {
-            let address = self.open.get(number)?;
-            Some(group.offer(&address.listen, descriptors))
-        };
-        self.datagrams.iter().filter_map(offer).collect()
+    pub(super) fn offer_datagrams(&self, descriptors: &mut Vec<OwnedFd>) -> io::Result<(Vec<DatagramOffer>, usize)> {
+        let mut lives: Vec<Arc<Life>> = Vec::new();
+        let mut offers = Vec::new();
+        for (number, group) in &self.datagrams {
+            let Some(address) = self.open.get(number) else { continue };
+            let index = |life: Option<&Arc<Life>>| {
+                let life = life.unwrap_or(&self.life);
+                let known = lives.iter().position(|other| Arc::ptr_eq(other, life));
+                Some(known.unwrap_or_else(|| {
+                    lives.push(Arc::clone(life));
+                    lives.len() - 1
+                }))
+            };
+            offers.push(group.offer(&address.listen, descriptors, index)?);
+        }
+        for life in &lives {
+            descriptors.push(life.try_clone()?);
+        }
+        Ok((offers, lives.len()))
+    }
+
+    /// Reads the UDP sockets of processes that have ended, or leaves them to another process. Takes effect with the next
+    /// order to the workers.
+    pub(super) fn read_left(&mut self, reads_left: bool) {
+        self.reads_left = reads_left;
     }
 
     /// Handed-over addresses that are in use here. Closes the sockets of the others.
@@ -146,6 +198,9 @@ impl Listeners {
     }
 
     fn retire_all(&mut self, used: &[Listen], on_error: impl Fn(&Listen, &io::Error)) {
+        // The workers keep what their connections need.
+        self.datagrams.clear();
+        self.life_line = None;
         for (_, mut address) in self.open.drain() {
             let is_unused = address.retired_at.is_none() && !used.contains(&key(&address.listen));
             if is_unused && let Err(error) = address.retire() {
@@ -177,8 +232,11 @@ impl Listeners {
                 let sockets = sockets.map_err(ServerStartError::binding(&plan.listen))?;
                 new.open.push((number, plan.listen.clone(), sockets));
             }
-            if plan.has_http3 && !self.datagrams.contains_key(&number) {
-                self.prepare_datagrams(number, &plan, workers, &mut new);
+            match self.datagrams.get_mut(&number).map(DatagramGroup::find_bank) {
+                _ if !plan.has_http3 => {}
+                Some(true) => {}
+                Some(false) => new.without_datagrams.push((plan.listen.clone(), all_banks_in_use())),
+                None => self.prepare_datagrams(number, &plan, workers, &mut new),
             }
             new.plans.push((number, plan));
         }
@@ -188,12 +246,20 @@ impl Listeners {
     /// Opens the UDP sockets of an address, at the port of its TCP sockets. Without them, clients use TCP.
     fn prepare_datagrams(&mut self, number: u16, plan: &ListenerPlan, workers: usize, new: &mut NewListeners) {
         if let Some(group) = self.handed_over_datagrams.remove(&plan.listen) {
+            if !group.has_bank() {
+                new.without_datagrams.push((plan.listen.clone(), all_banks_in_use()));
+            }
             return new.datagrams.push((number, group));
         }
+        if let Some(group) = self.retired_datagrams.remove(&number).and_then(RetiredGroup::reuse) {
+            return new.datagrams.push((number, group));
+        }
+        // None after the listeners were left to another process, when no configuration is applied.
+        let Some(life_line) = self.life_line.clone() else { return };
         let opened = new.open.iter().find(|(other, ..)| *other == number).and_then(|(.., sockets)| sockets.first());
         let known = || self.open.get(&number)?.sockets.first().map(|(_, socket)| socket);
         let Some(address) = opened.or_else(known).and_then(Listener::tcp_address) else { return };
-        match DatagramGroup::bind(address, workers) {
+        match DatagramGroup::bind(address, workers, life_line) {
             Ok(group) => new.datagrams.push((number, group)),
             Err(error) => new.without_datagrams.push((plan.listen.clone(), error)),
         }
@@ -217,6 +283,11 @@ impl Listeners {
         }
         self.plans = new.plans;
         self.has_retired = false;
+        let has_http3 = |number: u16| self.plans.iter().any(|(other, plan)| *other == number && plan.has_http3);
+        for (number, group) in self.datagrams.extract_if(|number, _| !has_http3(*number)) {
+            self.has_retired = true;
+            self.retired_datagrams.insert(number, group.retire());
+        }
         for (number, address) in &mut self.open {
             let plan = self.plans.iter().find(|(other, _)| other == number);
             let result = match plan {
@@ -260,8 +331,13 @@ impl Listeners {
 
     /// Sockets that one of `workers` workers accepts from.
     pub(super) fn of_worker(&self, worker: usize, workers: usize) -> Vec<ListenerKey> {
-        let datagrams = self.datagrams.iter().filter_map(|(number, group)| group.of_worker(*number, worker));
-        let mut keys: Vec<_> = datagrams.collect();
+        let mut keys = Vec::new();
+        for (number, group) in &self.datagrams {
+            keys.extend(group.of_worker(*number, worker));
+            if self.reads_left {
+                keys.extend(group.left_to(*number, worker, workers));
+            }
+        }
         for (number, address) in &self.open {
             let sockets = address.sockets.iter().map(|(socket, _)| (*number, *socket));
             if address.sockets.len() >= workers {
@@ -278,12 +354,23 @@ impl Listeners {
         keys
     }
 
-    /// Duplicate of a socket's descriptor.
-    pub(super) fn descriptor(&self, (number, socket): ListenerKey) -> io::Result<Listener> {
-        if socket & UDP_KEY != 0 {
-            let group = self.datagrams.get(&number).ok_or(io::ErrorKind::NotFound)?;
-            return group.descriptor(socket).map(Listener::Udp);
+    /// Duplicate of a socket's descriptor, for a worker.
+    pub(super) fn duplicate(&self, key: ListenerKey) -> io::Result<OpenListener> {
+        let (number, socket) = key;
+        if socket & UDP_KEY == 0 {
+            return Ok(OpenListener { key, listener: self.descriptor(key)?, keeper: None });
         }
+        let group = self.datagrams.get(&number).ok_or(io::ErrorKind::NotFound)?;
+        let (duplicate, keeper) = group.descriptor(socket)?;
+        Ok(OpenListener { key, listener: Listener::Udp(duplicate), keeper: Some(keeper) })
+    }
+
+    /// True for a UDP socket whose connections need it until they have ended.
+    pub(super) fn holds_connections(&self, (number, socket): ListenerKey) -> bool {
+        socket & UDP_KEY != 0 && self.datagrams.get(&number).is_some_and(|group| group.is_own(socket))
+    }
+
+    fn descriptor(&self, (number, socket): ListenerKey) -> io::Result<Listener> {
         let sockets = self.open.get(&number).into_iter().flat_map(|address| &address.sockets);
         let mut found = sockets.filter(|(other, _)| *other == socket).map(|(_, listener)| listener.try_clone());
         found.next().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
@@ -295,9 +382,9 @@ impl Listeners {
         self.open.values().filter_map(|address| address.retired_at).min().map(|at| at + RETIREMENT)
     }
 
-    /// True if an address has UDP sockets for HTTP/3.
+    /// True if an address has UDP sockets for new connections of HTTP/3.
     pub(super) fn has_datagrams(&self, number: u16) -> bool {
-        self.datagrams.contains_key(&number)
+        self.datagrams.get(&number).is_some_and(DatagramGroup::has_bank)
     }
 
     /// Port of an address's UDP sockets.
@@ -396,6 +483,11 @@ impl OpenAddress {
             _ => Ok(()),
         }
     }
+}
+
+/// Reason why an address has no UDP sockets for new connections.
+fn all_banks_in_use() -> io::Error {
+    io::Error::other("processes before this one still complete connections of HTTP/3 with all sockets")
 }
 
 fn warn_of_closing(log: &ServerLog, listen: &Listen, error: &io::Error) {

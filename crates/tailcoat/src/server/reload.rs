@@ -236,6 +236,8 @@ impl Server {
             ReloadStep::HandedOver(Err(reason)) => {
                 // The new process may have taken new connections of HTTP/3 already.
                 self.workers.steer(&self.listeners);
+                self.listeners.read_left(true);
+                self.share_datagrams();
                 self.reject_upgrade(&reason);
                 if self.is_draining {
                     self.listeners.close_all(&self.lasting.server_log);

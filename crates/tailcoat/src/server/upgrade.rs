@@ -126,11 +126,18 @@ fn find(called: &Path, directory: &Path) -> Option<PathBuf> {
 
 impl Server {
     /// Starts the new process and offers it the listeners, the control socket, ticket keys and bans.
-    pub(super) fn begin_upgrade(&self) -> impl Future<Output = ReloadStep> + use<> {
+    pub(super) fn begin_upgrade(&mut self) -> impl Future<Output = ReloadStep> + use<> {
+        // The new process may take the bank of a process that has ended, and reads the others.
+        self.listeners.read_left(false);
+        let left = self.workers.share_out(&self.listeners);
         let limit = self.assembly.parts.config.server.upgrade_timeout;
         let launch = self.launch.clone();
         let offer = self.offer();
         async move {
+            if let Ok(mut left) = left {
+                // A worker that is busy for longer would stop before it reads again.
+                let _ = timeout(STOP_TIME, wait_for_all(&mut left)).await;
+            }
             let handed_over = spawn_blocking(move || {
                 let (offer, descriptors) = offer.map_err(|error| error.to_string())?;
                 hand_over(&launch, &offer, &descriptors, limit)
@@ -146,9 +153,9 @@ impl Server {
             path
         });
         let bans = ban_lists(&self.lasting.bans).into_iter().next().unwrap_or_default();
-        let datagrams = self.listeners.offer_datagrams(&mut descriptors)?;
+        let (datagrams, lives) = self.listeners.offer_datagrams(&mut descriptors)?;
         let (ticket_keys, quic_keys) = (self.lasting.tickets.keys(), Some((*self.lasting.quic_keys).clone()));
-        Ok((HandoverOffer { listeners, control, ticket_keys, bans, datagrams, quic_keys }, descriptors))
+        Ok((HandoverOffer { listeners, control, ticket_keys, bans, datagrams, quic_keys, lives }, descriptors))
     }
 
     /// Stops accepting, so that the new process is the server; completes the open requests.

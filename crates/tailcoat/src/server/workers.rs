@@ -12,7 +12,7 @@ use super::assembly::Lasting;
 use super::listeners::Listeners;
 use crate::config;
 use crate::metrics::Inquiry;
-use crate::worker::{self, GenerationPlan, ListenerKey, OpenListener, UDP_KEY, WorkerOrder, WorkerPhase, WorkerPlan};
+use crate::worker::{self, GenerationPlan, ListenerKey, UDP_KEY, WorkerOrder, WorkerPhase, WorkerPlan};
 
 /// All workers of the process.
 pub(super) struct Workers {
@@ -164,16 +164,27 @@ impl Workers {
     /// # Errors
     /// Out of file descriptors.
     pub(super) fn listen(&mut self, listeners: &Listeners) -> io::Result<()> {
+        self.share_out(listeners).map(drop)
+    }
+
+    /// Gives each worker the sockets that it must accept from. The receiver ends when all have stopped to read those
+    /// that they must not.
+    ///
+    /// # Errors
+    /// Out of file descriptors.
+    pub(super) fn share_out(&mut self, listeners: &Listeners) -> io::Result<UnboundedReceiver<()>> {
         let count = self.serving.len();
         let mut stops = Vec::with_capacity(count);
         let is_free = |key: &ListenerKey| is_free(key, &self.leaving);
         for (worker, handle) in self.serving.iter_mut().enumerate() {
             // Connections of HTTP/3 need the sockets that they began with, so workers keep them.
-            let kept = handle.listens.iter().copied().filter(|(_, socket)| socket & UDP_KEY != 0);
+            let kept = handle.listens.iter().copied().filter(|key| listeners.holds_connections(*key));
             let wanted: HashSet<ListenerKey> =
                 listeners.of_worker(worker, count).into_iter().filter(is_free).chain(kept).collect();
-            let open = |key: &ListenerKey| Ok(OpenListener { key: *key, listener: listeners.descriptor(*key)? });
-            let new = wanted.difference(&handle.listens).map(open).collect::<io::Result<Vec<_>>>()?;
+            let new = wanted
+                .difference(&handle.listens)
+                .map(|key| listeners.duplicate(*key))
+                .collect::<io::Result<Vec<_>>>()?;
             stops.push(handle.listens.difference(&wanted).copied().collect::<Vec<_>>());
             if !new.is_empty() {
                 let _ = handle.orders.send(WorkerOrder::Listen(new));
@@ -181,10 +192,11 @@ impl Workers {
             handle.listens = wanted;
         }
         // Comes last, when other workers already accept there.
-        for (handle, stops) in self.serving.iter().zip(stops).filter(|(_, stops)| !stops.is_empty()) {
-            let _ = handle.orders.send(WorkerOrder::Unlisten(stops));
+        let (done, receiver) = unbounded_channel();
+        for (handle, keys) in self.serving.iter().zip(stops).filter(|(_, keys)| !keys.is_empty()) {
+            let _ = handle.orders.send(WorkerOrder::Unlisten { keys, done: done.clone() });
         }
-        Ok(())
+        Ok(receiver)
     }
 
     /// Directs new HTTP/3 connections to the workers that serve. Must not be called while a new process serves.

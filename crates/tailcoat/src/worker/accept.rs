@@ -1,23 +1,25 @@
 //! Accepts connections, and evicts others when places run out.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::io;
 use std::net::UdpSocket;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
 use tokio::task::coop::unconstrained;
 
 use super::listener::AsyncListener;
-use super::{ListenerKey, OpenListener, UDP_KEY};
+use super::{LEFT_KEY, ListenerKey, OpenListener};
 use crate::connection::{
-    Claimant, ConnectionStage, ConnectionTable, Connections, Context, Newcomer, QuicBuffers, QuicEndpoint, QuicKeys,
-    QuicSocket, Room,
+    Claimant, ConnectionStage, ConnectionTable, Connections, Context, EndpointRole, Newcomer, QuicBuffers,
+    QuicEndpoint, QuicKeys, QuicSocket, Room,
 };
 use crate::log::{LogClient, Trouble, event};
 use crate::metrics::Limit;
@@ -36,6 +38,8 @@ pub(super) struct Acceptors {
     /// Notified when the worker's first connection arrives.
     pub(super) busy: Rc<Notify>,
     pub(super) running: RefCell<HashMap<ListenerKey, Rc<Stop>>>,
+    /// Endpoints of UDP sockets. They end with their last connection after they were stopped.
+    pub(super) endpoints: RefCell<HashMap<ListenerKey, RunningEndpoint>>,
     /// Closed when all acceptors have ended, because each holds a receiver.
     pub(super) accepting: watch::Sender<()>,
     pub(super) quic_keys: Arc<QuicKeys>,
@@ -44,6 +48,12 @@ pub(super) struct Acceptors {
     pub(super) trouble: Arc<Trouble>,
     /// Log line about `connections-max`.
     pub(super) place_trouble: Arc<Trouble>,
+}
+
+/// Endpoint with its task.
+pub(super) struct RunningEndpoint {
+    endpoint: Weak<QuicEndpoint>,
+    task: AbortHandle,
 }
 
 /// Tells an acceptor to stop.
@@ -59,10 +69,10 @@ impl Acceptors {
     /// # Errors
     /// Out of file descriptors or memory.
     pub(super) fn start(&self, listeners: Vec<OpenListener>) -> io::Result<()> {
-        for OpenListener { key, listener } in listeners {
+        for OpenListener { key, listener, keeper } in listeners {
             let listener = match listener.into_udp() {
                 Ok(socket) => {
-                    self.start_quic(key, socket)?;
+                    self.start_quic(key, socket, keeper)?;
                     continue;
                 }
                 Err(listener) => listener,
@@ -85,25 +95,57 @@ impl Acceptors {
         Ok(())
     }
 
-    /// Starts the endpoint of a UDP socket. It lives as long as the worker, because its connections need it.
-    fn start_quic(&self, (number, socket_number): ListenerKey, socket: UdpSocket) -> io::Result<()> {
-        let (socket, slot) = (QuicSocket::new(socket)?, (socket_number & !UDP_KEY) as u8);
+    /// Starts the endpoint of a UDP socket, or continues it if its last connections have not ended.
+    fn start_quic(
+        &self,
+        key: ListenerKey,
+        socket: UdpSocket,
+        keeper: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> io::Result<()> {
+        let (number, socket_number) = key;
+        let role = if socket_number & LEFT_KEY == 0 { EndpointRole::Accepts } else { EndpointRole::Resets };
+        let endpoints = &mut *self.endpoints.borrow_mut();
+        let running = endpoints.get(&key).filter(|running| !running.task.is_finished());
+        if let Some(endpoint) = running.and_then(|running| running.endpoint.upgrade()) {
+            endpoint.set_role(role);
+            return Ok(());
+        }
+        let (socket, slot) = (QuicSocket::new(socket, keeper)?, socket_number.to_le_bytes()[0]);
         let (keys, buffers) = (&self.quic_keys, &self.quic_buffers);
         let endpoint =
             QuicEndpoint::new(socket, slot, number, keys, buffers, &self.context, &self.connections, &self.busy);
-        tokio::task::spawn_local(unconstrained(endpoint.run()));
+        endpoint.set_role(role);
+        let running = Rc::downgrade(&endpoint);
+        let task = tokio::task::spawn_local(unconstrained(endpoint.run())).abort_handle();
+        endpoints.insert(key, RunningEndpoint { endpoint: running, task });
         Ok(())
     }
 
-    /// Stops these acceptors; each drains its queue first.
+    /// Stops these acceptors; each drains its queue first. An endpoint without connections stops at once.
     pub(super) fn stop(&self, keys: &[ListenerKey]) {
         let mut running = self.running.borrow_mut();
         keys.iter().filter_map(|key| running.remove(key)).for_each(|stop| stop.tell());
+        self.end_endpoints(|key| keys.contains(key));
     }
 
     /// Stops all acceptors; each drains its queue first.
     pub(super) fn stop_all(&self) {
         self.running.borrow_mut().drain().for_each(|(_, stop)| stop.tell());
+        self.end_endpoints(|_| true);
+    }
+
+    fn end_endpoints(&self, is_chosen: impl Fn(&ListenerKey) -> bool) {
+        self.endpoints.borrow_mut().retain(|key, running| {
+            let Some(endpoint) = running.endpoint.upgrade() else { return false };
+            if !is_chosen(key) {
+                return true;
+            }
+            endpoint.set_role(EndpointRole::Ends);
+            if endpoint.is_idle() {
+                running.task.abort();
+            }
+            !endpoint.is_idle()
+        });
     }
 
     /// True until all acceptors have drained their queues and ended.

@@ -7,6 +7,7 @@ mod listener;
 mod memory;
 mod report;
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -88,14 +89,19 @@ pub struct OpenListener {
     pub key: ListenerKey,
     /// Duplicate of the socket, for this worker.
     pub listener: Listener,
+    /// Dropped when no connection needs the socket any more.
+    pub keeper: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Key of a listening socket: the number of its listener, and the socket's number within that. For a UDP socket it is
 /// [`UDP_KEY`] and the slot.
 pub type ListenerKey = (u16, u16);
 
-/// Bit that marks the numbers of UDP sockets.
+/// Bit that marks the numbers of UDP sockets. The lowest byte is the slot.
 pub const UDP_KEY: u16 = 1 << 15;
+
+/// Bit that marks the numbers of UDP sockets whose process has ended. A worker tells the clients of its connections.
+pub const LEFT_KEY: u16 = 1 << 14;
 
 /// Change for a serving worker. The worker drops `done` when the change is complete.
 pub enum WorkerOrder {
@@ -109,7 +115,12 @@ pub enum WorkerOrder {
     /// Accept from these sockets as well.
     Listen(Vec<OpenListener>),
     /// Stop accepting from these sockets.
-    Unlisten(Vec<ListenerKey>),
+    Unlisten {
+        /// Sockets.
+        keys: Vec<ListenerKey>,
+        /// Dropped when the worker has the order.
+        done: UnboundedSender<()>,
+    },
     /// Stop accepting from all sockets.
     StopListening {
         /// Dropped when the worker has drained the queues.
@@ -207,6 +218,7 @@ async fn serve(plan: WorkerPlan, clock: WorkerClock) -> io::Result<()> {
         connections: Rc::clone(&connections),
         busy: Rc::clone(&busy),
         running: RefCell::default(),
+        endpoints: RefCell::default(),
         accepting: watch::Sender::default(),
         quic_keys: plan.quic_keys,
         quic_buffers: Rc::default(),
@@ -258,7 +270,10 @@ async fn obey(
                 drop((done, before));
             }
             WorkerOrder::Listen(listeners) => acceptors.start(listeners)?,
-            WorkerOrder::Unlisten(keys) => acceptors.stop(&keys),
+            WorkerOrder::Unlisten { keys, done } => {
+                acceptors.stop(&keys);
+                drop(done);
+            }
             WorkerOrder::StopListening { done } => {
                 acceptors.stop_all();
                 let acceptors = Rc::clone(&acceptors);

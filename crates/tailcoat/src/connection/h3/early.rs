@@ -18,7 +18,7 @@ impl H3WorkerConnection {
     pub(super) fn on_first_message(&mut self, turn: &H3Turn<'_>) {
         if self.state == H3ConnectionState::Handshaking && self.streams.transport.proto.has_0rtt() {
             self.early_since_ms = Some(turn.exchange.now.monotonic_ms);
-            self.begin();
+            self.begin(self.handshake());
         }
     }
 

@@ -189,7 +189,9 @@ impl H3WorkerConnection {
     /// Reads and serves requests, as far as possible without waiting.
     fn serve(&mut self, turn: &mut H3Turn<'_>) {
         self.streams.resume_stalled();
-        if turn.exchange.context.is_ending(self.exchanges.client().listener) {
+        let listener = self.exchanges.client().listener;
+        let context = turn.exchange.context;
+        if context.is_ending(listener) || context.generation().quic(listener).is_none() {
             self.ending_since_ms.get_or_insert(turn.exchange.now.monotonic_ms);
             let (engine, mut wire) = self.streams.engine();
             engine.shut_down(&mut wire);
@@ -238,16 +240,20 @@ impl H3WorkerConnection {
 
     /// Begins HTTP/3 after the handshake, unless early data has begun it.
     fn on_connected(&mut self) {
-        let handshake = QuicHandshake::of(self.streams.transport.proto.crypto_session());
+        let handshake = self.handshake();
         self.count_handshake(handshake.as_ref());
         if self.early_since_ms.take().is_none() {
-            self.begin();
+            self.begin(handshake);
         }
     }
 
+    /// Facts of the handshake so far.
+    fn handshake(&self) -> Option<QuicHandshake> {
+        QuicHandshake::of(self.streams.transport.proto.crypto_session())
+    }
+
     /// Begins HTTP/3.
-    fn begin(&mut self) {
-        let handshake = QuicHandshake::of(self.streams.transport.proto.crypto_session());
+    fn begin(&mut self, handshake: Option<QuicHandshake>) {
         let tls = handshake.map(|handshake| Rc::new(handshake.info));
         let ExchangeClient { client, number, slot, .. } = *self.exchanges.client();
         self.exchanges = new_exchanges(&self.streams.transport, client, tls, number, slot);

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,8 +35,23 @@ const UNVALIDATED_MAX: usize = 64;
 /// Calls by which a connection sends, before others get their turn.
 const SENDS_A_TURN_MAX: usize = 16;
 
+/// Times that the packet which closes a connection is repeated to other addresses.
+const FAREWELLS_MAX: u32 = 16;
+
 /// Timer while no connection has one.
 const FOREVER: Duration = Duration::from_secs(86_400);
+
+/// Use of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointRole {
+    /// Clients may connect.
+    Accepts,
+    /// The process whose connections used the socket has ended. Their clients get stateless resets (RFC 9000, section
+    /// 10.3).
+    Resets,
+    /// No client may connect. The endpoint ends after its last connection.
+    Ends,
+}
 
 /// Buffers that the endpoints of a worker share.
 #[derive(Default)]
@@ -59,6 +75,7 @@ pub struct QuicEndpoint {
     pub(super) buffers: Rc<QuicBuffers>,
     /// Handshakes in progress with clients whose addresses are not validated.
     pub(super) unvalidated: Cell<usize>,
+    role: Cell<EndpointRole>,
     state: RefCell<EndpointState>,
 }
 
@@ -85,6 +102,17 @@ struct Member {
     events: Vec<ConnectionEvent>,
     /// Size of the largest datagram that has arrived, in bytes.
     datagram_bytes_max: usize,
+    /// Packet that closes the connection.
+    farewell: Option<Box<Farewell>>,
+}
+
+/// Packet that closes a connection. QUIC repeats it to the address that it was sent to. A client that moves meanwhile would
+/// not get it, and would wait for its idle timeout. So this side repeats it to other addresses.
+struct Farewell {
+    remote: SocketAddr,
+    datagram: Vec<u8>,
+    /// Times that it may still be repeated.
+    repeats_left: u32,
 }
 
 impl QuicEndpoint {
@@ -118,6 +146,7 @@ impl QuicEndpoint {
             socket,
             buffers: Rc::clone(buffers),
             unvalidated: Cell::new(0),
+            role: Cell::new(EndpointRole::Accepts),
             state: RefCell::new(state),
         })
     }
@@ -128,23 +157,43 @@ impl QuicEndpoint {
     }
 
     /// Local address of the socket.
-    pub fn local_address(&self) -> std::net::SocketAddr {
+    pub fn local_address(&self) -> SocketAddr {
         self.socket.local_address()
     }
 
-    /// Receives and accepts; never returns.
+    /// Sets the use of the endpoint from now on.
+    pub fn set_role(&self, role: EndpointRole) {
+        self.role.set(role);
+        self.state.borrow_mut().wake();
+    }
+
+    /// True if there is no connection, and no client that waits for one.
+    pub fn is_idle(&self) -> bool {
+        let state = self.state.borrow();
+        state.waiting.is_empty() && state.members.iter().all(Option::is_none)
+    }
+
+    /// Receives and accepts. Returns when the endpoint ends.
     pub async fn run(self: Rc<Self>) {
         let mut timer = Box::pin(tokio::time::sleep(FOREVER));
         loop {
             poll_fn(|task| self.poll_work(timer.as_mut(), task)).await;
+            if self.has_ended() {
+                return;
+            }
             self.drive();
             // The runtime processes its other sockets and timers, then continues here.
             tokio::task::yield_now().await;
         }
     }
 
+    fn has_ended(&self) -> bool {
+        self.role.get() == EndpointRole::Ends && self.is_idle()
+    }
+
     /// Waits until there is something to do.
     fn poll_work(&self, mut timer: Pin<&mut Sleep>, task: &mut Task<'_>) -> Poll<()> {
+        let has_ended = self.has_ended();
         let state = &mut *self.state.borrow_mut();
         state.waker = Some(task.waker().clone());
         // An error of the runtime is met again by the next call.
@@ -155,7 +204,7 @@ impl QuicEndpoint {
             timer.as_mut().reset(next.into());
         }
         let is_due = timer.poll(task).is_ready();
-        match is_readable || is_writable || is_due || !state.waiting.is_empty() {
+        match is_readable || is_writable || is_due || has_ended || !state.waiting.is_empty() {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }
@@ -207,6 +256,9 @@ impl QuicEndpoint {
             match state.proto.handle(now, remote, local, ecn, payload, response) {
                 Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                     if let Some(Some(member)) = state.members.get_mut(handle.0) {
+                        if let Some(farewell) = member.farewell_for(remote, datagram_bytes) {
+                            let _ = self.socket.send(&farewell.to(remote, local), &farewell.datagram);
+                        }
                         if member.events.is_empty() {
                             news.push(member.slot);
                         }
@@ -214,7 +266,9 @@ impl QuicEndpoint {
                         member.datagram_bytes_max = member.datagram_bytes_max.max(datagram_bytes);
                     }
                 }
-                Some(DatagramEvent::NewConnection(incoming)) if state.waiting.len() < WAITING_MAX => {
+                Some(DatagramEvent::NewConnection(incoming))
+                    if state.waiting.len() < WAITING_MAX && self.role.get() == EndpointRole::Accepts =>
+                {
                     state.waiting.push_back(incoming);
                 }
                 Some(DatagramEvent::NewConnection(incoming)) => state.proto.ignore(incoming),
@@ -245,7 +299,7 @@ impl QuicEndpoint {
             return self.demand_token(incoming);
         }
         // A client that gets no response goes to TCP, or to the process that serves now.
-        let is_draining = self.context.is_draining.get();
+        let is_draining = self.context.is_draining.get() || self.role.get() != EndpointRole::Accepts;
         let settings = self.context.generation().quic(self.listener).filter(|_| !is_draining).cloned();
         let admission = settings.as_ref().and_then(|_| self.connections.admit(client, self.listener));
         let (Some(settings), Some(admission)) = (settings, admission) else {
@@ -348,12 +402,14 @@ impl QuicEndpoint {
     }
 
     /// Sends what a connection has to send, as far as the socket accepts it, and sets its timer. Returns the bytes sent,
-    /// and true if more is left for the connection's next turn.
+    /// and true if more is left for the connection's next turn. `is_closed` is the handle of a connection that this side
+    /// has closed.
     pub(super) fn transmit(
         &self,
         slot: u32,
         proto: &mut quinn_proto::Connection,
         timer: &mut TimerEntry,
+        is_closed: Option<ConnectionHandle>,
         now: Instant,
     ) -> (usize, bool) {
         let state = &mut *self.state.borrow_mut();
@@ -374,6 +430,9 @@ impl QuicEndpoint {
             };
             sends += 1;
             sent_bytes += transmit.size;
+            if let Some(handle) = is_closed {
+                state.keep_farewell(handle, &transmit, output);
+            }
             let datagrams = transmit.segment_size.map_or(1, |bytes| transmit.size.div_ceil(bytes));
             match self.socket.send(&transmit, output) {
                 Sent::All => self.context.count_quic_send(datagrams, false),
@@ -401,8 +460,31 @@ impl QuicEndpoint {
             && let Some(member) = state.members.get_mut(handle.0)
         {
             *member = None;
+            if self.role.get() == EndpointRole::Ends {
+                state.wake();
+            }
         }
         state.proto.handle_event(handle, event)
+    }
+}
+
+impl Member {
+    /// Packet to repeat to an address from which a datagram has arrived. A client whose address is not validated gets no
+    /// more than three times its bytes (RFC 9000, section 10.2.1).
+    fn farewell_for(&mut self, remote: SocketAddr, datagram_bytes: usize) -> Option<&Farewell> {
+        let farewell = self.farewell.as_deref_mut()?;
+        let is_due = farewell.remote != remote && farewell.datagram.len() <= 3 * datagram_bytes;
+        if !is_due || farewell.repeats_left == 0 {
+            return None;
+        }
+        farewell.repeats_left -= 1;
+        Some(farewell)
+    }
+}
+
+impl Farewell {
+    fn to(&self, remote: SocketAddr, local: Option<std::net::IpAddr>) -> Transmit {
+        Transmit { destination: remote, ecn: None, size: self.datagram.len(), segment_size: None, src_ip: local }
     }
 }
 
@@ -424,7 +506,15 @@ impl EndpointState {
         if self.members.len() <= handle.0 {
             self.members.resize_with(handle.0 + 1, || None);
         }
-        self.members[handle.0] = Some(Member { slot, events: Vec::new(), datagram_bytes_max: 0 });
+        self.members[handle.0] = Some(Member { slot, events: Vec::new(), datagram_bytes_max: 0, farewell: None });
+    }
+
+    /// Keeps the packet that closes a connection.
+    fn keep_farewell(&mut self, handle: ConnectionHandle, transmit: &Transmit, output: &[u8]) {
+        let Some(Some(member)) = self.members.get_mut(handle.0) else { return };
+        let datagram = &output[..transmit.segment_size.unwrap_or(transmit.size).min(transmit.size)];
+        let (remote, datagram) = (transmit.destination, datagram.to_vec());
+        member.farewell = Some(Box::new(Farewell { remote, datagram, repeats_left: FAREWELLS_MAX }));
     }
 
     /// Wakes the endpoint's task, because it waits for the wrong time or event.

@@ -12,7 +12,7 @@ mod timers;
 mod transport;
 
 pub use config::{QuicKeys, QuicSettings, requests_max_first};
-pub use endpoint::{QuicBuffers, QuicEndpoint};
+pub use endpoint::{EndpointRole, QuicBuffers, QuicEndpoint};
 pub use slots::{SLOTS_MAX, steer};
 pub use socket::QuicSocket;
 pub use transport::QuicTransport;

@@ -1,8 +1,10 @@
 //! UDP socket of a worker: reads and writes many datagrams in one system call.
 
+use std::any::Any;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::task::{Context as Task, Poll};
 
 use bytes::BytesMut;
@@ -28,6 +30,8 @@ pub struct QuicSocket {
     socket: UdpSocket,
     state: UdpSocketState,
     local: SocketAddr,
+    /// Dropped with the socket.
+    _keeper: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Buffers for input; a worker needs one.
@@ -66,15 +70,15 @@ impl Default for DatagramBuffers {
 }
 
 impl QuicSocket {
-    /// Registers a socket. Must be called within the worker's runtime.
+    /// Registers a socket, which keeps `keeper` until it closes. Must be called within the worker's runtime.
     ///
     /// # Errors
     /// The socket is no UDP socket, or the runtime can't register it.
-    pub fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
+    pub fn new(socket: std::net::UdpSocket, keeper: Option<Arc<dyn Any + Send + Sync>>) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let state = UdpSocketState::new((&socket).into())?;
         let local = socket.local_addr()?;
-        Ok(Self { socket: UdpSocket::from_std(socket)?, state, local })
+        Ok(Self { socket: UdpSocket::from_std(socket)?, state, local, _keeper: keeper })
     }
 
     /// Local address and port.

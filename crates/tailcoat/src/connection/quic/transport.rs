@@ -44,6 +44,8 @@ pub struct QuicTransport {
     is_unvalidated: bool,
     /// True if the endpoint has forgotten the connection.
     is_forgotten: bool,
+    /// True if this side has closed the connection.
+    is_closed: bool,
 }
 
 impl QuicTransport {
@@ -71,6 +73,7 @@ impl QuicTransport {
             unacknowledged_bytes: 0,
             is_unvalidated,
             is_forgotten: false,
+            is_closed: false,
         }
     }
 
@@ -160,7 +163,9 @@ impl QuicTransport {
     /// Sends as much as may be sent now. Returns the number of bytes. The connection is woken if more is left.
     pub fn transmit(&mut self, now: Instant, waker: &Waker) -> usize {
         self.pass_events();
-        let (sent_bytes, has_more) = self.endpoint.transmit(self.slot, &mut self.proto, &mut self.timer, now);
+        let is_closed = self.is_closed.then_some(self.handle);
+        let (sent_bytes, has_more) =
+            self.endpoint.transmit(self.slot, &mut self.proto, &mut self.timer, is_closed, now);
         self.endpoint.context.count_sent(sent_bytes as u64);
         self.pass_events();
         if has_more {
@@ -172,6 +177,7 @@ impl QuicTransport {
     /// Closes the connection with an error of the application (RFC 9114, section 8).
     pub fn close(&mut self, code: u64, reason: &'static str, now: Instant) {
         let code = VarInt::from_u64(code).unwrap_or_default();
+        self.is_closed = !self.proto.is_closed();
         self.proto.close(now, code, Bytes::from_static(reason.as_bytes()));
     }
 
