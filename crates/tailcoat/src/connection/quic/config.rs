@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use aws_lc_rs::{hkdf, hmac};
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
-use quinn_proto::{EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt, VarIntBoundsExceeded};
+use quinn_proto::{
+    ConnectionIdGenerator, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt, VarIntBoundsExceeded,
+};
 use serde::{Deserialize, Serialize};
 
 use super::slots::SlotIds;
@@ -77,10 +80,12 @@ impl fmt::Debug for QuicSettings {
     }
 }
 
-/// Settings of the endpoint in a slot.
-pub(super) fn endpoint_config(keys: &QuicKeys, slot: u8) -> EndpointConfig {
+/// Settings of the endpoint in a slot. Its connection IDs have no valid tag while `is_untagged` is true.
+pub(super) fn endpoint_config(keys: &QuicKeys, slot: u8, is_untagged: &Arc<AtomicBool>) -> EndpointConfig {
     let mut config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &keys.reset)));
-    config.supported_versions(VERSIONS.to_vec()).cid_generator(move || Box::new(SlotIds::new(slot)));
+    let is_untagged = Arc::clone(is_untagged);
+    let ids = move || Box::new(SlotIds::new(slot, Arc::clone(&is_untagged))) as Box<dyn ConnectionIdGenerator>;
+    config.supported_versions(VERSIONS.to_vec()).cid_generator(ids);
     config
 }
 

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context as Task, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -76,6 +77,8 @@ pub struct QuicEndpoint {
     /// Handshakes in progress with clients whose addresses are not validated.
     pub(super) unvalidated: Cell<usize>,
     role: Cell<EndpointRole>,
+    /// True while a Retry packet is made.
+    retries: Arc<AtomicBool>,
     state: RefCell<EndpointState>,
 }
 
@@ -128,8 +131,10 @@ impl QuicEndpoint {
         connections: &Rc<Connections>,
         busy: &Rc<Notify>,
     ) -> Rc<Self> {
+        let retries = Arc::default();
+        let config = Arc::new(endpoint_config(keys, slot, &retries));
         let state = EndpointState {
-            proto: Endpoint::new(Arc::new(endpoint_config(keys, slot)), None, !socket.may_fragment(), None),
+            proto: Endpoint::new(config, None, !socket.may_fragment(), None),
             settings: None,
             members: Vec::new(),
             waiting: VecDeque::new(),
@@ -147,6 +152,7 @@ impl QuicEndpoint {
             buffers: Rc::clone(buffers),
             unvalidated: Cell::new(0),
             role: Cell::new(EndpointRole::Accepts),
+            retries,
             state: RefCell::new(state),
         })
     }
@@ -338,8 +344,11 @@ impl QuicEndpoint {
     fn demand_token(&self, incoming: Incoming) {
         let output = &mut *self.buffers.send.borrow_mut();
         output.clear();
+        self.retries.store(true, Ordering::Relaxed);
+        let retry = self.state.borrow_mut().proto.retry(incoming, output);
+        self.retries.store(false, Ordering::Relaxed);
         // Fails only for a client that has a token, which the caller has excluded.
-        if let Ok(transmit) = self.state.borrow_mut().proto.retry(incoming, output) {
+        if let Ok(transmit) = retry {
             let _ = self.socket.send(&transmit, output);
         }
     }

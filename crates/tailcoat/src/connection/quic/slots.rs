@@ -6,6 +6,8 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::sys::socket::{setsockopt, sockopt};
@@ -31,14 +33,17 @@ const POOL_BYTES: usize = 64 * RANDOM_BYTES;
 #[derive(Debug)]
 pub struct SlotIds {
     slot: u8,
+    /// True while IDs get no valid tag.
+    is_untagged: Arc<AtomicBool>,
     pool: [u8; POOL_BYTES],
     used_bytes: usize,
 }
 
 impl SlotIds {
-    /// Makes the generator of a slot.
-    pub fn new(slot: u8) -> Self {
-        Self { slot, pool: [0; POOL_BYTES], used_bytes: POOL_BYTES }
+    /// Makes the generator of a slot. While `is_untagged` is true, packets with its IDs go to the process that accepts
+    /// connections, as those with IDs of clients do. That is for Retry packets, after which any process may continue.
+    pub fn new(slot: u8, is_untagged: Arc<AtomicBool>) -> Self {
+        Self { slot, is_untagged, pool: [0; POOL_BYTES], used_bytes: POOL_BYTES }
     }
 }
 
@@ -53,7 +58,9 @@ impl ConnectionIdGenerator for SlotIds {
         let end = self.used_bytes + RANDOM_BYTES;
         random.copy_from_slice(&self.pool[self.used_bytes..end]);
         self.used_bytes = end;
-        ConnectionId::new(&id(self.slot, random))
+        let mut id = id(self.slot, random);
+        id[ID_BYTES - 1] ^= u8::from(self.is_untagged.load(Ordering::Relaxed));
+        ConnectionId::new(&id)
     }
 
     fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
@@ -194,14 +201,14 @@ mod tests {
 
     #[test]
     fn ids_name_their_slot_and_differ() {
-        let mut ids = SlotIds::new(7);
+        let mut ids = SlotIds::new(7, Arc::default());
         let mut seen = std::collections::HashSet::new();
         for _ in 0..1_000 {
             let id = ids.generate_cid();
             assert!(id[0] == 7 && id.len() == ID_BYTES && seen.insert(id.to_vec()));
             let tag = u32::from_be_bytes([id[1], id[2], id[3], id[4]]).wrapping_mul(SPREAD) >> UNTAGGED_BITS;
             assert_eq!(tag.to_be_bytes()[1..], id[5..]);
-            assert!(ids.validate(&id).is_ok() && SlotIds::new(8).validate(&id).is_err());
+            assert!(ids.validate(&id).is_ok() && SlotIds::new(8, Arc::default()).validate(&id).is_err());
         }
     }
 
@@ -217,13 +224,14 @@ mod tests {
             for slot in [3_u8, 0, 2, 1] {
                 let client = UdpSocket::bind(local).unwrap();
                 let mut handshake = vec![0xe0, 0, 0, 0, 1, ID_BYTES as u8];
-                handshake.extend_from_slice(&SlotIds::new(slot).generate_cid());
+                handshake.extend_from_slice(&SlotIds::new(slot, Arc::default()).generate_cid());
                 handshake.extend_from_slice(&[0; 20]);
                 assert_eq!(slot_of(&sockets, &client, &handshake), usize::from(slot), "{address}");
                 // Another ID goes to a socket that accepts, whatever its first byte.
-                handshake[13] ^= 1;
+                let untagged = SlotIds::new(slot, Arc::new(true.into())).generate_cid();
+                handshake[6..14].copy_from_slice(&untagged);
                 assert!([1, 2].contains(&slot_of(&sockets, &client, &handshake)), "{address}");
-                handshake[13] ^= 1;
+                handshake[6..14].copy_from_slice(&SlotIds::new(slot, Arc::default()).generate_cid());
                 handshake[5] = 9;
                 assert!([1, 2].contains(&slot_of(&sockets, &client, &handshake)), "{address}");
             }
