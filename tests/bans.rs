@@ -125,6 +125,91 @@ fn get(stream: &mut TcpStream) -> String {
     head
 }
 
+/// Rules of `auto-ban`: statuses, paths, conditions, trial runs. Two workers count together.
+#[test]
+fn who_is_rejected_too_often_is_banned() {
+    const RULES: &str = "site {\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"hello\"\n \
+        metrics \"/metrics\"\n respond \"/login\" 403 \"no\"\n auto-ban \"3/h\" 401 403 path=\"/login\"\n auto-ban \"1/h\" path=\"/wp-login.php\" for=\"1d\"\n \
+        auto-ban \"2/h\" 404 path=\"/odd/*\" when=\"client not in ('127.0.0.4') and request.header.sec-fetch-site != 'cross-site'\"\n auto-ban \"1/h\" 404 path=\"/trial\" dry-run=on\n}\n";
+    let mut operated = Operated::start(RULES);
+    // Status of a response; `None` if the connection is closed without one.
+    let from = |operated: &Operated, client: u8, path: &str, fields: &str| {
+        use std::io::Write;
+        let mut stream = operated.server.connect_from([127, 0, 0, client]);
+        let _ =
+            stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n").as_bytes());
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer.get(9..12).map(|status| status.parse::<u16>().unwrap())
+    };
+    for (client, path, statuses) in [
+        (2, "/login", &[Some(403), Some(403), Some(403), None][..]),
+        // Other readings of a path count, too.
+        (6, "/WP-login.php", &[Some(404), Some(404)]),
+        (6, "/wp-login.php/", &[Some(404), Some(404)]),
+        (6, "/%77p-login.php?x=1", &[Some(404), None]),
+        (3, "/odd/a", &[Some(404), Some(404), None]),
+        (4, "/odd/a", &[Some(404); 4]),
+        (5, "/trial", &[Some(404); 3]),
+        // Other statuses and paths do not count.
+        (7, "/", &[Some(200); 5]),
+        (7, "/none", &[Some(404); 5]),
+        // This machine is not banned.
+        (1, "/login", &[Some(403); 5]),
+    ] {
+        let found: Vec<_> = statuses.iter().map(|_| from(&operated, client, path, "")).collect();
+        assert_eq!(found, statuses, "{client} {path}");
+    }
+    for _ in 0..4 {
+        assert_eq!(from(&operated, 7, "/odd/a", "Sec-Fetch-Site: cross-site\r\n"), Some(404));
+    }
+    let bans = order(&operated, &["bans"]);
+    let banned: Vec<_> = bans.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(banned, ["127.0.0.2/32", "127.0.0.3/32", "127.0.0.6/32"]);
+    operated.server.await_log("client banned by `auto-ban`: network=127.0.0.2/32 time=1h status=403 rejections=3");
+    operated.server.await_log("client would be banned: network=127.0.0.5/32 time=1h status=404 rejections=1");
+    let metrics = operated.server.exchange(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert!(metrics.contains("tailcoat_limit_hits_total{limit=\"auto-ban\"} 3\n"), "{metrics}");
+    // Bans, and counts of rules that stay the same, outlive reloads. Bans outlive upgrades.
+    assert_eq!(from(&operated, 8, "/login", ""), Some(403));
+    assert_eq!(from(&operated, 8, "/login", ""), Some(403));
+    operated.reload(&RULES.replace("hello", "changed"));
+    assert_eq!(from(&operated, 2, "/", ""), None);
+    assert_eq!(from(&operated, 8, "/login", ""), Some(403));
+    assert_eq!(from(&operated, 8, "/", ""), None);
+    operated.upgrade();
+    assert_eq!(from(&operated, 8, "/", ""), None);
+    order(&operated, &["unban", "127.0.0.8"]);
+    assert_eq!(from(&operated, 8, "/", ""), Some(200));
+}
+
+#[test]
+fn rules_ban_clients_of_a_proxy_one_by_one() {
+    let server = TestServer::run(
+        "server { workers 1; trusted-proxies \"127.0.0.9\" }\nsite {\n listen \"127.0.0.1:0\"\n respond \"/\" 200 \"hello\"\n \
+         auto-ban \"1/h\" 404\n}\n",
+    );
+    for (client, path, status) in [
+        ("2001:db8::1", "/none", 404),
+        ("2001:db8::ffff:1", "/", 403),
+        ("2001:db8:0:1::1", "/", 200),
+        // The proxy itself, and this machine.
+        ("127.0.0.9", "/none", 404),
+        ("127.0.0.9", "/", 200),
+        ("127.0.0.1", "/none", 404),
+        ("127.0.0.1", "/", 200),
+    ] {
+        use std::io::Write;
+        let mut stream = server.connect_from([127, 0, 0, 9]);
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: {client}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer.get(9..12), Some(status.to_string().as_str()), "{client} {path}");
+    }
+}
+
 #[test]
 fn clients_of_a_proxy_are_banned_by_themselves() {
     let directory = tempfile::tempdir().unwrap();

@@ -19,6 +19,8 @@ pub struct RulesConfig {
     pub clients: Vec<ClientRule>,
     /// Limits on the frequency of requests: all matches count.
     pub rate_limits: Vec<RateLimit>,
+    /// Bans of clients whose requests are rejected too often.
+    pub auto_bans: Vec<AutoBan>,
     /// Limits on requests in progress: all matches count.
     pub request_limits: Vec<RequestLimit>,
     /// Redirects and rewrites: the first that fits is applied.
@@ -108,6 +110,25 @@ pub struct RateLimit {
     /// Keys that are remembered at the same time.
     pub keys_max: usize,
     /// Only logs requests above the limit.
+    pub is_dry_run: bool,
+}
+
+/// Ban of clients whose requests are rejected too often.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AutoBan {
+    /// Paths whose responses count.
+    pub path: PathPattern,
+    /// Condition on the response; `None` if there is none.
+    pub when: Option<Condition>,
+    /// Rejections that lead to a ban, in a period.
+    pub rate: Rate,
+    /// Statuses of rejections.
+    pub statuses: Vec<Status>,
+    /// Time of a ban.
+    pub time: Duration,
+    /// Clients that are remembered at the same time.
+    pub keys_max: usize,
+    /// Only logs clients that would be banned.
     pub is_dry_run: bool,
 }
 

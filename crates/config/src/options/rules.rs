@@ -1,5 +1,7 @@
 use super::forward::forward_host;
-use super::{KnownAs, OPTION, OptionDefinition, OptionSetter, Parameter, ValueKind, many, one, optional, property};
+use super::{
+    KnownAs, OPTION, OptionDefinition, OptionSetter, Parameter, ValueKind, any, many, one, optional, property,
+};
 use crate::model::buffering::Buffering;
 use crate::model::rules::*;
 use crate::model::{ForwardConfig, PathPattern};
@@ -182,6 +184,47 @@ pub(super) static RULES: &[OptionDefinition] = &[
                 requests_max: values.number("count").unwrap_or(1) as u32,
                 key: values.limit_key("key").unwrap_or(LimitKey::Client),
                 status: values.status("status").unwrap_or(Status::TOO_MANY_REQUESTS),
+                is_dry_run: values.flag("dry-run").unwrap_or(false),
+            });
+        }),
+        ..OPTION
+    },
+    OptionDefinition {
+        name: "auto-ban",
+        parameters: &[
+            one("rate", ValueKind::Rate),
+            any("status", ValueKind::Status { min: 400, max: 599 }),
+            property("path", ValueKind::PathPattern),
+            property("for", BAN_TIME),
+            property("keys-max", ValueKind::Count { min: 8, max: 100_000_000 }),
+            property("dry-run", ValueKind::Flag),
+            property("when", ValueKind::Condition(Place::Response)),
+        ],
+        repeatable: true,
+        doc: "Bans clients whose requests are rejected too often, as `tailcoat ban` does: with `\"10/m\"`, a client is \
+              banned at its tenth rejection within about a minute, over all workers. Responses with one of the statuses \
+              count, by default 401, 403, 404 and 429. A ban lasts for the time `for` (default `\"1h\"`). Clients are \
+              addresses; of IPv6 addresses, the first 64 bits. Trusted proxies and this machine itself are never \
+              banned. `tailcoat bans` lists bans, `tailcoat unban` ends one, and the server log has a line for each. \
+              Tailcoat remembers at most `keys-max` clients (default 65,536), of 16 bytes each, and bans at most \
+              50,000 at a time. `dry-run=on` only logs clients that would be banned.",
+        example: r#"auto-ban "10/m" 401 path="/login" for="1h""#,
+        known_as: KnownAs {
+            apache: &["DOSPageCount", "DOSBlockingPeriod"],
+            others: &["fail2ban", "crowdsec", "http_err_rate", "evasive.max-conns-per-ip"],
+            ..KnownAs::NONE
+        },
+        set: OptionSetter::Rules(|rules, values| {
+            // The table gives each rate its parameter.
+            let Some(rate) = values.rate("rate") else { return };
+            let named = values.statuses("status");
+            rules.auto_bans.push(AutoBan {
+                path: path(values),
+                when: values.condition("when"),
+                rate,
+                statuses: if named.is_empty() { REJECTIONS.to_vec() } else { named },
+                time: values.duration("for").unwrap_or(BAN_TIME_DEFAULT),
+                keys_max: values.number("keys-max").unwrap_or(65_536) as usize,
                 is_dry_run: values.flag("dry-run").unwrap_or(false),
             });
         }),
@@ -442,6 +485,14 @@ pub(super) const CONDITIONS: [Parameter; 4] = [
     property("field", ValueKind::FieldTest),
     property("missing", ValueKind::Flag),
 ];
+
+/// Statuses that `auto-ban` counts if it names none.
+const REJECTIONS: [Status; 4] = [Status::UNAUTHORIZED, Status::FORBIDDEN, Status::NOT_FOUND, Status::TOO_MANY_REQUESTS];
+
+/// Time of a ban by `auto-ban`.
+const BAN_TIME: ValueKind = ValueKind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(365 * 86_400) };
+
+const BAN_TIME_DEFAULT: Duration = Duration::from_secs(3_600);
 
 /// Condition of a rule that is applied before a password has shown who the user is.
 const WHEN: Parameter = property("when", ValueKind::Condition(Place::Guard));

@@ -145,6 +145,8 @@ kinds! {
         RateLimit = "rate-limit",
         /// Too many concurrent requests.
         RequestLimit = "request-limit",
+        /// A client was banned because its requests were rejected too often.
+        AutoBan = "auto-ban",
         /// Clients held too much memory, and one of the largest connections was closed.
         ClientMemoryBytesMax = "client-memory-bytes-max",
         /// Too many passwords waited for their check.

@@ -23,15 +23,15 @@ const CLIENTS_A_NETWORK: u64 = 4;
 const REPORT_TIME: Duration = Duration::from_millis(10);
 
 /// Time for all workers to report what their connections hold. A worker without time is not waited for any longer, and
-/// none is while the count is far above the limit: the others then go by its last report. What it has taken in since costs their clients nothing; it grows no further before
-/// that worker has time to report.
+/// none is while the count is far above the limit. The others then use its last report. What its clients hold beyond
+/// that costs the clients of others nothing, and grows no further before that worker reports.
 const WAIT_TIME: Duration = Duration::from_millis(100);
 
 /// Time between two rounds, for connections to close and release their memory.
 const ROUND_TIME: Duration = Duration::from_millis(10);
 
-/// Divisor of the limit. While the count is far above the limit, a worker whose connections have taken this part more
-/// since the last round begins the next one at once.
+/// Divisor of the limit. While the count is far above the limit, a worker whose connections hold this part more
+/// than before begins the next round at once.
 const URGENT_PART: u64 = 8;
 
 /// Time in which a connection that was chosen has closed. After it, the connection is counted like any other.
@@ -53,7 +53,7 @@ struct Report {
     closing_bytes: u64,
 }
 
-/// What the reports of all workers say together.
+/// Sum of the reports of all workers.
 struct Reported {
     holdings: Vec<Holding>,
     held_bytes: u64,

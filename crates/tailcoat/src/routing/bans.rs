@@ -11,6 +11,12 @@ use crate::log::LogClient;
 /// Maximum number of networks banned at a time. Not an option; a longer list belongs into `deny` rules.
 const BANS_MAX: usize = 100_000;
 
+/// Maximum number of them for bans by rules; the rest is left to operators.
+const RULE_BANS_MAX: usize = BANS_MAX / 2;
+
+/// Time between two searches of a full table for bans that are over.
+const SWEEP_TIME: Duration = Duration::from_secs(1);
+
 /// Maximum time of a ban: ten years.
 const BAN_TIME_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
@@ -25,10 +31,12 @@ pub struct Bans {
 #[derive(Debug, Default)]
 struct BanTable {
     until: HashMap<Network, Instant>,
-    /// Time at which the last ban ends.
+    /// Time at which all bans are over, or later.
     all_over: Option<Instant>,
-    /// Prefix lengths in the table; the flag is true for IPv4.
+    /// Prefix lengths in the table, or more; the flag is true for IPv4.
     prefixes: Vec<(bool, u8)>,
+    /// Time of the last search for bans that are over.
+    swept_at: Option<Instant>,
 }
 
 /// Error: the maximum number of networks is banned already.
@@ -62,14 +70,27 @@ impl Bans {
     pub fn ban(&self, network: Network, time: Duration) -> Result<(), TooManyBans> {
         let now = Instant::now();
         let mut table = self.write();
-        table.forget_expired(now);
-        if table.until.len() >= BANS_MAX && !table.until.contains_key(&network) {
-            return Err(TooManyBans);
-        }
-        table.until.insert(network, now + time.min(BAN_TIME_MAX));
-        table.summarize();
+        table.make_room(network, BANS_MAX, now)?;
+        table.insert(network, now + time.min(BAN_TIME_MAX));
         self.is_any.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Bans a network by a rule. Returns false if it is banned already; that ban stays. The cost does not grow with the
+    /// number of bans, because clients decide how often this happens.
+    ///
+    /// # Errors
+    /// The maximum number of networks that rules may ban is banned already.
+    pub fn ban_automatically(&self, network: Network, time: Duration) -> Result<bool, TooManyBans> {
+        let now = Instant::now();
+        let mut table = self.write();
+        if table.until.get(&network).is_some_and(|until| *until > now) {
+            return Ok(false);
+        }
+        table.make_room(network, RULE_BANS_MAX, now)?;
+        table.insert(network, now + time.min(BAN_TIME_MAX));
+        self.is_any.store(true, Ordering::Relaxed);
+        Ok(true)
     }
 
     /// Replaces all bans with these, each with its time. If there are too many, only the first are kept.
@@ -112,6 +133,26 @@ impl Bans {
 }
 
 impl BanTable {
+    /// Makes room for a network among at most `bans_max`.
+    fn make_room(&mut self, network: Network, bans_max: usize, now: Instant) -> Result<(), TooManyBans> {
+        let is_full = |table: &Self| table.until.len() >= bans_max && !table.until.contains_key(&network);
+        if is_full(self) && self.swept_at.is_none_or(|at| now >= at + SWEEP_TIME) {
+            self.swept_at = Some(now);
+            self.forget_expired(now);
+            self.summarize();
+        }
+        if is_full(self) { Err(TooManyBans) } else { Ok(()) }
+    }
+
+    fn insert(&mut self, network: Network, until: Instant) {
+        self.until.insert(network, until);
+        self.all_over = self.all_over.max(Some(until));
+        let prefix = (network.first().is_ipv4(), network.prefix_bits());
+        if let Err(at) = self.prefixes.binary_search(&prefix) {
+            self.prefixes.insert(at, prefix);
+        }
+    }
+
     fn forget_expired(&mut self, now: Instant) {
         self.until.retain(|_, until| *until > now);
     }
@@ -163,6 +204,23 @@ mod tests {
         assert_eq!(bans.list().len(), 1);
         bans.ban(network("192.0.2.1/32"), Duration::MAX).unwrap();
         assert!(has("192.0.2.1:1"));
+    }
+
+    /// Clients decide how often rules ban.
+    #[test]
+    fn rules_leave_room_for_operators() {
+        let bans = Bans::default();
+        let of = |number: usize| Network::new(std::net::Ipv4Addr::from(number as u32).into(), 32).unwrap();
+        let hour = Duration::from_secs(3_600);
+        for number in 0..RULE_BANS_MAX {
+            assert_eq!(bans.ban_automatically(of(number), hour), Ok(true));
+        }
+        assert_eq!(bans.ban_automatically(of(0), Duration::ZERO), Ok(false), "a ban stays");
+        assert_eq!(bans.ban_automatically(of(RULE_BANS_MAX), hour), Err(TooManyBans));
+        bans.ban(network("198.51.100.0/24"), hour).unwrap();
+        assert!(bans.unban(of(7)) && bans.unban(of(8)));
+        assert_eq!(bans.ban_automatically(of(RULE_BANS_MAX), hour), Ok(true));
+        assert!(bans.has(LogClient::Ip("198.51.100.1:1".parse().unwrap())));
     }
 
     #[test]

@@ -114,7 +114,8 @@ impl GenerationBuilder {
                 error_pages: shared.error_pages(&self.cache),
                 encoders: Rc::clone(&self.encoders),
                 rules: parts.rules.sites[index].as_ref().map(|rules| {
-                    Rules::new(rules, &self.ids).authorizing(shared.authorizers(&upstreams, &self.overload))
+                    let authorizers = shared.authorizers(&upstreams, &self.overload);
+                    Rules::new(rules, &self.ids).authorizing(authorizers).banning(&plan.bans)
                 }),
                 log,
                 tls,

@@ -9,12 +9,13 @@
 //! | 5 | fields of the request | [`Rules::admit`] |
 //! | 6 | handlers | `routing/site.rs` |
 //! | 7 | redirects and rewrites after all handlers have declined | [`Rules::enter_again`] |
-//! | 8 | fields of the response | [`Rules::change_response`] |
+//! | 8 | bans of clients with many rejections, fields of the response | [`Rules::change_response`] |
 //!
 //! The guards of a path (1, 2, 4) apply to the requested path and to each path that a rewrite made of it. The matching
 //! rewrite is found before any rejection. A redirect is sent only to clients that pass the guards.
 
 mod address_set;
+mod auto_ban;
 mod count_table;
 mod facts;
 mod field_edits;
@@ -58,6 +59,7 @@ pub use self::visit::{RequestIds, Visit};
 use crate::config::{Condition, FieldAction, FieldEdit, ForwardAuthRule, PasswordRule};
 use crate::handler::{Authorization, AuthorizationFuture, Authorizer, BuiltResponse, FieldChange, Response, Routed};
 use crate::metrics::Limit;
+use crate::routing::Bans;
 
 /// Rules of a site; each worker has its own. Regular expressions need scratch memory for a search, and workers would
 /// wait for each other if they shared it.
@@ -75,6 +77,8 @@ pub struct Rules {
     authorizers: Vec<Option<Authorizer>>,
     request_fields: Vec<FieldEdit>,
     response_fields: Vec<FieldEdit>,
+    /// Banned clients, for `auto-ban`.
+    bans: Arc<Bans>,
     ids: Rc<RequestIds>,
 }
 
@@ -154,8 +158,15 @@ impl Rules {
             request_fields: rules.request_fields.clone(),
             response_fields: rules.response_fields.clone(),
             shared: Arc::clone(shared),
+            bans: Arc::default(),
             ids: Rc::clone(ids),
         }
+    }
+
+    /// Sets the list of bans that rejected clients are added to.
+    #[must_use]
+    pub fn banning(self, bans: &Arc<Bans>) -> Self {
+        Self { bans: Arc::clone(bans), ..self }
     }
 
     /// Sets the ways to authentication servers, in the order of their rules.
@@ -299,8 +310,12 @@ impl Rules {
         self.enter_target(target, passage, routed)
     }
 
-    /// Changes the fields of a response: step 8.
+    /// Counts a response for bans, and changes its fields: step 8.
     pub fn change_response(&self, response: Response, passage: &Passage, routed: &Routed<'_>) -> Response {
+        let auto_bans = self.shared.auto_bans();
+        if auto_bans.is_rejection(response.status()) {
+            auto_bans.count(response.status(), &passage.paths(routed), routed, &passage.visit, &self.bans);
+        }
         let of_tls = self.shared.https().response_field(routed);
         if self.response_fields.is_empty() && of_tls.is_none() && passage.cookies.is_empty() {
             return response;

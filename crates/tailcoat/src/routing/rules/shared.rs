@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use wire::http::Status;
 
+use super::auto_ban::AutoBans;
 use super::https::Https;
 use super::passwords::PasswordStore;
 use super::rate_table::RateTable;
@@ -17,8 +18,8 @@ use super::{
     TrustedProxies, Visit,
 };
 use crate::config::{
-    ClientRule, Condition, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit, RequestLimit, RulesConfig,
-    SiteConfig,
+    AutoBan, ClientRule, Condition, Config, HostPattern, LimitKey, Listen, PathPattern, RateLimit, RequestLimit,
+    RulesConfig, SiteConfig,
 };
 use crate::handler::gateway::script_paths;
 use crate::handler::{BuiltResponse, Routed};
@@ -32,6 +33,7 @@ pub struct SharedRules {
     clients: Vec<(ClientRule, GuardPattern, AddressSet)>,
     rate_limits: Vec<(RateLimit, GuardPattern, Arc<RateTable>)>,
     request_limits: Vec<(RequestLimit, GuardPattern, Arc<CountTable>)>,
+    auto_bans: AutoBans,
     /// Pattern of each password rule.
     password_paths: Vec<GuardPattern>,
     /// Pattern of each rule of forward authentication.
@@ -82,6 +84,7 @@ type SiteKey = (Vec<HostPattern>, Vec<Listen>);
 struct RuleLimits {
     rate: LimitTables<RateLimit, RateTable>,
     request: LimitTables<RequestLimit, CountTable>,
+    bans: LimitTables<AutoBan, RateTable>,
 }
 
 impl AllRules {
@@ -181,6 +184,11 @@ impl<'c> Common<'c> {
             https: Https::new(&rules, site),
             rate_limits,
             request_limits,
+            auto_bans: AutoBans::new(
+                chained(&own.bans, &self.kept.all.bans),
+                &self.config.server,
+                (&self.kept.hasher, &self.server_log),
+            ),
             password_paths,
             auth_paths,
             stores,
@@ -214,6 +222,7 @@ impl RuleLimits {
         Self {
             rate: with_tables(&rules.rate_limits, reused.rate, rate_table),
             request: with_tables(&rules.request_limits, reused.request, |_| Arc::default()),
+            bans: with_tables(&rules.auto_bans, reused.bans, AutoBans::table),
         }
     }
 }
@@ -244,6 +253,7 @@ fn joined(site: &RulesConfig, all: &RulesConfig) -> RulesConfig {
         internals: Vec::new(),
         rate_limits: chained(&site.rate_limits, &all.rate_limits),
         request_limits: chained(&site.request_limits, &all.request_limits),
+        auto_bans: chained(&site.auto_bans, &all.auto_bans),
         rewrites: chained(&site.rewrites, &all.rewrites),
         redirects_to_https: site.redirects_to_https.or(all.redirects_to_https),
         canonical_host: site.canonical_host.clone().or(all.canonical_host.clone()),
@@ -277,6 +287,11 @@ impl SharedRules {
     /// Configuration of the rules.
     pub(super) fn rules(&self) -> &RulesConfig {
         &self.rules
+    }
+
+    /// Bans of clients whose requests are rejected too often.
+    pub(super) fn auto_bans(&self) -> &AutoBans {
+        &self.auto_bans
     }
 
     pub(super) fn https(&self) -> &Https {
