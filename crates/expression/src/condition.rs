@@ -130,8 +130,8 @@ impl Condition {
     }
 
     fn run(&self, fields: &dyn FactSource, mut groups: Option<&mut Groups>) -> Verdict {
-        // One for each level of nesting, and one for the second operand of the deepest.
-        let mut stack = [Verdict::False; NESTING_MAX + 2];
+        // Each level of nesting has at most three results: left of `or`, left of `and`, and an argument of `all` or `any`.
+        let mut stack = [Verdict::False; 3 * (NESTING_MAX + 1)];
         let (mut top, mut at) = (0, 0);
         while let Some(instruction) = self.program.get(at) {
             at += 1;

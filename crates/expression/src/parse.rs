@@ -1,5 +1,6 @@
 //! From text to values and conditions.
 
+use std::net::IpAddr;
 use std::ops::Range;
 
 use crate::condition::{Comparison, Instruction, NESTING_MAX, Test};
@@ -267,7 +268,10 @@ impl Parser<'_> {
             }
         }
         self.expect(")")?;
-        let are_networks = texts.iter().all(|(text, _)| text.contains('/') && Network::parse(text).is_some());
+        // One network makes all of them networks: compared as a text, it would never match.
+        let is_network =
+            |text: &str| text.split_once('/').is_some_and(|(address, _)| address.parse::<IpAddr>().is_ok());
+        let are_networks = texts.iter().any(|(text, _)| is_network(text));
         if value.as_client() || are_networks {
             let networks: Result<Vec<_>, _> =
                 texts.into_iter().map(|(text, span)| network(text.as_bytes(), span)).collect();

@@ -142,6 +142,9 @@ fn faults() {
     check("host == 'a", "no closing quote", "''");
     check("client in ('example.com')", "not an address", "192.0.2.1");
     check("client == '192.0.2.1/24'", "not an address", "");
+    check("request.header.x in ('192.0.2.1', '10.0.0.0/33')", "not an address", "192.0.2.1");
+    check("request.header.x in ('10.0.0.1/8')", "not an address", "192.0.2.0/24");
+    check("request.header.x in ('10.0.0.0/8', 'example')", "not an address", "192.0.2.1");
     check("client in (10.0.0.0)", "not a number", "single quotes");
     check("status == 404", "no status before the response", "");
     check("user == 'anna'", "before a password", "");
@@ -155,6 +158,30 @@ fn faults() {
     check(&vec!["host"; 300].join(" or "), "more than 256 tests", "");
     check(&"a".repeat(9000), "more than 8192 bytes", "");
     assert!(parse_condition(&("not ".repeat(31) + "host"), Place::Guard).is_ok());
+}
+
+/// Each level keeps three results while it waits for the next: the stack was too small for them.
+#[test]
+fn the_deepest_condition_is_evaluated() {
+    let level = "method == 'none' or method == 'GET' and all(method == 'GET', ";
+    let nested = |depth: usize| parse_condition(&(level.repeat(depth) + "host" + &")".repeat(depth)), Place::Guard);
+    let deepest = (1..100).take_while(|depth| nested(*depth).is_ok()).last().unwrap();
+    assert_eq!(deepest, crate::condition::NESTING_MAX - 1);
+    assert_eq!(nested(deepest).unwrap().evaluate(&facts()), Verdict::True);
+}
+
+/// A list with an address and a network was compared as texts, so that no client was in it.
+#[test]
+fn one_network_makes_a_list_of_networks() {
+    for (list, expect) in [
+        ("('203.0.113.9', '192.0.2.0/24')", Verdict::True),
+        ("('192.0.2.0/24', '203.0.113.9')", Verdict::True),
+        ("('203.0.113.9', '198.51.100.0/24')", Verdict::False),
+    ] {
+        let facts = Facts::new(&[("request.header.x", "192.0.2.7"), ("method", "GET")]);
+        let condition = parse_condition(&format!("request.header.x in {list}"), Place::Guard).unwrap();
+        assert_eq!(condition.evaluate(&facts), expect, "{list}");
+    }
 }
 
 #[test]
