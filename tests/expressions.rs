@@ -105,6 +105,9 @@ fn guards_apply_if_their_condition_cannot_be_told() {
     // No password fits.
     writeln!(passwords, "anna:$2y$05$abcdefghijklmnopqrstuuKzJZ0k3mZ7d5yXq0p3oO4Qm0Jb1yQ1W").unwrap();
     let file = passwords.path().display();
+    let mut known = tempfile::NamedTempFile::new().unwrap();
+    writeln!(known, "anna:$2y$04$DiDPKk.3jQ0BKempAh9hluEEI1sUe4ymTdbxXFaDSLiiXtOrgRIaW").unwrap();
+    let anna = known.path().display();
     let server = server(
         "",
         &format!(
@@ -117,6 +120,11 @@ fn guards_apply_if_their_condition_cannot_be_told() {
              basic-auth \"/asks\" \"{file}\" when=\"query.mode == 'bad'\"\n\
              forward-auth \"/forward\" \"http://127.0.0.1:9\" when=\"query.mode == 'bad'\"\n\
              deny all when=\"path starts-with '/secret/'\"\n\
+             allow \"127.0.0.1\" path=\"/any\"\ndeny all path=\"/any\"\ndeny all path=\"/shut\"\n\
+             basic-auth \"/any\" \"{file}\" satisfy=\"any\" when=\"query.mode == 'x'\"\n\
+             basic-auth \"/shut\" \"{file}\" satisfy=\"any\" when=\"query.mode == 'x'\"\n\
+             basic-auth \"/both\" \"{anna}\" when=\"query.mode == 'x'\"\n\
+             basic-auth \"/both\" \"{file}\"\n\
              respond \"*\" 200"
         ),
     );
@@ -138,6 +146,13 @@ fn guards_apply_if_their_condition_cannot_be_told() {
         ("/asks?mode=x&mode=y", "401"),
         ("/forward", "200"),
         ("/forward?mode=x&mode=y", "502"),
+        // An address is an alternative to a password only where the rule applies for sure.
+        ("/any", "200"),
+        ("/any?mode=x", "200"),
+        ("/any?mode=x&mode=y", "401"),
+        ("/shut", "403"),
+        ("/shut?mode=x", "401"),
+        ("/shut?mode=x&mode=y", "403"),
         ("/secret/x", "403"),
         ("/secret", "200"),
         ("//secret//x", "403"),
@@ -145,6 +160,11 @@ fn guards_apply_if_their_condition_cannot_be_told() {
         ("/a/../secret/x", "403"),
     ] {
         assert_eq!(answer(&server, &format!("GET {target}"), ""), expect, "{target}");
+    }
+    // A rule that may apply does not replace the one that applies without it.
+    for (target, expect) in [("/both", "401"), ("/both?mode=x", "200"), ("/both?mode=x&mode=y", "401")] {
+        let password = "Authorization: Basic YW5uYTpzZWNyZXQ=\r\n";
+        assert_eq!(answer(&server, &format!("GET {target}"), password), expect, "{target}");
     }
     assert_eq!(answer(&server, "GET /internal", "Cookie: mode=good\r\n"), "200");
     assert_eq!(answer(&server, "GET /internal", "Cookie: mode=bad\r\n"), "404");

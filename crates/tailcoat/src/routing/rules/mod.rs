@@ -345,8 +345,7 @@ impl Rules {
         let paths = || std::iter::once(GuardedPath::asked(path)).chain(others.iter().map(OtherPath::guarded));
         for path in paths().flat_map(GuardedPath::with_original) {
             // If a password is accepted as an alternative, it is asked for later.
-            let may_sign_in =
-                || self.password_for(path, routed).is_some_and(|rule| self.passwords[rule].is_alternative);
+            let may_sign_in = || self.passwords_for(path, routed).any(|(_, is_alternative)| is_alternative);
             if let Some((rule, pattern)) = self.shared.rule_for_client(routed, visit.client(), path, origin)
                 && !rule.is_allowed
                 && pattern.decides(path)
@@ -359,12 +358,19 @@ impl Rules {
         Ok(others)
     }
 
-    /// Returns the password rule for a path; `None` if the path needs no password.
-    fn password_for(&self, path: GuardedPath<'_>, routed: &Routed<'_>) -> Option<usize> {
-        let first = self.password_paths.iter().zip(&self.passwords).position(|(pattern, rule)| {
-            pattern.holds_for(path) && applies(rule.file.is_some(), rule.when.as_ref(), routed, path)
-        });
-        first.filter(|&rule| self.passwords[rule].file.is_some() && self.password_paths[rule].decides(path))
+    /// Returns the password rules for a path: the first that applies, and those after it if it may not apply. Of each, it
+    /// also returns whether an allowed address is an alternative to the password. It is only if the rule applies for sure.
+    fn passwords_for<'a>(
+        &'a self,
+        path: GuardedPath<'a>,
+        routed: &'a Routed<'_>,
+    ) -> impl Iterator<Item = (usize, bool)> + 'a {
+        let rules = self.password_paths.iter().zip(&self.passwords).enumerate();
+        first_surely(rules.filter_map(move |(index, (pattern, rule))| {
+            let asks = rule.file.is_some();
+            let is_sure = pattern.holds_for(path).then(|| applies(asks, rule.when.as_ref(), routed, path))??;
+            Some(((index, rule.is_alternative && is_sure), is_sure, asks && pattern.decides(path)))
+        }))
     }
 
     /// Returns the next rule whose password is needed for one of the request's paths.
@@ -375,15 +381,17 @@ impl Rules {
         let client = passage.visit.client();
         let paths = passage.guarded(routed).into_iter().flat_map(GuardedPath::with_original);
         let mut needed = paths.filter_map(|path| {
-            let rule = self.password_for(path, routed)?;
-            let is_let_in = self.passwords[rule].is_alternative
-                && self
-                    .shared
-                    .rule_for_client(routed, client, path, PathOrigin::Client)
-                    .is_some_and(|(rule, _)| rule.is_allowed);
-            (!is_let_in).then_some(rule)
+            let is_let_in = |is_alternative: bool| {
+                is_alternative
+                    && self
+                        .shared
+                        .rule_for_client(routed, client, path, PathOrigin::Client)
+                        .is_some_and(|(rule, _)| rule.is_allowed)
+            };
+            let mut rules = self.passwords_for(path, routed);
+            rules.find(|(rule, is_alternative)| !passage.asked.contains(rule) && !is_let_in(*is_alternative))
         });
-        needed.find(|rule| !passage.asked.contains(rule))
+        needed.next().map(|(rule, _)| rule)
     }
 
     fn ask_password(&self, rule: usize, passage: &mut Passage, routed: &Routed<'_>) -> RuleDecision {
@@ -444,12 +452,15 @@ impl Rules {
         }
         let paths = passage.guarded(routed).into_iter().flat_map(GuardedPath::with_original);
         let mut needed = paths.filter_map(|path| {
-            let first = self.auth_paths.iter().zip(&self.auths).position(|(pattern, rule)| {
-                pattern.holds_for(path) && applies(rule.auth.is_some(), rule.when.as_ref(), routed, path)
-            });
-            first.filter(|&rule| self.auths[rule].auth.is_some() && self.auth_paths[rule].decides(path))
+            let rules = self.auth_paths.iter().zip(&self.auths).enumerate();
+            let mut rules = first_surely(rules.filter_map(|(index, (pattern, rule))| {
+                let asks = rule.auth.is_some();
+                let is_sure = pattern.holds_for(path).then(|| applies(asks, rule.when.as_ref(), routed, path))??;
+                Some((index, is_sure, asks && pattern.decides(path)))
+            }));
+            rules.find(|rule| !passage.authorized.contains(rule))
         });
-        needed.find(|rule| !passage.authorized.contains(rule))
+        needed.next()
     }
 
     /// Continues with a request after an authentication server has decided.
@@ -532,8 +543,8 @@ impl Rules {
 
     /// Applies the edits of the request's fields.
     fn edit(&self, passage: &mut Passage, routed: &Routed<'_>) -> Result<(), UnsafeValue> {
-        let mut asked = passage.guarded(routed).into_iter().filter_map(|path| self.password_for(path, routed));
-        let hides_credentials = asked.any(|rule| !self.passwords[rule].passes_credentials);
+        let hides = |path| self.passwords_for(path, routed).any(|(rule, _)| !self.passwords[rule].passes_credentials);
+        let hides_credentials = passage.guarded(routed).into_iter().any(hides);
         let edits = if passage.is_changed { &[] } else { self.request_fields.as_slice() };
         if edits.is_empty() && !hides_credentials && passage.targets.is_empty() {
             return Ok(());
@@ -554,10 +565,19 @@ impl Rules {
     }
 }
 
-/// Returns true if a rule of authentication applies to a reading of the path. One that asks applies unless its condition
-/// does not hold for sure; one that asks nothing only if its condition holds for sure.
-fn applies(asks: bool, when: Option<&Condition>, routed: &Routed<'_>, path: GuardedPath<'_>) -> bool {
-    if asks { may_hold(when, routed, path.path()) } else { holds_surely(when, routed, path.path()) }
+/// Returns whether a rule of authentication applies to a reading of the path for sure; `None` if it does not apply. One
+/// that asks applies unless its condition does not hold for sure; one that asks nothing only if its condition holds for
+/// sure.
+fn applies(asks: bool, when: Option<&Condition>, routed: &Routed<'_>, path: GuardedPath<'_>) -> Option<bool> {
+    let is_sure = holds_surely(when, routed, path.path());
+    (is_sure || asks && may_hold(when, routed, path.path())).then_some(is_sure)
+}
+
+/// Rules up to the first that applies for sure. Each comes with whether it does, and whether it counts.
+fn first_surely<R>(rules: impl Iterator<Item = (R, bool, bool)>) -> impl Iterator<Item = R> {
+    let mut is_over = false;
+    let rules = rules.take_while(move |(_, is_sure, _)| !std::mem::replace(&mut is_over, *is_sure));
+    rules.filter_map(|(rule, _, counts)| counts.then_some(rule))
 }
 
 /// Makes the head of a request that a script redirects to this target: GET without content, as if the client had
