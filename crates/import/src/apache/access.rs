@@ -10,7 +10,7 @@ use crate::parts::{SiteParts, for_each, on_path, with_path};
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Access {
     All,
-    Nobody,
+    Denied,
     /// Addresses that are let in; others are not, unless a password is enough.
     Clients(Vec<String>),
     /// All clients except these.
@@ -125,7 +125,7 @@ fn write(lines: &[Stated<'_>], parts: &mut SiteParts) {
         match &rule.access {
             Access::All if has_addresses(index + 1) => guards.extend(node("allow", &[])),
             Access::All => {}
-            Access::Nobody => guards.extend(node("deny", &[])),
+            Access::Denied => guards.extend(node("deny", &[])),
             Access::Clients(networks) => {
                 guards.extend(node("allow", networks));
                 guards.extend(node("deny", &[]));
@@ -185,7 +185,7 @@ fn methods(section: &ApacheSection<'_>, parts: &mut SiteParts, notes: &mut Notes
         match rule(directive.children()) {
             Ok(None) => {}
             Ok(Some(rule)) if rule.access == Access::All && !rule.needs_password => {}
-            Ok(Some(rule)) if rule.access == Access::Nobody && !rule.needs_password => {
+            Ok(Some(rule)) if rule.access == Access::Denied && !rule.needs_password => {
                 parts.guards.extend(for_each(patterns, |pattern| {
                     with_path(KdlNode::new("deny").word("all"), pattern).property("method", &test)
                 }));
@@ -249,11 +249,11 @@ fn old_rule(block: &[Directive]) -> Result<Option<Access>, Refusal<'_>> {
     let is_open = !matches!(order.as_deref(), Some("allow,deny" | "mutual-failure"));
     Ok(Some(match is_open {
         true if is_all(&allowed) => Access::All,
-        true if is_all(&denied) && allowed.is_empty() => Access::Nobody,
+        true if is_all(&denied) && allowed.is_empty() => Access::Denied,
         true if is_all(&denied) => Access::Clients(allowed),
         true if denied.is_empty() => Access::All,
         true if allowed.is_empty() => Access::Except(denied),
-        false if is_all(&denied) || allowed.is_empty() => Access::Nobody,
+        false if is_all(&denied) || allowed.is_empty() => Access::Denied,
         false if is_all(&allowed) && denied.is_empty() => Access::All,
         false if is_all(&allowed) => Access::Except(denied),
         false if denied.is_empty() => Access::Clients(allowed),
@@ -322,8 +322,8 @@ fn any(one: &Rule, other: &Rule) -> Option<Rule> {
         return Some(Rule { access: Access::All, needs_password: false, is_any: false });
     }
     match (&one.access, &other.access, one.needs_password, other.needs_password) {
-        (Access::Nobody, _, false, _) => Some(other.clone()),
-        (_, Access::Nobody, _, false) => Some(one.clone()),
+        (Access::Denied, _, false, _) => Some(other.clone()),
+        (_, Access::Denied, _, false) => Some(one.clone()),
         (Access::Clients(a), Access::Clients(b), false, false) => {
             Some(Rule { access: Access::Clients([a.as_slice(), b].concat()), ..one.clone() })
         }
@@ -341,7 +341,7 @@ fn all(one: &Rule, other: &Rule) -> Option<Rule> {
         return None;
     }
     let access = match (&one.access, &other.access) {
-        (Access::Nobody, _) | (_, Access::Nobody) => Access::Nobody,
+        (Access::Denied, _) | (_, Access::Denied) => Access::Denied,
         (Access::All, access) | (access, Access::All) => access.clone(),
         (Access::Except(a), Access::Except(b)) => Access::Except([a.as_slice(), b].concat()),
         _ => return None,
@@ -359,8 +359,8 @@ fn one(directive: &Directive) -> Result<Rule, Refusal<'_>> {
     };
     Ok(match words.as_slice() {
         ["all", "granted"] => rule(Access::All),
-        ["all", "denied"] => rule(Access::Nobody),
-        ["not", "all", "granted"] => rule(Access::Nobody),
+        ["all", "denied"] => rule(Access::Denied),
+        ["not", "all", "granted"] => rule(Access::Denied),
         ["local"] => rule(Access::Clients(["127.0.0.0/8", "::1"].map(str::to_owned).to_vec())),
         ["ip", list @ ..] => rule(Access::Clients(clients(list)?)),
         ["not", "ip", list @ ..] => rule(Access::Except(clients(list)?)),
