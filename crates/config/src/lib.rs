@@ -214,6 +214,9 @@ pub fn rate_limit_from_text(text: &str) -> Result<RateLimit, String> {
     let draft = draft_of("rate-limit", format!("rate-limit {text}\n"), ConfigDraft::default())?;
     let mut limits = draft.rules.rules.rate_limits.into_iter();
     match (limits.next(), limits.next()) {
+        (Some(RateLimit { when: Some(when), .. }), None) if when.references().next().is_some() => Err(format!(
+            "`{when}` uses a map or secret, which only a configuration file has; write the limit into that file"
+        )),
         (Some(limit), None) => Ok(limit),
         _ => Err(format!("invalid rate limit `{text}`; write it as `\"/login\" \"5/m\" burst=10`")),
     }

@@ -295,11 +295,17 @@ impl RulesDraft {
     /// A `login` names no part of a pattern, and a path without forward authentication has no server to configure.
     fn check_forward_auth(&self, setting: &Setting<'_>, reader: &mut ConfigReader<'_>) {
         let Some(rule) = self.rules.forward_auths.last() else { return };
-        if let Some(login) = rule.auth.as_ref().and_then(|auth| auth.login.as_ref())
-            && let Some(wrong) = check_target(&login.path, &login.target)
-        {
+        if let Some(login) = rule.auth.as_ref().and_then(|auth| auth.login.as_ref()) {
             let span = setting.values.all("login").next().map_or(setting.span.clone(), |(_, span)| span.clone());
-            reader.error(ConfigFinding::new(span, wrong.message, "this").help(wrong.help));
+            if let Some(wrong) = check_target(&login.path, &login.target) {
+                reader.error(ConfigFinding::new(span, wrong.message, "this").help(wrong.help));
+            } else if uses_maps(&login.target) {
+                let message = "the page for signing in cannot depend on a map";
+                let help = "write the page itself; clients must not choose its host".to_owned();
+                reader.error(ConfigFinding::new(span, message, "this").help(help));
+            } else {
+                check_openness(openness(&login.path, &login.target), span, reader);
+            }
         }
         if rule.auth.is_none() && setting.values.list.len() > 2 {
             let message = "`off` takes no further settings";

@@ -51,8 +51,8 @@ impl Config {
         if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
     }
 
-    /// Checks an upstream that replaces the one of its name, as [`Self::validate`] would check the whole with it. Only
-    /// what the upstream can contradict is looked at, and no file is read.
+    /// Checks an upstream that replaces the one of its name, as [`Self::validate`] would check the whole with it. Looks
+    /// only at parts that the upstream can contradict; reads no file.
     ///
     /// # Errors
     ///

@@ -544,7 +544,7 @@ fn forward_auth(upstream: String, values: &Values) -> ForwardAuth {
     let login = |target| Rewrite {
         path: PathPattern::Any,
         conditions: RuleConditions::default(),
-        target,
+        target: with_variables(&PathPattern::Any, target),
         status: Some(Status::FOUND),
     };
     ForwardAuth {

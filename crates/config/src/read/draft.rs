@@ -30,6 +30,9 @@ use crate::text::kdl::KdlDocument;
 use crate::text::{parse_document, read_bytes, without_sites};
 use crate::value::{Values, parse_server_address};
 
+/// Most files that are read as parts of others: those that include each other would multiply.
+const INCLUSIONS_MAX: usize = 20_000;
+
 /// The option whose file is opened when the server starts.
 const ACCESS_LOG: &str = "access-log";
 
@@ -71,6 +74,8 @@ pub(crate) struct ConfigDraft {
     snippets: SnippetTable,
     /// Files that are being read, each included by the one before.
     including: Vec<PathBuf>,
+    /// Number of files that were read as parts of others.
+    inclusions: usize,
     /// Skips sites.
     skips_sites: bool,
     /// Blocks and options that were given, to tell when one is given again by another file.
@@ -272,6 +277,17 @@ impl ConfigDraft {
         self.included.extend_from_slice(&files);
         for file in files {
             let canonical = canonical(&file);
+            self.inclusions += 1;
+            if self.inclusions > INCLUSIONS_MAX {
+                let message = format!("more than {INCLUSIONS_MAX} files are included; files may include each other");
+                let finding = ConfigFinding::new(setting.span.clone(), message, "included here");
+                let help = "include each file in one place".to_owned();
+                // One report is enough.
+                if self.inclusions == INCLUSIONS_MAX + 1 {
+                    ConfigReader { source: source.clone(), diagnostics }.error(finding.help(help));
+                }
+                return;
+            }
             if self.including.contains(&canonical) || self.including.len() >= DEPTH_MAX {
                 let names: Vec<_> = self.including.iter().map(|file| file.display().to_string()).collect();
                 let message = match self.including.contains(&canonical) {

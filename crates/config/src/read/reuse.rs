@@ -1,6 +1,6 @@
 //! Parts of the text that are written once and used often: snippets, and files that are included.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,10 @@ const PARAMETER: &str = "{param.";
 #[derive(Default)]
 pub(crate) struct SnippetTable {
     snippets: HashMap<String, Arc<SnippetDraft>>,
-    /// Nodes that were added.
+    /// Nodes that were added, uses of snippets and included files.
     nodes: usize,
+    /// Files whose snippets are known, without symbolic links.
+    collected: HashSet<PathBuf>,
     /// Files that were included in blocks.
     pub(crate) files: Vec<PathBuf>,
 }
@@ -66,6 +68,10 @@ impl SnippetTable {
                 "snippet" => self.define(source, node, diagnostics),
                 "include" if depth < DEPTH_MAX => {
                     for file in pattern_of(source, node).and_then(|pattern| expand(&pattern).ok()).unwrap_or_default() {
+                        // Files may include each other. Each is searched for snippets once.
+                        if !self.collected.insert(canonical(&file)) {
+                            continue;
+                        }
                         let Ok(bytes) = read_bytes(&file) else { continue };
                         // Most files have none, and there may be thousands.
                         if memchr::memmem::find(&bytes, b"snippet").is_none() {
@@ -198,6 +204,8 @@ impl SnippetTable {
             let message = format!("the snippet `{name}` leads to itself, or to too many options");
             return fault(message, format!("break the circle: {}, {name}", within.join(", ")), diagnostics);
         }
+        // Also one without options: those that use each other twice would take for ever.
+        self.nodes += 1;
         let point = InsertionPoint {
             source: point.map_or_else(|| source.clone(), |point| point.source.clone()),
             span: point.map_or_else(|| node.span.clone(), |point| point.span.clone()),
@@ -252,6 +260,7 @@ impl SnippetTable {
                 fault(format!("{} includes itself, or too many others", file.display()), false, diagnostics);
                 continue;
             }
+            self.nodes += 1;
             self.files.push(file.clone());
             let bytes = match read_bytes(&file) {
                 Ok(bytes) => bytes,

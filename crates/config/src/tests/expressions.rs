@@ -26,6 +26,8 @@ fn conditions_are_checked_when_they_are_read() {
     check("request-header \"A\" \"{secret.none}\"", "there is no secret `none`");
     check("redirect \"/a\" \"https://{cookie.host}/\"", "lets clients choose the host");
     check("redirect \"/a\" \"{cookie.host}\"", "is not a path or URL");
+    check("forward-auth \"*\" \"http://a:1\" login=\"https://{query.h}/\"", "lets clients choose the host");
+    check("forward-auth \"*\" \"http://a:1\" login=\"/{map.none}\"", "cannot depend on a map");
     check("request-limit \"/\" 4 when=\"client in ('x')\"", "not an address");
 }
 
@@ -52,6 +54,11 @@ fn maps_and_secrets() {
     check("map \"a\" \"{host}\" { case \"x\" \"1\"; case \"x\" \"2\" }", "this case is there already");
     check("map \"a\" \"{host}\" {}\nmap \"a\" \"{host}\" {}", "the map `a` is given twice");
     check("map \"a b\" \"{host}\" {}", "is not a name");
+    check("map \"a\" \"{host}\" { default \"{secret.key}\" }", "clients could see this secret");
+    check("map \"a\" \"{host}\" { case \"x\" \"{secret.key}\" }", "clients could see this secret");
+    let limit = rate_limit_from_text("\"5/m\" when=\"map.a == 'x'\"").unwrap_err();
+    assert!(limit.contains("only a configuration file has"), "{limit}");
+    assert!(rate_limit_from_text("\"5/m\" when=\"method == 'GET'\"").is_ok());
     check("map \"a\" \"{host}\" { case \"~(\" \"x\" }", "not a regular expression");
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("key");

@@ -66,6 +66,24 @@ fn faults_of_snippets() {
     check("site \"a.example\" { include \"none.inc\" }", "No such file");
 }
 
+/// Each of these was read again for each way that leads to it: 10^16 times.
+#[test]
+fn snippets_and_files_that_multiply_are_an_error() {
+    let mut text = String::from("snippet \"a0\" {}\n");
+    for level in 1..=15 {
+        let uses = format!("use \"a{}\"\n", level - 1).repeat(10);
+        text.push_str(&format!("snippet \"a{level}\" {{\n{uses}}}\n"));
+    }
+    let (_, found) = errors(&[("main.kdl", &(text + "site \"a.example\" { use \"a15\" }\n"))]);
+    assert!(found.iter().any(|one| one.contains("too many options")), "{:?}", found.first());
+    // Files that all include each other.
+    let names: Vec<_> = (0..14).map(|number| format!("{number}.kdl")).collect();
+    let mut files = vec![("main.kdl", "include \"*.kdl\"\n")];
+    files.extend(names.iter().map(|name| (name.as_str(), "snippet \"x\" {}\ninclude \"*.kdl\"\n")));
+    let (_, found) = errors(&files);
+    assert!(found.iter().any(|one| one.contains("include")), "{:?}", found.first());
+}
+
 #[test]
 fn included_files_are_parts_of_the_whole() {
     let directory = tempfile::tempdir().unwrap();

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use expression::{ExpressionError, MapPattern, Place, Value, parse_condition, parse_value, parse_variable};
+use expression::{
+    ExpressionError, ExpressionReference, MapPattern, Place, Value, parse_condition, parse_value, parse_variable,
+};
 
 use super::parse::{Wrong, not_empty, split_placeholders};
 use super::web::{is_token, parse_field_name, parse_field_value};
@@ -243,10 +245,12 @@ pub(super) fn parse_target(text: &str, starts: &[&str]) -> Result<Template, Wron
     Ok(Template { pieces })
 }
 
+const SECRETS_HELP: &str = "use secrets in `request-header` and in conditions";
+
 /// Secrets are for upstreams; clients would see them in a URL.
 fn check_secrets(pieces: &[TemplatePiece]) -> Result<(), Wrong> {
     match pieces.iter().any(|piece| matches!(piece, TemplatePiece::Variable(Variable::Secret(_)))) {
-        true => Err(Wrong::help("clients would see this secret", "use secrets in `request-header` and in conditions")),
+        true => Err(Wrong::help("clients would see this secret", SECRETS_HELP)),
         false => Ok(()),
     }
 }
@@ -290,9 +294,14 @@ pub(super) fn parse_when(text: &str, place: Place) -> Result<Condition, Wrong> {
     parse_condition(text, place).map_err(of_expression)
 }
 
-/// Reads a value of the expression language.
+/// Reads a value of the expression language, which may be of a map, and so in responses.
 pub(super) fn parse_expression(text: &str, place: Place) -> Result<Value, Wrong> {
-    parse_value(text, place).map_err(of_expression)
+    let value = parse_value(text, place).map_err(of_expression)?;
+    let has_secret = value.references().any(|reference| matches!(reference, ExpressionReference::Secret(_)));
+    match has_secret {
+        true => Err(Wrong::help("clients could see this secret", SECRETS_HELP)),
+        false => Ok(value),
+    }
 }
 
 fn of_expression(error: ExpressionError) -> Wrong {
