@@ -15,6 +15,8 @@ pub(crate) struct SiteParts {
     pub(crate) files: Vec<KdlNode>,
     /// Rejections in place of what cannot be translated.
     pub(crate) closed: Vec<KdlNode>,
+    /// Rejections of redirects and rewrites, which no access rule lifts.
+    pub(crate) rejections: Vec<KdlNode>,
     /// Access rules: the first match counts.
     pub(crate) guards: Vec<KdlNode>,
     /// Redirects and rewrites: the first match counts.
@@ -65,6 +67,7 @@ impl SiteParts {
             self.options,
             self.files,
             self.closed,
+            self.rejections,
             self.guards,
             self.redirects,
             self.fields,

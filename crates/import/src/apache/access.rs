@@ -50,10 +50,20 @@ pub(super) fn is_part(directive: &Directive) -> bool {
     )
 }
 
+/// Returns `true` if a block lets all clients in, or says nothing of them.
+pub(super) fn is_open(block: &[Directive]) -> bool {
+    let open = |rule: Option<Rule>| rule.is_none_or(|rule| rule.access == Access::All && !rule.needs_password);
+    rule(block).is_ok_and(open) && !block.iter().any(is_limit)
+}
+
+fn is_limit(directive: &Directive) -> bool {
+    matches!(directive.name.to_ascii_lowercase().as_str(), "limit" | "limitexcept" | "allowmethods")
+}
+
 /// Access rules of all sections. The last one that Apache merges has the first line, which counts.
 pub(super) fn translate(sections: &[ApacheSection<'_>], parts: &mut SiteParts, notes: &mut Notes) {
     let mut lines = Vec::new();
-    for section in sections.iter().rev() {
+    for (index, section) in sections.iter().enumerate().rev() {
         let patterns = match &section.patterns {
             Ok(patterns) => patterns,
             Err(why) => {
@@ -65,7 +75,7 @@ pub(super) fn translate(sections: &[ApacheSection<'_>], parts: &mut SiteParts, n
             }
         };
         methods(section, parts, notes);
-        let rule = match rule(section.block) {
+        let rule = match merged(section, &sections[..index]) {
             Ok(None) => continue,
             Ok(Some(rule)) => rule,
             Err((directive, why)) => {
@@ -203,21 +213,51 @@ fn methods(section: &ApacheSection<'_>, parts: &mut SiteParts, notes: &mut Notes
 
 type Refusal<'a> = (&'a Directive, String);
 
+/// The rule of a section; `None` if it has none. Old and new access rules are of two modules of Apache: a section that
+/// has rules of one only keeps those of the other from the sections around it.
+fn merged<'a>(section: &ApacheSection<'a>, before: &[ApacheSection<'a>]) -> Result<Option<Rule>, Refusal<'a>> {
+    let named = |name: &str| section.block.iter().find(|directive| directive.name.eq_ignore_ascii_case(name));
+    if let Some(merging) = named("authmerging").filter(|merging| !merging.first().eq_ignore_ascii_case("off")) {
+        return Err((merging, "rules of sections replace each other".to_owned()));
+    }
+    let (old, new) = (old_rule(section.block)?, required(section.block, true)?);
+    let covers = |outer: &&ApacheSection<'a>| match (&outer.patterns, &section.patterns) {
+        (Ok(outer), Ok(inner)) => inner.iter().all(|inner| outer.iter().any(|outer| outer.covers(inner))),
+        _ => false,
+    };
+    let mut around = before.iter().rev().filter(covers).map(|outer| outer.block);
+    let (old, new) = match (old, new) {
+        (None, None) => return Ok(None),
+        (Some(old), None) => (Some(old), around.find_map(|block| required(block, true).ok()?)),
+        (None, Some(new)) => (around.find_map(|block| old_rule(block).ok()?), Some(new)),
+        both => both,
+    };
+    joined(section.block, old, new)
+}
+
 /// The rule of a block; `None` if it has none.
 fn rule(block: &[Directive]) -> Result<Option<Rule>, Refusal<'_>> {
+    // Several requirements without a block: one is enough.
+    joined(block, old_rule(block)?, required(block, true)?)
+}
+
+/// One rule of old and new ones.
+fn joined(block: &[Directive], old: Option<Access>, new: Option<Rule>) -> Result<Option<Rule>, Refusal<'_>> {
     let is_any = block
         .iter()
         .any(|child| child.name.eq_ignore_ascii_case("satisfy") && child.first().eq_ignore_ascii_case("any"));
-    let old = old_rule(block)?;
-    // Several requirements without a block: one is enough.
-    let new = required(block, true)?;
     Ok(match (old, new) {
         (None, None) => None,
         (Some(access), None) => Some(Rule { access, needs_password: false, is_any: false }),
         (None, Some(rule)) => Some(rule),
         (Some(access), Some(rule)) if rule.access == Access::All => Some(Rule { access, is_any, ..rule }),
+        (Some(Access::All), Some(rule)) if !is_any => Some(rule),
+        (Some(Access::Denied), Some(_)) | (Some(_), Some(Rule { access: Access::Denied, .. })) if !is_any => {
+            Some(Rule { access: Access::Denied, needs_password: false, is_any: false })
+        }
         (Some(_), Some(_)) => {
-            let directive = block.iter().find(|child| child.name.eq_ignore_ascii_case("require")).unwrap_or(&block[0]);
+            let is_rule = |child: &&Directive| is_part(child);
+            let directive = block.iter().find(is_rule).unwrap_or(&block[0]);
             return Err((directive, "old and new access rules are mixed".to_owned()));
         }
     })

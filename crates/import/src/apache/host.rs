@@ -297,14 +297,23 @@ impl<'a> HostSource<'a> {
             // All paths are forwarded: the root has no files.
             parts.files.clear();
         }
-        for block in blocks() {
-            block.iter().for_each(|directive| self.setting(directive, &[], parts, notes));
+        for directive in blocks().flatten() {
+            if is(directive, "sethandler") && !directive.first().eq_ignore_ascii_case("none") {
+                parts.close(directive, &[], "a handler of all paths has no counterpart", notes);
+            }
+            self.setting(directive, &[], parts, notes);
         }
         for section in sections {
             match &section.patterns {
                 Ok(patterns) => {
+                    for directive in section.block.iter().filter(|directive| is_tls_guard(directive)) {
+                        parts.close(directive, patterns, "certificates of clients are checked for whole sites", notes);
+                    }
                     let patterns = if patterns.iter().any(ForeignPattern::is_all) { &[] } else { patterns.as_slice() };
                     section.block.iter().for_each(|directive| self.setting(directive, patterns, parts, notes));
+                }
+                Err(why) if section.block.iter().any(is_tls_guard) => {
+                    parts.close(section.directive, &[], why.clone(), notes);
                 }
                 Err(why) => notes.left(section.directive, why.clone()),
             }
@@ -378,17 +387,15 @@ impl<'a> HostSource<'a> {
             "options" => options(directive, paths, parts, notes),
             "addtype" if paths.is_empty() => {
                 let content_type = directive.first().split(';').next().unwrap_or_default();
+                let names = directive.arguments.get(1..).unwrap_or_default();
                 if content_type.contains("php") || content_type.contains("server-parsed") {
-                    return parts.close(
-                        directive,
-                        &extensions(&directive.arguments[1..]),
-                        "run PHP-FPM, and use `fastcgi`",
-                        notes,
-                    );
+                    return parts.close(directive, &extensions(names), "run PHP-FPM, and use `fastcgi`", notes);
+                }
+                if names.is_empty() {
+                    return notes.left(directive, "it needs a type and extensions");
                 }
                 let node = KdlNode::with("type", content_type);
-                let node =
-                    directive.arguments[1..].iter().fold(node, |node, name| node.text(name.trim_start_matches('.')));
+                let node = names.iter().fold(node, |node, name| node.text(name.trim_start_matches('.')));
                 parts.files.push(node);
             }
             "addhandler" | "action" => {
@@ -449,8 +456,11 @@ impl<'a> HostSource<'a> {
             "sslrequiressl" if !self.is_on("sslengine") => parts.close(directive, paths, "the site has no TLS", notes),
             "sslrequiressl" => {}
             "use" | "include" => parts.close(directive, paths, "there is no such file or macro", notes),
-            "authdigestprovider" | "authldapurl" | "sslverifyclient" if !paths.is_empty() => {
+            "authdigestprovider" | "authldapurl" if !paths.is_empty() => {
                 parts.close(directive, paths, "there is no counterpart", notes);
+            }
+            "proxy" | "proxymatch" if !access::is_open(directive.children()) => {
+                parts.close(directive, paths, "access rules are for paths, not for servers", notes);
             }
             name if is_known(name) => {}
             name if is_needless(name) => notes.needless(directive, "this server has one fixed way of it"),
@@ -463,6 +473,11 @@ impl<'a> HostSource<'a> {
 fn extensions(names: &[String]) -> Vec<ForeignPattern> {
     let of = |name: &String| ForeignPattern::Suffix(format!(".{}", name.trim_start_matches('.')));
     names.iter().map(of).collect()
+}
+
+/// Directive by which a section checks certificates of clients, or other facts of a connection with TLS.
+fn is_tls_guard(directive: &Directive) -> bool {
+    is(directive, "sslrequire") || (is(directive, "sslverifyclient") && !directive.first().eq_ignore_ascii_case("none"))
 }
 
 /// Directives that are translated elsewhere.
@@ -670,7 +685,7 @@ fn redirect(directive: &Directive, parts: &mut SiteParts, notes: &mut Notes) {
             let node = with_path(KdlNode::new("deny").word("all"), pattern);
             if status == 403 { node } else { node.word_property("status", status) }
         });
-        parts.guards.extend(nodes);
+        parts.rejections.extend(nodes);
         return;
     };
     let query = if to.contains('?') { "" } else { "{query}" };

@@ -37,7 +37,8 @@ pub(super) fn translate(
     let mut base = scope.base.map(str::to_owned);
     // A rule before has ended the processing for paths with a file.
     let mut is_missing = false;
-    let is_on = block.iter().any(|child| is(child, "rewriteengine") && child.first().eq_ignore_ascii_case("on"));
+    let engine = block.iter().rfind(|child| is(child, "rewriteengine"));
+    let is_on = engine.is_none_or(|engine| engine.first().eq_ignore_ascii_case("on"));
     for directive in block {
         match directive.name.to_ascii_lowercase().as_str() {
             "rewritebase" => base = Some(directive.first().trim_end_matches('/').to_owned()),
@@ -45,6 +46,11 @@ pub(super) fn translate(
             "rewriterule" if is_on => {
                 let own = std::mem::take(&mut conditions);
                 let mut rule = Rule { directive, scope, base: base.as_deref(), is_missing };
+                // A block around may have turned the rules on, or not: then those that reject hold.
+                if engine.is_none() && !rule.is_rejection() {
+                    notes.left(directive, "there is no `RewriteEngine on` beside it");
+                    continue;
+                }
                 match rule.translate(&own, parts, &mut found, notes) {
                     Ok(()) => is_missing = rule.is_missing,
                     Err(why) => rule.close(why, parts, notes),
@@ -60,6 +66,26 @@ pub(super) fn translate(
 
 fn is(directive: &Directive, name: &str) -> bool {
     directive.name.eq_ignore_ascii_case(name)
+}
+
+/// The name of a flag in its short form, if it has one.
+fn flag_name(name: &str) -> String {
+    let short = match name.to_ascii_lowercase().as_str() {
+        "forbidden" => "F",
+        "gone" => "G",
+        "redirect" => "R",
+        "nocase" => "NC",
+        "last" => "L",
+        "chain" => "C",
+        "next" => "N",
+        "skip" => "S",
+        "handler" => "H",
+        "proxy" => "P",
+        "qsappend" => "QSA",
+        "qsdiscard" => "QSD",
+        other => return other.to_ascii_uppercase(),
+    };
+    short.to_owned()
 }
 
 struct Rule<'a> {
@@ -86,7 +112,19 @@ struct Tests {
 impl Rule<'_> {
     fn flags(&self) -> Vec<String> {
         let text = self.directive.argument(2).trim_start_matches('[').trim_end_matches(']');
-        text.split(',').map(|flag| flag.trim().to_owned()).filter(|flag| !flag.is_empty()).collect()
+        let flags = text.split(',').map(str::trim).filter(|flag| !flag.is_empty());
+        // Names are in upper or lower case.
+        flags
+            .map(|flag| match flag.split_once('=') {
+                Some((name, value)) => format!("{}={value}", flag_name(name)),
+                None => flag_name(flag),
+            })
+            .collect()
+    }
+
+    fn is_rejection(&self) -> bool {
+        let is_of = |flag: &String| matches!(flag.as_str(), "F" | "G") || flag.starts_with("R=4");
+        self.flags().iter().any(is_of)
     }
 
     /// Rejects the paths that the rule may be for.
@@ -249,13 +287,16 @@ impl Rule<'_> {
             return Err("a rejection has no condition on files".to_owned());
         }
         let pattern = self.pattern()?;
-        for excluded in &tests.excluded {
-            parts.guards.push(with_path(KdlNode::new("allow").word("all"), excluded.text()));
-        }
+        let excluded = tests
+            .excluded
+            .iter()
+            .map(|excluded| format!("not path matches '{}'", excluded.expression().replace('\'', "''")));
+        let excluded = excluded.collect::<Vec<_>>().join(" and ");
         for pattern in self.paths(tests, &pattern)? {
             let node = with_path(KdlNode::new("deny").word("all"), pattern.text());
             let node = with_properties(node, tests);
-            parts.guards.push(if status == 403 { node } else { node.word_property("status", status) });
+            let node = if excluded.is_empty() { node } else { node.property("when", &excluded) };
+            parts.rejections.push(if status == 403 { node } else { node.word_property("status", status) });
         }
         Ok(())
     }

@@ -54,7 +54,7 @@ fn collect<'a>(
         let kind = name.trim_end_matches("match");
         let patterns = match kind {
             "directory" if is_expression => directory_expression(text, mounts),
-            "directory" => Ok(directory(text, mounts)),
+            "directory" => directory(text, mounts),
             "location" if is_expression => expression(text).map(|text| vec![ForeignPattern::Expression(text)]),
             "location" => location(text),
             "files" if is_expression => files_expression(text).map(|pattern| vec![pattern]),
@@ -88,11 +88,11 @@ fn collect<'a>(
 }
 
 /// Paths of a directory and all below.
-fn directory(text: &str, mounts: &[Mount]) -> Vec<ForeignPattern> {
+fn directory(text: &str, mounts: &[Mount]) -> Result<Vec<ForeignPattern>, String> {
     let text = text.trim_end_matches('/');
     let mut patterns = Vec::new();
     if text.contains(['*', '?']) {
-        return directory_expression(&format!("^{}(?:/|$)", glob(text)), mounts).unwrap_or_default();
+        return directory_expression(&format!("^{}(?:/|$)", glob(text)), mounts);
     }
     for mount in mounts {
         let own = mount.directory.trim_end_matches('/');
@@ -102,8 +102,10 @@ fn directory(text: &str, mounts: &[Mount]) -> Vec<ForeignPattern> {
             patterns.push(ForeignPattern::Prefix(format!("{}{rest}/", mount.prefix)));
         }
     }
-    patterns
+    Ok(patterns)
 }
+
+const DISK_PATH: &str = "an expression for paths on the disk cannot be one for paths of the site";
 
 /// An expression for paths on the disk, as one for paths of the site.
 fn directory_expression(text: &str, mounts: &[Mount]) -> Result<Vec<ForeignPattern>, String> {
@@ -119,9 +121,26 @@ fn directory_expression(text: &str, mounts: &[Mount]) -> Result<Vec<ForeignPatte
                 patterns.push(ForeignPattern::Expression(format!("^{}{rest}", regex::escape(&mount.prefix))));
             } else if regex::Regex::new(&parsed).is_ok_and(|expression| expression.is_match(&format!("{plain}/"))) {
                 patterns.push(ForeignPattern::Prefix(format!("{}/", mount.prefix)));
+            } else {
+                let head = ForeignPattern::Expression(parsed.clone()).head();
+                if head.starts_with(plain) || plain.starts_with(&head) {
+                    return Err(DISK_PATH.to_owned());
+                }
             }
         }
         return Ok(patterns);
+    }
+    // Paths of the site have what follows the root's directory only.
+    let head = ForeignPattern::Expression(format!("^{text}")).head();
+    for mount in mounts {
+        let plain = mount.directory.trim_end_matches('/');
+        let is_within = |head: &str| {
+            plain.contains(head)
+                || (1..head.len()).any(|end| head.is_char_boundary(end) && plain.ends_with(&head[..end]))
+        };
+        if head.is_empty() || is_within(&head) {
+            return Err(DISK_PATH.to_owned());
+        }
     }
     Ok(vec![ForeignPattern::Expression(parsed)])
 }

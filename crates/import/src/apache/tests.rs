@@ -105,11 +105,85 @@ fn htaccess_is_a_site() {
         "site {",
         "root \"/srv\"",
         "index \"index.html\"",
-        "deny all path=#\"~/\\.env(?:/.*)?$\"#",
         "deny all path=\"~^/config/\"",
+        "deny all path=#\"~/\\.env(?:/.*)?$\"#",
         "}",
     ];
     assert_eq!(found, expect);
+}
+
+/// Each of these was more open than in Apache.
+#[test]
+fn what_apache_rejects_is_rejected() {
+    let check = |body: &str, expect: &[&str]| {
+        let text = format!("<VirtualHost *:80>\nServerName a.de\nDocumentRoot /srv\n{body}\n</VirtualHost>");
+        let (lines, remarks) = translated(&text, None);
+        let is_guard = |line: &&String| ["deny", "allow", "basic-auth"].iter().any(|name| line.starts_with(name));
+        let guards: Vec<&String> = lines.iter().filter(is_guard).collect();
+        assert_eq!(guards, expect, "{body}\n{remarks:#?}");
+    };
+    // Access for all lifts no rejection of mod_rewrite and mod_alias.
+    let open = "<Directory /srv/a>\nRequire all granted\n</Directory>\n<Location />\nRequire all denied\n</Location>";
+    check(
+        &format!("RewriteEngine On\nRewriteRule ^/a/x - [F]\nRedirect gone /a/y\n{open}"),
+        &[
+            "deny all path=\"~^/a/x\"",
+            "deny all path=\"/a/y/*\" status=410",
+            "deny all path=\"/a/y\" status=410",
+            "deny all",
+        ],
+    );
+    // An exception of a rule is none of others.
+    check(
+        "RewriteEngine On\nRewriteCond %{REQUEST_URI} !^/a/b\nRewriteRule ^/a - [F]\n<Location /a/b>\nRequire all denied\n</Location>",
+        &[
+            "deny all path=\"~^/a\" when=\"not path matches '^/a/b'\"",
+            "deny all path=\"/a/b/*\"",
+            "deny all path=\"/a/b\"",
+        ],
+    );
+    // Flags in lower case, and rules that a block around has turned on.
+    check("RewriteEngine On\nRewriteRule ^/x - [f,l]", &["deny all path=\"~^/x\""]);
+    check("RewriteRule ^/x - [F]\nRewriteRule ^/y /z", &["deny all path=\"~^/x\""]);
+    check("RewriteEngine On\nRewriteEngine Off\nRewriteRule ^/x - [F]", &[]);
+    // Old rules and new ones do not replace each other.
+    check(
+        "<Location /a>\nOrder allow,deny\nDeny from all\n</Location>\n<Location /a/b>\nRequire all granted\n</Location>",
+        &["deny all path=\"/a/b/*\"", "deny all path=\"/a/b\"", "deny all path=\"/a/*\"", "deny all path=\"/a\""],
+    );
+    check(
+        "<Location /a>\nRequire ip 10.0.0.1\n</Location>\n<Location /a/b>\nAuthMerging And\nRequire all granted\n</Location>",
+        &[
+            "deny all path=\"/a/b/*\"",
+            "deny all path=\"/a/b\"",
+            "allow \"10.0.0.1\" path=\"/a/*\"",
+            "allow \"10.0.0.1\" path=\"/a\"",
+            "deny all path=\"/a/*\"",
+            "deny all path=\"/a\"",
+        ],
+    );
+    // Guards of other modules.
+    check(
+        "<Location /a>\nSSLRequire %{SSL_CLIENT_S_DN_O} eq \"A\"\n</Location>",
+        &["deny all path=\"/a/*\"", "deny all path=\"/a\""],
+    );
+    check("<Location />\nSSLVerifyClient require\n</Location>", &["deny all"]);
+    check("<Location />\nSSLVerifyClient none\n</Location>", &[]);
+    check("<Proxy *>\nRequire ip 10.0.0.1\n</Proxy>", &["deny all"]);
+    check("<Proxy *>\nRequire all granted\n</Proxy>", &[]);
+    check("SetHandler server-status", &["deny all"]);
+    // Patterns of directories on the disk.
+    check("<DirectoryMatch \"/\\.git\">\nRequire all denied\n</DirectoryMatch>", &["deny all path=#\"~/\\.git\"#"]);
+    check(
+        "<DirectoryMatch \"^/srv/[^/]+/x\">\nRequire all denied\n</DirectoryMatch>",
+        &["deny all path=\"~^/[^/]+/x\""],
+    );
+    for text in ["<DirectoryMatch \"^/s[rv]+/x\">", "<DirectoryMatch \"srv/.*/x\">", "<DirectoryMatch \"(a|b)\">"] {
+        check(&format!("{text}\nRequire all denied\n</DirectoryMatch>"), &["deny all"]);
+    }
+    check("<Directory /var/*/x>\nRequire all denied\n</Directory>", &[]);
+    // No extension.
+    check("AddType application/x-httpd-php\nAddType text/x", &["deny all"]);
 }
 
 #[test]
