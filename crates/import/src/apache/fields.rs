@@ -79,7 +79,7 @@ fn seconds(words: &[String]) -> Option<u64> {
     }
     let mut words =
         text.split_whitespace().skip_while(|word| matches!(*word, "access" | "now" | "modification" | "plus"));
-    let mut total = 0;
+    let mut total: u64 = 0;
     while let Some(count) = words.next() {
         let unit = match words.next()?.trim_end_matches('s') {
             "year" => 365 * 86400,
@@ -91,7 +91,7 @@ fn seconds(words: &[String]) -> Option<u64> {
             "second" => 1,
             _ => return None,
         };
-        total += count.parse::<u64>().ok()? * unit;
+        total = count.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(total)?;
     }
     Some(total)
 }

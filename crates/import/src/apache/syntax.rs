@@ -85,7 +85,15 @@ struct Reader {
     modules: HashSet<String>,
     is_loading: bool,
     macros: HashMap<String, Directive>,
+    /// Number of directives so far, with those of macros.
+    directives: usize,
 }
+
+/// Most directives of a configuration: macros that use each other would multiply.
+const DIRECTIVES_MAX: usize = 1_000_000;
+
+/// Longest argument in which variables are replaced: those that are defined by themselves would double.
+const ARGUMENT_BYTES_MAX: usize = 64 << 10;
 
 impl Reader {
     fn new(path: &Path) -> Self {
@@ -98,6 +106,7 @@ impl Reader {
             modules: HashSet::new(),
             is_loading: false,
             macros: HashMap::new(),
+            directives: 0,
         }
     }
 
@@ -115,6 +124,11 @@ impl Reader {
         for mut directive in directives {
             if depth > INCLUDE_DEPTH_MAX {
                 let message = "files include each other in a loop".to_owned();
+                return Err(ImportError::Malformed { place: directive.place, message });
+            }
+            self.directives += 1;
+            if self.directives > DIRECTIVES_MAX {
+                let message = format!("macros lead to more than {DIRECTIVES_MAX} directives");
                 return Err(ImportError::Malformed { place: directive.place, message });
             }
             for argument in &mut directive.arguments {
@@ -145,7 +159,7 @@ impl Reader {
                 }
                 "use" => {
                     if let Some(text) = self.macros.get(&directive.first().to_ascii_lowercase()) {
-                        let block = expand(text, &directive.arguments[1..]);
+                        let block = expand(text, directive.arguments.get(1..).unwrap_or_default());
                         all.append(&mut self.resolve(block, depth + 1)?);
                     } else {
                         all.push(directive);
@@ -184,6 +198,7 @@ impl Reader {
         while let Some(start) = text[from..].find("${").map(|at| from + at) {
             let Some(end) = text[start..].find('}').map(|at| start + at) else { return };
             match self.variables.get(&text[start + 2..end]) {
+                Some(value) if text.len() + value.len() > ARGUMENT_BYTES_MAX => return,
                 Some(value) => {
                     text.replace_range(start..=end, value);
                     from = start + value.len();

@@ -186,6 +186,22 @@ fn what_apache_rejects_is_rejected() {
     check("AddType application/x-httpd-php\nAddType text/x", &["deny all"]);
 }
 
+/// Each of these ended the program, or took for ever.
+#[test]
+fn hostile_texts_are_rejected() {
+    let macros: String = (1..=15)
+        .map(|level| format!("<Macro m{level}>\n{}</Macro>\n", format!("Use m{}\n", level - 1).repeat(10)))
+        .collect();
+    let text = format!("<Macro m0>\nServerName a\n</Macro>\n{macros}Use m15\n");
+    assert!(syntax::parse_resolved(&text).unwrap_err().to_string().contains("more than 1000000 directives"));
+    let text = format!("Define A aaaaaaaa\n{}ServerName ${{A}}", "Define A ${A}${A}\n".repeat(60));
+    assert!(syntax::parse_resolved(&text).is_ok());
+    for text in ["<Macro>\n</Macro>\nUse", "AddType", "ExpiresDefault \"access plus 999999999999999999 years\"", "Use"]
+    {
+        translated(text, None);
+    }
+}
+
 #[test]
 fn errors_have_their_line() {
     let check = |text: &str, expect: &str| {

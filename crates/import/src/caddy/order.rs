@@ -54,6 +54,18 @@ pub(super) fn position(name: &str) -> usize {
     ORDER.iter().position(|known| *known == name).map_or(0, |at| at + 1)
 }
 
+/// Sorts a list as Caddy does. Its order is none: of three directives, each of two may equal the third, which does not
+/// sort by paths. So the result depends on the algorithm, which is by insertion.
+pub(super) fn sort<T>(list: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
+    for end in 1..list.len() {
+        let mut at = end;
+        while at > 0 && compare(&list[at], &list[at - 1]) == Ordering::Less {
+            list.swap(at, at - 1);
+            at -= 1;
+        }
+    }
+}
+
 /// Compares two directives of the same name: the one with the more specific path first.
 pub(super) fn compare(one: Option<&Matcher>, other: Option<&Matcher>) -> Ordering {
     let length = |matcher: Option<&Matcher>| match matcher?.paths.as_deref()? {

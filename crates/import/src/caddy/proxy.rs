@@ -372,24 +372,37 @@ pub(super) fn forward_auth(
     let mut upstream = Upstream::default();
     let mut uri = None;
     let mut fields = Vec::new();
-    let mut refusal = None;
+    // The first of several reasons.
+    let mut refusal: Option<String> = None;
     let mut host = None;
     for child in directive.children() {
-        match child.name.as_str() {
-            "uri" => uri = Some(child.first().to_owned()),
+        let refused = match child.name.as_str() {
+            "uri" => {
+                uri = Some(child.first().to_owned());
+                None
+            }
             "copy_headers" => {
                 fields.extend(child.arguments.iter().cloned());
                 for inner in child.children() {
                     fields.push([std::slice::from_ref(&inner.name), &inner.arguments].concat().join(">"));
                 }
+                None
             }
-            "to" => refusal = servers(child.first(), &mut upstream).err(),
-            "header_up" if child.first().eq_ignore_ascii_case("host") => host = child.arguments.get(1).cloned(),
-            "header_up" => notes.left(child, "the authentication server gets the client's fields"),
-            "transport" => refusal = transport(child, &mut upstream, &mut Vec::new(), notes).err(),
-            "trusted_proxies" => notes.left(child, "`trusted-proxies` of `server` applies to all sites"),
-            name => refusal = Some(format!("`{name}` has no counterpart")),
-        }
+            "to" => servers(child.first(), &mut upstream).err(),
+            "header_up" if child.first().eq_ignore_ascii_case("host") => {
+                host = child.arguments.get(1).cloned();
+                None
+            }
+            // The field may choose a rule of that server.
+            "header_up" => Some("the authentication server gets the client's fields only".to_owned()),
+            "transport" => transport(child, &mut upstream, &mut Vec::new(), notes).err(),
+            "trusted_proxies" => {
+                notes.left(child, "`trusted-proxies` of `server` applies to all sites");
+                None
+            }
+            name => Some(format!("`{name}` has no counterpart")),
+        };
+        refusal = refusal.or(refused);
     }
     for address in values {
         refusal = refusal.or(servers(address, &mut upstream).err());

@@ -166,10 +166,10 @@ impl CaddySiteParts<'_, '_> {
             .map(|directive| (std::ptr::from_ref(*directive), matchers.of(directive).ok().map(|(matcher, _)| matcher)))
             .collect();
         let of = |directive: &Directive| found.get(&std::ptr::from_ref(directive)).and_then(Option::as_ref);
-        directives.sort_by(|one, other| {
-            let positions = (order::position(&one.name), order::position(&other.name));
-            positions.0.cmp(&positions.1).then_with(|| order::compare(of(one), of(other)))
-        });
+        directives.sort_by_key(|directive| order::position(&directive.name));
+        for same in directives.chunk_by_mut(|one, other| order::position(&one.name) == order::position(&other.name)) {
+            order::sort(same, |one, other| order::compare(of(one), of(other)));
+        }
         directives
     }
 
