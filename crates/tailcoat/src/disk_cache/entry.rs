@@ -107,10 +107,13 @@ impl EntryHead {
     }
 
     /// Reads the head of a file, with key and properties.
-    fn read(mut file: &File) -> io::Result<(Self, Vec<u8>, Vec<u8>)> {
+    fn read(mut file: &File, file_bytes_max: u64) -> io::Result<(Self, Vec<u8>, Vec<u8>)> {
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(damaged());
+        }
+        if metadata.len() > file_bytes_max {
+            return Err(io::ErrorKind::FileTooLarge.into());
         }
         let mut bytes = [0; HEAD_BYTES];
         read_exact(&mut file, &mut bytes)?;
@@ -142,14 +145,14 @@ impl EntryHead {
 
 /// Reads the key of an entry, and the size of its file. The content is not checked.
 pub(super) fn read_key(file: &File) -> io::Result<(Vec<u8>, u64)> {
-    let (head, key, meta) = EntryHead::read(file)?;
+    let (head, key, meta) = EntryHead::read(file, u64::MAX)?;
     let bytes = (HEAD_BYTES + key.len() + meta.len()) as u64 + head.content_bytes;
     Ok((key, bytes))
 }
 
-/// Reads properties and content of the entry with this key, and checks both.
-pub(super) fn read_entry(mut file: &File, wanted: &[u8]) -> io::Result<(Vec<u8>, Bytes)> {
-    let (head, key, meta) = EntryHead::read(file)?;
+/// Reads properties and content of the entry with this key, and checks both. A larger file is not read.
+pub(super) fn read_entry(mut file: &File, wanted: &[u8], file_bytes_max: u64) -> io::Result<(Vec<u8>, Bytes)> {
+    let (head, key, meta) = EntryHead::read(file, file_bytes_max)?;
     let length = usize::try_from(head.content_bytes).map_err(|_| damaged())?;
     if key != wanted {
         return Err(damaged());

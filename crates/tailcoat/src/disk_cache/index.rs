@@ -1,6 +1,6 @@
 //! Index of the entries on disk: keys, sizes, and the order of use.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::KeyTest;
 use super::entry::EntryName;
@@ -13,6 +13,8 @@ pub(super) struct EntryVersion(u64);
 /// Entries on disk, and those being written.
 pub(super) struct Index {
     entries: HashMap<EntryName, IndexEntry>,
+    /// Removed entries whose files may still exist.
+    leaving: HashSet<EntryName>,
     /// Complete entries, the least recently used first.
     by_use: BTreeMap<u64, EntryName>,
     bytes: u64,
@@ -40,6 +42,7 @@ impl Index {
     pub(super) fn new(config: &DiskCacheConfig) -> Self {
         Self {
             entries: HashMap::new(),
+            leaving: HashSet::new(),
             by_use: BTreeMap::new(),
             bytes: 0,
             bytes_max: config.bytes_max,
@@ -80,7 +83,7 @@ impl Index {
 
     /// Begins to write an entry. An older one is not found any more.
     pub(super) fn begin_write(&mut self, name: EntryName, key: &[u8]) -> EntryVersion {
-        self.remove(name);
+        self.take(name);
         let version = self.new_version();
         self.entries.insert(name, IndexEntry { version, key: key.into(), complete: None });
         version
@@ -100,7 +103,7 @@ impl Index {
 
     /// Removes an entry whose write has failed; returns whether it was still the latest.
     pub(super) fn remove_pending(&mut self, name: EntryName, version: EntryVersion) -> bool {
-        self.is_pending(name, version) && self.entries.remove(&name).is_some()
+        self.is_pending(name, version) && self.remove(name)
     }
 
     /// Adds an entry that a search has found. Returns false if it was removed meanwhile.
@@ -122,11 +125,18 @@ impl Index {
         self.removals = None;
     }
 
-    /// Removes an entry.
-    pub(super) fn remove(&mut self, name: EntryName) {
-        let Some(complete) = self.entries.remove(&name).and_then(|entry| entry.complete) else { return };
-        self.by_use.remove(&complete.used);
-        self.bytes -= complete.bytes;
+    /// Removes an entry. Returns whether its file may exist, so that it must be removed, too: the entry was known, another
+    /// removal is not done, or no search has seen all files yet.
+    pub(super) fn remove(&mut self, name: EntryName) -> bool {
+        if self.take(name) {
+            self.leaving.insert(name);
+        }
+        self.removals.is_some() || self.leaving.contains(&name)
+    }
+
+    /// Ends the removal of a file.
+    pub(super) fn on_file_removed(&mut self, name: EntryName) {
+        self.leaving.remove(&name);
     }
 
     /// Removes an entry if it has this version; returns whether it had.
@@ -145,7 +155,7 @@ impl Index {
         }
         let matching = self.entries.iter().filter(|(_, entry)| test(&entry.key));
         let names: Vec<_> = matching.map(|(name, entry)| (*name, entry.key.clone())).collect();
-        names.iter().for_each(|(name, _)| self.remove(*name));
+        names.iter().for_each(|(name, _)| _ = self.remove(*name));
         names
     }
 
@@ -158,6 +168,16 @@ impl Index {
             evicted.push(name);
         }
         evicted
+    }
+
+    /// Takes an entry out of the index; returns whether it was there.
+    fn take(&mut self, name: EntryName) -> bool {
+        let Some(entry) = self.entries.remove(&name) else { return false };
+        if let Some(complete) = entry.complete {
+            self.by_use.remove(&complete.used);
+            self.bytes -= complete.bytes;
+        }
+        true
     }
 
     fn complete(&mut self, name: EntryName, version: EntryVersion, key: &[u8], bytes: u64) {

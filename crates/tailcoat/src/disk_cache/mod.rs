@@ -32,6 +32,9 @@ const HELP: &str = "free disk space, or set another directory with `disk` in `ca
 /// Content that waits to be written, by all workers together. Beyond it, responses are kept in memory alone.
 const UNWRITTEN_BYTES_MAX: u64 = 64 << 20;
 
+/// Least bytes that count for each such response, so that small ones are bounded in number.
+const UNWRITTEN_BYTES_MIN: u64 = UNWRITTEN_BYTES_MAX / 256;
+
 /// Time for which nothing is written after an error.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(10);
 
@@ -44,6 +47,8 @@ const FILE_LOCKS: usize = 16;
 /// Cache on disk, if one is configured. It outlives configurations.
 pub struct DiskStore {
     current: RwLock<Option<Arc<DiskCache>>>,
+    /// True while there is a directory: without one, no request takes the lock.
+    is_on: AtomicBool,
     counters: Arc<DiskCounters>,
     log: ServerLog,
     trouble: Arc<Trouble>,
@@ -112,7 +117,13 @@ impl DiskStore {
     /// Creates a store without a directory.
     pub fn new(log: ServerLog) -> Arc<Self> {
         let trouble = Arc::new(Trouble::new(log.clone(), HELP));
-        Arc::new(Self { current: RwLock::default(), counters: Arc::default(), log, trouble })
+        Arc::new(Self {
+            current: RwLock::default(),
+            is_on: AtomicBool::new(false),
+            counters: Arc::default(),
+            log,
+            trouble,
+        })
     }
 
     /// Opens the configured directory, or changes the limits of the open one.
@@ -122,7 +133,7 @@ impl DiskStore {
     pub fn apply(&self, config: Option<&DiskCacheConfig>) -> io::Result<()> {
         let current = self.get();
         let Some(config) = config else {
-            *self.current.write().unwrap_or_else(PoisonError::into_inner) = None;
+            self.set(None);
             return Ok(());
         };
         if let Some(current) = current.filter(|current| *current.files.path() == config.directory) {
@@ -131,13 +142,24 @@ impl DiskStore {
         }
         let cache = DiskCache::open(config, Arc::clone(&self.counters), Arc::clone(&self.trouble))?;
         cache.search_in_background(self.log.clone())?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(cache);
+        self.set(Some(cache));
         Ok(())
+    }
+
+    /// True if there is a directory.
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
     }
 
     /// Cache of the configured directory.
     pub fn get(&self) -> Option<Arc<DiskCache>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, cache: Option<Arc<DiskCache>>) {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        self.is_on.store(cache.is_some(), Ordering::Relaxed);
+        *current = cache;
     }
 
     /// Writes nothing more: another process uses the directory from now on.
@@ -232,17 +254,19 @@ impl DiskCache {
         self.evict();
     }
 
-    /// Looks for an entry, without a system call. Counts as a use.
+    /// Looks for an entry, without a system call, and returns the size of its file. Counts as a use.
     pub fn find(&self, name: EntryName) -> Option<u64> {
         self.index().find(name)
     }
 
-    /// Reads an entry, and drops it if it is damaged or another key's. Waits for the disk.
-    pub fn read(&self, name: EntryName, key: &[u8]) -> Option<DiskEntry> {
+    /// Reads an entry, and drops it if it is damaged or another key's. A file that another process has replaced with a
+    /// larger one than `file_bytes_max` is not read. Waits for the disk.
+    pub fn read(&self, name: EntryName, key: &[u8], file_bytes_max: u64) -> Option<DiskEntry> {
         let version = self.index().version(name)?;
-        let read = self.files.open_entry(name).and_then(|file| read_entry(&file, key));
+        let read = self.files.open_entry(name).and_then(|file| read_entry(&file, key, file_bytes_max));
         match read {
             Ok((meta, content)) => Some(DiskEntry { meta, content, version }),
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => None,
             Err(error) => {
                 if error.kind() == io::ErrorKind::InvalidData {
                     self.counters.damaged.fetch_add(1, Ordering::Relaxed);
@@ -263,7 +287,7 @@ impl DiskCache {
     /// Takes an older entry out of the cache, and returns the duty to write a new one. `None` if that is not possible at
     /// present; then the older entry must be [removed](Self::remove).
     pub fn begin_write(self: &Arc<Self>, name: EntryName, key: &[u8], bytes: usize) -> Option<PendingWrite> {
-        let bytes = bytes as u64;
+        let bytes = ((bytes + key.len()) as u64).max(UNWRITTEN_BYTES_MIN);
         let is_paused = || {
             let paused_until = *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
             paused_until.is_some_and(|until| Instant::now() < until)
@@ -280,9 +304,10 @@ impl DiskCache {
         Some(PendingWrite { cache: Arc::clone(self), name, version, bytes })
     }
 
-    /// Takes an entry out of the cache. Its file is removed by [`Self::remove_files`].
-    pub fn remove(&self, name: EntryName) {
-        self.index().remove(name);
+    /// Takes an entry out of the cache. Returns whether [`Self::remove_files`] must remove its file.
+    pub fn remove(&self, name: EntryName) -> bool {
+        // Once another process uses the directory, this one does not know all files.
+        self.index().remove(name) || self.is_frozen.load(Ordering::Relaxed)
     }
 
     /// Removes the files of entries that are not in the cache any more. Waits for the disk.
@@ -293,6 +318,7 @@ impl DiskCache {
                 // Another process may have removed it.
                 let _ = self.files.remove(*name);
             }
+            self.index().on_file_removed(*name);
         }
     }
 
@@ -409,7 +435,7 @@ mod tests {
     fn get(cache: &DiskCache, key: &str) -> Option<String> {
         let name = EntryName::of(key.as_bytes());
         cache.find(name)?;
-        let entry = cache.read(name, key.as_bytes())?;
+        let entry = cache.read(name, key.as_bytes(), u64::MAX)?;
         assert_eq!(entry.meta, b"meta");
         cache.is_current(name, &entry).then(|| String::from_utf8(entry.content.to_vec()).unwrap())
     }
@@ -450,8 +476,9 @@ mod tests {
             put(&cache, key, key);
         }
         let name = EntryName::of(b"b1");
-        cache.remove(name);
+        assert!(cache.remove(name));
         assert_eq!(get(&cache, "b1"), None);
+        assert!(cache.remove(name), "the file is not removed yet");
         cache.remove_files(&[name]);
         let starts_with_a: KeyTest = Arc::new(|key| key.starts_with(b"a"));
         assert_eq!(cache.remove_matching(&starts_with_a).len(), 2);
@@ -476,6 +503,60 @@ mod tests {
         put(&other, "a", "three");
         other.search();
         assert_eq!(get(&other, "a").as_deref(), Some("three"));
+    }
+
+    /// A removal costs a thread's work only if it may find a file.
+    #[test]
+    fn only_files_that_may_exist_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = open(directory.path());
+        let name = EntryName::of(b"a");
+        assert!(cache.remove(name), "a search may still find it");
+        cache.index().on_searched();
+        assert!(!cache.remove(name));
+        let pending = cache.begin_write(name, b"a", 3).unwrap();
+        assert!(cache.remove(name), "being written");
+        cache.remove_files(&[name]);
+        drop(pending);
+        assert!(!cache.remove(name));
+        put(&cache, "a", "one");
+        assert!(cache.remove(name));
+        cache.remove_files(&[name]);
+        assert!(!cache.remove(name));
+        cache.is_frozen.store(true, Ordering::Relaxed);
+        assert!(cache.remove(name), "another process may have written it");
+    }
+
+    #[test]
+    fn pending_writes_are_bounded_in_bytes_and_number() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = open(directory.path());
+        let begin = |bytes: usize| {
+            let key = fastrand::u64(..).to_string();
+            cache.begin_write(EntryName::of(key.as_bytes()), key.as_bytes(), bytes)
+        };
+        let small: Vec<_> = (0..300).map_while(|_| begin(1)).collect();
+        assert_eq!(small.len(), 256);
+        drop(small);
+        assert!(begin(UNWRITTEN_BYTES_MAX as usize).is_none());
+        // Keys count, too.
+        let large = begin(UNWRITTEN_BYTES_MAX as usize / 2 - 100).unwrap();
+        let small: Vec<_> = (0..300).map_while(|_| begin(1)).collect();
+        assert_eq!(small.len(), 128);
+        drop(large);
+        assert!(begin(1).is_some());
+    }
+
+    #[test]
+    fn a_file_that_has_grown_is_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let (old, new) = (open(directory.path()), open(directory.path()));
+        put(&old, "a", "one");
+        let name = EntryName::of(b"a");
+        let file_bytes = old.find(name).unwrap();
+        put(&new, "a", "a longer one");
+        assert!(old.read(name, b"a", file_bytes).is_none());
+        assert_eq!(get(&new, "a").as_deref(), Some("a longer one"));
     }
 
     #[test]

@@ -10,25 +10,46 @@ pub struct ContentMemory {
     bytes: AtomicU64,
 }
 
+/// Memory counted for content that will be read; dropping it subtracts the bytes again.
+#[derive(Debug)]
+pub struct ReservedMemory {
+    bytes: u64,
+    memory: Arc<ContentMemory>,
+}
+
 /// Content counted until its last clone or slice is dropped.
 struct HeldContent {
     content: Bytes,
-    memory: Arc<ContentMemory>,
+    _reserved: ReservedMemory,
 }
 
 impl ContentMemory {
     /// Counts this content; returns `None` if the total would exceed `bytes_max`.
     pub fn hold(self: &Arc<Self>, content: Bytes, bytes_max: u64) -> Option<Bytes> {
-        let bytes = content.len() as u64;
-        // If the limit is exceeded, dropping `held` subtracts the bytes again.
-        let held = HeldContent { content, memory: Arc::clone(self) };
-        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        (before + bytes <= bytes_max).then(|| Bytes::from_owner(held))
+        let reserved = self.reserve(content.len() as u64, bytes_max)?;
+        Some(reserved.hold(content))
+    }
+
+    /// Counts memory before content is read into it; returns `None` if the total would exceed `bytes_max`.
+    pub fn reserve(self: &Arc<Self>, bytes: u64, bytes_max: u64) -> Option<ReservedMemory> {
+        let sum = |before: u64| before.checked_add(bytes).filter(|sum| *sum <= bytes_max);
+        self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).ok()?;
+        Some(ReservedMemory { bytes, memory: Arc::clone(self) })
     }
 
     /// Content held now, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl ReservedMemory {
+    /// Counts this content instead. It must not be longer than the memory that was reserved.
+    pub fn hold(mut self, content: Bytes) -> Bytes {
+        let spare = self.bytes.saturating_sub(content.len() as u64);
+        self.memory.bytes.fetch_sub(spare, Ordering::Relaxed);
+        self.bytes -= spare;
+        Bytes::from_owner(HeldContent { content, _reserved: self })
     }
 }
 
@@ -38,9 +59,9 @@ impl AsRef<[u8]> for HeldContent {
     }
 }
 
-impl Drop for HeldContent {
+impl Drop for ReservedMemory {
     fn drop(&mut self) {
-        self.memory.bytes.fetch_sub(self.content.len() as u64, Ordering::Relaxed);
+        self.memory.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -59,6 +80,19 @@ mod tests {
         assert_eq!((memory.bytes(), &slice[..]), (8, &b"34"[..]));
         drop(slice);
         assert!(memory.hold(Bytes::from_static(b"123"), 10).is_some());
+        assert_eq!(memory.bytes(), 0);
+    }
+
+    #[test]
+    fn memory_counts_before_content_is_read() {
+        let memory = Arc::new(ContentMemory::default());
+        let reserved = memory.reserve(8, 10).unwrap();
+        assert!(memory.reserve(3, 10).is_none() && memory.reserve(u64::MAX, 10).is_none());
+        assert_eq!(memory.bytes(), 8);
+        let content = reserved.hold(Bytes::from_static(b"123456"));
+        assert_eq!((memory.bytes(), &content[..]), (6, &b"123456"[..]));
+        let unused = memory.reserve(4, 10).unwrap();
+        drop((content, unused));
         assert_eq!(memory.bytes(), 0);
     }
 }

@@ -19,7 +19,7 @@ mod watcher;
 mod worker_cache;
 
 pub use blocking::Blocking;
-pub use content_memory::ContentMemory;
+pub use content_memory::{ContentMemory, ReservedMemory};
 pub use directory::{PRECOMPRESSED_EXTENSIONS, WatchedDirectory};
 pub use encoded_head::EncodedHead;
 pub use object::{

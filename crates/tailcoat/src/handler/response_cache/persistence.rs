@@ -68,7 +68,7 @@ impl CachePlace {
 impl SharedResponseCache {
     /// Cache on disk, if there is one.
     fn disk(&self) -> Option<(Arc<DiskCache>, &CachePlace)> {
-        let place = self.place.as_ref()?;
+        let place = self.place.as_ref().filter(|place| place.store.is_on())?;
         Some((place.store.get()?, place))
     }
 
@@ -83,12 +83,13 @@ impl SharedResponseCache {
         self.store.remove(object);
     }
 
-    /// Removes responses from disk. Returns the removal of their files, which goes on if it is dropped.
+    /// Removes responses from disk. Returns the removal of their files, which goes on if it is dropped; `None` if there
+    /// are none.
     pub(super) fn remove_from_disk(&self, keys: &[&[u8]]) -> Option<tokio::task::JoinHandle<()>> {
         let (disk, place) = self.disk()?;
-        let names: Vec<_> = keys.iter().map(|key| EntryName::of(&place.key(key))).collect();
-        names.iter().for_each(|name| disk.remove(*name));
-        Some(tokio::task::spawn_blocking(move || disk.remove_files(&names)))
+        let names = keys.iter().map(|key| EntryName::of(&place.key(key)));
+        let names: Vec<_> = names.filter(|name| disk.remove(*name)).collect();
+        (!names.is_empty()).then(|| tokio::task::spawn_blocking(move || disk.remove_files(&names)))
     }
 
     /// Removes responses whose keys match from disk; returns their keys. Waits for the disk.
@@ -108,8 +109,9 @@ impl SharedResponseCache {
         let (name, content) = (EntryName::of(&key), content_of(object));
         let Some(pending) = disk.begin_write(name, &key, content.len()) else {
             // An older one must not outlive it.
-            disk.remove(name);
-            drop(tokio::task::spawn_blocking(move || disk.remove_files(&[name])));
+            if disk.remove(name) {
+                drop(tokio::task::spawn_blocking(move || disk.remove_files(&[name])));
+            }
             return;
         };
         let meta = write_meta(object.identity().status, &stored.fields, &stored.stored, stored.variant.as_ref());
@@ -124,8 +126,11 @@ impl ResponseCacheInner {
         let Some((disk, place)) = shared.disk() else { return DiskLoad::Missing };
         let full = place.key(key);
         let name = EntryName::of(&full);
+        let Some(file_bytes) = disk.find(name) else { return DiskLoad::Missing };
+        // Counted before it is read: many requests may read large responses at the same time.
+        let Some((reserved, is_stored)) = shared.reserve(file_bytes) else { return DiskLoad::Missing };
         let of_thread = Arc::clone(&disk);
-        let read = Blocking::spawn(move || of_thread.read(name, &full)).await;
+        let read = Blocking::spawn(move || of_thread.read(name, &full, file_bytes)).await;
         let Ok(Some(entry)) = read else { return DiskLoad::Missing };
         if shared.store.peek(shared.id, key).is_some() {
             return DiskLoad::Stored;
@@ -135,10 +140,9 @@ impl ResponseCacheInner {
             drop(shared.remove_from_disk(&[key]));
             return DiskLoad::Missing;
         };
-        let held = shared.hold(Bytes::clone(&entry.content));
-        let (is_held, content) = (held.is_some(), held.unwrap_or_else(|| entry.content.clone()));
+        let content = reserved.hold(Bytes::clone(&entry.content));
         let parts = object_parts(CacheEntry { status, fields, stored }, content, variant, shared);
-        let object = match is_held {
+        let object = match is_stored {
             true => self.cache.adopt(shared.store.insert(shared.id, key, parts)),
             // Memory is full, also with content that clients still read.
             false => Rc::new(CachedObject { object: shared.store.lone(shared.id, key, parts) }),

@@ -14,7 +14,7 @@ use super::uncacheable::Uncacheable;
 use crate::config::{ForwardConfig, ResponseCaching, ResponseCompression};
 use crate::handler::Now;
 use crate::handler::forward::ACCEL_EXPIRES;
-use crate::object_cache::{ObjectStore, RootId};
+use crate::object_cache::{ObjectStore, ReservedMemory, RootId};
 
 /// Part of a response cache that all workers share.
 #[derive(Debug)]
@@ -151,11 +151,23 @@ impl SharedResponseCache {
         self.next_set.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Counts memory for a response that is read from disk, and returns whether it may be stored. Responses that may not
+    /// serve one request each, and take at most as much memory again; `None` if that is used.
+    pub(super) fn reserve(&self, bytes: u64) -> Option<(ReservedMemory, bool)> {
+        let (memory, limit) = (self.store.content_memory(), self.content_bytes_max());
+        let stored = memory.reserve(bytes, limit).map(|reserved| (reserved, true));
+        stored.or_else(|| Some((memory.reserve(bytes, limit.saturating_mul(2))?, false)))
+    }
+
+    fn content_bytes_max(&self) -> u64 {
+        let memory_bytes_max = self.store.limits().memory_bytes_max;
+        memory_bytes_max + memory_bytes_max / UNSTORED_DIVISOR
+    }
+
     /// Counts content that will be stored against the memory limit; `None` if the limit is reached. Content being
     /// read, and evicted content that clients still read, count, too.
     pub(super) fn hold(&self, content: Bytes) -> Option<Bytes> {
-        let memory_bytes_max = self.store.limits().memory_bytes_max;
-        self.store.content_memory().hold(content, memory_bytes_max + memory_bytes_max / UNSTORED_DIVISOR)
+        self.store.content_memory().hold(content, self.content_bytes_max())
     }
 }
 
