@@ -18,7 +18,7 @@
 //!   ([`intersection`]); a route without host names has the listener's.
 //! - Listeners with the same addresses and port share sockets. A request belongs to the listener with the most specific
 //!   host name, and to no other (Gateway API: HTTP listener isolation).
-//! - Of several matches, the most specific has the request, as Gateway API defines.
+//! - Of several matches, the most specific has the request, as Gateway API defines; see [`RouteTable`].
 //! - A backend reference with weight 0 gets no requests. One that names no known backend has its share answered with
 //!   500. A backend without a ready endpoint answers 503. A rule without any usable backend, redirect or response
 //!   answers 500.
@@ -62,6 +62,8 @@ mod listener;
 mod message;
 mod route;
 mod snapshot;
+mod table;
+mod text_tree;
 
 pub use backend::{
     Backend, BackendProtocol, BackendTls, Endpoint, Lifetime, PersistenceKind, SessionPersistence, SubjectAltName,
@@ -76,3 +78,4 @@ pub use route::{
     BackendRef, GrpcMatch, Match, PathMatch, Retry, Route, Rule, StreamRoute, Timeouts, ValueMatch, ValueTest,
 };
 pub use snapshot::{Change, Snapshot};
+pub use table::{HostTable, Regexes, RequestView, RouteTable, TableEntry};

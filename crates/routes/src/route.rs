@@ -63,7 +63,7 @@ pub struct Match {
     /// Method, in upper case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Header fields. Lines of the same name are joined with a comma.
+    /// Header fields. Of several lines of a name, one must match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<ValueMatch>,
     /// Arguments of the query. Of several with the same name, the first counts.
