@@ -13,15 +13,15 @@ pub enum Filter {
     /// Responds with a redirect. No backend gets the request.
     Redirect(Redirect),
     /// Changes host and path of requests.
-    Rewrite(Rewrite),
+    Rewrite(RouteRewrite),
     /// Sends copies of requests to another backend. Several may follow each other.
-    Mirror(Mirror),
+    Mirror(RouteMirror),
     /// Cross-origin resource sharing.
-    Cors(Cors),
+    Cors(RouteCors),
     /// Asks a server whether to accept the request.
     ExternalAuth(ExternalAuth),
     /// Responds with a fixed status.
-    Respond(Respond),
+    Respond(RouteResponse),
 }
 
 /// Changes of header fields: first `set`, then `add`, then `remove`.
@@ -63,7 +63,7 @@ pub struct Redirect {
 /// Change of host and path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rewrite {
+pub struct RouteRewrite {
     /// Value of `Host` for the backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
@@ -87,7 +87,7 @@ pub enum PathRewrite {
 /// Copies of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Mirror {
+pub struct RouteMirror {
     /// Name of a backend in the snapshot.
     pub backend: String,
     /// Copied part of the requests, as numerator and denominator: `(42, 100)` is 42 percent.
@@ -98,7 +98,7 @@ pub struct Mirror {
 /// Cross-origin resource sharing (Fetch standard). An empty list allows nothing more than a simple request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Cors {
+pub struct RouteCors {
     /// Origins: `https://a.example`, with `*.` for all hosts below, or `*` for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_origins: Vec<String>,
@@ -114,7 +114,7 @@ pub struct Cors {
     /// Permits cookies and other credentials.
     #[serde(default)]
     pub allow_credentials: bool,
-    /// Seconds for which clients may keep the answer to a preflight request.
+    /// Seconds for which clients may keep the response to a preflight request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age_seconds: Option<u32>,
 }
@@ -154,7 +154,7 @@ pub enum ExternalAuthKind {
 /// Fixed response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Respond {
+pub struct RouteResponse {
     /// Status.
     pub status: u16,
     /// Content, as plain text.
@@ -170,7 +170,7 @@ fn is_all(fraction: &(u32, u32)) -> bool {
     *fraction == all()
 }
 
-impl Mirror {
+impl RouteMirror {
     /// Copied part, from 0 to 1.
     pub fn share(&self) -> f64 {
         let (numerator, denominator) = self.fraction;

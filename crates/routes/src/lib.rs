@@ -69,13 +69,15 @@ pub use backend::{
     Backend, BackendProtocol, BackendTls, Endpoint, Lifetime, PersistenceKind, SessionPersistence, SubjectAltName,
 };
 pub use filter::{
-    Cors, ExternalAuth, ExternalAuthKind, FieldChanges, Filter, Mirror, PathRewrite, Redirect, Respond, Rewrite,
+    ExternalAuth, ExternalAuthKind, FieldChanges, Filter, PathRewrite, Redirect, RouteCors as Cors,
+    RouteMirror as Mirror, RouteResponse as Respond, RouteRewrite as Rewrite,
 };
 pub use hostname::{intersection, is_valid_hostname, matches_hostname};
-pub use listener::{Certificate, ClientValidation, Listener, Protocol};
-pub use message::{Applied, Hello, MESSAGE_BYTES_MAX, Message, VERSION};
+pub use listener::{ClientValidation, ListenerSpec as Listener, PemCertificate as Certificate, Protocol};
+pub use message::{Applied, Hello, MESSAGE_BYTES_MAX, PlaneMessage as Message, VERSION};
 pub use route::{
-    BackendRef, GrpcMatch, Match, PathMatch, Retry, Route, Rule, StreamRoute, Timeouts, ValueMatch, ValueTest,
+    BackendRef, GrpcMatch, PathMatch, Route, RouteMatch as Match, RouteRetry as Retry, Rule, StreamRoute, Timeouts,
+    ValueMatch, ValueTest,
 };
-pub use snapshot::{Change, Snapshot};
+pub use snapshot::{RouteChange as Change, RouteSnapshot as Snapshot};
 pub use table::{HostTable, Regexes, RequestView, RouteTable, TableEntry};

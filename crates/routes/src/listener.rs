@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A port with its protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Listener {
+pub struct ListenerSpec {
     /// Local addresses; none is all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
@@ -20,7 +20,7 @@ pub struct Listener {
     pub hostname: Option<String>,
     /// Certificates for [`Protocol::Https`] and [`Protocol::TlsTerminate`]. A handshake gets the one for its server name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub certificates: Vec<Certificate>,
+    pub certificates: Vec<PemCertificate>,
     /// Validation of client certificates; `None` requests none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_validation: Option<ClientValidation>,
@@ -47,7 +47,7 @@ pub enum Protocol {
 /// A certificate chain and its key, as PEM.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Certificate {
+pub struct PemCertificate {
     /// The certificate, and those that lead from it to one that clients know.
     pub chain: String,
     /// The private key, without a passphrase.
@@ -65,7 +65,7 @@ pub struct ClientValidation {
     pub allows_invalid: bool,
 }
 
-impl Listener {
+impl ListenerSpec {
     /// Listener on all addresses, for all hosts, without certificates.
     pub fn new(port: u16, protocol: Protocol) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Protocol {
     }
 }
 
-impl std::fmt::Debug for Certificate {
+impl std::fmt::Debug for PemCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Keys must not reach a log.
         f.debug_struct("Certificate").field("chain", &self.chain).finish_non_exhaustive()

@@ -1,12 +1,12 @@
 //! Messages between a controller and a server, as lines of JSON.
 //!
-//! The server connects, over TLS or a unix socket, and sends [`Message::Hello`] with its token. The controller answers
-//! with [`Message::Snapshot`], then sends [`Message::Change`]s. The server answers each of them with
-//! [`Message::Applied`], in order. A server that gets a change with another `base` than its revision closes the
+//! The server connects, over TLS or a unix socket, and sends [`PlaneMessage::Hello`] with its token. The controller answers
+//! with [`PlaneMessage::Snapshot`], then sends [`PlaneMessage::Change`]s. The server responds with
+//! [`PlaneMessage::Applied`]; one response is for all messages up to its revision. A server that gets a change with another `base` than its revision closes the
 //! connection and connects again, so that it gets a snapshot.
 //!
 //! Each message is one line of at most [`MESSAGE_BYTES_MAX`] bytes that ends with a line feed. Both sides send
-//! [`Message::Ping`] after 10 seconds without another message, and close the connection after 30 seconds without any.
+//! [`PlaneMessage::Ping`] after 10 seconds without another message, and close the connection after 30 seconds without any.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
 /// A message, in either direction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Message {
+pub enum PlaneMessage {
     /// First message of a server.
     Hello(Hello),
     /// From the controller: everything.
@@ -82,7 +82,7 @@ pub struct Applied {
     pub rejected: Option<String>,
 }
 
-impl Message {
+impl PlaneMessage {
     /// The message as a line with its end.
     pub fn to_line(&self) -> Vec<u8> {
         // Local invariant: these types have no maps with keys other than strings, so that they always become JSON.
@@ -113,26 +113,26 @@ mod tests {
 
     #[test]
     fn lines() {
-        let hello = Message::Hello(Hello {
+        let hello = PlaneMessage::Hello(Hello {
             version: VERSION,
             server: "pod-1".into(),
             program: "0.2.0".into(),
             token: "secret".into(),
             revision: None,
         });
-        let applied = Message::Applied(Applied {
+        let applied = PlaneMessage::Applied(Applied {
             revision: 7,
             errors: [("route/a".to_owned(), "the regular expression is not valid".to_owned())].into(),
             rejected: None,
         });
-        let change = Message::Change { base: 1, revision: 2, change: Box::default() };
-        for message in [hello, applied, change, Message::Ping] {
+        let change = PlaneMessage::Change { base: 1, revision: 2, change: Box::default() };
+        for message in [hello, applied, change, PlaneMessage::Ping] {
             let line = message.to_line();
             assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
-            assert_eq!(Message::from_line(&line), Ok(message));
+            assert_eq!(PlaneMessage::from_line(&line), Ok(message));
         }
         for line in ["", "{}", "\"other\"", "{\"snapshot\":{\"version\":2,\"revision\":1,\"snapshot\":{}}}"] {
-            assert!(Message::from_line(line.as_bytes()).is_err(), "{line}");
+            assert!(PlaneMessage::from_line(line.as_bytes()).is_err(), "{line}");
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct Route {
 pub struct Rule {
     /// Requests of the rule: one match is enough; none is all requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub matches: Vec<Match>,
+    pub matches: Vec<RouteMatch>,
     /// Filters, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<Filter>,
@@ -39,7 +39,7 @@ pub struct Rule {
     pub timeouts: Timeouts,
     /// Retries; `None` retries only what the backend cannot have received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry: Option<Retry>,
+    pub retry: Option<RouteRetry>,
     /// Options of a site, as KDL text, for what policies add: `limit-requests`, `allow`, `basic-auth`, `compress` and
     /// others. `handle` and `forward` are not among them. Options of `forward` go into
     /// [`forward_options`](Self::forward_options).
@@ -56,7 +56,7 @@ pub struct Rule {
 /// Requests that a rule matches: all parts must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Match {
+pub struct RouteMatch {
     /// Path; `None` is any, as `Prefix("/")`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathMatch>,
@@ -145,7 +145,7 @@ pub struct Timeouts {
     /// From the request's head to the end of the response; the response is 504.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_ms: Option<u64>,
-    /// The same for each try of a backend.
+    /// As `request_ms`, for each try of a backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend_request_ms: Option<u64>,
 }
@@ -153,7 +153,7 @@ pub struct Timeouts {
 /// Retries of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Retry {
+pub struct RouteRetry {
     /// Statuses of responses after which a request is retried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub codes: Vec<u16>,

@@ -9,7 +9,7 @@ use crate::{Backend, Endpoint, Listener, Route, StreamRoute};
 /// Everything that a server needs to serve, by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Snapshot {
+pub struct RouteSnapshot {
     /// Listeners.
     pub listeners: BTreeMap<String, Listener>,
     /// Routes of requests.
@@ -25,7 +25,7 @@ pub struct Snapshot {
 /// Things to replace, and with `None` to remove, in a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Change {
+pub struct RouteChange {
     /// Listeners.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub listeners: BTreeMap<String, Option<Listener>>,
@@ -43,10 +43,10 @@ pub struct Change {
     pub endpoints: BTreeMap<String, Option<Vec<Endpoint>>>,
 }
 
-impl Snapshot {
+impl RouteSnapshot {
     /// Applies a change.
-    pub fn apply(&mut self, change: Change) {
-        let Change { listeners, routes, stream_routes, backends, endpoints } = change;
+    pub fn apply(&mut self, change: RouteChange) {
+        let RouteChange { listeners, routes, stream_routes, backends, endpoints } = change;
         replace(&mut self.listeners, listeners);
         replace(&mut self.routes, routes);
         replace(&mut self.stream_routes, stream_routes);
@@ -55,8 +55,8 @@ impl Snapshot {
     }
 
     /// Change that makes this snapshot of `before`.
-    pub fn change_from(&self, before: &Self) -> Change {
-        Change {
+    pub fn change_from(&self, before: &Self) -> RouteChange {
+        RouteChange {
             listeners: difference(&before.listeners, &self.listeners),
             routes: difference(&before.routes, &self.routes),
             stream_routes: difference(&before.stream_routes, &self.stream_routes),
@@ -66,7 +66,17 @@ impl Snapshot {
     }
 }
 
-impl Change {
+impl RouteChange {
+    /// Adds a later change.
+    pub fn extend(&mut self, later: Self) {
+        let Self { listeners, routes, stream_routes, backends, endpoints } = later;
+        self.listeners.extend(listeners);
+        self.routes.extend(routes);
+        self.stream_routes.extend(stream_routes);
+        self.backends.extend(backends);
+        self.endpoints.extend(endpoints);
+    }
+
     /// True if it changes nothing.
     pub fn is_empty(&self) -> bool {
         !self.changes_structure() && self.endpoints.is_empty()
@@ -108,7 +118,7 @@ mod tests {
     fn changes_lead_from_one_snapshot_to_another() {
         let listener = |port| Listener::new(port, Protocol::Http);
         let endpoints = |port| vec![Endpoint::new(([127, 0, 0, 1], port).into())];
-        let mut before = Snapshot::default();
+        let mut before = RouteSnapshot::default();
         before.listeners = [("a", 80), ("b", 81)].map(|(name, port)| (name.to_owned(), listener(port))).into();
         before.endpoints = [("x", 1), ("y", 2)].map(|(name, port)| (name.to_owned(), endpoints(port))).into();
         let mut after = before.clone();
@@ -122,6 +132,12 @@ mod tests {
         applied.apply(serde_json::from_str(&text).unwrap());
         assert_eq!(applied, after);
         assert!(after.change_from(&applied).is_empty());
+        // Two changes in one.
+        let mut both = applied.change_from(&after);
+        both.extend(before.change_from(&applied));
+        let mut applied_both = after.clone();
+        applied_both.apply(both);
+        assert_eq!(applied_both, before);
         after.endpoints.insert("x".into(), endpoints(3));
         let change = after.change_from(&applied);
         assert!(!change.changes_structure() && !change.is_empty());

@@ -10,8 +10,8 @@
 //! 6. the oldest route, then that with the least name
 //! 7. the first rule, then its first match
 //!
-//! A search takes steps for each byte of host and path. Their number does not depend on the number of routes, except
-//! for matches of the same path and regular expressions without a fixed start, which are tried in order.
+//! A search takes steps for each byte of host and path, whatever the number of routes. Matches of the same path, and
+//! regular expressions without a fixed start, are tried in order.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -59,7 +59,7 @@ pub struct TableEntry<'a> {
     pub target: u32,
 }
 
-/// Compiled regular expressions, to be used again when an index is built anew.
+/// Compiled regular expressions, for the next index.
 #[derive(Debug, Default)]
 pub struct Regexes {
     known: HashMap<String, Regex>,
@@ -131,7 +131,7 @@ impl Regexes {
     /// Regular expression that must match a whole text.
     ///
     /// # Errors
-    /// It is not valid, or too large.
+    /// The text is not valid, or too large.
     pub fn whole(&mut self, text: &str) -> Result<Regex, String> {
         if let Some(known) = self.known.get(text) {
             return Ok(known.clone());
@@ -213,6 +213,12 @@ impl RouteTable {
         }
         table.listeners.each(&mut |hosts: &mut HostTable<PathTable>| hosts.each(&mut PathTable::sort));
         Ok(table)
+    }
+
+    /// True if both hosts belong to the same listener, or neither to any.
+    pub fn is_same_listener(&self, one: &[u8], other: &[u8]) -> bool {
+        let of = |host| self.listeners.all(host).next().map(std::ptr::from_ref);
+        one == other || of(one) == of(other)
     }
 
     /// Target of the match that has the request; `None` if no match has it.
