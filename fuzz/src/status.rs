@@ -1,9 +1,9 @@
-//! The part of `crates/tailcoat/src/status` that goes over the control socket.
+//! The part of `crates/observe/src/status` that goes over the control socket.
 
-#[path = "../../crates/tailcoat/src/status/model.rs"]
+#[path = "../../crates/observe/src/status/model.rs"]
 #[allow(dead_code)]
 mod model;
-#[path = "../../crates/tailcoat/src/status/process.rs"]
+#[path = "../../crates/observe/src/status/process.rs"]
 #[allow(dead_code)]
 mod process;
 

@@ -45,7 +45,7 @@ use crate::config::{Config, ConfigOrigin, Listen, LogLevel};
 use crate::control::{ControlRequest, SignalCommand, Signals};
 use crate::log::{ServerLog, cause, event};
 use crate::modules::Patience;
-use crate::status;
+use crate::observer::StatusSources;
 use crate::worker::{self, WorkerPhase};
 
 /// Time that shutdown waits for the access log to be written. Not an option: all responses are sent by then. A log that
@@ -256,7 +256,7 @@ impl Server {
 
     /// Gives the observer, which `tailcoat status` reads, the present parts of the server.
     fn apply_to_observer(&self) {
-        self.lasting.observer.apply(status::StatusSources {
+        self.lasting.observer.apply(StatusSources {
             store: Some(Arc::clone(&self.lasting.store)),
             client_memory: Some(Arc::clone(&self.lasting.memory)),
             spools: Some(Arc::clone(&self.lasting.spools)),

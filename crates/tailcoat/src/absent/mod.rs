@@ -3,7 +3,3 @@
 
 #[cfg(not(feature = "acme"))]
 pub mod acme;
-#[cfg(not(feature = "modules"))]
-pub(crate) mod module_handler;
-#[cfg(not(feature = "modules"))]
-pub mod modules;

@@ -1,0 +1,17 @@
+//! Status of a server as JSON, as metrics, and as a page with charts.
+
+mod model;
+mod openmetrics;
+mod process;
+
+pub use model::{
+    BufferStatus, CacheResultCount, ClientMemoryStatus, DiskCacheStatus, EvictionCount, FtpStatus, FtpTransferCount,
+    LimitCount, LogStatus, ModuleFailureCount, ModuleStatus, ObjectCacheStatus, OverloadStatus, PlaceStatus,
+    ProgramStatus, QuicStatus, RequestCount, ServerStatus, ShedCount, SiteStatus, SpanStatus, StatusReport,
+    TimesStatus, TlsStatus, UpstreamStatus, WorkerStatus,
+};
+pub use openmetrics::{MetricsFormat, render};
+pub use process::ProcessStatus;
+
+/// Status page with its script and style, in one file; it polls the server for JSON.
+pub const PAGE: &str = include_str!("page.html");
