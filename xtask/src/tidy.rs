@@ -55,6 +55,7 @@ const EDGES: &[(&str, &str, &[&str])] = &[
     ("tailcoat", "control", &[]),
     ("tailcoat", "worker", &[]),
     ("tailor", "units", &[]),
+    ("tailor", "statistics", &[]),
     ("tailor", "nodes", &[]),
     ("tailor", "engine", &["units"]),
     ("tailor", "report", &["units", "engine", "bench"]),

@@ -52,6 +52,12 @@ Examples:
   tailor diff old1.json,old2.json,old3.json new1.json,new2.json,new3.json
   tailor diff --tolerance 10% old1.json,old2.json new1.json,new2.json")]
     Diff(crate::diff::DiffOptions),
+    /// Run servers side by side under load for hours, in pieces that continue after an interruption
+    #[command(after_help = "\
+Examples:
+  tailor soak results                                two servers for 90 minutes; again after an interruption
+  tailor soak --duration 168h --piece 10m --servers tailcoat,nginx,haproxy results")]
+    Soak(crate::lab::SoakOptions),
     /// Send the requests of an access log to two servers, and report how their responses differ; the exit code is 1 if
     /// they do
     #[command(after_help = "\
@@ -77,6 +83,9 @@ The load of a log alone, with latencies: tailor bench --replay")]
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
+    /// Put a kernel parameter back when the parent process has ended
+    #[command(hide = true)]
+    Guard,
     /// Print completions for a shell
     Completions {
         /// Shell to print completions for
@@ -133,6 +142,8 @@ pub fn main() -> ExitCode {
         TailorCommand::Bench(options) => crate::bench::run(&options),
         TailorCommand::Compare(options) => crate::lab::run(&options),
         TailorCommand::Diff(options) => crate::diff::run(&options),
+        TailorCommand::Soak(options) => crate::lab::run_soak(&options),
+        TailorCommand::Guard => crate::lab::run_guard().map(|()| ProgramEnd::Passed),
         TailorCommand::Replay(options) => crate::replay::run(&options),
         TailorCommand::Web99(Web99Command::Init(options)) => crate::lab::init_web99(&options),
         TailorCommand::Web99(Web99Command::Load(command)) => crate::web99::run(&command),

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::end::ProgramEnd;
-use crate::lab::{Change, change};
 use crate::report::{BenchReport, LoadShape};
+use crate::statistics::{Change, change};
 use crate::units::{format_nanos, format_rate, parse_share};
 
 /// Share of failed requests by which the new runs may exceed the old ones.
@@ -35,7 +35,7 @@ pub fn run(options: &DiffOptions) -> Result<ProgramEnd, String> {
     Ok(if is_worse { ProgramEnd::Failed } else { ProgramEnd::Passed })
 }
 
-fn read(paths: &str) -> Result<Vec<BenchReport>, String> {
+pub(crate) fn read(paths: &str) -> Result<Vec<BenchReport>, String> {
     let read = |path: &str| {
         let text = std::fs::read_to_string(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
         serde_json::from_str(&text).map_err(|error| format!("{path}: not a record of `tailor bench`: {error}"))
@@ -116,7 +116,7 @@ fn describe(old: &[BenchReport], new: &[BenchReport], tolerance: f64) -> Result<
 }
 
 /// Returns whether two loads are the same, apart from their random choices.
-fn is_same_load(one: &LoadShape, other: &LoadShape) -> bool {
+pub(crate) fn is_same_load(one: &LoadShape, other: &LoadShape) -> bool {
     let key = |load: &LoadShape| {
         let LoadShape { pace, rate_per_second, profile, connections, threads, pipeline, protocol, tls, seed: _ } =
             load.clone();

@@ -20,5 +20,6 @@ pub mod replay;
 pub mod report;
 mod search;
 pub mod site;
+mod statistics;
 mod units;
 pub mod web99;

@@ -96,6 +96,14 @@ pub(crate) fn format_count(count: u64) -> String {
     out
 }
 
+/// Formats seconds since 1970 as date and time in UTC.
+pub(crate) fn format_date(unix_seconds: f64) -> String {
+    // Records of the year 10000 have no date.
+    let Ok(date) = time::OffsetDateTime::from_unix_timestamp(unix_seconds as i64) else { return String::new() };
+    let (day, month) = (date.day(), u8::from(date.month()));
+    format!("{}-{month:02}-{day:02} {:02}:{:02} UTC", date.year(), date.hour(), date.minute())
+}
+
 fn three_digits(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 => format!("{value:.0}"),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::report::{
     CompareReport, LabLoadResult, Measurement, SearchResult, ServerDescription, ServerResult, SweepStep,
 };
-use super::statistics::{Change, change, median};
+use crate::statistics::{Change, change, median};
 
 /// Repeated runs of one state: the old one or the new one.
 #[derive(Clone, Copy)]

@@ -169,6 +169,12 @@ fn replace_duration(arguments: &mut Vec<String>, duration: Duration) {
     }
 }
 
+/// Replaces the value of an option, or adds the option.
+pub(super) fn replace_option(arguments: &mut Vec<String>, names: &[&str], value: &str) {
+    take_option(arguments, names);
+    arguments.extend([names[0].to_owned(), value.to_owned()]);
+}
+
 /// Removes an option and its value from the arguments. Returns the value.
 fn take_option(arguments: &mut Vec<String>, names: &[&str]) -> Option<String> {
     let at = arguments.iter().position(|word| names.contains(&word.as_str()))?;

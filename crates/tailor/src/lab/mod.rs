@@ -4,26 +4,29 @@ mod cgroup;
 mod difference;
 mod endurance;
 mod environment;
+mod group_limit;
+mod guard;
 mod init;
 mod measure;
 mod model;
+mod namespace;
 mod page;
 mod report;
 mod rounds;
 mod server;
-mod statistics;
+mod soak;
 mod vary;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 pub use environment::Environment;
+pub(crate) use guard::run_guard;
 pub use init::InitOptions;
 pub(crate) use init::init_web99;
 pub use report::CompareReport;
 pub(crate) use server::become_command;
-pub use statistics::Estimate;
-pub(crate) use statistics::{Change, change};
+pub use soak::{SoakOptions, run as run_soak};
 
 use crate::end::ProgramEnd;
 
@@ -77,8 +80,9 @@ pub struct CompareOptions {
     /// Values to sweep over [default: the lab's]
     #[arg(long, value_name = "VALUES", value_delimiter = ',')]
     pub sweep: Vec<String>,
-    /// Compare values of a setting instead of servers: sysctl:NAME=A,B (as root), env:NAME=A,B, or text:OLD=A,B, which
-    /// replaces a text in the server's command and files; the first value is the baseline
+    /// Compare values of a setting instead of servers: sysctl:NAME=A,B, congestion=A,B, qdisc:lo=A,B or
+    /// cgroup:cpu=A,B (memory, io) as root, env:NAME=A,B, command:SERVER=A,B, or text:OLD=A,B, which replaces a text in
+    /// the server's command and files; the first value is the baseline
     #[arg(long, value_name = "KIND:NAME=A,B", value_parser = vary::parse)]
     pub vary: Option<vary::VariedSetting>,
     /// Write the results as JSON (`tailor schema compare`)

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use kdl::KdlNode;
 
-use super::vary::KernelParameter;
+use super::group_limit::GroupLimit;
+use super::guard::KernelParameter;
+use super::namespace::QueueingDiscipline;
 use crate::nodes::{self, argument, arguments, children, property};
 use crate::units::{parse_count, parse_duration, parse_share};
 
@@ -97,6 +99,10 @@ pub(crate) struct LabServer {
     pub(crate) backends: Vec<Vec<String>>,
     /// Kernel parameter that is set while the server runs.
     pub(crate) parameter: Option<KernelParameter>,
+    /// Queueing discipline that the lab's network has while the server runs.
+    pub(crate) discipline: Option<QueueingDiscipline>,
+    /// Limit of the server's control group.
+    pub(crate) limit: Option<GroupLimit>,
 }
 
 impl Lab {
@@ -241,6 +247,8 @@ fn server(node: &KdlNode) -> Result<LabServer, String> {
         sockets: Vec::new(),
         backends: Vec::new(),
         parameter: None,
+        discipline: None,
+        limit: None,
     };
     for child in children(node) {
         match (child.name().value(), arguments(child)) {

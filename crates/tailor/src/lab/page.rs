@@ -5,10 +5,10 @@ use std::fmt::Write;
 
 use super::endurance;
 use super::report::{CompareReport, LabLoadResult, Measurement, SearchResult, ServerResult, SweepStep};
-use super::statistics::{PAIRS_MIN, median, paired_ratio};
 use crate::engine::Failures;
 use crate::report::html::document;
 use crate::report::plot::{Plot, Series, escape};
+use crate::statistics::{PAIRS_MIN, median, paired_ratio};
 use crate::units::{format_bytes, format_count, format_nanos, format_rate};
 
 impl CompareReport {
@@ -52,7 +52,9 @@ impl CompareReport {
             }
         }
         let _ = writeln!(out, "<h2>The lab</h2><pre>{}</pre>", escape(&self.lab_text));
-        document(&format!("tailor compare {}", self.lab), &out)
+        let names: Vec<&str> = self.servers.iter().map(|server| server.name.as_str()).collect();
+        let date = crate::units::format_date(self.start_unix_seconds);
+        document(&format!("tailor compare {}: {}, {date}", self.lab, names.join(", ")), &out)
     }
 
     /// Tables with their titles. The first row of each has the column titles; all rows have its length.
@@ -354,7 +356,7 @@ fn server_cells(server: &ServerResult) -> [String; 3] {
 }
 
 /// Writes a table with columns as narrow as their cells allow; the first column is left-aligned.
-fn write_table(out: &mut String, rows: &[Vec<String>]) {
+pub(super) fn write_table(out: &mut String, rows: &[Vec<String>]) {
     let columns = rows.first().map_or(0, Vec::len);
     let widths: Vec<usize> = (0..columns)
         .map(|column| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0))
@@ -373,7 +375,7 @@ fn write_table(out: &mut String, rows: &[Vec<String>]) {
 }
 
 /// Builds a table that scrolls horizontally where it is wider than the page.
-fn html_table(rows: &[Vec<String>]) -> String {
+pub(super) fn html_table(rows: &[Vec<String>]) -> String {
     let mut out = "<div class=\"wide\"><table>".to_owned();
     for (index, row) in rows.iter().enumerate() {
         let cell = if index == 0 { "th" } else { "td" };
@@ -385,7 +387,7 @@ fn html_table(rows: &[Vec<String>]) -> String {
 }
 
 /// Builds a table with a name and a value in each row.
-fn facts_table(facts: &[(String, String)]) -> String {
+pub(super) fn facts_table(facts: &[(String, String)]) -> String {
     let row = |(name, value): &(String, String)| format!("<tr><td>{}<td>{}\n", escape(name), escape(value));
     format!("<table class=\"facts\">{}</table>\n", facts.iter().map(row).collect::<String>())
 }

@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::environment::Environment;
-use super::statistics::{Estimate, median, paired_ratio};
 use crate::engine::Failures;
 use crate::report::{BenchReport, IntervalReport, Limit};
+use crate::statistics::{Estimate, median, paired_ratio};
 use crate::units::format_count;
 use crate::web99::Web99Summary;
 

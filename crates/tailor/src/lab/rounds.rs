@@ -10,7 +10,7 @@ use super::measure::Bench;
 use super::model::{Lab, LabServer, SearchRange};
 use super::report::{CompareReport, SearchResult, ServerDescription, ServerResult, SweepStep, Try};
 use super::server::{RunningServer, ServerPlacement, free_port, installed_name};
-use super::vary::{KernelParameter, VariedSetting};
+use super::vary::VariedSetting;
 use crate::search::Search;
 
 /// Pause between servers, so that the next one is not measured with the cleanup of the last.
@@ -107,7 +107,7 @@ impl Rounds<'_> {
             }
             eprintln!("{}: {}", names.0, self.servers[index].0);
             let place = self.place(root, &format!("{}-{index}", names.1))?;
-            let _parameter = self.servers[index].1.parameter.as_ref().map(KernelParameter::apply).transpose()?;
+            let _settings = self.servers[index].1.apply_settings()?;
             results[index].measurements.push(bench.measure(&self.servers[index].1, &place)?);
             std::thread::sleep(REST);
         }
@@ -183,7 +183,7 @@ impl Rounds<'_> {
                     let value = number.to_string();
                     let bench = Bench { lab: self.lab, value: Some(&value), duration: self.duration, stop: self.stop };
                     let place = self.place(&root, &format!("run-{round}-{index}-{}", tries.len()))?;
-                    let _parameter = server.parameter.as_ref().map(KernelParameter::apply).transpose()?;
+                    let _settings = server.apply_settings()?;
                     let measurement = bench.measure(server, &place)?;
                     let has_passed = measurement.loads.iter().all(|load| load.passed);
                     eprintln!("{name}: {number}: {}", if has_passed { "passed" } else { "not passed" });
@@ -240,10 +240,10 @@ impl Rounds<'_> {
 }
 
 /// Descriptions of all servers, and those that can run by their name in the report.
-type ChosenServers = (Vec<ServerDescription>, Vec<(String, LabServer)>);
+pub(super) type ChosenServers = (Vec<ServerDescription>, Vec<(String, LabServer)>);
 
 /// Servers that can run, by their name in the report. The first is repeated at the end as the A/A control.
-fn choose(lab: &Lab, vary: Option<&VariedSetting>) -> Result<ChosenServers, String> {
+pub(super) fn choose(lab: &Lab, vary: Option<&VariedSetting>) -> Result<ChosenServers, String> {
     let mut servers = Vec::new();
     let mut descriptions = Vec::new();
     for server in &varied(lab, vary)? {

@@ -119,7 +119,11 @@ pub(crate) fn start(server: &LabServer, place: &ServerPlacement, lab: &Lab) -> R
     place.prepare(server).map_err(error)?;
     let name: String = server.name.chars().filter(char::is_ascii_alphanumeric).collect();
     // When servers take turns, the first and its control run at the same time, so the port is part of the name.
-    let group = ControlGroup::new(&format!("{name}-{}", place.port));
+    let group_name = format!("{name}-{}", place.port);
+    let group = match &server.limit {
+        Some(limit) => Some(ControlGroup::limited(&group_name, limit)?),
+        None => ControlGroup::new(&group_name),
+    };
     let mut running = RunningServer { children: Vec::new(), backends: Vec::new(), group };
     let started = running.launch_all(server, place, lab).map_err(error);
     match started.and_then(|()| running.wait_until_ready(server, place, lab.ready_max)) {

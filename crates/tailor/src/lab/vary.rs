@@ -1,8 +1,9 @@
 //! `tailor compare --vary`: the same server with several values of one setting, compared like different servers.
 
-use std::path::{Path, PathBuf};
-
-use super::model::LabServer;
+use super::group_limit::{GroupLimit, LimitedResource};
+use super::guard::{KernelParameter, restore_left_settings};
+use super::model::{LabServer, split_words};
+use super::namespace::{self, QueueingDiscipline};
 
 /// Setting with the values to compare.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,68 +18,123 @@ pub struct VariedSetting {
 enum SettingKind {
     /// Kernel parameter below /proc/sys.
     Sysctl,
+    /// Congestion control of TCP. A network namespace of its own permits only some of them.
+    Congestion,
+    /// Queueing discipline of a network interface, in a network namespace of the lab.
+    QueueingDiscipline,
+    /// Limit of the server's control group.
+    Group(LimitedResource),
     /// Environment variable of the server.
     Environment,
+    /// Command of the server.
+    Command,
     /// Text in the server's command and files.
     Text,
 }
 
-/// Parses `sysctl:NAME=A,B`, `env:NAME=A,B` or `text:OLD=A,B`.
+const FORM: &str = "write sysctl:NAME=A,B, congestion=A,B, qdisc:lo=A,B, cgroup:cpu=A,B (or memory, io), env:NAME=A,B, \
+                    command:SERVER=A,B or text:OLD=A,B";
+
+/// Name of the kernel parameter for congestion control.
+const CONGESTION: &str = "net.ipv4.tcp_congestion_control";
+
+/// Parses a setting with its values.
 pub(crate) fn parse(text: &str) -> Result<VariedSetting, String> {
-    let form = "write sysctl:NAME=A,B, env:NAME=A,B or text:OLD=A,B";
-    let (kind, rest) = text.split_once(':').ok_or_else(|| format!("`{text}` has no kind; {form}"))?;
-    let kind = match kind {
-        "sysctl" => SettingKind::Sysctl,
-        "env" => SettingKind::Environment,
-        "text" => SettingKind::Text,
-        other => return Err(format!("unknown kind `{other}`; {form}")),
+    let (place, values) = text.split_once('=').ok_or_else(|| format!("`{text}` has no `=`; {FORM}"))?;
+    let (kind, name) = match place.split_once(':') {
+        None if place == "congestion" => ("congestion", "tcp"),
+        None => return Err(format!("`{text}` has no kind; {FORM}")),
+        Some(parts) => parts,
     };
-    let (name, values) = rest.split_once('=').ok_or_else(|| format!("`{text}` has no `=`; {form}"))?;
+    let kind = match (kind, name) {
+        ("sysctl", _) => SettingKind::Sysctl,
+        ("congestion", _) => SettingKind::Congestion,
+        ("qdisc", _) => SettingKind::QueueingDiscipline,
+        ("cgroup", "cpu") => SettingKind::Group(LimitedResource::Cpu),
+        ("cgroup", "memory") => SettingKind::Group(LimitedResource::Memory),
+        ("cgroup", "io") => SettingKind::Group(LimitedResource::Io),
+        ("cgroup", other) => return Err(format!("cgroup:{other}: there are cpu, memory and io")),
+        ("env", _) => SettingKind::Environment,
+        ("command", _) => SettingKind::Command,
+        ("text", _) => SettingKind::Text,
+        (other, _) => return Err(format!("unknown kind `{other}`; {FORM}")),
+    };
     let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
+    let is_name = |extra: &[u8]| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || extra.contains(&byte));
     match () {
-        () if name.is_empty() => Err(format!("`{text}` has no name; {form}")),
+        () if name.is_empty() => Err(format!("`{text}` has no name; {FORM}")),
         () if values.len() < 2 => Err(format!("`{text}` has one value; a comparison needs at least two")),
         () if (1..values.len()).any(|index| values[..index].contains(&values[index])) => {
             Err(format!("`{text}` has a value twice; the A/A control does that already"))
         }
-        () if kind == SettingKind::Sysctl
-            && !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)) =>
-        {
+        () if kind == SettingKind::Sysctl && !is_name(b"._-") => {
             Err(format!("`{name}` is not the name of a kernel parameter, such as net.core.somaxconn"))
         }
-        () => Ok(VariedSetting { kind, name: name.to_owned(), values }),
+        () if kind == SettingKind::QueueingDiscipline && name != "lo" => {
+            Err(format!("qdisc:{name}: the lab's own network namespace has only the interface lo"))
+        }
+        () => {
+            for value in &values {
+                match kind {
+                    SettingKind::Group(resource) => drop(GroupLimit::parse(resource, value)?),
+                    SettingKind::QueueingDiscipline => drop(QueueingDiscipline::parse(value)?),
+                    _ => {}
+                }
+            }
+            Ok(VariedSetting { kind, name: name.to_owned(), values })
+        }
     }
 }
 
 impl VariedSetting {
     /// True if only one value can be in force at a time.
     pub(super) fn is_of_machine(&self) -> bool {
-        self.kind == SettingKind::Sysctl
+        matches!(self.kind, SettingKind::Sysctl | SettingKind::Congestion | SettingKind::QueueingDiscipline)
     }
 
-    /// Checks that the setting can be changed.
+    /// Checks that the setting can be changed. Each value is tried before the first measurement.
     pub(super) fn check(&self) -> Result<(), String> {
+        restore_left_settings()?;
         match self.kind {
-            SettingKind::Sysctl => restore_left_settings().and_then(|()| {
-                let setting = KernelParameter { name: self.name.clone(), value: read(&self.name)? };
-                setting.apply().map(drop)
-            }),
-            SettingKind::Environment | SettingKind::Text => Ok(()),
+            SettingKind::Sysctl => {
+                let current = KernelParameter::current(&self.name)?;
+                current.apply().map(drop)
+            }
+            SettingKind::Congestion => {
+                self.values.iter().try_for_each(|value| KernelParameter::new(CONGESTION, value).apply().map(drop))
+            }
+            SettingKind::QueueingDiscipline => {
+                namespace::enter()?;
+                self.values.iter().try_for_each(|value| QueueingDiscipline::parse(value)?.apply().map(drop))
+            }
+            SettingKind::Group(resource) => {
+                super::cgroup::remove_left_groups();
+                let limit = |value| GroupLimit::parse(resource, value);
+                self.values
+                    .iter()
+                    .try_for_each(|value| super::cgroup::ControlGroup::limited("check", &limit(value)?).map(drop))
+            }
+            SettingKind::Environment | SettingKind::Command | SettingKind::Text => Ok(()),
         }
     }
 
     /// Servers with each of the values.
     pub(super) fn servers(&self, server: &LabServer) -> Result<Vec<LabServer>, String> {
+        if self.kind == SettingKind::Command && self.name != server.name {
+            return Ok(vec![server.clone()]);
+        }
         let variant = |value: &String| {
             let mut server = server.clone();
             match self.kind {
-                SettingKind::Sysctl => {
-                    server.parameter = Some(KernelParameter { name: self.name.clone(), value: value.clone() });
-                }
+                SettingKind::Sysctl => server.parameter = Some(KernelParameter::new(&self.name, value)),
+                SettingKind::Congestion => server.parameter = Some(KernelParameter::new(CONGESTION, value)),
+                SettingKind::QueueingDiscipline => server.discipline = Some(QueueingDiscipline::parse(value)?),
+                SettingKind::Group(resource) => server.limit = Some(GroupLimit::parse(resource, value)?),
                 SettingKind::Environment => {
                     let assignment = format!("{}={value}", self.name);
                     server.command.splice(0..0, ["env".to_owned(), assignment]);
                 }
+                SettingKind::Command => server.command = split_words(value),
                 SettingKind::Text => {
                     let texts = server.command.iter_mut().chain(server.files.iter_mut().map(|(_, text)| text));
                     let mut is_found = false;
@@ -95,8 +151,13 @@ impl VariedSetting {
                 }
             }
             let label = match self.kind {
-                SettingKind::Text => value.clone(),
-                SettingKind::Sysctl | SettingKind::Environment => format!("{}={value}", self.name),
+                SettingKind::Text
+                | SettingKind::Command
+                | SettingKind::Congestion
+                | SettingKind::QueueingDiscipline => value.clone(),
+                SettingKind::Sysctl | SettingKind::Environment | SettingKind::Group(_) => {
+                    format!("{}={value}", self.name)
+                }
             };
             server.name = format!("{} {label}", server.name);
             Ok(server)
@@ -105,99 +166,13 @@ impl VariedSetting {
     }
 }
 
-/// Kernel parameter with a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KernelParameter {
-    name: String,
-    value: String,
-}
-
-/// Changed kernel parameter; dropping it puts the old value back.
-#[derive(Debug)]
-pub(super) struct ChangedParameter {
-    old: KernelParameter,
-    /// File with the old value, for the case that the process is killed.
-    note: PathBuf,
-}
-
-impl KernelParameter {
-    /// Sets the parameter until the result is dropped.
-    pub(super) fn apply(&self) -> Result<ChangedParameter, String> {
-        let old = Self { name: self.name.clone(), value: read(&self.name)? };
-        let note = note_path(std::process::id());
-        std::fs::write(&note, format!("{}\n{}", old.name, old.value))
-            .map_err(|error| format!("{}: {error}", note.display()))?;
-        // From here on the old value is put back, whatever happens.
-        let changed = ChangedParameter { old, note };
-        self.write()?;
-        Ok(changed)
+impl LabServer {
+    /// Applies the settings of the machine that the server has, until the result is dropped.
+    pub(super) fn apply_settings(&self) -> Result<impl Sized, String> {
+        let parameter = self.parameter.as_ref().map(KernelParameter::apply).transpose()?;
+        let discipline = self.discipline.as_ref().map(QueueingDiscipline::apply).transpose()?;
+        Ok((parameter, discipline))
     }
-
-    fn write(&self) -> Result<(), String> {
-        let fail = |reason: String| format!("--vary: cannot set {} to {}: {reason}", self.name, self.value);
-        std::fs::write(path(&self.name), &self.value).map_err(|error| match error.kind() {
-            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
-                fail(format!("{error}; run as root, outside of a container"))
-            }
-            _ => fail(error.to_string()),
-        })?;
-        let is = read(&self.name)?;
-        // The kernel separates values by tabs.
-        match is.split_whitespace().eq(self.value.split_whitespace()) {
-            true => Ok(()),
-            false => Err(fail(format!("the kernel made it {is}"))),
-        }
-    }
-}
-
-impl Drop for ChangedParameter {
-    fn drop(&mut self) {
-        match self.old.write() {
-            Ok(()) => drop(std::fs::remove_file(&self.note)),
-            Err(error) => eprintln!("tailor: {error}; its value was {} before", self.old.value),
-        }
-    }
-}
-
-fn path(name: &str) -> PathBuf {
-    Path::new("/proc/sys").join(name.replace('.', "/"))
-}
-
-fn read(name: &str) -> Result<String, String> {
-    let text = std::fs::read_to_string(path(name));
-    text.map(|text| text.trim().to_owned()).map_err(|error| format!("--vary: {name}: {error}"))
-}
-
-fn note_path(process: u32) -> PathBuf {
-    std::env::temp_dir().join(format!("tailor-vary-{process}"))
-}
-
-/// Puts back parameters that killed processes have left changed.
-fn restore_left_settings() -> Result<(), String> {
-    let entries = std::fs::read_dir(std::env::temp_dir()).map_err(|error| error.to_string())?;
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(process) = name.strip_prefix("tailor-vary-").and_then(|process| process.parse::<u32>().ok()) else {
-            continue;
-        };
-        if Path::new("/proc").join(process.to_string()).exists() || !is_own(&entry) {
-            continue;
-        }
-        let text = std::fs::read_to_string(entry.path()).map_err(|error| format!("{name}: {error}"))?;
-        if let Some((name, value)) = text.split_once('\n') {
-            eprintln!("{name} is put back to {value}: process {process} ended before it could");
-            KernelParameter { name: name.to_owned(), value: value.to_owned() }.write()?;
-        }
-        let _ = std::fs::remove_file(entry.path());
-    }
-    Ok(())
-}
-
-/// True for a plain file of this user. Other users may write to the directory.
-fn is_own(entry: &std::fs::DirEntry) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let is_own = |meta: std::fs::Metadata| meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw();
-    std::fs::symlink_metadata(entry.path()).is_ok_and(is_own)
 }
 
 #[cfg(test)]
@@ -209,9 +184,16 @@ mod tests {
         let setting = parse("sysctl:net.ipv4.tcp_congestion_control=cubic, bbr").unwrap();
         assert_eq!((setting.kind, setting.values.len()), (SettingKind::Sysctl, 2));
         assert_eq!(parse("text:sendfile on;=sendfile on;,sendfile off;").unwrap().name, "sendfile on;");
+        assert_eq!(parse("congestion=cubic,bbr").unwrap().kind, SettingKind::Congestion);
+        assert_eq!(parse("qdisc:lo=none,tbf rate 10mbit burst 32k latency 50ms").unwrap().values.len(), 2);
+        assert_eq!(parse("cgroup:cpu=0.5,max").unwrap().kind, SettingKind::Group(LimitedResource::Cpu));
         for (text, expect) in [
             ("x=1,2", "has no kind"),
-            ("cgroup:x=1,2", "unknown kind `cgroup`"),
+            ("group:x=1,2", "unknown kind `group`"),
+            ("cgroup:pids=1,2", "there are cpu, memory and io"),
+            ("cgroup:cpu=1,fast", "`fast`"),
+            ("qdisc:eth0=none,pfifo", "only the interface lo"),
+            ("qdisc:lo=none,tbf; reboot", "`;`"),
             ("env:x", "has no `=`"),
             ("env:=1,2", "has no name"),
             ("env:x=1", "one value"),
@@ -234,6 +216,10 @@ mod tests {
         assert_eq!(texts[1].files[0].1, "workers 2");
         assert_eq!(servers("env:A=1,2").unwrap()[1].command, ["env", "A=2", "b", "-x"]);
         assert!(servers("sysctl:a.b=1,2").unwrap()[0].parameter.is_some());
+        assert_eq!(servers("command:b=b -y,/opt/c 'x y'").unwrap()[1].command, ["/opt/c", "x y"]);
+        assert_eq!(servers("command:other=b -y,c").unwrap().len(), 1, "other servers stay as they are");
+        assert_eq!(servers("cgroup:memory=1M,2M").unwrap()[1].name, "b memory=2M");
+        assert!(servers("qdisc:lo=none,pfifo").unwrap()[1].discipline.is_some());
         assert!(servers("text:threads=1,2").unwrap_err().contains("does not occur"));
     }
 }

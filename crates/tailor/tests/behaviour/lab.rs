@@ -280,3 +280,142 @@ fn a_kernel_parameter_varied() {
     assert!(text.contains("cannot set net.ipv4.tcp_autocorking to none"), "{text}");
     assert_eq!(parameter(), old);
 }
+
+/// A lab of Python's server, with one small load.
+fn python_lab(directory: &std::path::Path) -> String {
+    let lab = r#"lab "small" {
+        about "test"
+        rounds 2
+        site "realistic"
+        load "one" "-c 1 -n 20 @URL@/"
+        server "python" {
+            needs "python3"
+            command "python3" "-m" "http.server" "@PORT@" "--bind" "127.0.0.1" "-d" "@ROOT@"
+        }
+    }"#;
+    let path = directory.join("small.kdl");
+    std::fs::write(&path, lab).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Settings that only root can change are set in the lab, and are gone after it. Without a setting there is no result.
+#[test]
+fn settings_of_the_kernel() {
+    if !rustix::process::geteuid().is_root() {
+        return crate::skips::skip("not root");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let lab = python_lab(directory.path());
+    let congestion = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    let before = congestion();
+    let json = directory.path().join("run.json");
+    for (setting, names) in [
+        ("congestion=cubic,reno", ["python cubic", "python reno"]),
+        (
+            "qdisc:lo=none,tbf rate 10mbit burst 32k latency 50ms",
+            ["python none", "python tbf rate 10mbit burst 32k latency 50ms"],
+        ),
+        ("qdisc:lo=htb rate 10mbit,htb rate 20mbit", ["python htb rate 10mbit", "python htb rate 20mbit"]),
+        ("cgroup:cpu=0.5,max", ["python cpu=0.5", "python cpu=max"]),
+        ("cgroup:memory=64M,128M", ["python memory=64M", "python memory=128M"]),
+        (
+            "command:python=python3 -m http.server @PORT@ -d @ROOT@,python3 -B -m http.server @PORT@ -d @ROOT@",
+            ["python python3 -m http.server @PORT@ -d @ROOT@", "python python3 -B -m http.server @PORT@ -d @ROOT@"],
+        ),
+    ] {
+        let output =
+            tailor(&["compare", &lab, "--control-margin", "100%", "--vary", setting, "--json", json.to_str().unwrap()]);
+        let message = String::from_utf8_lossy(&output.stderr);
+        let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap_or_default())
+            .unwrap_or_else(|_| panic!("{setting}: {message}"));
+        let found: Vec<&str> =
+            report["servers"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
+        assert_eq!(found, names, "{setting}");
+        for server in report["steps"][0]["servers"].as_array().unwrap() {
+            for measurement in server["measurements"].as_array().unwrap() {
+                assert_eq!(measurement["loads"][0]["served"], 20, "{setting}: {server}");
+            }
+        }
+        std::fs::remove_file(&json).unwrap();
+    }
+    assert_eq!(congestion(), before);
+    for (setting, expect) in [
+        ("congestion=cubic,nonsense", "nonsense"),
+        ("qdisc:lo=none,nonsense", "nonsense"),
+        ("sysctl:net.ipv4.nonsense=1,2", "net.ipv4.nonsense"),
+    ] {
+        let output = tailor(&["compare", &lab, "--vary", setting]);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && message.contains(expect), "{setting}: {message}");
+        assert!(!message.contains("round 1"), "nothing is measured: {message}");
+    }
+}
+
+/// `kill -9` in the middle of a run: the guard puts the kernel parameter back.
+#[test]
+fn kill_puts_settings_back() {
+    const PARAMETER: &str = "/proc/sys/net/ipv4/tcp_fin_timeout";
+    if !rustix::process::geteuid().is_root() {
+        return crate::skips::skip("not root");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let lab = python_lab(directory.path());
+    let value = || std::fs::read_to_string(PARAMETER).unwrap().trim().to_owned();
+    let before = value();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tailor"));
+    let vary = "sysctl:net.ipv4.tcp_fin_timeout=57,58";
+    command.args(["compare", &lab, "--rounds", "50", "--vary", vary]).stderr(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let wait_for = |condition: &dyn Fn(&str) -> bool| {
+        for _ in 0..3000 {
+            if condition(&value()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("the value stays {}", value());
+    };
+    wait_for(&|value| value == "57");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_for(&|value| value == before);
+}
+
+/// A soak that is stopped goes on where it was, and its servers are those of before.
+#[test]
+fn a_soak_in_pieces() {
+    let directory = tempfile::tempdir().unwrap();
+    let lab = directory.path().join("soak.kdl");
+    let text = std::fs::read_to_string(python_lab(directory.path())).unwrap();
+    let text = text
+        .replace("-c 1 -n 20 @URL@/", "-c 2 -R 40 -d 1h --interval 100ms @URL@/")
+        .replace("about", "endurance\nabout");
+    std::fs::write(&lab, text).unwrap();
+    let records = directory.path().join("records");
+    let run = |duration: &str| {
+        let paths = [records.to_str().unwrap(), "--lab", lab.to_str().unwrap()];
+        let output =
+            tailor(&[&["soak", "--servers", "python", "--piece", "1s", "--duration", duration], &paths[..]].concat());
+        let (text, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert_eq!(output.status.code(), Some(0), "{text}{error}");
+        text
+    };
+    let text = run("2s");
+    assert!(text.contains("in 2 pieces, servers started 1 time\n"), "{text}");
+    // A piece that was not written whole does not count.
+    let pieces = records.join("pieces.ndjson");
+    let mut torn = std::fs::read(&pieces).unwrap();
+    torn.extend_from_slice(b"\n{\"start\": 0, \"meas");
+    std::fs::write(&pieces, torn).unwrap();
+    let text = run("5s");
+    assert!(text.contains("in 5 pieces, servers started 2 times"), "{text}");
+    let row = |name: &str| {
+        text.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"))
+    };
+    assert!(row("total requests served").contains("200"), "{text}");
+    assert!(row("memory growth, bytes per request").contains('['), "{text}");
+    let page = std::fs::read_to_string(records.join("report.html")).unwrap();
+    assert!(page.contains("<title>tailor soak: Soak of python, 20") && page.contains("Memory"), "{page}");
+    let output = tailor(&["soak", "--servers", "nginx", records.to_str().unwrap(), "--lab", lab.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "other servers need another directory");
+}
